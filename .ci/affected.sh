@@ -12,7 +12,7 @@ while read -r file; do
   case $file in
     '' ) continue ;;
     Cargo.toml | Cargo.lock | .cargo/* | .config/* ) echo 'all()'; exit ;;
-    tests/lab/* | tests/journeys/lab* | tests/routers/* ) labs='' ;;
+    tests/lab/* | tests/scenarios/lab* | tests/routers/* ) labs='' ;;
     *.md | config/examples/* ) documents=' | binary(tidy) | binary(examples) | test(/^(documents|reference)::/)' ;;
   esac
   folder=$(dirname "$file")

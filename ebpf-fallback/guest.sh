@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs tests/journey.rs on Debian 12's kernel, 6.1, in a virtual machine: its verifier is stricter
+# Runs tests/pipeline.rs on Debian 12's kernel, 6.1, in a virtual machine: its verifier is stricter
 # than that of newer kernels. Prints the test's output (the number of verified instructions of each
 # stage), and fails if the test fails. The machine is emulated, so that this runs on every build
 # machine; it takes a minute or two, and does not measure performance.
@@ -28,7 +28,7 @@ if [ ! -e "${kernels[0]}" ]; then
   kernels=("$folder"/kernel/boot/vmlinuz-6.1.*)
 fi
 
-journey=$(vm_test ebpf-fallback journey)
+pipeline=$(vm_test ebpf-fallback pipeline)
 vm_root "$folder/root" ip
-vm_add "$folder/root" "$journey" journey
-vm_boot "$folder" "${kernels[0]}" 1024 'journey --nocapture --test-threads=1 2>&1'
+vm_add "$folder/root" "$pipeline" pipeline
+vm_boot "$folder" "${kernels[0]}" 1024 'pipeline --nocapture --test-threads=1 2>&1'

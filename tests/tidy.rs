@@ -48,7 +48,7 @@ fn none(complaints: Vec<String>) {
 }
 
 #[test]
-fn every_file_begins_with_a_sentence() {
+fn every_file_begins_with_a_doc_sentence() {
     let begins = |path: &String| {
         let text = read(path);
         // The sentence may need more than one line; the paragraph ends at the first empty one.
@@ -64,7 +64,7 @@ fn every_file_begins_with_a_sentence() {
 }
 
 #[test]
-fn nothing_is_left_unfinished_or_ignored_without_a_way_to_run_it() {
+fn no_unfinished_code_and_every_ignored_test_can_be_run() {
     let mut complaints = Vec::new();
     for path in files(&[".rs", ".c", ".h"]) {
         for (n, line) in read(&path).lines().enumerate() {
@@ -129,7 +129,7 @@ fn is_path(word: &str) -> bool {
 }
 
 #[test]
-fn links_and_paths_in_documents_lead_somewhere() {
+fn links_and_paths_in_documents_exist() {
     let mut complaints = Vec::new();
     for document in files(&[".md"]) {
         let text = resolved(&document);
@@ -330,7 +330,7 @@ fn dependencies(manifest: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_documents_keep_up() {
+fn the_documents_are_current() {
     let (readme, architecture) = (read("README.md"), read("ARCHITECTURE.md"));
     let reasons = read("docs/dependencies.md");
     let mut complaints = Vec::new();

@@ -6,11 +6,11 @@ mod arms;
 mod aws;
 mod azure;
 mod bgp;
-pub(crate) mod door;
 mod gateways;
 mod private_link;
 mod probing;
 mod sources;
+pub(crate) mod validator;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,53 +25,53 @@ use crate::error::ConfigError;
 use crate::file::{self, File};
 use crate::layers::Merged;
 use crate::seed;
-use door::{Door, listed, optional, ports};
+use validator::{Validator, listed, optional, ports};
 
 /// Validates the configuration and reports all faults at once.
 pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let schema = serde_json::Value::from(schemars::schema_for!(File));
-    let wrong = crate::schema::check(merged, &schema);
-    if !wrong.is_empty() {
-        return Err(ConfigError::wrong(wrong));
+    let problems = crate::schema::check(merged, &schema);
+    if !problems.is_empty() {
+        return Err(ConfigError::invalid(problems));
     }
     let file: File = merged.typed()?;
-    let mut door = Door::new(merged);
-    door.name("name", &file.name);
-    one_cloud(&mut door, &file);
-    let services = optional(&mut door, "services", file.services);
-    let node_ports = ports(&mut door, "node_ports", &file.node_ports, (1, "30000-32767"));
-    let fastpath = fastpath(&mut door, file.fastpath);
-    let region = region(&mut door, file.region, fastpath.hugepages);
+    let mut validator = Validator::new(merged);
+    validator.name("name", &file.name);
+    one_cloud(&mut validator, &file);
+    let services = optional(&mut validator, "services", file.services);
+    let node_ports = ports(&mut validator, "node_ports", &file.node_ports, (1, "30000-32767"));
+    let fastpath = fastpath(&mut validator, file.fastpath);
+    let region = region(&mut validator, file.region, fastpath.hugepages);
     let lcores = fastpath.lcores.len() as u16;
     let plane = file.plane;
-    let ingress = arms::arm(&mut door, "ingress", file.ingress, (plane, lcores));
-    let egress = file.egress.map(|arm| arms::arm(&mut door, "egress", arm, (plane, lcores)));
-    arms::together(&mut door, plane, &ingress, egress.as_ref());
-    let nat = arms::nat(&mut door, file.nat, &ingress, egress.as_ref());
-    arms::ipip_sources_apart(&mut door, &ingress, egress.as_ref(), &nat);
-    let gateways = gateways::gateways(&mut door, file.gateway, &ingress, egress.as_ref());
-    let sources = sources::sources(&mut door, file.source);
-    let aws = file.aws.map(|file| aws::aws(&mut door, file));
-    let azure = file.azure.map(|file| azure::azure(&mut door, file, &gateways));
-    let link = private_link::check(&mut door, file.private_link, &file.name, azure.as_ref());
+    let ingress = arms::arm(&mut validator, "ingress", file.ingress, (plane, lcores));
+    let egress = file.egress.map(|arm| arms::arm(&mut validator, "egress", arm, (plane, lcores)));
+    arms::check_overlaps(&mut validator, plane, &ingress, egress.as_ref());
+    let nat = arms::nat(&mut validator, file.nat, &ingress, egress.as_ref());
+    arms::check_ipip_sources_unassigned(&mut validator, &ingress, egress.as_ref(), &nat);
+    let gateways = gateways::gateways(&mut validator, file.gateway, &ingress, egress.as_ref());
+    let sources = sources::sources(&mut validator, file.source);
+    let aws = file.aws.map(|file| aws::aws(&mut validator, file));
+    let azure = file.azure.map(|file| azure::azure(&mut validator, file, &gateways));
+    let link = private_link::check(&mut validator, file.private_link, &file.name, azure.as_ref());
     if plane == Plane::Dpdk {
-        memory(&mut door, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
+        memory(&mut validator, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
-    let bgp = bgp::check(&mut door, file.bgp);
-    let (health, metrics) = listeners(&mut door, file.health, file.metrics);
-    let punt = punt(&mut door, file.punt);
+    let bgp = bgp::check(&mut validator, file.bgp);
+    let (health, metrics) = listeners(&mut validator, file.health, file.metrics);
+    let punt = punt(&mut validator, file.punt);
     let icmp = icmp(file.icmp);
-    let control = control(&mut door, file.control);
+    let control = control(&mut validator, file.control);
     if control.group.is_some() && control.group == region.group {
-        let allowed = "name another group: members of this one have the region, which only Weir's \
+        let remedy = "name another group: members of this one have the region, which only Weir's \
                        services should";
-        door.refuse("control.group", "this is the group of region.group", allowed);
+        validator.reject("control.group", "this is the group of region.group", remedy);
     }
-    let api = api::api(&mut door, file.api);
-    let tables = tables(&mut door, file.tables, &control);
-    port_maps(&mut door, &region, &nat);
-    if !door.problems.is_empty() {
-        return Err(ConfigError::wrong(door.problems));
+    let api = api::api(&mut validator, file.api);
+    let tables = tables(&mut validator, file.tables, &control);
+    port_maps(&mut validator, &region, &nat);
+    if !validator.problems.is_empty() {
+        return Err(ConfigError::invalid(validator.problems));
     }
     let config = Config {
         name: file.name,
@@ -104,79 +104,83 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         control,
         api,
         tables,
-        warnings: std::mem::take(&mut door.warnings),
+        warnings: std::mem::take(&mut validator.warnings),
         origins: merged.origins(),
     };
-    local_ports(&mut door, &config);
-    match door.problems.is_empty() {
+    local_ports(&mut validator, &config);
+    match validator.problems.is_empty() {
         true => Ok(config),
-        false => Err(ConfigError::wrong(door.problems)),
+        false => Err(ConfigError::invalid(validator.problems)),
     }
 }
 
 /// Checks that the region can hold all ports of the appliance itself.
-fn local_ports(door: &mut Door, config: &Config) {
+fn local_ports(validator: &mut Validator, config: &Config) {
     let ports = Reserved::of(config).distinct();
     if ports > MAX_LOCAL_PORTS {
-        let wrong = format!(
+        let fault = format!(
             "with the ports of health, metrics, API, BGP and BFD these are {ports} on the arms' \
              addresses"
         );
-        let allowed = format!("remove some, or listen on fewer ports: {MAX_LOCAL_PORTS} at most");
-        door.refuse("punt.local_ports", &wrong, &allowed);
+        let remedy = format!("remove some, or listen on fewer ports: {MAX_LOCAL_PORTS} at most");
+        validator.reject("punt.local_ports", &fault, &remedy);
     }
 }
 
-fn one_cloud(door: &mut Door, file: &File) {
+fn one_cloud(validator: &mut Validator, file: &File) {
     if file.aws.is_some() && file.azure.is_some() {
-        let wrong = "[aws] is there as well";
-        door.refuse("azure", wrong, "leave the cloud out that the appliance is not in");
+        let fault = "[aws] is there as well";
+        validator.reject("azure", fault, "leave the cloud out that the appliance is not in");
     }
 }
 
-fn control(door: &mut Door, file: file::Control) -> Control {
-    door.path("control.socket", &file.socket, 107);
-    let state = optional(door, "control.state", file.state);
-    let group = group(door, "control.group", file.group);
+fn control(validator: &mut Validator, file: file::Control) -> Control {
+    validator.path("control.socket", &file.socket, 107);
+    let state = optional(validator, "control.state", file.state);
+    let group = group(validator, "control.group", file.group);
     let max_removal_percent = file.max_removal_percent;
     if max_removal_percent > 100 {
-        let wrong = format!("{max_removal_percent} is no share in percent");
-        door.refuse("control.max_removal_percent", &wrong, "write 0 to 100; 50 unless set");
+        let fault = format!("{max_removal_percent} is no share in percent");
+        validator.reject("control.max_removal_percent", &fault, "write 0 to 100; 50 unless set");
     }
     Control { socket: file.socket.into(), group, state, max_removal_percent }
 }
 
 /// Validates the name of a Unix group, or returns `None` if it is empty. Whether the group exists
 /// is checked where it is used.
-fn group(door: &mut Door, key: &str, name: String) -> Option<String> {
-    let wrong = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
-    if name.contains(wrong) || name.len() > 32 {
-        door.refuse(key, "this is no name of a group", "write the name of a group of this machine");
+fn group(validator: &mut Validator, key: &str, name: String) -> Option<String> {
+    let fault = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
+    if name.contains(fault) || name.len() > 32 {
+        validator.reject(
+            key,
+            "this is no name of a group",
+            "write the name of a group of this machine",
+        );
     }
     Some(name).filter(|name| !name.is_empty())
 }
 
-fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
+fn fastpath(validator: &mut Validator, file: file::Fastpath) -> Fastpath {
     let keys = (0..file.lcores.len()).map(|i| format!("fastpath.lcores.{i}"));
     let keyed: Vec<(String, u16)> = keys.zip(file.lcores.iter().copied()).collect();
-    door.unique(&keyed, "CPU");
+    validator.unique(&keyed, "CPU");
     for (key, lcore) in &keyed {
         if *lcore == file.main_core && file.idle == Idle::Spin {
-            let main = door.place("fastpath.main_core");
-            let wrong = format!("this CPU is also {main}, which must be free to run");
-            let allowed = "poll on another CPU, move fastpath.main_core, or write idle = \"sleep\" \
+            let main = validator.location("fastpath.main_core");
+            let fault = format!("this CPU is also {main}, which must be free to run");
+            let remedy = "poll on another CPU, move fastpath.main_core, or write idle = \"sleep\" \
                            or \"yield\"";
-            door.refuse(key, &wrong, allowed);
+            validator.reject(key, &fault, remedy);
         }
         if *lcore > 127 {
-            door.refuse(key, "DPDK numbers its CPUs to 127", "allowed: 0 to 127");
+            validator.reject(key, "DPDK numbers its CPUs to 127", "allowed: 0 to 127");
         }
     }
     if file.main_core > 127 {
-        door.refuse("fastpath.main_core", "DPDK numbers its CPUs to 127", "allowed: 0 to 127");
+        validator.reject("fastpath.main_core", "DPDK numbers its CPUs to 127", "allowed: 0 to 127");
     }
     if file.lcores.is_empty() || file.lcores.len() > 64 {
-        door.refuse("fastpath.lcores", "1 to 64 CPUs must poll", "for example lcores = [1]");
+        validator.reject("fastpath.lcores", "1 to 64 CPUs must poll", "for example lcores = [1]");
     }
     let mut lcores = file.lcores;
     lcores.sort_unstable();
@@ -197,29 +201,29 @@ fn fastpath(door: &mut Door, file: file::Fastpath) -> Fastpath {
 /// Default limit of services, and of backends, with counters of their own: 4 MiB per lcore.
 const COUNTED: u32 = 1 << 16;
 
-fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
+fn region(validator: &mut Validator, file: file::Region, hugepages: bool) -> Region {
     let path = match (file.path.as_str(), hugepages) {
         ("", true) => "/dev/hugepages/weir-region",
         ("", false) => "/dev/shm/weir/region",
         (path, _) => path,
     };
-    door.path("region.path", path, 4095);
+    validator.path("region.path", path, 4095);
     // Names of maps and links are appended to it.
-    door.path("region.maps", &file.maps, 4000);
-    let group = group(door, "region.group", file.group);
+    validator.path("region.maps", &file.maps, 4000);
+    let group = group(validator, "region.group", file.group);
     if !file.ring_slots.is_power_of_two() {
         let near = file.ring_slots.next_power_of_two();
-        door.refuse("region.ring_slots", "no power of two", &format!("for example {near}"));
+        validator.reject("region.ring_slots", "no power of two", &format!("for example {near}"));
     }
     let unconfirmed = file.unconfirmed_percent + file.unconfirmed_dsr_percent;
     if unconfirmed > MAX_UNCONFIRMED_PERCENT {
-        let dsr = door.place("region.unconfirmed_dsr_percent");
-        let wrong = format!("with {dsr} that makes {unconfirmed} percent of all flows");
-        let allowed = format!(
+        let dsr = validator.location("region.unconfirmed_dsr_percent");
+        let fault = format!("with {dsr} that makes {unconfirmed} percent of all flows");
+        let remedy = format!(
             "write less: together at most {MAX_UNCONFIRMED_PERCENT}, the rest is left for \
              confirmed flows"
         );
-        door.refuse("region.unconfirmed_percent", &wrong, &allowed);
+        validator.reject("region.unconfirmed_percent", &fault, &remedy);
     }
     Region {
         path: PathBuf::from(path),
@@ -245,52 +249,52 @@ fn region(door: &mut Door, file: file::Region, hugepages: bool) -> Region {
 
 /// Checks the number of NAT port maps: each backend needs one for each NAT address of its family.
 /// Otherwise slowpath would fail later, when it writes its settings.
-fn port_maps(door: &mut Door, region: &Region, nat: &Nat) {
+fn port_maps(validator: &mut Validator, region: &Region, nat: &Nat) {
     let v4 = nat.addresses.iter().filter(|address| address.addr.is_ipv4()).count();
-    let most = v4.max(nat.addresses.len() - v4) as u64;
-    let needed = most * u64::from(region.max_backends);
+    let addresses = v4.max(nat.addresses.len() - v4) as u64;
+    let needed = addresses * u64::from(region.max_backends);
     if u64::from(region.nat_maps) < needed {
-        let backends = door.place("region.max_backends");
-        let wrong = format!(
-            "{most} NAT addresses of one family and room for {} backends ({backends}) take \
+        let backends = validator.location("region.max_backends");
+        let fault = format!(
+            "{addresses} NAT addresses of one family and room for {} backends ({backends}) take \
              {needed} port maps",
             region.max_backends
         );
-        let allowed = format!("write at least {needed}, or lower region.max_backends");
-        door.refuse("region.nat_maps", &wrong, &allowed);
+        let remedy = format!("write at least {needed}, or lower region.max_backends");
+        validator.reject("region.nat_maps", &fault, &remedy);
     }
 }
 
 /// Checks that DPDK's memory holds the buffers, and that the buffers fill all queues with some left
 /// for packets in flight: otherwise ports fail to start, or stop receiving under load.
-fn memory<'a>(door: &mut Door, fastpath: &Fastpath, arms: impl Iterator<Item = &'a Arm>) {
-    let (mut held, mut rings) = (0, 0);
+fn memory<'a>(validator: &mut Validator, fastpath: &Fastpath, arms: impl Iterator<Item = &'a Arm>) {
+    let (mut buffers, mut rings) = (0, 0);
     let lcores = fastpath.lcores.len() as u64;
     for arm in arms {
         let descriptors = arm.descriptors(lcores);
-        held += descriptors;
+        buffers += descriptors;
         rings += descriptors * DESCRIPTOR_BYTES;
         if u32::from(fastpath.buffer_bytes) < u32::from(arm.mtu) + 18 + 128 {
-            door.warnings.push(format!(
+            validator.warnings.push(format!(
                 "fastpath.buffer_bytes = {} is less than the mtu {} + 146: large packets take \
                  several buffers, which costs time and which some virtual devices cannot do",
                 fastpath.buffer_bytes, arm.mtu
             ));
         }
     }
-    held += lcores * (CACHED_BUFFERS + u64::from(fastpath.burst));
-    if u64::from(fastpath.buffers) < held {
-        let allowed = format!("write at least {held}, or fewer descriptors or queues");
-        door.refuse("fastpath.buffers", "the queues alone hold more buffers", &allowed);
+    buffers += lcores * (CACHED_BUFFERS + u64::from(fastpath.burst));
+    if u64::from(fastpath.buffers) < buffers {
+        let remedy = format!("write at least {buffers}, or fewer descriptors or queues");
+        validator.reject("fastpath.buffers", "the queues alone hold more buffers", &remedy);
     }
     let mib = (fastpath.pool_bytes() + rings).div_ceil(1 << 20) + EAL_OWN_MIB;
     if u64::from(fastpath.memory_mib) < mib {
-        let wrong = format!(
+        let fault = format!(
             "{} buffers of {} bytes and the rings need {mib} MiB",
             fastpath.buffers, fastpath.buffer_bytes
         );
-        let allowed = format!("write at least {mib}, or lower fastpath.buffers");
-        door.refuse("fastpath.memory_mib", &wrong, &allowed);
+        let remedy = format!("write at least {mib}, or lower fastpath.buffers");
+        validator.reject("fastpath.memory_mib", &fault, &remedy);
     }
 }
 
@@ -308,27 +312,31 @@ fn flows(file: file::Flows) -> Flows {
     }
 }
 
-fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (Health, Metrics) {
-    let listen = sockets(door, "listen", &health.listen);
-    let tcp = sockets(door, "tcp", &health.tcp);
+fn listeners(
+    validator: &mut Validator,
+    health: file::Health,
+    metrics: file::Metrics,
+) -> (Health, Metrics) {
+    let listen = sockets(validator, "listen", &health.listen);
+    let tcp = sockets(validator, "tcp", &health.tcp);
     if health.listen.is_empty() && health.tcp.is_empty() {
         let example = "for example listen = \"0.0.0.0:8080\"";
-        door.refuse("health.listen", "clouds and routers have to probe something", example);
+        validator.reject("health.listen", "clouds and routers have to probe something", example);
     }
-    let probing = probing::check(door, &health);
+    let probing = probing::check(validator, &health);
     let texts = health.reserved_sources.iter().enumerate();
     let reserved_sources = texts.filter_map(|(i, text)| {
         let key = listed("health", "reserved_sources", i, &health.reserved_sources);
-        door.prefix(&key, text)
+        validator.prefix(&key, text)
     });
     let reserved_sources = reserved_sources.collect();
     let mut keyed: Vec<_> = listen.iter().chain(&tcp).cloned().collect();
-    let scraped = door.socket("metrics.listen", &metrics.listen);
+    let scraped = validator.socket("metrics.listen", &metrics.listen);
     keyed.extend(scraped.map(|socket| ("metrics.listen".into(), socket)));
-    door.unique(&keyed, "address and port");
+    validator.unique(&keyed, "address and port");
     let scraped = scraped.unwrap_or(([127, 0, 0, 1], 19_100).into());
     if !scraped.ip().is_loopback() {
-        door.warnings.push(format!(
+        validator.warnings.push(format!(
             "metrics.listen = \"{scraped}\" is not loopback: everyone who reaches it can read it"
         ));
     }
@@ -339,19 +347,19 @@ fn listeners(door: &mut Door, health: file::Health, metrics: file::Metrics) -> (
     (health, Metrics { listen: scraped })
 }
 
-fn sockets(door: &mut Door, field: &str, texts: &[String]) -> Vec<(String, SocketAddr)> {
+fn sockets(validator: &mut Validator, field: &str, texts: &[String]) -> Vec<(String, SocketAddr)> {
     let mut keyed = Vec::new();
     for (i, text) in texts.iter().enumerate() {
         let key = listed("health", field, i, texts);
-        keyed.extend(door.socket(&key, text).map(|socket| (key, socket)));
+        keyed.extend(validator.socket(&key, text).map(|socket| (key, socket)));
     }
     keyed
 }
 
-fn punt(door: &mut Door, file: file::Punt) -> Punt {
+fn punt(validator: &mut Validator, file: file::Punt) -> Punt {
     if file.plain_no_service == NoService::Return {
-        let wrong = "plain packets came through no gateway that they could be returned to";
-        door.refuse("punt.plain_no_service", wrong, "allowed: \"drop\", \"punt\"");
+        let fault = "plain packets came through no gateway that they could be returned to";
+        validator.reject("punt.plain_no_service", fault, "allowed: \"drop\", \"punt\"");
     }
     let mut local_ports = file.local_ports;
     local_ports.sort_unstable();
@@ -372,29 +380,29 @@ const fn icmp(file: file::Icmp) -> Icmp {
 }
 
 /// Validates a Maglev table size.
-pub(crate) fn table_size(door: &mut Door, key: &str, size: u32) -> u32 {
+pub(crate) fn table_size(validator: &mut Validator, key: &str, size: u32) -> u32 {
     if !MAGLEV_SIZES.contains(&size) {
         let sizes: Vec<String> = MAGLEV_SIZES.iter().map(u32::to_string).collect();
-        door.refuse(key, "no table size", &format!("allowed: {}", sizes.join(", ")));
+        validator.reject(key, "no table size", &format!("allowed: {}", sizes.join(", ")));
     }
     size
 }
 
-fn tables(door: &mut Door, file: file::Tables, control: &Control) -> Tables {
+fn tables(validator: &mut Validator, file: file::Tables, control: &Control) -> Tables {
     let decoded = seed::decode(&file.seed);
     let (seed, seed_from) = match decoded {
         Some(seed) if file.seed == file::Tables::default().seed => (seed, SeedFrom::Default),
-        Some(seed) => (seed, SeedFrom::Written),
+        Some(seed) => (seed, SeedFrom::Configured),
         None => ([0; 12], SeedFrom::Missing),
     };
     if decoded.is_none() && file.seed != seed::GENERATE {
-        let allowed = "write 16 characters, for example the output of: head -c 12 /dev/urandom | \
+        let remedy = "write 16 characters, for example the output of: head -c 12 /dev/urandom | \
                        base64; or \"generate\" on a single appliance";
-        door.refuse("tables.seed", "these are not 12 bytes in base64", allowed);
+        validator.reject("tables.seed", "these are not 12 bytes in base64", remedy);
     } else if decoded.is_none() && control.state.is_none() {
-        let allowed = "name a folder in control.state, or write the seed itself";
-        door.refuse("tables.seed", "control.state is empty: nothing is kept there", allowed);
+        let remedy = "name a folder in control.state, or write the seed itself";
+        validator.reject("tables.seed", "control.state is empty: nothing is kept there", remedy);
     }
-    let maglev_size = table_size(door, "tables.maglev_size", file.maglev_size);
+    let maglev_size = table_size(validator, "tables.maglev_size", file.maglev_size);
     Tables { seed, seed_from, maglev_size }
 }

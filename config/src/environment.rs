@@ -4,8 +4,8 @@
 
 use serde_json::Value as Json;
 
-use crate::error::Problem;
-use crate::layers::shortened;
+use crate::error::ConfigProblem;
+use crate::layers::truncated;
 use crate::schema;
 
 /// Suffixes of variables that Weir's programs and tests use and that are not keys.
@@ -13,11 +13,11 @@ const OWN: [&str; 3] = ["LOG", "LAB_KEEP", "BIN_DIR"];
 
 /// Returns errors for variables whose name resembles a key, and warnings for other unknown ones.
 /// Names with `__` are keys and are validated with all other keys.
-pub(crate) fn strangers(
+pub(crate) fn check(
     root: &Json,
     variables: impl Iterator<Item = (String, String)>,
-) -> (Vec<Problem>, Vec<String>) {
-    let (mut wrong, mut strange) = (Vec::new(), Vec::new());
+) -> (Vec<ConfigProblem>, Vec<String>) {
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     let keys = schema::keys(root);
     let top = |name: &str| root["properties"].get(name.to_lowercase()).is_some();
     for (variable, value) in variables {
@@ -26,28 +26,29 @@ pub(crate) fn strangers(
             continue;
         }
         let flat = name.to_lowercase();
-        let near = keys.iter().map(|key| (schema::distance(&flat, &key.replace('.', "_")), key));
-        match near.min().filter(|(far, key)| *far <= key.len() / 4) {
-            Some((_, key)) => wrong.push(typo(&variable, &value, key)),
-            None => strange.push(format!(
+        let candidates =
+            keys.iter().map(|key| (schema::distance(&flat, &key.replace('.', "_")), key));
+        match candidates.min().filter(|(distance, key)| *distance <= key.len() / 4) {
+            Some((_, key)) => errors.push(typo(&variable, &value, key)),
+            None => warnings.push(format!(
                 "the variable {variable} is no key of Weir's and does nothing here (keys are \
                  written WEIR_INGRESS__MTU)"
             )),
         }
     }
-    (wrong, strange)
+    (errors, warnings)
 }
 
-fn typo(variable: &str, value: &str, key: &str) -> Problem {
+fn typo(variable: &str, value: &str, key: &str) -> ConfigProblem {
     let meant = format!("WEIR_{}", key.replace('.', "__").to_uppercase());
-    Problem {
-        place: format!("environment {variable}={}", shortened(value)),
+    ConfigProblem {
+        location: format!("environment {variable}={}", truncated(value)),
         key: String::new(),
         found: String::new(),
-        wrong: "there is no such variable".into(),
-        allowed: format!(
+        fault: "there is no such variable".into(),
+        remedy: format!(
             "did you mean {meant} (the key {key}; two underscores between section and key)?"
         ),
-        shown: None,
+        snippet: None,
     }
 }

@@ -4,7 +4,7 @@
 use crate::checked::Config;
 
 /// The minimal valid configuration.
-pub(crate) const LEAST: &str = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\n\
+pub(crate) const MINIMAL: &str = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\n\
     address = [\"10.0.1.10/24\", \"fd00:1::10/64\"]\n[nat]\naddresses = [\"10.0.1.10\"]\n\
     [fastpath]\nlcores = [1]\n";
 
@@ -18,7 +18,7 @@ pub fn configuration(bytes: &[u8]) {
 
 /// Loads the bytes as a services file: the first selects TOML, YAML or JSON, the rest is the text.
 pub fn services(bytes: &[u8]) {
-    let config: Config = crate::from_toml(LEAST).expect("the least configuration");
+    let config: Config = crate::from_toml(MINIMAL).expect("the least configuration");
     let Some((first, text)) = bytes.split_first() else { return };
     let name = ["s.toml", "s.yaml", "s.json"][usize::from(*first) % 3];
     if let Err(error) = crate::services_from(name, &String::from_utf8_lossy(text), &config) {
@@ -30,7 +30,7 @@ pub fn services(bytes: &[u8]) {
 mod tests {
     /// Calls `each` with the text truncated at each byte, and with each byte replaced by
     /// significant ones.
-    fn spoilt(text: &str, mut each: impl FnMut(&[u8])) {
+    fn for_each_mutation(text: &str, mut each: impl FnMut(&[u8])) {
         let bytes = text.as_bytes();
         for at in 0..bytes.len() {
             each(&bytes[..at]);
@@ -44,14 +44,14 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_is_accepted_or_refused() {
-        super::configuration(super::LEAST.as_bytes());
-        assert!(crate::from_toml(super::LEAST).is_ok());
-        spoilt(super::LEAST, super::configuration);
+    fn configuration_is_accepted_or_rejected_without_panic() {
+        super::configuration(super::MINIMAL.as_bytes());
+        assert!(crate::from_toml(super::MINIMAL).is_ok());
+        for_each_mutation(super::MINIMAL, super::configuration);
     }
 
     #[test]
-    fn services_are_accepted_or_refused_in_each_format() {
+    fn services_are_accepted_or_rejected_in_each_format_without_panic() {
         let toml = "\0[[service]]\nname = \"a/b\"\nmode = \"nat\"\n\
                     frontends = [{ address = \"203.0.113.10\", port = 80, protocol = \"tcp\" }]\n\
                     backends = [{ address = \"10.0.2.11\", port = 8080, weight = 50 }]\n";
@@ -60,7 +60,7 @@ mod tests {
         let json = "\u{2}{\"service\": [{\"name\": \"a/b\", \"frontends\": [], \"backends\": \
                     [{\"address\": \"10.0.2.11\", \"port\": 1e3}]}]}";
         for text in [toml, yaml, json] {
-            spoilt(text, super::services);
+            for_each_mutation(text, super::services);
         }
     }
 }

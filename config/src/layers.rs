@@ -5,7 +5,7 @@
 //! indices: `gateway.0.sources`.
 
 mod key;
-mod written;
+mod parsed_file;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,10 +16,10 @@ use figment::{Figment, Metadata, Profile, Provider};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use crate::error::{ConfigError, Problem};
+use crate::error::{ConfigError, ConfigProblem};
 
-pub(crate) use key::{join, spoken};
-pub(crate) use written::Written;
+pub(crate) use key::{display_path, join};
+pub(crate) use parsed_file::ParsedFile;
 
 /// One layer; its name is used in errors and reports.
 struct Layer {
@@ -38,7 +38,7 @@ impl Provider for Layer {
 }
 
 /// Returns the value on one line, truncated to 60 characters.
-pub(crate) fn shortened(text: &str) -> String {
+pub(crate) fn truncated(text: &str) -> String {
     if text.chars().count() <= 60 {
         return text.to_owned();
     }
@@ -50,7 +50,7 @@ pub(crate) struct Merged {
     figment: Figment,
     value: Value,
     pub(crate) json: Json,
-    file: Option<Written>,
+    file: Option<ParsedFile>,
 }
 
 impl Merged {
@@ -58,7 +58,7 @@ impl Merged {
     /// `--set` arguments.
     pub(crate) fn new(
         defaults: Dict,
-        file: Option<Written>,
+        file: Option<ParsedFile>,
         environment: Option<Vec<String>>,
         sets: &[String],
     ) -> Result<Merged, ConfigError> {
@@ -68,19 +68,20 @@ impl Merged {
         }
         if let Some(sections) = environment {
             // Other variables begin with WEIR_ too (WEIR_LOG); only keys contain `__`.
-            let known = move |key: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(key));
+            let is_section = move |key: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(key));
             let env = Env::prefixed("WEIR_")
-                .filter(move |key| key.as_str().contains("__") || known(key.as_str()))
+                .filter(move |key| key.as_str().contains("__") || is_section(key.as_str()))
                 .split("__");
             figment = figment.merge(env);
         }
         for text in sets {
             figment = figment.merge(set(text)?);
         }
-        let value: Value =
-            figment.extract().map_err(|e| ConfigError::wrong(vec![plain(&e.to_string())]))?;
+        let value: Value = figment
+            .extract()
+            .map_err(|e| ConfigError::invalid(vec![problem_without_value(&e.to_string())]))?;
         let json = serde_json::to_value(&value)
-            .map_err(|e| ConfigError::wrong(vec![plain(&e.to_string())]))?;
+            .map_err(|e| ConfigError::invalid(vec![problem_without_value(&e.to_string())]))?;
         Ok(Merged { figment, value, json, file })
     }
 
@@ -88,14 +89,14 @@ impl Merged {
     pub(crate) fn typed<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         T::deserialize(&self.value).map_err(|errors| {
             let all = errors.into_iter();
-            let wrong =
+            let problems =
                 all.map(|e| self.problem(&e.path.join("."), &e.kind.to_string(), "")).collect();
-            ConfigError::wrong(wrong)
+            ConfigError::invalid(problems)
         })
     }
 
     /// Creates a problem with the value at `path`, with its layer and source line.
-    pub(crate) fn problem(&self, path: &str, wrong: &str, allowed: &str) -> Problem {
+    pub(crate) fn problem(&self, path: &str, fault: &str, remedy: &str) -> ConfigProblem {
         let mut layer = self.layer(path);
         let mut found = self.found(path);
         if let (true, "\"\"" | "[]", Some(file)) = (layer == "default", &*found, &self.file) {
@@ -104,28 +105,28 @@ impl Merged {
         }
         let in_file = self.file.as_ref().filter(|f| layer == f.name);
         let span = in_file.and_then(|file| Some((file, self.span(file, path)?)));
-        Problem {
-            place: span.as_ref().map_or(layer, |(file, span)| file.line(span)),
-            key: spoken(path),
-            found: shortened(&found),
-            wrong: wrong.into(),
-            allowed: allowed.into(),
-            shown: span.map(|(file, span)| (file.text.clone(), span)),
+        ConfigProblem {
+            location: span.as_ref().map_or(layer, |(file, span)| file.line(span)),
+            key: display_path(path),
+            found: truncated(&found),
+            fault: fault.into(),
+            remedy: remedy.into(),
+            snippet: span.map(|(file, span)| (file.text.clone(), span)),
         }
     }
 
     /// Creates a problem with the key itself, which underlines the key instead of the value.
-    pub(crate) fn unknown(&self, path: &str, allowed: &str) -> Problem {
-        let mut problem = self.problem(path, "there is no such key", allowed);
+    pub(crate) fn unknown(&self, path: &str, remedy: &str) -> ConfigProblem {
+        let mut problem = self.problem(path, "there is no such key", remedy);
         let keys = self.file.as_ref().and_then(|file| file.spans.get(path));
-        if let (Some((_, span)), Some((key, _))) = (&mut problem.shown, keys) {
+        if let (Some((_, span)), Some((key, _))) = (&mut problem.snippet, keys) {
             *span = key.clone();
         }
         problem
     }
 
     /// Returns the position of a value, or, if it is absent, of its section.
-    fn span(&self, file: &Written, path: &str) -> Option<Range<usize>> {
+    fn span(&self, file: &ParsedFile, path: &str) -> Option<Range<usize>> {
         let (key, value) = file
             .spans
             .get(path)
@@ -170,7 +171,7 @@ impl Merged {
             if let Some(file) = self.file.as_ref().filter(|f| f.name == layer) {
                 layer = self.span(file, path).map_or(layer, |span| file.line(&span));
             }
-            all.insert(spoken(path), crate::checked::Origin { value, layer });
+            all.insert(display_path(path), crate::checked::Origin { value, layer });
         });
         all
     }
@@ -232,9 +233,9 @@ fn set(text: &str) -> Result<Layer, ConfigError> {
         key.trim().split('.').all(word)
     });
     let Some((key, value)) = parts else {
-        let mut problem = plain("a --set is a key, `=` and a value");
-        (problem.place, problem.allowed) = (name, "for example --set ingress.mtu=9001".into());
-        return Err(ConfigError::wrong(vec![problem]));
+        let mut problem = problem_without_value("a --set is a key, `=` and a value");
+        (problem.location, problem.remedy) = (name, "for example --set ingress.mtu=9001".into());
+        return Err(ConfigError::invalid(vec![problem]));
     };
     // Parsing does not fail: what is not a list, number or boolean is a string.
     let mut value: Value =
@@ -249,13 +250,13 @@ fn set(text: &str) -> Result<Layer, ConfigError> {
     Ok(Layer { name, dict })
 }
 
-fn plain(wrong: &str) -> Problem {
-    Problem {
-        place: "configuration".into(),
+fn problem_without_value(fault: &str) -> ConfigProblem {
+    ConfigProblem {
+        location: "configuration".into(),
         key: String::new(),
         found: String::new(),
-        wrong: wrong.into(),
-        allowed: String::new(),
-        shown: None,
+        fault: fault.into(),
+        remedy: String::new(),
+        snippet: None,
     }
 }

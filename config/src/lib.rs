@@ -24,7 +24,7 @@ pub mod secret_file;
 mod secrets;
 mod seed;
 pub mod services;
-mod wrong;
+mod validation_error;
 pub mod yaml;
 
 use std::path::Path;
@@ -32,30 +32,30 @@ use std::path::Path;
 use figment::value::Dict;
 
 pub use checked::Config;
-pub use error::{ConfigError, Problem, Which};
-use layers::{Merged, Written};
+pub use error::{ConfigError, ConfigProblem, FileKind};
+use layers::{Merged, ParsedFile};
 pub use report::report;
 pub use services::Services;
-pub use wrong::Wrong;
+pub use validation_error::ValidationError;
 
 /// Loads the configuration from all layers. Later layers win: the defaults, `file`, the environment
 /// (`WEIR_INGRESS__MTU`), and `sets` (`ingress.mtu=9001`).
 pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
-    let file = file.map(|path| Written::read(path, Which::Configuration)).transpose()?;
+    let file = file.map(|path| ParsedFile::read(path, FileKind::Configuration)).transpose()?;
     let schema = serde_json::Value::from(schemars::schema_for!(file::File));
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
-    let (wrong, strange) = environment::strangers(&schema, variables);
-    if !wrong.is_empty() {
-        return Err(ConfigError::wrong(wrong));
+    let (errors, warnings) = environment::check(&schema, variables);
+    if !errors.is_empty() {
+        return Err(ConfigError::invalid(errors));
     }
     let sections = schema["properties"].as_object().into_iter().flat_map(|p| p.keys().cloned());
     let merged = Merged::new(defaults(), file, Some(sections.collect()), sets)?;
     let mut config = check::check(&merged)?;
-    seed::find(&mut config)?;
+    seed::load(&mut config)?;
     config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
     config.warnings.extend(secrets::exposed(&config));
-    config.warnings.extend(strange);
+    config.warnings.extend(warnings);
     Ok(config)
 }
 
@@ -63,39 +63,39 @@ pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError>
 /// seed). For programs that forward packets or control the data plane.
 pub fn load_to_run(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
     let mut config = load(file, sets)?;
-    seed::make(&mut config)?;
+    seed::generate(&mut config)?;
     Ok(config)
 }
 
 /// Parses a configuration from TOML text over the defaults. Reads neither the environment nor the
 /// machine's state.
 pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
-    let file = Written::parse("weir.toml", text.to_owned())?;
+    let file = ParsedFile::parse("weir.toml", text.to_owned())?;
     check::check(&Merged::new(defaults(), Some(file), None, &[])?)
 }
 
 /// Loads the services file and validates it, also against `config`.
 pub fn load_services(path: &Path, config: &Config) -> Result<Services, ConfigError> {
-    services_of(Written::read(path, Which::Services)?, config)
+    services_of(ParsedFile::read(path, FileKind::Services)?, config)
 }
 
 /// Parses services from text like [`load_services`]; `name` is used in errors and its extension
 /// selects the format.
 pub fn services_from(name: &str, text: &str, config: &Config) -> Result<Services, ConfigError> {
-    services_of(Written::parse(name, text.to_owned())?, config)
+    services_of(ParsedFile::parse(name, text.to_owned())?, config)
 }
 
 /// Parses services from TOML text like [`load_services`].
 pub fn services_from_toml(text: &str, config: &Config) -> Result<Services, ConfigError> {
-    services_of(Written::parse("services.toml", text.to_owned())?, config)
+    services_of(ParsedFile::parse("services.toml", text.to_owned())?, config)
 }
 
 /// Parses services from YAML text like [`load_services`]. The keys are those of the TOML format.
 pub fn services_from_yaml(text: &str, config: &Config) -> Result<Services, ConfigError> {
-    services_of(Written::parse("services.yaml", text.to_owned())?, config)
+    services_of(ParsedFile::parse("services.yaml", text.to_owned())?, config)
 }
 
-fn services_of(file: Written, config: &Config) -> Result<Services, ConfigError> {
+fn services_of(file: ParsedFile, config: &Config) -> Result<Services, ConfigError> {
     services::check(&Merged::new(Dict::new(), Some(file), None, &[])?, config)
 }
 

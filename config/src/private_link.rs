@@ -12,4 +12,4 @@ pub use home::Home;
 pub use kubernetes::{ANNOTATION_CLUSTER, Sibling, from_kubernetes};
 pub use spec::{Address, EndpointSpec, Paused, Spec, Zone};
 
-pub use crate::wrong::Wrong;
+pub use crate::validation_error::ValidationError;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::checked::{Config, Plane, Side, Wire};
-use crate::layers::shortened;
+use crate::layers::truncated;
 
 /// Formats the effective configuration for operators.
 pub fn report(config: &Config) -> String {
@@ -47,7 +47,7 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     if config.plane == Plane::Dpdk {
         writeln!(out, "lcores   {:?}, main {}", fastpath.lcores, fastpath.main_core)?;
     }
-    let origins = || config.origins.iter().map(|(key, o)| (key, shortened(&o.value), &o.layer));
+    let origins = || config.origins.iter().map(|(key, o)| (key, truncated(&o.value), &o.layer));
     let widths = origins().map(|(key, value, _)| (key.len(), value.chars().count()));
     let (wide, long) = widths.fold((0, 0), |(w, l), (a, b)| (w.max(a), l.max(b)));
     for defaults in [false, true] {

@@ -35,7 +35,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_are_read_as_they_are_written(
+        fn times_round_trip(
             seconds in 0..253_402_300_799_u64,
             nanos in 0..1_000_000_000_u32,
         ) {
@@ -44,13 +44,13 @@ mod tests {
         }
 
         #[test]
-        fn no_time_panics(text in "[0-9]{0,5}-[0-9]{0,3}-[0-9]{0,3}T[0-9:.]{0,20}Z") {
+        fn never_panics_on_any_text(text in "[0-9]{0,5}-[0-9]{0,3}-[0-9]{0,3}T[0-9:.]{0,20}Z") {
             let _ = parse(&text);
         }
     }
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn formats_and_parses_known_times() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn times_after_the_year_9999_and_before_1970_are_the_nearest_that_can_be_written() {
+    fn clamps_times_outside_1970_to_9999() {
         let after = UNIX_EPOCH + Duration::from_secs(253_402_300_800);
         assert_eq!(format(after), "9999-12-31T23:59:59.999999999Z");
         assert_eq!(format(UNIX_EPOCH + Duration::from_secs(i64::MAX as u64)), format(after));

@@ -3,25 +3,25 @@
 
 use serde_json::Value as Json;
 
-use crate::error::Problem;
-use crate::layers::{Merged, join, spoken};
+use crate::error::ConfigProblem;
+use crate::layers::{Merged, display_path, join};
 
 /// Returns all unknown keys, missing keys, wrong types and numbers out of range.
-pub(crate) fn check(merged: &Merged, schema: &Json) -> Vec<Problem> {
-    let mut pass = Pass { merged, root: schema, problems: Vec::new() };
-    pass.value(&merged.json, schema, "");
-    pass.problems
+pub(crate) fn check(merged: &Merged, schema: &Json) -> Vec<ConfigProblem> {
+    let mut validator = SchemaValidator { merged, root: schema, problems: Vec::new() };
+    validator.value(&merged.json, schema, "");
+    validator.problems
 }
 
-struct Pass<'a> {
+struct SchemaValidator<'a> {
     merged: &'a Merged,
     root: &'a Json,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
-impl Pass<'_> {
-    fn complain(&mut self, path: &str, wrong: String, allowed: String) {
-        self.problems.push(self.merged.problem(path, &wrong, &allowed));
+impl SchemaValidator<'_> {
+    fn report(&mut self, path: &str, fault: String, remedy: String) {
+        self.problems.push(self.merged.problem(path, &fault, &remedy));
     }
 
     fn value(&mut self, value: &Json, schema: &Json, path: &str) {
@@ -53,11 +53,11 @@ impl Pass<'_> {
                 self.not_whole(text, schema, path);
             }
             (found, kind) => {
-                let mut allowed = format!("write {}", article(kind));
+                let mut remedy = format!("write {}", article(kind));
                 if kind == "string" {
-                    allowed += ", in double quotes";
+                    remedy += ", in double quotes";
                 }
-                self.complain(path, format!("this is {}", article(type_of(found))), allowed);
+                self.report(path, format!("this is {}", article(type_of(found))), remedy);
             }
         }
     }
@@ -72,33 +72,33 @@ impl Pass<'_> {
                 (Some(property), _) => self.value(value, property, &at),
                 (None, free @ Json::Object(_)) => self.value(value, free, &at),
                 (None, _) => {
-                    let mut allowed = format!("known here: {}", known.join(", "));
+                    let mut remedy = format!("known here: {}", known.join(", "));
                     if let Some(near) = nearest(key, &known) {
-                        allowed = format!("did you mean `{near}`? {allowed}");
+                        remedy = format!("did you mean `{near}`? {remedy}");
                     }
-                    self.problems.push(self.merged.unknown(&at, &allowed));
+                    self.problems.push(self.merged.unknown(&at, &remedy));
                 }
             }
         }
         let required = schema["required"].as_array().into_iter().flatten();
         for key in required.filter_map(Json::as_str).filter(|k| !map.contains_key(*k)) {
             let about = described(&schema["properties"][key]);
-            self.complain(&join(path, key), "this key is missing".into(), about);
+            self.report(&join(path, key), "this key is missing".into(), about);
         }
     }
 
     fn range(&mut self, number: Option<i64>, schema: &Json, path: &str) {
         let (min, max) = bounds(schema);
         if !number.is_some_and(|n| (min..=max).contains(&n)) {
-            self.complain(path, "out of range".into(), format!("allowed: {min} to {max}"));
+            self.report(path, "out of range".into(), format!("allowed: {min} to {max}"));
         }
     }
 
     /// Reports a number that is not an integer: 1.5, nan, inf.
     fn not_whole(&mut self, text: &str, schema: &Json, path: &str) {
         let (min, max) = bounds(schema);
-        let allowed = format!("write a whole number from {min} to {max}");
-        let mut problem = self.merged.problem(path, "this is not a whole number", &allowed);
+        let remedy = format!("write a whole number from {min} to {max}");
+        let mut problem = self.merged.problem(path, "this is not a whole number", &remedy);
         problem.found = text.to_owned();
         self.problems.push(problem);
     }
@@ -108,8 +108,8 @@ impl Pass<'_> {
         if !choices.is_empty() && !choices.contains(&text) {
             let near = nearest(text, &choices)
                 .map_or_else(String::new, |near| format!("did you mean \"{near}\"? "));
-            let allowed = format!("{near}allowed: \"{}\"", choices.join("\", \""));
-            self.complain(path, "there is no such choice".into(), allowed);
+            let remedy = format!("{near}allowed: \"{}\"", choices.join("\", \""));
+            self.report(path, "there is no such choice".into(), remedy);
         }
     }
 }
@@ -140,24 +140,24 @@ fn kind_of_items<'a>(root: &'a Json, schema: &'a Json) -> &'a str {
 
 fn choices(schema: &Json) -> Vec<&str> {
     let plain = schema["enum"].as_array().into_iter().flatten();
-    let told = schema["oneOf"].as_array().into_iter().flatten();
-    let told = told.flat_map(|one| {
+    let named = schema["oneOf"].as_array().into_iter().flatten();
+    let named = named.flat_map(|one| {
         let listed = one["enum"].as_array().into_iter().flatten();
         listed.chain(std::iter::once(&one["const"]))
     });
-    plain.chain(told).filter_map(Json::as_str).collect()
+    plain.chain(named).filter_map(Json::as_str).collect()
 }
 
 /// Returns the range of an integer: that of the schema, limited by that of its type.
 fn bounds(schema: &Json) -> (i64, i64) {
-    let widest = match schema["format"].as_str() {
+    let type_max = match schema["format"].as_str() {
         Some("uint8") => 255,
         Some("uint16") => 65_535,
         Some("uint32") => i64::from(u32::MAX),
         _ => i64::MAX,
     };
     let min = schema["minimum"].as_i64().unwrap_or(0);
-    (min, schema["maximum"].as_i64().unwrap_or(widest).min(widest))
+    (min, schema["maximum"].as_i64().unwrap_or(type_max).min(type_max))
 }
 
 fn type_of(value: &Json) -> &'static str {
@@ -197,12 +197,12 @@ fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
+        let mut substitution = row[0];
         row[0] = i + 1;
         for (j, y) in b.bytes().enumerate() {
-            let cost = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
+            let cost = substitution + usize::from(x != y);
+            substitution = row[j + 1];
+            row[j + 1] = cost.min(substitution + 1).min(row[j] + 1);
         }
     }
     row[b.len()]
@@ -261,7 +261,7 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
     }
     for (at, meaning, below, many) in sections {
         let name = if many { format!("[[{at}]]") } else { format!("[{at}]") };
-        *out += &format!("\n### `{}`\n{meaning}\n\n", spoken(&name));
+        *out += &format!("\n### `{}`\n{meaning}\n\n", display_path(&name));
         section(root, below, &at, out);
     }
 }
@@ -270,9 +270,9 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
 /// has its type's default; for a type with choices that is the first one.
 pub(crate) fn default(root: &Json, property: &Json) -> Json {
     let schema = resolve(root, property);
-    let may_be_null = property["anyOf"].is_array() || schema["type"].is_array();
+    let is_nullable = property["anyOf"].is_array() || schema["type"].is_array();
     match (&property["default"], kind(schema)) {
-        (Json::Null, _) if may_be_null => Json::Null,
+        (Json::Null, _) if is_nullable => Json::Null,
         (Json::Null, "integer") => 0.into(),
         (Json::Null, "boolean") => false.into(),
         (Json::Null, "array") => Json::Array(Vec::new()),

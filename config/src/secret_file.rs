@@ -65,7 +65,7 @@ pub enum Cause {
 }
 
 /// Maximum number of retries of openat2 after a concurrent rename (EAGAIN, openat2(2)).
-const RENAMES: usize = 16;
+const MAX_RETRIES: usize = 16;
 const OPEN: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
@@ -102,7 +102,7 @@ fn open_below(folder: &Path, path: &Path) -> Result<std::os::fd::OwnedFd, Errno>
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let open = || openat2(&folder, path, OPEN, Mode::empty(), resolve);
     let mut opened = open();
-    for _ in 0..RENAMES {
+    for _ in 0..MAX_RETRIES {
         match opened {
             Err(Errno::AGAIN) => opened = open(),
             _ => break,
@@ -123,10 +123,10 @@ fn content(
     let limit = kind.limit();
     // A line end of two bytes is not part of the secret; one more byte detects that the file is
     // longer.
-    let most = limit as u64 + 3;
+    let read_limit = limit as u64 + 3;
     let mut octets = Vec::new();
-    file.take(most).read_to_end(&mut octets).map_err(system)?;
-    match octets.trim_ascii_end().len() > limit || octets.len() as u64 == most {
+    file.take(read_limit).read_to_end(&mut octets).map_err(system)?;
+    match octets.trim_ascii_end().len() > limit || octets.len() as u64 == read_limit {
         true => Err(Cause::TooLong(limit)),
         false => Ok(octets),
     }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_every_user_can_read_are_named_with_what_to_type() {
+    fn warns_about_secret_files_readable_by_others() {
         let folder = std::env::temp_dir().join(format!("weir-secrets-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("bgp/router")).unwrap();
         let file = |name: &str, mode| {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::checked::{Config, SeedFrom, Tables};
-use crate::error::{ConfigError, Problem};
+use crate::error::{ConfigError, ConfigProblem};
 use crate::secret_file::{self, SecretKind};
 
 /// Value of `tables.seed` that requests a generated seed.
@@ -32,7 +32,7 @@ impl Tables {
 }
 
 /// Loads the seed that was generated before, if any, and adds warnings about the seed.
-pub(crate) fn find(config: &mut Config) -> Result<(), ConfigError> {
+pub(crate) fn load(config: &mut Config) -> Result<(), ConfigError> {
     match config.tables.seed_from {
         SeedFrom::Default => config.warnings.push(
             "tables.seed is the default, which is public: with it anyone can aim flows at one \
@@ -41,10 +41,10 @@ pub(crate) fn find(config: &mut Config) -> Result<(), ConfigError> {
              region that was made with another seed has to be removed (flows are lost)"
                 .to_owned(),
         ),
-        SeedFrom::Written => {}
+        SeedFrom::Configured => {}
         SeedFrom::Generated | SeedFrom::Missing => {
             let Some(path) = path(config) else { return Ok(()) };
-            if let Some(seed) = read(&path).map_err(|e| wrong(&path, &e))? {
+            if let Some(seed) = read(&path).map_err(|e| seed_error(&path, &e))? {
                 (config.tables.seed, config.tables.seed_from) = (seed, SeedFrom::Generated);
             }
             if config.aws.is_some() || config.azure.is_some() || is_router_peer(config) {
@@ -61,12 +61,12 @@ pub(crate) fn find(config: &mut Config) -> Result<(), ConfigError> {
 }
 
 /// Generates the seed for a program that is about to run, unless there is one.
-pub(crate) fn make(config: &mut Config) -> Result<(), ConfigError> {
+pub(crate) fn generate(config: &mut Config) -> Result<(), ConfigError> {
     if config.tables.seed_from != SeedFrom::Missing {
         return Ok(());
     }
     let Some(path) = path(config) else { return Ok(()) };
-    config.tables.seed = keep(&path).map_err(|e| wrong(&path, &e))?;
+    config.tables.seed = create_or_read(&path).map_err(|e| seed_error(&path, &e))?;
     config.tables.seed_from = SeedFrom::Generated;
     Ok(())
 }
@@ -79,16 +79,16 @@ fn is_router_peer(config: &Config) -> bool {
     config.annotations.keys().any(|key| key.contains("bgp-virtual-router"))
 }
 
-fn wrong(path: &Path, error: &io::Error) -> ConfigError {
-    ConfigError::wrong(vec![Problem {
-        place: path.display().to_string(),
+fn seed_error(path: &Path, error: &io::Error) -> ConfigError {
+    ConfigError::invalid(vec![ConfigProblem {
+        location: path.display().to_string(),
         key: "tables.seed".to_owned(),
         found: String::new(),
-        wrong: format!("the generated seed can't be had: {error}"),
-        allowed: "put the file back, or write the seed itself into the configuration; without it \
+        fault: format!("the generated seed can't be had: {error}"),
+        remedy: "put the file back, or write the seed itself into the configuration; without it \
                   the region has to be removed (flows are lost)"
             .to_owned(),
-        shown: None,
+        snippet: None,
     }])
 }
 
@@ -105,22 +105,22 @@ fn read(path: &Path) -> io::Result<Option<[u8; BYTES]>> {
 }
 
 /// Creates the file with a new seed, or reads it if another program has created it first.
-fn keep(path: &Path) -> io::Result<[u8; BYTES]> {
+fn create_or_read(path: &Path) -> io::Result<[u8; BYTES]> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut seed = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut seed)?;
     // A hard link publishes the complete file atomically and never replaces an existing one.
-    let beside = path.with_extension(format!("new-{}", std::process::id()));
-    let _ = std::fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let temporary = path.with_extension(format!("new-{}", std::process::id()));
+    let _ = std::fs::remove_file(&temporary);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all(format!("{}\n", encode(&seed)).as_bytes())?;
     file.sync_all()?;
-    let linked = std::fs::hard_link(&beside, path);
-    std::fs::remove_file(&beside)?;
+    let linked = std::fs::hard_link(&temporary, path);
+    std::fs::remove_file(&temporary)?;
     match linked {
         Ok(()) => {}
-        Err(there) if there.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
     File::open(folder)?.sync_all()?;
@@ -131,7 +131,7 @@ fn keep(path: &Path) -> io::Result<[u8; BYTES]> {
 pub(crate) fn decode(text: &str) -> Option<[u8; BYTES]> {
     let mut bits: u128 = 0;
     for byte in text.bytes() {
-        let six = ALPHABET.iter().position(|known| *known == byte)?;
+        let six = ALPHABET.iter().position(|character| *character == byte)?;
         bits = bits << 6 | six as u128;
     }
     let bytes = bits.to_be_bytes();
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_is_the_same_in_text_and_bytes() {
+    fn seed_round_trips_through_base64() {
         for text in ["JLfvgnHc2kaSUFaI", "AAAAAAAAAAAAAAAA", "////////////////", "+/09azAZAAAB"] {
             let Some(seed) = decode(text) else {
                 assert_ne!(text.len(), 16);

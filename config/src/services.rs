@@ -12,7 +12,7 @@ mod mode;
 mod spec;
 pub mod text;
 
-pub use backend::{BackendSpec, Place};
+pub use backend::{BackendSpec, Placement};
 pub(crate) use check::{check, schema};
 pub use frontend::FrontendSpec;
 pub use health::{HealthCheck, ProbeKind, Timing, statuses};

@@ -11,10 +11,10 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 use serde_json::{Map, Value};
 
 /// Maximum nesting depth of lists and mappings.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Byte ranges of keys and values, by dotted path that may contain list indices.
-pub type Places = BTreeMap<String, (Range<usize>, Range<usize>)>;
+pub type Spans = BTreeMap<String, (Range<usize>, Range<usize>)>;
 
 /// One YAML document.
 #[derive(Debug)]
@@ -22,45 +22,45 @@ pub struct Document {
     /// The document's value; null if it is empty.
     pub value: Value,
     /// Positions of keys and values; empty unless requested.
-    pub places: Places,
+    pub spans: Spans,
 }
 
 /// Error in a YAML text: invalid, or a feature that is not supported.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{wrong}")]
-pub struct Broken {
+#[error("{fault}")]
+pub struct YamlError {
     /// Position in bytes.
     pub at: usize,
     /// What is wrong.
-    pub wrong: String,
+    pub fault: String,
 }
 
 /// Iterator over the documents of a text; ends after the first error.
 pub struct Documents<'t> {
     parser: Parser<'t, StrInput<'t>>,
     text: &'t str,
-    places: Option<Places>,
+    spans: Option<Spans>,
     /// Byte and character offset of the last position converted, since the parser counts
     /// characters.
-    known: (usize, usize),
-    over: bool,
+    position: (usize, usize),
+    done: bool,
 }
 
 impl<'t> Documents<'t> {
-    /// Creates the iterator; `with_places` records positions, which takes memory.
-    pub fn new(text: &'t str, with_places: bool) -> Documents<'t> {
+    /// Creates the iterator; `with_spans` records positions, which takes memory.
+    pub fn new(text: &'t str, with_spans: bool) -> Documents<'t> {
         let parser = Parser::new_from_str(text);
-        let places = with_places.then(Places::new);
-        Documents { parser, text, places, known: (0, 0), over: false }
+        let spans = with_spans.then(Spans::new);
+        Documents { parser, text, spans, position: (0, 0), done: false }
     }
 
-    fn event(&mut self) -> Result<(Event<'t>, Range<usize>), Broken> {
+    fn event(&mut self) -> Result<(Event<'t>, Range<usize>), YamlError> {
         let next = self.parser.next_event();
         let (event, span) = match next {
             Some(Ok(next)) => next,
             Some(Err(error)) => {
                 let at = self.byte(error.marker().index());
-                return Err(Broken { at, wrong: error.info().to_owned() });
+                return Err(YamlError { at, fault: error.info().to_owned() });
             }
             None => (Event::StreamEnd, Span::default()),
         };
@@ -73,29 +73,29 @@ impl<'t> Documents<'t> {
             }
             _ => (0, None),
         };
-        let refused = match (anchor, tag) {
+        let fault = match (anchor, tag) {
             (0, None) => return Ok((event, range)),
             (0, Some(tag)) => format!("tags such as `{tag}` aren't taken: leave it out"),
             _ => "anchors (&) and aliases (*) aren't taken: write it out".to_owned(),
         };
-        Err(Broken { at: range.start, wrong: refused })
+        Err(YamlError { at: range.start, fault })
     }
 
     /// Returns the byte offset of a character.
     fn byte(&mut self, character: usize) -> usize {
-        if character < self.known.1 {
-            self.known = (0, 0);
+        if character < self.position.1 {
+            self.position = (0, 0);
         }
-        let (from, seen) = self.known;
+        let (from, characters) = self.position;
         let rest = self.text.get(from..).unwrap_or_default();
-        let step = rest.char_indices().nth(character - seen).map_or(rest.len(), |(at, _)| at);
-        self.known = (from + step, character);
+        let step = rest.char_indices().nth(character - characters).map_or(rest.len(), |(at, _)| at);
+        self.position = (from + step, character);
         from + step
     }
 
-    fn place(&mut self, path: &str, key: Range<usize>, value: Range<usize>) {
-        if let Some(places) = &mut self.places {
-            places.insert(path.to_owned(), (key, value));
+    fn record_span(&mut self, path: &str, key: Range<usize>, value: Range<usize>) {
+        if let Some(spans) = &mut self.spans {
+            spans.insert(path.to_owned(), (key, value));
         }
     }
 
@@ -105,10 +105,10 @@ impl<'t> Documents<'t> {
         (event, range): (Event<'t>, Range<usize>),
         path: &str,
         depth: usize,
-    ) -> Result<(Value, usize), Broken> {
-        if depth > DEEPEST {
-            let wrong = format!("more than {DEEPEST} lists and mappings in each other");
-            return Err(Broken { at: range.start, wrong });
+    ) -> Result<(Value, usize), YamlError> {
+        if depth > MAX_DEPTH {
+            let fault = format!("more than {MAX_DEPTH} lists and mappings in each other");
+            return Err(YamlError { at: range.start, fault });
         }
         match event {
             Event::Scalar(text, ScalarStyle::Plain, ..) => Ok((plain(&text), range.end)),
@@ -123,13 +123,13 @@ impl<'t> Documents<'t> {
                     let path = self.below(path, list.len());
                     let start = next.1.start;
                     let (value, to) = self.value(next, &path, depth + 1)?;
-                    self.place(&path, start..to, start..to);
+                    self.record_span(&path, start..to, start..to);
                     list.push(value);
                     end = to;
                 }
             }
             Event::MappingStart(..) => self.mapping(range.end, path, depth),
-            _ => Err(Broken { at: range.start, wrong: "a value is missing here".to_owned() }),
+            _ => Err(YamlError { at: range.start, fault: "a value is missing here".to_owned() }),
         }
     }
 
@@ -138,26 +138,26 @@ impl<'t> Documents<'t> {
         mut end: usize,
         path: &str,
         depth: usize,
-    ) -> Result<(Value, usize), Broken> {
+    ) -> Result<(Value, usize), YamlError> {
         let mut map = Map::new();
         loop {
             let (key, at) = match self.event()? {
                 (Event::MappingEnd, at) => return Ok((Value::Object(map), end.max(at.start))),
                 (Event::Scalar(key, ..), at) => (key.into_owned(), at),
                 (_, at) => {
-                    let wrong = "a list or a mapping is no key".to_owned();
-                    return Err(Broken { at: at.start, wrong });
+                    let fault = "a list or a mapping is no key".to_owned();
+                    return Err(YamlError { at: at.start, fault });
                 }
             };
             let path = self.below(path, &key);
             let next = self.event()?;
             let start = next.1.start;
             let (value, to) = self.value(next, &path, depth + 1)?;
-            self.place(&path, at.clone(), start..to);
+            self.record_span(&path, at.clone(), start..to);
             if map.contains_key(&key) {
-                return Err(Broken {
+                return Err(YamlError {
                     at: at.start,
-                    wrong: format!("the key `{key}` is there twice"),
+                    fault: format!("the key `{key}` is there twice"),
                 });
             }
             map.insert(key, value);
@@ -167,14 +167,14 @@ impl<'t> Documents<'t> {
 
     /// Returns the path of a key below `path`; empty if positions are not recorded.
     fn below(&self, path: &str, key: impl std::fmt::Display) -> String {
-        match (&self.places, path) {
+        match (&self.spans, path) {
             (None, _) => String::new(),
             (_, "") => key.to_string(),
             (_, path) => format!("{path}.{key}"),
         }
     }
 
-    fn document(&mut self) -> Result<Option<Document>, Broken> {
+    fn document(&mut self) -> Result<Option<Document>, YamlError> {
         loop {
             match self.event()? {
                 (Event::StreamEnd, _) => return Ok(None),
@@ -187,20 +187,20 @@ impl<'t> Documents<'t> {
             Event::DocumentEnd => (Value::Null, 0),
             _ => self.value(first, "", 0)?,
         };
-        let places = self.places.as_mut().map(std::mem::take).unwrap_or_default();
-        Ok(Some(Document { value, places }))
+        let spans = self.spans.as_mut().map(std::mem::take).unwrap_or_default();
+        Ok(Some(Document { value, spans }))
     }
 }
 
 impl Iterator for Documents<'_> {
-    type Item = Result<Document, Broken>;
+    type Item = Result<Document, YamlError>;
 
-    fn next(&mut self) -> Option<Result<Document, Broken>> {
-        if self.over {
+    fn next(&mut self) -> Option<Result<Document, YamlError>> {
+        if self.done {
             return None;
         }
         let next = self.document().transpose();
-        self.over = !matches!(next, Some(Ok(_)));
+        self.done = !matches!(next, Some(Ok(_)));
         next
     }
 }
@@ -217,15 +217,15 @@ pub fn line_of(text: &str, document: usize, field: &str) -> usize {
     let path = field.replace('[', ".").replace(']', "");
     let mut at = path.trim_start_matches('.');
     loop {
-        if let Some((key, _)) = document.places.get(at) {
+        if let Some((key, _)) = document.spans.get(at) {
             return line(text, key.start);
         }
         match at.rsplit_once('.') {
-            Some((around, _)) => at = around,
+            Some((parent, _)) => at = parent,
             None => break,
         }
     }
-    let first = document.places.values().map(|(key, _)| key.start).min();
+    let first = document.spans.values().map(|(key, _)| key.start).min();
     first.map_or(1, |first| line(text, first))
 }
 
@@ -259,38 +259,38 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(text: &str) -> Result<Vec<Value>, Broken> {
+    fn read(text: &str) -> Result<Vec<Value>, YamlError> {
         Documents::new(text, false).map(|document| Ok(document?.value)).collect()
     }
 
     #[test]
-    fn scalars_mean_what_the_core_schema_says() {
+    fn scalars_follow_the_core_schema() {
         let text = "a: 1\nb: 0x1f\nc: -7\nd: yes\ne: True\nf: ~\ng: \"1\"\nh: 1.5\ni: 10.0.0.1\n\
                     j: 1e3\nk: [x, {y: z}]\nl: |\n  two\n  lines\nm:\nn: .inf\no: fd00::1\n";
-        let told = json!({"a": 1, "b": 31, "c": -7, "d": "yes", "e": true, "f": null, "g": "1",
+        let expected = json!({"a": 1, "b": 31, "c": -7, "d": "yes", "e": true, "f": null, "g": "1",
             "h": 1.5, "i": "10.0.0.1", "j": 1000.0, "k": ["x", {"y": "z"}], "l": "two\nlines\n",
             "m": null, "n": ".inf", "o": "fd00::1"});
-        assert_eq!(read(text).unwrap(), [told]);
+        assert_eq!(read(text).unwrap(), [expected]);
         assert_eq!(read("---\na: 1\n---\n# none\n---\nb: 2\n...\n").unwrap().len(), 3);
         assert_eq!(read("").unwrap(), [] as [Value; 0]);
     }
 
     #[test]
-    fn places_are_those_of_the_text() {
+    fn spans_match_the_text() {
         let text = "ä: ö\nlist:\n- name: one\n  no: 1\n- name: two\n";
         let document = Documents::new(text, true).next().unwrap().unwrap();
         let at = |path: &str| {
-            let (key, value) = document.places[path].clone();
+            let (key, value) = document.spans[path].clone();
             (&text[key], text[value].trim_end())
         };
         assert_eq!(at("ä"), ("ä", "ö"));
         assert_eq!(at("list.1.name"), ("name", "two"));
         assert_eq!(at("list.0").1, "name: one\n  no: 1");
-        assert_eq!(line(text, document.places["list.1.name"].0.start), 5);
+        assert_eq!(line(text, document.spans["list.1.name"].0.start), 5);
     }
 
     #[test]
-    fn what_is_broken_or_not_taken_is_told_by_its_place() {
+    fn reports_invalid_and_unsupported_yaml_with_position() {
         for (text, at, part) in [
             ("a: 1\na: 2\n", 2, "`a` is there twice"),
             ("a: &x 1\nb: *x\n", 1, "anchors"),
@@ -300,14 +300,14 @@ mod tests {
             ("a: [1, 2\nb: 3\n", 2, ""),
             (&"[".repeat(100), 1, ""),
         ] {
-            let broken = read(text).unwrap_err();
-            assert!(broken.wrong.contains(part), "{text:?}: {broken}");
-            assert!(line(text, broken.at) >= at, "{text:?}: {broken:?}");
+            let error = read(text).unwrap_err();
+            assert!(error.fault.contains(part), "{text:?}: {error}");
+            assert!(line(text, error.at) >= at, "{text:?}: {error:?}");
         }
     }
 
     #[test]
-    fn no_text_panics() {
+    fn never_panics_on_mutated_text() {
         let text =
             "a: [1, {b: 'c'}]\nd: \"e\\n\"\nf: >-\n  g\n---\n- h: ~\n  i: 1.5e3\n# j\nk: &l *m\n";
         for i in 0..text.len() {
@@ -317,8 +317,8 @@ mod tests {
             swapped.replace_range(i..=i, ["[", "{", "\"", ":", "\n", "- ", "ä", "|"][i % 8]);
             for text in [&dropped, &swapped, &text[..i]] {
                 for document in Documents::new(text, true) {
-                    if let Err(broken) = document {
-                        assert!(broken.at <= text.len() && line(text, broken.at) > 0);
+                    if let Err(error) = document {
+                        assert!(error.at <= text.len() && line(text, error.at) > 0);
                     }
                 }
             }

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-fn room(file: &str) -> PathBuf {
+fn crate_file(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
 fn example(file: &str) -> PathBuf {
-    room("examples").join(file)
+    crate_file("examples").join(file)
 }
 
 #[test]
-fn every_example_is_right_and_warns_of_nothing() {
+fn examples_are_valid_without_warnings() {
     for name in ["aws", "azure", "bgp", "lab"] {
         let text = std::fs::read_to_string(example(&format!("{name}.toml"))).unwrap();
         let config = config::from_toml(&text).unwrap_or_else(|e| panic!("{name}:\n{}", e.render()));
@@ -24,8 +24,8 @@ fn every_example_is_right_and_warns_of_nothing() {
 }
 
 #[test]
-fn the_key_reference_is_up_to_date() {
-    let written = std::fs::read_to_string(room("KEYS.md")).unwrap_or_default();
+fn key_reference_is_up_to_date() {
+    let written = std::fs::read_to_string(crate_file("KEYS.md")).unwrap_or_default();
     assert!(
         written == config::key_reference(),
         "config/KEYS.md is older than the types; type: cargo run -p config --example keys > \

@@ -13,7 +13,7 @@ queues = 0
 "#;
 
 #[test]
-fn file_then_environment_then_set() {
+fn later_layers_override_earlier_ones() {
     Jail::expect_with(|jail| {
         jail.create_file("weir.toml", FILE)?;
         let file = Some("weir.toml".as_ref());
@@ -41,7 +41,7 @@ fn file_then_environment_then_set() {
 }
 
 #[test]
-fn an_error_names_the_layer_that_has_the_value() {
+fn error_names_the_layer_that_set_the_value() {
     Jail::expect_with(|jail| {
         jail.create_file("weir.toml", FILE)?;
         let file = Some("weir.toml".as_ref());
@@ -67,18 +67,18 @@ fn an_error_names_the_layer_that_has_the_value() {
 }
 
 #[test]
-fn a_variable_with_one_underscore_is_told_with_the_key_that_was_meant() {
+fn suggests_the_key_for_a_misspelled_variable() {
     Jail::expect_with(|jail| {
         jail.create_file("weir.toml", FILE)?;
-        for (typo, meant) in [
+        for (typo, suggestion) in [
             ("WEIR_INGRES_MTU", "WEIR_INGRESS__MTU (the key ingress.mtu"),
             ("WEIR_FASTPATH_LCORE", "WEIR_FASTPATH__LCORES"),
             ("WEIR_NAMES", "WEIR_NAME "),
         ] {
             jail.set_env(typo, "1500");
             let error = config::load(Some("weir.toml".as_ref()), &[]).unwrap_err().to_string();
-            let place = format!("environment {typo}=1500: there is no such variable");
-            assert!(error.contains(&place) && error.contains(meant), "{error}");
+            let prefix = format!("environment {typo}=1500: there is no such variable");
+            assert!(error.contains(&prefix) && error.contains(suggestion), "{error}");
             jail.clear_env();
         }
         Ok(())
@@ -86,7 +86,7 @@ fn a_variable_with_one_underscore_is_told_with_the_key_that_was_meant() {
 }
 
 #[test]
-fn a_set_without_a_value_says_what_to_type() {
+fn set_without_value_shows_an_example() {
     Jail::expect_with(|_| {
         for text in ["ingress.mtu", "=9001", "a b=1", "ingress..mtu=1"] {
             let error = config::load(None, &[text.into()]).unwrap_err().to_string();
@@ -97,7 +97,7 @@ fn a_set_without_a_value_says_what_to_type() {
 }
 
 #[test]
-fn without_a_file_the_missing_keys_are_told() {
+fn reports_missing_keys_without_a_file() {
     Jail::expect_with(|_| {
         let error = config::load(None, &[]).unwrap_err().to_string();
         assert!(error.contains("ingress.device") && error.contains("ingress.address"), "{error}");

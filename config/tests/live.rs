@@ -32,13 +32,13 @@ fn changed(from: &str, to: &str) -> Config {
     config::from_toml(&BASE.replace(from, to)).unwrap()
 }
 
-fn fixed(from: &str, to: &str) -> Vec<String> {
+fn restart_required(from: &str, to: &str) -> Vec<String> {
     let base = config::from_toml(BASE).unwrap();
-    base.fixed_changes(&changed(from, to)).iter().map(ToString::to_string).collect()
+    base.changes_requiring_restart(&changed(from, to)).iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn gateways_and_settings_may_change_while_weir_runs() {
+fn gateways_and_settings_change_without_restart() {
     for (from, to) in [
         ("[\"10.0.1.0/24\"]", "[\"10.0.1.0/28\", \"10.0.1.32/28\"]"),
         ("name = \"aws\"", "name = \"other\""),
@@ -59,21 +59,21 @@ fn gateways_and_settings_may_change_while_weir_runs() {
         ),
         ("[[gateway]]", "[[source]]\nname = \"api\"\n[[gateway]]"),
     ] {
-        assert_eq!(fixed(from, to), [""; 0], "{to}");
+        assert_eq!(restart_required(from, to), [""; 0], "{to}");
         assert!(!config::from_toml(BASE).unwrap().same_as(&changed(from, to)), "{to}");
     }
 }
 
 #[test]
-fn a_comment_is_no_change() {
+fn comment_is_not_a_change() {
     let base = config::from_toml(BASE).unwrap();
     let moved = changed("[nat]", "# new\n\n[nat]");
     assert!(base != moved && base.same_as(&moved));
 }
 
 #[test]
-fn what_takes_a_restart_is_named_with_place_values_and_what_to_restart() {
-    let device = fixed("net_null0", "net_null7");
+fn reports_restart_with_location_values_and_process() {
+    let device = restart_required("net_null0", "net_null7");
     assert_eq!(
         device,
         ["weir.toml:6: ingress.device = \"net_null7\" takes a restart (in force is \
@@ -92,10 +92,10 @@ fn what_takes_a_restart_is_named_with_place_values_and_what_to_restart() {
             "nat.addresses",
         ),
     ] {
-        let all = fixed(from, to);
+        let all = restart_required(from, to);
         let named = all.iter().find(|text| text.contains(&format!(": {key} = ")));
         assert!(named.is_some_and(|t| t.ends_with("restart fastpath and slowpath")), "{all:?}");
     }
-    let name = fixed("name = \"weir-t\"", "name = \"weir-u\"");
+    let name = restart_required("name = \"weir-t\"", "name = \"weir-u\"");
     assert!(name.len() == 1 && name[0].ends_with(": restart slowpath"), "{name:?}");
 }

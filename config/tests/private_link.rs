@@ -6,20 +6,20 @@ use std::time::Duration;
 use config::checked::{AzureCredential, PrivateLink, PrivateLinkOwner};
 use config::private_link::Home;
 
-const RIGHT: &str = "name = \"weir-1\"\n[ingress]\ndevice = \"net_null0\"\n\
+const VALID: &str = "name = \"weir-1\"\n[ingress]\ndevice = \"net_null0\"\n\
                      address = [\"10.0.1.10/24\"]\nmtu = 9001\n[fastpath]\nlcores = [1]\n";
 const ZONE: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/\
                     privateDnsZones/weir.lease";
 
-fn taken(text: &str) -> Option<PrivateLink> {
-    let config = config::from_toml(&format!("{RIGHT}{text}"));
+fn load_section(text: &str) -> Option<PrivateLink> {
+    let config = config::from_toml(&format!("{VALID}{text}"));
     config.unwrap_or_else(|e| panic!("{}", e.render())).private_link
 }
 
 #[test]
-fn one_appliance_is_its_own_owner_and_asks_where_azure_is() {
-    assert_eq!(taken(""), None, "nothing is asked of Azure");
-    let own = taken("[private_link]\n").unwrap();
+fn defaults_to_own_owner_and_metadata_environment() {
+    assert_eq!(load_section(""), None, "nothing is asked of Azure");
+    let own = load_section("[private_link]\n").unwrap();
     assert_eq!(own.fleet, "weir");
     assert_eq!(own.owner, PrivateLinkOwner::Named("weir-1".into()));
     assert_eq!((own.credential, own.client_id), (AzureCredential::Auto, None));
@@ -28,11 +28,12 @@ fn one_appliance_is_its_own_owner_and_asks_where_azure_is() {
 }
 
 #[test]
-fn what_the_section_about_azure_says_holds_unless_it_says_otherwise() {
+fn inherits_from_the_azure_section_unless_overridden() {
     let gateway = "[[gateway]]\nname = \"gw\"\nkind = \"azure\"\nsources = [\"10.0.1.9/32\"]\n";
     let azure = "[azure]\npool = \"weir\"\ncredential = \"managed\"\nclient_id = \"one\"\n\
                  resource_manager = \"https://arm.local\"\nmetadata = \"http://imds.local\"\n";
-    let both = |text: &str| taken(&format!("{gateway}{azure}[private_link]\n{text}")).unwrap();
+    let both =
+        |text: &str| load_section(&format!("{gateway}{azure}[private_link]\n{text}")).unwrap();
     let same = both("");
     assert_eq!((same.credential, same.client_id), (AzureCredential::Managed, Some("one".into())));
     assert_eq!(same.endpoints.resource_manager.as_deref(), Some("https://arm.local"));
@@ -50,22 +51,22 @@ fn what_the_section_about_azure_says_holds_unless_it_says_otherwise() {
 }
 
 #[test]
-fn where_services_are_and_how_long_a_lease_holds_is_said_for_all() {
-    let usual = taken("[private_link]\n").unwrap();
+fn home_and_lease_apply_to_all_services() {
+    let usual = load_section("[private_link]\n").unwrap();
     assert_eq!((usual.home, usual.lease), (Home::default(), Duration::from_secs(90)));
-    let said = taken(&format!(
+    let section = load_section(&format!(
         "[private_link]\nlease_zone = \"{ZONE}\"\nlease_s = 15\nresource_group = \"north\"\n\
          subscription = \"550e8400-e29b-41d4-a716-446655440000\"\nlocation = \"westeurope\"\n"
     ));
-    let PrivateLink { home, lease, .. } = said.unwrap();
+    let PrivateLink { home, lease, .. } = section.unwrap();
     assert_eq!((home.resource_group.as_str(), home.location.as_str()), ("north", "westeurope"));
     assert_eq!((home.subscription.len(), lease), (36, Duration::from_secs(15)));
 }
 
 #[test]
-fn what_cannot_be_is_told_with_its_key() {
+fn reports_invalid_keys() {
     let refused = |text: &str, parts: &[&str]| {
-        let error = config::from_toml(&format!("{RIGHT}[private_link]\n{text}")).unwrap_err();
+        let error = config::from_toml(&format!("{VALID}[private_link]\n{text}")).unwrap_err();
         let error = error.to_string();
         parts.iter().for_each(|part| assert!(error.contains(part), "no {part:?} in:\n{error}"));
         assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");

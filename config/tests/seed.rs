@@ -11,14 +11,14 @@ use config::checked::SeedFrom;
 /// it.
 const DEFAULT: [u8; 12] = [36, 183, 239, 130, 113, 220, 218, 70, 146, 80, 86, 136];
 
-struct Folder(PathBuf);
+struct TempDir(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl TempDir {
+    fn new(name: &str) -> TempDir {
         let path = std::env::temp_dir().join(format!("weir-seed-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        TempDir(path)
     }
 
     /// Returns a configuration with these lines before the first section, and these in `[tables]`.
@@ -34,7 +34,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -48,26 +48,26 @@ fn run(file: &Path) -> Config {
     config::load_to_run(Some(file), &[]).map_err(|e| e.render()).unwrap()
 }
 
-fn warned(config: &Config) -> bool {
+fn warns_about_default_seed(config: &Config) -> bool {
     config.warnings.iter().any(|warning| warning.starts_with("tables.seed"))
 }
 
 #[test]
-fn the_public_default_is_what_it_always_was_and_is_warned_about() {
-    let folder = Folder::new("default");
+fn default_seed_is_unchanged_and_warned_about() {
+    let folder = TempDir::new("default");
     let config = run(&folder.write("", ""));
     assert_eq!((config.tables.seed, config.tables.seed_from), (DEFAULT, SeedFrom::Default));
-    assert!(warned(&config), "{:?}", config.warnings);
+    assert!(warns_about_default_seed(&config), "{:?}", config.warnings);
     assert_eq!(config.tables.fingerprint(), "a47fae25");
     let written = run(&folder.write("", "seed = \"AAAAAAAAAAAAAAAB\""));
-    assert_eq!(written.tables.seed_from, SeedFrom::Written);
-    assert!(!warned(&written), "{:?}", written.warnings);
+    assert_eq!(written.tables.seed_from, SeedFrom::Configured);
+    assert!(!warns_about_default_seed(&written), "{:?}", written.warnings);
     assert_ne!(written.tables.fingerprint(), config.tables.fingerprint());
 }
 
 #[test]
-fn one_is_generated_by_what_runs_first_and_never_again() {
-    let folder = Folder::new("generate");
+fn seed_is_generated_once_by_the_first_program() {
+    let folder = TempDir::new("generate");
     let file = folder.write("", "seed = \"generate\"");
     let kept = folder.0.join("state/seed");
     assert_eq!(load(&file).tables.seed_from, SeedFrom::Missing);
@@ -80,14 +80,14 @@ fn one_is_generated_by_what_runs_first_and_never_again() {
     assert_eq!((run(&file).tables, load(&file).tables), (first, first));
     assert_eq!(std::fs::read(&kept).unwrap(), text, "nothing writes it again");
     assert_eq!(std::fs::read_dir(folder.0.join("state")).unwrap().count(), 1);
-    assert!(!warned(&run(&file)));
-    let other = Folder::new("generate-other");
+    assert!(!warns_about_default_seed(&run(&file)));
+    let other = TempDir::new("generate-other");
     assert_ne!(run(&other.write("", "seed = \"generate\"")).tables.seed, first.seed);
 }
 
 #[test]
-fn a_generated_seed_that_is_damaged_is_an_error_and_no_reason_for_another() {
-    let folder = Folder::new("damaged");
+fn damaged_seed_file_is_an_error_and_not_replaced() {
+    let folder = TempDir::new("damaged");
     let file = folder.write("", "seed = \"generate\"");
     run(&file);
     let kept = folder.0.join("state/seed");
@@ -98,13 +98,13 @@ fn a_generated_seed_that_is_damaged_is_an_error_and_no_reason_for_another() {
 }
 
 #[test]
-fn a_generated_seed_needs_a_place_and_is_not_for_a_fleet() {
-    let folder = Folder::new("fleet");
+fn generated_seed_requires_state_directory_and_warns_in_a_fleet() {
+    let folder = TempDir::new("fleet");
     let file = folder.write("", "seed = \"generate\"");
     let wrong = config::load(Some(&file), &["control.state=".to_owned()]).unwrap_err();
     assert!(wrong.to_string().contains("control.state is empty"), "{wrong}");
     let router = "[annotations]\n\"weir.dev/bgp-virtual-router.64512\" = \"router-id=192.0.2.1\"";
-    assert!(warned(&run(&folder.write(router, "seed = \"generate\""))));
+    assert!(warns_about_default_seed(&run(&folder.write(router, "seed = \"generate\""))));
     let wrong = config::load(Some(&folder.write("", "seed = \"generated\"")), &[]).unwrap_err();
     assert!(wrong.to_string().contains("not 12 bytes in base64"), "{wrong}");
 }

@@ -5,7 +5,7 @@
 use config::services::{BackendState, Mode, ProxyRedirect, TunnelKind, statuses};
 use config::{Config, Services};
 
-const RIGHT: &str = r#"
+const VALID: &str = r#"
 [[service]]
 name = "a/web"
 mode = "nat"
@@ -20,7 +20,7 @@ frontends = [{ address = "0.0.0.0/0", scope = "0x1f" }]
 backends = [{ address = "10.0.2.21", probe = "198.18.0.1" }]
 "#;
 
-fn settled() -> Config {
+fn appliance_config() -> Config {
     config::from_toml(
         "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"\n[egress]\ndevice = \
          \"net_null1\"\naddress = \"10.0.2.10/24\"\n[nat]\naddresses = \"10.0.2.10\"\n[region]\n\
@@ -30,13 +30,13 @@ fn settled() -> Config {
 }
 
 fn read(text: &str) -> Result<Services, config::ConfigError> {
-    config::services_from_toml(text, &settled())
+    config::services_from_toml(text, &appliance_config())
 }
 
 #[track_caller]
-fn spoiled(old: &str, new: &str, parts: &[&str]) {
-    assert!(RIGHT.contains(old), "{old}");
-    let error = match read(&RIGHT.replacen(old, new, 1)) {
+fn assert_rejected(old: &str, new: &str, parts: &[&str]) {
+    assert!(VALID.contains(old), "{old}");
+    let error = match read(&VALID.replacen(old, new, 1)) {
         Ok(_) => panic!("not refused: {new}"),
         Err(error) => error.to_string(),
     };
@@ -47,24 +47,24 @@ fn spoiled(old: &str, new: &str, parts: &[&str]) {
 }
 
 #[test]
-fn a_number_that_is_not_whole_is_called_that() {
+fn reports_numbers_that_are_not_integers() {
     for wrong in ["nan", "inf", "-inf", "1.5", "-0.5"] {
         let wrong = format!("weight = {wrong}");
-        let place = format!("backends[1].{wrong}:");
-        let parts = [place.as_str(), "not a whole number", "from 0 to 65535"];
-        spoiled("weight = 0", &wrong, &parts);
+        let prefix = format!("backends[1].{wrong}:");
+        let parts = [prefix.as_str(), "not a whole number", "from 0 to 65535"];
+        assert_rejected("weight = 0", &wrong, &parts);
     }
-    spoiled("weight = 0", "weight = -1", &["weight = -1", "out of range", "0 to 65535"]);
-    spoiled("weight = 0", "weight = \"7\"", &["weight = \"7\"", "this is a text"]);
+    assert_rejected("weight = 0", "weight = -1", &["weight = -1", "out of range", "0 to 65535"]);
+    assert_rejected("weight = 0", "weight = \"7\"", &["weight = \"7\"", "this is a text"]);
     let yaml = "service:\n- {name: a, mode: dsr, frontends: [], backends: [{address: 10.0.2.1, \
                 weight: .nan}]}\n";
-    let error = config::services_from_yaml(yaml, &settled()).unwrap_err().to_string();
+    let error = config::services_from_yaml(yaml, &appliance_config()).unwrap_err().to_string();
     assert!(error.contains("weight = .nan: this is not a whole number"), "{error}");
 }
 
 #[test]
-fn the_right_one_is_taken_with_its_defaults_filled_in() {
-    let services = read(RIGHT).unwrap_or_else(|e| panic!("{}", e.render())).services;
+fn valid_service_loads_with_defaults() {
+    let services = read(VALID).unwrap_or_else(|e| panic!("{}", e.render())).services;
     let (web, chain) = (&services[0], &services[1]);
     assert_eq!((web.spec.mode, web.spec.table_size), (Mode::Nat, 16_381));
     assert_eq!(web.backends[0].weight, 100);
@@ -80,19 +80,31 @@ fn the_right_one_is_taken_with_its_defaults_filled_in() {
 }
 
 #[test]
-fn modes_and_tunnels_must_fit() {
-    spoiled("\"nat\"", "\"nats\"", &["services.toml:4: service[0].mode", "did you mean \"nat\"?"]);
-    spoiled("tunnel = \"geneve\"", "", &["service[1].tunnel", "\"vxlan\", \"ipip\" or \"gue\""]);
-    spoiled("mode = \"nat\"", "mode = \"nat\"\nvni = 1", &["mode nat has no tunnel"]);
-    spoiled("\"geneve\"", "\"ipip\"\ntunnel_port = 1", &["ipip has no ports"]);
-    spoiled("\"geneve\"", "\"gue\"\nvni = 1", &["only geneve and vxlan"]);
-    spoiled("\"geneve\"", "\"vxlan\"\nvni = 16777216", &["allowed: 0 to 16777215"]);
-    spoiled("\"geneve\"", "\"geneve\"\ntable_size = 1000", &["allowed: 0, 251, 509"]);
-    spoiled("\"10.0.2.21\"", "\"10.0.2.21\", port = 1", &["backends[0].port = 1", "remove it"]);
+fn mode_and_tunnel_must_match() {
+    assert_rejected(
+        "\"nat\"",
+        "\"nats\"",
+        &["services.toml:4: service[0].mode", "did you mean \"nat\"?"],
+    );
+    assert_rejected(
+        "tunnel = \"geneve\"",
+        "",
+        &["service[1].tunnel", "\"vxlan\", \"ipip\" or \"gue\""],
+    );
+    assert_rejected("mode = \"nat\"", "mode = \"nat\"\nvni = 1", &["mode nat has no tunnel"]);
+    assert_rejected("\"geneve\"", "\"ipip\"\ntunnel_port = 1", &["ipip has no ports"]);
+    assert_rejected("\"geneve\"", "\"gue\"\nvni = 1", &["only geneve and vxlan"]);
+    assert_rejected("\"geneve\"", "\"vxlan\"\nvni = 16777216", &["allowed: 0 to 16777215"]);
+    assert_rejected("\"geneve\"", "\"geneve\"\ntable_size = 1000", &["allowed: 0, 251, 509"]);
+    assert_rejected(
+        "\"10.0.2.21\"",
+        "\"10.0.2.21\", port = 1",
+        &["backends[0].port = 1", "remove it"],
+    );
 }
 
 /// Parses a service with one frontend, for an appliance that reserves ports of every kind.
-fn beside_own_ports(frontend: &str) -> Result<Services, config::ConfigError> {
+fn load_beside_own_ports(frontend: &str) -> Result<Services, config::ConfigError> {
     let config = config::from_toml(
         "[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\", \"fd00:1::10/64\"]\n\
          [egress]\ndevice = \"net_null1\"\naddress = \"10.0.2.10/24\"\n\
@@ -112,7 +124,7 @@ fn beside_own_ports(frontend: &str) -> Result<Services, config::ConfigError> {
 }
 
 #[test]
-fn a_port_of_the_appliance_itself_is_no_frontend() {
+fn rejects_frontends_on_the_appliances_own_ports() {
     let taken = [
         ("10.0.1.10", 8080, "tcp", "health.listen"),
         ("10.0.2.10", 8080, "tcp", "health.listen"),
@@ -128,18 +140,18 @@ fn a_port_of_the_appliance_itself_is_no_frontend() {
     ];
     for (address, port, protocol, holder) in taken {
         let written = format!("address = \"{address}\", port = {port}, protocol = \"{protocol}\"");
-        let error = beside_own_ports(&written).unwrap_err().to_string();
+        let error = load_beside_own_ports(&written).unwrap_err().to_string();
         for part in ["frontends[0].port", "\"shop/web\"", holder, "write another port"] {
             assert!(error.contains(part), "no {part:?} in:\n{error}");
         }
     }
     let node_port = "type = \"NodePort\", address = \"0.0.0.0\", port = 30022, protocol = \"tcp\"";
-    let error = beside_own_ports(node_port).unwrap_err().to_string();
+    let error = load_beside_own_ports(node_port).unwrap_err().to_string();
     assert!(error.contains("punt.local_ports"), "{error}");
 }
 
 #[test]
-fn what_takes_no_packet_of_the_appliance_itself_is_a_frontend() {
+fn accepts_frontends_that_take_no_own_packets() {
     let free = [
         // Another protocol, another family, an address without listeners.
         "address = \"10.0.1.10\", port = 8080, protocol = \"udp\"",
@@ -156,23 +168,31 @@ fn what_takes_no_packet_of_the_appliance_itself_is_a_frontend() {
         "address = \"10.0.1.10\", port = 8080, protocol = \"tcp\", scope = \"0x1f\"",
     ];
     for frontend in free {
-        beside_own_ports(frontend).unwrap_or_else(|e| panic!("{frontend}: {}", e.render()));
+        load_beside_own_ports(frontend).unwrap_or_else(|e| panic!("{frontend}: {}", e.render()));
     }
 }
 
 #[test]
-fn frontends_must_make_sense_and_differ() {
-    spoiled("\"tcp\"", "\"tpc\"", &["service[0].frontends[0].protocol = \"tpc\"", "\"udp\""]);
-    spoiled(", protocol = \"tcp\"", "", &["a port has no meaning in any protocol"]);
-    spoiled("\"tcp\"", "\"icmp\"", &["protocol icmp has no ports"]);
-    spoiled("\"0x1f\"", "\"vpce-1\"", &["hexadecimal"]);
-    spoiled("\"203.0.113.10\"", "\"203.0.113.10/24\"", &["\"203.0.113.0/24\" for the network"]);
-    spoiled(
+fn frontends_must_be_valid_and_distinct() {
+    assert_rejected(
+        "\"tcp\"",
+        "\"tpc\"",
+        &["service[0].frontends[0].protocol = \"tpc\"", "\"udp\""],
+    );
+    assert_rejected(", protocol = \"tcp\"", "", &["a port has no meaning in any protocol"]);
+    assert_rejected("\"tcp\"", "\"icmp\"", &["protocol icmp has no ports"]);
+    assert_rejected("\"0x1f\"", "\"vpce-1\"", &["hexadecimal"]);
+    assert_rejected(
+        "\"203.0.113.10\"",
+        "\"203.0.113.10/24\"",
+        &["\"203.0.113.0/24\" for the network"],
+    );
+    assert_rejected(
         "\"0.0.0.0/0\", scope = \"0x1f\"",
         "\"203.0.113.10\", port = 80, protocol = \"6\"",
         &["service[1].frontends[0]", "same frontend twice", "service[0].frontends[0]"],
     );
-    spoiled(
+    assert_rejected(
         "[{ address = \"203.0.113.10\", port = 80, protocol = \"tcp\" }]",
         "[]",
         &["write at least one"],
@@ -180,21 +200,33 @@ fn frontends_must_make_sense_and_differ() {
 }
 
 #[test]
-fn backends_must_fit_their_service_and_each_other() {
-    spoiled("\"10.0.2.11\"", "\"fd00::1\"", &["an IPv6 backend, but frontend 203.0.113.10/32"]);
-    spoiled("\"10.0.2.12\", weight = 0", "\"10.0.2.11\", port = 8080", &["same backend twice"]);
-    spoiled("weight = 0", "weight = 65536", &["allowed: 0 to 65535"]);
-    spoiled("weight = 0", "arm = \"east\"", &["allowed: \"ingress\", \"egress\""]);
-    spoiled("\"10.0.2.21\"", "\"10.0.2.12\"", &["service[1].backends[0].state", "write the same"]);
+fn backends_must_match_service_and_each_other() {
+    assert_rejected(
+        "\"10.0.2.11\"",
+        "\"fd00::1\"",
+        &["an IPv6 backend, but frontend 203.0.113.10/32"],
+    );
+    assert_rejected(
+        "\"10.0.2.12\", weight = 0",
+        "\"10.0.2.11\", port = 8080",
+        &["same backend twice"],
+    );
+    assert_rejected("weight = 0", "weight = 65536", &["allowed: 0 to 65535"]);
+    assert_rejected("weight = 0", "arm = \"east\"", &["allowed: \"ingress\", \"egress\""]);
+    assert_rejected(
+        "\"10.0.2.21\"",
+        "\"10.0.2.12\"",
+        &["service[1].backends[0].state", "write the same"],
+    );
     let probe = "\"10.0.2.12\", weight = 0, probe = \"198.18.0.1\"";
-    spoiled("\"10.0.2.12\", weight = 0", probe, &["same probe address twice"]);
+    assert_rejected("\"10.0.2.12\", weight = 0", probe, &["same probe address twice"]);
     let no_nat =
         config::from_toml("[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"").unwrap();
-    let error = config::services_from_toml(RIGHT, &no_nat).unwrap_err().to_string();
+    let error = config::services_from_toml(VALID, &no_nat).unwrap_err().to_string();
     assert!(error.contains("add one to nat.addresses"), "{error}");
 }
 
-const PLACED: &str = r#"
+const WITH_PLACEMENT: &str = r#"
 [[service]]
 name = "a/web"
 mode = "nat"
@@ -211,9 +243,9 @@ backends = [{ address = "10.0.2.11", port = 8080, node = "n1", zone = "a", port_
 "#;
 
 #[test]
-fn places_policies_and_labels_are_taken() {
+fn loads_placement_policies_and_labels() {
     use config::services::{Distribution, FrontendKind, TrafficPolicy};
-    let services = read(PLACED).unwrap_or_else(|e| panic!("{}", e.render())).services;
+    let services = read(WITH_PLACEMENT).unwrap_or_else(|e| panic!("{}", e.render())).services;
     let web = &services[0];
     let spec = &web.spec;
     let policies = (spec.external_policy, spec.internal_policy);
@@ -224,32 +256,37 @@ fn places_policies_and_labels_are_taken() {
     assert_eq!(kinds, [FrontendKind::ExternalIps, FrontendKind::NodePort]);
     assert_eq!(spec.frontends[1].port_name.as_deref(), Some("http"));
     let backend = &web.backends[0];
-    let place = backend.place.as_deref().unwrap();
-    assert_eq!((&*place.node, &*place.zone, &*backend.port_names[0]), ("n1", "a", "http"));
+    let placement = backend.placement.as_deref().unwrap();
+    assert_eq!((&*placement.node, &*placement.zone, &*backend.port_names[0]), ("n1", "a", "http"));
     for (old, new, parts) in [
         ("\"0.0.0.0\"", "\"10.0.0.1\"", ["frontends[1].address", "write \"0.0.0.0\" or"]),
         ("port = 30080, protocol = \"tcp\"", "port = 0", ["frontends[1].port", "is one port"]),
         ("\"local\"", "\"node\"", ["external_policy", "allowed: \"cluster\", \"local\""]),
         ("\"knows\"", "7", ["service[0].annotations.who = 7", "write a text, in double quotes"]),
     ] {
-        let error = read(&PLACED.replacen(old, new, 1)).map(|_| ()).unwrap_err().to_string();
+        let error =
+            read(&WITH_PLACEMENT.replacen(old, new, 1)).map(|_| ()).unwrap_err().to_string();
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
 }
 
 #[test]
-fn who_denies_nobody_is_told() {
-    spoiled("\"geneve\"", "\"geneve\"\nsource_policy = \"deny\"", &["there is nobody to deny"]);
+fn rejects_deny_policy_without_ranges() {
+    assert_rejected(
+        "\"geneve\"",
+        "\"geneve\"\nsource_policy = \"deny\"",
+        &["there is nobody to deny"],
+    );
 }
 
 #[test]
-fn checks_of_backends_are_taken_and_each_wrong_word_is_told() {
-    let with = |health: &str| RIGHT.replacen("\"nat\"", &format!("\"nat\"\nhealth = {health}"), 1);
+fn loads_health_checks_and_reports_invalid_fields() {
+    let with = |health: &str| VALID.replacen("\"nat\"", &format!("\"nat\"\nhealth = {health}"), 1);
     let text = "{ kind = \"https\", path = \"/live?x=1\", expect = \"200,301-308\", \
                 interval_ms = 1000, rise = 1, jitter_percent = 0 }";
     let policy = read(&with(text)).unwrap().services[0].spec.clone();
     let check = policy.health.clone().unwrap();
-    let timing = check.timing(&settled().health.probing);
+    let timing = check.timing(&appliance_config().health.probing);
     let second = std::time::Duration::from_secs(1);
     assert_eq!((timing.interval, timing.timeout), (second, second), "cut to the interval");
     assert_eq!((timing.rise, timing.fall, timing.jitter.as_millis()), (1, 3, 0));
@@ -277,7 +314,7 @@ fn checks_of_backends_are_taken_and_each_wrong_word_is_told() {
         assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
     }
     let port = |policy: &str| {
-        RIGHT.replacen("\"nat\"", &format!("\"nat\"\nhealth_check_port = 31000\n{policy}"), 1)
+        VALID.replacen("\"nat\"", &format!("\"nat\"\nhealth_check_port = 31000\n{policy}"), 1)
     };
     assert_eq!(
         read(&port("external_policy = \"local\"")).unwrap().services[0].spec.health_check_port,
@@ -288,7 +325,7 @@ fn checks_of_backends_are_taken_and_each_wrong_word_is_told() {
 }
 
 #[test]
-fn a_nat_policy_crosses_families_and_needs_an_address_of_the_backends() {
+fn nat_policy_crosses_families_and_requires_nat_address() {
     let text = |policy: &str, frontend: &str, backend: &str| {
         format!(
             "[[service]]\nname = \"a\"\nmode = \"nat\"\nnat_policy = \"{policy}\"\n\
@@ -310,13 +347,13 @@ fn a_nat_policy_crosses_families_and_needs_an_address_of_the_backends() {
         assert!(error.contains(part), "no {part:?} in:\n{error}");
     }
     let tunnel = "\"geneve\"\nnat_policy = \"nat64\"";
-    spoiled("\"geneve\"", tunnel, &["nat_policy", "only mode nat translates"]);
+    assert_rejected("\"geneve\"", tunnel, &["nat_policy", "only mode nat translates"]);
 }
 
 #[test]
-fn policies_that_clients_feel_are_taken() {
+fn loads_client_facing_policies() {
     let policy = "affinity_s = 60\nalgorithm = \"random\"\nsource_ranges = [\"10.0.0.0/8\"]";
-    let with = |keys: &str| RIGHT.replacen("mode = \"nat\"", &format!("mode = \"nat\"\n{keys}"), 1);
+    let with = |keys: &str| VALID.replacen("mode = \"nat\"", &format!("mode = \"nat\"\n{keys}"), 1);
     let spec = read(&with(policy)).unwrap().services[0].spec.clone();
     let ranges = spec.source_ranges.as_ref().map(|ranges| ranges.prefixes.len());
     assert_eq!((spec.affinity_s, ranges), (60, Some(1)));
@@ -349,11 +386,11 @@ service:
 "#;
 
 #[test]
-fn yaml_has_the_same_keys_and_errors() {
-    let settled = settled();
-    let read_yaml = |text: &str| config::services_from_yaml(text, &settled);
+fn yaml_has_the_same_keys_and_errors_as_toml() {
+    let appliance_config = appliance_config();
+    let read_yaml = |text: &str| config::services_from_yaml(text, &appliance_config);
     let yaml = read_yaml(YAML).unwrap_or_else(|e| panic!("{}", e.render()));
-    assert_eq!(yaml, read(RIGHT).unwrap());
+    assert_eq!(yaml, read(VALID).unwrap());
     assert_eq!(read_yaml("").unwrap().services.len(), 0);
     for (old, new, parts) in [
         ("mode: nat", "mode: nats", ["services.yaml:4: service[0].mode = \"nats\"", "\"nat\"?"]),
@@ -368,8 +405,11 @@ fn yaml_has_the_same_keys_and_errors() {
     ] {
         assert!(YAML.contains(old), "{old}");
         let error = read_yaml(&YAML.replacen(old, new, 1)).map(|_| ()).unwrap_err();
-        let told = error.to_string();
-        assert!(parts.iter().all(|part| told.contains(part)), "no {parts:?} in:\n{told}");
+        let error_text = error.to_string();
+        assert!(
+            parts.iter().all(|part| error_text.contains(part)),
+            "no {parts:?} in:\n{error_text}"
+        );
         assert!(!error.render().is_empty());
     }
     for i in 0..YAML.len() {
@@ -384,8 +424,8 @@ fn yaml_has_the_same_keys_and_errors() {
 }
 
 #[test]
-fn no_text_panics() {
-    let bytes = RIGHT.as_bytes();
+fn never_panics_on_mutated_text() {
+    let bytes = VALID.as_bytes();
     for i in 0..bytes.len() {
         let mut dropped = bytes.to_vec();
         dropped.remove(i);
@@ -400,14 +440,14 @@ fn no_text_panics() {
 }
 
 #[test]
-fn names_are_names_and_unique() {
-    spoiled("\"chain\"", "\"a/web\"", &["same name twice"]);
-    spoiled("\"chain\"", "\"a//b\"", &["this is no name"]);
-    spoiled("\"chain\"", &format!("\"{}\"", "n".repeat(121)), &["at most 120 bytes"]);
+fn names_must_be_valid_and_unique() {
+    assert_rejected("\"chain\"", "\"a/web\"", &["same name twice"]);
+    assert_rejected("\"chain\"", "\"a//b\"", &["this is no name"]);
+    assert_rejected("\"chain\"", &format!("\"{}\"", "n".repeat(121)), &["at most 120 bytes"]);
 }
 
 #[test]
-fn what_the_region_has_no_room_for_is_refused_by_the_setting() {
+fn rejects_services_beyond_region_capacity() {
     let many: String = (0..4)
         .map(|i| {
             format!(
@@ -422,18 +462,18 @@ fn what_the_region_has_no_room_for_is_refused_by_the_setting() {
 }
 
 #[test]
-fn the_name_of_a_text_tells_its_language_and_a_mapping_does_where_the_name_is_silent() {
+fn format_is_selected_by_extension_or_content() {
     let json = r#"{"service": [{"name": "a", "mode": "nat",
         "frontends": [{"address": "203.0.113.10", "port": 80, "protocol": "tcp"}]}]}"#;
     for (name, text) in [
         ("services.json", json),
         ("standard input", json),
-        ("services.toml", RIGHT),
-        ("standard input", RIGHT),
+        ("services.toml", VALID),
+        ("standard input", VALID),
     ] {
-        let services = config::services_from(name, text, &settled());
+        let services = config::services_from(name, text, &appliance_config());
         assert!(services.is_ok_and(|read| !read.services.is_empty()), "{name}: {text}");
     }
-    let refused = config::services_from("services.toml", json, &settled());
+    let refused = config::services_from("services.toml", json, &appliance_config());
     assert!(refused.unwrap_err().to_string().contains("services.toml:1"));
 }

@@ -18,11 +18,11 @@ fn value<'a>(unit: &'a str, key: &str) -> &'a str {
 }
 
 #[test]
-fn slowpath_has_left_the_cloud_before_the_packets_stop() {
+fn slowpath_stop_timeout_exceeds_the_drain_cap() {
     let config = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.11/24\"]\n\
                   [nat]\naddresses = [\"10.0.1.11\"]\n[fastpath]\nlcores = [1]\n\
                   [aws]\ncluster = \"north\"\n";
-    let cap = config::from_toml(config).unwrap().aws.unwrap().life.drain_cap.as_secs();
+    let cap = config::from_toml(config).unwrap().aws.unwrap().lifecycle.drain_cap.as_secs();
     let slowpath = unit(UNITS[1]);
     let stop: u64 = value(&slowpath, "TimeoutStopSec").parse().unwrap();
     assert!(stop > cap, "TimeoutStopSec={stop} is not longer than aws.drain_cap_s = {cap}");
@@ -36,14 +36,14 @@ fn slowpath_has_left_the_cloud_before_the_packets_stop() {
 }
 
 #[test]
-fn slowpath_may_have_the_descriptors_of_the_most_probes_and_of_all_listeners() {
+fn file_descriptor_limit_covers_probes_and_listeners() {
     // health.probes_at_once at its maximum, 4,000 for listeners, the rest for files.
     let limit: u64 = value(&unit(UNITS[1]), "LimitNOFILE").parse().unwrap();
     assert!(limit >= 10_000 + 4_000 + 2_000, "LimitNOFILE={limit}");
 }
 
 #[test]
-fn systemd_finds_nothing_wrong() {
+fn units_pass_systemd_analyze_verify() {
     let folder = std::env::temp_dir().join(format!("weir-units-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let mut verify = Command::new("systemd-analyze");
@@ -57,9 +57,9 @@ fn systemd_finds_nothing_wrong() {
         std::fs::write(&path, text).unwrap();
         verify.arg(path);
     }
-    let told = verify.output();
+    let result = verify.output();
     std::fs::remove_dir_all(&folder).unwrap();
-    let output = told.unwrap_or_else(|e| panic!("systemd-analyze (Debian package systemd): {e}"));
+    let output = result.unwrap_or_else(|e| panic!("systemd-analyze (Debian package systemd): {e}"));
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && !stderr.contains("weir-"), "{stderr}");
 }

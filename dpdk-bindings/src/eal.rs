@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 /// Whether DPDK was started. It can start only once in a process, even if the first start failed.
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// The pools created since the start, which [`Running`] checks when it is dropped.
+/// The pools created since the start, which [`EalGuard`] checks when it is dropped.
 static POOLS: Mutex<Vec<PoolAddress>> = Mutex::new(Vec::new());
 
 /// An error number of DPDK (positive). It displays as DPDK's own description.
@@ -50,7 +50,7 @@ pub enum EalError {
     ZeroByte(String),
     /// `rte_eal_init` failed.
     #[error("DPDK did not start with `{arguments}`: {errno}; {advice}")]
-    Refused {
+    Failed {
         /// The arguments passed to DPDK.
         arguments: String,
         /// The error from DPDK.
@@ -64,12 +64,12 @@ pub enum EalError {
 /// dropped.
 #[derive(Clone, Debug)]
 pub struct Eal {
-    running: Arc<Running>,
+    running: Arc<EalGuard>,
 }
 
 /// Keeps DPDK running; also held by ports, pools and queues.
 #[derive(Debug)]
-pub(crate) struct Running(());
+pub(crate) struct EalGuard(());
 
 #[derive(Clone, Copy)]
 struct PoolAddress(*mut sys::rte_mempool);
@@ -106,9 +106,9 @@ impl Eal {
         if used < 0 {
             let errno = Errno::last();
             let advice = advice(errno);
-            return Err(EalError::Refused { arguments: args.join(" "), errno, advice });
+            return Err(EalError::Failed { arguments: args.join(" "), errno, advice });
         }
-        Ok(Eal { running: Arc::new(Running(())) })
+        Ok(Eal { running: Arc::new(EalGuard(())) })
     }
 
     /// Returns DPDK's version, for example "DPDK 22.11.11".
@@ -119,12 +119,12 @@ impl Eal {
     }
 
     /// Returns a reference that keeps DPDK running.
-    pub(crate) fn share(&self) -> Arc<Running> {
+    pub(crate) fn share(&self) -> Arc<EalGuard> {
         Arc::clone(&self.running)
     }
 }
 
-impl Running {
+impl EalGuard {
     /// Records a pool, so that the memory of its mbufs is not released too early.
     pub(crate) fn note_pool(&self, pool: *mut sys::rte_mempool) {
         if let Ok(mut pools) = POOLS.lock() {
@@ -133,7 +133,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for EalGuard {
     fn drop(&mut self) {
         // All ports are closed by now, so an outstanding mbuf has an owner that may still read it.
         // In that case the cleanup is left to the end of the process, which costs nothing except

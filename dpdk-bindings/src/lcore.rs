@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use crate::dpdk_sys as sys;
-use crate::eal::{Eal, Errno, Running};
+use crate::eal::{Eal, EalGuard, Errno};
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,12 +25,12 @@ pub enum LcoreError {
         lcore: u32,
     },
     /// DPDK has no lcore number left for the thread.
-    #[error("this thread cannot become an lcore: {errno}; DPDK numbers {most} at most")]
+    #[error("this thread cannot become an lcore: {errno}; DPDK numbers {max} at most")]
     NotRegistered {
         /// The error from DPDK.
         errno: Errno,
         /// The maximum number of lcores that DPDK was built for.
-        most: u32,
+        max: u32,
     },
 }
 
@@ -61,7 +61,7 @@ pub fn workers(_: &Eal) -> Vec<u32> {
 pub struct Launched<T> {
     lcore: u32,
     result: Arc<Mutex<Option<thread::Result<T>>>>,
-    _eal: Arc<Running>,
+    _eal: Arc<EalGuard>,
 }
 
 /// The function and the destination of its result, passed to the lcore.
@@ -133,7 +133,7 @@ impl<T> Launched<T> {
 /// Dropping this value on the same thread unregisters it.
 #[derive(Debug)]
 pub struct Registered {
-    _eal: Arc<Running>,
+    _eal: Arc<EalGuard>,
     /// Not `Send`: the registration belongs to the thread.
     _thread: PhantomData<*const ()>,
 }
@@ -147,7 +147,7 @@ pub fn register_thread(eal: &Eal) -> Result<Registered, LcoreError> {
     // SAFETY: registers the calling thread; the EAL runs.
     if unsafe { sys::rte_thread_register() } < 0 {
         let errno = Errno::last();
-        return Err(LcoreError::NotRegistered { errno, most: sys::RTE_MAX_LCORE });
+        return Err(LcoreError::NotRegistered { errno, max: sys::RTE_MAX_LCORE });
     }
     Ok(Registered { _eal: eal.share(), _thread: PhantomData })
 }

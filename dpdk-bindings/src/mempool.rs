@@ -3,7 +3,7 @@
 
 use crate::burst::Burst;
 use crate::dpdk_sys as sys;
-use crate::eal::{Eal, Errno, Running};
+use crate::eal::{Eal, EalGuard, Errno};
 use crate::mbuf::Mbuf;
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Mempool {
     pool: NonNull<sys::rte_mempool>,
-    room: u16,
-    _eal: Arc<Running>,
+    buffer_bytes: u16,
+    _eal: Arc<EalGuard>,
 }
 
 // SAFETY: DPDK's pools support multiple producers and consumers, and their caches are per lcore.
@@ -30,14 +30,14 @@ pub enum MempoolError {
     #[error("pool name {0:?} holds a zero byte: remove it")]
     Name(String),
     /// The buffer size is below the minimum or exceeds 65,535 bytes.
-    #[error("pool {name}: a buffer of {room} bytes; allowed are {least} to 65535")]
-    Room {
+    #[error("pool {name}: a buffer of {bytes} bytes; allowed are {min} to 65535")]
+    BufferSize {
         /// Name of the pool.
         name: String,
         /// Requested buffer size in bytes.
-        room: usize,
+        bytes: usize,
         /// Minimum buffer size in bytes.
-        least: usize,
+        min: usize,
     },
     /// DPDK does not support the requested cache size.
     #[error("pool {name}: a cache of {cache} buffers; allowed are 0 to 512, and 2/3 of {count}")]
@@ -51,16 +51,16 @@ pub enum MempoolError {
     },
     /// DPDK could not create the pool.
     #[error(
-        "pool {name} of {count} buffers of {room} bytes (about {mib} MiB) on socket {socket}: \
+        "pool {name} of {count} buffers of {bytes} bytes (about {mib} MiB) on socket {socket}: \
          {errno}; give DPDK more memory (-m) or ask for fewer or smaller buffers"
     )]
-    Refused {
+    Failed {
         /// Name of the pool.
         name: String,
         /// Requested number of buffers.
         count: u32,
         /// Size of a buffer in bytes.
-        room: usize,
+        bytes: usize,
         /// Approximate size of the pool in MiB.
         mib: usize,
         /// NUMA socket, -1 for any.
@@ -74,7 +74,7 @@ impl Mempool {
     /// The headroom of a fresh or received mbuf in bytes (128 in Debian's DPDK).
     pub const HEADROOM: usize = sys::RTE_PKTMBUF_HEADROOM as usize;
 
-    /// Creates a pool of `count` mbufs (optimally a power of two minus one) of `room_bytes` bytes
+    /// Creates a pool of `count` mbufs (optimally a power of two minus one) of `buffer_bytes` bytes
     /// each (headroom included; at least [`Mempool::HEADROOM`] + 64, at most 65,535), with a cache
     /// of `cache` mbufs per lcore, in the memory of NUMA socket `socket` (-1 for any). The pool
     /// lives until DPDK is cleaned up.
@@ -86,35 +86,35 @@ impl Mempool {
         name: &str,
         count: u32,
         cache: u32,
-        room_bytes: usize,
+        buffer_bytes: usize,
         socket: i32,
     ) -> Result<Mempool, MempoolError> {
         let own = || name.to_string();
         let c_name = CString::new(name).map_err(|_| MempoolError::Name(own()))?;
-        let least = Mempool::HEADROOM + 64;
-        let room = u16::try_from(room_bytes)
+        let min = Mempool::HEADROOM + 64;
+        let size = u16::try_from(buffer_bytes)
             .ok()
-            .filter(|&room| usize::from(room) >= least)
-            .ok_or_else(|| MempoolError::Room { name: own(), room: room_bytes, least })?;
+            .filter(|&size| usize::from(size) >= min)
+            .ok_or_else(|| MempoolError::BufferSize { name: own(), bytes: buffer_bytes, min })?;
         if cache > sys::RTE_MEMPOOL_CACHE_MAX_SIZE || u64::from(cache) * 3 > u64::from(count) * 2 {
             return Err(MempoolError::Cache { name: own(), cache, count });
         }
         // SAFETY: the EAL runs (a reference is held), the name is terminated, and DPDK checks the
         // numbers.
         let pool =
-            unsafe { sys::rte_pktmbuf_pool_create(c_name.as_ptr(), count, cache, 0, room, socket) };
-        let pool = NonNull::new(pool).ok_or_else(|| MempoolError::Refused {
+            unsafe { sys::rte_pktmbuf_pool_create(c_name.as_ptr(), count, cache, 0, size, socket) };
+        let pool = NonNull::new(pool).ok_or_else(|| MempoolError::Failed {
             name: own(),
             count,
-            room: room_bytes,
-            mib: (count as usize * (room_bytes + sys::weir_mbuf_layout::WEIR_MBUF_SIZE as usize))
+            bytes: buffer_bytes,
+            mib: (count as usize * (buffer_bytes + sys::weir_mbuf_layout::WEIR_MBUF_SIZE as usize))
                 >> 20,
             socket,
             errno: Errno::last(),
         })?;
         let running = eal.share();
         running.note_pool(pool.as_ptr());
-        Ok(Mempool { pool, room, _eal: running })
+        Ok(Mempool { pool, buffer_bytes: size, _eal: running })
     }
 
     /// Allocates an empty mbuf with full headroom, or returns `None` if the pool is empty.
@@ -133,13 +133,13 @@ impl Mempool {
     /// burst's capacity does not suffice.
     #[must_use]
     pub fn alloc_bulk<const N: usize>(&self, burst: &mut Burst<N>, count: usize) -> bool {
-        let room = burst.spare();
-        if count > room.len() {
+        let spare = burst.spare();
+        if count > spare.len() {
             return false;
         }
         // SAFETY: there is space for `count` pointers, and Mbuf is one; the pool lives.
         let status = unsafe {
-            sys::weir_alloc_bulk(self.pool.as_ptr(), room.as_mut_ptr().cast(), count as u32)
+            sys::weir_alloc_bulk(self.pool.as_ptr(), spare.as_mut_ptr().cast(), count as u32)
         };
         if status != 0 {
             return false;
@@ -150,8 +150,8 @@ impl Mempool {
     }
 
     /// Returns the size of a buffer in bytes, headroom included.
-    pub fn room(&self) -> usize {
-        self.room.into()
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes.into()
     }
 
     /// Returns the number of buffers in the pool, free or in use.

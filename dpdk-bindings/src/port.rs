@@ -10,20 +10,20 @@ use std::sync::atomic::Ordering;
 
 pub mod counters;
 mod error;
-pub(crate) mod open;
+pub(crate) mod guard;
 mod setup;
 
 pub use counters::PortCounters;
 pub use error::PortError;
 pub use setup::PortOptions;
 
-use open::{Open, PORTS};
+use guard::{PORTS, PortGuard};
 use setup::Setup;
 
 /// An owned port. It is stopped and closed after it and its queues are dropped.
 #[derive(Debug)]
 pub struct Port {
-    open: Arc<Open>,
+    open: Arc<PortGuard>,
     setup: Setup,
 }
 
@@ -51,7 +51,7 @@ impl Port {
         if status != 0 {
             return Err(unknown());
         }
-        let open = Open::claim(eal, id, name)?;
+        let open = PortGuard::claim(eal, id, name)?;
         Ok(Port { open: Arc::new(open), setup: Setup::default() })
     }
 
@@ -96,7 +96,7 @@ impl Port {
     ///
     /// # Errors
     /// Returns [`PortError::Order`] if the port is not configured or already started,
-    /// [`PortError::Refused`], or [`PortError::QueuesHeld`].
+    /// [`PortError::Failed`], or [`PortError::QueuesHeld`].
     pub fn start(&mut self) -> Result<Queues, PortError> {
         if self.is_started() {
             return Err(self.order("started already"));
@@ -120,7 +120,7 @@ impl Port {
     /// Stops the port. Its queues must have been dropped.
     ///
     /// # Errors
-    /// Returns [`PortError::QueuesHeld`] or [`PortError::Refused`].
+    /// Returns [`PortError::QueuesHeld`] or [`PortError::Failed`].
     pub fn stop(&mut self) -> Result<(), PortError> {
         if !self.is_started() {
             return Ok(());
@@ -153,7 +153,7 @@ impl Port {
     /// Returns the MAC address of the port.
     ///
     /// # Errors
-    /// Returns [`PortError::Refused`] if the driver fails.
+    /// Returns [`PortError::Failed`] if the driver fails.
     pub fn mac(&self) -> Result<[u8; 6], PortError> {
         let mut mac = sys::rte_ether_addr::default();
         // SAFETY: a valid pointer for the result.
@@ -165,7 +165,7 @@ impl Port {
     /// Returns the MTU in effect.
     ///
     /// # Errors
-    /// Returns [`PortError::Refused`] if the driver fails.
+    /// Returns [`PortError::Failed`] if the driver fails.
     pub fn mtu(&self) -> Result<u16, PortError> {
         if let Some(mtu) = self.setup.interface_mtu {
             return Ok(mtu);
@@ -180,7 +180,7 @@ impl Port {
     /// needs.
     ///
     /// # Errors
-    /// Returns [`PortError::Refused`] if the driver fails.
+    /// Returns [`PortError::Failed`] if the driver fails.
     pub fn set_all_multicast(&mut self, on: bool) -> Result<(), PortError> {
         let id = self.id();
         // SAFETY: an owned port.

@@ -7,7 +7,7 @@
 
 use crate::burst::Burst;
 use crate::dpdk_sys as sys;
-use crate::port::open::Open;
+use crate::port::guard::PortGuard;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct RxQueue {
     port: u16,
     queue: u16,
-    _open: Arc<Open>,
+    _open: Arc<PortGuard>,
 }
 
 /// A transmit queue. The handle is unique, so only one thread sends on the queue at a time.
@@ -24,13 +24,13 @@ pub struct RxQueue {
 pub struct TxQueue {
     port: u16,
     queue: u16,
-    _open: Arc<Open>,
+    _open: Arc<PortGuard>,
 }
 
 impl RxQueue {
     /// # Safety
     /// The port was set up with the queue, and no other handle of it exists.
-    pub(crate) unsafe fn new(open: Arc<Open>, queue: u16) -> RxQueue {
+    pub(crate) unsafe fn new(open: Arc<PortGuard>, queue: u16) -> RxQueue {
         RxQueue { port: open.id(), queue, _open: open }
     }
 
@@ -40,21 +40,21 @@ impl RxQueue {
         self.receive_at_most(burst, N)
     }
 
-    /// Like [`RxQueue::receive`], but adds at most `most` packets. The vector receive functions of
-    /// some drivers (ixgbe, i40e, ice, iavf) round `most` down to a multiple of 4 or 8.
+    /// Like [`RxQueue::receive`], but adds at most `max` packets. The vector receive functions of
+    /// some drivers (ixgbe, i40e, ice, iavf) round `max` down to a multiple of 4 or 8.
     #[inline(always)]
-    pub fn receive_at_most<const N: usize>(&mut self, burst: &mut Burst<N>, most: usize) -> usize {
+    pub fn receive_at_most<const N: usize>(&mut self, burst: &mut Burst<N>, max: usize) -> usize {
         let ops = fast_path(self.port);
-        let room = burst.spare();
-        let most = room.len().min(most).min(usize::from(u16::MAX)) as u16;
+        let spare = burst.spare();
+        let max = spare.len().min(max).min(usize::from(u16::MAX)) as u16;
         // SAFETY: the port is open (a reference is held), so its table entry has functions and its
-        // queue's record; DPDK writes at most `most` mbufs, whose ownership it transfers.
+        // queue's record; DPDK writes at most `max` mbufs, whose ownership it transfers.
         unsafe {
             let Some(receive) = (*ops).rx_pkt_burst else {
                 return 0;
             };
             let record: *mut c_void = (*ops).rxq.data.add(self.queue.into()).read();
-            let got = usize::from(receive(record, room.as_mut_ptr().cast(), most));
+            let got = usize::from(receive(record, spare.as_mut_ptr().cast(), max));
             burst.grow(got);
             got
         }
@@ -64,7 +64,7 @@ impl RxQueue {
 impl TxQueue {
     /// # Safety
     /// The port was set up with the queue, and no other handle of it exists.
-    pub(crate) unsafe fn new(open: Arc<Open>, queue: u16) -> TxQueue {
+    pub(crate) unsafe fn new(open: Arc<PortGuard>, queue: u16) -> TxQueue {
         TxQueue { port: open.id(), queue, _open: open }
     }
 
@@ -74,7 +74,7 @@ impl TxQueue {
     pub fn send<const N: usize>(&mut self, burst: &mut Burst<N>) -> usize {
         let ops = fast_path(self.port);
         let packets = burst.as_mut_slice();
-        let most = packets.len().min(usize::from(u16::MAX)) as u16;
+        let max = packets.len().min(usize::from(u16::MAX)) as u16;
         // SAFETY: the port is open (a reference is held); the driver owns the packets that it
         // accepted, from the front, and the burst drops its claim to them.
         unsafe {
@@ -82,7 +82,7 @@ impl TxQueue {
                 return 0;
             };
             let record: *mut c_void = (*ops).txq.data.add(self.queue.into()).read();
-            let sent = usize::from(send(record, packets.as_mut_ptr().cast(), most));
+            let sent = usize::from(send(record, packets.as_mut_ptr().cast(), max));
             burst.forget_front(sent);
             sent
         }

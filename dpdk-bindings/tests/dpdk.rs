@@ -1,7 +1,8 @@
 //! Tests of the bindings on a running DPDK with software ports, without hugepages. They need root.
 //!
 //! DPDK starts only once in a process, and `cargo test` runs all tests of a file in one process.
-//! Therefore each test starts itself again as a separate process ([`alone`]), which does the work.
+//! Therefore each test starts itself again as a separate process ([`in_own_process`]), which does
+//! the work.
 #![expect(clippy::unwrap_used, reason = "tests say what they expect with unwrap")]
 
 use dpdk_bindings::{
@@ -12,7 +13,7 @@ use std::process::Command;
 const INSIDE: &str = "WEIR_TEST_DPDK_INSIDE";
 
 /// Runs the test `name` in a separate process, in which `work` gets a started DPDK.
-fn alone(name: &str, devices: &[&str], work: impl FnOnce(Eal)) {
+fn in_own_process(name: &str, devices: &[&str], work: impl FnOnce(Eal)) {
     if std::env::var_os(INSIDE).is_some() {
         let mut args = vec!["-l", "0,1", "--no-huge", "--no-shconf", "--no-pci", "-m", "128"];
         args.extend(["--no-telemetry", "--log-level", "error"]);
@@ -48,9 +49,9 @@ fn options(pool: &Mempool) -> PortOptions<'_> {
 }
 
 #[test]
-fn packets_sent_into_a_ring_come_back_whole_and_every_buffer_returns() {
-    alone(
-        "packets_sent_into_a_ring_come_back_whole_and_every_buffer_returns",
+fn packets_pass_a_ring_unchanged_and_all_buffers_return() {
+    in_own_process(
+        "packets_pass_a_ring_unchanged_and_all_buffers_return",
         &["--vdev=net_ring0"],
         |eal| {
             let pool = pool(&eal);
@@ -88,9 +89,9 @@ fn packets_sent_into_a_ring_come_back_whole_and_every_buffer_returns() {
 }
 
 #[test]
-fn what_a_full_ring_does_not_take_stays_in_the_burst_in_order() {
-    alone(
-        "what_a_full_ring_does_not_take_stays_in_the_burst_in_order",
+fn packets_rejected_by_a_full_ring_stay_in_the_burst_in_order() {
+    in_own_process(
+        "packets_rejected_by_a_full_ring_stay_in_the_burst_in_order",
         &["--vdev=net_ring0"],
         |eal| {
             // The ring holds 1,023 packets.
@@ -123,8 +124,8 @@ fn what_a_full_ring_does_not_take_stays_in_the_burst_in_order() {
 }
 
 #[test]
-fn a_head_moves_only_as_far_as_there_is_room() {
-    alone("a_head_moves_only_as_far_as_there_is_room", &[], |eal| {
+fn head_adjustment_is_limited_by_headroom() {
+    in_own_process("head_adjustment_is_limited_by_headroom", &[], |eal| {
         let pool = pool(&eal);
         let mut packet = pool.alloc().unwrap();
         assert_eq!((packet.headroom(), packet.tailroom()), (128, 2048));
@@ -154,44 +155,48 @@ fn a_head_moves_only_as_far_as_there_is_room() {
 
 #[test]
 fn a_chained_header_is_the_first_segment_and_all_segments_are_freed() {
-    alone("a_chained_header_is_the_first_segment_and_all_segments_are_freed", &[], |eal| {
-        let pool = pool(&eal);
-        let mut packet = pool.alloc().unwrap();
-        packet.append(100).unwrap().fill(2);
-        let mut header = packet.sibling().unwrap();
-        header.append(50).unwrap().fill(1);
-        packet.chain_front(header).unwrap();
-        assert_eq!((packet.len(), packet.first_len(), packet.segment_count()), (150, 50, 2));
-        let segments: Vec<&[u8]> = packet.segments().collect();
-        assert_eq!(segments, [&[1u8; 50][..], &[2u8; 100][..]]);
-        assert!(packet.append(1).is_none(), "a chain does not grow at its end");
+    in_own_process(
+        "a_chained_header_is_the_first_segment_and_all_segments_are_freed",
+        &[],
+        |eal| {
+            let pool = pool(&eal);
+            let mut packet = pool.alloc().unwrap();
+            packet.append(100).unwrap().fill(2);
+            let mut header = packet.sibling().unwrap();
+            header.append(50).unwrap().fill(1);
+            packet.chain_front(header).unwrap();
+            assert_eq!((packet.len(), packet.first_len(), packet.segment_count()), (150, 50, 2));
+            let segments: Vec<&[u8]> = packet.segments().collect();
+            assert_eq!(segments, [&[1u8; 50][..], &[2u8; 100][..]]);
+            assert!(packet.append(1).is_none(), "a chain does not grow at its end");
 
-        let mut second = pool.alloc().unwrap();
-        assert!(second.append(10).is_some());
-        let chain = std::mem::replace(&mut packet, second);
-        let chain = packet.chain_front(chain).unwrap_err();
-        assert_eq!(chain.segment_count(), 2, "a header of two segments is given back");
-        packet = chain;
+            let mut second = pool.alloc().unwrap();
+            assert!(second.append(10).is_some());
+            let chain = std::mem::replace(&mut packet, second);
+            let chain = packet.chain_front(chain).unwrap_err();
+            assert_eq!(chain.segment_count(), 2, "a header of two segments is given back");
+            packet = chain;
 
-        assert!(packet.trim_tail(40));
-        assert_eq!(packet.len(), 110);
-        assert!(packet.linearize());
-        assert_eq!((packet.segment_count(), packet.first_len()), (1, 110));
-        assert_eq!(packet.bytes()[49..51], [1, 2]);
+            assert!(packet.trim_tail(40));
+            assert_eq!(packet.len(), 110);
+            assert!(packet.linearize());
+            assert_eq!((packet.segment_count(), packet.first_len()), (1, 110));
+            assert_eq!(packet.bytes()[49..51], [1, 2]);
 
-        assert!(!packet.grow_by_segment(2049));
-        assert!(packet.grow_by_segment(20));
-        packet.bytes_mut().fill(3);
-        assert_eq!((packet.len(), packet.segment_count()), (130, 2));
-        assert!(packet.truncate(20));
-        assert_eq!((packet.segment_count(), packet.len()), (1, 20));
-        assert_eq!(pool.available(), pool.capacity() - 1, "truncating frees what it cuts off");
-        let raw = packet.into_raw();
-        assert_eq!(pool.available(), pool.capacity() - 1);
-        // Released and taken back: there is still one owner.
-        drop(unsafe_from_raw(raw));
-        assert_eq!(pool.available(), pool.capacity());
-    });
+            assert!(!packet.grow_by_segment(2049));
+            assert!(packet.grow_by_segment(20));
+            packet.bytes_mut().fill(3);
+            assert_eq!((packet.len(), packet.segment_count()), (130, 2));
+            assert!(packet.truncate(20));
+            assert_eq!((packet.segment_count(), packet.len()), (1, 20));
+            assert_eq!(pool.available(), pool.capacity() - 1, "truncating frees what it cuts off");
+            let raw = packet.into_raw();
+            assert_eq!(pool.available(), pool.capacity() - 1);
+            // Released and taken back: there is still one owner.
+            drop(unsafe_from_raw(raw));
+            assert_eq!(pool.available(), pool.capacity());
+        },
+    );
 }
 
 #[expect(unsafe_code, reason = "the one way back from a raw mbuf")]
@@ -203,8 +208,8 @@ fn unsafe_from_raw(
 }
 
 #[test]
-fn an_empty_pool_gives_nothing_and_half_a_burst_is_none() {
-    alone("an_empty_pool_gives_nothing_and_half_a_burst_is_none", &[], |eal| {
+fn empty_pool_allocates_nothing_and_no_partial_burst() {
+    in_own_process("empty_pool_allocates_nothing_and_no_partial_burst", &[], |eal| {
         let pool = Mempool::create(&eal, "small", 15, 0, 2176, -1).unwrap();
         let mut burst = Burst::<16>::new();
         assert!(!pool.alloc_bulk(&mut burst, 17), "more than the burst holds");
@@ -220,7 +225,7 @@ fn an_empty_pool_gives_nothing_and_half_a_burst_is_none() {
 
 #[test]
 fn a_poller_on_an_lcore_forwards_while_the_control_thread_allocates() {
-    alone(
+    in_own_process(
         "a_poller_on_an_lcore_forwards_while_the_control_thread_allocates",
         &["--vdev=net_null0", "--vdev=net_ring0"],
         |eal| {
@@ -276,47 +281,52 @@ fn pool_is_odd() -> bool {
 }
 
 #[test]
-fn wrong_settings_are_refused_with_what_is_allowed() {
-    alone("wrong_settings_are_refused_with_what_is_allowed", &["--vdev=net_null0"], |eal| {
-        let pool = pool(&eal);
-        let unknown = Port::by_name(&eal, "net_nul0").unwrap_err().to_string();
-        assert!(unknown.contains("there are: net_null0"), "{unknown}");
-        let mut port = Port::by_name(&eal, "net_null0").unwrap();
-        assert_eq!(
-            Port::by_name(&eal, "net_null0").unwrap_err(),
-            PortError::Taken(port.name().into())
-        );
-        assert_eq!((Port::count(&eal), Port::names(&eal)), (1, vec!["net_null0".to_string()]));
+fn invalid_settings_are_rejected_with_the_allowed_range() {
+    in_own_process(
+        "invalid_settings_are_rejected_with_the_allowed_range",
+        &["--vdev=net_null0"],
+        |eal| {
+            let pool = pool(&eal);
+            let unknown = Port::by_name(&eal, "net_nul0").unwrap_err().to_string();
+            assert!(unknown.contains("there are: net_null0"), "{unknown}");
+            let mut port = Port::by_name(&eal, "net_null0").unwrap();
+            assert_eq!(
+                Port::by_name(&eal, "net_null0").unwrap_err(),
+                PortError::Taken(port.name().into())
+            );
+            assert_eq!((Port::count(&eal), Port::names(&eal)), (1, vec!["net_null0".to_string()]));
 
-        let many = PortOptions { rx_queues: 5000, ..options(&pool) };
-        let refused = port.configure(&many).unwrap_err().to_string();
-        assert!(
-            refused.starts_with("port net_null0: receive queues 5000; the driver"),
-            "{refused}"
-        );
-        let jumbo = PortOptions { mtu: Some(9001), ..options(&pool) };
-        let refused = port.configure(&jumbo).unwrap_err().to_string();
-        assert!(refused.contains("9151 bytes, they have 2176"), "{refused}");
-        assert!(matches!(port.start(), Err(PortError::Order { .. })));
+            let many = PortOptions { rx_queues: 5000, ..options(&pool) };
+            let refused = port.configure(&many).unwrap_err().to_string();
+            assert!(
+                refused.starts_with("port net_null0: receive queues 5000; the driver"),
+                "{refused}"
+            );
+            let jumbo = PortOptions { mtu: Some(9001), ..options(&pool) };
+            let refused = port.configure(&jumbo).unwrap_err().to_string();
+            assert!(refused.contains("9151 bytes, they have 2176"), "{refused}");
+            assert!(matches!(port.start(), Err(PortError::Order { .. })));
 
-        let room = Mempool::create(&eal, "a", 15, 0, 100_000, -1).unwrap_err();
-        assert!(matches!(room, MempoolError::Room { room: 100_000, .. }), "{room}");
-        let cache = Mempool::create(&eal, "a", 15, 11, 2176, -1).unwrap_err();
-        assert!(matches!(cache, MempoolError::Cache { .. }), "{cache}");
-        let memory = Mempool::create(&eal, "a", 1 << 20, 0, 10_240, -1).unwrap_err().to_string();
-        assert!(memory.contains("about 10368 MiB"), "{memory}");
+            let size = Mempool::create(&eal, "a", 15, 0, 100_000, -1).unwrap_err();
+            assert!(matches!(size, MempoolError::BufferSize { bytes: 100_000, .. }), "{size}");
+            let cache = Mempool::create(&eal, "a", 15, 11, 2176, -1).unwrap_err();
+            assert!(matches!(cache, MempoolError::Cache { .. }), "{cache}");
+            let memory =
+                Mempool::create(&eal, "a", 1 << 20, 0, 10_240, -1).unwrap_err().to_string();
+            assert!(memory.contains("about 10368 MiB"), "{memory}");
 
-        assert_eq!(Eal::start(&[]).unwrap_err(), EalError::AlreadyStarted);
-        port.close().unwrap();
-        assert!(Port::by_name(&eal, "net_null0").is_err(), "closed is gone");
-    });
+            assert_eq!(Eal::start(&[]).unwrap_err(), EalError::AlreadyStarted);
+            port.close().unwrap();
+            assert!(Port::by_name(&eal, "net_null0").is_err(), "closed is gone");
+        },
+    );
 }
 
 #[test]
-fn a_wrong_argument_is_refused_with_the_arguments_and_advice() {
+fn invalid_argument_is_rejected_with_advice() {
     if std::env::var_os(INSIDE).is_none() {
-        let name = "a_wrong_argument_is_refused_with_the_arguments_and_advice";
-        return alone(name, &[], |_| ());
+        let name = "invalid_argument_is_rejected_with_advice";
+        return in_own_process(name, &[], |_| ());
     }
     let args = ["--no-huge", "--no-shconf", "--no-pci", "--vdev=net_nonsense0"].map(String::from);
     let refused = Eal::start(&args).unwrap_err().to_string();
@@ -360,7 +370,7 @@ fn jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole() {
         format!("--vdev=net_af_packet{n},iface={end},framesz=9216,blocksz=36864,framecnt=256")
     };
     let devices = [device(0, "wdpdk0"), device(1, "wdpdk1")];
-    alone(name, &devices.each_ref().map(String::as_str), |eal| {
+    in_own_process(name, &devices.each_ref().map(String::as_str), |eal| {
         let pool = Mempool::create(&eal, "packets", 1023, 32, 10_240, -1).unwrap();
         let options = PortOptions { mtu: Some(9001), ..options(&pool) };
         let mut ports =

@@ -4,9 +4,9 @@
 //! files. README.md describes the programs and the requirements of the kernel's verifier.
 
 pub mod loader;
-#[path = "../xdp/src/ports.rs"]
-pub mod ports;
 pub mod program;
+#[path = "../xdp/src/runtime_config.rs"]
+pub mod runtime_config;
 
 /// The object with all stages (see [`program`]).
-pub const JOURNEY: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/journey"));
+pub const PIPELINE: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/pipeline"));

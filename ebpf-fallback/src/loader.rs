@@ -8,8 +8,8 @@
 
 mod addresses;
 mod attach;
-mod attend;
-mod inlet;
+mod background;
+mod kernel_veth;
 mod limits;
 mod nic;
 
@@ -25,17 +25,17 @@ use netlink::Netlink;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tables::command::Event;
 use tables::flow::Flows;
-use tables::region::{Claim, Label, Place, Region, RegionError, Role};
+use tables::region::{Claim, Label, Region, RegionError, RegionLocation, Role};
 
 use addresses::Added;
 pub use attach::AttachError;
-use attach::{Links, told};
-use attend::{Attending, REST};
+use attach::{Links, error_chain};
+use background::{BackgroundTask, INTERVAL};
 use limits::Choice;
 use nic::{Kernel, Nic};
 
-use crate::ports;
 use crate::program::{self, Program};
+use crate::runtime_config::{Port, RuntimeConfig};
 
 /// Error of loading or attaching the programs.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub enum LoadError {
     },
     /// The veth pair through which the kernel's packets enter the programs cannot be created.
     #[error("{arm}.tap = \"{tap}\": {what}")]
-    Inlet {
+    KernelVeth {
         /// Name of the arm.
         arm: &'static str,
         /// Configured name of its interface.
@@ -77,17 +77,17 @@ pub enum LoadError {
     Kernel(std::io::Error),
     /// More CPUs are online than the region supports.
     #[error(
-        "CPU {cpu} is online, and programs have room for CPUs below {room}: keep the NICs' \
+        "CPU {cpu} is online, and programs have room for CPUs below {supported}: keep the NICs' \
          interrupts (/proc/irq/*/smp_affinity_list) off those above, or have them offline"
     )]
     Cpus {
         /// Highest number of an online CPU.
         cpu: u32,
         /// Number of supported CPUs.
-        room: u32,
+        supported: u32,
     },
     /// The programs cannot be loaded.
-    #[error("{}", told(.0))]
+    #[error("{}", error_chain(.0))]
     Program(#[from] program::LoadError),
     /// A program cannot be attached to its interface.
     #[error(transparent)]
@@ -110,83 +110,83 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(LoadError::Signals)?;
     }
-    may_start(config)?;
+    check_preconditions(config)?;
     for warning in &config.warnings {
-        say(&format!("warning: {warning}"));
+        log(&format!("warning: {warning}"));
     }
     let mut kernel = Kernel::open().map_err(LoadError::Kernel)?;
     let nics = find_nics(config, &mut kernel)?;
     let opened = hugepages::open_region(config, Unreadable::Replace)?;
-    opened.notes.iter().for_each(|note| say(note));
+    opened.notes.iter().for_each(|note| log(note));
     let region = opened.region;
     let cpus = online_cpus(&region)?;
     let choices = choices(config, &nics, cpus.len() as u32)?;
     let claim = region.claim(Role::Fastpath)?;
-    let place = Place::Maps(config.region.maps.clone());
-    let links = Links::new(place.links().unwrap_or_default());
+    let location = RegionLocation::Maps(config.region.maps.clone());
+    let links = Links::new(location.links().unwrap_or_default());
     recover(&claim, &links, config.region.unconfirmed_percent);
 
     // Each start has a stage array of its own, so that a program being replaced keeps its stages.
-    let stages = place.path().join(format!("{STAGES}{}", claim.epoch()));
+    let stages = location.path().join(format!("{STAGES}{}", claim.epoch()));
     let _ = std::fs::remove_file(&stages);
-    let mut program = Program::load_kept(&region, place.path(), claim.epoch(), &stages)?;
-    let inlets = inlets(config, &mut kernel, &nics, &place)?;
-    program.settle(&settled(&nics, &inlets))?;
+    let mut program = Program::load_pinned(&region, location.path(), claim.epoch(), &stages)?;
+    let veths = veths(config, &mut kernel, &nics, &location)?;
+    program.configure(&runtime_config_of(&nics, &veths))?;
     for (n, (((name, _), nic), choice)) in config.arms().zip(&nics).zip(&choices).enumerate() {
-        choice.notes.iter().for_each(|note| say(note));
+        choice.notes.iter().for_each(|note| log(note));
         let (mode, notes) = links.attach(program.entry()?, nic, choice)?;
-        notes.iter().for_each(|note| say(note));
-        say(&format!("{} XDP on {} ({}, mtu {})", mode.as_str(), nic.name, nic.driver, nic.mtu));
+        notes.iter().for_each(|note| log(note));
+        log(&format!("{} XDP on {} ({}, mtu {})", mode.as_str(), nic.name, nic.driver, nic.mtu));
         // In the same mode as the NIC by which the packets leave: native XDP sends driver frames,
         // generic XDP sends skbs.
         let choice = Choice { modes: vec![mode], notes: Vec::new() };
-        links.attach(program.entry()?, &inlets[n], &choice)?;
+        links.attach(program.entry()?, &veths[n], &choice)?;
         region.set_label(
             if name.as_str() == "ingress" { Label::Ingress } else { Label::Egress },
             &nic.name,
         );
     }
-    give_addresses(config, &mut kernel.netlink, &nics, &place)?;
-    let attached: Vec<&Nic> = nics.iter().chain(&inlets).collect();
-    tidy_up(&links, &attached, &place, &mut kernel.netlink, Some(&stages))?;
+    add_addresses(config, &mut kernel.netlink, &nics, &location)?;
+    let attached: Vec<&Nic> = nics.iter().chain(&veths).collect();
+    remove_leftovers(&links, &attached, &location, &mut kernel.netlink, Some(&stages))?;
     region.set_label(Label::Fastpath, concat!("xdp ", env!("CARGO_PKG_VERSION")));
 
-    let mut attending = Attending::join(&region, claim.epoch(), &cpus)
-        .ok_or(LoadError::Cpus { cpu: 0, room: 0 })?;
+    let mut background = BackgroundTask::join(&region, claim.epoch(), &cpus)
+        .ok_or(LoadError::Cpus { cpu: 0, supported: 0 })?;
     while !stop.load(Ordering::Relaxed) {
-        attending.turn(&mut kernel, &nics, Instant::now());
-        for next_hop in program.wanted()? {
-            attending.tell(&Event::NeighbourWanted { next_hop });
+        background.run_once(&mut kernel, &nics, Instant::now());
+        for next_hop in program.take_requested_next_hops()? {
+            background.send_event(&Event::NextHopNeeded { next_hop });
         }
-        std::thread::sleep(REST);
+        std::thread::sleep(INTERVAL);
     }
-    say("stopped; the programs stay attached, `ebpf-fallback --detach` takes them off");
+    log("stopped; the programs stay attached, `ebpf-fallback --detach` takes them off");
     Ok(())
 }
 
 /// Detaches the programs from all interfaces and removes what was added to these. With `purge`,
 /// removes the region as well.
 pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
-    may_start(&Config { plane: Plane::Xdp, ..config.clone() })?;
-    let place = Place::Maps(config.region.maps.clone());
-    if place.holder() == Some(Role::Fastpath) {
-        let pid = Region::open(&place).map_or(0, |region| region.pid(Role::Fastpath));
+    check_preconditions(&Config { plane: Plane::Xdp, ..config.clone() })?;
+    let location = RegionLocation::Maps(config.region.maps.clone());
+    if location.holder() == Some(Role::Fastpath) {
+        let pid = Region::open(&location).map_or(0, |region| region.pid(Role::Fastpath));
         return Err(LoadError::AtWork { pid });
     }
-    let links = Links::new(place.links().unwrap_or_default());
+    let links = Links::new(location.links().unwrap_or_default());
     let mut netlink = Netlink::default();
-    Added::new(place.beside("added")).remove(&mut netlink, |_| true);
-    inlet::forget_proxies(&mut netlink);
-    tidy_up(&links, &[], &place, &mut netlink, None)?;
+    Added::new(location.beside("added")).remove(&mut netlink, |_| true);
+    kernel_veth::remove_proxy_rules(&mut netlink);
+    remove_leftovers(&links, &[], &location, &mut netlink, None)?;
     links.remove_folder();
-    if purge && place.exists() {
-        place.remove()?;
-        say(&format!("{} removed, with its flows", place.path().display()));
+    if purge && location.exists() {
+        location.remove()?;
+        log(&format!("{} removed, with its flows", location.path().display()));
     }
     Ok(())
 }
 
-fn may_start(config: &Config) -> Result<(), LoadError> {
+fn check_preconditions(config: &Config) -> Result<(), LoadError> {
     if config.plane != Plane::Xdp {
         return Err(LoadError::OtherPlane);
     }
@@ -196,7 +196,7 @@ fn may_start(config: &Config) -> Result<(), LoadError> {
     if user == 0 { Ok(()) } else { Err(LoadError::NotRoot) }
 }
 
-fn say(text: &str) {
+fn log(text: &str) {
     eprintln!("ebpf-fallback: {text}");
 }
 
@@ -213,7 +213,7 @@ fn find_nics(config: &Config, kernel: &mut Kernel) -> Result<Vec<Nic>, LoadError
         let nic = found.ok_or_else(|| {
             failed(format!("there is no interface {interface} here (`ip link` shows them)"))
         })?;
-        limits::usable(&nic, name.as_str(), arm.mtu).map_err(failed)?;
+        limits::check_usable(&nic, name.as_str(), arm.mtu).map_err(failed)?;
         Ok(nic)
     });
     nics.collect()
@@ -224,47 +224,48 @@ fn choices(config: &Config, nics: &[Nic], cpus: u32) -> Result<Vec<Choice>, Load
     let arms = config.arms().zip(nics);
     arms.map(|((name, arm), nic)| {
         let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
-        limits::choose(nic, cpus, config.fastpath.attach).map_err(failed)
+        limits::select_modes(nic, cpus, config.fastpath.attach).map_err(failed)
     })
     .collect()
 }
 
 /// Returns the settings that the programs need about interfaces. They use the region's clock
 /// directly, so `skew_s` is 0.
-fn settled(nics: &[Nic], inlets: &[Nic]) -> ports::Place {
-    let port = |nic: &Nic| ports::Port::new(nic.index, nic.mac);
+fn runtime_config_of(nics: &[Nic], veths: &[Nic]) -> RuntimeConfig {
+    let port = |nic: &Nic| Port::new(nic.index, nic.mac);
     let mut arms = nics.iter().map(port);
     let ingress = arms.next().unwrap_or_default();
     let egress = arms.next().unwrap_or(ingress);
-    let kernel = [0, 1].map(|n| inlets.get(n).map_or(0, |inlet: &Nic| inlet.index));
-    ports::Place { ports: [ingress, egress], kernel, ..Default::default() }
+    let kernel = [0, 1].map(|n| veths.get(n).map_or(0, |veth: &Nic| veth.index));
+    RuntimeConfig { ports: [ingress, egress], kernel, ..Default::default() }
 }
 
 /// Opens the veth pair of each arm, and returns the ends to which the programs are attached.
-fn inlets(
+fn veths(
     config: &Config,
     kernel: &mut Kernel,
     nics: &[Nic],
-    place: &Place,
+    location: &RegionLocation,
 ) -> Result<Vec<Nic>, LoadError> {
-    let added = Added::new(place.beside("added"));
+    let added = Added::new(location.beside("added"));
     let arms = config.arms().zip(nics).enumerate();
     arms.map(|(n, ((name, arm), nic))| {
-        let failed = |what| LoadError::Inlet { arm: name.as_str(), tap: arm.tap.clone(), what };
-        inlet::open(kernel, n, arm, nic, &added).map_err(failed)
+        let failed =
+            |what| LoadError::KernelVeth { arm: name.as_str(), tap: arm.tap.clone(), what };
+        kernel_veth::open(kernel, n, arm, nic, &added).map_err(failed)
     })
     .collect()
 }
 
 /// Adds the arms' addresses to the interfaces, once the programs are attached: a kernel with an
 /// address that NAT uses as well resets connections whose packets no program takes.
-fn give_addresses(
+fn add_addresses(
     config: &Config,
     netlink: &mut Netlink,
     nics: &[Nic],
-    place: &Place,
+    location: &RegionLocation,
 ) -> Result<(), LoadError> {
-    let added = Added::new(place.beside("added"));
+    let added = Added::new(location.beside("added"));
     for ((name, arm), nic) in config.arms().zip(nics) {
         let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
         added.add(netlink, &nic.name, arm).map_err(failed)?;
@@ -280,9 +281,9 @@ fn online_cpus(region: &Region) -> Result<Vec<u32>, LoadError> {
         Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
     };
     let cpus: Vec<u32> = text.trim().split(',').filter_map(run).flatten().collect();
-    let room = region.sizes().lcores.saturating_sub(1);
+    let supported = region.sizes().lcores.saturating_sub(1);
     match cpus.iter().max() {
-        Some(cpu) if *cpu >= room => Err(LoadError::Cpus { cpu: *cpu, room }),
+        Some(cpu) if *cpu >= supported => Err(LoadError::Cpus { cpu: *cpu, supported }),
         _ => Ok(cpus),
     }
 }
@@ -297,7 +298,7 @@ fn recover(claim: &Claim<'_>, links: &Links, unconfirmed_percent: [u32; 2]) {
     if claim.epoch() > 1 && !links.names().is_empty() {
         return;
     }
-    region.recover().news().iter().for_each(|news| say(news));
+    region.recover().log_message().iter().for_each(|news| log(news));
 }
 
 /// Prefix of the names of pinned stage arrays.
@@ -305,21 +306,21 @@ const STAGES: &str = "stages-";
 
 /// Removes leftovers of earlier starts: programs on interfaces that no arm uses any more, and stage
 /// arrays of replaced programs.
-fn tidy_up(
+fn remove_leftovers(
     links: &Links,
     nics: &[&Nic],
-    place: &Place,
+    location: &RegionLocation,
     netlink: &mut Netlink,
     stages: Option<&Path>,
 ) -> Result<(), LoadError> {
     for name in links.names() {
         if !nics.iter().any(|nic| nic.name == name) {
             links.remove(&name)?;
-            Added::new(place.beside("added")).remove(netlink, |interface| interface == name);
-            say(&format!("off {name}"));
+            Added::new(location.beside("added")).remove(netlink, |interface| interface == name);
+            log(&format!("off {name}"));
         }
     }
-    for entry in std::fs::read_dir(place.path()).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(location.path()).into_iter().flatten().flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(STAGES);
         if ours && Some(entry.path().as_path()) != stages {
             let _ = std::fs::remove_file(entry.path());

@@ -1,24 +1,24 @@
 //! The loaded BPF object: its stages, the maps of a region, and its runtime configuration.
 
-use crate::JOURNEY;
-use crate::ports::{Place, Port};
+use crate::PIPELINE;
+use crate::runtime_config::{Port, RuntimeConfig};
 use aya::maps::xdp::{DevMap, XdpMapError};
 use aya::maps::{Array, Map, MapError, ProgramArray};
 use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use std::path::Path;
+use tables::bpf_config::BpfConfig;
 use tables::error_limit::ErrorLimit;
-use tables::flow::lately;
+use tables::flow::flow_hints;
 use tables::layout::SECTIONS;
 use tables::new_flow_limit::NewFlowLimit;
 use tables::punt::PUNT_CLASSES;
 use tables::region::Region;
-use tables::told::Told;
 
 /// Stages after [`ENTRY`], in the order of their numbers (`xdp/src/next.rs`).
 pub const STAGES: [&str; 24] = [
     "decap", "classify", "track", "select", "start", "encap", "front", "nat", "leg", "reply",
-    "fragment", "remember", "insert", "begun", "outer", "cross", "stay", "plain4", "plain6",
+    "fragment", "remember", "insert", "begun", "outer", "nat64", "affinity", "plain4", "plain6",
     "tunnel4", "tunnel6", "vxlan4", "vxlan6", "geneve6",
 ];
 /// The first stage, which is attached to interfaces.
@@ -29,7 +29,7 @@ const WANTED_BITS: u32 = 512;
 
 // SAFETY: repr(C) integers without padding (asserted beside them).
 #[expect(unsafe_code, reason = "the marker of what may lie in a map")]
-unsafe impl Pod for Place {}
+unsafe impl Pod for RuntimeConfig {}
 
 /// Error of loading or configuring the program.
 #[derive(Debug, thiserror::Error)]
@@ -72,8 +72,8 @@ pub struct Program {
     /// The kernel clears it when no process or pin refers to it any more.
     stages: ProgramArray<aya::maps::MapData>,
     next_hops: u32,
-    /// Number of calls of [`Program::settle`].
-    told: u32,
+    /// Number of calls of [`Program::configure`].
+    revision: u32,
 }
 
 impl Program {
@@ -84,7 +84,7 @@ impl Program {
 
     /// As [`Program::load`], with the stage array pinned at `stages`, a new path. The stages then
     /// outlive this process, as a program attached by a pinned link does.
-    pub fn load_kept(
+    pub fn load_pinned(
         region: &Region,
         folder: &Path,
         epoch: u32,
@@ -97,31 +97,31 @@ impl Program {
         region: &Region,
         folder: &Path,
         epoch: u32,
-        kept: Option<&Path>,
+        stage_pin: Option<&Path>,
     ) -> Result<Program, LoadError> {
-        let told = Told::new(region.sizes(), region.hash_seed(), epoch);
+        let bpf_config = BpfConfig::new(region.sizes(), region.hash_seed(), epoch);
         let next_hops = region.sizes().next_hops;
         let mut loader = EbpfLoader::new();
-        if let Some(path) = kept {
+        if let Some(path) = stage_pin {
             loader.map_pin_path("STAGES", path);
         }
-        loader.override_global("TOLD", told.bytes(), true);
+        loader.override_global("BPF_CONFIG", bpf_config.bytes(), true);
         loader.map_max_entries("WANTED", next_hops.div_ceil(WANTED_BITS));
-        loader.map_max_entries("LATELY", lately::sets(region.sizes().flows));
+        loader.map_max_entries("LATELY", flow_hints::set_count(region.sizes().flows));
         for section in SECTIONS {
             loader.map_pin_path(section.map_name(), folder.join(section.map_name()));
         }
-        let mut ebpf = loader.load(JOURNEY)?;
+        let mut ebpf = loader.load(PIPELINE)?;
         let stages = ebpf.take_map("STAGES").ok_or(LoadError::Missing("map STAGES"))?;
-        let named = |source| LoadError::Map { name: "STAGES", source };
-        let mut stages = ProgramArray::try_from(stages).map_err(named)?;
+        let map_error = |source| LoadError::Map { name: "STAGES", source };
+        let mut stages = ProgramArray::try_from(stages).map_err(map_error)?;
         for (number, stage) in (0..).zip(STAGES) {
-            let program = loaded(&mut ebpf, stage)?;
+            let program = load_stage(&mut ebpf, stage)?;
             let fd = program.fd().map_err(|source| LoadError::Stage { stage, source })?;
-            stages.set(number, fd, 0).map_err(named)?;
+            stages.set(number, fd, 0).map_err(map_error)?;
         }
-        loaded(&mut ebpf, ENTRY)?;
-        Ok(Program { ebpf, stages, next_hops, told: 0 })
+        load_stage(&mut ebpf, ENTRY)?;
+        Ok(Program { ebpf, stages, next_hops, revision: 0 })
     }
 
     /// The stage to attach to interfaces.
@@ -141,18 +141,19 @@ impl Program {
     }
 
     /// Configures interfaces and clock, and resets rate limiters.
-    pub fn settle(&mut self, place: &Place) -> Result<(), LoadError> {
-        self.told = self.told.wrapping_add(1);
-        let number = self.told;
-        let named = |source| LoadError::Map { name: "OUT", source };
-        let mut out = DevMap::try_from(self.map("OUT")?).map_err(named)?;
-        for (arm, Port { ifindex, .. }) in (0..).zip(place.ports) {
+    pub fn configure(&mut self, config: &RuntimeConfig) -> Result<(), LoadError> {
+        self.revision = self.revision.wrapping_add(1);
+        let number = self.revision;
+        let map_error = |source| LoadError::Map { name: "OUT", source };
+        let mut out = DevMap::try_from(self.map("OUT")?).map_err(map_error)?;
+        for (arm, Port { ifindex, .. }) in (0..).zip(config.ports) {
             let set = out.set(arm, ifindex, None, 0);
             set.map_err(|source| LoadError::Port { ifindex, source })?;
         }
-        let named = |source| LoadError::Map { name: "PLACE", source };
-        let mut told = Array::<_, Place>::try_from(self.map("PLACE")?).map_err(named)?;
-        told.set(0, Place { told: number, ..*place }, 0).map_err(named)?;
+        let map_error = |source| LoadError::Map { name: "PLACE", source };
+        let mut configs =
+            Array::<_, RuntimeConfig>::try_from(self.map("PLACE")?).map_err(map_error)?;
+        configs.set(0, RuntimeConfig { revision: number, ..*config }, 0).map_err(map_error)?;
         // Rate limiter state depends on the clock, which may have changed.
         self.clear("PUNTED", [0_u32; 1 + PUNT_CLASSES])?;
         self.clear("ERRORS", [0_u64; size_of::<ErrorLimit>() / 8])?;
@@ -162,42 +163,42 @@ impl Program {
     /// Clears the recent-flow hints. Otherwise hints of ended flows would change the path of new
     /// flows through the program in a measurement.
     pub fn clear_flow_hints(&mut self) -> Result<(), LoadError> {
-        let no_hints: lately::Set = [0; 2];
+        let no_hints: flow_hints::HintSet = [0; 2];
         self.clear("LATELY", no_hints)
     }
 
     /// Overwrites all values of an array with `empty`.
     fn clear<V: Pod>(&mut self, name: &'static str, empty: V) -> Result<(), LoadError> {
-        let named = |source| LoadError::Map { name, source };
-        let mut array = Array::<_, V>::try_from(self.map(name)?).map_err(named)?;
-        (0..array.len()).try_for_each(|cpu| array.set(cpu, empty, 0)).map_err(named)
+        let map_error = |source| LoadError::Map { name, source };
+        let mut array = Array::<_, V>::try_from(self.map(name)?).map_err(map_error)?;
+        (0..array.len()).try_for_each(|cpu| array.set(cpu, empty, 0)).map_err(map_error)
     }
 
     /// Returns the next hops whose MAC addresses packets needed since the last call.
-    pub fn wanted(&mut self) -> Result<Vec<u32>, LoadError> {
-        let named = |source| LoadError::Map { name: "WANTED", source };
+    pub fn take_requested_next_hops(&mut self) -> Result<Vec<u32>, LoadError> {
+        let map_error = |source| LoadError::Map { name: "WANTED", source };
         let lines = self.next_hops.div_ceil(WANTED_BITS);
-        let mut map = Array::<_, [u64; 8]>::try_from(self.map("WANTED")?).map_err(named)?;
-        let mut wanted = Vec::new();
+        let mut map = Array::<_, [u64; 8]>::try_from(self.map("WANTED")?).map_err(map_error)?;
+        let mut requested = Vec::new();
         for line in 0..lines {
-            let words = map.get(&line, 0).map_err(named)?;
+            let words = map.get(&line, 0).map_err(map_error)?;
             if words == [0; 8] {
                 continue;
             }
             // A bit set in between is lost, until the next packet sets it again.
-            map.set(line, [0; 8], 0).map_err(named)?;
+            map.set(line, [0; 8], 0).map_err(map_error)?;
             let bits = words.iter().zip(0..).flat_map(|(word, n)| {
                 (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| n * 64 + bit)
             });
-            wanted.extend(bits.map(|bit| line * WANTED_BITS + bit));
+            requested.extend(bits.map(|bit| line * WANTED_BITS + bit));
         }
-        Ok(wanted)
+        Ok(requested)
     }
 
     /// Removes a stage, for the test of a missing stage.
-    pub fn unset(&mut self, stage: usize) -> Result<(), LoadError> {
-        let named = |source| LoadError::Map { name: "STAGES", source };
-        self.stages.clear_index(&(stage as u32)).map_err(named)
+    pub fn remove_stage(&mut self, stage: usize) -> Result<(), LoadError> {
+        let map_error = |source| LoadError::Map { name: "STAGES", source };
+        self.stages.clear_index(&(stage as u32)).map_err(map_error)
     }
 
     fn map(&mut self, name: &'static str) -> Result<&mut Map, LoadError> {
@@ -210,7 +211,7 @@ fn stage<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, Load
     program.try_into().map_err(|source| LoadError::Stage { stage: name, source })
 }
 
-fn loaded<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, LoadError> {
+fn load_stage<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, LoadError> {
     let program = stage(ebpf, name)?;
     program.load().map_err(|source| LoadError::Stage { stage: name, source })?;
     Ok(program)

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use patience::{eventually, met};
+use patience::{check, eventually};
 
 use aya::EbpfLoader;
 use aya::programs::Xdp;
@@ -26,14 +26,14 @@ use tables::record::{
     Backend, Local, Mode, NONE, Prefix, Service, Settings, TUNNEL_BACKEND, TUNNEL_SOURCES, Tunnel,
     TunnelKind,
 };
-use tables::region::{Label, Place, Region, Role};
+use tables::region::{Label, Region, RegionLocation, Role};
 use tables::ring::{Consumer, SharedSlots};
 use tables::writer::Writer;
 
 /// A namespace with two veth pairs, and folders for one appliance.
-struct Stage {
+struct Fixture {
     folder: PathBuf,
-    place: Place,
+    location: RegionLocation,
 }
 
 fn ip(words: &str) -> String {
@@ -42,8 +42,8 @@ fn ip(words: &str) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-impl Stage {
-    fn new(name: &str) -> Stage {
+impl Fixture {
+    fn new(name: &str) -> Fixture {
         // SAFETY: no pointers are passed; this thread and its child processes get a new namespace.
         #[expect(unsafe_code, reason = "a system call that std has not")]
         let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
@@ -55,13 +55,16 @@ impl Stage {
         let name = format!("weir-loader-{}-{name}", std::process::id());
         let folder = PathBuf::from("/dev/shm").join(&name);
         std::fs::create_dir_all(&folder).unwrap();
-        let stage = Stage { folder, place: Place::Maps(format!("/sys/fs/bpf/{name}").into()) };
-        std::fs::write(stage.folder.join("weir.toml"), stage.config()).unwrap();
-        stage
+        let fixture = Fixture {
+            folder,
+            location: RegionLocation::Maps(format!("/sys/fs/bpf/{name}").into()),
+        };
+        std::fs::write(fixture.folder.join("weir.toml"), fixture.config()).unwrap();
+        fixture
     }
 
     fn config(&self) -> String {
-        let (region, maps) = (self.folder.join("region"), self.place.path());
+        let (region, maps) = (self.folder.join("region"), self.location.path());
         format!(
             r#"
             plane = "xdp"
@@ -105,10 +108,10 @@ impl Stage {
         let log = std::fs::File::create(self.folder.join("log")).unwrap();
         let mut running = Running(self.command(arguments).stderr(log).spawn().unwrap());
         eventually("an lcore that turns", || {
-            let region = Region::open(&self.place).ok();
+            let region = Region::open(&self.location).ok();
             let turns = region.is_some_and(|r| r.live_lcores().any(|(_, lcore)| lcore.tick() > 0));
             assert!(turns || running.0.try_wait().unwrap().is_none(), "{}", self.log());
-            met(turns, || self.log())
+            check(turns, || self.log())
         });
         running
     }
@@ -118,10 +121,10 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = self.ended(&["--detach", "--purge"]);
-        let _ = std::fs::remove_file(self.place.beside("lock"));
+        let _ = std::fs::remove_file(self.location.beside("lock"));
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -145,8 +148,8 @@ impl Drop for Running {
 
 /// Returns the name and id of the program that is attached to an interface.
 fn attached(interface: &str) -> Option<(String, u32)> {
-    let told = ip(&format!("-d link show dev {interface}"));
-    let words: Vec<&str> = told.split_whitespace().collect();
+    let output = ip(&format!("-d link show dev {interface}"));
+    let words: Vec<&str> = output.split_whitespace().collect();
     let at = words.iter().position(|word| word.starts_with("prog/xdp"))?;
     let mode = words.iter().find(|word| word.starts_with("xdp"))?;
     Some(((*mode).to_owned(), words[at + 2].parse().unwrap()))
@@ -176,32 +179,35 @@ fn cpus() -> usize {
 }
 
 #[test]
-fn programs_are_attached_outlive_the_loader_and_are_replaced_in_place() {
-    let stage = Stage::new("outlive");
+fn programs_outlive_the_loader_and_are_replaced_in_place() {
+    let fixture = Fixture::new("outlive");
     let peer = attach("eg1");
-    let loader = stage.started(&[]);
+    let loader = fixture.started(&[]);
     // In native mode where the peer's program accepts transmitted frames.
     let (first, egress) = (attached("in0").unwrap(), attached("eg0").unwrap());
     assert_eq!((first.0.as_str(), egress.0.as_str()), ("xdpgeneric", "xdp"));
-    let log = stage.log();
+    let log = fixture.log();
     assert!(log.contains("in0: what native XDP sends back through a veth is lost"), "{log}");
     let addresses = ip("address show dev in0");
     assert!(addresses.contains("10.96.1.10/24") && addresses.contains("fd00:96::10/64"));
     assert!(ip("route show default").contains("via 10.96.1.1 dev in0"));
 
-    let region = Region::open(&stage.place).unwrap();
+    let region = Region::open(&fixture.location).unwrap();
     assert_eq!(region.live_lcores().count(), cpus());
     assert_eq!(region.label(Label::Ingress), "in0");
     assert!(region.claim(Role::Fastpath).unwrap_err().to_string().contains("another fastpath"));
-    let (refused, said) = stage.ended(&[]);
-    assert!(!refused && said.contains("another fastpath"), "{said}");
-    let (refused, said) = stage.ended(&["--detach"]);
-    assert!(!refused && said.contains("another loader") && attached("in0").is_some(), "{said}");
-    let key = keep_a_flow(&region);
+    let (succeeded, message) = fixture.ended(&[]);
+    assert!(!succeeded && message.contains("another fastpath"), "{message}");
+    let (succeeded, message) = fixture.ended(&["--detach"]);
+    assert!(
+        !succeeded && message.contains("another loader") && attached("in0").is_some(),
+        "{message}"
+    );
+    let key = insert_flow(&region);
 
     let link = |name: &str| {
         use std::os::unix::fs::MetadataExt;
-        std::fs::metadata(stage.place.links().unwrap().join(name)).unwrap().ino()
+        std::fs::metadata(fixture.location.links().unwrap().join(name)).unwrap().ino()
     };
     let links = (link("in0"), link("eg0"));
     loader.end("-KILL");
@@ -211,25 +217,25 @@ fn programs_are_attached_outlive_the_loader_and_are_replaced_in_place() {
     let before = region.counters().sum(passed);
     send("in1", &frame_to("in0"));
     eventually("a decision of a stage", || {
-        met(region.counters().sum(passed) != before, || "no stage decided".to_owned())
+        check(region.counters().sum(passed) != before, || "no stage decided".to_owned())
     });
     let missing = |page: &LcorePage<'_>| page.dropped(0, DropReason::StageMissing);
     assert_eq!(region.counters().sum(missing), 0, "the stages are there without a process");
-    let loader = stage.started(&[]);
+    let loader = fixture.started(&[]);
     let second = attached("in0").unwrap();
     assert!(second.0 == first.0 && second.1 != first.1, "{second:?} for {first:?}");
     assert_eq!((link("in0"), link("eg0")), links, "the links are the same");
     let flows = Flows::new(&region);
     assert!(flows.find(flows.hash(&key), &key).is_some(), "and so are flows");
     loader.end("-TERM");
-    assert!(stage.log().contains("the programs stay attached"), "{}", stage.log());
+    assert!(fixture.log().contains("the programs stay attached"), "{}", fixture.log());
     assert_eq!(attached("in0").unwrap(), second);
     drop(peer);
 }
 
 fn mac_of(interface: &str) -> [u8; 6] {
-    let told = ip(&format!("link show dev {interface}"));
-    let mut words = told.split_whitespace();
+    let output = ip(&format!("link show dev {interface}"));
+    let mut words = output.split_whitespace();
     let mac = words.find(|word| *word == "link/ether").and_then(|_| words.next()).unwrap();
     let bytes: Vec<u8> = mac.split(':').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
     bytes.try_into().unwrap()
@@ -310,7 +316,7 @@ fn send(interface: &str, frame: &[u8]) {
 }
 
 /// Inserts a flow as programs do.
-fn keep_a_flow(region: &Region) -> FlowKey {
+fn insert_flow(region: &Region) -> FlowKey {
     let (client, frontend) = (Addr::v4(1), Addr::v4(2));
     let (front, front_initiator) = FlowKey::new(SCOPE_PLAIN, 6, client, 1024, frontend, 80);
     let new = NewFlow {
@@ -389,13 +395,13 @@ fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
 }
 
 #[test]
-fn what_the_kernel_sends_from_a_probe_source_goes_to_its_backend_and_the_answer_comes_back() {
+fn probe_reaches_its_backend_and_the_reply_returns() {
     for attach in ["generic", "native"] {
-        let stage = Stage::new(attach);
+        let fixture = Fixture::new(attach);
         let peer = ["in1", "eg1"].map(self::attach);
-        let loader = stage.started(&["--set", &format!("fastpath.attach={attach}")]);
-        probed(&Region::open(&stage.place).unwrap());
-        let heard = Capture::of("eg1");
+        let loader = fixture.started(&["--set", &format!("fastpath.attach={attach}")]);
+        probed(&Region::open(&fixture.location).unwrap());
+        let received = Capture::of("eg1");
         ip("link set lo up");
         ip("address add 198.18.0.1/32 dev lo");
         let socket = UdpSocket::bind("198.18.0.1:45000").unwrap();
@@ -403,7 +409,7 @@ fn what_the_kernel_sends_from_a_probe_source_goes_to_its_backend_and_the_answer_
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         socket.connect("203.0.113.10:53").unwrap();
         socket.send(b"are you there").unwrap();
-        let mut frame = heard.next(|frame| frame.len() > 100 && frame[23] == 17);
+        let mut frame = received.next(|frame| frame.len() > 100 && frame[23] == 17);
         // Ethernet, IPv4, UDP, GENEVE with three options, followed by what the kernel sent.
         let inner = 14 + 20 + 8 + 8 + 32;
         assert_eq!(frame[30..34], [10, 96, 2, 11], "to the backend");
@@ -424,15 +430,15 @@ fn what_the_kernel_sends_from_a_probe_source_goes_to_its_backend_and_the_answer_
 }
 
 #[test]
-fn what_slowpath_commits_is_acknowledged_and_links_are_watched() {
-    let stage = Stage::new("commits");
-    let _loader = stage.started(&["--set", "fastpath.attach=generic"]);
+fn commits_are_acknowledged_and_link_state_is_reported() {
+    let fixture = Fixture::new("commits");
+    let _loader = fixture.started(&["--set", "fastpath.attach=generic"]);
     assert_eq!(attached("eg0").unwrap().0, "xdpgeneric");
-    let region = Region::open(&stage.place).unwrap();
+    let region = Region::open(&fixture.location).unwrap();
     let mut writer = Writer::attach(&region).unwrap();
     let generation = writer.commit().unwrap();
     let until = |what: &str, so: &dyn Fn() -> bool| {
-        eventually(what, || met(so(), || stage.log()));
+        eventually(what, || check(so(), || fixture.log()));
     };
     let all = |so: &dyn Fn(&tables::lcore::LcoreStatus) -> bool| {
         region.live_lcores().count() == cpus() && region.live_lcores().all(|(_, lcore)| so(lcore))
@@ -440,21 +446,21 @@ fn what_slowpath_commits_is_acknowledged_and_links_are_watched() {
     until("all acknowledge", &|| all(&|lcore| lcore.acknowledged() == generation));
     region.path_mtu(3).unwrap().store(1400, Ordering::Relaxed);
     let mut events = SharedSlots::events(&region, 0).map(Consumer::attach).unwrap();
-    let mut told = Vec::new();
+    let mut output = Vec::new();
     let begun = Instant::now();
-    while !told.contains(&Event::PathMtu { next_hop: 3, mtu: 1400 }) {
-        told.extend(events.pop().map(|message| Event::decode(&message).unwrap()));
-        assert!(begun.elapsed() < Duration::from_secs(30), "{told:?}");
+    while !output.contains(&Event::PathMtu { next_hop: 3, mtu: 1400 }) {
+        output.extend(events.pop().map(|message| Event::decode(&message).unwrap()));
+        assert!(begun.elapsed() < Duration::from_secs(30), "{output:?}");
     }
-    assert!(told.contains(&Event::Switched { generation }), "{told:?}");
+    assert!(output.contains(&Event::Switched { generation }), "{output:?}");
     until("both links are up", &|| all(&|lcore| lcore.link(0) && lcore.link(1)));
     ip("link set eg1 down");
     until("one is down", &|| all(&|lcore| lcore.link(0) && !lcore.link(1)));
 }
 
 #[test]
-fn detaching_leaves_nothing_of_ours_and_all_that_was_there() {
-    let stage = Stage::new("detach");
+fn detach_removes_own_settings_and_keeps_existing_ones() {
+    let fixture = Fixture::new("detach");
     ip("link set in0 up");
     ip("address add 10.96.1.10/24 dev in0");
     // The TAP of the DPDK plane would have the same address.
@@ -462,8 +468,8 @@ fn detaching_leaves_nothing_of_ours_and_all_that_was_there() {
     let rules = || [ip("-4 rule show"), ip("-6 rule show")];
     let before = rules();
     // Twice: existing settings are not added again.
-    stage.started(&[]).end("-TERM");
-    stage.started(&[]).end("-TERM");
+    fixture.started(&[]).end("-TERM");
+    fixture.started(&[]).end("-TERM");
     for family in rules() {
         let ours = |mark: u32| family.matches(&format!("lookup {mark}")).count();
         assert_eq!(config::checked::ROUTES.map(ours), [1, 1], "{family}");
@@ -473,50 +479,52 @@ fn detaching_leaves_nothing_of_ours_and_all_that_was_there() {
     assert!(attached("weir-in-x").is_some() && attached("weir-out-x").is_some());
     assert!(attached("in0").is_some() && attached("eg0").is_some());
     assert!(ip("address show dev eg0").contains("10.96.2.10/24"));
-    let (done, said) = stage.ended(&["--detach"]);
-    assert!(done && said.contains("off in0") && said.contains("off eg0"), "{said}");
+    let (done, message) = fixture.ended(&["--detach"]);
+    assert!(done && message.contains("off in0") && message.contains("off eg0"), "{message}");
     freed("in0");
     freed("eg0");
     let addresses = ip("address show dev in0");
     assert!(addresses.contains("10.96.1.10/24") && !addresses.contains("fd00:96::10"));
     assert!(!ip("address show dev eg0").contains("10.96.2.10"));
     assert!(!ip("route show").contains("default"));
-    assert!(!stage.place.links().unwrap().exists() && !stage.place.beside("added").exists());
+    assert!(
+        !fixture.location.links().unwrap().exists() && !fixture.location.beside("added").exists()
+    );
     let links = ip("link show");
     assert!(!links.contains("weir-"), "neither TAP nor pair: {links}");
     assert_eq!(rules(), before);
-    let region = Region::open(&stage.place).unwrap();
+    let region = Region::open(&fixture.location).unwrap();
     drop(region);
-    let (done, said) = stage.ended(&["--detach", "--purge"]);
-    assert!(done && said.contains("with its flows") && !stage.place.exists(), "{said}");
+    let (done, message) = fixture.ended(&["--detach", "--purge"]);
+    assert!(done && message.contains("with its flows") && !fixture.location.exists(), "{message}");
 }
 
 #[test]
-fn another_interface_in_the_configuration_frees_the_one_before() {
-    let stage = Stage::new("moved");
+fn changing_the_interface_detaches_the_previous_one() {
+    let fixture = Fixture::new("moved");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");
-    stage.started(&[]).end("-TERM");
-    let _loader = stage.started(&["--set", "egress.device=sp0"]);
+    fixture.started(&[]).end("-TERM");
+    let _loader = fixture.started(&["--set", "egress.device=sp0"]);
     assert!(attached("sp0").is_some());
     freed("eg0");
     assert!(!ip("address show dev eg0").contains("10.96.2.10"));
-    assert!(stage.log().contains("off eg0"), "{}", stage.log());
+    assert!(fixture.log().contains("off eg0"), "{}", fixture.log());
     // An interface that was recreated gets a new link.
     drop(_loader);
     ip("link delete sp0");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");
-    let _loader = stage.started(&["--set", "egress.device=sp0"]);
+    let _loader = fixture.started(&["--set", "egress.device=sp0"]);
     assert!(attached("sp0").is_some());
 }
 
 #[test]
-fn a_program_of_somebody_else_is_refused_with_its_number_and_name() {
-    let stage = Stage::new("foreign");
+fn foreign_program_is_reported_with_its_id_and_name() {
+    let fixture = Fixture::new("foreign");
     let theirs = attach("eg0");
     let id = attached("eg0").unwrap().1;
-    let (done, said) = stage.ended(&[]);
-    let named = said.contains(&format!("number {id} (\"pass\")"));
-    assert!(!done && named && said.contains("`ip link set dev eg0 xdp off`"), "{said}");
+    let (done, message) = fixture.ended(&[]);
+    let named = message.contains(&format!("number {id} (\"pass\")"));
+    assert!(!done && named && message.contains("`ip link set dev eg0 xdp off`"), "{message}");
     assert_eq!(attached("eg0").unwrap().1, id);
     let addresses = ip("address show");
     assert!(!addresses.contains("10.96."), "none before the programs: {addresses}");
@@ -524,18 +532,18 @@ fn a_program_of_somebody_else_is_refused_with_its_number_and_name() {
 }
 
 #[test]
-fn what_would_not_work_is_refused_with_what_to_type() {
-    let stage = Stage::new("refused");
-    let refused = |set: &str, cure: &str| {
-        let (done, said) = stage.ended(&["--set", set]);
-        assert!(!done && said.contains(cure), "no {cure} in: {said}");
+fn unusable_configuration_is_rejected_with_the_remedy() {
+    let fixture = Fixture::new("refused");
+    let assert_rejected = |set: &str, cure: &str| {
+        let (done, message) = fixture.ended(&["--set", set]);
+        assert!(!done && message.contains(cure), "no {cure} in: {message}");
     };
-    refused("plane=dpdk", "start fastpath instead");
-    refused("ingress.device=none0", "there is no interface none0 here");
-    refused("ingress.mtu=9600", "`ip link set dev in0 mtu 9600`");
-    refused("fastpath.attach=native", "unless its peer has an XDP program");
+    assert_rejected("plane=dpdk", "start fastpath instead");
+    assert_rejected("ingress.device=none0", "there is no interface none0 here");
+    assert_rejected("ingress.mtu=9600", "`ip link set dev in0 mtu 9600`");
+    assert_rejected("fastpath.attach=native", "unless its peer has an XDP program");
     ip("link add weir-out type veth peer name weir-far");
-    refused("plane=xdp", "weir-out is somebody else's interface (veth)");
+    assert_rejected("plane=xdp", "weir-out is somebody else's interface (veth)");
     assert!(ip("link show").contains("weir-far"), "and stays");
     assert!(attached("in0").is_none() && attached("eg0").is_none());
 }

@@ -14,7 +14,7 @@ pub use tables::outer::Arrival;
 pub const BURST: usize = config::checked::MAX_BURST as usize;
 
 /// The headers in front of the inner packet and what follows from them. One struct, so that the
-/// state of cached headers is copied at once ([`crate::familiar`]).
+/// state of cached headers is copied at once ([`crate::header_cache`]).
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front {
@@ -38,7 +38,7 @@ pub struct Front {
     /// The VNI as received.
     pub vni: u32,
     /// A digest of the parts of these headers that are constant for a leg
-    /// ([`crate::leg::standing`]).
+    /// ([`crate::leg::header_digest`]).
     pub leg: u32,
     /// The Ethernet header.
     pub eth: Ethernet,
@@ -52,9 +52,9 @@ pub struct Front {
     pub outer: Ip,
 }
 
-// One and a half cache lines. In [`Work`] half a line precedes it, so that no copy of half a line
-// crosses a line boundary.
-const _: () = assert!(size_of::<Front>() == 96 && std::mem::offset_of!(Work, front) == 32);
+// One and a half cache lines. In [`PacketState`] half a line precedes it, so that no copy of half a
+// line crosses a line boundary.
+const _: () = assert!(size_of::<Front>() == 96 && std::mem::offset_of!(PacketState, front) == 32);
 
 impl Front {
     /// Packets that arrive through this tunnel and are returned leave through its peer tunnel.
@@ -94,7 +94,7 @@ impl Default for Front {
 /// pieces, and a read of both at once would stall until those stores complete.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
-pub struct Work {
+pub struct PacketState {
     /// The verdict so far.
     pub verdict: Verdict,
     /// The destination of the frame.
@@ -122,17 +122,17 @@ pub struct Work {
     /// The flow, if the lookup found one.
     pub hit: Option<Hit>,
     /// Pending changes to tables that other packets of the burst read: a bit mask of
-    /// [`Work::BEGINS`] to [`Work::EVICTS`].
+    /// [`PacketState::NEW_FLOW`] to [`PacketState::EVICT_PORT`].
     pub pending: u8,
-    /// The NAT port was taken from an evicted flow; valid with [`Work::BEGINS`].
+    /// The NAT port was taken from an evicted flow; valid with [`PacketState::NEW_FLOW`].
     pub nat_evicts: bool,
     /// The flow's start may have released NAT ports: its own, or those of flows that it evicted;
     /// valid after the flow began.
     pub frees_ports: bool,
-    /// The NAT port map from which the port was claimed; valid with [`Work::BEGINS`].
+    /// The NAT port map from which the port was claimed; valid with [`PacketState::NEW_FLOW`].
     pub nat_map: u32,
     /// Hash of the flow's key on the backend's side, or of `key` if they are equal; valid with
-    /// [`Work::BEGINS`].
+    /// [`PacketState::NEW_FLOW`].
     pub back_hash: u64,
     /// The flow's forwarding information towards the backend; valid with `hit`.
     pub path: Forward,
@@ -140,10 +140,10 @@ pub struct Work {
     pub quoted: Option<Ip>,
 }
 
-impl Default for Work {
+impl Default for PacketState {
     /// An empty state, for a slot that has not held a packet.
-    fn default() -> Work {
-        Work {
+    fn default() -> PacketState {
+        PacketState {
             verdict: Verdict::Undecided,
             exit: Exit::None,
             arm: 0,
@@ -167,31 +167,31 @@ impl Default for Work {
     }
 }
 
-impl Work {
-    /// Bit of [`Work::pending`]: a flow begins with this packet. Its backend and NAT port are
-    /// chosen, but it is not in the table yet.
-    pub const BEGINS: u8 = 1;
-    /// Bit of [`Work::pending`]: the flow adopts the gateway leg of this packet.
-    pub const LEG: u8 = 2;
-    /// Bit of [`Work::pending`]: the flow ends, and the packet is treated as the first of a new
-    /// one.
-    pub const MOVES: u8 = 4;
-    /// Bit of [`Work::pending`]: the flow ends, and the packet's sender is sent a TCP reset.
-    pub const RESETS: u8 = 8;
-    /// Bit of [`Work::pending`]: the packet is an ICMP error that may lower a path MTU.
-    pub const LEARNS: u8 = 16;
-    /// Bit of [`Work::pending`]: the packet may have changed the connection state in the flow's
-    /// entries. Nothing remains to be done for it, but earlier lookups are outdated.
+impl PacketState {
+    /// Bit of [`PacketState::pending`]: a flow begins with this packet. Its backend and NAT port
+    /// are chosen, but it is not in the table yet.
+    pub const NEW_FLOW: u8 = 1;
+    /// Bit of [`PacketState::pending`]: the flow adopts the gateway leg of this packet.
+    pub const UPDATE_LEG: u8 = 2;
+    /// Bit of [`PacketState::pending`]: the flow ends, and the packet is treated as the first of a
+    /// new one.
+    pub const MOVE_FLOW: u8 = 4;
+    /// Bit of [`PacketState::pending`]: the flow ends, and the packet's sender is sent a TCP reset.
+    pub const RESET_FLOW: u8 = 8;
+    /// Bit of [`PacketState::pending`]: the packet is an ICMP error that may lower a path MTU.
+    pub const LEARN_MTU: u8 = 16;
+    /// Bit of [`PacketState::pending`]: the packet may have changed the connection state in the
+    /// flow's entries. Nothing remains to be done for it, but earlier lookups are outdated.
     pub const RECHECK: u8 = 32;
-    /// Bit of [`Work::pending`]: no NAT port is free for the flow, and it may take that of another
-    /// flow, which earlier packets of the burst may have begun or may need.
-    pub const EVICTS: u8 = 64;
+    /// Bit of [`PacketState::pending`]: no NAT port is free for the flow, and it may take that of
+    /// another flow, which earlier packets of the burst may have begun or may need.
+    pub const EVICT_PORT: u8 = 64;
 
     /// Resets the slot for a new packet. Fields that the stages always write before they read them
-    /// (headers, key, path; see [`Work::begin_flow`]) keep their old contents: clearing them would
-    /// cost more than parsing.
+    /// (headers, key, path; see [`PacketState::reset_flow`]) keep their old contents: clearing them
+    /// would cost more than parsing.
     #[inline(always)]
-    pub fn begin(&mut self, arm: u8, arrival: Arrival) {
+    pub fn reset(&mut self, arm: u8, arrival: Arrival) {
         self.front.arrival = arrival;
         self.service = NONE;
         self.backend = NONE;
@@ -203,7 +203,7 @@ impl Work {
 
     /// Resets the fields that describe the packet's flow.
     #[inline(always)]
-    pub fn begin_flow(&mut self) {
+    pub fn reset_flow(&mut self) {
         self.quoted = None;
         self.hit = None;
         self.pending = 0;
@@ -219,12 +219,12 @@ impl Work {
     /// Returns true if the packet's flow is to end before the packet can be decided on.
     #[inline(always)]
     pub fn ends_flow(&self) -> bool {
-        self.pending & (Work::MOVES | Work::RESETS) != 0
+        self.pending & (PacketState::MOVE_FLOW | PacketState::RESET_FLOW) != 0
     }
 
     /// Returns true while no stage has decided.
     #[inline(always)]
-    pub fn open(&self) -> bool {
+    pub fn is_undecided(&self) -> bool {
         self.verdict == Verdict::Undecided
     }
 }
@@ -234,14 +234,14 @@ pub struct Burst<B> {
     /// The buffers; the first `len` are present unless a caller has taken them.
     pub buffers: [Option<B>; BURST],
     /// The state of each packet.
-    pub work: [Work; BURST],
+    pub packets: [PacketState; BURST],
     /// The number of packets.
     pub len: usize,
 }
 
 impl<B> Default for Burst<B> {
     fn default() -> Self {
-        Burst { buffers: [const { None }; BURST], work: [Work::default(); BURST], len: 0 }
+        Burst { buffers: [const { None }; BURST], packets: [PacketState::default(); BURST], len: 0 }
     }
 }
 
@@ -253,16 +253,16 @@ impl<B> Burst<B> {
     #[inline(always)]
     pub fn push(&mut self, buffer: B, arm: u8, arrival: Arrival) {
         self.buffers[self.len] = Some(buffer);
-        self.work[self.len].begin(arm, arrival);
+        self.packets[self.len].reset(arm, arrival);
         self.len += 1;
     }
 
     /// Calls `f` for each packet whose buffer is still present.
     #[inline(always)]
-    pub fn each<'a>(&'a mut self, mut f: impl FnMut(&'a mut B, &'a mut Work)) {
-        for (buffer, work) in self.buffers[..self.len].iter_mut().zip(&mut self.work) {
+    pub fn each<'a>(&'a mut self, mut f: impl FnMut(&'a mut B, &'a mut PacketState)) {
+        for (buffer, pkt) in self.buffers[..self.len].iter_mut().zip(&mut self.packets) {
             if let Some(buffer) = buffer {
-                f(buffer, work);
+                f(buffer, pkt);
             }
         }
     }

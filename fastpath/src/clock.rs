@@ -5,17 +5,17 @@ use tables::region::Region;
 use tables::token_bucket::SECOND_NS;
 
 /// Iterations of the poll loop between two reads of the clock; an iteration takes microseconds.
-const TURNS: u32 = 64;
+const ITERATIONS_PER_READ: u32 = 64;
 
 /// The result of a clock update.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum Tick {
     /// The clock was not read.
-    Quick,
+    Skipped,
     /// The clock was read.
-    Looked,
+    Read,
     /// The clock was read, and a new second began.
-    Second,
+    NewSecond,
 }
 
 /// Seconds of the region's clock, accurate to a few milliseconds.
@@ -23,7 +23,7 @@ pub enum Turn {
 pub struct Clock {
     started: Instant,
     base_s: u32,
-    turns: u32,
+    iterations: u32,
     base_ms: u64,
     elapsed_us: u64,
     now_s: u32,
@@ -34,34 +34,34 @@ impl Clock {
     pub fn new(region: &Region) -> Clock {
         let (started, base_s) = (Instant::now(), region.now_s());
         let base_ms = region.now_ms();
-        Clock { started, base_s, turns: 0, base_ms, elapsed_us: 0, now_s: base_s }
+        Clock { started, base_s, iterations: 0, base_ms, elapsed_us: 0, now_s: base_s }
     }
 
     /// Updates the clock. Called once per iteration.
     #[inline(always)]
-    pub fn turn(&mut self) -> Turn {
-        self.turns += 1;
-        if self.turns < TURNS {
-            return Turn::Quick;
+    pub fn tick(&mut self) -> Tick {
+        self.iterations += 1;
+        if self.iterations < ITERATIONS_PER_READ {
+            return Tick::Skipped;
         }
-        self.turns = 0;
-        self.at(self.started.elapsed().as_micros() as u64)
+        self.iterations = 0;
+        self.set_elapsed(self.started.elapsed().as_micros() as u64)
     }
 
-    /// Advances a simulated clock by `us` microseconds. Must not be mixed with [`Clock::turn`],
+    /// Advances a simulated clock by `us` microseconds. Must not be mixed with [`Clock::tick`],
     /// which reads the real time.
-    pub fn advance_us(&mut self, us: u64) -> Turn {
-        self.at(self.elapsed_us + us)
+    pub fn advance_us(&mut self, us: u64) -> Tick {
+        self.set_elapsed(self.elapsed_us + us)
     }
 
     /// Sets the time to `elapsed_us` microseconds after the clock's creation.
     #[inline(always)]
-    fn at(&mut self, elapsed_us: u64) -> Turn {
+    fn set_elapsed(&mut self, elapsed_us: u64) -> Tick {
         self.elapsed_us = elapsed_us;
         let now_s = self.base_s.wrapping_add((elapsed_us / 1_000_000) as u32);
-        let second = now_s != self.now_s;
+        let new_second = now_s != self.now_s;
         self.now_s = now_s;
-        if second { Turn::Second } else { Turn::Looked }
+        if new_second { Tick::NewSecond } else { Tick::Read }
     }
 
     /// Returns the time of the region's clock in milliseconds.

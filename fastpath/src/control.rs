@@ -3,7 +3,7 @@
 use crate::snapshot::Snapshot;
 use crate::trace::Trace;
 use std::cell::{Cell, RefCell};
-use tables::addresses::Addresses;
+use tables::address_filter::AddressFilter;
 use tables::command::{Command, Event};
 use tables::lcore::LcoreStatus;
 use tables::region::Region;
@@ -11,7 +11,7 @@ use tables::ring::{Consumer, Producer, SharedSlots};
 use tables::set::TableSet;
 
 /// The maximum number of neighbors requested per second; further requests wait for the next second.
-const WANTED: usize = 16;
+const MAX_NEIGHBOR_REQUESTS: usize = 16;
 
 /// An lcore's end of the control rings, and the tables that it currently uses.
 pub struct Control<'r> {
@@ -23,7 +23,7 @@ pub struct Control<'r> {
     snapshot: Snapshot,
     /// The current trace.
     pub trace: RefCell<Trace>,
-    wanted: RefCell<Vec<u32>>,
+    requested: RefCell<Vec<u32>>,
     lost_events: Cell<u64>,
     switches: Cell<u64>,
 }
@@ -45,7 +45,7 @@ impl<'r> Control<'r> {
             set,
             snapshot,
             trace: RefCell::new(Trace::default()),
-            wanted: RefCell::new(Vec::with_capacity(WANTED)),
+            requested: RefCell::new(Vec::with_capacity(MAX_NEIGHBOR_REQUESTS)),
             lost_events: Cell::new(0),
             switches: Cell::new(0),
         }
@@ -71,8 +71,8 @@ impl<'r> Control<'r> {
 
     /// Processes at most one command. A table switch takes effect before the next burst.
     #[inline(always)]
-    pub fn turn(&mut self) {
-        self.status.turn();
+    pub fn process_command(&mut self) {
+        self.status.count_iteration();
         // One command per iteration: the rest of the ring waits for the next one, a microsecond
         // later.
         let Some(message) = self.commands.as_mut().and_then(Consumer::pop) else { return };
@@ -94,38 +94,38 @@ impl<'r> Control<'r> {
         add_frontends(self.region, &self.set);
         self.status.acknowledge(generation);
         self.switches.set(self.switches.get() + 1);
-        self.tell(Event::Switched { generation });
+        self.send_event(Event::Switched { generation });
     }
 
     /// Runs once per second: allows neighbor requests again, and performs a switch whose command
     /// was lost (slowpath was killed, the ring was full).
-    pub fn second(&mut self) {
-        self.wanted.get_mut().clear();
+    pub fn run_each_second(&mut self) {
+        self.requested.get_mut().clear();
         if self.set.generation() != self.region.generation() {
             self.switch();
         }
     }
 
     /// Sends an event to slowpath. If the ring is full, the event is lost and counted.
-    pub fn tell(&self, event: Event) {
-        let told = self.events.borrow_mut().as_mut().is_some_and(|e| e.push(&event.encode()));
-        if !told {
+    pub fn send_event(&self, event: Event) {
+        let sent = self.events.borrow_mut().as_mut().is_some_and(|e| e.push(&event.encode()));
+        if !sent {
             self.lost_events.set(self.lost_events.get() + 1);
         }
     }
 
     /// Requests the neighbor of a next hop, at most once per second.
-    pub fn want_neighbour(&self, next_hop: u32) {
-        let mut wanted = self.wanted.borrow_mut();
-        if wanted.len() < WANTED && !wanted.contains(&next_hop) {
-            wanted.push(next_hop);
-            self.tell(Event::NeighbourWanted { next_hop });
+    pub fn request_neighbor(&self, next_hop: u32) {
+        let mut requested = self.requested.borrow_mut();
+        if requested.len() < MAX_NEIGHBOR_REQUESTS && !requested.contains(&next_hop) {
+            requested.push(next_hop);
+            self.send_event(Event::NextHopNeeded { next_hop });
         }
     }
 
     /// Returns true while a trace runs or its last packets are in the pipeline.
     #[inline(always)]
-    pub fn tracing(&self) -> bool {
+    pub fn is_tracing(&self) -> bool {
         self.trace.borrow().is_on()
     }
 
@@ -144,8 +144,8 @@ impl<'r> Control<'r> {
 /// begin. A packet from such an address is then looked up even if its flow begins in the same
 /// burst, after the filter was read.
 fn add_frontends(region: &Region, set: &TableSet<'_>) {
-    if let Some(frontends) = set.acquaintances() {
-        Addresses::of_flows(region).add_all(&frontends);
+    if let Some(frontends) = set.address_filter() {
+        AddressFilter::of_flows(region).merge(&frontends);
     }
 }
 

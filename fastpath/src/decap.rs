@@ -3,12 +3,12 @@
 //! No header is removed here: `return` sends the frame back unchanged, and the number of bytes that
 //! new outer headers need is determined in the last stage.
 
-use crate::burst::{Arrival, Front, Work};
+use crate::burst::{Arrival, Front, PacketState};
 use crate::lcore::Lcore;
 use crate::leg;
 use crate::parse::or_split;
 use crate::port::Buffer;
-use crate::snapshot::{KnownTunnel, Snapshot};
+use crate::snapshot::{Snapshot, SnapshotTunnel};
 use packet::flow::SCOPE_PLAIN;
 use packet::ip::{Fragment, IPV4_IN_IP, IPV6_IN_IP, Ip, UDP};
 use packet::parsed::Malformed;
@@ -20,35 +20,35 @@ use tables::record::TunnelKind;
 
 /// Identifies the tunnel and parses the inner packet, or accepts a plain packet as it is.
 #[inline(always)]
-pub fn decap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
-    if !work.open() {
+pub fn decap<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) {
+    if !pkt.is_undecided() {
         return;
     }
     let window = &buffer.window();
-    let opened = match work.front.arrival {
-        Arrival::Plain => open_tunnel(window, work, lcore),
+    let parsed = match pkt.front.arrival {
+        Arrival::Plain => parse_tunnel(window, pkt, lcore),
         _ => Ok(()),
     };
-    let opened = opened.and_then(|()| match work.front.arrival {
+    let parsed = parsed.and_then(|()| match pkt.front.arrival {
         Arrival::Plain | Arrival::Kernel => {
-            work.inner = work.front.outer;
+            pkt.inner = pkt.front.outer;
             Ok(())
         }
         Arrival::Gateway => {
-            work.front.leg = leg::standing(window, work);
-            open_inner(window, work)
+            pkt.front.leg = leg::header_digest(window, pkt);
+            parse_inner(window, pkt)
         }
-        Arrival::Backend => open_inner(window, work),
+        Arrival::Backend => parse_inner(window, pkt),
     });
-    if let Err(reason) = opened {
-        refuse(buffer, work, reason);
+    if let Err(reason) = parsed {
+        reject(buffer, pkt, reason);
     }
 }
 
 #[inline(always)]
-fn open_inner(window: &Window<'_>, work: &mut Work) -> Result<(), DropReason> {
-    let Front { inner_at, inner_type, outer, .. } = &work.front;
-    inner_to(window, *inner_at, *inner_type, outer.end, &mut work.inner)
+fn parse_inner(window: &Window<'_>, pkt: &mut PacketState) -> Result<(), DropReason> {
+    let Front { inner_at, inner_type, outer, .. } = &pkt.front;
+    inner_to(window, *inner_at, *inner_type, outer.end, &mut pkt.inner)
 }
 
 /// Parses the inner packet at `at`; the outer one ends at `outer_end`.
@@ -84,44 +84,52 @@ pub fn inner_to(
 
 /// Drops a packet that cannot be opened.
 #[cold]
-pub fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
-    work.inner = work.front.outer;
-    work.drop(or_split(buffer, reason));
+pub fn reject<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, reason: DropReason) {
+    pkt.inner = pkt.front.outer;
+    pkt.drop(or_split(buffer, reason));
 }
 
 #[inline(always)]
-fn open_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    match work.front.outer.proto {
-        UDP => udp_tunnel(window, work, lcore),
-        IPV4_IN_IP | IPV6_IN_IP => ip_tunnel(work, lcore),
+fn parse_tunnel(
+    window: &Window<'_>,
+    pkt: &mut PacketState,
+    lcore: &Lcore<'_>,
+) -> Result<(), DropReason> {
+    match pkt.front.outer.proto {
+        UDP => udp_tunnel(window, pkt, lcore),
+        IPV4_IN_IP | IPV6_IN_IP => ip_tunnel(pkt, lcore),
         _ => Ok(()),
     }
 }
 
 #[inline(never)]
-fn ip_tunnel(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+fn ip_tunnel(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let to = work.front.outer.dst;
+    let to = pkt.front.outer.dst;
     // A backend may answer to the source address that its packet came from.
-    let drawn = snapshot.settings.is_ipip_source(&to);
-    let ours = |t: &KnownTunnel| {
-        t.kind == TunnelKind::Ipip && (t.record.local == to || drawn && t.is_backend())
+    let hashed_source = snapshot.settings.is_ipip_source(&to);
+    let ours = |t: &SnapshotTunnel| {
+        t.kind == TunnelKind::Ipip && (t.record.local == to || hashed_source && t.is_backend())
     };
     let Some(at) = snapshot.tunnels.iter().position(ours) else { return Ok(()) };
     // A fragment cannot be opened: its inner headers may lie in another one.
-    if work.front.outer.fragment != Fragment::Whole {
+    if pkt.front.outer.fragment != Fragment::Whole {
         return Err(DropReason::OuterFragment);
     }
     let ethertype =
-        if work.front.outer.proto == IPV4_IN_IP { ethernet::IPV4 } else { ethernet::IPV6 };
-    let inner = work.front.outer.l4;
-    enter(work, snapshot, at, inner, ethertype);
+        if pkt.front.outer.proto == IPV4_IN_IP { ethernet::IPV4 } else { ethernet::IPV6 };
+    let inner = pkt.front.outer.l4;
+    set_tunnel(pkt, snapshot, at, inner, ethertype);
     Ok(())
 }
 
 #[inline(always)]
-fn udp_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    let (snapshot, outer) = (lcore.snapshot(), &work.front.outer);
+fn udp_tunnel(
+    window: &Window<'_>,
+    pkt: &mut PacketState,
+    lcore: &Lcore<'_>,
+) -> Result<(), DropReason> {
+    let (snapshot, outer) = (lcore.snapshot(), &pkt.front.outer);
     if outer.fragment != Fragment::Whole {
         return outer_fragment(snapshot, outer);
     }
@@ -135,9 +143,9 @@ fn udp_tunnel(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result
     }
     let header = outer.l4 + 8;
     match first.kind {
-        TunnelKind::Geneve => geneve_tunnel(window, work, lcore, header),
-        TunnelKind::Vxlan => vxlan_tunnel(window, work, lcore, header),
-        TunnelKind::Gue => gue_tunnel(window, work, lcore, header),
+        TunnelKind::Geneve => geneve_tunnel(window, pkt, lcore, header),
+        TunnelKind::Vxlan => vxlan_tunnel(window, pkt, lcore, header),
+        TunnelKind::Gue => gue_tunnel(window, pkt, lcore, header),
         TunnelKind::Ipip => Ok(()),
     }
 }
@@ -151,15 +159,15 @@ fn outer_fragment(snapshot: &Snapshot, outer: &Ip) -> Result<(), DropReason> {
 #[inline(never)]
 fn gue_tunnel(
     window: &Window<'_>,
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let at = admitted(snapshot, &work.front.outer, |t| t.kind == TunnelKind::Gue)?;
+    let at = admitted(snapshot, &pkt.front.outer, |t| t.kind == TunnelKind::Gue)?;
     let inner = gue::parse(window, header).map_err(|_| DropReason::GueHeader)?;
     let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
-    enter(work, snapshot, at, inner.payload, ethertype);
+    set_tunnel(pkt, snapshot, at, inner.payload, ethertype);
     Ok(())
 }
 
@@ -169,7 +177,7 @@ fn gue_tunnel(
 fn admitted(
     snapshot: &Snapshot,
     outer: &Ip,
-    of: impl Fn(&KnownTunnel) -> bool,
+    of: impl Fn(&SnapshotTunnel) -> bool,
 ) -> Result<usize, DropReason> {
     let mut reason = DropReason::NotOurAddress;
     for (at, tunnel) in snapshot.tunnels.iter().enumerate() {
@@ -187,12 +195,12 @@ fn admitted(
 #[inline(always)]
 fn geneve_tunnel(
     window: &Window<'_>,
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let at = admitted(snapshot, &work.front.outer, |t| t.kind == TunnelKind::Geneve)?;
+    let at = admitted(snapshot, &pkt.front.outer, |t| t.kind == TunnelKind::Geneve)?;
     let class = snapshot.tunnels[at].record.option_class;
     let geneve = geneve::parse(window, header).map_err(bad_geneve)?;
     if geneve.control {
@@ -208,16 +216,16 @@ fn geneve_tunnel(
     if geneve.protocol != ethernet::IPV4 && geneve.protocol != ethernet::IPV6 {
         return Err(DropReason::TunnelProtocol);
     }
-    work.front.options_at = header + 8;
-    work.front.options_len = geneve.opt_len;
-    work.front.vni = geneve.vni;
-    work.front.scope_key = options.endpoint;
-    work.front.scope = scope(lcore, &snapshot.tunnels[at], options.endpoint, options.attachment)?;
-    enter(work, snapshot, at, geneve.payload, geneve.protocol);
-    if work.front.arrival == Arrival::Gateway
+    pkt.front.options_at = header + 8;
+    pkt.front.options_len = geneve.opt_len;
+    pkt.front.vni = geneve.vni;
+    pkt.front.scope_key = options.endpoint;
+    pkt.front.scope = scope(lcore, &snapshot.tunnels[at], options.endpoint, options.attachment)?;
+    set_tunnel(pkt, snapshot, at, geneve.payload, geneve.protocol);
+    if pkt.front.arrival == Arrival::Gateway
         && geneve::are_usual(window, header + 8, geneve.opt_len, class)
     {
-        work.front.marks |= Front::USUAL_OPTIONS;
+        pkt.front.marks |= Front::USUAL_OPTIONS;
     }
     Ok(())
 }
@@ -225,7 +233,7 @@ fn geneve_tunnel(
 #[inline(never)]
 fn vxlan_tunnel(
     window: &Window<'_>,
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
     header: u16,
 ) -> Result<(), DropReason> {
@@ -234,14 +242,14 @@ fn vxlan_tunnel(
         Malformed::Short => DropReason::TooShort,
         _ => DropReason::VxlanFlags,
     })?;
-    let outer = &work.front.outer;
+    let outer = &pkt.front.outer;
     let known = snapshot.tunnels.iter().any(|t| {
         t.kind == TunnelKind::Vxlan && t.record.port == outer.dport && t.record.vni == vxlan.vni
     });
     if !known {
-        let elsewhere = snapshot.tunnels.iter();
-        let moved = elsewhere.filter(|t| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni);
-        return Err(match moved.count() {
+        let others = snapshot.tunnels.iter();
+        let same_vni = others.filter(|t| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni);
+        return Err(match same_vni.count() {
             0 => DropReason::WrongVni,
             _ => DropReason::WrongPort,
         });
@@ -257,12 +265,12 @@ fn vxlan_tunnel(
     if !tunnel.is_backend() {
         let key = tunnel.record.scope_key;
         let scope = lcore.scope(TunnelKind::Vxlan, tunnel.record.gateway, key);
-        work.front.scope = scope.ok_or(DropReason::ScopeTableFull)?;
-        work.front.scope_key = key;
+        pkt.front.scope = scope.ok_or(DropReason::ScopeTableFull)?;
+        pkt.front.scope_key = key;
     }
-    work.front.inner_eth = vxlan.payload;
-    work.front.vni = vxlan.vni;
-    enter(work, snapshot, at, inner.l3, inner.ethertype);
+    pkt.front.inner_eth = vxlan.payload;
+    pkt.front.vni = vxlan.vni;
+    set_tunnel(pkt, snapshot, at, inner.l3, inner.ethertype);
     Ok(())
 }
 
@@ -271,7 +279,7 @@ fn vxlan_tunnel(
 #[inline(always)]
 fn scope(
     lcore: &Lcore<'_>,
-    tunnel: &KnownTunnel,
+    tunnel: &SnapshotTunnel,
     endpoint: u64,
     attachment: u64,
 ) -> Result<u32, DropReason> {
@@ -292,14 +300,14 @@ fn scope(
 /// Records that the packet arrived through the tunnel with index `at`, with the inner packet at
 /// `inner`.
 #[inline(always)]
-fn enter(work: &mut Work, snapshot: &Snapshot, at: usize, inner: u16, ethertype: u16) {
+fn set_tunnel(pkt: &mut PacketState, snapshot: &Snapshot, at: usize, inner: u16, ethertype: u16) {
     let tunnel = snapshot.tunnels.get(at);
-    let backend = tunnel.is_some_and(KnownTunnel::is_backend);
-    work.front.returned = tunnel.map_or(0, KnownTunnel::returned);
-    let crosses = tunnel.is_some_and(KnownTunnel::crosses);
-    work.front.marks = if crosses { Front::CROSSES } else { 0 };
-    work.front.tunnel = at as u8;
-    work.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
-    work.front.inner_at = inner;
-    work.front.inner_type = ethertype;
+    let backend = tunnel.is_some_and(SnapshotTunnel::is_backend);
+    pkt.front.returned = tunnel.map_or(0, SnapshotTunnel::returned);
+    let crosses = tunnel.is_some_and(SnapshotTunnel::crosses);
+    pkt.front.marks = if crosses { Front::CROSSES } else { 0 };
+    pkt.front.tunnel = at as u8;
+    pkt.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
+    pkt.front.inner_at = inner;
+    pkt.front.inner_type = ethertype;
 }

@@ -1,12 +1,12 @@
 //! Steps that the outgoing paths share: next hop lookup, MTU and TTL checks, and the Ethernet
 //! header.
 
-use crate::burst::{Arrival, Work};
+use crate::burst::{Arrival, PacketState};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::Reply;
 use packet::ethernet::{self, Macs};
-use packet::rewrite::{self, Congestion};
+use packet::rewrite::{self, EcnError};
 use packet::translate::Untranslatable;
 use packet::window::Short;
 use tables::reason::DropReason;
@@ -17,31 +17,31 @@ pub const ETHERNET: usize = 14;
 
 /// The reason for which a verdict could not be carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum Rejection {
     /// The packet is dropped.
     Drop(DropReason),
     /// The packet is dropped, and its sender is sent this reply.
-    Answer(Reply),
+    Reply(Reply),
 }
 
-impl From<Short> for Refused {
-    fn from(_: Short) -> Refused {
-        Refused::Drop(DropReason::TooShort)
+impl From<Short> for Rejection {
+    fn from(_: Short) -> Rejection {
+        Rejection::Drop(DropReason::TooShort)
     }
 }
 
-impl From<Congestion> for Refused {
-    fn from(cause: Congestion) -> Refused {
-        Refused::Drop(match cause {
-            Congestion::Short => DropReason::TooShort,
-            Congestion::Lost => DropReason::Congestion,
+impl From<EcnError> for Rejection {
+    fn from(cause: EcnError) -> Rejection {
+        Rejection::Drop(match cause {
+            EcnError::Short => DropReason::TooShort,
+            EcnError::NotEcnCapable => DropReason::Congestion,
         })
     }
 }
 
-impl From<Untranslatable> for Refused {
-    fn from(cause: Untranslatable) -> Refused {
-        Refused::Drop(match cause {
+impl From<Untranslatable> for Rejection {
+    fn from(cause: Untranslatable) -> Rejection {
+        Rejection::Drop(match cause {
             Untranslatable::Short => DropReason::TooShort,
             Untranslatable::Nothing | Untranslatable::Unsummed => DropReason::NotTranslatable,
         })
@@ -50,17 +50,17 @@ impl From<Untranslatable> for Refused {
 
 /// The path to a next hop, packed into two words for the reason given at [`Macs`].
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct Route {
     first: u64,
     /// The rest of the MAC addresses, the MTU, the arm.
     second: u64,
 }
 
-impl Way {
+impl Route {
     #[inline(always)]
-    fn new(macs: Macs, mtu: u16, arm: u8) -> Way {
+    fn new(macs: Macs, mtu: u16, arm: u8) -> Route {
         let second = u64::from(macs.rest) | u64::from(mtu) << 32 | u64::from(arm) << 48;
-        Way { first: macs.first, second }
+        Route { first: macs.first, second }
     }
 
     /// Returns the MAC addresses of the next hop and of the sending port.
@@ -84,23 +84,23 @@ impl Way {
 
 /// Returns the path to the packet's backend. Requests neighbor resolution if it is missing.
 #[inline(always)]
-pub fn next_hop(work: &Work, lcore: &Lcore<'_>) -> Result<Way, Refused> {
-    let backend = lcore.set().backend(work.backend);
-    let backend = backend.ok_or(Refused::Drop(DropReason::NoBackend))?;
+pub fn next_hop(pkt: &PacketState, lcore: &Lcore<'_>) -> Result<Route, Rejection> {
+    let backend = lcore.set().backend(pkt.backend);
+    let backend = backend.ok_or(Rejection::Drop(DropReason::NoBackend))?;
     let next = lcore.set().next_hop(backend.next_hop);
-    let next = next.ok_or(Refused::Drop(DropReason::NoRoute))?;
+    let next = next.ok_or(Rejection::Drop(DropReason::NoRoute))?;
     if !next.known {
-        lcore.control().want_neighbour(backend.next_hop);
-        return Err(Refused::Drop(DropReason::NoNeighbour));
+        lcore.control().request_neighbor(backend.next_hop);
+        return Err(Rejection::Drop(DropReason::NoNeighbor));
     }
     let mtu = next.path_mtu(lcore.learned_mtu(backend.next_hop));
-    Ok(Way::new(Macs::new(next.mac, next.src_mac), mtu, next.arm))
+    Ok(Route::new(Macs::new(next.mac, next.src_mac), mtu, next.arm))
 }
 
 /// Checks that a packet has at most `mtu` bytes. The error is the MTU to report to its sender.
 #[inline(always)]
-pub fn passes(work: &Work, mtu: u16) -> Result<(), u16> {
-    match work.inner.end - work.inner.at <= mtu {
+pub fn check_mtu(pkt: &PacketState, mtu: u16) -> Result<(), u16> {
+    match pkt.inner.end - pkt.inner.at <= mtu {
         true => Ok(()),
         false => Err(mtu),
     }
@@ -108,58 +108,58 @@ pub fn passes(work: &Work, mtu: u16) -> Result<(), u16> {
 
 /// Rejects a packet to a backend that exceeds `mtu` bytes.
 #[inline(always)]
-pub fn fits(work: &Work, lcore: &Lcore<'_>, mtu: u16) -> Result<(), Refused> {
-    passes(work, mtu).map_err(|mtu| too_big(work, lcore, mtu))
+pub fn fits(pkt: &PacketState, lcore: &Lcore<'_>, mtu: u16) -> Result<(), Rejection> {
+    check_mtu(pkt, mtu).map_err(|mtu| too_big(pkt, lcore, mtu))
 }
 
 /// Returns how a packet that exceeds the path MTU to a backend is rejected: with an ICMP error that
 /// reports `mtu`, unless its service requires a silent drop.
 #[cold]
-pub fn too_big(work: &Work, lcore: &Lcore<'_>, mtu: u16) -> Refused {
-    let service = lcore.set().service(work.service);
+pub fn too_big(pkt: &PacketState, lcore: &Lcore<'_>, mtu: u16) -> Rejection {
+    let service = lcore.set().service(pkt.service);
     match service.is_none_or(|service| service.flags & SERVICE_REPLY_TOO_BIG != 0) {
-        true => Refused::Answer(Reply::TooBig(mtu)),
-        false => Refused::Drop(DropReason::TooBig),
+        true => Rejection::Reply(Reply::TooBig(mtu)),
+        false => Rejection::Drop(DropReason::TooBig),
     }
 }
 
 /// Returns true if senders of oversized packets of the packet's tunnel are to be sent ICMP errors.
-pub fn tells_too_big(work: &Work, lcore: &Lcore<'_>) -> bool {
-    let tunnel = lcore.snapshot().tunnels.get(usize::from(work.front.tunnel));
+pub fn reports_too_big(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
+    let tunnel = lcore.snapshot().tunnels.get(usize::from(pkt.front.tunnel));
     tunnel.is_none_or(|t| t.is_backend() || t.record.flags & TUNNEL_REPLY_TOO_BIG != 0)
 }
 
 /// Rejects a packet whose TTL expires at this hop.
 #[inline(always)]
-pub fn ends_here(work: &Work) -> Result<(), Refused> {
-    if work.inner.ttl > 1 {
+pub fn check_ttl(pkt: &PacketState) -> Result<(), Rejection> {
+    if pkt.inner.ttl > 1 {
         return Ok(());
     }
-    Err(Refused::Answer(Reply::TimeExceeded))
+    Err(Rejection::Reply(Reply::TimeExceeded))
 }
 
 /// Reduces the frame to the inner packet with an Ethernet header in front.
 #[inline(always)]
 pub fn plain_frame<B: Buffer>(
     buffer: &mut B,
-    work: &Work,
+    pkt: &PacketState,
     macs: &Macs,
     vlan: u16,
-) -> Result<(), Refused> {
+) -> Result<(), Rejection> {
     let header = ETHERNET + if vlan == 0 { 0 } else { 4 };
-    trim(buffer, work);
-    if !buffer.strip(usize::from(work.inner.at)) || !buffer.grow(header) {
-        return Err(Refused::Drop(DropReason::NoHeadroom));
+    trim(buffer, pkt);
+    if !buffer.strip(usize::from(pkt.inner.at)) || !buffer.grow(header) {
+        return Err(Rejection::Drop(DropReason::NoHeadroom));
     }
-    let ethertype = if work.inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+    let ethertype = if pkt.inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
     ethernet::write(&mut buffer.window(), macs, vlan, ethertype)?;
     Ok(())
 }
 
 /// Removes Ethernet padding after the inner packet, so that it is not tunneled.
 #[inline(always)]
-pub fn trim<B: Buffer>(buffer: &mut B, work: &Work) {
-    let end = usize::from(work.inner.end);
+pub fn trim<B: Buffer>(buffer: &mut B, pkt: &PacketState) {
+    let end = usize::from(pkt.inner.end);
     if buffer.len() > end && !buffer.is_chained() {
         // Cannot fail: the frame is one segment and longer than `end`.
         let _ = buffer.truncate(end);
@@ -169,11 +169,14 @@ pub fn trim<B: Buffer>(buffer: &mut B, work: &Work) {
 /// Transfers the outer congestion mark to the inner packet, and decrements its TTL. Applies to
 /// every packet that is forwarded by tunnel or to its client.
 #[inline(always)]
-pub fn take_off<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Refused> {
+pub fn update_ecn_and_ttl<B: Buffer>(
+    buffer: &mut B,
+    pkt: &mut PacketState,
+) -> Result<(), Rejection> {
     let window = &mut buffer.window();
-    if work.front.arrival != Arrival::Plain {
-        work.inner.tos = rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
+    if pkt.front.arrival != Arrival::Plain {
+        pkt.inner.tos = rewrite::propagate_ecn(window, &pkt.front.outer, &pkt.inner)?;
     }
-    rewrite::decrement_ttl(window, &work.inner)?;
+    rewrite::decrement_ttl(window, &pkt.inner)?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The end of an iteration: counts every packet of a burst once and passes it to its exit.
 
-use crate::burst::{Arrival, Burst, Work};
+use crate::burst::{Arrival, Burst, PacketState};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::{Exit, Reply, Verdict};
@@ -19,24 +19,24 @@ pub trait Exits<B> {
 
 /// Counts and sends the packets of a burst according to their verdicts, and empties the burst.
 pub fn dispatch<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, exits: &mut impl Exits<B>) {
-    let (mut buffers, mut works) = (&mut burst.buffers[..burst.len], &burst.work[..burst.len]);
-    while let Some(first) = works.first() {
+    let (mut buffers, mut states) = (&mut burst.buffers[..burst.len], &burst.packets[..burst.len]);
+    while let Some(first) = states.first() {
         // Most packets of a burst have the same verdict and exit as the preceding one: these are
         // counted together.
         let (verdict, exit) = (first.verdict, first.exit);
-        let alike = |work: &&Work| work.verdict == verdict && work.exit == exit;
-        let row = works.iter().take_while(alike).count();
+        let alike = |pkt: &&PacketState| pkt.verdict == verdict && pkt.exit == exit;
+        let row = states.iter().take_while(alike).count();
         let (these, others) = buffers.split_at_mut(row);
-        let packets = these.iter_mut().zip(works);
-        let packets = packets.filter_map(|(buffer, work)| Some((buffer.take()?, work)));
+        let packets = these.iter_mut().zip(states);
+        let packets = packets.filter_map(|(buffer, pkt)| Some((buffer.take()?, pkt)));
         match exit {
             Exit::Port(arm) => to_port(packets, verdict, arm, lcore, exits),
             Exit::Kernel(arm) => to_kernel(packets, verdict, arm, lcore, exits),
-            Exit::None => packets.for_each(|(_, work)| {
-                lcore.count_drop(work, drop_reason(verdict));
+            Exit::None => packets.for_each(|(_, pkt)| {
+                lcore.count_drop(pkt, drop_reason(verdict));
             }),
         }
-        (buffers, works) = (others, &works[row..]);
+        (buffers, states) = (others, &states[row..]);
     }
     burst.len = 0;
 }
@@ -62,19 +62,19 @@ fn drop_reason(verdict: Verdict) -> DropReason {
 
 #[inline(always)]
 fn to_port<'w, B: Buffer>(
-    packets: impl Iterator<Item = (B, &'w Work)>,
+    packets: impl Iterator<Item = (B, &'w PacketState)>,
     verdict: Verdict,
     arm: u8,
     lcore: &Lcore<'_>,
     exits: &mut impl Exits<B>,
 ) {
     let mut count = 0;
-    for (buffer, work) in packets {
+    for (buffer, pkt) in packets {
         let bytes = buffer.len() as u64;
-        if let Verdict::Reply(what) = verdict {
-            count_error(work, lcore, what, bytes);
+        if let Verdict::Reply(reply) = verdict {
+            count_error(pkt, lcore, reply, bytes);
         }
-        lcore.count_passage(work, bytes);
+        lcore.count_passage(pkt, bytes);
         exits.port(arm, buffer);
         count += 1;
     }
@@ -83,22 +83,22 @@ fn to_port<'w, B: Buffer>(
 
 #[cold]
 fn to_kernel<'w, B: Buffer>(
-    packets: impl Iterator<Item = (B, &'w Work)>,
+    packets: impl Iterator<Item = (B, &'w PacketState)>,
     verdict: Verdict,
     arm: u8,
     lcore: &Lcore<'_>,
     exits: &mut impl Exits<B>,
 ) {
     let page = lcore.page();
-    for (buffer, work) in packets {
+    for (buffer, pkt) in packets {
         let bytes = buffer.len() as u64;
         page.verdict(counter_of(verdict), 1);
         if exits.kernel(arm, buffer) {
             page.arm(arm, ArmCounter::ToKernelPackets, 1);
             page.arm(arm, ArmCounter::ToKernelBytes, bytes);
-            lcore.count_passage(work, bytes);
+            lcore.count_passage(pkt, bytes);
         } else {
-            lcore.count_drop(work, DropReason::PuntFull);
+            lcore.count_drop(pkt, DropReason::PuntFull);
         }
     }
 }
@@ -106,42 +106,42 @@ fn to_kernel<'w, B: Buffer>(
 /// Counts the arrival of a burst, before any stage examines it.
 #[inline(always)]
 pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
-    let packets = burst.buffers[..burst.len].iter().zip(&burst.work);
-    let packets = packets.filter_map(|(buffer, work)| Some((buffer.as_ref()?, work)));
+    let packets = burst.buffers[..burst.len].iter().zip(&burst.packets);
+    let packets = packets.filter_map(|(buffer, pkt)| Some((buffer.as_ref()?, pkt)));
     // By arm, and by whether the kernel sent the packet. Usually all are equal and summed up.
-    let first = &burst.work[0];
+    let first = &burst.packets[0];
     let (mut count, mut bytes, mut differs) = (0, 0, 0);
-    for (buffer, work) in packets.clone() {
+    for (buffer, pkt) in packets.clone() {
         count += 1;
         bytes += buffer.len() as u64;
-        differs |= work.arm ^ first.arm | work.front.arrival as u8 ^ first.front.arrival as u8;
+        differs |= pkt.arm ^ first.arm | pkt.front.arrival as u8 ^ first.front.arrival as u8;
     }
     if differs == 0 {
         return count_arrived(first, count, bytes, lcore);
     }
-    packets.for_each(|(buffer, work)| count_arrived(work, 1, buffer.len() as u64, lcore));
+    packets.for_each(|(buffer, pkt)| count_arrived(pkt, 1, buffer.len() as u64, lcore));
 }
 
-/// Counts packets that arrived like that of `work`.
-fn count_arrived(work: &Work, packets: u64, bytes: u64, lcore: &Lcore<'_>) {
-    let (of_packets, of_bytes) = match work.front.arrival {
+/// Counts packets that arrived like that of `pkt`.
+fn count_arrived(pkt: &PacketState, packets: u64, bytes: u64, lcore: &Lcore<'_>) {
+    let (of_packets, of_bytes) = match pkt.front.arrival {
         Arrival::Kernel => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),
         _ => (ArmCounter::RxPackets, ArmCounter::RxBytes),
     };
-    lcore.page().arm(work.arm, of_packets, packets);
-    lcore.page().arm(work.arm, of_bytes, bytes);
+    lcore.page().arm(pkt.arm, of_packets, packets);
+    lcore.page().arm(pkt.arm, of_bytes, bytes);
 }
 
 /// Counts a sent ICMP error: the packet that it is about as dropped, the error as originated.
-fn count_error(work: &Work, lcore: &Lcore<'_>, what: Reply, bytes: u64) {
-    let reason = match what {
+fn count_error(pkt: &PacketState, lcore: &Lcore<'_>, reply: Reply, bytes: u64) {
+    let reason = match reply {
         Reply::Echo | Reply::Reset => return,
         Reply::TooBig(_) => DropReason::TooBigAnswered,
         Reply::TimeExceeded => DropReason::TtlExceeded,
     };
-    lcore.count_drop(work, reason);
-    lcore.page().arm(work.arm, ArmCounter::OriginatedPackets, 1);
-    lcore.page().arm(work.arm, ArmCounter::OriginatedBytes, bytes);
+    lcore.count_drop(pkt, reason);
+    lcore.page().arm(pkt.arm, ArmCounter::OriginatedPackets, 1);
+    lcore.page().arm(pkt.arm, ArmCounter::OriginatedBytes, bytes);
 }
 
 fn counter_of(verdict: Verdict) -> VerdictCounter {

@@ -1,14 +1,14 @@
 //! Stage 6, rewrite and encap: applies the verdict to the packet's bytes and sets its exit.
 //!
-//! The match in [`carry_out`] lists all actions. All except the two most frequent ones are separate
-//! functions, so that those keep their registers.
+//! The match in [`apply_verdict`] lists all actions. All except the two most frequent ones are
+//! separate functions, so that those keep their registers.
 
-use crate::burst::{Front, Work};
-use crate::delivery::Refused;
+use crate::burst::{Front, PacketState};
+use crate::delivery::Rejection;
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::{Exit, Verdict};
-use crate::{nat, punt, redirect, reply, tunnel};
+use crate::{nat, proxy, punt, reply, tunnel};
 use packet::tunnel::{cross_in_place, return_in_place};
 use packet::window::{Short, Window};
 use tables::reason::DropReason;
@@ -16,37 +16,41 @@ use tables::record::Tunnel;
 
 /// Performs the action of the verdict.
 #[inline(always)]
-pub fn encap<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
-    match carry_out(buffer, work, lcore) {
+pub fn encap<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) {
+    match apply_verdict(buffer, pkt, lcore) {
         Ok(()) => {}
-        Err(Refused::Drop(reason)) => work.drop(reason),
-        Err(Refused::Answer(what)) => {
-            work.verdict = Verdict::Reply(what);
-            if let Err(reason) = reply::reply(buffer, work, lcore, what) {
-                work.drop(reason);
+        Err(Rejection::Drop(reason)) => pkt.drop(reason),
+        Err(Rejection::Reply(reply_kind)) => {
+            pkt.verdict = Verdict::Reply(reply_kind);
+            if let Err(reason) = reply::reply(buffer, pkt, lcore, reply_kind) {
+                pkt.drop(reason);
             }
         }
     }
 }
 
 #[inline(always)]
-fn carry_out<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), Refused> {
-    match work.verdict {
+fn apply_verdict<B: Buffer>(
+    buffer: &mut B,
+    pkt: &mut PacketState,
+    lcore: &Lcore<'_>,
+) -> Result<(), Rejection> {
+    match pkt.verdict {
         Verdict::Return => {
-            work.exit = send_back(&mut buffer.window(), &work.front, work.arm, lcore)?;
+            pkt.exit = send_back(&mut buffer.window(), &pkt.front, pkt.arm, lcore)?;
             Ok(())
         }
-        Verdict::Nat => nat::to_backend(buffer, work, lcore),
-        Verdict::Tunnel => tunnel::to_backend(buffer, work, lcore),
-        Verdict::Answer => tunnel::to_front(buffer, work, lcore),
-        Verdict::Probe => tunnel::probe(buffer, work, lcore),
-        Verdict::Redirect => redirect::to_proxy(buffer, work, lcore),
-        Verdict::Punt => punt::punt(buffer, work, lcore),
+        Verdict::Nat => nat::to_backend(buffer, pkt, lcore),
+        Verdict::Tunnel => tunnel::to_backend(buffer, pkt, lcore),
+        Verdict::Answer => tunnel::to_client(buffer, pkt, lcore),
+        Verdict::Probe => tunnel::probe(buffer, pkt, lcore),
+        Verdict::Redirect => proxy::to_proxy(buffer, pkt, lcore),
+        Verdict::Punt => punt::punt(buffer, pkt, lcore),
         Verdict::Forward => {
-            work.exit = Exit::Port(work.arm);
+            pkt.exit = Exit::Port(pkt.arm);
             Ok(())
         }
-        Verdict::Reply(what) => Err(Refused::Answer(what)),
+        Verdict::Reply(reply_kind) => Err(Rejection::Reply(reply_kind)),
         Verdict::Drop(_) | Verdict::Undecided => Ok(()),
     }
 }
@@ -80,9 +84,14 @@ fn peer<'a>(front: &Front, lcore: &'a Lcore<'_>) -> Option<&'a Tunnel> {
 /// Sets the verdict `return` and performs it, using the cached state of equal outer headers: all
 /// fields that it reads are the same for each of them.
 #[inline(always)]
-pub fn turn_around(window: &mut Window<'_>, work: &mut Work, front: &Front, lcore: &Lcore<'_>) {
-    match send_back(window, front, work.arm, lcore) {
-        Ok(exit) => (work.verdict, work.exit) = (Verdict::Return, exit),
-        Err(Short) => work.drop(DropReason::TooShort),
+pub fn return_cached(
+    window: &mut Window<'_>,
+    pkt: &mut PacketState,
+    front: &Front,
+    lcore: &Lcore<'_>,
+) {
+    match send_back(window, front, pkt.arm, lcore) {
+        Ok(exit) => (pkt.verdict, pkt.exit) = (Verdict::Return, exit),
+        Err(Short) => pkt.drop(DropReason::TooShort),
     }
 }

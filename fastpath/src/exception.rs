@@ -18,8 +18,8 @@ const FRAME: usize = 9600 + 18;
 /// Frames moved per ring or TAP and iteration, so that a busy one does not starve the others.
 const BATCH: usize = 64;
 
-/// An lcore's ends of the rings.
-pub struct LcoreEnd {
+/// An lcore's rings of the exception path.
+pub struct LcoreRings {
     /// Punted frames, with the arm of their TAP.
     pub to_kernel: Producer<(u8, Mbuf)>,
     /// Frames from the kernel, with their arm; only the first lcore has this ring.
@@ -47,19 +47,19 @@ pub struct Exception {
 
 impl Exception {
     /// Creates the exception path of `lcores` lcores, with one TAP per arm; also returns the
-    /// lcores' ends.
-    pub fn new(taps: Vec<Tap>, pool: Mempool, lcores: usize) -> (Exception, Vec<LcoreEnd>) {
+    /// lcores' rings.
+    pub fn new(taps: Vec<Tap>, pool: Mempool, lcores: usize) -> (Exception, Vec<LcoreRings>) {
         let (sent, received) = RingBuffer::new(DEPTH);
         let mut received = Some(received);
         let mut punted = Vec::with_capacity(lcores);
-        let mut ends = Vec::with_capacity(lcores);
+        let mut rings = Vec::with_capacity(lcores);
         for _ in 0..lcores {
             let (to_kernel, consumer) = RingBuffer::new(DEPTH);
             punted.push(consumer);
-            ends.push(LcoreEnd { to_kernel, from_kernel: received.take() });
+            rings.push(LcoreRings { to_kernel, from_kernel: received.take() });
         }
         let frame = vec![0; FRAME];
-        (Exception { taps, pool, punted, sent, frame, lost: Lost::default() }, ends)
+        (Exception { taps, pool, punted, sent, frame, lost: Lost::default() }, rings)
     }
 
     /// Returns the number of frames lost so far.
@@ -67,43 +67,43 @@ impl Exception {
         self.lost
     }
 
-    /// Moves pending frames; if there are none, waits up to `patience` for the kernel.
-    pub fn turn(&mut self, patience: Timespec) {
-        let moved = self.hand_over() + self.take_in();
+    /// Moves pending frames; if there are none, waits up to `timeout` for the kernel.
+    pub fn move_frames(&mut self, timeout: Timespec) {
+        let moved = self.punt_frames() + self.read_taps();
         if moved == 0 {
             let mut fds: Vec<PollFd<'_>> =
                 self.taps.iter().map(|tap| PollFd::new(tap, PollFlags::IN)).collect();
             // An interrupted wait is merely shorter: the caller repeats the call.
-            let _ = poll(&mut fds, Some(&patience));
+            let _ = poll(&mut fds, Some(&timeout));
         }
     }
 
     /// Passes punted frames to the kernel.
-    fn hand_over(&mut self) -> usize {
+    fn punt_frames(&mut self) -> usize {
         let mut moved = 0;
         for punted in &mut self.punted {
             for _ in 0..BATCH {
                 let Ok((arm, mbuf)) = punted.pop() else { break };
                 moved += 1;
                 let len = crate::port::Buffer::copy_to(&mbuf, &mut self.frame);
-                let taken =
+                let accepted =
                     self.taps.get(usize::from(arm)).is_some_and(|tap| tap.send(&self.frame[..len]));
-                self.lost.to_kernel[usize::from(arm & 1)] += u64::from(!taken);
+                self.lost.to_kernel[usize::from(arm & 1)] += u64::from(!accepted);
             }
         }
         moved
     }
 
     /// Passes frames from the kernel to the first lcore.
-    fn take_in(&mut self) -> usize {
+    fn read_taps(&mut self) -> usize {
         let mut moved = 0;
         for (arm, tap) in self.taps.iter().enumerate() {
             for _ in 0..BATCH {
                 let Some(len) = tap.receive(&mut self.frame) else { break };
                 moved += 1;
-                let kept = buffer(&self.pool, &self.frame[..len])
+                let pushed = buffer(&self.pool, &self.frame[..len])
                     .and_then(|mbuf| self.sent.push((arm as u8, mbuf)).ok());
-                self.lost.from_kernel += u64::from(kept.is_none());
+                self.lost.from_kernel += u64::from(pushed.is_none());
             }
         }
         moved

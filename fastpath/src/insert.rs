@@ -1,9 +1,9 @@
 //! Insertion of new flows, and eviction of others if the table is full.
 
-use crate::burst::Work;
+use crate::burst::PacketState;
 use crate::lcore::Lcore;
 use crate::leg;
-use crate::track::{remember, towards_backend};
+use crate::track::{record_fragment, set_backend_verdict};
 use packet::flow::{FlowKey, Side};
 use packet::ip::Fragment;
 use packet::window::Window;
@@ -13,18 +13,18 @@ use tables::fragment::FragmentTarget;
 use tables::record::{NONE, Service};
 
 /// Uses the entry of the same flow that another lcore has just inserted.
-pub fn adopt(work: &mut Work, lcore: &Lcore<'_>) -> Option<()> {
-    let hit = lcore.flows().find(work.hash, &work.key)?;
-    work.path = lcore.flows().forward(&hit).ok()?;
-    settle(work, hit);
-    towards_backend(work);
+pub fn adopt(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Option<()> {
+    let hit = lcore.flows().find(pkt.hash, &pkt.key)?;
+    pkt.path = lcore.flows().forward(&hit).ok()?;
+    set_flow(pkt, hit);
+    set_backend_verdict(pkt);
     Some(())
 }
 
-fn settle(work: &mut Work, hit: Hit) {
-    work.service = work.path.service;
-    work.backend = work.path.backend;
-    work.hit = Some(hit);
+fn set_flow(pkt: &mut PacketState, hit: Hit) {
+    pkt.service = pkt.path.service;
+    pkt.backend = pkt.path.backend;
+    pkt.hit = Some(hit);
 }
 
 /// Counts a flow that was evicted. Returns true if there was one.
@@ -36,33 +36,33 @@ pub fn evicted(lcore: &Lcore<'_>, ended: Option<Ended>) -> bool {
     ended.is_some()
 }
 
-/// Inserts the flow of `work`, and records it for later fragments if it begins with a first one.
+/// Inserts the flow of `pkt`, and records it for later fragments if it begins with a first one.
 pub fn insert(
     window: &Window<'_>,
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
     service: &Service,
     back: Option<(FlowKey, Side)>,
     nat_map: u32,
 ) -> Result<(), InsertError> {
-    let mut room = [0; leg::OPTIONS];
+    let mut buffer = [0; leg::OPTIONS];
     let new = NewFlow {
-        front: work.key,
-        front_initiator: work.side,
+        front: pkt.key,
+        front_initiator: pkt.side,
         back,
-        forward: work.path,
-        gateway: leg::gateway_leg(window, work, lcore.snapshot()),
-        digest: leg::digest(window, work),
+        forward: pkt.path,
+        gateway: leg::gateway_leg(window, pkt, lcore.snapshot()),
+        digest: leg::digest(window, pkt),
         nat_map,
-        idle_s: service.idle_s(work.path.proto),
+        idle_s: service.idle_s(pkt.path.proto),
     };
-    let options = leg::options(window, work, &mut room);
-    lcore.flow_addresses().add(&work.inner.dst);
+    let options = leg::options(window, pkt, &mut buffer);
+    lcore.flow_addresses().add(&pkt.inner.dst);
     let flows = lcore.flows();
-    let hashes = [work.hash, back.map_or(work.hash, |(key, _)| flows.hash(&key))];
+    let hashes = [pkt.hash, back.map_or(pkt.hash, |(key, _)| flows.hash(&key))];
     let hit = match flows.insert_hashed(&new, hashes, options, lcore.now_s()) {
-        Err(InsertError::Full | InsertError::NoSlab) if evicted(lcore, flows.make_room()) => {
-            work.frees_ports = true;
+        Err(InsertError::Full | InsertError::NoSlab) if evicted(lcore, flows.evict_any()) => {
+            pkt.frees_ports = true;
             flows.insert_hashed(&new, hashes, options, lcore.now_s())
         }
         done => done,
@@ -70,23 +70,24 @@ pub fn insert(
     let hit = match hit {
         Ok(hit) => hit,
         Err(InsertError::Exists(_)) if nat_map == NONE => {
-            adopt(work, lcore).ok_or(InsertError::Contended)?;
+            adopt(pkt, lcore).ok_or(InsertError::Contended)?;
             return Ok(());
         }
         Err(error) => return Err(error),
     };
-    work.hit = Some(hit);
+    pkt.hit = Some(hit);
     lcore.count_new_flow(service.needs_entry());
-    if let Some(flags) = work.inner.kind.flow_flags() {
+    if let Some(flags) = pkt.inner.kind.flow_flags() {
         flows.note(&hit, flags, true);
     }
-    work.frees_ports |= evicted(lcore, flows.hold(&hit, work.path.flags & PATH_ONE_WAY != 0));
-    lcore.page().service(work.service, ServiceCounter::NewFlows, 1);
-    lcore.page().backend(work.backend, ServiceCounter::NewFlows, 1);
-    if work.inner.fragment == Fragment::First {
+    pkt.frees_ports |=
+        evicted(lcore, flows.add_unconfirmed(&hit, pkt.path.flags & PATH_ONE_WAY != 0));
+    lcore.page().service(pkt.service, ServiceCounter::NewFlows, 1);
+    lcore.page().backend(pkt.backend, ServiceCounter::NewFlows, 1);
+    if pkt.inner.fragment == Fragment::First {
         let target =
             FragmentTarget::Flow { path: hit.path, stamp: hit.stamp, from_initiator: true };
-        remember(work, lcore, target);
+        record_fragment(pkt, lcore, target);
     }
     Ok(())
 }

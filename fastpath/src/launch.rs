@@ -6,9 +6,9 @@
 
 mod devices;
 
-use crate::exception::{Exception, LcoreEnd, Lost};
-use crate::lcore::{Lcore, Place};
-use crate::poll::{self, ArmQueues, Ends};
+use crate::exception::{Exception, LcoreRings, Lost};
+use crate::lcore::{Lcore, LcoreConfig};
+use crate::poll::{self, ArmQueues, LcoreQueues};
 use crate::tap::{Tap, TapError};
 use config::Config;
 use config::checked::{Arm, Plane};
@@ -34,10 +34,10 @@ const CACHE: u32 = 256;
 const ANY_SOCKET: i32 = -1;
 
 /// The time that the control thread waits for the kernel when idle: 500 µs.
-const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
+const IDLE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
 
 /// The interval between link state checks.
-const LINKS: Duration = Duration::from_millis(100);
+const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The reason for which the fast path did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +101,7 @@ pub enum LaunchError {
 /// Runs the fast path until SIGTERM or SIGINT.
 pub fn run(config: &Config) -> Result<(), LaunchError> {
     let begun = Instant::now();
-    may_start(config)?;
+    check_preconditions(config)?;
     for warning in &config.warnings {
         eprintln!("fastpath: warning: {warning}");
     }
@@ -116,13 +116,13 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let claim = region.claim(Role::Fastpath)?;
     let flows = Flows::new(&region);
     flows.set_unconfirmed_budget(config.region.unconfirmed_percent);
-    if let Some(news) = region.recover().news() {
-        println!("fastpath: {news}");
+    if let Some(message) = region.recover().log_message() {
+        println!("fastpath: {message}");
     }
 
     memory.check_region(config);
-    let eal = Eal::start(&devices::eal_arguments(config, memory.home))
-        .map_err(|source| LaunchError::Eal { devices: devices::told(config), source })?;
+    let eal = Eal::start(&devices::eal_arguments(config, memory.numa_node))
+        .map_err(|source| LaunchError::Eal { devices: devices::describe(config), source })?;
     let lcores = config.fastpath.lcores.len();
     let mut arms = open_arms(&eal, config)?;
     let pool = create_pool(&eal, config, &arms)?;
@@ -133,17 +133,17 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
         taps.push(Tap::open(name.as_str(), arm, opened.mac)?);
     }
     let (mut exception, kernel) = Exception::new(taps, pool, lcores);
-    let ends = start_ports(&mut arms, kernel, usize::from(config.fastpath.burst))?;
-    let place = Place { index: 0, count: lcores as u32, epoch: claim.epoch(), macs };
-    let running = launch_lcores(&eal, config, &region, place, ends, &stop)?;
+    let queues = start_ports(&mut arms, kernel, usize::from(config.fastpath.burst))?;
+    let lcore_config = LcoreConfig { index: 0, count: lcores as u32, epoch: claim.epoch(), macs };
+    let running = launch_lcores(&eal, config, &region, lcore_config, queues, &stop)?;
     println!(
         "fastpath: {} polls on {} with {lcores} lcore(s), ready after {} ms{}",
         Eal::version(),
         arms.iter().map(|a| a.port.name()).collect::<Vec<_>>().join(" and "),
         begun.elapsed().as_millis(),
-        gap(last_ms, &region),
+        outage_text(last_ms, &region),
     );
-    let outcome = attend(&region, &mut exception, &arms, &running, &stop);
+    let outcome = run_control(&region, &mut exception, &arms, &running, &stop);
     stop.store(true, Ordering::Relaxed);
     for lcore in running {
         let number = lcore.lcore();
@@ -157,7 +157,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     outcome
 }
 
-fn may_start(config: &Config) -> Result<(), LaunchError> {
+fn check_preconditions(config: &Config) -> Result<(), LaunchError> {
     if config.plane != Plane::Dpdk {
         return Err(LaunchError::OtherPlane);
     }
@@ -169,7 +169,7 @@ fn may_start(config: &Config) -> Result<(), LaunchError> {
 
 /// Returns how long no lcore polled, for the log, if an earlier fast path since boot recorded its
 /// time.
-fn gap(last_ms: u64, region: &Region) -> String {
+fn outage_text(last_ms: u64, region: &Region) -> String {
     match last_ms {
         0 => String::new(),
         last => format!("; no packet was taken for {} ms", region.now_ms().saturating_sub(last)),
@@ -180,7 +180,7 @@ fn gap(last_ms: u64, region: &Region) -> String {
 struct Memory {
     machine: Option<hugepages::Machine>,
     /// The NUMA node of the NICs, on a machine with several nodes.
-    home: Option<u32>,
+    numa_node: Option<u32>,
 }
 
 impl Memory {
@@ -188,7 +188,7 @@ impl Memory {
     /// NICs.
     fn check(config: &Config) -> Result<Memory, LaunchError> {
         let Ok(machine) = hugepages::Machine::read(Path::new("/")) else {
-            return Ok(Memory { machine: None, home: None });
+            return Ok(Memory { machine: None, numa_node: None });
         };
         let plan = hugepages::plan(config);
         let verdict = hugepages::check(&plan, &machine);
@@ -198,8 +198,8 @@ impl Memory {
         for warning in &verdict.warnings {
             eprintln!("fastpath: warning: {warning}");
         }
-        let home = hugepages::numa::home(&plan, &machine);
-        Ok(Memory { machine: Some(machine), home })
+        let numa_node = hugepages::numa::home(&plan, &machine);
+        Ok(Memory { machine: Some(machine), numa_node })
     }
 
     /// Warns if the region's pages are on another node. They are mapped by now.
@@ -224,11 +224,11 @@ fn create_pool(eal: &Eal, config: &Config, arms: &[OpenArm]) -> Result<Mempool, 
     };
     let of_nic = arms.iter().find_map(|arm| Some((arm, arm.port.socket()?)));
     let Some((arm, socket)) = of_nic else { return on(ANY_SOCKET) };
-    on(socket).or_else(|refused| {
+    on(socket).or_else(|error| {
         let pool = on(ANY_SOCKET)?;
         eprintln!(
             "fastpath: warning: fastpath.buffers lie on another NUMA node than {}.device = \"{}\" \
-             ({refused}): packets cross between the nodes; type: weir hugepages apply",
+             ({error}): packets cross between the nodes; type: weir hugepages apply",
             arm.name, arm.device
         );
         Ok(pool)
@@ -309,43 +309,43 @@ fn configure_port(
 /// first lcores get the receive queues.
 fn start_ports(
     arms: &mut [OpenArm],
-    kernel: Vec<LcoreEnd>,
+    kernel: Vec<LcoreRings>,
     burst: usize,
-) -> Result<Vec<Ends>, LaunchError> {
-    let mut dealt: Vec<Vec<ArmQueues>> = kernel.iter().map(|_| Vec::new()).collect();
+) -> Result<Vec<LcoreQueues>, LaunchError> {
+    let mut assigned: Vec<Vec<ArmQueues>> = kernel.iter().map(|_| Vec::new()).collect();
     for arm in arms.iter_mut() {
         let queues = arm.port.start().map_err(|e| port_error(arm.name, &arm.device, e))?;
         let Queues { rx, tx, .. } = queues;
         debug_assert_eq!(rx.len(), usize::from(arm.rx_queues));
         let mut rx = rx.into_iter();
         let sends_chains = arm.port.sends_chains();
-        for (lcore, tx) in dealt.iter_mut().zip(tx) {
+        for (lcore, tx) in assigned.iter_mut().zip(tx) {
             lcore.push(ArmQueues { rx: rx.next(), tx, sends_chains });
         }
     }
-    let ends = dealt.into_iter().zip(kernel).map(|(arms, kernel)| {
+    let queues = assigned.into_iter().zip(kernel).map(|(arms, kernel)| {
         let rows = arms.iter().map(|_| Row::new()).collect();
-        Ends { arms, kernel, rows, burst }
+        LcoreQueues { arms, kernel, rows, burst }
     });
-    Ok(ends.collect())
+    Ok(queues.collect())
 }
 
 fn launch_lcores(
     eal: &Eal,
     config: &Config,
     region: &Arc<Region>,
-    place: Place,
-    ends: Vec<Ends>,
+    lcore_config: LcoreConfig,
+    queues: Vec<LcoreQueues>,
     stop: &Arc<AtomicBool>,
 ) -> Result<Vec<Launched<()>>, LaunchError> {
     let mut running = Vec::new();
     let idle = config.fastpath.idle;
-    for ((index, mut ends), cpu) in (0..).zip(ends).zip(&config.fastpath.lcores) {
+    for ((index, mut queues), cpu) in (0..).zip(queues).zip(&config.fastpath.lcores) {
         let (region, stop) = (Arc::clone(region), Arc::clone(stop));
-        let place = Place { index, ..place };
+        let lcore_config = LcoreConfig { index, ..lcore_config };
         running.push(launch(eal, u32::from(*cpu), move || {
-            if let Some(mut lcore) = Lcore::join(&region, place) {
-                poll::run(&mut lcore, &mut ends, &stop, idle);
+            if let Some(mut lcore) = Lcore::join(&region, lcore_config) {
+                poll::run(&mut lcore, &mut queues, &stop, idle);
             }
         })?);
     }
@@ -354,31 +354,31 @@ fn launch_lcores(
 
 /// Counts frames that the kernel rejected since the last call. The control thread is the only
 /// writer of this counter, which is on the first lcore's page.
-fn count_lost(region: &Region, lost: Lost, told: &mut Lost) {
+fn count_lost(region: &Region, lost: Lost, counted: &mut Lost) {
     let Some(page) = region.counters().lcore(0) else { return };
-    for (arm, (now, before)) in (0..).zip(lost.to_kernel.into_iter().zip(told.to_kernel)) {
+    for (arm, (now, before)) in (0..).zip(lost.to_kernel.into_iter().zip(counted.to_kernel)) {
         page.arm(arm, ArmCounter::KernelLost, now - before);
     }
-    *told = lost;
+    *counted = lost;
 }
 
 /// Runs the control thread: moves frames to and from the kernel, and checks the links.
-fn attend(
+fn run_control(
     region: &Region,
     exception: &mut Exception,
     arms: &[OpenArm],
     running: &[Launched<()>],
     stop: &AtomicBool,
 ) -> Result<(), LaunchError> {
-    let mut looked: Option<Instant> = None;
-    let mut told = Lost::default();
+    let mut last_check: Option<Instant> = None;
+    let mut counted = Lost::default();
     while !stop.load(Ordering::Relaxed) {
-        exception.turn(PATIENCE);
-        if looked.is_some_and(|at| at.elapsed() < LINKS) {
+        exception.move_frames(IDLE_WAIT);
+        if last_check.is_some_and(|at| at.elapsed() < LINK_CHECK_INTERVAL) {
             continue;
         }
-        looked = Some(Instant::now());
-        count_lost(region, exception.lost(), &mut told);
+        last_check = Some(Instant::now());
+        count_lost(region, exception.lost(), &mut counted);
         for lcore in region.lcores().iter().take(running.len()) {
             for (i, arm) in arms.iter().enumerate() {
                 lcore.set_link(i, arm.port.link_up());
@@ -392,6 +392,6 @@ fn attend(
         }
     }
     // Frames that the lcores punted last are still passed to the kernel.
-    exception.turn(Timespec { tv_sec: 0, tv_nsec: 0 });
+    exception.move_frames(Timespec { tv_sec: 0, tv_nsec: 0 });
     Ok(())
 }

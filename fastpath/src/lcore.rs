@@ -1,20 +1,20 @@
 //! `Lcore`: the state of one lcore that the stages read.
 
-mod turn;
+mod iteration;
 
-use crate::burst::{Burst, Work};
+use crate::burst::{Burst, PacketState};
 use crate::clock::Clock;
 use crate::control::Control;
-use crate::familiar::Familiar;
-use crate::prepared::Prepared;
+use crate::header_cache::HeaderCache;
 use crate::punt_limit::PuntLimit;
 use crate::snapshot::Snapshot;
+use crate::template_cache::TemplateCache;
 use crate::trace::{Stage, Trace};
 use packet::addr::Addr;
 use packet::window::Window;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::sync::atomic::AtomicU32;
-use tables::addresses::Addresses;
+use tables::address_filter::AddressFilter;
 use tables::affinity::Affinities;
 use tables::counters::LcorePage;
 use tables::error_limit::ErrorLimit;
@@ -34,7 +34,7 @@ const NO_SCOPE: ((u8, u16, u64), u32) = ((0, 0, 0), 0);
 
 /// The identity of an lcore and what it shares with the others.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct LcoreConfig {
     /// Index of this lcore, from 0.
     pub index: u32,
     /// Number of lcores.
@@ -47,11 +47,11 @@ pub struct Place {
 
 /// The state of one lcore. Nothing in it is shared except the region.
 pub struct Lcore<'r> {
-    place: Place,
+    config: LcoreConfig,
     control: Control<'r>,
     clock: Clock,
     flows: Flows<'r>,
-    flow_addresses: Addresses<'r>,
+    flow_addresses: AddressFilter<'r>,
     fragments: Fragments<'r>,
     affinities: Affinities<'r>,
     nat_ports: NatPorts<'r>,
@@ -68,38 +68,38 @@ pub struct Lcore<'r> {
     scope_cursor: u32,
     /// The last gateway endpoint looked up, and its scope.
     last_scope: Cell<((u8, u16, u64), u32)>,
-    familiar: RefCell<Familiar>,
-    prepared: RefCell<Prepared>,
+    header_cache: RefCell<HeaderCache>,
+    template_cache: RefCell<TemplateCache>,
     answer: RefCell<Answer>,
     path_mtus: &'r [AtomicU32],
 }
 
 impl<'r> Lcore<'r> {
     /// Joins the region. Returns `None` if the region has no capacity for an lcore with this index.
-    pub fn join(region: &'r Region, place: Place) -> Option<Lcore<'r>> {
-        let status = region.lcores().get(place.index as usize)?;
-        let lcore = place.index as u8;
+    pub fn join(region: &'r Region, config: LcoreConfig) -> Option<Lcore<'r>> {
+        let status = region.lcores().get(config.index as usize)?;
+        let lcore = config.index as u8;
         Some(Lcore {
-            place,
-            control: Control::join(region, status, place.index, place.epoch),
+            config,
+            control: Control::join(region, status, config.index, config.epoch),
             clock: Clock::new(region),
-            flows: Flows::of_lcore(region, lcore, place.epoch),
-            flow_addresses: Addresses::of_flows(region),
-            fragments: Fragments::new(region).as_owner(lcore, place.epoch),
-            affinities: Affinities::new(region).as_owner(lcore, place.epoch),
+            flows: Flows::of_lcore(region, lcore, config.epoch),
+            flow_addresses: AddressFilter::of_flows(region),
+            fragments: Fragments::new(region).as_owner(lcore, config.epoch),
+            affinities: Affinities::new(region).as_owner(lcore, config.epoch),
             nat_ports: NatPorts::new(region),
             scopes: Scopes::new(region),
             return_legs: ReturnLegs::new(region),
-            page: region.counters().lcore(place.index)?,
+            page: region.counters().lcore(config.index)?,
             punt_limit: PuntLimit::default(),
             error_limit: ErrorLimit::new(),
             new_flow_limit: NewFlowLimit::new(),
-            sweep_cursor: place.index,
+            sweep_cursor: config.index,
             swept_us: 0,
             scope_cursor: 0,
             last_scope: Cell::new(NO_SCOPE),
-            familiar: RefCell::default(),
-            prepared: RefCell::default(),
+            header_cache: RefCell::default(),
+            template_cache: RefCell::default(),
             answer: RefCell::new(Answer::empty()),
             path_mtus: region.path_mtus(),
         })
@@ -108,23 +108,23 @@ impl<'r> Lcore<'r> {
     /// Returns true while a trace runs.
     #[inline(always)]
     pub fn is_tracing(&self) -> bool {
-        self.control.tracing()
+        self.control.is_tracing()
     }
 
     /// Reports the state of traced packets after `stage`.
     #[cold]
     pub fn trace<B>(&self, burst: &mut Burst<B>, stage: Stage) {
         if stage == Stage::Decap {
-            self.control.trace.borrow_mut().choose(burst);
+            self.control.trace.borrow_mut().select(burst);
         }
-        burst.work[..burst.len].iter().for_each(|work| self.trace_packet(work, stage));
+        burst.packets[..burst.len].iter().for_each(|pkt| self.trace_packet(pkt, stage));
     }
 
     /// Like [`Lcore::trace`], for one packet.
     #[cold]
-    pub fn trace_packet(&self, work: &Work, stage: Stage) {
-        if work.traced != 0 {
-            self.control.tell(Trace::event(work, stage));
+    pub fn trace_packet(&self, pkt: &PacketState, stage: Stage) {
+        if pkt.traced != 0 {
+            self.control.send_event(Trace::event(pkt, stage));
         }
     }
 
@@ -136,18 +136,18 @@ impl<'r> Lcore<'r> {
 
     /// Counts a dropped packet, both by arm and reason and for its service.
     #[inline]
-    pub fn count_drop(&self, work: &Work, reason: DropReason) {
-        self.page.drop(work.arm, reason);
-        if work.service != NONE {
-            self.page.service_drop(work.service);
+    pub fn count_drop(&self, pkt: &PacketState, reason: DropReason) {
+        self.page.drop(pkt.arm, reason);
+        if pkt.service != NONE {
+            self.page.service_drop(pkt.service);
         }
     }
 
     /// Counts a packet that leaves, for its service and backend.
     #[inline(always)]
-    pub fn count_passage(&self, work: &Work, bytes: u64) {
-        if work.service != NONE {
-            self.page.passage(work.service, work.backend, bytes);
+    pub fn count_passage(&self, pkt: &PacketState, bytes: u64) {
+        if pkt.service != NONE {
+            self.page.passage(pkt.service, pkt.backend, bytes);
         }
     }
 
@@ -160,18 +160,18 @@ impl<'r> Lcore<'r> {
 
     /// Returns the index of this lcore.
     pub fn index(&self) -> u32 {
-        self.place.index
+        self.config.index
     }
 
     /// Returns the number of lcores.
     pub fn count(&self) -> u32 {
-        self.place.count
+        self.config.count
     }
 
     /// Returns the MAC addresses of the arms.
     #[inline(always)]
     pub fn macs(&self) -> &[[u8; 6]; 2] {
-        &self.place.macs
+        &self.config.macs
     }
 
     /// Returns the table set of this iteration.
@@ -199,7 +199,7 @@ impl<'r> Lcore<'r> {
 
     /// Returns the filter of addresses to which flows were begun.
     #[inline(always)]
-    pub fn flow_addresses(&self) -> &Addresses<'r> {
+    pub fn flow_addresses(&self) -> &AddressFilter<'r> {
         &self.flow_addresses
     }
 
@@ -232,37 +232,37 @@ impl<'r> Lcore<'r> {
     /// few endpoints, so the last one is cached.
     #[inline(always)]
     pub fn scope(&self, kind: TunnelKind, gateway: u16, endpoint: u64) -> Option<u32> {
-        let asked = (kind as u8, gateway, endpoint);
+        let key = (kind as u8, gateway, endpoint);
         let (last, scope) = self.last_scope.get();
-        if last == asked {
+        if last == key {
             return Some(scope);
         }
         let scope = self.scopes.intern(kind as u8, gateway, endpoint, self.clock.now_s())?;
-        self.last_scope.set((asked, scope));
+        self.last_scope.set((key, scope));
         Some(scope)
     }
 
     /// Returns the cache of outer headers.
     #[inline(always)]
-    pub fn familiar(&self) -> Ref<'_, Familiar> {
-        self.familiar.borrow()
+    pub fn header_cache(&self) -> Ref<'_, HeaderCache> {
+        self.header_cache.borrow()
     }
 
-    /// Adds the outer headers of `work` to the cache.
-    pub fn learn(&self, window: &Window<'_>, work: &Work) {
-        self.familiar.borrow_mut().learn(window, work, self.snapshot());
+    /// Adds the outer headers of `pkt` to the cache.
+    pub fn cache_header(&self, window: &Window<'_>, pkt: &PacketState) {
+        self.header_cache.borrow_mut().insert(window, pkt, self.snapshot());
     }
 
     /// Returns the templates of outer headers towards backends.
     #[inline(always)]
-    pub fn prepared(&self) -> &RefCell<Prepared> {
-        &self.prepared
+    pub fn template_cache(&self) -> &RefCell<TemplateCache> {
+        &self.template_cache
     }
 
     /// Returns a reusable buffer for an answer, which need not be created and cleared each time. It
     /// holds the contents of the previous use.
     #[inline(always)]
-    pub fn answer_room(&self) -> RefMut<'_, Answer> {
+    pub fn answer_buffer(&self) -> RefMut<'_, Answer> {
         self.answer.borrow_mut()
     }
 

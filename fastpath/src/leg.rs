@@ -1,6 +1,6 @@
 //! The gateway leg of a packet: what an answer needs for its return path, and a digest of it.
 
-use crate::burst::{Arrival, Work};
+use crate::burst::{Arrival, PacketState};
 use crate::snapshot::Snapshot;
 use packet::window::Window;
 use tables::flow::{GatewayLeg, NO_TUNNEL};
@@ -13,15 +13,15 @@ pub const OPTIONS: usize = 252;
 /// 2^32 per change) answers would carry the options before the last change.
 ///
 /// The digest is a sum of products with a multiplier each, so that the products are independent.
-/// The part that a gateway's packets share is computed once ([`standing`]).
+/// The part that a gateway's packets share is computed once ([`header_digest`]).
 #[inline(always)]
-pub fn digest(window: &Window<'_>, work: &Work) -> u32 {
-    let front = &work.front;
+pub fn digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
+    let front = &pkt.front;
     let mut sum = 0_u64;
-    let mut take = |n: u64, word: u64| sum = sum.wrapping_add(word.wrapping_mul(multiplier(n)));
-    take(0, window.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
+    let mut mix = |n: u64, word: u64| sum = sum.wrapping_add(word.wrapping_mul(multiplier(n)));
+    mix(0, window.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
     if front.arrival == Arrival::Gateway {
-        take(4, u64::from(front.leg));
+        mix(4, u64::from(front.leg));
         let cookie = match front.options_len {
             0 => 0,
             len => {
@@ -29,40 +29,40 @@ pub fn digest(window: &Window<'_>, work: &Work) -> u32 {
                 window.load::<u32>(end - 4).unwrap_or(0)
             }
         };
-        take(1, u64::from(cookie) << 32 | u64::from(front.outer.sport));
+        mix(1, u64::from(cookie) << 32 | u64::from(front.outer.sport));
         if front.inner_eth != 0 {
             let inner = usize::from(front.inner_eth);
-            take(2, window.load::<u64>(inner).unwrap_or(0));
-            take(3, u64::from(window.load::<u32>(inner + 8).unwrap_or(0)));
+            mix(2, window.load::<u64>(inner).unwrap_or(0));
+            mix(3, u64::from(window.load::<u32>(inner + 8).unwrap_or(0)));
         }
     } else {
-        take(1, u64::from(front.eth.vlan));
+        mix(1, u64::from(front.eth.vlan));
     }
     mixed(sum)
 }
 
 /// Returns the part of a gateway packet's digest that is equal for all packets with such headers:
 /// everything except the source MAC address, the source port, the last option (the cookie), and
-/// inner MAC addresses. It covers what identifies a cached header ([`crate::familiar`]), so that it
-/// need not be computed for each packet.
+/// inner MAC addresses. It covers what identifies a cached header ([`crate::header_cache`]), so
+/// that it need not be computed for each packet.
 #[inline(never)]
-pub fn standing(window: &Window<'_>, work: &Work) -> u32 {
-    let (front, outer) = (&work.front, &work.front.outer);
+pub fn header_digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
+    let (front, outer) = (&pkt.front, &pkt.front.outer);
     let (mut sum, mut n) = (0_u64, 0);
-    let mut take = |high: u32, low: u32| {
+    let mut mix = |high: u32, low: u32| {
         let word = u64::from(high) << 32 | u64::from(low);
         sum = sum.wrapping_add(word.wrapping_mul(multiplier(n)));
         n += 1;
     };
     let (src, dst) = (&outer.src.words, &outer.dst.words);
-    take(u32::from(front.tunnel), u32::from(front.eth.vlan));
-    take(src[0], src[3]);
-    take(src[1], src[2]);
-    take(front.vni, dst[3]);
-    take(u32::from(outer.dport), u32::from(front.options_len));
+    mix(u32::from(front.tunnel), u32::from(front.eth.vlan));
+    mix(src[0], src[3]);
+    mix(src[1], src[2]);
+    mix(front.vni, dst[3]);
+    mix(u32::from(outer.dport), u32::from(front.options_len));
     let (at, len) = (usize::from(front.options_at), usize::from(front.options_len));
     for at in (at..at + len.saturating_sub(4)).step_by(4) {
-        take(0, window.load::<u32>(at).unwrap_or(0));
+        mix(0, window.load::<u32>(at).unwrap_or(0));
     }
     mixed(sum)
 }
@@ -79,36 +79,40 @@ const fn multiplier(n: u64) -> u64 {
 }
 
 /// Returns the gateway's side of a packet, or the client's of a plain one.
-pub fn gateway_leg(window: &Window<'_>, work: &Work, snapshot: &Snapshot) -> GatewayLeg {
+pub fn gateway_leg(window: &Window<'_>, pkt: &PacketState, snapshot: &Snapshot) -> GatewayLeg {
     let mac = |at: usize| window.load::<[u8; 6]>(at).unwrap_or_default();
     let mut leg = GatewayLeg {
         gateway_mac: mac(6),
-        vlan: work.front.eth.vlan,
-        arm: work.arm,
+        vlan: pkt.front.eth.vlan,
+        arm: pkt.arm,
         tunnel: NO_TUNNEL,
         ..GatewayLeg::default()
     };
-    if work.front.arrival == Arrival::Gateway {
-        leg.node = work.front.outer.src;
-        leg.local = work.front.outer.dst;
-        leg.node_port = work.front.outer.sport;
-        leg.local_port = work.front.outer.dport;
-        leg.vni = work.front.vni;
-        leg.tunnel = snapshot.tunnels[usize::from(work.front.tunnel)].id as u8;
-        if work.front.inner_eth != 0 {
-            leg.inner_dst = mac(usize::from(work.front.inner_eth));
-            leg.inner_src = mac(usize::from(work.front.inner_eth) + 6);
+    if pkt.front.arrival == Arrival::Gateway {
+        leg.node = pkt.front.outer.src;
+        leg.local = pkt.front.outer.dst;
+        leg.node_port = pkt.front.outer.sport;
+        leg.local_port = pkt.front.outer.dport;
+        leg.vni = pkt.front.vni;
+        leg.tunnel = snapshot.tunnels[usize::from(pkt.front.tunnel)].id as u8;
+        if pkt.front.inner_eth != 0 {
+            leg.inner_dst = mac(usize::from(pkt.front.inner_eth));
+            leg.inner_src = mac(usize::from(pkt.front.inner_eth) + 6);
         }
     }
     leg
 }
 
-/// Returns the option bytes of a GENEVE packet, copied into `room`; empty for other packets.
-pub fn options<'a>(window: &Window<'_>, work: &Work, room: &'a mut [u8; OPTIONS]) -> &'a [u8] {
-    let len = usize::from(work.front.options_len).min(OPTIONS);
-    for (i, word) in room[..len].chunks_exact_mut(4).enumerate() {
-        let bytes = window.load::<u32>(usize::from(work.front.options_at) + 4 * i).unwrap_or(0);
+/// Returns the option bytes of a GENEVE packet, copied into `buffer`; empty for other packets.
+pub fn options<'a>(
+    window: &Window<'_>,
+    pkt: &PacketState,
+    buffer: &'a mut [u8; OPTIONS],
+) -> &'a [u8] {
+    let len = usize::from(pkt.front.options_len).min(OPTIONS);
+    for (i, word) in buffer[..len].chunks_exact_mut(4).enumerate() {
+        let bytes = window.load::<u32>(usize::from(pkt.front.options_at) + 4 * i).unwrap_or(0);
         word.copy_from_slice(&bytes.to_ne_bytes());
     }
-    &room[..len]
+    &buffer[..len]
 }

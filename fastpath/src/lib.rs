@@ -12,9 +12,9 @@
 //!
 //! - [`pipeline`] is the list of stages. [`burst`] and [`verdict`] are the data that stages work
 //!   on, [`snapshot`] and [`lcore`] the state that they read.
-//! - The stages: [`parse`] (with [`familiar`], the cache of outer headers), [`decap`],
+//! - The stages: [`parse`] (with [`header_cache`], the cache of outer headers), [`decap`],
 //!   [`classify`], [`track`] (with [`leg`]), [`select`] (with [`insert`]), and [`encap`] with the
-//!   actions [`nat`], [`tunnel`] (with [`prepared`]), [`reply`] and [`punt`], which share
+//!   actions [`nat`], [`tunnel`] (with [`template_cache`]), [`reply`] and [`punt`], which share
 //!   [`delivery`].
 //! - [`dispatch`] counts packets and sends them.
 //! - Around them: [`port`] (NIC queues and buffers), [`control`] (commands from slowpath), [`pmtu`]
@@ -31,33 +31,33 @@ pub mod burst;
 pub mod classify;
 pub mod clock;
 pub mod control;
-pub mod cross;
 pub mod decap;
 pub mod delivery;
 pub mod dispatch;
 pub mod encap;
 pub mod exception;
-pub mod familiar;
+pub mod header_cache;
 pub mod insert;
 pub mod launch;
 pub mod lcore;
 pub mod leg;
 pub mod memory;
 pub mod nat;
+pub mod nat64;
 pub mod origin;
 pub mod parse;
 pub mod pipeline;
 pub mod pmtu;
 pub mod poll;
 pub mod port;
-pub mod prepared;
+pub mod proxy;
 pub mod punt;
 pub mod punt_limit;
-pub mod redirect;
 pub mod reply;
 pub mod select;
 pub mod snapshot;
 pub mod tap;
+pub mod template_cache;
 pub mod trace;
 pub mod track;
 pub mod tunnel;

@@ -4,38 +4,38 @@
 
 mod ends;
 
-use crate::burst::{Arrival, Work};
-use crate::cross;
-use crate::delivery::{Refused, ends_here, fits, next_hop, plain_frame};
+use crate::burst::{Arrival, PacketState};
+use crate::delivery::{Rejection, check_ttl, fits, next_hop, plain_frame};
 use crate::lcore::Lcore;
+use crate::nat64;
 use crate::port::Buffer;
 use crate::verdict::Exit;
 use packet::rewrite;
 
-pub use ends::{clamp, forwards, from_backend};
+pub use ends::{clamp_mss_option, from_backend, rewrite_forward};
 
 /// Rewrites a packet for its flow's backend and sets its exit.
 #[inline(never)]
 pub fn to_backend<B: Buffer>(
     buffer: &mut B,
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
-) -> Result<(), Refused> {
-    let way = next_hop(work, lcore)?;
-    if work.path.crosses() {
-        cross::to_backend(buffer, work, lcore, way.mtu())?;
+) -> Result<(), Rejection> {
+    let route = next_hop(pkt, lcore)?;
+    if pkt.path.crosses() {
+        nat64::to_backend(buffer, pkt, lcore, route.mtu())?;
     } else {
-        fits(work, lcore, way.mtu())?;
-        ends_here(work)?;
+        fits(pkt, lcore, route.mtu())?;
+        check_ttl(pkt)?;
         let window = &mut buffer.window();
-        if work.front.arrival == Arrival::Gateway {
-            rewrite::take_congestion(window, &work.front.outer, &work.inner)?;
+        if pkt.front.arrival == Arrival::Gateway {
+            rewrite::propagate_ecn(window, &pkt.front.outer, &pkt.inner)?;
         }
-        rewrite::decrement_ttl(window, &work.inner)?;
-        forwards(window, work)?;
-        clamp(window, work, lcore);
+        rewrite::decrement_ttl(window, &pkt.inner)?;
+        rewrite_forward(window, pkt)?;
+        clamp_mss_option(window, pkt, lcore);
     }
-    plain_frame(buffer, work, &way.macs(), 0)?;
-    work.exit = Exit::Port(way.arm());
+    plain_frame(buffer, pkt, &route.macs(), 0)?;
+    pkt.exit = Exit::Port(route.arm());
     Ok(())
 }

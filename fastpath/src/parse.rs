@@ -1,6 +1,6 @@
 //! Stage 1, parse: parses Ethernet and the outermost IP header, and rejects malformed packets.
 
-use crate::burst::{Arrival, Front, Work};
+use crate::burst::{Arrival, Front, PacketState};
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::Verdict;
@@ -13,18 +13,18 @@ use tables::reason::DropReason;
 
 /// Parses the outer headers of a packet.
 #[inline(always)]
-pub fn parse<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
-    work.front = Front { arrival: work.front.arrival, ..Front::default() };
-    let own = &lcore.macs()[usize::from(work.arm & 1)];
-    if let Err(reason) = outer(&buffer.window(), work, own) {
-        refuse(buffer, work, reason);
+pub fn parse<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) {
+    pkt.front = Front { arrival: pkt.front.arrival, ..Front::default() };
+    let own = &lcore.macs()[usize::from(pkt.arm & 1)];
+    if let Err(reason) = outer(&buffer.window(), pkt, own) {
+        reject(buffer, pkt, reason);
     }
 }
 
 #[cold]
-fn refuse<B: Buffer>(buffer: &mut B, work: &mut Work, reason: DropReason) {
-    work.inner = Ip::default();
-    work.drop(match work.front.arrival {
+fn reject<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, reason: DropReason) {
+    pkt.inner = Ip::default();
+    pkt.drop(match pkt.front.arrival {
         Arrival::Kernel => DropReason::ExceptionMalformed,
         _ => or_split(buffer, reason),
     });
@@ -42,24 +42,24 @@ pub fn or_split<B: Buffer>(buffer: &mut B, reason: DropReason) -> DropReason {
 }
 
 #[inline(always)]
-fn outer(window: &Window<'_>, work: &mut Work, own: &[u8; 6]) -> Result<(), DropReason> {
+fn outer(window: &Window<'_>, pkt: &mut PacketState, own: &[u8; 6]) -> Result<(), DropReason> {
     let eth = Ethernet::parse(window).map_err(|_| DropReason::TooShort)?;
-    work.front.eth = eth;
-    if work.front.arrival == Arrival::Plain {
+    pkt.front.eth = eth;
+    if pkt.front.arrival == Arrival::Plain {
         let to = window.load::<[u8; 6]>(0).map_err(|_| DropReason::TooShort)?;
         if to != *own {
-            return not_for_us(work, to[0]);
+            return not_for_us(pkt, to[0]);
         }
     }
     if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
-        let kernels = work.front.arrival == Arrival::Kernel;
-        return not_for_ip(work, if kernels { Verdict::Forward } else { Verdict::Punt });
+        let kernels = pkt.front.arrival == Arrival::Kernel;
+        return not_for_ip(pkt, if kernels { Verdict::Forward } else { Verdict::Punt });
     }
-    work.front.outer.read(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
-    if !work.front.outer.v6 && !packet::checksum::ipv4_header_ok(window, &work.front.outer) {
+    pkt.front.outer.read(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
+    if !pkt.front.outer.v6 && !packet::checksum::ipv4_header_ok(window, &pkt.front.outer) {
         return Err(DropReason::BadIpChecksum);
     }
-    if work.front.arrival == Arrival::Plain && work.front.outer.src.is_martian() {
+    if pkt.front.arrival == Arrival::Plain && pkt.front.outer.src.is_martian() {
         return Err(DropReason::MartianSource);
     }
     Ok(())
@@ -67,18 +67,18 @@ fn outer(window: &Window<'_>, work: &mut Work, own: &[u8; 6]) -> Result<(), Drop
 
 /// Broadcast and multicast frames belong to the kernel: ARP, ND, DHCP, routing protocols.
 #[cold]
-fn not_for_us(work: &mut Work, first_of_mac: u8) -> Result<(), DropReason> {
+fn not_for_us(pkt: &mut PacketState, first_of_mac: u8) -> Result<(), DropReason> {
     if first_of_mac & 1 == 0 {
         return Err(DropReason::ForeignDstMac);
     }
-    not_for_ip(work, Verdict::Punt)
+    not_for_ip(pkt, Verdict::Punt)
 }
 
 /// Decides on a frame whose IP header is not needed.
 #[cold]
-fn not_for_ip(work: &mut Work, verdict: Verdict) -> Result<(), DropReason> {
-    work.inner = Ip::default();
-    work.verdict = verdict;
+fn not_for_ip(pkt: &mut PacketState, verdict: Verdict) -> Result<(), DropReason> {
+    pkt.inner = Ip::default();
+    pkt.verdict = verdict;
     Ok(())
 }
 

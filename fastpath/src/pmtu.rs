@@ -8,7 +8,7 @@
 //! the source addresses of IPIP tunnels are not. Packets before the error in its burst are sent
 //! with the previous MTU.
 
-use crate::burst::Work;
+use crate::burst::PacketState;
 use crate::lcore::Lcore;
 use packet::icmp;
 use packet::ip::Ip;
@@ -17,18 +17,18 @@ use std::sync::atomic::Ordering;
 use tables::command::Event;
 use tables::counters::Counter;
 
-/// Adopts the MTU that `work` reports, an ICMP error about a packet that Weir sent.
+/// Adopts the MTU that `pkt` reports, an ICMP error about a packet that Weir sent.
 #[cold]
-pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
-    let Some(quoted) = &work.quoted else { return };
+pub fn learn(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
+    let Some(quoted) = &pkt.quoted else { return };
     let settings = &lcore.snapshot().settings;
     let ours = settings.is_local(&quoted.src) || settings.is_ipip_source(&quoted.src);
-    let told = icmp::told_mtu(window, &work.inner).unwrap_or(0);
-    if !ours || told == 0 {
+    let reported = icmp::reported_mtu(window, &pkt.inner).unwrap_or(0);
+    if !ours || reported == 0 {
         return;
     }
     if !lcore.error_limit().may_learn(&settings.error_limits, lcore.now_s())
-        || believe(window, work, lcore, quoted).is_none()
+        || apply_report(window, pkt, lcore, quoted).is_none()
     {
         lcore.page().count(Counter::IcmpErrorsDisbelieved, 1);
     }
@@ -36,14 +36,19 @@ pub fn learn(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
 
 /// Validates the report and stores the MTU. Returns `None` if Weir does not send
 /// packets like the quoted one.
-fn believe(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>, quoted: &Ip) -> Option<()> {
-    let mtu = icmp::path_mtu(window, &work.inner, quoted).ok().filter(|mtu| *mtu != 0)?;
-    let next_hop = lcore.set().next_hop_at(&quoted.dst, work.arm)?;
+fn apply_report(
+    window: &Window<'_>,
+    pkt: &PacketState,
+    lcore: &Lcore<'_>,
+    quoted: &Ip,
+) -> Option<()> {
+    let mtu = icmp::path_mtu(window, &pkt.inner, quoted).ok().filter(|mtu| *mtu != 0)?;
+    let next_hop = lcore.set().next_hop_at(&quoted.dst, pkt.arm)?;
     let (record, learned) = (lcore.set().next_hop(next_hop)?, lcore.learned_mtu(next_hop)?);
     let before = learned.load(Ordering::Relaxed);
     if u32::from(mtu) < before || before == 0 && mtu < record.mtu {
         learned.store(u32::from(mtu), Ordering::Relaxed);
-        lcore.control().tell(Event::PathMtu { next_hop, mtu });
+        lcore.control().send_event(Event::PathMtu { next_hop, mtu });
     }
     Some(())
 }

@@ -2,7 +2,7 @@
 
 use crate::burst::{Arrival, BURST, Burst};
 use crate::dispatch::Exits;
-use crate::exception::LcoreEnd;
+use crate::exception::LcoreRings;
 use crate::lcore::Lcore;
 use config::checked::Idle;
 use dpdk_bindings::{Burst as Row, Mbuf, RxQueue, TxQueue};
@@ -35,11 +35,11 @@ pub struct ArmQueues {
 }
 
 /// All queues of one lcore.
-pub struct Ends {
+pub struct LcoreQueues {
     /// Queues by arm, one or two.
     pub arms: Vec<ArmQueues>,
-    /// The lcore's end of the exception path.
-    pub kernel: LcoreEnd,
+    /// The lcore's rings of the exception path.
+    pub kernel: LcoreRings,
     /// Frames to send, by arm.
     pub rows: Vec<Row<BURST>>,
     /// The maximum number of packets that a poll takes from one source, at most [`BURST`].
@@ -48,31 +48,31 @@ pub struct Ends {
 
 /// The exits to the NIC and the kernel, for one burst.
 struct NicExits<'a, 'r> {
-    ends: &'a mut Ends,
+    queues: &'a mut LcoreQueues,
     lcore: &'a Lcore<'r>,
 }
 
 impl Exits<Mbuf> for NicExits<'_, '_> {
     #[inline(always)]
     fn port(&mut self, arm: u8, mut buffer: Mbuf) {
-        let at = usize::from(arm).min(self.ends.arms.len() - 1);
+        let at = usize::from(arm).min(self.queues.arms.len() - 1);
         buffer.reset_offloads();
-        if !self.ends.arms[at].sends_chains && buffer.segment_count() > 1 && !buffer.linearize() {
+        if !self.queues.arms[at].sends_chains && buffer.segment_count() > 1 && !buffer.linearize() {
             return self.lcore.page().drop(arm, DropReason::NoHeadroom);
         }
-        if let Err(buffer) = self.ends.rows[at].push(buffer) {
-            self.ends.flush(at, self.lcore);
+        if let Err(buffer) = self.queues.rows[at].push(buffer) {
+            self.queues.flush(at, self.lcore);
             // Cannot fail: the row was just emptied.
-            let _ = self.ends.rows[at].push(buffer);
+            let _ = self.queues.rows[at].push(buffer);
         }
     }
 
     fn kernel(&mut self, arm: u8, buffer: Mbuf) -> bool {
-        self.ends.kernel.to_kernel.push((arm, buffer)).is_ok()
+        self.queues.kernel.to_kernel.push((arm, buffer)).is_ok()
     }
 }
 
-impl Ends {
+impl LcoreQueues {
     /// Sends an arm's row to the NIC, and counts the frames sent and those dropped.
     #[inline(always)]
     fn flush(&mut self, at: usize, lcore: &Lcore<'_>) {
@@ -89,17 +89,17 @@ impl Ends {
                 break;
             }
         }
-        let refused: u64 = row.as_slice().iter().map(|m| m.len() as u64).sum();
+        let unsent: u64 = row.as_slice().iter().map(|m| m.len() as u64).sum();
         for _ in row.drain() {
             page.drop(arm, DropReason::TxRefused);
         }
         page.arm(arm, ArmCounter::TxPackets, sent as u64);
-        page.arm(arm, ArmCounter::TxBytes, bytes - refused);
+        page.arm(arm, ArmCounter::TxBytes, bytes - unsent);
     }
 }
 
 /// Polls until `stop` is set, then processes the packets that were already received.
-pub fn run(lcore: &mut Lcore<'_>, ends: &mut Ends, stop: &AtomicBool, idle: Idle) {
+pub fn run(lcore: &mut Lcore<'_>, queues: &mut LcoreQueues, stop: &AtomicBool, idle: Idle) {
     let mut burst = Burst::default();
     if idle == Idle::Sleep {
         // The kernel's default of 50 µs would double the sleep. If the call fails, the default
@@ -108,7 +108,7 @@ pub fn run(lcore: &mut Lcore<'_>, ends: &mut Ends, stop: &AtomicBool, idle: Idle
     }
     let mut empty = 0_u32;
     while !stop.load(Ordering::Relaxed) {
-        if turn(lcore, ends, &mut burst) != 0 {
+        if poll_once(lcore, queues, &mut burst) != 0 {
             empty = 0;
             continue;
         }
@@ -125,7 +125,7 @@ pub fn run(lcore: &mut Lcore<'_>, ends: &mut Ends, stop: &AtomicBool, idle: Idle
     }
     // Packets received before the stop are still sent.
     for _ in 0..TX_TRIES {
-        if turn(lcore, ends, &mut burst) == 0 {
+        if poll_once(lcore, queues, &mut burst) == 0 {
             break;
         }
     }
@@ -134,47 +134,47 @@ pub fn run(lcore: &mut Lcore<'_>, ends: &mut Ends, stop: &AtomicBool, idle: Idle
 /// Runs one iteration: control, then each packet source once. Returns the number of packets
 /// processed.
 #[inline(always)]
-fn turn(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usize {
-    lcore.turn();
-    let mut moved = 0;
+fn poll_once(lcore: &mut Lcore<'_>, queues: &mut LcoreQueues, burst: &mut Burst<Mbuf>) -> usize {
+    lcore.run_periodic();
+    let mut processed = 0;
     let mut row: Row<BURST> = Row::new();
-    for arm in 0..ends.arms.len() {
-        let Some(rx) = &mut ends.arms[arm].rx else { continue };
-        let got = rx.receive_at_most(&mut row, ends.burst);
-        if got == 0 {
+    for arm in 0..queues.arms.len() {
+        let Some(rx) = &mut queues.arms[arm].rx else { continue };
+        let received = rx.receive_at_most(&mut row, queues.burst);
+        if received == 0 {
             continue;
         }
-        moved += got;
+        processed += received;
         for mut mbuf in row.drain() {
             mbuf.prefetch_frame();
             // Without headroom for its tag the frame stays untagged and is treated as such.
             let _ = mbuf.restore_vlan();
             burst.push(mbuf, arm as u8, Arrival::Plain);
         }
-        forward(lcore, ends, burst);
+        forward(lcore, queues, burst);
     }
-    moved + from_kernel(lcore, ends, burst)
+    processed + from_kernel(lcore, queues, burst)
 }
 
 /// Processes one burst of the kernel's frames.
 #[inline(always)]
-fn from_kernel(lcore: &mut Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) -> usize {
-    let Some(from_kernel) = &mut ends.kernel.from_kernel else { return 0 };
-    while burst.len < ends.burst.min(BURST) {
+fn from_kernel(lcore: &mut Lcore<'_>, queues: &mut LcoreQueues, burst: &mut Burst<Mbuf>) -> usize {
+    let Some(from_kernel) = &mut queues.kernel.from_kernel else { return 0 };
+    while burst.len < queues.burst.min(BURST) {
         let Ok((arm, mbuf)) = from_kernel.pop() else { break };
         burst.push(mbuf, arm, Arrival::Kernel);
     }
-    let moved = burst.len;
-    if moved > 0 {
-        forward(lcore, ends, burst);
+    let processed = burst.len;
+    if processed > 0 {
+        forward(lcore, queues, burst);
     }
-    moved
+    processed
 }
 
 #[inline(always)]
-fn forward(lcore: &Lcore<'_>, ends: &mut Ends, burst: &mut Burst<Mbuf>) {
-    lcore.forward(burst, &mut NicExits { ends, lcore });
-    for at in 0..ends.arms.len() {
-        ends.flush(at, lcore);
+fn forward(lcore: &Lcore<'_>, queues: &mut LcoreQueues, burst: &mut Burst<Mbuf>) {
+    lcore.forward(burst, &mut NicExits { queues, lcore });
+    for at in 0..queues.arms.len() {
+        queues.flush(at, lcore);
     }
 }

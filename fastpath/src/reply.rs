@@ -4,14 +4,14 @@
 //! outer headers are moved forward by the length of the error's headers, and the frame is sent
 //! back. No further buffer is needed, and the gateway's options are returned unchanged.
 
-use crate::burst::{Arrival, Work};
-use crate::delivery::tells_too_big;
+use crate::burst::{Arrival, PacketState};
+use crate::delivery::reports_too_big;
 use crate::lcore::Lcore;
 use crate::port::Buffer;
 use crate::verdict::{Exit, Reply};
 use packet::checksum;
 use packet::ethernet;
-use packet::icmp::{self, Trouble};
+use packet::icmp::{self, IcmpError};
 use packet::ip::Ip;
 use packet::reset;
 use packet::tunnel::{self, return_in_place};
@@ -23,43 +23,43 @@ use tables::reason::DropReason;
 /// Turns the packet into the reply, or returns the reason for which it is dropped without one.
 pub fn reply<B: Buffer>(
     buffer: &mut B,
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
-    what: Reply,
+    kind: Reply,
 ) -> Result<(), DropReason> {
-    let (trouble, silent) = match what {
+    let (trouble, silent) = match kind {
         Reply::Echo => {
             let window = &mut buffer.window();
-            return icmp::echo_reply(window, &work.inner)
-                .and_then(|()| send_back(window, work))
+            return icmp::echo_reply(window, &pkt.inner)
+                .and_then(|()| send_back(window, pkt))
                 .map_err(|_| DropReason::TooShort);
         }
-        Reply::Reset => return reset(buffer, work).map_err(|_| DropReason::TooShort),
-        Reply::TooBig(mtu) => (Trouble::TooBig(mtu), DropReason::TooBig),
-        Reply::TimeExceeded => (Trouble::TimeExceeded, DropReason::TtlExceeded),
+        Reply::Reset => return reset(buffer, pkt).map_err(|_| DropReason::TooShort),
+        Reply::TooBig(mtu) => (IcmpError::TooBig(mtu), DropReason::TooBig),
+        Reply::TimeExceeded => (IcmpError::TimeExceeded, DropReason::TtlExceeded),
     };
     // A packet of the kernel needs no reply: the kernel gets the MTU from its own routes.
-    let wanted = work.front.arrival != Arrival::Kernel
-        && icmp::may_answer(&work.inner)
-        && (what == Reply::TimeExceeded || tells_too_big(work, lcore));
-    if !wanted || !within_limit(work, lcore, trouble) {
+    let permitted = pkt.front.arrival != Arrival::Kernel
+        && icmp::may_answer(&pkt.inner)
+        && (kind == Reply::TimeExceeded || reports_too_big(pkt, lcore));
+    if !permitted || !within_limit(pkt, lcore, trouble) {
         return Err(silent);
     }
     // Bytes in other segments are not quoted: all headers are in the first one.
-    let quote_end = usize::from(work.inner.at) + icmp::quote_len(&work.inner);
+    let quote_end = usize::from(pkt.inner.at) + icmp::quote_len(&pkt.inner);
     let quote_end = quote_end.min(buffer.window().len());
-    if !buffer.truncate(quote_end) || !buffer.grow(icmp::error_header(&work.inner)) {
+    if !buffer.truncate(quote_end) || !buffer.grow(icmp::error_header(&pkt.inner)) {
         return Err(silent);
     }
     let window = &mut buffer.window();
-    error(window, work, trouble).and_then(|()| send_back(window, work)).map_err(|_| silent)
+    error(window, pkt, trouble).and_then(|()| send_back(window, pkt)).map_err(|_| silent)
 }
 
 /// Returns true if an error to this packet's sender is within the limits; counts it if not.
-fn within_limit(work: &Work, lcore: &Lcore<'_>, trouble: Trouble) -> bool {
-    let network = lcore.flows().hash(&network_key(&work.inner.src));
-    let too_big = matches!(trouble, Trouble::TooBig(_));
-    let sending = Sending { arm: work.arm, too_big, network };
+fn within_limit(pkt: &PacketState, lcore: &Lcore<'_>, trouble: IcmpError) -> bool {
+    let network = lcore.flows().hash(&network_key(&pkt.inner.src));
+    let too_big = matches!(trouble, IcmpError::TooBig(_));
+    let sending = Sending { arm: pkt.arm, too_big, network };
     let limits = &lcore.snapshot().settings.error_limits;
     let may = lcore.error_limit().may_send(&sending, limits, lcore.now_s());
     if !may {
@@ -70,32 +70,32 @@ fn within_limit(work: &Work, lcore: &Lcore<'_>, trouble: Trouble) -> bool {
 
 /// Replaces a segment by the TCP reset that answers it, which is never longer.
 #[cold]
-fn reset<B: Buffer>(buffer: &mut B, work: &mut Work) -> Result<(), Short> {
-    if !reset::may_answer(&work.inner) {
+fn reset<B: Buffer>(buffer: &mut B, pkt: &mut PacketState) -> Result<(), Short> {
+    if !reset::may_answer(&pkt.inner) {
         return Err(Short);
     }
-    reset::write_reset(&mut buffer.window(), &work.inner)?;
-    let end = usize::from(work.inner.at) + reset::reset_len(&work.inner);
+    reset::write_reset(&mut buffer.window(), &pkt.inner)?;
+    let end = usize::from(pkt.inner.at) + reset::reset_len(&pkt.inner);
     if !buffer.truncate(end) {
         return Err(Short);
     }
     let window = &mut buffer.window();
-    if work.front.arrival != Arrival::Plain {
-        relength(window, &work.front.outer, end)?;
+    if pkt.front.arrival != Arrival::Plain {
+        relength(window, &pkt.front.outer, end)?;
     }
-    send_back(window, work)
+    send_back(window, pkt)
 }
 
 /// Moves the outer headers forward, writes the error after them, and corrects their lengths.
-fn error(window: &mut Window<'_>, work: &Work, trouble: Trouble) -> Result<(), Short> {
-    let inner = usize::from(work.inner.at);
-    window.copy_within(icmp::error_header(&work.inner), 0, inner)?;
-    icmp::write_error(window, inner, &work.inner, trouble)?;
-    if work.front.arrival == Arrival::Plain {
+fn error(window: &mut Window<'_>, pkt: &PacketState, trouble: IcmpError) -> Result<(), Short> {
+    let inner = usize::from(pkt.inner.at);
+    window.copy_within(icmp::error_header(&pkt.inner), 0, inner)?;
+    icmp::write_error(window, inner, &pkt.inner, trouble)?;
+    if pkt.front.arrival == Arrival::Plain {
         return Ok(());
     }
     let end = window.len();
-    relength(window, &work.front.outer, end)
+    relength(window, &pkt.front.outer, end)
 }
 
 /// Sets the length fields of the outer headers so that the packet ends at `end`.
@@ -111,15 +111,15 @@ fn relength(window: &mut Window<'_>, outer: &Ip, end: usize) -> Result<(), Short
 }
 
 /// Reverses the direction of the frame and sets its exit.
-fn send_back(window: &mut Window<'_>, work: &mut Work) -> Result<(), Short> {
-    match work.front.arrival {
+fn send_back(window: &mut Window<'_>, pkt: &mut PacketState) -> Result<(), Short> {
+    match pkt.front.arrival {
         Arrival::Plain => ethernet::swap(window)?,
-        _ => return_in_place(window, &work.front.outer)?,
+        _ => return_in_place(window, &pkt.front.outer)?,
     }
-    if work.front.inner_eth != 0 {
+    if pkt.front.inner_eth != 0 {
         // The Ethernet header inside VXLAN is reversed too. A swap changes no checksum.
-        ethernet::swap_at(window, work.front.inner_eth)?;
+        ethernet::swap_at(window, pkt.front.inner_eth)?;
     }
-    work.exit = Exit::Port(work.arm);
+    pkt.exit = Exit::Port(pkt.arm);
     Ok(())
 }

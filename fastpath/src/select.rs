@@ -1,19 +1,19 @@
 //! Stage 5, select: chooses service and backend for packets without a flow, and inserts the new
 //! flow.
 
-use crate::burst::{Arrival, Work};
+use crate::burst::{Arrival, PacketState};
 use crate::insert::{adopt, evicted, insert};
 use crate::lcore::Lcore;
 use crate::origin;
 use crate::port::Buffer;
-use crate::redirect;
-use crate::track::{self, remember, towards_backend};
+use crate::proxy;
+use crate::track::{self, record_fragment, set_backend_verdict};
 use crate::verdict::{Reply, Verdict};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
 use packet::ip::{Fragment, Ip, L4};
 use packet::window::Window;
-use tables::affinity::{Client, Stay};
+use tables::affinity::{Affinity, Client};
 use tables::counters::Counter;
 use tables::flow::{Forward, InsertError, PATH_ONE_WAY, PATH_REDIRECT, PORTS};
 use tables::fragment::FragmentTarget;
@@ -22,28 +22,29 @@ use tables::reason::DropReason;
 use tables::record::{Backend, Mode, NONE, NoService, Service, TunnelKind};
 use tables::set::QuotedService;
 
-/// Chooses service and backend for an undecided packet. If a flow begins ([`Work::BEGINS`]), the
-/// caller must call [`begin`] afterwards; the memory that it reads is being prefetched. A packet
-/// with [`Work::EVICTS`] stays undecided, and the caller must call [`evict`].
+/// Chooses service and backend for an undecided packet. If a flow begins
+/// ([`PacketState::NEW_FLOW`]), the caller must call [`begin`] afterwards; the memory that it reads
+/// is being prefetched. A packet with [`PacketState::EVICT_PORT`] stays undecided, and the caller
+/// must call [`evict`].
 #[inline(always)]
-pub fn select<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
-    if work.open()
-        && let Err(reason) = choose(&buffer.window(), work, lcore)
+pub fn select<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) {
+    if pkt.is_undecided()
+        && let Err(reason) = select_service(&buffer.window(), pkt, lcore)
     {
-        work.drop(reason);
+        pkt.drop(reason);
     }
 }
 
-/// Completes [`select`] for a packet with [`Work::EVICTS`]: claims a NAT port, if necessary that of
-/// another flow.
+/// Completes [`select`] for a packet with [`PacketState::EVICT_PORT`]: claims a NAT port, if
+/// necessary that of another flow.
 #[cold]
-pub fn evict(work: &mut Work, lcore: &Lcore<'_>) {
-    let backend = lcore.set().backend(work.backend).ok_or(DropReason::NoBackend);
-    match backend.and_then(|backend| claim(work, lcore, backend, backend.nat_ports)) {
-        Ok(_) => begins(work, lcore),
+pub fn evict(pkt: &mut PacketState, lcore: &Lcore<'_>) {
+    let backend = lcore.set().backend(pkt.backend).ok_or(DropReason::NoBackend);
+    match backend.and_then(|backend| claim(pkt, lcore, backend, backend.nat_ports)) {
+        Ok(_) => mark_new_flow(pkt, lcore),
         Err(reason) => {
-            work.pending &= !Work::BEGINS;
-            work.drop(reason);
+            pkt.pending &= !PacketState::NEW_FLOW;
+            pkt.drop(reason);
         }
     }
 }
@@ -51,41 +52,41 @@ pub fn evict(work: &mut Work, lcore: &Lcore<'_>) {
 /// Claims the NAT port of a prepared flow again from the start, since the preceding flow's start
 /// released ports.
 #[cold]
-pub fn claim_again(work: &mut Work, lcore: &Lcore<'_>) {
-    if work.path.mode == Mode::Nat as u8 && work.path.flags & PATH_REDIRECT == 0 {
-        lcore.nat_ports().unclaim(work.nat_map, work.path.nat_port);
-        work.pending |= Work::EVICTS;
-        evict(work, lcore);
-        work.pending &= !Work::EVICTS;
+pub fn claim_again(pkt: &mut PacketState, lcore: &Lcore<'_>) {
+    if pkt.path.mode == Mode::Nat as u8 && pkt.path.flags & PATH_REDIRECT == 0 {
+        lcore.nat_ports().unclaim(pkt.nat_map, pkt.path.nat_port);
+        pkt.pending |= PacketState::EVICT_PORT;
+        evict(pkt, lcore);
+        pkt.pending &= !PacketState::EVICT_PORT;
     }
 }
 
 /// Inserts the flow for which [`select`] chose a backend, and decides on the packet.
 #[inline(never)]
-pub fn begin<B: Buffer>(buffer: &mut B, work: &mut Work, lcore: &Lcore<'_>) {
-    work.pending &= !Work::BEGINS;
-    work.frees_ports = false;
-    if let Err(reason) = insert_chosen(&buffer.window(), work, lcore) {
-        work.drop(reason);
+pub fn begin<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) {
+    pkt.pending &= !PacketState::NEW_FLOW;
+    pkt.frees_ports = false;
+    if let Err(reason) = insert_selected(&buffer.window(), pkt, lcore) {
+        pkt.drop(reason);
     }
 }
 
 /// Looks up the service of a packet without a flow. Backends' packets, later fragments and ICMP
 /// errors do not begin flows.
 #[inline(always)]
-pub fn look_up(work: &mut Work, lcore: &Lcore<'_>) {
-    let ip = &work.inner;
-    let begins = work.open()
-        && work.front.arrival != Arrival::Backend
+pub fn lookup_service(pkt: &mut PacketState, lcore: &Lcore<'_>) {
+    let ip = &pkt.inner;
+    let begins = pkt.is_undecided()
+        && pkt.front.arrival != Arrival::Backend
         && ip.fragment != Fragment::Later
         && ip.kind != L4::IcmpError
-        && !is_own(work, lcore);
+        && !is_own(pkt, lcore);
     if begins {
-        let service = lcore.set().frontend(work.front.scope_key, &ip.dst, ip.dport, ip.proto);
-        work.service = service.unwrap_or(NONE);
-        if work.service != NONE {
-            lcore.set().prefetch_pick(work.service, work.hash);
-            lcore.flows().prefetch_claim(work.hash);
+        let service = lcore.set().frontend(pkt.front.scope_key, &ip.dst, ip.dport, ip.proto);
+        pkt.service = service.unwrap_or(NONE);
+        if pkt.service != NONE {
+            lcore.set().prefetch_pick(pkt.service, pkt.hash);
+            lcore.flows().prefetch_claim(pkt.hash);
         }
     }
 }
@@ -93,60 +94,68 @@ pub fn look_up(work: &mut Work, lcore: &Lcore<'_>) {
 /// Returns true if a plain packet is addressed to a port that this machine serves itself. Such
 /// packets bypass frontends that cover all ports or networks.
 #[inline(always)]
-fn is_own(work: &Work, lcore: &Lcore<'_>) -> bool {
-    let (ip, settings) = (&work.inner, &lcore.snapshot().settings);
-    work.front.arrival == Arrival::Plain && settings.own_port(&ip.dst, ip.proto, ip.dport) != 0
+fn is_own(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
+    let (ip, settings) = (&pkt.inner, &lcore.snapshot().settings);
+    pkt.front.arrival == Arrival::Plain && settings.own_port(&ip.dst, ip.proto, ip.dport) != 0
 }
 
 #[inline(always)]
-fn choose(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    let answer = work.front.arrival == Arrival::Backend;
+fn select_service(
+    window: &Window<'_>,
+    pkt: &mut PacketState,
+    lcore: &Lcore<'_>,
+) -> Result<(), DropReason> {
+    let answer = pkt.front.arrival == Arrival::Backend;
     let translated = || {
-        let plain = work.service == NONE && work.front.arrival == Arrival::Plain;
-        plain && lcore.snapshot().settings.is_source(&work.inner.dst)
+        let plain = pkt.service == NONE && pkt.front.arrival == Arrival::Plain;
+        plain && lcore.snapshot().settings.is_source(&pkt.inner.dst)
     };
-    if answer || work.quoted.is_some() || translated() {
+    if answer || pkt.quoted.is_some() || translated() {
         // The burst's lookups precede its inserts: the flow may have begun within the burst.
-        track::look_again(window, work, lcore)?;
-        if !work.open() || work.ends_flow() {
+        track::look_again(window, pkt, lcore)?;
+        if !pkt.is_undecided() || pkt.ends_flow() {
             return Ok(());
         }
     }
     if answer {
-        if origin::goes_back(window, work, lcore) {
-            work.verdict = Verdict::Answer;
+        if origin::matches_backend(window, pkt, lcore) {
+            pkt.verdict = Verdict::Answer;
             return Ok(());
         }
-        return Err(origin::unknown(work));
+        return Err(origin::unknown_flow(pkt));
     }
-    if work.inner.fragment == Fragment::Later {
-        return later_fragment(work, lcore);
+    if pkt.inner.fragment == Fragment::Later {
+        return later_fragment(pkt, lcore);
     }
-    if let Some(quoted) = work.quoted {
-        return for_quote(work, lcore, &quoted);
+    if let Some(quoted) = pkt.quoted {
+        return for_quote(pkt, lcore, &quoted);
     }
-    match work.service {
-        NONE => for_nobody(work, lcore),
-        _ => for_service(window, work, lcore),
+    match pkt.service {
+        NONE => no_service(pkt, lcore),
+        _ => for_service(window, pkt, lcore),
     }
 }
 
 #[inline(never)]
-fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+fn for_service(
+    window: &Window<'_>,
+    pkt: &mut PacketState,
+    lcore: &Lcore<'_>,
+) -> Result<(), DropReason> {
     let set = lcore.set();
-    let service = set.service(work.service).ok_or(DropReason::NoBackend)?;
-    if is_martian(work, lcore) {
+    let service = set.service(pkt.service).ok_or(DropReason::NoBackend)?;
+    if is_martian(pkt, lcore) {
         return Err(DropReason::MartianSource);
     }
-    if !set.admits(service, &work.inner.src) {
+    if !set.admits(service, &pkt.inner.src) {
         return Err(DropReason::SourceRefused);
     }
     let translated = service.needs_entry();
     let tracked = lcore.admits_new_flow(translated);
     if !tracked {
         // The burst's lookups precede its inserts: the flow may have begun within the burst.
-        track::look_again(window, work, lcore)?;
-        if !work.open() || work.ends_flow() {
+        track::look_again(window, pkt, lcore)?;
+        if !pkt.is_undecided() || pkt.ends_flow() {
             return Ok(());
         }
         if translated {
@@ -154,22 +163,22 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
         }
     }
     if service.proxy_port != 0 {
-        redirect::prepare(work, lcore, service)?;
-        begins(work, lcore);
+        proxy::prepare(pkt, lcore, service)?;
+        mark_new_flow(pkt, lcore);
         return Ok(());
     }
     let backend = match service.affinity_s {
-        0 => set.pick(service, work.hash),
-        _ => stay(work, lcore, service),
+        0 => set.pick(service, pkt.hash),
+        _ => affine_backend(pkt, lcore, service),
     };
     let backend = backend.ok_or(DropReason::NoBackend)?;
     let record = set.backend(backend).ok_or(DropReason::NoBackend)?;
-    work.backend = backend;
-    prepare(work, lcore, service, record)?;
+    pkt.backend = backend;
+    prepare(pkt, lcore, service, record)?;
     if !tracked {
-        work.pending &= !Work::BEGINS;
-        note_origin(window, work, lcore);
-        untracked(work, lcore);
+        pkt.pending &= !PacketState::NEW_FLOW;
+        note_origin(window, pkt, lcore);
+        untracked(pkt, lcore);
     }
     Ok(())
 }
@@ -178,124 +187,129 @@ fn for_service(window: &Window<'_>, work: &mut Work, lcore: &Lcore<'_>) -> Resul
 /// appliance (direct server return) or are matched without an entry, the error goes to the backend
 /// that receives the flow's packets. It begins no flow.
 #[cold]
-fn for_quote(work: &mut Work, lcore: &Lcore<'_>, quoted: &Ip) -> Result<(), DropReason> {
-    let (set, plain) = (lcore.set(), work.front.arrival == Arrival::Plain);
+fn for_quote(pkt: &mut PacketState, lcore: &Lcore<'_>, quoted: &Ip) -> Result<(), DropReason> {
+    let (set, plain) = (lcore.set(), pkt.front.arrival == Arrival::Plain);
     let own = || set.settings().own_port(&quoted.src, quoted.proto, quoted.sport) != 0;
     if quoted.fragment == Fragment::Later || plain && own() {
-        return for_nobody(work, lcore);
+        return no_service(pkt, lcore);
     }
-    work.service = match set.quoted_service(work.front.scope_key, &work.inner, quoted) {
+    pkt.service = match set.quoted_service(pkt.front.scope_key, &pkt.inner, quoted) {
         QuotedService::Stateless(id) => id,
         QuotedService::NeedsFlow if plain => return Err(DropReason::IcmpUnknownFlow),
-        QuotedService::NeedsFlow | QuotedService::None => return for_nobody(work, lcore),
+        QuotedService::NeedsFlow | QuotedService::None => return no_service(pkt, lcore),
     };
-    let service = set.service(work.service).ok_or(DropReason::NoBackend)?;
+    let service = set.service(pkt.service).ok_or(DropReason::NoBackend)?;
     if !set.admits(service, &quoted.dst) {
         return Err(DropReason::IcmpUnknownFlow);
     }
     let backend = match service.affinity_s {
-        0 => set.pick(service, work.hash),
-        _ => stays(work, lcore, service, quoted.dst).map(|(_, backend)| backend),
+        0 => set.pick(service, pkt.hash),
+        _ => affinity_or_pick(pkt, lcore, service, quoted.dst).map(|(_, backend)| backend),
     };
     let backend = backend.ok_or(DropReason::NoBackend)?;
-    work.backend = backend;
+    pkt.backend = backend;
     let record = set.backend(backend).ok_or(DropReason::NoBackend)?;
-    work.path = Forward::to_backend(&work.inner, work.service, backend, record);
-    work.path.mode = Mode::Tunnel as u8;
-    towards_backend(work);
+    pkt.path = Forward::to_backend(&pkt.inner, pkt.service, backend, record);
+    pkt.path.mode = Mode::Tunnel as u8;
+    set_backend_verdict(pkt);
     Ok(())
 }
 
 /// Returns true if the source address is martian or a frontend's. Frontends behind an inspecting
 /// gateway are hosts, so a gateway's packet may come from another frontend's address, but not from
 /// its own destination.
-fn is_martian(work: &Work, lcore: &Lcore<'_>) -> bool {
-    let (src, scope_key) = (&work.inner.src, work.front.scope_key);
+fn is_martian(pkt: &PacketState, lcore: &Lcore<'_>) -> bool {
+    let (src, scope_key) = (&pkt.inner.src, pkt.front.scope_key);
     src.is_martian()
-        || *src == work.inner.dst
-        || work.front.arrival == Arrival::Plain && lcore.set().address_marked(scope_key, src)
+        || *src == pkt.inner.dst
+        || pkt.front.arrival == Arrival::Plain && lcore.set().address_marked(scope_key, src)
 }
 
 /// Returns the backend of the client by affinity, and records or refreshes it.
 #[inline(never)]
-fn stay(work: &Work, lcore: &Lcore<'_>, service: &Service) -> Option<u32> {
+fn affine_backend(pkt: &PacketState, lcore: &Lcore<'_>, service: &Service) -> Option<u32> {
     let (set, affinities, now_s) = (lcore.set(), lcore.affinities(), lcore.now_s());
-    let (client, backend) = stays(work, lcore, service, work.inner.src)?;
-    let stay = Stay { backend, incarnation: set.backend(backend)?.incarnation };
-    if affinities.keep(&client, &stay, now_s, service.affinity_s).is_err() {
+    let (client, backend) = affinity_or_pick(pkt, lcore, service, pkt.inner.src)?;
+    let affinity = Affinity { backend, incarnation: set.backend(backend)?.incarnation };
+    if affinities.put(&client, &affinity, now_s, service.affinity_s).is_err() {
         lcore.page().count(Counter::AffinitiesUntracked, 1);
     }
     Some(backend)
 }
 
 /// Returns the client at an address, and its backend by affinity or else by selection.
-fn stays(work: &Work, lcore: &Lcore<'_>, service: &Service, addr: Addr) -> Option<(Client, u32)> {
+fn affinity_or_pick(
+    pkt: &PacketState,
+    lcore: &Lcore<'_>,
+    service: &Service,
+    addr: Addr,
+) -> Option<(Client, u32)> {
     let (set, affinities) = (lcore.set(), lcore.affinities());
-    let client = Client { scope: work.front.scope, service: work.service, addr };
+    let client = Client { scope: pkt.front.scope, service: pkt.service, addr };
     let known = affinities.find(&client, lcore.now_s(), service.affinity_s);
-    let backend = match known.filter(|stay| set.stays(service, stay)) {
-        Some(stay) => stay.backend,
+    let backend = match known.filter(|affinity| set.is_affinity_valid(service, affinity)) {
+        Some(affinity) => affinity.backend,
         None => set.pick(service, affinities.hash(&client))?,
     };
     Some((client, backend))
 }
 
 /// Handles a later fragment without a known first one: only addresses can decide on it.
-fn later_fragment(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
-    let dst = work.inner.dst;
-    let ours = lcore.set().address_marked(work.front.scope_key, &dst)
-        || (work.front.arrival == Arrival::Plain
+fn later_fragment(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+    let dst = pkt.inner.dst;
+    let ours = lcore.set().address_marked(pkt.front.scope_key, &dst)
+        || (pkt.front.arrival == Arrival::Plain
             && lcore.snapshot().settings.is_source(&dst)
             && !lcore.snapshot().settings.is_local(&dst));
     if ours {
         return Err(DropReason::FragmentBeforeFirst);
     }
-    for_nobody(work, lcore)
+    no_service(pkt, lcore)
 }
 
 /// Handles a packet that matches no service.
 #[inline(never)]
-fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+fn no_service(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
     // The lookup is limited to the few packets whose handling depends on it.
-    let asks = matches!(work.inner.kind, L4::IcmpEcho { request: true });
-    let asks = asks || work.inner.fragment == Fragment::First;
-    let marked = asks && lcore.set().address_marked(work.front.scope_key, &work.inner.dst);
-    if marked && matches!(work.inner.kind, L4::IcmpEcho { request: true }) {
-        if is_martian(work, lcore) {
+    let needs_mark = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
+    let needs_mark = needs_mark || pkt.inner.fragment == Fragment::First;
+    let marked = needs_mark && lcore.set().address_marked(pkt.front.scope_key, &pkt.inner.dst);
+    if marked && matches!(pkt.inner.kind, L4::IcmpEcho { request: true }) {
+        if is_martian(pkt, lcore) {
             return Err(DropReason::MartianSource);
         }
-        work.verdict = Verdict::Reply(Reply::Echo);
+        pkt.verdict = Verdict::Reply(Reply::Echo);
         return Ok(());
     }
-    if work.front.arrival == Arrival::Gateway {
-        return match snapshot.tunnels[usize::from(work.front.tunnel)].no_service() {
+    if pkt.front.arrival == Arrival::Gateway {
+        return match snapshot.tunnels[usize::from(pkt.front.tunnel)].no_service() {
             NoService::Drop => Err(DropReason::NoService),
-            NoService::Punt if work.inner.src.is_martian() => Err(DropReason::MartianSource),
+            NoService::Punt if pkt.inner.src.is_martian() => Err(DropReason::MartianSource),
             NoService::Punt => {
-                work.verdict = Verdict::Punt;
+                pkt.verdict = Verdict::Punt;
                 Ok(())
             }
             NoService::Return => {
-                work.verdict = Verdict::Return;
-                if marked && work.inner.fragment == Fragment::First {
-                    remember(work, lcore, FragmentTarget::Return);
+                pkt.verdict = Verdict::Return;
+                if marked && pkt.inner.fragment == Fragment::First {
+                    record_fragment(pkt, lcore, FragmentTarget::Return);
                 }
                 Ok(())
             }
         };
     }
-    let (dst, settings) = (&work.inner.dst, &snapshot.settings);
+    let (dst, settings) = (&pkt.inner.dst, &snapshot.settings);
     // A backend that answers its clients directly answers probes without a tunnel.
     if settings.is_local(dst) || dst.is_link_local() || lcore.set().probe(dst).is_some() {
-        work.verdict = Verdict::Punt;
+        pkt.verdict = Verdict::Punt;
         return Ok(());
     }
     if settings.is_source(dst) {
-        return Err(origin::unknown(work));
+        return Err(origin::unknown_flow(pkt));
     }
     if NoService::from_u8(settings.plain_no_service) == NoService::Punt {
-        work.verdict = Verdict::Punt;
+        pkt.verdict = Verdict::Punt;
         return Ok(());
     }
     Err(DropReason::NoMatchingService)
@@ -303,82 +317,82 @@ fn for_nobody(work: &mut Work, lcore: &Lcore<'_>) -> Result<(), DropReason> {
 
 /// Prepares a flow to `backend`, for [`begin`].
 fn prepare(
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
     service: &Service,
     backend: &Backend,
 ) -> Result<(), DropReason> {
-    work.path = Forward::to_backend(&work.inner, work.service, work.backend, backend);
+    pkt.path = Forward::to_backend(&pkt.inner, pkt.service, pkt.backend, backend);
     match Mode::from_u8(service.mode) {
         Some(Mode::Nat) => {
-            if !work.path.translates(&work.inner) {
+            if !pkt.path.set_nat(&pkt.inner) {
                 return Err(DropReason::NatProtocol);
             }
-            if !claim(work, lcore, backend, backend.nat_ports)? {
+            if !claim(pkt, lcore, backend, backend.nat_ports)? {
                 return Ok(());
             }
         }
-        Some(Mode::Dsr) if work.front.arrival == Arrival::Plain => {
-            work.path.mode = Mode::Dsr as u8;
-            work.path.flags = PATH_ONE_WAY;
+        Some(Mode::Dsr) if pkt.front.arrival == Arrival::Plain => {
+            pkt.path.mode = Mode::Dsr as u8;
+            pkt.path.flags = PATH_ONE_WAY;
         }
         // A gateway's flow never uses direct server return: the answer would have no return path.
-        Some(Mode::Tunnel | Mode::Dsr) => work.path.mode = Mode::Tunnel as u8,
+        Some(Mode::Tunnel | Mode::Dsr) => pkt.path.mode = Mode::Tunnel as u8,
         None => return Err(DropReason::NoBackend),
     }
-    begins(work, lcore);
+    mark_new_flow(pkt, lcore);
     Ok(())
 }
 
-/// Marks the prepared flow of `work` for insertion.
-fn begins(work: &mut Work, lcore: &Lcore<'_>) {
-    work.back_hash = work.hash;
-    if let Some((back, _)) = back(work) {
-        work.back_hash = lcore.flows().hash(&back);
-        lcore.flows().prefetch(work.back_hash);
+/// Marks the prepared flow of `pkt` for insertion.
+fn mark_new_flow(pkt: &mut PacketState, lcore: &Lcore<'_>) {
+    pkt.back_hash = pkt.hash;
+    if let Some((back, _)) = back_key(pkt) {
+        pkt.back_hash = lcore.flows().hash(&back);
+        lcore.flows().prefetch(pkt.back_hash);
     }
-    work.pending |= Work::BEGINS;
+    pkt.pending |= PacketState::NEW_FLOW;
 }
 
 /// Returns the flow's key on the backend's side and the initiator's end of it, or `None` if answers
 /// bypass this appliance.
-fn back(work: &Work) -> Option<(FlowKey, Side)> {
-    let path = &work.path;
+fn back_key(pkt: &PacketState) -> Option<(FlowKey, Side)> {
+    let path = &pkt.path;
     if path.is_nat() {
-        return Some(path.key_behind(&work.inner));
+        return Some(path.backend_key(&pkt.inner));
     }
     let is_tunnel = path.mode == Mode::Tunnel as u8;
-    is_tunnel.then_some((FlowKey { scope: SCOPE_PLAIN, ..work.key }, work.side))
+    is_tunnel.then_some((FlowKey { scope: SCOPE_PLAIN, ..pkt.key }, pkt.side))
 }
 
 /// Inserts the prepared flow.
-fn insert_chosen(
+fn insert_selected(
     window: &Window<'_>,
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
 ) -> Result<(), DropReason> {
-    let service = lcore.set().service(work.service).ok_or(DropReason::NoBackend)?;
-    if work.path.flags & PATH_REDIRECT != 0 {
-        redirect::begin(window, work, lcore, service)?;
-        towards_backend(work);
+    let service = lcore.set().service(pkt.service).ok_or(DropReason::NoBackend)?;
+    if pkt.path.flags & PATH_REDIRECT != 0 {
+        proxy::begin(window, pkt, lcore, service)?;
+        set_backend_verdict(pkt);
         return Ok(());
     }
-    if work.path.mode == Mode::Nat as u8 {
-        return insert_translated(window, work, lcore, service);
+    if pkt.path.mode == Mode::Nat as u8 {
+        return insert_translated(window, pkt, lcore, service);
     }
-    note_origin(window, work, lcore);
-    let done = match insert(window, work, lcore, service, back(work), NONE) {
+    note_origin(window, pkt, lcore);
+    let done = match insert(window, pkt, lcore, service, back_key(pkt), NONE) {
         // Weir's own options distinguish endpoints where 5-tuples do not. Plain answers, which have
         // no options, belong to the first flow.
         Err(InsertError::BackTaken(_)) if service.tunnel == TunnelKind::Geneve as u8 => {
-            insert(window, work, lcore, service, None, NONE)
+            insert(window, pkt, lcore, service, None, NONE)
         }
         done => done,
     };
     match done {
-        Ok(()) => towards_backend(work),
+        Ok(()) => set_backend_verdict(pkt),
         Err(InsertError::Full | InsertError::Contended | InsertError::NoSlab) => {
-            untracked(work, lcore);
+            untracked(pkt, lcore);
         }
         Err(InsertError::BackTaken(_)) => return Err(DropReason::FlowAmbiguous),
         Err(InsertError::Exists(_) | InsertError::OptionsTooLong) => {
@@ -389,44 +403,44 @@ fn insert_chosen(
 }
 
 /// Records the return leg for answers of a tunnel flow whose entry is gone or was never created.
-fn note_origin(window: &Window<'_>, work: &Work, lcore: &Lcore<'_>) {
-    if work.path.mode == Mode::Tunnel as u8 {
-        origin::note(window, work, lcore);
+fn note_origin(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
+    if pkt.path.mode == Mode::Tunnel as u8 {
+        origin::note(window, pkt, lcore);
     }
 }
 
 /// Forwards a packet of a tunnel or direct-server-return flow without an entry: selection finds the
 /// same backend again, and only answers need the entry.
-fn untracked(work: &mut Work, lcore: &Lcore<'_>) {
+fn untracked(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     lcore.page().count(Counter::FlowsUntracked, 1);
-    towards_backend(work);
+    set_backend_verdict(pkt);
 }
 
 /// Inserts a translated flow whose port is claimed: both entries or neither. If another flow has
 /// the entry on the backend's side, the next local address is tried.
 fn insert_translated(
     window: &Window<'_>,
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
     service: &Service,
 ) -> Result<(), DropReason> {
-    let backend = lcore.set().backend(work.backend);
+    let backend = lcore.set().backend(pkt.backend);
     loop {
-        let map = work.nat_map;
-        let Err(error) = insert(window, work, lcore, service, back(work), map) else {
-            towards_backend(work);
+        let map = pkt.nat_map;
+        let Err(error) = insert(window, pkt, lcore, service, back_key(pkt), map) else {
+            set_backend_verdict(pkt);
             return Ok(());
         };
-        lcore.nat_ports().release(map, work.path.nat_port);
-        work.frees_ports = true;
+        lcore.nat_ports().release(map, pkt.path.nat_port);
+        pkt.frees_ports = true;
         match error {
             // Another flow has the port through another map: another local address may be free.
-            InsertError::BackTaken(_) if !work.nat_evicts => {
+            InsertError::BackTaken(_) if !pkt.nat_evicts => {
                 let backend = backend.ok_or(DropReason::NoBackend)?;
-                claim(work, lcore, backend, map + 1)?;
+                claim(pkt, lcore, backend, map + 1)?;
             }
             InsertError::BackTaken(_) => return Err(DropReason::NatPortsExhausted),
-            InsertError::Exists(_) => return adopt(work, lcore).ok_or(DropReason::FlowContended),
+            InsertError::Exists(_) => return adopt(pkt, lcore).ok_or(DropReason::FlowContended),
             InsertError::Full | InsertError::NoSlab => return Err(DropReason::FlowTableFull),
             InsertError::Contended | InsertError::OptionsTooLong => {
                 return Err(DropReason::FlowContended);
@@ -439,7 +453,7 @@ fn insert_translated(
 /// address of the backend's family), else the port of a flow that can be evicted. Returns false if
 /// the caller must call [`evict`] for the latter.
 fn claim(
-    work: &mut Work,
+    pkt: &mut PacketState,
     lcore: &Lcore<'_>,
     backend: &Backend,
     first: u32,
@@ -459,25 +473,25 @@ fn claim(
         if map >= first
             && let Some(port) = free()
         {
-            (*work.path.nat_addr_mut(), work.path.nat_port) = (ours.addr, port);
-            (work.nat_map, work.nat_evicts) = (map, false);
+            (*pkt.path.nat_addr_mut(), pkt.path.nat_port) = (ours.addr, port);
+            (pkt.nat_map, pkt.nat_evicts) = (map, false);
             return Ok(true);
         }
     }
-    if first == backend.nat_ports && work.pending & Work::EVICTS == 0 {
-        work.pending |= Work::EVICTS;
+    if first == backend.nat_ports && pkt.pending & PacketState::EVICT_PORT == 0 {
+        pkt.pending |= PacketState::EVICT_PORT;
         return Ok(false);
     }
     // All ports of all addresses are in use. Only one address is examined, so that a failure costs
     // the same for any number of addresses.
-    let nth = (work.hash as u32).checked_rem(addresses).ok_or(DropReason::NatNoAddress)?;
+    let nth = (pkt.hash as u32).checked_rem(addresses).ok_or(DropReason::NatNoAddress)?;
     let (map, ours) = maps.clone().nth(nth as usize).ok_or(DropReason::NatNoAddress)?;
-    let (ip, path) = (&work.inner, &work.path);
+    let (ip, path) = (&pkt.inner, &pkt.path);
     let key = |proto, port| path.key_from(ip, proto, &ours.addr, port).0;
-    let port = evicted_port(lcore, map, path.proto_behind(ip), key);
+    let port = evicted_port(lcore, map, path.backend_proto(ip), key);
     let port = port.ok_or(DropReason::NatPortsExhausted)?;
-    (*work.path.nat_addr_mut(), work.path.nat_port) = (ours.addr, port);
-    (work.nat_map, work.nat_evicts) = (map, true);
+    (*pkt.path.nat_addr_mut(), pkt.path.nat_port) = (ours.addr, port);
+    (pkt.nat_map, pkt.nat_evicts) = (map, true);
     Ok(true)
 }
 
@@ -492,15 +506,16 @@ fn evicted_port(
     back: impl Fn(u8, u16) -> FlowKey,
 ) -> Option<u16> {
     let (flows, ports) = (lcore.flows(), lcore.nat_ports());
-    let (settings, place) = (&lcore.snapshot().settings, (lcore.index(), lcore.count()));
+    let (settings, share) = (&lcore.snapshot().settings, (lcore.index(), lcore.count()));
     let range = settings.nat_port_first..=settings.nat_port_last;
-    let holder = |proto, port| {
+    let port_owner = |proto, port| {
         let key = back(proto, port);
         flows.find(flows.hash(&key), &key)
     };
     for _ in 0..PORTS {
-        let port = ports.oldest(map, range.clone(), place)?;
-        let hit = holder(proto, port).or_else(|| holder(nat_port::other_proto(proto), port));
+        let port = ports.oldest(map, range.clone(), share)?;
+        let hit =
+            port_owner(proto, port).or_else(|| port_owner(nat_port::other_proto(proto), port));
         if evicted(lcore, hit.and_then(|hit| flows.evict(&hit))) && ports.take_port(map, port) {
             return Some(port);
         }

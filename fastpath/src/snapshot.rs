@@ -14,7 +14,7 @@ pub const TUNNELS: usize = 64;
 
 /// A tunnel with its number in the tables, prepared for lookups.
 #[derive(Clone, Copy, Debug)]
-pub struct KnownTunnel {
+pub struct SnapshotTunnel {
     /// Number of the tunnel in the tables.
     pub id: u32,
     /// Encapsulation.
@@ -26,12 +26,12 @@ pub struct KnownTunnel {
     source_count: usize,
 }
 
-impl KnownTunnel {
-    fn new(id: u32, kind: TunnelKind, record: &Tunnel) -> KnownTunnel {
+impl SnapshotTunnel {
+    fn new(id: u32, kind: TunnelKind, record: &Tunnel) -> SnapshotTunnel {
         let source_count = usize::from(record.source_count).min(TUNNEL_SOURCES);
         let all_ones = Addr { words: [u32::MAX; 4] };
         let sources = record.sources.map(|p| (p.addr.masked(p.len), all_ones.masked(p.len)));
-        KnownTunnel { id, kind, record: *record, sources, source_count }
+        SnapshotTunnel { id, kind, record: *record, sources, source_count }
     }
 
     /// Returns true if backends, and not a gateway, send through this tunnel.
@@ -79,7 +79,7 @@ pub struct Snapshot {
     /// The generation of the tables.
     pub generation: u32,
     /// The tunnels that are live in this generation.
-    pub tunnels: Vec<KnownTunnel>,
+    pub tunnels: Vec<SnapshotTunnel>,
     /// The settings of the whole appliance.
     pub settings: Settings,
     /// Local address by arm and family (IPv4 first); unspecified if there is none.
@@ -105,13 +105,13 @@ impl Snapshot {
         self.tunnels.clear();
         for (id, record) in set.tunnels().take(TUNNELS) {
             if let Some(kind) = TunnelKind::from_u8(record.kind) {
-                self.tunnels.push(KnownTunnel::new(id, kind, record));
+                self.tunnels.push(SnapshotTunnel::new(id, kind, record));
             }
         }
     }
 
     /// Returns the tunnel numbered `id`.
-    pub fn tunnel(&self, id: u32) -> Option<&KnownTunnel> {
+    pub fn tunnel(&self, id: u32) -> Option<&SnapshotTunnel> {
         self.tunnels.iter().find(|t| t.id == id)
     }
 

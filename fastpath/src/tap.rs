@@ -46,7 +46,8 @@ impl Tap {
     /// addresses and default routes. Idempotent: settings that are already in place are not
     /// changed.
     pub fn open(arm_name: &'static str, arm: &Arm, mac: [u8; 6]) -> Result<Tap, TapError> {
-        let refused = |source| TapError::Device { arm: arm_name, name: arm.tap.clone(), source };
+        let device_error =
+            |source| TapError::Device { arm: arm_name, name: arm.tap.clone(), source };
         let device = DeviceBuilder::new()
             .name(&arm.tap)
             .layer(Layer::L2)
@@ -54,15 +55,16 @@ impl Tap {
             .mtu(arm.mtu)
             .inherit_enable_state()
             .build_sync()
-            .map_err(refused)?;
-        device.persist().map_err(refused)?;
-        if device.mac_address().map_err(refused)? != mac {
-            device.set_mac_address(mac).map_err(refused)?;
+            .map_err(device_error)?;
+        device.persist().map_err(device_error)?;
+        if device.mac_address().map_err(device_error)? != mac {
+            device.set_mac_address(mac).map_err(device_error)?;
         }
-        device.set_nonblocking(true).map_err(refused)?;
+        device.set_nonblocking(true).map_err(device_error)?;
         // An arm without IPv6 must not send IPv6 packets of its own (router solicitations).
-        let six = if arm.addresses.iter().any(|a| a.addr.is_ipv6()) { "0" } else { "1" };
-        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", arm.tap), six);
+        let disabled = if arm.addresses.iter().any(|a| a.addr.is_ipv6()) { "0" } else { "1" };
+        let _ =
+            std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", arm.tap), disabled);
         let failed = |source| TapError::Address { arm: arm_name, source };
         let mut netlink = Netlink::default();
         netlink.set_link(&arm.tap, "up", |link| link.up()).map_err(failed)?;

@@ -4,23 +4,23 @@
 //! slowpath the state of the matching packets. The stages themselves are unaware of traces; while
 //! no trace is on, the cost is one comparison per burst.
 
-use crate::burst::{Burst, Work};
+use crate::burst::{Burst, PacketState};
 use crate::verdict::{Exit, Verdict};
 pub use tables::command::Stage;
-use tables::command::{Decision, Event, Seen, TraceFilter, Way};
+use tables::command::{Decision, Event, TraceExit, TraceFilter, TraceState};
 
 /// A trace on one lcore.
 #[derive(Debug, Default)]
 pub struct Trace {
     filter: Option<TraceFilter>,
-    left: u32,
+    remaining: u32,
     next_packet: u32,
 }
 
 impl Trace {
     /// Starts a trace and replaces a running one.
     pub fn start(&mut self, filter: TraceFilter) {
-        self.left = filter.count;
+        self.remaining = filter.count;
         self.filter = Some(filter);
     }
 
@@ -31,54 +31,54 @@ impl Trace {
     }
 
     /// Selects the packets of a burst to follow. Called after decap.
-    pub fn choose<B>(&mut self, burst: &mut Burst<B>) {
+    pub fn select<B>(&mut self, burst: &mut Burst<B>) {
         let Some(filter) = self.filter else { return };
-        for work in &mut burst.work[..burst.len] {
-            let ip = &work.inner;
-            if self.left > 0 && filter.matches(ip.src, ip.sport, ip.dst, ip.dport, ip.proto) {
-                self.left -= 1;
+        for pkt in &mut burst.packets[..burst.len] {
+            let ip = &pkt.inner;
+            if self.remaining > 0 && filter.matches(ip.src, ip.sport, ip.dst, ip.dport, ip.proto) {
+                self.remaining -= 1;
                 self.next_packet += 1;
-                work.traced = self.next_packet;
+                pkt.traced = self.next_packet;
             }
         }
     }
 
     /// Ends the trace if it has no packets left. Called after the last stage of a burst.
     pub fn burst_done(&mut self) {
-        if self.left == 0 {
+        if self.remaining == 0 {
             self.filter = None;
         }
     }
 
-    /// Returns the event that reports the state of `work` after `stage`.
-    pub fn event(work: &Work, stage: Stage) -> Event {
-        let (decision, reason) = decided(work.verdict);
-        let (way, exit_arm) = match work.exit {
-            Exit::None => (Way::Nowhere, 0),
-            Exit::Port(arm) => (Way::Port, arm),
-            Exit::Kernel(arm) => (Way::Kernel, arm),
+    /// Returns the event that reports the state of `pkt` after `stage`.
+    pub fn event(pkt: &PacketState, stage: Stage) -> Event {
+        let (decision, reason) = decision_of(pkt.verdict);
+        let (exit, exit_arm) = match pkt.exit {
+            Exit::None => (TraceExit::NoExit, 0),
+            Exit::Port(arm) => (TraceExit::Port, arm),
+            Exit::Kernel(arm) => (TraceExit::Kernel, arm),
         };
-        let seen = Seen {
+        let state = TraceState {
             decision: decision as u8,
             reason,
-            way: way as u8,
+            exit: exit as u8,
             exit_arm,
-            known: work.hit.is_some(),
-            arm: work.arm,
-            service: work.service,
-            backend: work.backend,
-            scope: work.front.scope,
-            bytes: u32::from(work.inner.end - work.inner.at),
-            hash: work.hash,
-            sport: work.inner.sport,
-            dport: work.inner.dport,
+            has_flow: pkt.hit.is_some(),
+            arm: pkt.arm,
+            service: pkt.service,
+            backend: pkt.backend,
+            scope: pkt.front.scope,
+            bytes: u32::from(pkt.inner.end - pkt.inner.at),
+            hash: pkt.hash,
+            sport: pkt.inner.sport,
+            dport: pkt.inner.dport,
         };
-        Event::TraceStage { packet: work.traced, stage: stage as u8, words: seen.words() }
+        Event::TraceStage { packet: pkt.traced, stage: stage as u8, words: state.words() }
     }
 }
 
 /// Returns the verdict without its values, and for a drop the number of its reason.
-fn decided(verdict: Verdict) -> (Decision, u8) {
+fn decision_of(verdict: Verdict) -> (Decision, u8) {
     let decision = match verdict {
         Verdict::Undecided => Decision::Undecided,
         Verdict::Return => Decision::Return,

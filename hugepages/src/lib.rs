@@ -23,4 +23,4 @@ pub use new_flows::{NewFlows, forwarding_lcores, new_flow_limits};
 pub use nic::Nic;
 pub use open::{OpenError, Opened, Unreadable, open_region};
 pub use plan::{Flows, Part, Plan, Term, plan, plan_below, sizes, sizes_below};
-pub use reserve::{Applied, ApplyError, NodeVerdict, Verdict, apply, apply_with, check};
+pub use reserve::{Applied, ApplyError, CheckResult, NodePages, apply, apply_with, check};

@@ -107,7 +107,7 @@ impl Machine {
     }
 
     /// Returns the number of pages that an existing region file at this path occupies.
-    pub fn held_by(&self, region: &Path) -> u64 {
+    pub fn pages_in(&self, region: &Path) -> u64 {
         let below = region.strip_prefix("/").unwrap_or(region);
         std::fs::metadata(self.root.join(below)).map_or(0, |file| file.len() / PAGE_BYTES)
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use config::Config;
 use config::checked::{Plane, SeedFrom};
 use tables::layout::Sizes;
-use tables::region::{Place, Region, RegionError, Role, make_folder};
+use tables::region::{Region, RegionError, RegionLocation, Role, make_folder};
 
 use crate::group::{GroupError, group_id};
 use crate::machine::Machine;
@@ -60,10 +60,10 @@ pub enum Unreadable {
 ///
 /// # Errors
 /// The group of the region's file cannot be found.
-pub fn places(config: &Config) -> Result<(Place, Place), GroupError> {
+pub fn region_locations(config: &Config) -> Result<(RegionLocation, RegionLocation), GroupError> {
     let group = group_id("region.group", config.region.group.as_deref())?;
-    let file = Place::File { path: config.region.path.clone(), group };
-    let maps = Place::Maps(config.region.maps.clone());
+    let file = RegionLocation::File { path: config.region.path.clone(), group };
+    let maps = RegionLocation::Maps(config.region.maps.clone());
     Ok(match config.plane {
         Plane::Dpdk => (file, maps),
         Plane::Xdp => (maps, file),
@@ -76,8 +76,8 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
     if config.tables.seed_from == SeedFrom::Missing {
         return Err(OpenError::Seed);
     }
-    let (place, other) = places(config)?;
-    if let Place::File { path, group } = &place {
+    let (location, other) = region_locations(config)?;
+    if let RegionLocation::File { path, group } = &location {
         mounted(config)?;
         if let Some(folder) = path.parent() {
             let folder_error =
@@ -91,7 +91,7 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
     }
     let mut notes = Vec::new();
     let (sizes, seed) = (sizes(config), config.tables.hash_seed());
-    let open_with = |sizes| Region::create_or_take_over(&place, Some(&other), sizes, seed);
+    let open_with = |sizes| Region::create_or_take_over(&location, Some(&other), sizes, seed);
     let open = || open_with(&sizes);
     let (region, taken) = match open() {
         // The number is derived and not configured, so the region keeps its size and its flows. The
@@ -107,23 +107,23 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
             open_with(&Sizes { flows: found, ..sizes })?
         }
         Err(
-            refused @ (RegionError::Version { .. }
+            error @ (RegionError::Version { .. }
             | RegionError::Checksum { .. }
             | RegionError::Size { .. }),
         ) if unreadable == Unreadable::Replace => {
             // A process that still uses the region would continue to serve the same ports.
-            if place.holder().is_some() {
-                return Err(refused.into());
+            if location.holder().is_some() {
+                return Err(error.into());
             }
-            notes.push(refused.to_string());
+            notes.push(error.to_string());
             notes.push("starting with an empty region instead; its flows are lost".to_owned());
-            place.remove()?;
+            location.remove()?;
             open()?
         }
         other => other?,
     };
     region.explain_truncation();
-    notes.extend(taken.told());
+    notes.extend(taken.log_message());
     Ok(Opened { region, notes })
 }
 
@@ -131,9 +131,9 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
 /// ordinary one, and the region's file would be hidden when the hugetlbfs is mounted over it.
 fn mounted(config: &Config) -> Result<(), OpenError> {
     let Ok(machine) = Machine::read(Path::new("/")) else { return Ok(()) };
-    let verdict = check(&plan(config), &machine);
-    match verdict.mount {
-        Some(_) => Err(OpenError::Hugepages(verdict.problems.join("\n"))),
+    let result = check(&plan(config), &machine);
+    match result.mount {
+        Some(_) => Err(OpenError::Hugepages(result.problems.join("\n"))),
         None => Ok(()),
     }
 }

@@ -13,10 +13,10 @@ use crate::nic::{Nic, nics};
 use crate::table::{Table, bytes_text};
 
 /// The number of flows on a machine with little or unknown memory.
-const LEAST_FLOWS: u32 = 1 << 16;
+const MIN_FLOWS: u32 = 1 << 16;
 /// The maximum number of flows unless `region.max_flows` is set: each flow is checked for idleness
 /// every two seconds, which few machines should do for more.
-const MOST_FLOWS: u32 = 1 << 22;
+const MAX_FLOWS: u32 = 1 << 22;
 /// The maximum share of the memory for flows unless `region.max_flows` is set, as a divisor: a
 /// machine of 4 GB, of which Linux has 3.7, holds 524,288 flows.
 const SHARE: u64 = 12;
@@ -48,7 +48,7 @@ pub fn sizes_below(config: &Config, root: &Path) -> Sizes {
         slots: region.slots,
         lcores,
         ring_slots: region.ring_slots,
-        flows: region.max_flows.unwrap_or(LEAST_FLOWS),
+        flows: region.max_flows.unwrap_or(MIN_FLOWS),
         option_slabs: region.option_slabs,
         fragments: region.max_fragments,
         nat_maps: region.nat_maps,
@@ -74,8 +74,8 @@ fn with_flows_for(sizes: Sizes, memory: u64) -> Sizes {
             .map(|term| term.bytes as u64)
             .sum()
     };
-    let mut chosen = Sizes { flows: LEAST_FLOWS, ..sizes };
-    while chosen.flows < MOST_FLOWS {
+    let mut chosen = Sizes { flows: MIN_FLOWS, ..sizes };
+    while chosen.flows < MAX_FLOWS {
         let larger = Sizes { flows: chosen.flows * 2, ..chosen };
         if price(&larger) > memory / SHARE {
             break;

@@ -13,9 +13,9 @@ use crate::table::{Table, bytes_text};
 
 /// The result of comparing the plan with the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Verdict {
+pub struct CheckResult {
     /// Pages by node; empty if none are needed.
-    pub nodes: Vec<NodeVerdict>,
+    pub nodes: Vec<NodePages>,
     /// Problems that prevent a start, each with a remedy.
     pub problems: Vec<String>,
     /// Configurations that work but reduce performance.
@@ -28,7 +28,7 @@ pub struct Verdict {
 
 /// The pages of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NodeVerdict {
+pub struct NodePages {
     /// Number of the node.
     pub id: u32,
     /// Pages that must be free, excluding those that an existing region occupies.
@@ -39,7 +39,7 @@ pub struct NodeVerdict {
     pub free: u64,
 }
 
-impl NodeVerdict {
+impl NodePages {
     /// Returns the number of pages that have to be reserved in addition.
     pub fn missing(&self) -> u64 {
         self.needed.saturating_sub(self.free)
@@ -47,25 +47,25 @@ impl NodeVerdict {
 }
 
 /// Compares the plan with the machine.
-pub fn check(plan: &Plan, machine: &Machine) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn check(plan: &Plan, machine: &Machine) -> CheckResult {
+    let mut result = CheckResult::default();
     if plan.plane == Plane::Xdp {
-        verdict.problems = maps::problems(plan, machine);
-        return verdict;
+        result.problems = maps::problems(plan, machine);
+        return result;
     }
-    let place = region_place(plan, machine, &mut verdict);
+    let page_kind = region_pages(plan, machine, &mut result);
     let mut ordinary = 0;
     let mut pages = 0;
-    match place {
-        Place::Pages => pages += plan.region_bytes / PAGE_BYTES,
-        Place::Ordinary => ordinary += plan.region_bytes,
+    match page_kind {
+        PageKind::Pages => pages += plan.region_bytes / PAGE_BYTES,
+        PageKind::Ordinary => ordinary += plan.region_bytes,
     }
     let dpdk = plan.dpdk_bytes / PAGE_BYTES;
     if !plan.hugepages {
         ordinary += plan.dpdk_bytes;
     }
     if ordinary > machine.available {
-        verdict.problems.push(format!(
+        result.problems.push(format!(
             "{} of ordinary memory needed, {} available: lower fastpath.buffers, \
              fastpath.memory_mib or region.max_flows",
             bytes_text(ordinary),
@@ -74,71 +74,72 @@ pub fn check(plan: &Plan, machine: &Machine) -> Verdict {
     }
     let home = numa::home(plan, machine);
     let spread = spread(if plan.hugepages { dpdk } else { 0 }, plan, machine, home);
-    let held = if place == Place::Pages { machine.held_by(&plan.region_path) } else { 0 };
+    let occupied =
+        if page_kind == PageKind::Pages { machine.pages_in(&plan.region_path) } else { 0 };
     let first = region_node(plan, machine, home);
     for (i, (node, dpdk)) in machine.nodes.iter().zip(spread).enumerate() {
-        let region = if i == first { pages.saturating_sub(held) } else { 0 };
+        let region = if i == first { pages.saturating_sub(occupied) } else { 0 };
         let needed = dpdk + region;
         if needed > 0 {
             let Node { id, total, free, .. } = *node;
-            verdict.nodes.push(NodeVerdict { id, needed, total, free });
+            result.nodes.push(NodePages { id, needed, total, free });
         }
     }
-    pages_problem(&mut verdict, machine);
-    verdict.warnings.extend(numa::warnings(plan, machine));
-    verdict
+    pages_problem(&mut result, machine);
+    result.warnings.extend(numa::warnings(plan, machine));
+    result
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PageKind {
     Pages,
     Ordinary,
 }
 
 /// Determines the kind of pages of the region, and adds problems and warnings about it to
-/// `verdict`.
-fn region_place(plan: &Plan, machine: &Machine, verdict: &mut Verdict) -> Place {
+/// `result`.
+fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> PageKind {
     let path = plan.region_path.display();
     let directory = plan.region_path.parent().unwrap_or(&plan.region_path).display();
     match machine.mount_of(&plan.region_path).map(|mount| mount.page_bytes) {
-        Some(Some(PAGE_BYTES)) => Place::Pages,
+        Some(Some(PAGE_BYTES)) => PageKind::Pages,
         Some(Some(other)) => {
-            verdict.problems.push(format!(
+            result.problems.push(format!(
                 "{path} is on pages of {}, planned are 2 MiB: type: mkdir -p /dev/hugepages-2M && \
                  mount -t hugetlbfs -o pagesize=2M none /dev/hugepages-2M, and set region.path = \
                  \"/dev/hugepages-2M/weir-region\"",
                 bytes_text(other)
             ));
-            Place::Pages
+            PageKind::Pages
         }
         None if plan.hugepages && plan.region_path.starts_with("/dev/hugepages") => {
-            verdict.problems.push(format!(
+            result.problems.push(format!(
                 "no hugetlbfs is mounted on {directory}, where the region is to lie: type: weir \
                  hugepages apply, or: mkdir -p {directory} && mount -t hugetlbfs -o pagesize=2M \
                  none {directory}"
             ));
-            verdict.advice.push(format!(
+            result.advice.push(format!(
                 "to have it mounted at the next boot as well, type: echo 'none {directory} \
                  hugetlbfs pagesize=2M 0 0' >> /etc/fstab"
             ));
-            verdict.mount = plan.region_path.parent().map(PathBuf::from);
-            Place::Pages
+            result.mount = plan.region_path.parent().map(PathBuf::from);
+            PageKind::Pages
         }
         Some(None) => {
             if plan.hugepages {
-                verdict.warnings.push(format!(
+                result.warnings.push(format!(
                     "{path} is on ordinary pages, where look-ups cost more: leave region.path \
                      empty to have it on hugepages"
                 ));
             }
-            Place::Ordinary
+            PageKind::Ordinary
         }
         None => {
-            verdict.warnings.push(format!(
+            result.warnings.push(format!(
                 "{path} is on neither hugetlbfs nor tmpfs, so the kernel writes it to disk over \
                  and over: set region.path = \"/dev/shm/weir/region\""
             ));
-            Place::Ordinary
+            PageKind::Ordinary
         }
     }
 }
@@ -176,12 +177,12 @@ fn spread(pages: u64, plan: &Plan, machine: &Machine, home: Option<u32>) -> Vec<
     shares
 }
 
-fn pages_problem(verdict: &mut Verdict, machine: &Machine) {
-    if verdict.nodes.is_empty() {
+fn pages_problem(result: &mut CheckResult, machine: &Machine) {
+    if result.nodes.is_empty() {
         return;
     }
     if !machine.supported {
-        verdict.problems.push(
+        result.problems.push(
             "this kernel has no pages of 2 MiB: start one with CONFIG_HUGETLBFS, or set \
              fastpath.hugepages = false"
                 .into(),
@@ -189,12 +190,12 @@ fn pages_problem(verdict: &mut Verdict, machine: &Machine) {
         return;
     }
     let mut target: u64 = machine.nodes.iter().map(|node| node.total).sum();
-    for node in verdict.nodes.clone() {
+    for node in result.nodes.clone() {
         target += node.missing();
         if node.missing() > 0 {
             let path = machine.nodes.iter().find(|n| n.id == node.id).map(|n| n.nr.display());
             let path = path.map_or_else(String::new, |path| path.to_string());
-            verdict.problems.push(format!(
+            result.problems.push(format!(
                 "node {}: {} pages of 2 MiB missing ({} needed, {} of {} free): type: weir \
                  hugepages apply, or: echo {} > {path}",
                 node.id,
@@ -206,21 +207,21 @@ fn pages_problem(verdict: &mut Verdict, machine: &Machine) {
             ));
         }
     }
-    if verdict.nodes.iter().any(|node| node.missing() > 0) {
-        if verdict.nodes.iter().any(|node| node.total > node.free) {
-            verdict.advice.push(
+    if result.nodes.iter().any(|node| node.missing() > 0) {
+        if result.nodes.iter().any(|node| node.total > node.free) {
+            result.advice.push(
                 "a fastpath that runs has taken its pages already, and they do not count as free"
                     .into(),
             );
         }
-        verdict.advice.push(format!(
+        result.advice.push(format!(
             "to have the pages at the next boot as well, type: echo vm.nr_hugepages = {target} > \
              /etc/sysctl.d/80-weir.conf"
         ));
     }
 }
 
-impl Verdict {
+impl CheckResult {
     /// Returns true if the fast path can start.
     pub fn enough(&self) -> bool {
         self.problems.is_empty()
@@ -274,7 +275,7 @@ pub struct Applied {
     /// Mount point of the hugetlbfs that was mounted.
     pub mounted: Option<PathBuf>,
     /// The remaining problems, which `apply` cannot solve, and warnings.
-    pub verdict: Verdict,
+    pub result: CheckResult,
 }
 
 impl Applied {
@@ -287,7 +288,7 @@ impl Applied {
         if let Some(mounted) = &self.mounted {
             out += &format!("hugetlbfs mounted on {}\n", mounted.display());
         }
-        out + &self.verdict.render()
+        out + &self.result.render()
     }
 }
 
@@ -350,14 +351,14 @@ pub fn apply_with(
     machine: &Machine,
     mount: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> Result<Applied, ApplyError> {
-    let verdict = check(plan, machine);
-    if !machine.supported && !verdict.nodes.is_empty() {
-        return Err(ApplyError::Unsupported(verdict.problems.join("\n")));
+    let result = check(plan, machine);
+    if !machine.supported && !result.nodes.is_empty() {
+        return Err(ApplyError::Unsupported(result.problems.join("\n")));
     }
     let boot = machine.nodes.iter().map(|n| n.total).sum::<u64>()
-        + verdict.nodes.iter().map(NodeVerdict::missing).sum::<u64>();
+        + result.nodes.iter().map(NodePages::missing).sum::<u64>();
     let mut done: Vec<(&Node, u64)> = Vec::new();
-    for wanted in verdict.nodes.iter().filter(|node| node.missing() > 0) {
+    for wanted in result.nodes.iter().filter(|node| node.missing() > 0) {
         let Some(node) = machine.nodes.iter().find(|node| node.id == wanted.id) else { continue };
         let now = grow(node, node.total + wanted.missing(), machine);
         done.push((node, node.total));
@@ -374,12 +375,12 @@ pub fn apply_with(
         let (node, (wanted, got)) = (node.id, wanted);
         return Err(error.unwrap_or(ApplyError::Short { node, wanted, got, boot }));
     }
-    if let Some(path) = &verdict.mount {
+    if let Some(path) = &result.mount {
         mount(path).map_err(|reason| ApplyError::Mount { path: path.clone(), reason })?;
     }
     let now = Machine::read(&machine.root)?;
     let nodes = done.iter().map(|(node, before)| (node.id, *before, number(&node.nr))).collect();
-    Ok(Applied { nodes, mounted: verdict.mount, verdict: check(plan, &now) })
+    Ok(Applied { nodes, mounted: result.mount, result: check(plan, &now) })
 }
 
 fn mount(path: &Path) -> std::io::Result<()> {

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_that_ended_is_an_error_and_then_opened_again() {
+    fn closed_connection_is_an_error_and_is_reopened() {
         let mut netlink = Netlink::default();
         assert!(netlink.link("lo").unwrap().is_some());
         netlink.0.as_ref().unwrap().task.abort();

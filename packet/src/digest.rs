@@ -31,7 +31,7 @@ impl Digest {
     /// same for all odd multipliers, so that a change there would have the same effect in every
     /// word.
     #[inline(always)]
-    pub const fn take(&mut self, word: u64) {
+    pub const fn add(&mut self, word: u64) {
         let word = word ^ word >> 32;
         self.sum = self.sum.wrapping_add(word.wrapping_mul(self.multiplier));
         self.multiplier = self.multiplier.wrapping_add(STEP);
@@ -51,7 +51,7 @@ mod tests {
 
     fn of(words: &[u64]) -> u32 {
         let mut digest = Digest::new();
-        words.iter().for_each(|word| digest.take(*word));
+        words.iter().for_each(|word| digest.add(*word));
         digest.finish()
     }
 

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_flows_spread_evenly_over_slots() {
+    fn adjacent_flows_spread_evenly_over_slots() {
         const SLOTS: usize = 251;
         let mut filled = [0u32; SLOTS];
         for port in 0..25_100u16 {

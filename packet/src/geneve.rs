@@ -217,12 +217,12 @@ fn place(places: u32, index: u32, at: usize) -> Option<usize> {
     if word == 0 { None } else { Some(at + mask_options((word as usize - 1) * 4) + 4) }
 }
 
-/// Writes the three options with AWS's class and order to `room`, for Weir's own tunnel to an
+/// Writes the three options with AWS's class and order to `out`, for Weir's own tunnel to an
 /// inspection appliance.
 #[inline(always)]
-pub fn own_options(room: &mut [u8; OWN_OPTIONS], endpoint: u64, attachment: u64, cookie: u32) {
+pub fn own_options(out: &mut [u8; OWN_OPTIONS], endpoint: u64, attachment: u64, cookie: u32) {
     for (to, word) in
-        room.as_chunks_mut::<8>().0.iter_mut().zip(own_words(endpoint, attachment, cookie))
+        out.as_chunks_mut::<8>().0.iter_mut().zip(own_words(endpoint, attachment, cookie))
     {
         *to = word.to_ne_bytes();
     }

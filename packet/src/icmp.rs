@@ -32,14 +32,14 @@ pub fn quoted(w: &Window<'_>, error: &Ip) -> Result<Ip, Malformed> {
 
 /// Returns the length in bytes of a quoted packet by its header; the quote may be shorter.
 #[inline(always)]
-pub(crate) fn claimed_len(w: &Window<'_>, quoted: &Ip) -> Result<u16, Short> {
+pub(crate) fn stated_len(w: &Window<'_>, quoted: &Ip) -> Result<u16, Short> {
     let at = usize::from(quoted.at);
     if quoted.v6 { w.be16(at + 4).map(|len| len.saturating_add(40)) } else { w.be16(at + 2) }
 }
 
 /// Returns the MTU in bytes that a too-big error reports (RFC 1191 §4, RFC 4443 §3.2); 0 for other
 /// errors and for routers that predate RFC 1191.
-pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
+pub fn reported_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
     let l4 = usize::from(error.l4);
     let [kind, code] = w.load::<u16>(l4)?.to_ne_bytes();
     let rest = w.be32(l4 + 4)?;
@@ -59,16 +59,16 @@ pub fn told_mtu(w: &Window<'_>, error: &Ip) -> Result<u16, Short> {
 /// so that a forged error does little harm.
 #[inline(always)]
 pub fn path_mtu(w: &Window<'_>, error: &Ip, quoted: &Ip) -> Result<u16, Short> {
-    let told = told_mtu(w, error)?;
+    let reported = reported_mtu(w, error)?;
     let of_a_tunnel = match quoted.proto {
         UDP => is_source_port(quoted.sport),
         proto => proto == IPV4_IN_IP || proto == IPV6_IN_IP,
     };
-    if told == 0 || !of_a_tunnel || claimed_len(w, quoted)? <= told {
+    if reported == 0 || !of_a_tunnel || stated_len(w, quoted)? <= reported {
         return Ok(0);
     }
-    let least = if quoted.v6 { 1280 } else { 576 };
-    Ok(if told < least { least } else { told })
+    let min = if quoted.v6 { 1280 } else { 576 };
+    Ok(if reported < min { min } else { reported })
 }
 
 /// Turns an echo request into its reply, in place.
@@ -94,7 +94,7 @@ pub fn echo_reply(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
 
 /// The condition that an error message reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum IcmpError {
     /// The packet does not fit: "fragmentation needed" (RFC 1191) or "packet too big". The value is
     /// the maximum size in bytes of an IP packet that would pass.
     TooBig(u16),
@@ -102,14 +102,14 @@ pub enum Trouble {
     TimeExceeded,
 }
 
-impl Trouble {
+impl IcmpError {
     /// Returns type, code, and the four bytes after the checksum as a number.
     const fn parts(self, v6: bool) -> (u8, u8, u32) {
         match (self, v6) {
-            (Trouble::TooBig(mtu), false) => (3, 4, mtu as u32),
-            (Trouble::TooBig(mtu), true) => (2, 0, mtu as u32),
-            (Trouble::TimeExceeded, false) => (11, 0, 0),
-            (Trouble::TimeExceeded, true) => (3, 0, 0),
+            (IcmpError::TooBig(mtu), false) => (3, 4, mtu as u32),
+            (IcmpError::TooBig(mtu), true) => (2, 0, mtu as u32),
+            (IcmpError::TimeExceeded, false) => (11, 0, 0),
+            (IcmpError::TimeExceeded, true) => (3, 0, 0),
         }
     }
 }
@@ -157,15 +157,20 @@ pub const fn error_header(about: &Ip) -> usize {
 /// (RFC 1812 §4.3.2.3) or, for IPv6, 1,280 bytes (RFC 4443 §2.4 c).
 #[inline(always)]
 pub const fn quote_len(about: &Ip) -> usize {
-    let most = if about.v6 { 1280 } else { 576 } - error_header(about);
+    let max = if about.v6 { 1280 } else { 576 } - error_header(about);
     let len = about.len() as usize;
-    if len < most { len } else { most }
+    if len < max { len } else { max }
 }
 
 /// Writes the IP and ICMP headers of an error at `at`. The quote, the first bytes of the packet
 /// `about`, lies [`error_header`] bytes further and extends to the end of the window. The source of
 /// the error is the packet's destination, on whose behalf Weir answers.
-pub fn write_error(w: &mut Window<'_>, at: usize, about: &Ip, what: Trouble) -> Result<(), Short> {
+pub fn write_error(
+    w: &mut Window<'_>,
+    at: usize,
+    about: &Ip,
+    what: IcmpError,
+) -> Result<(), Short> {
     let quote = at + error_header(about);
     let len = w.len().checked_sub(quote).ok_or(Short)?;
     let sum = w.sum(quote, len)?;
@@ -178,7 +183,7 @@ pub fn write_error_around(
     w: &mut Window<'_>,
     at: usize,
     about: &Ip,
-    what: Trouble,
+    what: IcmpError,
     quote: u64,
 ) -> Result<(), Short> {
     let (v6, from, to) = (about.v6, &about.dst, &about.src);
@@ -229,7 +234,7 @@ pub fn harness(bytes: &mut [u8]) {
             let mut frame = std::vec![0; error_header(&about)];
             frame.extend_from_slice(&bytes[..quote_len(&about)]);
             let mut w = Window::new(&mut frame);
-            assert!(write_error(&mut w, 0, &about, Trouble::TooBig(1400)).is_ok());
+            assert!(write_error(&mut w, 0, &about, IcmpError::TooBig(1400)).is_ok());
             let error = Ip::parse(&w, 0, ethertype).expect("an error is a packet");
             assert!(error.v6 || ipv4_header_ok(&w, &error));
             assert_eq!(l4_full(&w, &error), w.load(usize::from(error.l4) + 2).map_err(|_| Short));

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_read_as_it_was_written_for_the_flow_that_it_is_of() {
+    fn origin_round_trips_for_its_flow() {
         let node = v4([10, 0, 1, 100]);
         let origin = Origin::new(0xfffe, &node, 60_001, 0xdead_beef).unwrap();
         let attachment = origin.attachment(HASH);
@@ -100,7 +100,7 @@ mod tests {
 
     /// A 16-bit tag matches by chance once in 65,536 cases; in none of these.
     #[test]
-    fn whatever_is_changed_makes_it_another_flows() {
+    fn any_change_invalidates_the_origin() {
         let origin = Origin::new(3, &v4([10, 0, 1, 100]), 60_001, 7).unwrap();
         let attachment = origin.attachment(HASH);
         for bit in 0..32 {

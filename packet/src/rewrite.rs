@@ -42,18 +42,18 @@ impl Rewrite {
 /// The reason for which the outer header's congestion mark cannot be transferred to the inner
 /// header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Congestion {
+pub enum EcnError {
     /// The header is not in the window.
     Short,
     /// The packet is marked but its endpoints do not support ECN: it must be dropped, so that they
     /// notice the congestion (RFC 6040 §4.2).
-    Lost,
+    NotEcnCapable,
 }
 
-impl From<Short> for Congestion {
+impl From<Short> for EcnError {
     #[inline(always)]
-    fn from(_: Short) -> Congestion {
-        Congestion::Short
+    fn from(_: Short) -> EcnError {
+        EcnError::Short
     }
 }
 
@@ -191,14 +191,14 @@ pub fn set_tos(w: &mut Window<'_>, ip: &Ip, tos: u8) -> Result<(), Short> {
 /// Transfers the outer header's congestion mark to the inner header at decapsulation (RFC 6040
 /// §4.2). Returns the resulting inner DSCP and ECN.
 #[inline(always)]
-pub fn take_congestion(w: &mut Window<'_>, outer: &Ip, inner: &Ip) -> Result<u8, Congestion> {
+pub fn propagate_ecn(w: &mut Window<'_>, outer: &Ip, inner: &Ip) -> Result<u8, EcnError> {
     match ecn_decap(outer.tos, inner.tos) {
         Some(tos) if tos == inner.tos => Ok(tos),
         Some(tos) => {
             set_tos(w, inner, tos)?;
             Ok(tos)
         }
-        None => Err(Congestion::Lost),
+        None => Err(EcnError::NotEcnCapable),
     }
 }
 

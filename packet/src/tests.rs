@@ -64,7 +64,7 @@ fn run_all(bytes: &[u8]) {
 const STARTS: [usize; 8] = [0, 14, 18, 34, 42, 54, 62, 74];
 
 #[test]
-fn no_harness_falls_over_real_packets_cut_anywhere() {
+fn no_harness_fails_on_truncated_packets() {
     for sample in samples::ALL {
         let whole = bytes(sample);
         for start in STARTS.into_iter().filter(|s| *s < whole.len()) {
@@ -77,7 +77,7 @@ fn no_harness_falls_over_real_packets_cut_anywhere() {
 }
 
 #[test]
-fn no_harness_falls_over_damaged_packets() {
+fn no_harness_fails_on_damaged_packets() {
     let mut rng = Rng::with_seed(0x5745_4952);
     for turn in 0..if cfg!(miri) { 60 } else { 60_000 } {
         let sample = bytes(samples::ALL[turn % samples::ALL.len()]);
@@ -101,7 +101,7 @@ fn no_harness_falls_over_damaged_packets() {
 }
 
 #[test]
-fn no_harness_falls_over_noise() {
+fn no_harness_fails_on_random_bytes() {
     let mut rng = Rng::with_seed(1);
     for _ in 0..if cfg!(miri) { 60 } else { 60_000 } {
         let len = rng.usize(..160);

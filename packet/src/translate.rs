@@ -25,11 +25,11 @@ pub use header::{Header, piece, proto};
 pub use untranslatable::Untranslatable;
 
 /// The minimum MTU of an IPv6 link in bytes (RFC 8200 §5): no lower one is reported to senders.
-const LEAST_SIX: u16 = 1280;
+const MIN_MTU_V6: u16 = 1280;
 /// The length of an ICMP header in bytes.
 const HEAD: u16 = 8;
 /// The maximum header length of a quoted packet in bytes: IPv4 with all options.
-const MOST_QUOTED: u16 = 60;
+const MAX_QUOTED: u16 = 60;
 
 /// The headers to write in front of a translated packet's payload or upper-layer header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,8 +100,8 @@ pub const fn sender_mtu(ip: &Ip, mtu: u16) -> u16 {
     if !ip.v6 {
         return mtu.saturating_sub(more);
     }
-    let told = mtu.saturating_add(more);
-    if told < LEAST_SIX { LEAST_SIX } else { told }
+    let size = mtu.saturating_add(more);
+    if size < MIN_MTU_V6 { MIN_MTU_V6 } else { size }
 }
 
 /// Translates a packet that is not an ICMP error to the addresses and ports of `to`: changes in
@@ -158,12 +158,12 @@ pub fn quoted_header(
     to: &Rewrite,
 ) -> Result<Header, Untranslatable> {
     let before = quoted.l4 - quoted.at;
-    if before > MOST_QUOTED {
+    if before > MAX_QUOTED {
         return Err(Untranslatable::Nothing);
     }
     // The length that the quoted packet's header states, which the quote may be shorter than.
-    let claimed = icmp::claimed_len(w, quoted)?;
-    header::of(w, quoted, piece, to, claimed.saturating_sub(before), false)
+    let stated = icmp::stated_len(w, quoted)?;
+    header::of(w, quoted, piece, to, stated.saturating_sub(before), false)
 }
 
 /// Like [`error`], for an error that [`piece`] accepts, with the quoted packet's header given.
@@ -189,13 +189,13 @@ pub fn error_around(
     // Last, since it has the most outcomes for the BPF verifier to follow.
     let old: [u32; 2] = w.load(usize::from(error.l4))?;
     let [kind, code, c0, c1] = old[0].to_ne_bytes();
-    let said = errors::Said { kind, code, rest: u32::from_be(old[1]) };
-    let claimed = inside.carries.saturating_add(before);
-    let said = errors::translated(error.v6, said, claimed).ok_or(Untranslatable::Nothing)?;
-    let first = [u16::from_ne_bytes([kind, code]), u16::from_ne_bytes([said.kind, said.code])];
-    change += change16(first[0], first[1]) + change32(old[1], said.rest.to_be());
+    let icmp = errors::IcmpHeader { kind, code, rest: u32::from_be(old[1]) };
+    let stated = inside.carries.saturating_add(before);
+    let icmp = errors::translated(error.v6, icmp, stated).ok_or(Untranslatable::Nothing)?;
+    let first = [u16::from_ne_bytes([kind, code]), u16::from_ne_bytes([icmp.kind, icmp.code])];
+    change += change16(first[0], first[1]) + change32(old[1], icmp.rest.to_be());
     let [c0, c1] = update(u16::from_ne_bytes([c0, c1]), change).to_ne_bytes();
-    let head = [u32::from_ne_bytes([said.kind, said.code, c0, c1]), said.rest.to_be()];
+    let head = [u32::from_ne_bytes([icmp.kind, icmp.code, c0, c1]), icmp.rest.to_be()];
     Ok(Front { keeps: quoted.l4, quotes: true, ip: header, head, quote: *inside })
 }
 
@@ -265,12 +265,12 @@ fn echo(
     };
     let id = if request { to.sport } else { to.dport };
     let [first, old]: [u16; 2] = w.load(l4)?;
-    let said = u16::from_ne_bytes([kind, first.to_ne_bytes()[1]]);
-    let body = change16(first, said) + change16(ip.sport.to_be(), id.to_be());
+    let type_code = u16::from_ne_bytes([kind, first.to_ne_bytes()[1]]);
+    let body = change16(first, type_code) + change16(ip.sport.to_be(), id.to_be());
     let new = update(old, body + covered(ip, carries, to, carries));
     // An IPv6 packet becomes IPv4.
     let new = if ip.v6 { echo4(new) } else { new };
-    w.store(l4, [said, new])?;
+    w.store(l4, [type_code, new])?;
     w.set_be16(l4 + 4, id)?;
     Ok(body + change16(old, new))
 }

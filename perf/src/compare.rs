@@ -57,7 +57,7 @@ pub struct Effort {
     /// Seconds of each run, at least 5; the first 3 are warm-up.
     pub seconds: u64,
     /// The minimum share of its core for a poller. A run below it is repeated, at most twice.
-    pub least_share: f64,
+    pub min_share: f64,
 }
 
 /// The result of one run of a case.
@@ -94,7 +94,7 @@ pub enum RunError {
 
 impl Case {
     /// Creates a case of one program.
-    pub fn alone(name: &str, program: Program) -> Case {
+    pub fn single(name: &str, program: Program) -> Case {
         let programs = vec![program];
         let name = name.to_string();
         Case { name, programs, counts: 0, socket: None, writes: None, cell: None }
@@ -113,7 +113,7 @@ impl Case {
     /// Creates a case of a forwarder and a generator that are connected by a socket; the rate is
     /// that of the packets which return to the generator.
     pub fn fed(name: &str, forwarder: Program, generator: Program, socket: &str) -> Case {
-        let case = Case::alone(name, forwarder);
+        let case = Case::single(name, forwarder);
         let programs = [case.programs, vec![generator]].concat();
         Case { programs, counts: 1, socket: Some(PathBuf::from(socket)), ..case }
     }
@@ -130,7 +130,7 @@ impl Case {
         let mut live = Vec::new();
         for (n, program) in self.programs.iter().enumerate() {
             if n > 0 {
-                self.meet();
+                self.wait_for_socket();
             }
             let failed = |error| RunError::Start { program: program.command[0].clone(), error };
             live.push(program.start().map_err(failed)?);
@@ -152,22 +152,22 @@ impl Case {
         let outcomes: Vec<Outcome> = live.into_iter().map(|program| program.stop()).collect();
         match outcomes.get(self.counts).and_then(|o| median(&o.rates)) {
             Some(mpps) if mpps > 0.0 && !failed => Ok(Sample { mpps, share }),
-            _ => Err(self.silent(&outcomes)),
+            _ => Err(self.no_rate_error(&outcomes)),
         }
     }
 
     /// Waits for the first program to listen. On a timeout, the second one reports the error.
-    fn meet(&self) {
-        let patience = Instant::now() + Duration::from_secs(10);
-        let there = || self.socket.as_ref().is_none_or(|socket| socket.exists());
-        while !there() && Instant::now() < patience {
+    fn wait_for_socket(&self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let exists = || self.socket.as_ref().is_none_or(|socket| socket.exists());
+        while !exists() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
         }
         // The socket exists a moment before the program listens.
         std::thread::sleep(Duration::from_millis(200));
     }
 
-    fn silent(&self, outcomes: &[Outcome]) -> RunError {
+    fn no_rate_error(&self, outcomes: &[Outcome]) -> RunError {
         let command = self.programs.get(self.counts).map(|program| program.command.join(" "));
         let lines: Vec<&str> =
             outcomes.iter().flat_map(|o| o.last_lines.iter().map(String::as_str)).collect();
@@ -192,7 +192,7 @@ impl Comparison {
             for (case, samples) in self.cases.iter().zip(&mut samples) {
                 let mut sample = case.run(effort.seconds)?;
                 for _ in 0..2 {
-                    if sample.share >= effort.least_share {
+                    if sample.share >= effort.min_share {
                         break;
                     }
                     // Another process used the core, so the figure is invalid.
@@ -205,25 +205,25 @@ impl Comparison {
                 samples.push(sample);
             }
         }
-        print!("{}", self.table(&samples, effort.least_share));
-        print!("{}", self.rows(&samples, effort.least_share));
+        print!("{}", self.table(&samples, effort.min_share));
+        print!("{}", self.rows(&samples, effort.min_share));
         Ok(())
     }
 
     /// Returns the median rate of a case.
-    fn middle(&self, at: usize, samples: &[Vec<Sample>], least_share: f64) -> Option<f64> {
-        median(&rates(samples.get(at)?, least_share))
+    fn median_rate(&self, at: usize, samples: &[Vec<Sample>], min_share: f64) -> Option<f64> {
+        median(&rates(samples.get(at)?, min_share))
     }
 
     /// Returns the cost of writing a frame in nanoseconds, if it is known.
-    fn refill_ns(&self, at: usize, samples: &[Vec<Sample>], least_share: f64) -> Option<f64> {
-        let ns = |at| Some(1000.0 / self.middle(at, samples, least_share)?);
+    fn refill_ns(&self, at: usize, samples: &[Vec<Sample>], min_share: f64) -> Option<f64> {
+        let ns = |at| Some(1000.0 / self.median_rate(at, samples, min_share)?);
         Some(ns(self.cases.get(at)?.writes?)? - ns(self.passes?)?)
     }
 
     /// Returns the figures of the cases that have a cell, as rows for PROMISES.md: the columns in
     /// order of appearance, and the ratio of the last to the first.
-    pub fn rows(&self, samples: &[Vec<Sample>], least_share: f64) -> String {
+    pub fn rows(&self, samples: &[Vec<Sample>], min_share: f64) -> String {
         let (mut rows, mut columns) = (Vec::<&str>::new(), Vec::<&str>::new());
         for (row, column) in self.cases.iter().filter_map(|case| case.cell.as_ref()) {
             if !rows.contains(&row.as_str()) {
@@ -240,8 +240,8 @@ impl Comparison {
             let is_it =
                 |case: &Case| case.cell.as_ref().is_some_and(|c| c.0 == row && c.1 == column);
             let at = self.cases.iter().position(is_it)?;
-            let mpps = self.middle(at, samples, least_share)?;
-            let refill = self.refill_ns(at, samples, least_share).unwrap_or(0.0);
+            let mpps = self.median_rate(at, samples, min_share)?;
+            let refill = self.refill_ns(at, samples, min_share).unwrap_or(0.0);
             Some(match self.unit {
                 Unit::Millions => mpps,
                 Unit::Nanoseconds => 1000.0 / mpps - refill,
@@ -270,22 +270,22 @@ impl Comparison {
 
     /// Formats medians, spread, nanoseconds and ratios to the first case; the last two again net
     /// of refill where it is known.
-    pub fn table(&self, samples: &[Vec<Sample>], least_share: f64) -> String {
+    pub fn table(&self, samples: &[Vec<Sample>], min_share: f64) -> String {
         let net = if self.passes.is_some() { "  net ns net ratio" } else { "" };
         let mut text = format!(
             "  {:<28} {:>8}  {:>17} {:>8} {:>7}{net}\n",
             "median of all rounds", "Mpps", "lowest..highest", "ns", "ratio"
         );
         for (at, case) in self.cases.iter().enumerate() {
-            let middle = |at| self.middle(at, samples, least_share);
-            let (Some(mpps), Some(limit)) = (middle(at), middle(0)) else { continue };
-            let refill_ns = self.refill_ns(at, samples, least_share);
+            let median_rate = |at| self.median_rate(at, samples, min_share);
+            let (Some(mpps), Some(limit)) = (median_rate(at), median_rate(0)) else { continue };
+            let refill_ns = self.refill_ns(at, samples, min_share);
             let samples = &samples[at];
-            let kept = rates(samples, least_share);
-            let low = kept.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = kept.iter().copied().fold(0.0, f64::max);
+            let valid = rates(samples, min_share);
+            let low = valid.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = valid.iter().copied().fold(0.0, f64::max);
             let spread = format!("{low:.2}..{high:.2}");
-            let poor = samples.iter().filter(|s| s.share < least_share).count();
+            let poor = samples.iter().filter(|s| s.share < min_share).count();
             // Writing to a String cannot fail.
             let (name, ns) = (&case.name, 1000.0 / mpps);
             let ratio = mpps / limit;
@@ -315,10 +315,9 @@ impl Unit {
 
 /// Returns the rates of the rounds with a sufficient share of their cores, or all if there is
 /// none.
-fn rates(samples: &[Sample], least_share: f64) -> Vec<f64> {
-    let kept: Vec<f64> =
-        samples.iter().filter(|s| s.share >= least_share).map(|s| s.mpps).collect();
-    if kept.is_empty() { samples.iter().map(|s| s.mpps).collect() } else { kept }
+fn rates(samples: &[Sample], min_share: f64) -> Vec<f64> {
+    let valid: Vec<f64> = samples.iter().filter(|s| s.share >= min_share).map(|s| s.mpps).collect();
+    if valid.is_empty() { samples.iter().map(|s| s.mpps).collect() } else { valid }
 }
 
 /// Returns the median; of an even number of values, the upper middle one.

@@ -4,8 +4,8 @@
 //! a copy of a fixed length, and two stores for the fields that differ between flows. The order
 //! is computed, not stored, so that it takes no cache space from the flow table.
 
-use crate::world::{
-    FRONTENDS, Family, GATEWAY, MACS, Work, frontend_base, frontends, stranger_base,
+use crate::fixture::{
+    FRONTENDS, Family, GATEWAY, MACS, Workload, frontend_base, frontends, unmatched_base,
 };
 use ::tests::frames::{Frame, aws_options, tcp};
 use std::net::IpAddr;
@@ -67,7 +67,7 @@ pub struct Ends {
 impl Ends {
     /// Reads them from the TCP packet in `ip`, which has no options or extension headers.
     fn of(ip: &[u8], family: Family) -> Ends {
-        let (src, dst) = places(family);
+        let (src, dst) = word_offsets(family);
         let word = |at: usize| ip[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         Ends { src: word(src), dst: word(dst), ports: word(dst + 4) }
     }
@@ -80,7 +80,7 @@ impl Ends {
 
 /// Returns the offsets of the addresses' last words in an IP header; the ports follow the second.
 #[inline(always)]
-fn places(family: Family) -> (usize, usize) {
+fn word_offsets(family: Family) -> (usize, usize) {
     match family {
         Family::V4 => (12, 16),
         Family::V6 => (20, 36),
@@ -174,16 +174,17 @@ pub struct Requests {
 impl Requests {
     /// Creates packets of established TCP connections: to frontends, or to addresses without a
     /// service where the work is to return them.
-    pub fn new(work: Work, family: Family) -> Requests {
+    pub fn new(work: Workload, family: Family) -> Requests {
         Requests::by_pairs(work, family, 1)
     }
 
     /// Creates the same packets for `pairs` pairs of endpoint and node, at most 256, rounded up
     /// to a power of two.
-    pub fn by_pairs(work: Work, family: Family, pairs: u32) -> Requests {
+    pub fn by_pairs(work: Workload, family: Family, pairs: u32) -> Requests {
         let client = client(family);
-        let base = if work == Work::Return { stranger_base(family) } else { frontend_base(family) };
-        let port = if work == Work::Elsewhere { 81 } else { 80 };
+        let base =
+            if work == Workload::Return { unmatched_base(family) } else { frontend_base(family) };
+        let port = if work == Workload::Elsewhere { 81 } else { 80 };
         let ip = tcp(client, &at(base, port), 16).sized(64);
         let template = |pair: u32| {
             let options = aws_options(0x0a11_ce00 + u64::from(pair / NODES), 0, 0xbeef);
@@ -237,22 +238,25 @@ pub struct Answers {
 
 impl Answers {
     /// Creates an empty set. With NAT, a backend answers Weir; with a tunnel, the client.
-    pub fn new(work: Work, family: Family) -> Answers {
+    pub fn new(work: Workload, family: Family) -> Answers {
         let (src, dst) = match work {
-            Work::Tunnel => (at(frontend_base(family), 80), client(family).to_string()),
-            _ => (at(crate::world::backend(family, 1), 8080), at(crate::world::nat(family), 1024)),
+            Workload::Tunnel => (at(frontend_base(family), 80), client(family).to_string()),
+            _ => (
+                at(crate::fixture::backend(family, 1), 8080),
+                at(crate::fixture::nat(family), 1024),
+            ),
         };
         let ip = tcp(&src, &dst, 16).sized(64);
-        let template = Template::new(&Frame::new(crate::world::BACKEND, MACS[1], ip), family);
+        let template = Template::new(&Frame::new(crate::fixture::BACKEND, MACS[1], ip), family);
         Answers { template, flows: Vec::new(), next: 0 }
     }
 
     /// Creates answers to `flows` requests as if each had reached its backend unchanged, to
     /// measure writing alone.
     pub fn to_requests(family: Family, flows: u32) -> Answers {
-        let requests = Requests::new(Work::Tunnel, family);
+        let requests = Requests::new(Workload::Tunnel, family);
         let flows = (0..flows).map(|flow| requests.ends(flow).back()).collect();
-        Answers { flows, ..Answers::new(Work::Tunnel, family) }
+        Answers { flows, ..Answers::new(Workload::Tunnel, family) }
     }
 
     /// Adds the answer to a request, given its IP packet as the backend received it.
@@ -300,7 +304,7 @@ mod tests {
     const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
     #[test]
-    fn an_order_names_each_number_once_before_it_names_one_again() {
+    fn order_yields_each_number_once_per_round() {
         for bound in [1, 2, 1000, 1024, 65_536, 70_000] {
             let mut order = Order::new(bound);
             for _ in 0..2 {
@@ -311,10 +315,10 @@ mod tests {
     }
 
     #[test]
-    fn the_packets_of_all_flows_differ_and_are_for_whom_the_work_is() {
+    fn packets_of_all_flows_differ_and_match_the_workload() {
         for family in FAMILIES {
             for (work, base) in
-                [(Work::Return, stranger_base(family)), (Work::Nat, frontend_base(family))]
+                [(Workload::Return, unmatched_base(family)), (Workload::Nat, frontend_base(family))]
             {
                 let requests = Requests::new(work, family);
                 let seen: HashSet<Vec<u8>> = (0..100_000)
@@ -341,11 +345,11 @@ mod tests {
     }
 
     #[test]
-    fn reversed_packets_have_the_ends_of_the_request_in_the_other_order() {
+    fn reversed_packets_swap_source_and_destination() {
         for family in FAMILIES {
             let (there, back) = (
-                Requests::by_pairs(Work::Return, family, 4),
-                Requests::by_pairs(Work::Return, family, 4).reversed(),
+                Requests::by_pairs(Workload::Return, family, 4),
+                Requests::by_pairs(Workload::Return, family, 4).reversed(),
             );
             let (mut a, mut b) = ([0; REQUEST], [0; REQUEST]);
             for flow in [0, 1, 999, 70_000] {
@@ -358,10 +362,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_comes_from_where_the_request_went() {
+    fn reply_comes_from_the_destination_of_its_request() {
         for family in FAMILIES {
-            let (nat, backend) = (crate::world::nat(family), crate::world::backend(family, 1));
-            let mut answers = Answers::new(Work::Nat, family);
+            let (nat, backend) = (crate::fixture::nat(family), crate::fixture::backend(family, 1));
+            let mut answers = Answers::new(Workload::Nat, family);
             for port in 2000..2010 {
                 answers.learn(&tcp(&at(nat, port), &at(backend, 8080), 16).bytes());
             }
@@ -372,9 +376,9 @@ mod tests {
                 let ends = Ends::of(&frame[PLAIN..], family);
                 assert_eq!(ends.ports >> 16, 8080);
                 ports.insert(ends.ports & 0xffff);
-                let wanted = tcp(&at(backend, 8080), &at(nat, 1024), 16).sized(64).bytes();
-                let (_, dst) = places(family);
-                assert_eq!(frame[PLAIN + 8..PLAIN + dst + 4], wanted[8..dst + 4], "{family:?}");
+                let expected = tcp(&at(backend, 8080), &at(nat, 1024), 16).sized(64).bytes();
+                let (_, dst) = word_offsets(family);
+                assert_eq!(frame[PLAIN + 8..PLAIN + dst + 4], expected[8..dst + 4], "{family:?}");
             }
             assert_eq!(ports, (2002..2007).collect());
         }

@@ -15,8 +15,8 @@ mod report;
 mod spoofed;
 mod wire;
 
-use crate::poller::place;
-use crate::world;
+use crate::fixture;
+use crate::poller::lcore_config;
 use clients::{Client, Frames, Side, Step, TCP, TCP_GOES_ON, UDP, UDP_GOES_ON};
 use fastpath::burst::{Arrival, BURST, Burst};
 use fastpath::dispatch::Exits;
@@ -59,7 +59,7 @@ struct Simulation<'r> {
     lcore: Lcore<'r>,
     flows: Flows<'r>,
     burst: Burst<Tagged>,
-    left: Left,
+    output: Output,
     pool: Pool,
     frames: Frames,
     attacker: Attacker,
@@ -71,7 +71,7 @@ struct Simulation<'r> {
     /// The time up to which the lcore's clock was advanced, and of the next look at the flow
     /// count.
     clock_us: u64,
-    look_ns: u64,
+    sample_ns: u64,
     /// Whether the initial clients are established, and whether they keep sending.
     established: bool,
     goes_on: bool,
@@ -79,7 +79,7 @@ struct Simulation<'r> {
 }
 
 /// The frames that left in a burst.
-struct Left {
+struct Output {
     /// Honest frames: the index in [`Simulation::sent`], the arm, and the bytes.
     honest: Vec<(u32, u8, Vec<u8>)>,
     /// Flood packets that a backend received and will answer: its own end and the destination.
@@ -88,7 +88,7 @@ struct Left {
     at: usize,
 }
 
-impl Exits<Tagged> for Left {
+impl Exits<Tagged> for Output {
     fn port(&mut self, arm: u8, buffer: Tagged) {
         if buffer.tag != FLOOD {
             return self.honest.push((buffer.tag, arm, buffer.bytes().to_vec()));
@@ -110,8 +110,8 @@ impl Exits<Tagged> for Left {
 /// # Errors
 /// The region's error, or losses of clients before the flood begins.
 pub fn run(plan: &Plan) -> Result<Outcome, Box<dyn Error>> {
-    let (region, _) = world::region(&world::sizes(plan.flows))?;
-    world::furnish(&region, &plan.mode.policy())?;
+    let (region, _) = fixture::region(&fixture::sizes(plan.flows))?;
+    fixture::fill_tables(&region, &plan.mode.policy())?;
     Flows::new(&region).recover();
     let mut simulation = Simulation::new(&region, plan)?;
     simulation.establish()?;
@@ -136,13 +136,13 @@ pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
         new_per_s: 0,
         ms: 0,
     };
-    let (region, _) = world::region(&world::sizes(flows))?;
-    world::furnish(&region, &plan.mode.policy())?;
+    let (region, _) = fixture::region(&fixture::sizes(flows))?;
+    fixture::fill_tables(&region, &plan.mode.policy())?;
     Flows::new(&region).recover();
     let mut simulation = Simulation::new(&region, &plan)?;
     simulation.establish()?;
     // Twice through the ring of unconfirmed flows: in the second pass each insert evicts a flow.
-    let ring = u64::from(tables::flow::places(flows)[0]);
+    let ring = u64::from(tables::flow::unconfirmed_ring_slots(flows)[0]);
     simulation.until(simulation.now_ns + ring, true);
     let started = Instant::now();
     simulation.until(simulation.now_ns + ring.max(1_000_000), true);
@@ -151,11 +151,11 @@ pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
 
 impl<'r> Simulation<'r> {
     fn new(region: &'r Region, plan: &Plan) -> Result<Simulation<'r>, Box<dyn Error>> {
-        let lcore = Lcore::join(region, place(0, 1)).ok_or("no room for an lcore")?;
+        let lcore = Lcore::join(region, lcore_config(0, 1)).ok_or("no room for an lcore")?;
         let frames = Frames::new(plan.mode);
         let attacker = Attacker::new(plan.kind, plan.mode, &frames);
         let answered = plan.kind == Kind::AnsweredUdp;
-        let left = Left {
+        let output = Output {
             honest: Vec::new(),
             answerable: answered.then(VecDeque::new),
             at: if plan.mode == Mode::Nat { crate::feed::PLAIN } else { crate::feed::INNER },
@@ -165,7 +165,7 @@ impl<'r> Simulation<'r> {
             lcore,
             flows: Flows::new(region),
             burst: Burst::default(),
-            left,
+            output,
             pool: Pool::default(),
             frames,
             attacker,
@@ -174,7 +174,7 @@ impl<'r> Simulation<'r> {
             sent: Vec::new(),
             now_ns: 0,
             clock_us: 0,
-            look_ns: 0,
+            sample_ns: 0,
             established: false,
             goes_on: false,
             outcome: Outcome::new(plan, TALLIES),
@@ -183,7 +183,7 @@ impl<'r> Simulation<'r> {
 
     /// Adds new clients at `new_per_s` per second, alternating the three round trips and both
     /// protocols.
-    fn come(&mut self, ms: u64, tally: usize) {
+    fn add_clients(&mut self, ms: u64, tally: usize) {
         let count = u64::from(self.plan.new_per_s) * ms / 1000;
         for n in 0..count {
             let trip = n as usize % ROUND_TRIPS_MS.len();
@@ -222,7 +222,7 @@ impl<'r> Simulation<'r> {
             self.due.push(Reverse((self.now_ns + offset, number, 0)));
         }
         self.outcome.flows_before = self.flows.live();
-        self.come(self.plan.ms, DURING);
+        self.add_clients(self.plan.ms, DURING);
         let started = Instant::now();
         let first_ns = self.now_ns;
         self.until(first_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, true);
@@ -232,7 +232,7 @@ impl<'r> Simulation<'r> {
     /// Adds new clients again, one second after the end of the flood.
     fn after(&mut self) {
         self.until(self.now_ns + 1_000 * MS, false);
-        self.come(self.plan.ms, AFTER);
+        self.add_clients(self.plan.ms, AFTER);
         self.until(self.now_ns + (self.plan.ms + 3 * ROUND_TRIPS_MS[2]) * MS, false);
     }
 
@@ -306,8 +306,8 @@ impl<'r> Simulation<'r> {
     }
 
     fn send_flood(&mut self) {
-        let owed = self.left.answerable.as_mut().and_then(VecDeque::pop_front);
-        let (arm, bytes) = match owed {
+        let pending = self.output.answerable.as_mut().and_then(VecDeque::pop_front);
+        let (arm, bytes) = match pending {
             Some((from, to)) => (1, self.frames.answer(from, to)),
             None => {
                 let established = &self.clients[..self.plan.established as usize];
@@ -321,13 +321,13 @@ impl<'r> Simulation<'r> {
 
     /// Forwards the burst, checks the honest packets, and advances the clock.
     fn forward(&mut self) {
-        self.lcore.forward(&mut self.burst, &mut self.left);
+        self.lcore.forward(&mut self.burst, &mut self.output);
         let mut sent = std::mem::take(&mut self.sent);
-        let mut left = std::mem::take(&mut self.left.honest);
+        let mut output = std::mem::take(&mut self.output.honest);
         for (tag, sent) in (0..).zip(sent.drain(..)) {
             let Sent { client: number, step, side } = sent;
             let client = &mut self.clients[number as usize];
-            let good = left
+            let good = output
                 .iter()
                 .find(|(of, ..)| *of == tag)
                 .is_some_and(|(_, arm, frame)| client.check(self.plan.mode, side, *arm, frame));
@@ -343,16 +343,16 @@ impl<'r> Simulation<'r> {
                     .lost(|| format!("client {number}, {trip} ms: {what:?}"));
             }
         }
-        left.clear();
-        (self.sent, self.left.honest) = (sent, left);
+        output.clear();
+        (self.sent, self.output.honest) = (sent, output);
         let now_us = self.now_ns / 1_000;
         if now_us > self.clock_us {
             self.lcore.advance_us(now_us - self.clock_us);
             self.clock_us = now_us;
         }
-        if self.now_ns >= self.look_ns {
-            self.look_ns = self.now_ns + MS;
-            self.outcome.flows_most = self.outcome.flows_most.max(self.flows.live());
+        if self.now_ns >= self.sample_ns {
+            self.sample_ns = self.now_ns + MS;
+            self.outcome.flows_max = self.outcome.flows_max.max(self.flows.live());
         }
     }
 

@@ -8,12 +8,12 @@
 mod packets;
 mod setting;
 
-use crate::world::{self, Family, MACS, Policy, Work};
+use crate::fixture::{self, Family, MACS, Policy, Workload};
 use aya::maps::{Array, MapData, ProgramArray};
 use aya::programs::{TestRun, Xdp};
 use aya::{Ebpf, EbpfLoader, TestRunOptions, VerifierLogLevel};
-use ebpf_fallback::ports::{Place, Port};
 use ebpf_fallback::program::Program;
+use ebpf_fallback::runtime_config::{Port, RuntimeConfig};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 pub use packets::{Direction, Packets};
@@ -24,7 +24,7 @@ use tables::flow::{Flows, Snapshot};
 use tables::fragment::Fragments;
 use tables::reason::DropReason;
 use tables::record::TunnelKind;
-use tables::region::{Place as Where, Region};
+use tables::region::{Region, RegionLocation};
 use tables::scope::Scopes;
 
 /// The seed of the bucket order, the same in every run.
@@ -39,7 +39,7 @@ const LOOPBACK: u32 = 1;
 ///
 /// # Errors
 /// The kernel's error.
-pub fn stay() -> Result<(), Failure> {
+pub fn pin_to_first_cpu() -> Result<(), Failure> {
     let mut first = CpuSet::new();
     first.set(0)?;
     Ok(sched_setaffinity(Pid::from_raw(0), &first)?)
@@ -52,7 +52,7 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    /// Loads the program; its packets are dropped until [`Feeder::lead_to`].
+    /// Loads the program; its packets are dropped until [`Feeder::set_target`].
     ///
     /// # Errors
     /// The kernel's error.
@@ -67,7 +67,7 @@ impl Feeder {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn lead_to(&mut self, to: &mut Xdp) -> Result<(), Failure> {
+    pub fn set_target(&mut self, to: &mut Xdp) -> Result<(), Failure> {
         Ok(self.next.set(0, to.fd()?, 0)?)
     }
 
@@ -75,7 +75,7 @@ impl Feeder {
     ///
     /// # Errors
     /// The map's error.
-    pub fn begin(&mut self, packets: &Packets) -> Result<(), Failure> {
+    pub fn start(&mut self, packets: &Packets) -> Result<(), Failure> {
         let map = self.ebpf.map_mut("ENDS").ok_or("no map ENDS")?;
         let mut ends = Array::<_, packets::Words>::try_from(map)?;
         for (n, words) in (0..).zip(packets.ends()) {
@@ -90,18 +90,18 @@ impl Feeder {
     /// # Errors
     /// The kernel's error, or a packet that could not be written.
     pub fn run(&mut self, packets: u32) -> Result<f64, Failure> {
-        let before = self.turn()?;
+        let before = self.position()?;
         // As long as the longest packet of the previous call: the program resizes it as needed.
         let frame = [0; packets::LONGEST];
         let ns = repeated(program(&mut self.ebpf, "feed")?, &frame, packets)?;
-        match self.turn()? - before == u64::from(packets) {
+        match self.position()? - before == u64::from(packets) {
             true => Ok(ns),
             false => Err("a packet was not written".into()),
         }
     }
 
     /// Returns the number of packets so far.
-    fn turn(&self) -> Result<u64, Failure> {
+    fn position(&self) -> Result<u64, Failure> {
         let map = self.ebpf.map("FEED").ok_or("no map FEED")?;
         Ok(Array::<_, packets::Fed>::try_from(map)?.get(&0, 0)?[0])
     }
@@ -137,51 +137,51 @@ impl Floor {
     /// The kernel's error.
     pub fn run(&mut self, name: &str, packets: u32) -> Result<f64, Failure> {
         let setting =
-            Setting { work: Work::Tunnel, family: Family::V4, gateway: TunnelKind::Geneve };
+            Setting { work: Workload::Tunnel, family: Family::V4, gateway: TunnelKind::Geneve };
         let frame = packets::request(&setting).bytes();
         repeated(program(&mut self.0, name)?, &frame, packets)
     }
 }
 
 /// Tables in kernel maps, and the XDP programs that use them.
-pub struct World {
+pub struct KernelFixture {
     setting: Setting,
     region: Region,
-    place: Where,
+    location: RegionLocation,
     program: Program,
 }
 
-impl Drop for World {
+impl Drop for KernelFixture {
     fn drop(&mut self) {
         // Leftovers of the directory are recognizable by the process id in its name.
-        let _ = self.place.remove();
+        let _ = self.location.remove();
     }
 }
 
-impl World {
+impl KernelFixture {
     /// Loads the programs for a setting, with capacity for twice as many flows.
     ///
     /// # Errors
     /// The region's or the kernel's error.
-    pub fn load(setting: Setting, flows: u32) -> Result<World, Failure> {
+    pub fn load(setting: Setting, flows: u32) -> Result<KernelFixture, Failure> {
         let Setting { work, family, gateway } = setting;
         let id = std::process::id();
         let folder = format!("/sys/fs/bpf/weir-bench-{id}-{work:?}-{family:?}-{gateway:?}");
         let folder = PathBuf::from(folder);
-        let place = Where::Maps(folder.clone());
-        let region = Region::create_or_open(&place, &world::sizes(flows * 2), SEED)?;
+        let location = RegionLocation::Maps(folder.clone());
+        let region = Region::create_or_open(&location, &fixture::sizes(flows * 2), SEED)?;
         let program = match Program::load(&region, &folder, 1) {
             Ok(program) => program,
             Err(e) => {
-                let _ = place.remove();
+                let _ = location.remove();
                 return Err(e.into());
             }
         };
-        let mut world = World { setting, region, place, program };
+        let mut fixture = KernelFixture { setting, region, location, program };
         let ports = MACS.map(|mac| Port::new(LOOPBACK, mac));
-        world.program.settle(&Place { ports, ..Place::default() })?;
-        world.renew()?;
-        Ok(world)
+        fixture.program.configure(&RuntimeConfig { ports, ..RuntimeConfig::default() })?;
+        fixture.reset()?;
+        Ok(fixture)
     }
 
     /// Returns the packets of this direction for `flows` flows, which must exist.
@@ -206,7 +206,7 @@ impl World {
     ///
     /// # Errors
     /// The writer's error.
-    pub fn renew(&mut self) -> Result<(), Failure> {
+    pub fn reset(&mut self) -> Result<(), Failure> {
         self.region.renew();
         self.program.clear_flow_hints()?;
         // As the loader does before it attaches the program.
@@ -214,7 +214,7 @@ impl World {
         Fragments::new(&self.region).recover();
         Scopes::new(&self.region).recover();
         let Setting { work, family, gateway } = self.setting;
-        world::furnish(&self.region, &Policy { gateway, ..Policy::of(work, family) })
+        fixture::fill_tables(&self.region, &Policy { gateway, ..Policy::of(work, family) })
     }
 
     /// Returns snapshots of all flows.

@@ -13,6 +13,7 @@
 
 pub mod compare;
 pub mod feed;
+pub mod fixture;
 pub mod flood;
 pub mod frames;
 pub mod kernel;
@@ -22,7 +23,6 @@ pub mod peers;
 pub mod poller;
 pub mod process;
 pub mod start;
-pub mod world;
 
 pub use compare::{Case, Comparison};
 pub use process::{Program, Reading};

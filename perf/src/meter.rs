@@ -27,19 +27,19 @@ impl Count {
     }
 }
 
-/// Prints `Mpps <millions per second>` once a second, for `seconds` seconds, while `sound`
+/// Prints `Mpps <millions per second>` once a second, for `seconds` seconds, while `check`
 /// succeeds.
 ///
 /// # Errors
-/// The error of `sound`.
-pub fn tell(
+/// The error of `check`.
+pub fn print_rates(
     count: &Arc<Count>,
     seconds: u64,
-    sound: impl Fn() -> Result<(), String>,
+    check: impl Fn() -> Result<(), String>,
 ) -> Result<(), String> {
     for _ in 0..seconds {
         let rates = rates(std::slice::from_ref(count));
-        sound()?;
+        check()?;
         rates.iter().for_each(|mpps| println!("{}", line(*mpps)));
     }
     Ok(())

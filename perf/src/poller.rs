@@ -1,13 +1,13 @@
 //! One polling lcore of Weir's own cases: it fills received buffers, forwards them, and counts.
 
 use crate::feed::{ANSWER, Answers, Order, REQUEST, Requests};
+use crate::fixture::{self, Family, Workload};
 use crate::meter::Count;
 use crate::start::Pair;
-use crate::world::{self, Family, Work};
 use dpdk_bindings::{Burst as Row, Mbuf, Mempool, clock};
 use fastpath::burst::{Arrival, BURST, Burst};
 use fastpath::dispatch::{Exits, count_arrivals, dispatch};
-use fastpath::lcore::{Lcore, Place};
+use fastpath::lcore::{Lcore, LcoreConfig};
 use fastpath::pipeline;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,13 +17,13 @@ use tables::region::Region;
 
 /// The stages that `--stages` times.
 pub const STAGES: [&str; 7] = {
-    let [open, find, settle, encap] = pipeline::LOOPS;
-    ["receive", "refill", open, find, settle, encap, "dispatch"]
+    let [parse, find, decide, encap] = pipeline::LOOPS;
+    ["receive", "refill", parse, find, decide, encap, "dispatch"]
 };
 
 /// An error on an lcore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Failed {
+pub enum PollerError {
     /// The region has no capacity for the lcore.
     #[error("the region has no room for lcore {0}")]
     Lcore(u32),
@@ -106,14 +106,14 @@ impl Feed {
 /// The state of a polling lcore.
 pub struct Poller {
     /// The lcore's index among all.
-    pub place: Place,
+    pub config: LcoreConfig,
     /// Its ports: one for both directions, or one per arm (`net_null`, whose buffers are filled
     /// here).
     pub pairs: Vec<Pair>,
     /// The feeds, used in turn, one burst each.
     pub feeds: Vec<Feed>,
     /// The handling of the packets.
-    pub work: Work,
+    pub work: Workload,
     /// Whether to time the stages.
     pub stages: bool,
     /// Maximum packets per poll.
@@ -146,53 +146,54 @@ impl Exits<Mbuf> for Rows<'_> {
 /// order than the one in which they are used later.
 ///
 /// # Errors
-/// [`Failed`]; each packet must leave as its work demands.
+/// [`PollerError`]; each packet must leave as its work demands.
 pub fn begin_flows(
     region: &Region,
-    place: Place,
+    config: LcoreConfig,
     pool: &Mempool,
-    (work, family): (Work, Family),
+    (work, family): (Workload, Family),
     (flows, requests): (u32, &Requests),
-) -> Result<Answers, Failed> {
-    let lcore = Lcore::join(region, place).ok_or(Failed::Lcore(place.index))?;
+) -> Result<Answers, PollerError> {
+    let lcore = Lcore::join(region, config).ok_or(PollerError::Lcore(config.index))?;
     let mut answers = Answers::new(work, family);
-    let mut way = Way { lcore, pool, burst: Burst::default(), rows: [Row::new(), Row::new()] };
-    let begun = !matches!(work, Work::Return | Work::Elsewhere);
+    let mut warmup =
+        Warmup { lcore, pool, burst: Burst::default(), rows: [Row::new(), Row::new()] };
+    let begun = !matches!(work, Workload::Return | Workload::Elsewhere);
     for first in (0..flows).step_by(BURST) {
         let last = flows.min(first + BURST as u32);
         let request = |flow, frame: &mut [u8]| requests.write(flow, frame);
-        let out = way.send(first..last, u8::from(begun), REQUEST, request)?;
+        let out = warmup.send(first..last, u8::from(begun), REQUEST, request)?;
         match work {
-            Work::Nat => out.iter().for_each(|packet| answers.learn(&packet.bytes()[14..])),
-            Work::Tunnel => {
+            Workload::Nat => out.iter().for_each(|packet| answers.learn(&packet.bytes()[14..])),
+            Workload::Tunnel => {
                 let mut frame = [0; REQUEST];
                 for flow in first..last {
                     if !requests.write(flow, &mut frame) {
-                        return Err(Failed::Size(REQUEST));
+                        return Err(PollerError::Size(REQUEST));
                     }
                     answers.learn(&frame[REQUEST - 64..]);
                 }
             }
-            Work::Return | Work::Elsewhere | Work::Refill => {}
+            Workload::Return | Workload::Elsewhere | Workload::Refill => {}
         }
         if begun {
             // An answer and one more request: the connection is established, as most are.
-            way.send(first..last, 0, ANSWER, |flow, frame| answers.write(flow, frame))?;
-            way.send(first..last, 1, REQUEST, request)?;
+            warmup.send(first..last, 0, ANSWER, |flow, frame| answers.write(flow, frame))?;
+            warmup.send(first..last, 1, REQUEST, request)?;
         }
     }
     Ok(answers)
 }
 
 /// Sends packets before the measurement begins.
-struct Way<'a> {
+struct Warmup<'a> {
     lcore: Lcore<'a>,
     pool: &'a Mempool,
     burst: Burst<Mbuf>,
     rows: [Row<BURST>; 2],
 }
 
-impl Way<'_> {
+impl Warmup<'_> {
     /// Sends a packet of `len` bytes for each flow, written by `write`, from the gateway's arm
     /// or, for answers, the backends'. All must leave by arm `to`; returns the frames.
     fn send(
@@ -201,16 +202,16 @@ impl Way<'_> {
         to: u8,
         len: usize,
         write: impl Fn(u32, &mut [u8]) -> bool,
-    ) -> Result<&[Mbuf], Failed> {
+    ) -> Result<&[Mbuf], PollerError> {
         let (count, mut fresh) = (flows.len(), Row::<BURST>::new());
         if !self.pool.alloc_bulk(&mut fresh, count) {
-            return Err(Failed::Buffers);
+            return Err(PollerError::Buffers);
         }
         let from = u8::from(len == ANSWER);
         for (flow, mut packet) in flows.clone().zip(fresh.drain()) {
-            let bytes = packet.append(len).ok_or(Failed::Buffers)?;
+            let bytes = packet.append(len).ok_or(PollerError::Buffers)?;
             if !write(flow, bytes) {
-                return Err(Failed::Size(len));
+                return Err(PollerError::Size(len));
             }
             self.burst.push(packet, from, Arrival::Plain);
         }
@@ -218,7 +219,7 @@ impl Way<'_> {
         self.lcore.forward(&mut self.burst, &mut Rows(&mut self.rows));
         let out = self.rows[usize::from(to)].as_slice();
         if out.len() != count {
-            return Err(Failed::Lost(flows.start + out.len() as u32, to));
+            return Err(PollerError::Lost(flows.start + out.len() as u32, to));
         }
         Ok(out)
     }
@@ -228,25 +229,25 @@ impl Poller {
     /// Forwards until stopped, and returns the ticks of the stages.
     ///
     /// # Errors
-    /// [`Failed`].
-    pub fn run(mut self, region: &Region) -> Result<[u64; STAGES.len()], Failed> {
-        let joined = Lcore::join(region, self.place);
-        let mut lcore = joined.ok_or(Failed::Lcore(self.place.index))?;
+    /// [`PollerError`].
+    pub fn run(mut self, region: &Region) -> Result<[u64; STAGES.len()], PollerError> {
+        let joined = Lcore::join(region, self.config);
+        let mut lcore = joined.ok_or(PollerError::Lcore(self.config.index))?;
         let mut rows = [Row::new(), Row::new()];
         let mut burst = Burst::default();
         let mut feeds = std::mem::take(&mut self.feeds);
         while !self.switches.stop.load(Ordering::Relaxed) {
-            if self.switches.active.load(Ordering::Relaxed) >> self.place.index & 1 == 0 {
+            if self.switches.active.load(Ordering::Relaxed) >> self.config.index & 1 == 0 {
                 std::hint::spin_loop();
                 continue;
             }
             // The fixed cost of an iteration belongs to Weir, not to writing.
-            if self.work != Work::Refill {
-                lcore.turn();
+            if self.work != Workload::Refill {
+                lcore.run_periodic();
             }
             for feed in &mut feeds {
-                let got = self.turn(feed, &lcore, &mut burst, &mut rows)?;
-                self.count.add(got as u64);
+                let received = self.process_burst(feed, &lcore, &mut burst, &mut rows)?;
+                self.count.add(received as u64);
             }
         }
         Ok(self.spent)
@@ -254,37 +255,37 @@ impl Poller {
 
     /// Processes one burst of a feed from receive to transmit.
     #[inline(always)]
-    fn turn(
+    fn process_burst(
         &mut self,
         feed: &mut Feed,
         lcore: &Lcore<'_>,
         burst: &mut Burst<Mbuf>,
         rows: &mut [Row<BURST>; 2],
-    ) -> Result<usize, Failed> {
+    ) -> Result<usize, PollerError> {
         let (arm, size) = feed.arm();
         let mut row = Row::<BURST>::new();
         let mut mark = self.mark();
         let rx = &mut self.pairs[usize::from(arm)].rx;
-        let mut got = rx.receive_at_most(&mut row, self.burst);
+        let mut received = rx.receive_at_most(&mut row, self.burst);
         self.lap(0, &mut mark);
         let refill = self.pairs.len() == 2;
         for packet in row.as_mut_slice() {
             if refill && !feed.fill(packet.bytes_mut()) {
-                return Err(Failed::Size(size));
+                return Err(PollerError::Size(size));
             }
         }
         if let Some((waiting, count)) = &mut feed.waiting {
-            got = delay(waiting, *count, &mut row);
+            received = delay(waiting, *count, &mut row);
         }
         for packet in row.drain() {
-            if self.work == Work::Refill {
+            if self.work == Workload::Refill {
                 Rows(rows).port(1, packet);
             } else {
                 burst.push(packet, arm, Arrival::Plain);
             }
         }
         self.lap(1, &mut mark);
-        if self.work != Work::Refill {
+        if self.work != Workload::Refill {
             self.forward(lcore, burst, rows, mark);
         }
         for (arm, row) in rows.iter_mut().enumerate().filter(|(_, row)| !row.is_empty()) {
@@ -292,7 +293,7 @@ impl Poller {
             self.pairs[port].tx.send(row);
             row.clear();
         }
-        Ok(got)
+        Ok(received)
     }
 
     #[inline(always)]
@@ -332,21 +333,21 @@ impl Poller {
 /// Prefetches the headers of the following buffers, because a driver writes them just before it
 /// hands them over, and the frames as the poll loop does.
 fn delay(waiting: &mut VecDeque<Mbuf>, count: usize, row: &mut Row<BURST>) -> usize {
-    let came = row.len();
+    let received = row.len();
     waiting.extend(row.drain());
     if waiting.len() < count {
         return 0;
     }
-    waiting.range(came..(2 * came).min(waiting.len())).for_each(Mbuf::prefetch);
-    for packet in waiting.drain(..came) {
+    waiting.range(received..(2 * received).min(waiting.len())).for_each(Mbuf::prefetch);
+    for packet in waiting.drain(..received) {
         packet.prefetch_frame();
         // As many leave as arrived, so the row has capacity.
         drop(row.push(packet));
     }
-    came
+    received
 }
 
 /// Returns the position of an lcore in these cases.
-pub fn place(index: u32, count: u32) -> Place {
-    Place { index, count, epoch: 1, macs: world::MACS }
+pub fn lcore_config(index: u32, count: u32) -> LcoreConfig {
+    LcoreConfig { index, count, epoch: 1, macs: fixture::MACS }
 }

@@ -137,12 +137,12 @@ impl Running {
     /// Sends SIGINT and, after 8 s, SIGKILL.
     fn end(&mut self) {
         let pid = Pid::from_raw(self.child.id() as i32);
-        let patience = Instant::now() + Duration::from_secs(8);
+        let deadline = Instant::now() + Duration::from_secs(8);
         if self.is_alive() {
             // It may have ended just now; the signal then has no target.
             let _ = kill(pid, Signal::SIGINT);
         }
-        while self.is_alive() && Instant::now() < patience {
+        while self.is_alive() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(20));
         }
         if self.is_alive() {

@@ -9,7 +9,7 @@ use dpdk_bindings::{
 const BUFFERS: u32 = 8191;
 
 /// Size of an lcore's cache of free buffers.
-const KEPT: u32 = 250;
+const CACHE_SIZE: u32 = 250;
 
 /// Bytes of a buffer, headroom included.
 const BUFFER_BYTES: usize = 2176;
@@ -39,7 +39,7 @@ pub fn arguments<A: Parser>(program: &str) -> (Vec<String>, A) {
 /// # Errors
 /// DPDK's error if memory is short.
 pub fn pool(eal: &Eal, waiting: u32) -> Result<Mempool, MempoolError> {
-    Mempool::create(eal, "frames", BUFFERS + waiting, KEPT, BUFFER_BYTES, -1)
+    Mempool::create(eal, "frames", BUFFERS + waiting, CACHE_SIZE, BUFFER_BYTES, -1)
 }
 
 /// Starts all ports of the EAL arguments and returns them in the order of their numbers.

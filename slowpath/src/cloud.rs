@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws::routes::Routes;
 use aws::runner::AwsLifecycle;
-use azure::runner::{AzureLifecycle, Gateways};
-use azure::told::{End, Tunnels};
+use azure::runner::{AzureAppliance, AzureLifecycle};
+use azure::types::{End, Tunnels};
 use clouds::appliance::{Appliance, Ingress};
 use clouds::failure::CallError;
 use clouds::report::Report;
@@ -29,35 +29,35 @@ use tables::record::{TUNNEL_RETIRED, TunnelKind};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cloud::followed::Ends;
-use crate::kernel::neighbours::kernel::read_link;
+use crate::kernel::neighbors::kernel::read_link;
 use crate::live::Live;
 
 /// Handle to the running lifecycle.
-pub struct Leave {
+pub struct CloudHandle {
     signals: mpsc::Sender<()>,
-    gone: oneshot::Receiver<()>,
+    left: oneshot::Receiver<()>,
     /// Cancels outstanding requests when dropped.
     _cancel: watch::Sender<bool>,
 }
 
-impl Leave {
+impl CloudHandle {
     /// Forwards a SIGTERM: the first makes the appliance leave its cloud, the second ends it at
     /// once.
-    pub fn ask(&self) {
+    pub fn request_leave(&self) {
         // The channel holds two signals; further ones have no effect.
         let _ = self.signals.try_send(());
     }
 
     /// Waits until the lifecycle has ended and the process may exit.
-    pub async fn gone(&mut self) {
-        let _ = (&mut self.gone).await;
+    pub async fn left(&mut self) {
+        let _ = (&mut self.left).await;
     }
 }
 
 /// The client for the cloud can't be created.
 #[derive(Debug, thiserror::Error)]
 #[error("{cloud}: {error}")]
-pub struct NoCloud {
+pub struct CloudError {
     cloud: &'static str,
     error: CallError,
 }
@@ -66,27 +66,27 @@ pub struct NoCloud {
 ///
 /// # Errors
 /// Fails if an endpoint in the configuration or the environment is invalid.
-pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<Leave>, NoCloud> {
+pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<CloudHandle>, CloudError> {
     let (cancel, cancelled) = watch::channel(false);
     let (signals, received) = mpsc::channel(2);
-    let begun = match (&config.aws, &config.azure) {
-        (Some(settings), _) => ("AWS", at_aws(config, settings, live, cancelled, received)),
-        (_, Some(settings)) => ("Azure", at_azure(config, settings, live, cancelled, received)),
+    let started = match (&config.aws, &config.azure) {
+        (Some(settings), _) => ("AWS", start_aws(config, settings, live, cancelled, received)),
+        (_, Some(settings)) => ("Azure", start_azure(config, settings, live, cancelled, received)),
         (None, None) => return Ok(None),
     };
-    let (cloud, stay) = begun;
-    let stay = stay.map_err(|error| NoCloud { cloud, error })?;
-    let (end, gone) = oneshot::channel();
+    let (cloud, task) = started;
+    let task = task.map_err(|error| CloudError { cloud, error })?;
+    let (end, left) = oneshot::channel();
     tokio::spawn(async move {
-        let how = stay.await;
-        tracing::info!("left {cloud}: {how}");
+        let reason = task.await;
+        tracing::info!("left {cloud}: {reason}");
         let _ = end.send(());
     });
-    Ok(Some(Leave { signals, gone, _cancel: cancel }))
+    Ok(Some(CloudHandle { signals, left, _cancel: cancel }))
 }
 
 /// Future of a complete lifecycle. Its output describes how it ended.
-type Stay = Pin<Box<dyn Future<Output = String> + Send>>;
+type LifecycleTask = Pin<Box<dyn Future<Output = String> + Send>>;
 
 /// Returns a seed for jitter.
 fn seed() -> u64 {
@@ -94,52 +94,53 @@ fn seed() -> u64 {
 }
 
 /// Returns the file in `control.state` that persists the lifecycle's state.
-fn kept(config: &Config, name: &str) -> Option<PathBuf> {
+fn state_file(config: &Config, name: &str) -> Option<PathBuf> {
     config.control.state.as_ref().map(|folder| folder.join(name))
 }
 
-fn at_aws(
+fn start_aws(
     config: &Config,
     settings: &config::checked::Aws,
     live: &Arc<Live>,
     cancelled: watch::Receiver<bool>,
     signals: mpsc::Receiver<()>,
-) -> Result<Stay, CallError> {
+) -> Result<LifecycleTask, CallError> {
     let cloud = aws::runner::Cloud::new(seed(), cancelled)?;
-    let (side, settings) = (Arc::new(Side(Arc::clone(live))), settings.clone());
+    let (appliance, settings) = (Arc::new(ApplianceHandle(Arc::clone(live))), settings.clone());
     let config = config.clone();
     Ok(match settings.mode {
         AwsMode::Gateway(_) => {
-            let kept = kept(&config, "aws.json");
-            let lifecycle = AwsLifecycle::new(&config, settings, cloud, side);
-            let runner = Runner::new(lifecycle, kept);
+            let state_file = state_file(&config, "aws.json");
+            let lifecycle = AwsLifecycle::new(&config, settings, cloud, appliance);
+            let runner = Runner::new(lifecycle, state_file);
             Box::pin(async move { format!("{:?}", runner.run(signals).await) })
         }
         AwsMode::Routes { .. } => {
-            let routes = Routes::new(&config, settings, cloud, side);
+            let routes = Routes::new(&config, settings, cloud, appliance);
             Box::pin(async move { format!("{:?}", routes.run(signals).await) })
         }
     })
 }
 
-fn at_azure(
+fn start_azure(
     config: &Config,
     settings: &config::checked::Azure,
     live: &Arc<Live>,
     cancelled: watch::Receiver<bool>,
     signals: mpsc::Receiver<()>,
-) -> Result<Stay, CallError> {
+) -> Result<LifecycleTask, CallError> {
     let cloud = azure::runner::Cloud::new(settings, seed(), cancelled)?;
-    let side = Arc::new(Side(Arc::clone(live)));
-    let kept = kept(config, "azure.json");
-    let runner = Runner::new(AzureLifecycle::new(config, settings.clone(), cloud, side), kept);
+    let appliance = Arc::new(ApplianceHandle(Arc::clone(live)));
+    let state_file = state_file(config, "azure.json");
+    let runner =
+        Runner::new(AzureLifecycle::new(config, settings.clone(), cloud, appliance), state_file);
     Ok(Box::pin(async move { format!("{:?}", runner.run(signals).await) }))
 }
 
 /// The appliance, as the lifecycles access it.
-struct Side(Arc<Live>);
+struct ApplianceHandle(Arc<Live>);
 
-impl Appliance for Side {
+impl Appliance for ApplianceHandle {
     fn able(&self) -> Result<(), Vec<String>> {
         let own = self.0.own();
         if own.able { Ok(()) } else { Err(own.reasons) }
@@ -161,7 +162,7 @@ impl Appliance for Side {
         (u64::from(awaited), passed.saturating_sub(kernels))
     }
 
-    fn strange(&self) -> u64 {
+    fn unknown_tunnel(&self) -> u64 {
         let (counters, arms) = (self.0.region.counters(), self.0.config.arms().count() as u8);
         let dropped = |arm, reason| counters.sum(|page| page.dropped(arm, reason));
         let strange = [DropReason::WrongVni, DropReason::WrongPort];
@@ -177,7 +178,7 @@ impl Appliance for Side {
         Some(Ingress { mac: read_link(&link)?.mac, addresses })
     }
 
-    fn hold_back(&self, reasons: Vec<String>) {
+    fn set_probe_failures(&self, reasons: Vec<String>) {
         self.0.shared().hold_back(reasons);
     }
 
@@ -190,7 +191,7 @@ impl Appliance for Side {
     }
 }
 
-impl Gateways for Side {
+impl AzureAppliance for ApplianceHandle {
     fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
         let gateway = self.0.config.gateways.iter().find(|known| known.name == gateway)?;
         let set = self.0.region.tables(self.0.region.generation());
@@ -204,14 +205,14 @@ impl Gateways for Side {
             })
         };
         let followed = self.0.shared().followed().tunnels.get(&gateway.name).copied();
-        let known = [followed, gateway.carried()].into_iter().flatten();
+        let known = [followed, gateway.vxlan_ends()].into_iter().flatten();
         known
             .filter(|(external, internal)| is_there(external) && is_there(internal))
-            .map(told)
+            .map(to_tunnels)
             .next()
     }
 
-    fn follow(&self, tunnels: &[(String, Tunnels)]) {
+    fn set_tunnels(&self, tunnels: &[(String, Tunnels)]) {
         let end = |end: End| VxlanEnd { port: end.port, vni: end.vni };
         let ends = |tunnels: &Tunnels| (end(tunnels.external), end(tunnels.internal));
         let all = tunnels.iter().map(|(gateway, tunnels)| (gateway.clone(), ends(tunnels)));
@@ -219,11 +220,11 @@ impl Gateways for Side {
     }
 
     fn preboot(&self, pass: bool) {
-        self.0.shared().vouch(pass);
+        self.0.shared().set_preboot_pass(pass);
     }
 }
 
-fn told((external, internal): Ends) -> Tunnels {
+fn to_tunnels((external, internal): Ends) -> Tunnels {
     let end = |end: VxlanEnd| End { port: end.port, vni: end.vni };
     Tunnels { external: end(external), internal: end(internal) }
 }

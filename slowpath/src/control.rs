@@ -20,12 +20,12 @@
 //! The socket belongs to root and has mode 0600, or mode 0660 and the group `control.group` if that
 //! is set.
 
-pub(crate) mod answer;
 mod db;
 pub mod explain;
 pub mod flows;
 pub mod listening;
 pub mod report;
+pub(crate) mod response;
 pub mod trace;
 
 use std::io;
@@ -56,8 +56,8 @@ use crate::control::report::TraceLine;
 use crate::control::trace::TraceRequest;
 use crate::kernel::privileges::root_hint;
 use crate::live::Live;
-use ::explain::Question;
-use answer::{at_leisure, refuse};
+use ::explain::ExplainRequest;
+use response::{blocking, error_response};
 
 /// Maximum number of flows in one response.
 const PAGE: u32 = 10_000;
@@ -131,7 +131,7 @@ pub async fn serve(
     slots: Arc<Slots>,
     live: Arc<Live>,
     api: Api,
-    links: private_link::Desk,
+    links: private_link::PrivateLinkState,
 ) {
     let app = Router::new()
         .route("/status", get(status))
@@ -141,7 +141,7 @@ pub async fn serve(
         .route("/health", get(health))
         .route("/checks", get(checks))
         .route("/cloud", get(cloud))
-        .route("/metrics", get(crate::metrics::answer))
+        .route("/metrics", get(crate::metrics::respond))
         .route("/trace", get(trace))
         .route("/db/{table}", get(db::table))
         .route("/maps", get(db::maps))
@@ -163,7 +163,7 @@ pub async fn serve(
 async fn unknown() -> Response {
     let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /cloud, /bgp, \
                  /private-links, /db, /maps, /objects, /explain, /metrics, /trace and /drain";
-    refuse(StatusCode::NOT_FOUND, known.to_owned())
+    error_response(StatusCode::NOT_FOUND, known.to_owned())
 }
 
 async fn status(State(live): State<Arc<Live>>) -> Response {
@@ -171,7 +171,7 @@ async fn status(State(live): State<Arc<Live>>) -> Response {
 }
 
 async fn services(State(live): State<Arc<Live>>) -> Response {
-    at_leisure(move || Json(live.services())).await
+    blocking(move || Json(live.services())).await
 }
 
 async fn drops(State(live): State<Arc<Live>>) -> Response {
@@ -190,10 +190,10 @@ async fn checks(State(live): State<Arc<Live>>) -> Response {
     Json(live.checks().rows().await).into_response()
 }
 
-async fn explain(State(live): State<Arc<Live>>, Json(question): Json<Question>) -> Response {
-    at_leisure(move || match live.explain(&question) {
+async fn explain(State(live): State<Arc<Live>>, Json(question): Json<ExplainRequest>) -> Response {
+    blocking(move || match live.explain(&question) {
         Ok(told) => Json(told).into_response(),
-        Err(error) => refuse(StatusCode::BAD_REQUEST, error),
+        Err(error) => error_response(StatusCode::BAD_REQUEST, error),
     })
     .await
 }
@@ -236,16 +236,16 @@ impl FlowsQuery {
 async fn flows(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -> Response {
     let filter = match query.filter() {
         Ok(filter) => filter,
-        Err(error) => return refuse(StatusCode::BAD_REQUEST, error),
+        Err(error) => return error_response(StatusCode::BAD_REQUEST, error),
     };
     let (from, limit) = (query.from.unwrap_or(0), query.limit.unwrap_or(PAGE).min(PAGE));
-    at_leisure(move || Json(live.flows(&filter, from, limit))).await
+    blocking(move || Json(live.flows(&filter, from, limit))).await
 }
 
 async fn trace(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -> Response {
     let filter = match query.filter() {
         Ok(filter) => filter,
-        Err(error) => return refuse(StatusCode::BAD_REQUEST, error),
+        Err(error) => return error_response(StatusCode::BAD_REQUEST, error),
     };
     let packets = query.packets.unwrap_or(1).clamp(1, TRACE_PACKETS);
     let seconds = query.seconds.unwrap_or(30).clamp(1, TRACE_SECONDS);
@@ -256,12 +256,12 @@ async fn trace(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -
     };
     let filter = match tokio::task::spawn_blocking(resolve).await {
         Ok(Ok(filter)) => filter,
-        Ok(Err(error)) => return refuse(StatusCode::NOT_FOUND, error),
-        Err(e) => return refuse(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
+        Ok(Err(error)) => return error_response(StatusCode::NOT_FOUND, error),
+        Err(e) => return error_response(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
     };
     let lasts = Duration::from_secs(u64::from(seconds));
-    if let Err(error) = live.ask_trace(TraceRequest { filter, lasts, lines }) {
-        return refuse(StatusCode::CONFLICT, error);
+    if let Err(error) = live.request_trace(TraceRequest { filter, lasts, lines }) {
+        return error_response(StatusCode::CONFLICT, error);
     }
     Body::from_stream(Lines(taken)).into_response()
 }

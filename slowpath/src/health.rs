@@ -35,14 +35,14 @@ pub async fn serve_http(
     slots: Arc<Slots>,
     able: impl Fn() -> Able + Clone + Send + Sync + 'static,
 ) {
-    let app = Router::new().fallback(async move || answer(able()));
+    let app = Router::new().fallback(async move || respond(able()));
     listeners::accept(listener, slots, move |stream, connection| {
         listeners::http(stream, connection, app.clone(), Http::OneRequest)
     })
     .await;
 }
 
-fn answer(able: Able) -> (StatusCode, Json<Able>) {
+fn respond(able: Able) -> (StatusCode, Json<Able>) {
     let code = if able.able { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, Json(able))
 }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn http_says_503_with_the_reason_until_able() {
+    async fn http_returns_503_with_the_reason_until_able() {
         let (tell, able) = watch::channel(not_able());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tcp_connects_while_able_and_is_refused_while_not() {
+    async fn tcp_accepts_only_while_able() {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let (tell, able) = watch::channel(not_able());
         tokio::spawn(async move {

@@ -1,6 +1,6 @@
 //! Kernel state that slowpath reads and sets: next hops, addresses for probes, routing rules.
 
-pub mod neighbours;
+pub mod neighbors;
 pub(crate) mod privileges;
 pub mod probe_addresses;
 pub mod proxy_rules;

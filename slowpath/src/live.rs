@@ -1,8 +1,8 @@
 //! The state shared with readers: the region, and what the control loop publishes.
 
 mod counts;
+mod desired;
 mod shared;
-mod wanted;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -20,11 +20,11 @@ use crate::control::report::{self, HeldSource, Status, Use};
 use crate::control::trace::TraceRequest;
 use crate::health::Able;
 use crate::health::checks::Checks;
-pub use crate::plane::published::{KnownService, Published};
-use crate::routing::desk::Desk;
+pub use crate::plane::published::{Published, PublishedService};
+use crate::routing::bgp_state::BgpState;
+pub use desired::DesiredState;
 pub use shared::Shared;
 use shared::TraceSlot;
-pub use wanted::Wanted;
 
 /// State that the control socket, the metrics and health probes read.
 pub struct Live {
@@ -34,17 +34,17 @@ pub struct Live {
     pub config: Arc<Config>,
     shared: Arc<Shared>,
     listening: Listening,
-    routers: OnceLock<Desk>,
-    links: OnceLock<private_link::Desk>,
+    bgp: OnceLock<BgpState>,
+    private_links: OnceLock<private_link::PrivateLinkState>,
     started: Instant,
 }
 
 impl Live {
     /// Creates the view of the region and of the control loop's published state.
     pub fn new(region: &'static Region, config: Arc<Config>, shared: Arc<Shared>) -> Live {
-        let (routers, links) = (OnceLock::new(), OnceLock::new());
+        let (bgp, private_links) = (OnceLock::new(), OnceLock::new());
         let listening = Listening::new(&config, shared.reserved.clone());
-        Live { region, config, shared, listening, routers, links, started: Instant::now() }
+        Live { region, config, shared, listening, bgp, private_links, started: Instant::now() }
     }
 
     /// Returns the limits and conditions of all listeners.
@@ -78,30 +78,30 @@ impl Live {
     }
 
     /// Returns the desired state.
-    pub fn wanted(&self) -> Wanted {
-        self.shared.wanted_now()
+    pub fn desired(&self) -> DesiredState {
+        self.shared.desired_now()
     }
 
     /// Returns the state of BGP, once it has started.
-    pub fn routers(&self) -> Option<&Desk> {
-        self.routers.get()
+    pub fn bgp(&self) -> Option<&BgpState> {
+        self.bgp.get()
     }
 
     /// Stores the state of BGP when it has started.
-    pub fn set_routers(&self, desk: Desk) {
+    pub fn set_bgp(&self, state: BgpState) {
         // Called once per process.
-        let _ = self.routers.set(desk);
+        let _ = self.bgp.set(state);
     }
 
     /// Returns the state of private links, if they are configured and have started.
-    pub fn links(&self) -> Option<&private_link::Desk> {
-        self.links.get()
+    pub fn private_links(&self) -> Option<&private_link::PrivateLinkState> {
+        self.private_links.get()
     }
 
     /// Stores the state of private links when they have started.
-    pub fn set_links(&self, desk: private_link::Desk) {
+    pub fn set_private_links(&self, state: private_link::PrivateLinkState) {
         // Called once per process.
-        let _ = self.links.set(desk);
+        let _ = self.private_links.set(state);
     }
 
     /// Returns the health checker.
@@ -121,7 +121,7 @@ impl Live {
 
     /// `GET /maps`: returns the content of the region as records of the map model.
     pub fn dump(&self) -> Vec<state::dump::Record> {
-        self.wanted().dump(self.region)
+        self.desired().dump(self.region)
     }
 
     /// Returns the status for `GET /status`.
@@ -132,19 +132,19 @@ impl Live {
         status.ready = status.able && (cloud.ready || cloud.cloud.is_empty());
         status.listeners = report::listeners(self.listening.conditions());
         status.cloud = cloud.line();
-        status.bgp = self.routers().map(Desk::line).unwrap_or_default();
+        status.bgp = self.bgp().map(BgpState::line).unwrap_or_default();
         let set = self.region.tables(self.region.generation());
         status.name.clone_from(&self.config.name);
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
         status.uptime_s = self.started.elapsed().as_secs();
-        let place = self.region.path().map(|path| path.display().to_string());
-        status.region = place.unwrap_or_default();
+        let path = self.region.path().map(|path| path.display().to_string());
+        status.region = path.unwrap_or_default();
         status.store = self.shared.store_now();
         status.seed_fingerprint = self.config.tables.fingerprint();
         status.services = counts::services(&set);
-        let wanted = self.wanted();
-        status.frontends = counts::frontends(&wanted.tables);
-        let held = state::sources::removals::held(&wanted.objects);
+        let desired = self.desired();
+        status.frontends = counts::frontends(&desired.tables);
+        let held = state::sources::removals::held(&desired.objects);
         let held = held.map(|(source, message)| (source.to_string(), message.to_owned()));
         status.held = held.map(|(source, message)| HeldSource { source, message }).collect();
         status.backends = set.backends().count();
@@ -169,7 +169,7 @@ impl Live {
     pub fn drain(&self, on: bool) {
         tracing::info!("{}", if on { "draining" } else { "not draining any more" });
         self.region.set_draining(on);
-        self.shared.news().event();
+        self.shared.changes().event();
     }
 
     /// Makes the control loop read both files again.
@@ -178,11 +178,11 @@ impl Live {
     }
 
     /// Requests a trace from the control loop. Fails while another one runs.
-    pub fn ask_trace(&self, request: TraceRequest) -> Result<(), String> {
+    pub fn request_trace(&self, request: TraceRequest) -> Result<(), String> {
         let mut slot = self.shared.trace.lock();
         match *slot {
             TraceSlot::Free => {
-                *slot = TraceSlot::Asked(request);
+                *slot = TraceSlot::Requested(request);
                 self.shared.wake();
                 Ok(())
             }

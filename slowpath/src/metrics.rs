@@ -23,17 +23,17 @@ use tables::record::NONE;
 use tokio::net::TcpListener;
 
 use crate::live::Live;
-use crate::metrics::counted::{Counted, OTHERS, is_in_others};
+use crate::metrics::traffic::{OTHERS, TrafficCounts, is_in_others};
 use state::sources::removals;
-use state::words::ARMS;
-use state::words::address_port;
+use state::text::ARMS;
+use state::text::address_port;
 
 mod bgp;
 mod cloud;
-pub mod counted;
 mod family;
 mod listeners;
 mod private_link;
+pub mod traffic;
 
 use family::Family;
 
@@ -42,7 +42,7 @@ const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves `/metrics` on `listener`. Never returns.
 pub async fn serve(listener: TcpListener, slots: Arc<Slots>, live: Arc<Live>) {
-    let app = Router::new().route("/metrics", get(answer)).with_state(live);
+    let app = Router::new().route("/metrics", get(respond)).with_state(live);
     ::listeners::accept(listener, slots, move |stream, connection| {
         ::listeners::http(stream, connection, app.clone(), Http::KeepAlive)
     })
@@ -50,8 +50,8 @@ pub async fn serve(listener: TcpListener, slots: Arc<Slots>, live: Arc<Live>) {
 }
 
 /// Responds to one scrape.
-pub async fn answer(State(live): State<Arc<Live>>, asked: HeaderMap) -> Response {
-    let accepts = asked.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+pub async fn respond(State(live): State<Arc<Live>>, headers: HeaderMap) -> Response {
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let open = accepts.is_some_and(|accepts| accepts.contains("application/openmetrics-text"));
     let text = tokio::task::spawn_blocking(move || text(&live)).await;
     match text {
@@ -116,11 +116,11 @@ impl Collector for Scrape {
         self.checks(&mut family)?;
         listeners::encode(self.0.listening(), &mut family)?;
         cloud::encode(&self.0.cloud(), self.0.able().able, &mut family)?;
-        if let Some(desk) = self.0.links() {
-            private_link::encode(desk, &mut family)?;
+        if let Some(links) = self.0.private_links() {
+            private_link::encode(links, &mut family)?;
         }
-        if let Some(routers) = self.0.routers() {
-            bgp::encode(routers, &mut family)?;
+        if let Some(state) = self.0.bgp() {
+            bgp::encode(state, &mut family)?;
         }
         self.appliance(&mut family)
     }
@@ -214,12 +214,12 @@ impl Scrape {
     fn objects(&self, family: &mut Family<'_, '_>) -> fmt::Result {
         let (published, counters) = (self.0.published(), self.0.region.counters());
         let known = published.services(self.0.region);
-        let mut services: Vec<(&str, Counted)> = known
+        let mut services: Vec<(&str, TrafficCounts)> = known
             .iter()
             .filter(|known| known.ids.iter().any(|id| counters.counts_service(*id)))
-            .map(|known| (known.service.name.as_str(), Counted::known(&counters, known)))
+            .map(|known| (known.service.name.as_str(), TrafficCounts::known(&counters, known)))
             .collect();
-        let others = Counted::other_services(&counters);
+        let others = TrafficCounts::other_services(&counters);
         let some = known.iter().any(|known| is_in_others(&counters, known)) || others.any();
         services.extend(some.then_some((OTHERS, others)));
         each(family, "service", "Of a service: ", &services)?;
@@ -230,9 +230,9 @@ impl Scrape {
         ids.sort_unstable();
         ids.dedup();
         let own = ids.iter().filter(|(id, _)| counters.counts_backend(*id));
-        let mut backends: Vec<(&str, Counted)> =
-            own.map(|(id, name)| (&**name, Counted::backend(&counters, *id))).collect();
-        let others = Counted::other_backends(&counters);
+        let mut backends: Vec<(&str, TrafficCounts)> =
+            own.map(|(id, name)| (&**name, TrafficCounts::backend(&counters, *id))).collect();
+        let others = TrafficCounts::other_backends(&counters);
         let some = backends.len() < ids.len() || others.any();
         backends.extend(some.then_some((OTHERS, others)));
         each(family, "backend", "Of a backend, for all its services: ", &backends)
@@ -240,7 +240,7 @@ impl Scrape {
 
     fn checks(&self, family: &mut Family<'_, '_>) -> fmt::Result {
         let counts = self.0.checks().counters().read();
-        let results = [("good", counts.good), ("bad", counts.bad), ("untold", counts.untold)];
+        let results = [("good", counts.good), ("bad", counts.bad), ("untold", counts.not_run)];
         family.counters(
             "weir_probes",
             "Probes of backends by result; untold: this machine could not ask.",
@@ -254,7 +254,7 @@ impl Scrape {
             "Verdicts on backends of services, where they changed.",
             verdicts.map(|(verdict, count)| ([("verdict", verdict)], count)),
         )?;
-        let states = ["unknown", "healthy", "unhealthy"].into_iter().zip(counts.standing);
+        let states = ["unknown", "healthy", "unhealthy"].into_iter().zip(counts.states);
         family.gauges(
             "weir_health_backends",
             "Probed backends, each once for each service, by what is held of them.",
@@ -283,7 +283,7 @@ impl Scrape {
             "1 while the services file as it is now is refused and the set before it serves.",
             flag(status.services_file.refused.is_some()),
         )?;
-        let sources = self.0.wanted().objects;
+        let sources = self.0.desired().objects;
         let sources: Vec<(&str, bool)> = removals::sources(&sources).collect();
         family.gauges(
             "weir_source_held",
@@ -314,9 +314,9 @@ fn each(
     family: &mut Family<'_, '_>,
     what: &'static str,
     of: &str,
-    all: &[(&str, Counted)],
+    all: &[(&str, TrafficCounts)],
 ) -> fmt::Result {
-    type Part = fn(&Counted) -> u64;
+    type Part = fn(&TrafficCounts) -> u64;
     let parts: [(&str, &str, Part); 4] = [
         ("packets", "packets passed, both directions.", |c| c.packets),
         ("bytes", "bytes passed, both directions, as they left.", |c| c.bytes),
@@ -327,12 +327,12 @@ fn each(
         family.counters(
             &format!("weir_{what}_{name}"),
             &format!("{of}{help}"),
-            all.iter().map(|(name, counted)| ([(what, *name)], part(counted))),
+            all.iter().map(|(name, counts)| ([(what, *name)], part(counts))),
         )?;
     }
     family.gauges(
         &format!("weir_{what}_flows"),
         &format!("{of}flows alive now."),
-        all.iter().map(|(name, counted)| ([(what, *name)], counted.flows as f64)),
+        all.iter().map(|(name, counts)| ([(what, *name)], counts.flows as f64)),
     )
 }

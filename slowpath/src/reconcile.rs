@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use api::Wait;
 use config::checked::{Config, Plane};
-use health::checker::Told;
+use health::checker::HealthEvent;
 use state::appliance::Appliance;
 use state::object::{Kind, Object};
 use state::plane::Plane as _;
@@ -29,7 +29,7 @@ use state::reconcile::{Now, Reconciler, Settings};
 use tables::region::Region;
 
 use crate::control::report::Status;
-use crate::kernel::neighbours::kernel::Kernel;
+use crate::kernel::neighbors::kernel::Kernel;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::kernel::proxy_rules::ProxyRules;
 use crate::live::Shared;
@@ -38,20 +38,20 @@ use crate::sources::desired::{Desired, Store, appliance};
 use crate::sources::file::Files;
 
 mod checks;
+mod commit;
 mod hops;
 mod intake;
-mod keeping;
 mod lcores;
 mod neighbors;
+mod pending;
 mod publish;
-mod take;
 mod wait;
 mod wake;
 
 use hops::Hops;
 use intake::Intake;
-use keeping::{Keeping, Trial};
 use lcores::Lcores;
+use pending::{PendingWrite, Uncommitted};
 pub use wake::wake;
 
 /// How long the loop rests between two iterations unless it is woken. It bounds the delay of
@@ -70,7 +70,7 @@ const TIMES: Settings = Settings {
     retry_max: Duration::from_secs(60),
     pass: Duration::from_secs(60),
     prune: Duration::from_secs(10 * 60),
-    patience: Duration::from_secs(60),
+    initial_list_timeout: Duration::from_secs(60),
 };
 
 /// The control loop: the tables, the plane that follows them, and the state of everything around
@@ -86,9 +86,9 @@ pub struct Reconcile<'r> {
     /// Services that were taken from the files last.
     services: Vec<Object>,
     /// Content that is being written to disk.
-    keeping: Option<Keeping>,
+    pending_write: Option<PendingWrite>,
     /// Content that was taken and is not yet in the region.
-    trial: Option<Trial>,
+    uncommitted: Option<Uncommitted>,
     lcores: Lcores<'r>,
     hops: Hops,
     /// With XDP: routing rules that lead proxies' responses into the programs.
@@ -96,7 +96,7 @@ pub struct Reconcile<'r> {
     /// Source addresses of probes through tunnels.
     probe_addresses: Option<ProbeAddresses>,
     /// Events from the health checker.
-    checker: Option<Receiver<Told>>,
+    checker: Option<Receiver<HealthEvent>>,
     /// Waiters for writes to be in force.
     waits: Vec<Wait>,
     /// Revision of the objects from which the plane's BGP neighbors were derived.
@@ -107,7 +107,7 @@ pub struct Reconcile<'r> {
 /// command, if some may not have acknowledged it.
 pub fn rest(switching: Option<Instant>, now: Instant) -> Duration {
     match switching {
-        Some(told) if now < told + SOON => SHORT_REST,
+        Some(since) if now < since + SOON => SHORT_REST,
         _ => REST,
     }
 }
@@ -134,33 +134,35 @@ impl<'r> Reconcile<'r> {
         let appliance = Arc::new(appliance(&config));
         plane.set_appliance(&appliance);
         let mut desired = Desired::new(&config, store, &plane.quarantined(), time.wall);
-        desired.wake_by(wake(&shared));
+        desired.set_wake(wake(&shared));
         // The appliance's own object always exists.
-        let remembers = desired.objects().all().any(|object| object.kind() != Kind::Appliance);
+        let has_stored_objects =
+            desired.objects().all().any(|object| object.kind() != Kind::Appliance);
         desired.publish_appliance(&config, time.wall);
         // The stored objects are complete, so no backends are lost by applying them without
         // patience.
-        let patience = if remembers { Duration::ZERO } else { TIMES.patience };
+        let initial_list_timeout =
+            if has_stored_objects { Duration::ZERO } else { TIMES.initial_list_timeout };
         let reconcile = Reconcile {
             hops: Hops::new(&taps, kernel, &plane, now),
             lcores: Lcores::attach(region, lcores, taps.len(), now),
             proxy_rules: ProxyRules::new(&config),
             probe_addresses: None,
             checker: None,
-            services: desired.of_files(),
-            keeping: None,
-            trial: None,
+            services: desired.file_objects(),
+            pending_write: None,
+            uncommitted: None,
             waits: Vec::new(),
             neighbors_at: None,
             intake: Intake::new(files, config),
-            reconciler: Reconciler::new(Settings { patience, ..TIMES }),
+            reconciler: Reconciler::new(Settings { initial_list_timeout, ..TIMES }),
             region,
             plane,
             desired,
             appliance,
             shared,
         };
-        if remembers {
+        if has_stored_objects {
             reconcile.publish();
         }
         reconcile
@@ -170,31 +172,32 @@ impl<'r> Reconcile<'r> {
     pub fn step(&mut self, time: Now) {
         let now = time.steady;
         // Content that is in progress decides what the next content is checked against.
-        if self.trial.is_none() && self.keeping.is_none() {
-            self.intake.look(now, &self.shared, &self.services);
+        if self.uncommitted.is_none() && self.pending_write.is_none() {
+            self.intake.poll(now, &self.shared, &self.services);
         }
-        for event in self.lcores.hear(&self.shared, now) {
-            self.hops.hear(&event, &self.plane, now);
+        for event in self.lcores.take_events(&self.shared, now) {
+            self.hops.handle_event(&event, &self.plane, now);
         }
-        self.hear_checker(time);
+        self.apply_health_events(time);
         if self.desired.follow(time.wall) {
             self.publish();
         }
         if self.desired.take_confirmed() {
             tracing::info!("a removal was confirmed: reading the services again");
-            self.intake.again();
+            self.intake.reread();
         }
         // An lcore that still reads the generation before the committed one delays the next batch.
         if self.plane.ready() {
-            self.take(time);
+            self.apply_files(time);
             self.follow_neighbors();
-            if self.keeping.as_ref().is_none_or(|keeping| !keeping.is_back()) {
-                self.tell_plane(time);
+            if self.pending_write.as_ref().is_none_or(|pending_write| !pending_write.is_restoring())
+            {
+                self.step_plane(time);
             }
         }
         self.answer_waits();
         self.hops.step(&mut self.plane, now);
-        self.lcores.tell_again(now);
+        self.lcores.resend_switch(now);
         let generation = self.region.generation();
         let tables = self.desired.writer.tables();
         // A source without a complete list may still name the backend.
@@ -205,7 +208,7 @@ impl<'r> Reconcile<'r> {
             self.lcores.switch(now);
         }
         if self.lcores.is_due(now) {
-            self.look(now);
+            self.update_status(now);
             if let Some(rules) = &mut self.proxy_rules {
                 rules.step(&tables, now);
             }
@@ -221,24 +224,27 @@ impl<'r> Reconcile<'r> {
     }
 
     /// Applies changes of the tables to the region.
-    fn tell_plane(&mut self, time: Now) {
-        let news = self.desired.writer.news(self.reconciler.seen());
+    fn step_plane(&mut self, time: Now) {
+        let news = self.desired.writer.changes_since(self.reconciler.observed());
         // Before there is desired state, the region stays as the previous slowpath left it. If it
         // has no generation, the appliance is not able.
-        if !self.intake.is_synced() && self.trial.is_none() && news.tables.frontend_count() == 0 {
+        if !self.intake.is_synced()
+            && self.uncommitted.is_none()
+            && news.tables.frontend_count() == 0
+        {
             return;
         }
         let may_wait = self.intake.is_synced() && self.region.live_lcores().next().is_some();
-        if !self.hops.met(&news, &mut self.plane, may_wait, time.steady) {
+        if !self.hops.resolve_new(&news, &mut self.plane, may_wait, time.steady) {
             return;
         }
         let before = self.region.generation();
         self.reconciler.step(time, &news, &self.appliance, &mut self.plane);
         if let Some(outcome) = self.plane.take_outcome() {
-            self.taken(outcome, time);
-        } else if self.trial.is_some() && !self.reconciler.has_work(time.steady) {
+            self.commit_done(outcome, time);
+        } else if self.uncommitted.is_some() && !self.reconciler.has_work(time.steady) {
             // None of the change concerns the region.
-            self.taken(Ok(()), time);
+            self.commit_done(Ok(()), time);
         }
         // Only frontends that are done are advertised. Their status may change without a new
         // generation: a slowpath that restarts commits what is in force already.
@@ -249,19 +255,19 @@ impl<'r> Reconcile<'r> {
         } else {
             let switched = !self.reconciler.awaits_lcores() && self.lcores.switched();
             if switched || status_changed {
-                self.shared.news().event();
+                self.shared.changes().event();
             }
         }
         self.hops.follow(&mut self.plane, time.steady);
     }
 
     /// Reads the lcores' status, decides whether the appliance is able, and publishes the status.
-    fn look(&mut self, now: Instant) {
+    fn update_status(&mut self, now: Instant) {
         let generation = self.region.generation();
         let draining = self.region.draining();
-        let watch = self.lcores.look(now);
-        let lcores = watch.look(self.region, now);
-        let (mut able, carries) = watch.able(&lcores, generation, draining);
+        let monitor = self.lcores.start_status(now);
+        let lcores = monitor.observe(self.region, now);
+        let (mut able, carries) = monitor.able(&lcores, generation, draining);
         if generation == 0
             && let Some(refused) = self.intake.refused()
         {
@@ -269,7 +275,7 @@ impl<'r> Reconcile<'r> {
         }
         let acknowledged = lcores.iter().map(|lcore| lcore.acknowledged).min();
         let (config_file, mut services_file) = self.intake.status(now);
-        let late = self.keeping.as_ref().and_then(|keeping| keeping.trouble(now));
+        let late = self.pending_write.as_ref().and_then(|pending_write| pending_write.trouble(now));
         services_file.refused = late.or(services_file.refused);
         let status = Status {
             able: able.able,

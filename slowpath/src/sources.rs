@@ -5,7 +5,7 @@ pub mod file;
 mod read;
 mod regular;
 
-pub use read::{List, files, read, said};
+pub use read::{List, files, parse_texts, read};
 
 use config::checked::Config;
 use state::name::Source;
@@ -16,19 +16,19 @@ use state::sources::{Limits, Setting, Settings};
 pub const CONFIG: &str = "/etc/weir/weir.toml";
 
 /// Returns the sources that read files.
-pub fn of_files() -> [Source; 2] {
-    [read::own_source(), read::kubernetes_source()]
+pub fn file_sources() -> [Source; 2] {
+    [read::file_source(), read::kubernetes_source()]
 }
 
 /// Returns the settings of the sources that use the API.
 pub fn settings(config: &Config) -> Settings {
-    let one = |said: &config::checked::SourceOf| {
-        let setting = Setting { lease_s: said.lease_s, on_expiry: said.on_expiry };
-        (Source::new(&said.name), setting)
+    let one = |source: &config::checked::SourceSettings| {
+        let setting = Setting { lease_s: source.lease_s, on_expiry: source.on_expiry };
+        (Source::new(&source.name), setting)
     };
     let sources = config.sources.iter().map(one).collect();
     let removals = removal_limit(config);
-    Settings { sources, own: of_files().to_vec(), limits: Limits::default(), removals }
+    Settings { sources, own: file_sources().to_vec(), limits: Limits::default(), removals }
 }
 
 fn removal_limit(config: &Config) -> RemovalLimit {

@@ -1,7 +1,7 @@
 //! Starts all parts and waits for a signal. The control loop, the store's disk, the files and the
 //! monitor of the heartbeat have a thread each; listeners run on tokio.
 
-mod parting;
+mod shutdown;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,16 +25,16 @@ use crate::control::listening;
 use crate::control::report::StoreStatus;
 use crate::control::{self, ControlError};
 use crate::health::checks;
-use crate::kernel::neighbours::kernel::LinuxKernel;
+use crate::kernel::neighbors::kernel::LinuxKernel;
 use crate::kernel::probe_addresses::ProbeAddresses;
 use crate::live::{Live, Shared};
 use crate::plane::region::RegionPlane;
 use crate::reconcile::{Reconcile, wake};
-use crate::routing::{self, Broken, Farewell};
+use crate::routing::{self, BgpHandle, BgpLoopFailed};
 use crate::sources;
 use crate::sources::desired::{Store, open_store};
 use crate::sources::file::{ConfigFile, Files, watch};
-use crate::start::parting::Parting;
+use crate::start::shutdown::Shutdown;
 
 /// Error that keeps slowpath from starting, or ends it.
 #[derive(Debug, thiserror::Error)]
@@ -73,10 +73,10 @@ pub enum StartError {
     Checker,
     /// BGP ended by an internal error.
     #[error(transparent)]
-    Bgp(#[from] Broken),
+    Bgp(#[from] BgpLoopFailed),
     /// The client for the cloud can't be created.
     #[error(transparent)]
-    Cloud(#[from] cloud::NoCloud),
+    Cloud(#[from] cloud::CloudError),
     /// Threads, signals or a listener failed.
     #[error("{what}: {source}")]
     System {
@@ -109,14 +109,14 @@ pub fn open_region(config: &Config) -> Result<Region, StartError> {
 
 /// How long responses in progress may take when the process ends. Clients that read slowly are cut
 /// off.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long threads may take to end after that. A thread that a disk blocks is left behind: what it
 /// is writing has not been acknowledged.
-const LAST_THREADS: Duration = Duration::from_secs(2);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which the heartbeat is checked for consumers of change notifications.
-const JUDGE: Duration = Duration::from_millis(100);
+const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Creates the runtime for listeners.
 fn threads() -> std::io::Result<tokio::runtime::Runtime> {
@@ -158,7 +158,8 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let api = api(&config, &store, &shared);
     runtime.spawn(follow(store.watch(), Arc::clone(&shared)));
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
-    let (of_loop, of_rest, kept) = (Arc::clone(&config), Arc::clone(&shared), Arc::clone(&store));
+    let (of_loop, of_rest, store_of_loop) =
+        (Arc::clone(&config), Arc::clone(&shared), Arc::clone(&store));
     // Dropped when the loop's thread ends for any reason.
     let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
     let (alive_too, loop_gone) = channel::<()>();
@@ -170,9 +171,9 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
             let now = || Now { steady: Instant::now(), wall: SystemTime::now() };
             let addresses = ProbeAddresses::new(&of_loop);
             let mut reconcile =
-                Reconcile::new(of_loop, plane, kernel, shared_loop, kept, files, now());
-            reconcile.keep_addresses(addresses);
-            let _ = hand.send(reconcile.checked());
+                Reconcile::new(of_loop, plane, kernel, shared_loop, store_of_loop, files, now());
+            reconcile.set_probe_addresses(addresses);
+            let _ = hand.send(reconcile.connect_checker());
             while !stopped.load(Ordering::Relaxed) {
                 of_rest.beat();
                 reconcile.step(now());
@@ -184,15 +185,14 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let served = handed.recv().map_err(|_| StartError::Loop).and_then(|checked| {
         let checker_ended = checks::start(&config, &live, checked)
             .map_err(system("starting the health checker"))?;
-        let farewell =
-            routing::start(&live, &api.store, came_back).map_err(system("starting BGP"))?;
+        let bgp = routing::start(&live, &api.store, came_back).map_err(system("starting BGP"))?;
         let api = Api { documents: routing::documents(&live).into(), ..api };
         let ends = [loop_ended, checker_ended];
-        runtime.block_on(serve(&config, &live, (socket, api), farewell, ends))
+        runtime.block_on(serve(&config, &live, (socket, api), bgp, ends))
     });
     stop.store(true, Ordering::Relaxed);
     shared.wake();
-    runtime.shutdown_timeout(LAST_ANSWERS);
+    runtime.shutdown_timeout(RESPONSE_TIMEOUT);
     store.close();
     match await_threads(&config, loop_gone, store_ended) {
         true => served.and(control_loop.join().map_err(|_| StartError::Loop)),
@@ -203,7 +203,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
 /// Waits a bounded time for threads to end; others end with the process. Returns whether the
 /// control loop's thread has ended.
 fn await_threads(config: &Config, of_loop: Receiver<()>, of_store: Receiver<()>) -> bool {
-    let until = Instant::now() + LAST_THREADS;
+    let until = Instant::now() + JOIN_TIMEOUT;
     let ends = [
         ("the control loop", of_loop),
         ("the store's disk", of_store),
@@ -234,8 +234,8 @@ fn start_files(
     let shared = Arc::clone(shared);
     std::thread::Builder::new().name("slowpath-judge".into()).spawn(move || {
         loop {
-            shared.judge();
-            std::thread::sleep(JUDGE);
+            shared.check_heartbeat();
+            std::thread::sleep(STALL_CHECK_INTERVAL);
         }
     })?;
     Ok(files)
@@ -292,7 +292,7 @@ async fn serve(
     config: &Config,
     live: &Arc<Live>,
     (socket, api): (tokio::net::UnixListener, Api),
-    farewell: Farewell,
+    bgp: BgpHandle,
     [mut loop_ended, mut checker_ended]: [tokio::sync::oneshot::Receiver<()>; 2],
 ) -> Result<(), StartError> {
     let mut tasks = tokio::task::JoinSet::new();
@@ -303,7 +303,7 @@ async fn serve(
     });
     let (links, looking_after) = private_link::open(config, &api.store);
     if let Some(looking_after) = looking_after {
-        live.set_links(links.clone());
+        live.set_private_links(links.clone());
         tasks.spawn(async move {
             looking_after.await;
             Ok(())
@@ -319,11 +319,11 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(signals)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(signals)?;
-    let mut parting = Parting::new(cloud::start(config, live)?, farewell);
+    let mut shutdown = Shutdown::new(cloud::start(config, live)?, bgp);
     loop {
         tokio::select! {
-            _ = terminate.recv() => parting.ask(),
-            over = parting.over() => return Ok(over?),
+            _ = terminate.recv() => shutdown.request(),
+            finished = shutdown.finished() => return Ok(finished?),
             _ = interrupt.recv() => return Ok(()),
             _ = hangup.recv() => live.reload(),
             _ = &mut loop_ended => return Err(StartError::Loop),

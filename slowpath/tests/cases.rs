@@ -44,7 +44,7 @@ mod script;
 #[path = "cases/stage.rs"]
 mod stage;
 
-use planes::Below;
+use planes::PlaneKind;
 use script::Case;
 
 /// Subjects that must have a case.
@@ -80,7 +80,7 @@ const ASKED: &[&str] = &[
 ];
 
 /// Runs all cases over one kind of plane.
-fn all(below: Below) {
+fn all(plane_kind: PlaneKind) {
     let cases = Case::all();
     let missing: Vec<&&str> =
         ASKED.iter().filter(|name| !cases.iter().any(|case| case.name == **name)).collect();
@@ -89,16 +89,16 @@ fn all(below: Below) {
     let mut faults = 0;
     for case in &cases {
         // Each seed makes other writes fail.
-        let times = if below == Below::Faulty { 1..=6 } else { 1..=1 };
+        let times = if plane_kind == PlaneKind::Faulty { 1..=6 } else { 1..=1 };
         for seed in times {
-            let played = stage::play(case, below, seed);
+            let played = stage::play(case, plane_kind, seed);
             faults += played.faults;
-            wrong.extend(check::complaints(case, &played.shown, below));
+            wrong.extend(check::mismatches(case, &played.shown, plane_kind));
         }
     }
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
-    match below {
-        Below::Faulty => assert!(faults > 200, "only {faults} writes failed in all cases"),
+    match plane_kind {
+        PlaneKind::Faulty => assert!(faults > 200, "only {faults} writes failed in all cases"),
         _ => assert_eq!(faults, 0),
     }
 }
@@ -108,24 +108,24 @@ fn memory() {
     if std::env::var("CASES").is_ok_and(|what| what == "write") {
         for case in Case::all() {
             let (plain, region) =
-                (stage::play(&case, Below::Memory, 1), stage::play(&case, Below::File, 1));
+                (stage::play(&case, PlaneKind::Memory, 1), stage::play(&case, PlaneKind::File, 1));
             case.write(&check::written(&case, &plain.shown, &region.shown));
         }
     }
-    all(Below::Memory);
+    all(PlaneKind::Memory);
 }
 
 #[test]
 fn faulty_memory() {
-    all(Below::Faulty);
+    all(PlaneKind::Faulty);
 }
 
 #[test]
 fn region_in_a_file() {
-    all(Below::File);
+    all(PlaneKind::File);
 }
 
 #[test]
 fn region_in_kernel_maps() {
-    all(Below::KernelMaps);
+    all(PlaneKind::KernelMaps);
 }

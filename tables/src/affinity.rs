@@ -4,13 +4,13 @@
 //! in a scope, `path` and `digest` store the backend and its incarnation, and the time of last use
 //! is replaced by the time of expiry. Expired entries are reused, so no sweep is needed. For each
 //! new flow, the tables determine whether the backend may still serve the client
-//! ([`TableSet::stays`](crate::set::TableSet::stays)).
+//! ([`TableSet::is_affinity_valid`](crate::set::TableSet::is_affinity_valid)).
 //!
 //! For a client without an entry, the slot is selected by its address instead of its flow. Two
 //! flows that two lcores begin at the same time therefore get the same backend, and if the table is
 //! full, clients keep their backend as long as the service's slots do not change.
 
-use crate::flow::{Entry, Filling, Index, NotKept, Which};
+use crate::flow::{Entry, Filling, Index, IndexError, TableKind};
 use crate::layout::Section;
 use crate::region::Region;
 use crate::{atomic::Ordering::Relaxed, flow::Hit};
@@ -39,7 +39,7 @@ impl Client {
 
 /// The backend to which a client has affinity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stay {
+pub struct Affinity {
     /// Backend id.
     pub backend: u32,
     /// Incarnation of the backend when the entry was written.
@@ -58,7 +58,7 @@ impl<'r> Affinities<'r> {
     pub fn new(region: &'r Region) -> Affinities<'r> {
         let entries = region.slice(Section::Affinities);
         let words = region.slice(Section::AffinityLocks);
-        Affinities { index: Index::new(Which::Affinities, entries, words, region) }
+        Affinities { index: Index::new(TableKind::Affinities, entries, words, region) }
     }
 
     #[cfg(target_arch = "bpf")]
@@ -80,13 +80,18 @@ impl<'r> Affinities<'r> {
 
     /// Returns the client's backend, if an entry was written within the last `affinity_s` seconds.
     #[inline(always)]
-    pub fn find(&self, client: &Client, now_s: u32, affinity_s: u32) -> Option<Stay> {
-        self.find_left(client, now_s, affinity_s).map(|(stay, _)| stay)
+    pub fn find(&self, client: &Client, now_s: u32, affinity_s: u32) -> Option<Affinity> {
+        self.find_with_left_s(client, now_s, affinity_s).map(|(affinity, _)| affinity)
     }
 
     /// As [`Affinities::find`], with the remaining time in seconds.
     #[inline(always)]
-    pub fn find_left(&self, client: &Client, now_s: u32, affinity_s: u32) -> Option<(Stay, u32)> {
+    pub fn find_with_left_s(
+        &self,
+        client: &Client,
+        now_s: u32,
+        affinity_s: u32,
+    ) -> Option<(Affinity, u32)> {
         let hit = self.look_up(&client.key(client.service))?;
         let left_s = hit.last_seen_s.wrapping_sub(now_s);
         // Another lcore's clock may be one second ahead. An entry written with a longer timeout
@@ -94,7 +99,7 @@ impl<'r> Affinities<'r> {
         if left_s == 0 || left_s > affinity_s.wrapping_add(1) {
             return None;
         }
-        Some((Stay { backend: hit.path, incarnation: hit.digest }, left_s))
+        Some((Affinity { backend: hit.path, incarnation: hit.digest }, left_s))
     }
 
     #[inline(always)]
@@ -104,16 +109,16 @@ impl<'r> Affinities<'r> {
 
     /// Writes or renews the client's entry for `affinity_s` seconds from now.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub fn keep(
+    pub fn put(
         &self,
         client: &Client,
-        stay: &Stay,
+        affinity: &Affinity,
         now_s: u32,
         affinity_s: u32,
-    ) -> Result<(), NotKept> {
+    ) -> Result<(), IndexError> {
         let key = client.key(client.service);
         let until_s = now_s.wrapping_add(affinity_s);
-        let same = |hit: &Hit| hit.path == stay.backend && hit.digest == stay.incarnation;
+        let same = |hit: &Hit| hit.path == affinity.backend && hit.digest == affinity.incarnation;
         if let Some(hit) = self.look_up(&key)
             && same(&hit)
         {
@@ -122,10 +127,10 @@ impl<'r> Affinities<'r> {
             }
             return Ok(());
         }
-        let (path, digest) = (stay.backend, stay.incarnation);
+        let (path, digest) = (affinity.backend, affinity.incarnation);
         let filling = Filling { key: &key, path, flags: 0, digest, now_s: until_s };
-        let over = |entry: &Entry| is_over(entry.last_seen_s.load(Relaxed), now_s);
-        self.index.keep(&filling, over)
+        let evictable = |entry: &Entry| is_expired(entry.last_seen_s.load(Relaxed), now_s);
+        self.index.put(&filling, evictable)
     }
 
     /// Releases locks and clears half-written entries of a killed fastpath. Every start of fastpath
@@ -137,7 +142,7 @@ impl<'r> Affinities<'r> {
 }
 
 /// Returns whether the time of expiry has been reached.
-fn is_over(until_s: u32, now_s: u32) -> bool {
+fn is_expired(until_s: u32, now_s: u32) -> bool {
     let left_s = until_s.wrapping_sub(now_s);
     left_s == 0 || left_s > u32::MAX / 2
 }
@@ -152,19 +157,22 @@ mod tests {
         Client { scope: SCOPE_PLAIN, service: 3, addr: Addr::v4(n) }
     }
 
-    fn stay(n: u32) -> Stay {
-        Stay { backend: n, incarnation: n + 1 }
+    fn affinity(n: u32) -> Affinity {
+        Affinity { backend: n, incarnation: n + 1 }
     }
 
     #[test]
-    fn a_client_stays_for_its_time_and_as_one_service_and_scope_only() {
+    fn affinity_is_per_client_service_and_scope_and_expires() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let table = Affinities::new(&region);
         assert_eq!(table.find(&client(1), 100, 60), None);
-        table.keep(&client(1), &stay(4), 100, 60).unwrap();
+        table.put(&client(1), &affinity(4), 100, 60).unwrap();
         for now_s in [99, 100, 159] {
-            assert_eq!(table.find(&client(1), now_s, 60), Some(stay(4)), "{now_s}");
-            assert_eq!(table.find_left(&client(1), now_s, 60), Some((stay(4), 160 - now_s)));
+            assert_eq!(table.find(&client(1), now_s, 60), Some(affinity(4)), "{now_s}");
+            assert_eq!(
+                table.find_with_left_s(&client(1), now_s, 60),
+                Some((affinity(4), 160 - now_s))
+            );
         }
         assert_eq!(table.find(&client(1), 160, 60), None);
         for other in
@@ -173,15 +181,15 @@ mod tests {
             assert_eq!(table.find(&other, 101, 60), None);
         }
         // Renewal extends the time, also with another backend.
-        table.keep(&client(1), &stay(4), 150, 60).unwrap();
-        assert_eq!(table.find(&client(1), 209, 60), Some(stay(4)));
-        table.keep(&client(1), &stay(5), 160, 60).unwrap();
-        assert_eq!(table.find(&client(1), 219, 60), Some(stay(5)));
+        table.put(&client(1), &affinity(4), 150, 60).unwrap();
+        assert_eq!(table.find(&client(1), 209, 60), Some(affinity(4)));
+        table.put(&client(1), &affinity(5), 160, 60).unwrap();
+        assert_eq!(table.find(&client(1), 219, 60), Some(affinity(5)));
         assert_eq!(table.find(&client(1), 220, 60), None);
         // After a service's timeout was lowered, entries with a longer timeout are not used.
-        table.keep(&client(2), &stay(4), 300, 3600).unwrap();
+        table.put(&client(2), &affinity(4), 300, 3600).unwrap();
         assert_eq!(table.find(&client(2), 301, 60), None);
-        assert_eq!(table.find(&client(2), 3_850, 60), Some(stay(4)));
+        assert_eq!(table.find(&client(2), 3_850, 60), Some(affinity(4)));
     }
 
     #[test]
@@ -196,34 +204,38 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_refuses_until_times_are_over() {
+    fn full_affinity_table_rejects_until_entries_expire() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let table = Affinities::new(&region);
-        let room = region.layout().term(Section::Affinities).count as u32;
-        let mut kept = 0;
-        for n in 0..4 * room {
-            match table.keep(&client(n), &stay(n), 100, 60) {
-                Ok(()) => kept += 1,
-                Err(error) => assert_eq!(error, NotKept::Full),
+        let entries = region.layout().term(Section::Affinities).count as u32;
+        let mut inserted = 0;
+        for n in 0..4 * entries {
+            match table.put(&client(n), &affinity(n), 100, 60) {
+                Ok(()) => inserted += 1,
+                Err(error) => assert_eq!(error, IndexError::Full),
             }
         }
-        assert!(kept >= Sizes::SMALL.affinities && kept <= room, "{kept} of {room}");
-        let known = (0..4 * room).filter(|n| table.find(&client(*n), 100, 60) == Some(stay(*n)));
-        assert_eq!(known.count() as u32, kept);
-        for n in 0..room {
-            table.keep(&client(n), &stay(n + 1), 160 + n, 60).unwrap();
-            assert_eq!(table.find(&client(n), 160 + n, 60), Some(stay(n + 1)));
+        assert!(
+            inserted >= Sizes::SMALL.affinities && inserted <= entries,
+            "{inserted} of {entries}"
+        );
+        let found =
+            (0..4 * entries).filter(|n| table.find(&client(*n), 100, 60) == Some(affinity(*n)));
+        assert_eq!(found.count() as u32, inserted);
+        for n in 0..entries {
+            table.put(&client(n), &affinity(n + 1), 160 + n, 60).unwrap();
+            assert_eq!(table.find(&client(n), 160 + n, 60), Some(affinity(n + 1)));
         }
     }
 
     #[test]
-    fn clients_survive_a_restart() {
+    fn affinities_survive_restart() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let table = Affinities::new(&region);
-        (0..20).for_each(|n| table.keep(&client(n), &stay(n), 100, 60).unwrap());
-        assert!(table.index.lock(table.index.place(table.index.hash(&client(3).key(3))).home));
+        (0..20).for_each(|n| table.put(&client(n), &affinity(n), 100, 60).unwrap());
+        assert!(table.index.lock(table.index.position(table.index.hash(&client(3).key(3))).home));
         assert_eq!(table.recover(), 0);
-        assert!((0..20).all(|n| table.find(&client(n), 101, 60) == Some(stay(n))));
-        table.keep(&client(3), &stay(9), 101, 60).unwrap();
+        assert!((0..20).all(|n| table.find(&client(n), 101, 60) == Some(affinity(n))));
+        table.put(&client(3), &affinity(9), 101, 60).unwrap();
     }
 }

@@ -3,13 +3,13 @@
 //! A message consists of words from another process. Decoding accepts exactly the words that
 //! encoding produces, so that encoding a decoded message yields the same words.
 
-mod seen;
+mod trace;
 
 use crate::ring::Message;
 use packet::addr::Addr;
 use std::fmt;
 
-pub use seen::{Decision, Seen, Stage, Way};
+pub use trace::{Decision, Stage, TraceExit, TraceState};
 
 /// Error for a message of unknown form; contains its first word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +74,7 @@ pub enum Event {
         generation: u32,
     },
     /// The MAC address of a next hop is needed and not resolved.
-    NeighbourWanted {
+    NextHopNeeded {
         /// Next hop id.
         next_hop: u32,
     },
@@ -84,7 +84,7 @@ pub enum Event {
         packet: u32,
         /// Number of the [`Stage`].
         stage: u8,
-        /// State after the stage: the words of a [`Seen`].
+        /// State after the stage: the words of a [`TraceState`].
         words: [u64; 5],
     },
     /// An ICMP error about an outer packet of this appliance reported a lower MTU.
@@ -100,7 +100,7 @@ const SWITCH: u64 = 1;
 const TRACE: u64 = 2;
 const DRAIN: u64 = 3;
 const SWITCHED: u64 = 17;
-const NEIGHBOUR_WANTED: u64 = 18;
+const NEXT_HOP_NEEDED: u64 = 18;
 const TRACE_STAGE: u64 = 19;
 const PATH_MTU: u64 = 20;
 
@@ -142,7 +142,7 @@ impl Event {
     pub fn encode(&self) -> Message {
         match self {
             Event::Switched { generation } => short(first(SWITCHED, 0, *generation)),
-            Event::NeighbourWanted { next_hop } => short(first(NEIGHBOUR_WANTED, 0, *next_hop)),
+            Event::NextHopNeeded { next_hop } => short(first(NEXT_HOP_NEEDED, 0, *next_hop)),
             Event::PathMtu { next_hop, mtu } => short(first(PATH_MTU, u32::from(*mtu), *next_hop)),
             Event::TraceStage { packet, stage, words: [a, b, c, d, e] } => {
                 let word = first(TRACE_STAGE, u32::from(*stage), *packet);
@@ -157,7 +157,7 @@ impl Event {
         let (small, high) = ((word as u32) >> 8, (word >> 32) as u32);
         let event = match word & 0xff {
             SWITCHED => Event::Switched { generation: high },
-            NEIGHBOUR_WANTED => Event::NeighbourWanted { next_hop: high },
+            NEXT_HOP_NEEDED => Event::NextHopNeeded { next_hop: high },
             PATH_MTU => Event::PathMtu { next_hop: high, mtu: small as u16 },
             TRACE_STAGE => {
                 Event::TraceStage { packet: high, stage: small as u8, words: [a, b, c, d, e] }
@@ -229,7 +229,7 @@ mod tests {
     };
 
     #[test]
-    fn everything_survives_the_ring() {
+    fn messages_round_trip() {
         let all = TraceFilter { dst: FILTER.src, sport: Some(u16::MAX), ..FILTER };
         for filter in [FILTER, all, TraceFilter::default()] {
             let trace = Command::Trace(filter);
@@ -243,7 +243,7 @@ mod tests {
         }
         for event in [
             Event::Switched { generation: 7 },
-            Event::NeighbourWanted { next_hop: 3 },
+            Event::NextHopNeeded { next_hop: 3 },
             Event::PathMtu { next_hop: u32::MAX, mtu: u16::MAX },
             Event::TraceStage { packet: 1, stage: u8::MAX, words: [1, 2, 3, 4, u64::MAX] },
         ] {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_filter_names_must_fit() {
+    fn filter_matches_all_given_fields() {
         let (a, b) = (FILTER.src.unwrap(), Addr::UNSPECIFIED);
         assert!(FILTER.matches(a, 5, b, 443, 6) && FILTER.matches(a, 6, a, 443, 6));
         assert!(!FILTER.matches(b, 5, b, 443, 6));
@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_that_decode_encode_to_themselves(kind in 0u64..24, words: [u64; 8]) {
+        fn decoded_words_encode_to_themselves(kind in 0u64..24, words: [u64; 8]) {
             for first in [words[0], (words[0] & !0xff) | kind, kind | words[0] << 32] {
                 let mut message = Message(words);
                 message.0[0] = first;

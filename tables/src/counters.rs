@@ -33,7 +33,7 @@ const DROPS: usize = COUNTER_WORDS;
 const OBJECTS: usize = DROPS + 2 * MAX_REASONS;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $list:ident at most $room:ident {
+    ($($(#[$doc:meta])* $list:ident at most $max:ident {
         $($variant:ident $name:literal $help:literal,)*
     })*) => {$(
         $(#[$doc])*
@@ -56,7 +56,7 @@ macro_rules! counters {
             }
         }
 
-        const _: () = assert!($list::ALL.len() <= $room);
+        const _: () = assert!($list::ALL.len() <= $max);
     )*};
 }
 

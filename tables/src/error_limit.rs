@@ -66,7 +66,7 @@ impl ErrorLimit {
         let network = &self.networks[sending.network as usize & (NETWORKS - 1)];
         // A network beyond its limit consumes no tokens of the shared arm.
         let (to_network, by_arm) = (rate(limits.to_network), rate(limits.by_arm));
-        let may = network.has_one(to_network, ns(now_s)) && arm.has_one(by_arm, ns(now_s));
+        let may = network.has_token(to_network, ns(now_s)) && arm.has_token(by_arm, ns(now_s));
         if may {
             network.take(to_network, ns(now_s));
             arm.take(by_arm, ns(now_s));
@@ -78,7 +78,7 @@ impl ErrorLimit {
     #[inline(always)]
     pub fn may_learn(&self, limits: &ErrorLimits, now_s: u32) -> bool {
         let (rate, now_ns) = (rate(limits.path_mtu), ns(now_s));
-        let may = self.path_mtu.has_one(rate, now_ns);
+        let may = self.path_mtu.has_token(rate, now_ns);
         if may {
             self.path_mtu.take(rate, now_ns);
         }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_network_may_not_send_costs_the_arm_nothing() {
+    fn network_limited_errors_do_not_use_arm_limit() {
         let limit = ErrorLimit::new();
         let sent = (0..100).filter(|_| limit.may_send(&sending(1, true, 1), &LIMITS, 7)).count();
         assert_eq!(sent, 2);

@@ -11,28 +11,28 @@
 //! scope. Both entries are inserted, or neither. All lcores share one table; readers take no locks.
 //!
 //! Each path has a front record with a copy of its front entry, for callers that have the path's id
-//! and need no lookup ([`Flows::meet`], [`lately`]).
+//! and need no lookup ([`Flows::find_by_path`], [`flow_hints`]).
 //!
 //! A full table rejects new flows and never evicts a confirmed one. Unconfirmed flows have a budget
 //! of their own and are evicted when space is short (`unconfirmed`). All of this is in the region:
 //! a new fastpath calls [`Flows::recover`] and continues with the flows of its predecessor.
 
 mod budget;
-mod copies;
 mod ends;
 mod entry;
+pub mod flow_hints;
 mod free;
 mod front;
-mod hands;
 mod index;
 mod insert;
-pub mod lately;
 mod leg_copy;
+mod leg_updates;
 mod legs;
-mod meet;
 mod path;
+mod path_lookup;
 #[cfg(not(target_arch = "bpf"))]
 mod recover;
+mod ring_positions;
 mod step;
 #[cfg(not(target_arch = "bpf"))]
 mod sweep;
@@ -56,20 +56,22 @@ use leg_copy::LegCopy;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
-pub use budget::{DEFAULT_PERCENT, MAX_PERCENT, MAX_PERCENT_TOGETHER, budget, places};
+pub use budget::{
+    DEFAULT_PERCENT, MAX_PERCENT, MAX_PERCENT_TOGETHER, budget, unconfirmed_ring_slots,
+};
 pub use entry::Hit;
 pub(crate) use entry::{Entry, Filling};
+pub use index::IndexError;
 #[cfg(target_arch = "bpf")]
-pub use index::Asked;
-pub use index::NotKept;
+pub use index::PendingLookup;
 pub use index::prefetch;
-pub(crate) use index::{Index, Which};
+pub(crate) use index::{Index, TableKind};
 pub use insert::{Ended, InsertError, NewFlow};
 pub use legs::LegUpdate;
-pub use meet::{Answered, Likely, Met, Usual};
 use path::{ANSWER_TRIES, Slab, Stored};
 pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL, NatOrDigest};
 pub use path::{PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, PATH_RETURN};
+pub use path_lookup::{PathCandidate, PathHit, ReplyHit, ReplyPath};
 #[cfg(not(target_arch = "bpf"))]
 pub use recover::Recovery;
 #[cfg(not(target_arch = "bpf"))]
@@ -125,7 +127,7 @@ impl<'r> Flows<'r> {
         let entries = region.slice(Section::FlowIndex);
         let words = region.slice(Section::FlowLocks);
         Flows {
-            index: Index::new(Which::Flows, entries, words, region),
+            index: Index::new(TableKind::Flows, entries, words, region),
             paths: region.slice(Section::Paths),
             fronts: fronts(region),
             slabs: region.slice(Section::OptionSlabs),
@@ -273,16 +275,16 @@ impl<'r> Flows<'r> {
     /// Begins [`Flows::find_likely`]; callers do other work in between to hide the latency.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
-    pub fn ask(&self, hash: u64) -> Option<Asked<'r>> {
-        self.index.ask(hash)
+    pub fn begin_lookup(&self, hash: u64) -> Option<PendingLookup<'r>> {
+        self.index.begin_lookup(hash)
     }
 
     /// As [`Flows::find`], limited to the likely slots: a key that it does not find may be in the
     /// table.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
-    pub fn find_likely(&self, asked: &Asked<'_>, key: &FlowKey) -> Option<Hit> {
-        self.index.find_likely(asked, key)
+    pub fn find_likely(&self, pending: &PendingLookup<'_>, key: &FlowKey) -> Option<Hit> {
+        self.index.find_likely(pending, key)
     }
 
     /// Returns whether no flow has a key with this hash, except one that begins concurrently.

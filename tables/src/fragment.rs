@@ -7,7 +7,7 @@
 //! record.
 
 use crate::atomic::Ordering::Relaxed;
-use crate::flow::{Entry, Filling, Index, NotKept, Which};
+use crate::flow::{Entry, Filling, Index, IndexError, TableKind};
 use crate::layout::Section;
 use crate::record::{NONE, Timeouts};
 use crate::region::Region;
@@ -74,7 +74,7 @@ impl<'r> Fragments<'r> {
     pub fn new(region: &'r Region) -> Fragments<'r> {
         let entries = region.slice(Section::Fragments);
         let words = region.slice(Section::FragmentLocks);
-        let index = Index::new(Which::Fragments, entries, words, region);
+        let index = Index::new(TableKind::Fragments, entries, words, region);
         Fragments { index, lifetime_s: Timeouts::DEFAULT.fragment_s }
     }
 
@@ -98,7 +98,7 @@ impl<'r> Fragments<'r> {
     pub fn find(&self, key: &FragmentKey, now_s: u32) -> Option<FragmentTarget> {
         let key = key.index_key();
         let hit = self.index.find(self.index.hash(&key), &key)?;
-        if is_over(self.lifetime_s, hit.last_seen_s, now_s) {
+        if is_expired(self.lifetime_s, hit.last_seen_s, now_s) {
             return None;
         }
         Some(match hit.path {
@@ -115,27 +115,29 @@ impl<'r> Fragments<'r> {
     /// are none, it reuses entries of an earlier second: fragments of a datagram follow each other
     /// within milliseconds, and a flood must not keep later datagrams out.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn remember(
+    pub fn insert(
         &self,
         key: &FragmentKey,
         target: FragmentTarget,
         now_s: u32,
-    ) -> Result<(), NotKept> {
-        self.remember_as_is(key, target, now_s).or_else(|why| match why {
-            NotKept::Full => self.with_lifetime(EARLIER_S).remember_as_is(key, target, now_s),
+    ) -> Result<(), IndexError> {
+        self.insert_over_expired(key, target, now_s).or_else(|why| match why {
+            IndexError::Full => {
+                self.with_lifetime(EARLIER_S).insert_over_expired(key, target, now_s)
+            }
             other => Err(other),
         })
     }
 
-    /// As [`Fragments::remember`], but reuses expired entries only. The BPF program's stack is too
+    /// As [`Fragments::insert`], but reuses expired entries only. The BPF program's stack is too
     /// small for both attempts.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub fn remember_as_is(
+    pub fn insert_over_expired(
         &self,
         key: &FragmentKey,
         target: FragmentTarget,
         now_s: u32,
-    ) -> Result<(), NotKept> {
+    ) -> Result<(), IndexError> {
         let (path, digest, flags) = match target {
             FragmentTarget::Return => (NONE, 0, 0),
             FragmentTarget::Flow { path, stamp, from_initiator } => {
@@ -144,8 +146,9 @@ impl<'r> Fragments<'r> {
         };
         // A repeated identification is a new datagram.
         let filling = Filling { key: &key.index_key(), path, flags, digest, now_s };
-        let over = |entry: &Entry| is_over(self.lifetime_s, entry.last_seen_s.load(Relaxed), now_s);
-        self.index.keep(&filling, over)
+        let evictable =
+            |entry: &Entry| is_expired(self.lifetime_s, entry.last_seen_s.load(Relaxed), now_s);
+        self.index.put(&filling, evictable)
     }
 
     /// Releases locks and clears half-written entries of a killed fastpath. Every start of fastpath
@@ -158,7 +161,7 @@ impl<'r> Fragments<'r> {
 
 /// Returns whether an entry of time `then_s` is older than the lifetime.
 #[inline(always)]
-fn is_over(lifetime_s: u32, then_s: u32, now_s: u32) -> bool {
+fn is_expired(lifetime_s: u32, then_s: u32, now_s: u32) -> bool {
     let age = now_s.wrapping_sub(then_s);
     // An entry of an lcore whose clock is one second ahead is not expired.
     age >= lifetime_s && age <= u32::MAX / 2
@@ -180,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_remembered_for_its_lifetime_and_in_its_direction_only() {
+    fn fragment_entry_is_valid_for_its_lifetime_and_direction() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let table = Fragments::new(&region);
         assert_eq!(table.find(&key(1), 100), None);
-        table.remember(&key(1), flow(4), 100).unwrap();
-        table.remember(&key(2), FragmentTarget::Return, 100).unwrap();
+        table.insert(&key(1), flow(4), 100).unwrap();
+        table.insert(&key(2), FragmentTarget::Return, 100).unwrap();
         for now_s in [99, 100, 114] {
             assert_eq!(table.find(&key(1), now_s), Some(flow(4)));
             assert_eq!(table.find(&key(2), now_s), Some(FragmentTarget::Return));
@@ -200,47 +203,50 @@ mod tests {
     }
 
     #[test]
-    fn an_identification_that_comes_again_is_another_datagram() {
+    fn repeated_identification_is_a_new_datagram() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let table = Fragments::new(&region);
-        table.remember(&key(1), flow(4), 100).unwrap();
-        table.remember(&key(1), flow(5), 110).unwrap();
+        table.insert(&key(1), flow(4), 100).unwrap();
+        table.insert(&key(1), flow(5), 110).unwrap();
         assert_eq!(table.find(&key(1), 124), Some(flow(5)));
     }
 
     #[test]
-    fn a_full_table_refuses_within_a_second_and_forgets_the_last_one_s_marks() {
+    fn full_fragment_table_reuses_entries_of_earlier_seconds() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let table = Fragments::new(&region);
-        let room = region.layout().term(Section::Fragments).count as u32;
-        let mut kept = 0;
-        for n in 0..4 * room {
-            match table.remember(&key(n), flow(n), 100) {
-                Ok(()) => kept += 1,
-                Err(error) => assert_eq!(error, NotKept::Full),
+        let entries = region.layout().term(Section::Fragments).count as u32;
+        let mut inserted = 0;
+        for n in 0..4 * entries {
+            match table.insert(&key(n), flow(n), 100) {
+                Ok(()) => inserted += 1,
+                Err(error) => assert_eq!(error, IndexError::Full),
             }
         }
-        assert!(kept >= Sizes::SMALL.fragments && kept <= room, "{kept} of {room}");
-        let known = (0..4 * room).filter(|n| table.find(&key(*n), 100) == Some(flow(*n)));
-        assert_eq!(known.count() as u32, kept);
+        assert!(
+            inserted >= Sizes::SMALL.fragments && inserted <= entries,
+            "{inserted} of {entries}"
+        );
+        let found = (0..4 * entries).filter(|n| table.find(&key(*n), 100) == Some(flow(*n)));
+        assert_eq!(found.count() as u32, inserted);
         // In the next second, as many entries fit again.
-        let (first, mut later) = (8 * room, 0);
+        let (first, mut later) = (8 * entries, 0);
         for n in first..first + Sizes::SMALL.fragments {
-            later += u32::from(table.remember(&key(n), flow(n + 1), 101).is_ok());
+            later += u32::from(table.insert(&key(n), flow(n + 1), 101).is_ok());
         }
         assert_eq!(later, Sizes::SMALL.fragments);
-        let known = |n: &u32| table.find(&key(*n), 101) == Some(flow(n + 1));
-        assert_eq!((first..first + later).filter(known).count() as u32, later);
+        let found = |n: &u32| table.find(&key(*n), 101) == Some(flow(n + 1));
+        assert_eq!((first..first + later).filter(found).count() as u32, later);
     }
 
     #[test]
-    fn marks_survive_a_restart() {
+    fn fragment_entries_survive_restart() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let table = Fragments::new(&region);
-        (0..20).for_each(|n| table.remember(&key(n), flow(n), 100).unwrap());
-        assert!(table.index.lock(table.index.place(table.index.hash(&key(3).index_key())).home));
+        (0..20).for_each(|n| table.insert(&key(n), flow(n), 100).unwrap());
+        assert!(table.index.lock(table.index.position(table.index.hash(&key(3).index_key())).home));
         assert_eq!(table.recover(), 0);
         assert!((0..20).all(|n| table.find(&key(n), 101) == Some(flow(n))));
-        table.remember(&key(3), flow(9), 101).unwrap();
+        table.insert(&key(3), flow(9), 101).unwrap();
     }
 }

@@ -1,9 +1,9 @@
 //! The region in the BPF program: one map per section, declared by the program
 //! (`xdp/src/region.rs`).
 //!
-//! Sections are accessed by the name of their map. [`Told`] contains the values that a map cannot
-//! provide. `Region` is therefore zero-sized, and views created from it cost nothing until a row
-//! is looked up.
+//! Sections are accessed by the name of their map. [`BpfConfig`] contains the values that a map
+//! cannot provide. `Region` is therefore zero-sized, and views created from it cost nothing until a
+//! row is looked up.
 
 #![expect(unsafe_code, reason = "the one file that knows the kernel's maps")]
 
@@ -13,10 +13,10 @@ use core::marker::PhantomData;
 use packet::flow::HashKey;
 
 use crate::atomic::{AtomicU32, Ordering};
+use crate::bpf_config::{BpfConfig, GENERATION_WORD};
 use crate::layout::{SECTION_ALIGN, Section};
 use crate::rows::Numbered;
 pub(crate) use crate::rows::Shared;
-use crate::told::{GENERATION_WORD, Told};
 
 /// A map as declared by the program; only its address is used.
 #[repr(C)]
@@ -31,7 +31,7 @@ macro_rules! maps {
             // fails.
             unsafe extern "C" {
                 /// Constants that the loader sets.
-                pub(super) static TOLD: super::Told;
+                pub(super) static BPF_CONFIG: super::BpfConfig;
                 $(pub(super) static $map: super::Map;)*
             }
         }
@@ -134,22 +134,22 @@ impl<'r, T: Shared> Numbered<'r, T> for Rows<'r, T> {
 
     #[inline(always)]
     fn count(self) -> u32 {
-        told(|told| unsafe { &raw const (*told).counts[self.section as usize] })
+        read_config(|c| unsafe { &raw const (*c).counts[self.section as usize] })
     }
 }
 
 /// Reads one of the loader's constants. Volatile, because the compiler sees zeros at build time.
 #[inline(always)]
-fn told<T: Copy>(number: impl FnOnce(*const Told) -> *const T) -> T {
+fn read_config<T: Copy>(field: impl FnOnce(*const BpfConfig) -> *const T) -> T {
     // SAFETY: a field of a record in the program's read-only memory.
-    unsafe { number(&raw const program::TOLD).read_volatile() }
+    unsafe { field(&raw const program::BPF_CONFIG).read_volatile() }
 }
 
 /// Number of elements of a section.
 #[inline(always)]
 fn count(section: Section) -> u32 {
     // SAFETY: within the record.
-    told(|t| unsafe { &raw const (*t).counts[section as usize] })
+    read_config(|c| unsafe { &raw const (*c).counts[section as usize] })
 }
 
 /// Handle of the region; zero-sized.
@@ -175,22 +175,25 @@ impl Region {
     #[inline(always)]
     pub fn hash_key(&self) -> HashKey {
         // SAFETY: within the record.
-        HashKey::of_words(core::array::from_fn(|i| told(|t| unsafe { &raw const (*t).by[i] })))
+        HashKey::of_words(core::array::from_fn(|i| {
+            read_config(|c| unsafe { &raw const (*c).hash_key[i] })
+        }))
     }
 
     /// Numbers of services and backends with counters of their own.
     #[inline(always)]
     pub(crate) fn counted(&self) -> (u32, u32) {
         // SAFETY: within the record.
-        let [services, backends] = [0, 1].map(|i| told(|t| unsafe { &raw const (*t).counted[i] }));
+        let [services, backends] =
+            [0, 1].map(|i| read_config(|c| unsafe { &raw const (*c).counted[i] }));
         (services, backends)
     }
 
     /// Number of sets of recent-flow hints.
     #[inline(always)]
-    pub fn lately_sets(&self) -> u32 {
+    pub fn hint_sets(&self) -> u32 {
         // SAFETY: within the record.
-        told(|t| unsafe { &raw const (*t).lately })
+        read_config(|c| unsafe { &raw const (*c).hint_sets })
     }
 
     /// Maximum number of tunnels.
@@ -209,14 +212,14 @@ impl Region {
     #[inline(always)]
     pub(crate) fn max_scopes(&self) -> u32 {
         // SAFETY: within the record.
-        told(|t| unsafe { &raw const (*t).scopes })
+        read_config(|c| unsafe { &raw const (*c).scopes })
     }
 
     /// Epoch of fastpath, stored in lock words.
     #[inline(always)]
     pub fn epoch(&self) -> u32 {
         // SAFETY: within the record.
-        told(|t| unsafe { &raw const (*t).epoch })
+        read_config(|c| unsafe { &raw const (*c).epoch })
     }
 
     /// Path MTU towards a next hop in bytes; the word is 0 if unknown.

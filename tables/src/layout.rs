@@ -6,7 +6,7 @@
 mod counts;
 mod maps;
 
-use crate::flow::places;
+use crate::flow::unconfirmed_ring_slots;
 
 pub use counts::*;
 
@@ -239,7 +239,7 @@ type Row = (&'static str, usize, usize, &'static str, &'static str);
 
 /// Number of ring slots for unconfirmed flows.
 const fn unconfirmed(flows: u32) -> usize {
-    let [two_way, one_way] = places(flows);
+    let [two_way, one_way] = unconfirmed_ring_slots(flows);
     two_way as usize + one_way as usize
 }
 
@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_drawing_in_lib_rs_shows_every_section_in_order() {
+    fn diagram_in_lib_rs_lists_all_sections_in_order() {
         let drawing = include_str!("lib.rs");
         let drawn: Vec<Vec<&str>> = drawing
             .lines()
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_lie_apart_inside_and_in_order() {
+    fn sections_are_ordered_and_do_not_overlap() {
         for sizes in [Sizes::SMALL, Sizes::DEFAULT] {
             let layout = Layout::new(&sizes);
             let mut end = 0;

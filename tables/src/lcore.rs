@@ -51,9 +51,9 @@ impl LcoreStatus {
     /// Counts an iteration of the poll loop, between two bursts. Plain stores suffice, because the
     /// lcore is the only writer.
     #[inline(always)]
-    pub fn turn(&self) {
-        let turn = self.tick.load(Ordering::Relaxed).wrapping_add(1);
-        self.tick.store(turn, Ordering::Release);
+    pub fn count_iteration(&self) {
+        let tick = self.tick.load(Ordering::Relaxed).wrapping_add(1);
+        self.tick.store(tick, Ordering::Release);
     }
 
     /// Records the current time once in a while, so that a restarted fastpath can determine how

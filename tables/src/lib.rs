@@ -18,7 +18,7 @@
 //! | frontend kinds  |    128  |          |                                                       |
 //! | frontend heads  |      4  |          | a chained hash (`lookup`)                             |
 //! | frontend bits   |      8  |          | bitmap of its non-empty chains                        |
-//! | frontend filter |      8  |          | addresses that may have frontends (`addresses`)       |
+//! | frontend filter |      8  |          | addresses that may have frontends (`address_filter`)  |
 //! | frontends       |     64  |          |                                                       |
 //! | backends        |    128  |          |                                                       |
 //! | next hops       |     64  |          | updated in place (`next_hop`)                         |
@@ -33,7 +33,7 @@
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! | flow index      |     64  | fastpath | both directions of each flow, buckets of four entries |
 //! | flow locks      |      8  |          | one per bucket, with the owner's epoch                |
-//! | flow filter     |      8  |          | addresses that may have flows (`addresses`)           |
+//! | flow filter     |      8  |          | addresses that may have flows (`address_filter`)      |
 //! | flow state      |     64  |          | free records, counts, ring positions, by lcore        |
 //! | paths           |    192  |          | how a flow is forwarded and answered (`flow`)         |
 //! | path fronts     |     64  |          | copy of each flow's front entry, by path              |
@@ -76,23 +76,23 @@
     allow(dead_code, reason = "the kernel's program writes no tables")
 )]
 
-pub mod addresses;
+pub mod address_filter;
 pub mod atomic;
+pub mod bpf_config;
 pub mod counters;
 pub mod error_limit;
 pub mod layout;
 pub mod lookup;
 pub mod new_flow_limit;
 pub mod next_hop;
-mod pen;
 pub mod punt;
 pub mod reason;
 pub mod record;
+mod region_writer;
 mod rows;
 pub mod run;
 pub mod set;
 pub mod token_bucket;
-pub mod told;
 pub mod versioned;
 
 pub mod affinity;

@@ -12,11 +12,11 @@ use packet::addr::Addr;
 use packet::flow::HashKey;
 
 use crate::layout::Section;
-use crate::pen::Pen;
 use crate::record::{ADDRESS_MARK, FrontendKey, Record};
 use crate::region::Region;
+use crate::region_writer::RegionWriter;
 use crate::rows::{Numbered, Rows, Shared};
-use crate::versioned::Life;
+use crate::versioned::Lifetime;
 
 /// Maximum length of a chain. The writer rejects a frontend that would exceed it; with at most one
 /// entry per head on average, this was never observed.
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     key: UnsafeCell<FrontendKey>,
     target: AtomicU32,
     pub(crate) next: AtomicU32,
-    pub(crate) life: Life,
+    pub(crate) lifetime: Lifetime,
     /// The writer's note for lists of frontends; packets do not read it.
     note: AtomicU32,
 }
@@ -73,17 +73,17 @@ impl Entry {
     /// Fills a free entry, which is in no chain, with its key, target and note.
     pub(crate) fn fill(
         &self,
-        pen: &Pen,
+        writer: &RegionWriter,
         key: FrontendKey,
         (target, note): (u32, u32),
         next: u32,
         born: u32,
     ) {
-        self.life.renew(pen, born, || {
-            pen.record(&self.key, key);
-            pen.word(&self.target, target);
-            pen.word(&self.note, note);
-            pen.word(&self.next, next);
+        self.lifetime.renew(writer, born, || {
+            writer.store_record(&self.key, key);
+            writer.store_word(&self.target, target);
+            writer.store_word(&self.note, note);
+            writer.store_word(&self.next, next);
         });
     }
 }
@@ -202,20 +202,20 @@ impl<'r> Frontends<'r> {
 
     /// Sets or clears the chain's bit in the bitmap of non-empty chains. It is set before the first
     /// entry is linked and cleared after the last one is unlinked.
-    pub(crate) fn mark(&self, pen: &Pen, key: &FrontendKey, filled: bool) {
+    pub(crate) fn mark(&self, writer: &RegionWriter, key: &FrontendKey, filled: bool) {
         let chain = self.chain(key);
         let (word, bit) = (&self.bits[chain as usize / 64], 1 << (chain % 64));
         let before = word.load(Ordering::Relaxed);
-        pen.long(word, if filled { before | bit } else { before & !bit });
+        writer.store_u64(word, if filled { before | bit } else { before & !bit });
     }
 
     /// Recomputes the bitmap from the heads, for a writer that attaches.
-    pub(crate) fn mark_all(&self, pen: &Pen) {
+    pub(crate) fn mark_all(&self, writer: &RegionWriter) {
         for (heads, word) in self.heads.chunks(64).zip(self.bits) {
             let filled = |head: &AtomicU32| u64::from(head.load(Ordering::Relaxed) != 0);
             let bits = heads.iter().rev().fold(0, |bits, head| bits << 1 | filled(head));
             if word.load(Ordering::Relaxed) != bits {
-                pen.long(word, bits);
+                writer.store_u64(word, bits);
             }
         }
     }
@@ -246,7 +246,7 @@ impl<'r> Frontends<'r> {
         for _ in 0..MAX_CHAIN {
             let number = link.checked_sub(1)?;
             let entry = self.entries.row(number)?;
-            if entry.life.sees(at) && *entry.key() == key {
+            if entry.lifetime.sees(at) && *entry.key() == key {
                 return Some((number, entry));
             }
             link = entry.next.load(Ordering::Acquire);

@@ -136,14 +136,14 @@ fn fill(mut walks: Vec<Walk>, size: u32, share: &Share) -> Vec<u32> {
     let (count, sum, m) = (share.count, share.sum, u64::from(size));
     let weighted = sum / count as u64 > 1;
     let mut table = vec![FREE; size as usize];
-    for turn in 0..m {
-        let mut at = (turn % count as u64) as usize;
+    for iteration in 0..m {
+        let mut at = (iteration % count as u64) as usize;
         if weighted {
             // Some backend is always due, because rounds times weights sum up to at least the sum
             // of the counters. The bound covers rounding.
             for _ in 0..count {
                 let walk = &walks[at];
-                if (turn + 1) * walk.weight >= walk.counter as u64 {
+                if (iteration + 1) * walk.weight >= walk.counter as u64 {
                     break;
                 }
                 at = (at + 1) % count;

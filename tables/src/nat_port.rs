@@ -72,9 +72,9 @@ impl<'r> NatPorts<'r> {
         if used_up.load(SeqCst) == all {
             return None;
         }
-        let turn = rotation.load(Relaxed);
-        rotation.store(turn.wrapping_add(1), Relaxed);
-        let start = start(first, last, lcore, lcores, turn)?;
+        let count = rotation.load(Relaxed);
+        rotation.store(count.wrapping_add(1), Relaxed);
+        let start = start(first, last, lcore, lcores, count)?;
         let found = take(start, last).or_else(|| take(first, start - 1));
         if let Some(port) = found {
             return Some(port as u16);
@@ -98,10 +98,10 @@ impl<'r> NatPorts<'r> {
         (lcore, lcores): (u32, u32),
     ) -> Option<u16> {
         let rotation = self.maps.row(map)?.0.first()?;
-        let turn = rotation.load(Relaxed);
-        rotation.store(turn.wrapping_add(1), Relaxed);
+        let count = rotation.load(Relaxed);
+        rotation.store(count.wrapping_add(1), Relaxed);
         let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
-        Some(start(first, last, lcore, lcores, turn)? as u16)
+        Some(start(first, last, lcore, lcores, count)? as u16)
     }
 
     /// Allocates a given port of a map; returns false if it is in use or below 128.
@@ -120,13 +120,13 @@ impl<'r> NatPorts<'r> {
         if first > last {
             return None;
         }
-        for turn in 0..WORDS as u32 {
-            let number = first / 64 + turn;
+        for step in 0..WORDS as u32 {
+            let number = first / 64 + step;
             if number > last / 64 {
                 break;
             }
             let mut usable = u64::MAX;
-            if turn == 0 {
+            if step == 0 {
                 usable <<= first % 64;
             }
             if number == last / 64 {
@@ -186,11 +186,11 @@ pub const fn other_proto(proto: u8) -> u8 {
 
 /// Returns the port at which an lcore's search begins for this rotation: in its part of the range.
 #[inline(always)]
-fn start(first: u32, last: u32, lcore: u32, lcores: u32, turn: u64) -> Option<u32> {
+fn start(first: u32, last: u32, lcore: u32, lcores: u32, rotation: u64) -> Option<u32> {
     let count = (last + 1).checked_sub(first).filter(|count| *count > 0)?;
     let lcores = lcores.max(1).min(count);
     let part = count.checked_div(lcores)?;
-    let within = turn.checked_rem(u64::from(part))? as u32;
+    let within = rotation.checked_rem(u64::from(part))? as u32;
     Some(first + part * lcore.checked_rem(lcores)? + within)
 }
 
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_taken_back_is_made_again_alike() {
+    fn revoked_claim_is_repeated_with_same_port() {
         let memory = maps(1);
         let maps = NatPorts { maps: &memory };
         let claim = || maps.claim(0, 1000..=1999, 0, 1).unwrap();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_just_given_back_is_the_last_to_come_again() {
+    fn released_port_is_reused_last() {
         let memory = maps(1);
         let maps = NatPorts { maps: &memory };
         let first = maps.claim(0, 1024..=1123, 0, 1).unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_ranges_and_maps_give_nothing() {
+    fn invalid_ranges_and_maps_allocate_nothing() {
         let memory = maps(1);
         let maps = NatPorts { maps: &memory };
         let backwards = RangeInclusive::new(2000, 1999);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_used_up_map_is_not_searched_until_a_port_comes_back() {
+    fn exhausted_map_is_not_searched_until_a_release() {
         let memory = maps(1);
         let maps = NatPorts { maps: &memory };
         while maps.claim(0, 2000..=2999, 0, 1).is_some() {}
@@ -321,16 +321,16 @@ mod tests {
 
     /// Ports are released while other threads find the map exhausted: none is lost.
     #[test]
-    fn a_port_that_comes_back_is_found_whatever_was_noted_meanwhile() {
+    fn released_port_is_found_despite_exhausted_flag() {
         let rounds = if cfg!(miri) { 10 } else { 20_000 };
         let (memory, range) = (maps(1), 1024..=1031);
         let maps = NatPorts { maps: &memory };
         let work = |lcore| {
             for _ in 0..rounds {
-                let held: Vec<u16> =
+                let claimed: Vec<u16> =
                     (0..6).filter_map(|_| maps.claim(0, range.clone(), lcore, 3)).collect();
-                held.iter().for_each(|port| assert!(maps.release(0, *port)));
-                assert!(held.iter().all(|port| range.contains(port)));
+                claimed.iter().for_each(|port| assert!(maps.release(0, *port)));
+                assert!(claimed.iter().all(|port| range.contains(port)));
             }
         };
         for _ in 0..rounds.min(20) {

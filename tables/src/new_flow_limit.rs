@@ -60,7 +60,7 @@ impl NewFlowLimit {
     #[inline(always)]
     pub fn admits(&self, limits: &NewFlowLimits, translated: bool, now_ns: u64) -> bool {
         let (bucket, rate) = self.of(limits, translated);
-        bucket.has_one(rate, now_ns)
+        bucket.has_token(rate, now_ns)
     }
 
     /// Counts a flow that has begun.
@@ -78,11 +78,11 @@ mod tests {
 
     const US: u64 = 1000;
 
-    /// Simulates `per_s` new flows per second over `lcores`, of which `held` fit before new flows
-    /// evict the oldest. Returns how many flows began in `seconds`, and the shortest lifetime of a
-    /// flow in microseconds.
-    fn flood(per_s: u64, lcores: u32, held: u32, seconds: u64) -> (u64, u64) {
-        let each = derived(held, lcores);
+    /// Simulates `per_s` new flows per second over `lcores`, of which `unconfirmed` fit before new
+    /// flows evict the oldest. Returns how many flows began in `seconds`, and the shortest lifetime
+    /// of a flow in microseconds.
+    fn flood(per_s: u64, lcores: u32, unconfirmed: u32, seconds: u64) -> (u64, u64) {
+        let each = derived(unconfirmed, lcores);
         let limits = NewFlowLimits { translated: each, tunnelled: 0 };
         let all: Vec<NewFlowLimit> = (0..lcores).map(|_| NewFlowLimit::new()).collect();
         let (mut flows, mut begun, mut shortest) = (VecDeque::new(), 0, u64::MAX);
@@ -94,7 +94,7 @@ mod tests {
                 lcore.count(&limits, true, clock);
                 begun += 1;
                 flows.push_back(now_us);
-                if flows.len() > held as usize
+                if flows.len() > unconfirmed as usize
                     && let Some(since) = flows.pop_front()
                 {
                     shortest = shortest.min(now_us - since);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn in_any_flood_a_flow_that_begins_lives_for_two_round_trips() {
+    fn flows_survive_two_round_trips_in_any_flood() {
         for (per_s, lcores) in [(20_000, 1), (200_000, 2), (900_000, 7)] {
             let (begun, shortest) = flood(per_s, lcores, 2_000, 5);
             assert!(shortest >= 195_000, "{per_s}/s by {lcores}: ended after {shortest} us");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_without_need_of_an_entry_take_nothing_of_the_others() {
+    fn tunnel_flows_do_not_use_nat_limit() {
         let limit = NewFlowLimit::new();
         let limits = NewFlowLimits { translated: 1, tunnelled: 20 };
         limit.count(&limits, false, 0);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_derived_limit_is_four_times_the_room_shared_by_the_lcores() {
+    fn derived_limit_is_four_times_capacity_divided_by_lcores() {
         assert_eq!([derived(31_744, 1), derived(31_744, 2)], [126_976, 63_488]);
         assert_eq!([derived(1, 64), derived(0, 0)], [1, 1]);
         assert_eq!(derived(u32::MAX, 1), u32::MAX);

@@ -9,8 +9,8 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use packet::addr::Addr;
 
-use crate::addresses::mixed;
-use crate::pen::Pen;
+use crate::address_filter::mixed;
+use crate::region_writer::RegionWriter;
 use crate::rows::{Numbered, Rows, Shared};
 
 /// How to reach a neighbor.
@@ -62,7 +62,7 @@ pub(crate) struct NextHopCell {
 }
 
 /// Maximum number of chain elements examined. Chains of this length do not occur by chance.
-const MOST_IN_CHAIN: u32 = 32;
+const MAX_IN_CHAIN: u32 = 32;
 
 /// Returns the cell in which the chain of an address begins.
 #[inline(always)]
@@ -75,7 +75,7 @@ fn chain_of(addr: &Addr, cells: u32) -> u32 {
 #[inline(always)]
 pub(crate) fn find(cells: Rows<'_, NextHopCell>, addr: &Addr, arm: u8) -> Option<u32> {
     let mut id = cells.row(chain_of(addr, cells.count()))?.first.load(Ordering::Acquire);
-    for _ in 0..MOST_IN_CHAIN {
+    for _ in 0..MAX_IN_CHAIN {
         let at = id.checked_sub(1)?;
         let cell = cells.row(at)?;
         if cell.is_at(addr) && cell.load().is_some_and(|hop| hop.arm == arm) {
@@ -123,19 +123,19 @@ impl NextHopCell {
     }
 
     /// Assigns a free cell to a neighbor.
-    pub(crate) fn take(&self, pen: &Pen, addr: &Addr, hop: &NextHop) {
-        pen.words(&self.addr, &addr.words);
-        self.store(pen, hop);
+    pub(crate) fn take(&self, writer: &RegionWriter, addr: &Addr, hop: &NextHop) {
+        writer.store_words(&self.addr, &addr.words);
+        self.store(writer, hop);
     }
 
-    pub(crate) fn store(&self, pen: &Pen, hop: &NextHop) {
+    pub(crate) fn store(&self, writer: &RegionWriter, hop: &NextHop) {
         let known = if hop.known { KNOWN } else { 0 };
-        pen.long(&self.here, bits_of(hop.src_mac) | u64::from(hop.mtu) << 48);
-        pen.long(&self.there, bits_of(hop.mac) | u64::from(hop.arm) << 48 | USED | known);
+        writer.store_u64(&self.here, bits_of(hop.src_mac) | u64::from(hop.mtu) << 48);
+        writer.store_u64(&self.there, bits_of(hop.mac) | u64::from(hop.arm) << 48 | USED | known);
     }
 
-    pub(crate) fn free(&self, pen: &Pen) {
-        pen.long(&self.there, 0);
+    pub(crate) fn free(&self, writer: &RegionWriter) {
+        writer.store_u64(&self.there, 0);
     }
 
     /// Corrupts the chain into a cycle, which is worse than any writer killed in an update leaves
@@ -150,26 +150,26 @@ impl NextHopCell {
 /// Writer operations on chains. After a writer was killed, its successor rebuilds all chains.
 #[cfg(not(target_arch = "bpf"))]
 pub(crate) mod chain {
-    use super::{AtomicU32, NextHopCell, Ordering, Pen, chain_of};
+    use super::{AtomicU32, NextHopCell, Ordering, RegionWriter, chain_of};
     use packet::addr::Addr;
 
     /// Inserts a cell, whose address is set, into its chain.
-    pub(crate) fn link(cells: &[NextHopCell], pen: &Pen, id: u32) {
+    pub(crate) fn link(cells: &[NextHopCell], writer: &RegionWriter, id: u32) {
         let cell = &cells[id as usize];
         let first = first_of(cells, &cell.addr());
-        pen.word(&cell.next, first.load(Ordering::Relaxed));
-        pen.word(first, id + 1);
+        writer.store_word(&cell.next, first.load(Ordering::Relaxed));
+        writer.store_word(first, id + 1);
     }
 
     /// Removes a cell from its chain.
-    pub(crate) fn unlink(cells: &[NextHopCell], pen: &Pen, id: u32) {
+    pub(crate) fn unlink(cells: &[NextHopCell], writer: &RegionWriter, id: u32) {
         let cell = &cells[id as usize];
         let mut link = first_of(cells, &cell.addr());
         // A chain has at most as many elements as there are cells.
         for _ in 0..cells.len() {
             let at = link.load(Ordering::Relaxed);
             if at == id + 1 {
-                return pen.word(link, cell.next.load(Ordering::Relaxed));
+                return writer.store_word(link, cell.next.load(Ordering::Relaxed));
             }
             let Some(next) = at.checked_sub(1).and_then(|at| cells.get(at as usize)) else {
                 return;
@@ -179,10 +179,10 @@ pub(crate) mod chain {
     }
 
     /// Rebuilds the chains from all cells in use.
-    pub(crate) fn renew(cells: &[NextHopCell], pen: &Pen) {
-        cells.iter().for_each(|cell| pen.word(&cell.first, 0));
+    pub(crate) fn renew(cells: &[NextHopCell], writer: &RegionWriter) {
+        cells.iter().for_each(|cell| writer.store_word(&cell.first, 0));
         for (id, _) in cells.iter().enumerate().filter(|(_, cell)| cell.load().is_some()) {
-            link(cells, pen, id as u32);
+            link(cells, writer, id as u32);
         }
     }
 

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::pen::Pen;
 use crate::record::{NAME_BYTES, SlotArray};
+use crate::region_writer::RegionWriter;
 use crate::rows::{Shared, records};
 use crate::versioned::Twin;
 
@@ -37,15 +37,15 @@ impl NoteCell {
     }
 
     /// Stores a name of at most [`NAME_BYTES`]; its length is stored last.
-    pub(crate) fn rename(&self, pen: &Pen, name: &str) {
+    pub(crate) fn rename(&self, writer: &RegionWriter, name: &str) {
         let mut bytes = [0; NAME_BYTES];
         let len = name.len().min(NAME_BYTES);
         bytes[..len].copy_from_slice(&name.as_bytes()[..len]);
-        pen.long(&self.name[0], 0);
+        writer.store_u64(&self.name[0], 0);
         for (cell, word) in self.name[1..].iter().zip(bytes.as_chunks::<8>().0) {
-            pen.long(cell, u64::from_le_bytes(*word));
+            writer.store_u64(cell, u64::from_le_bytes(*word));
         }
-        pen.long(&self.name[0], len as u64);
+        writer.store_u64(&self.name[0], len as u64);
     }
 }
 

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn arp_discovery_and_icmp_are_apart() {
+    fn arp_discovery_and_icmp_have_separate_classes() {
         let none = Ip::default();
         assert_eq!(class(ARP, &none, 0), PuntClass::Neighbor);
         assert_eq!(class(0x88cc, &none, 0), PuntClass::Other);

@@ -52,7 +52,7 @@ reasons! {
     NoBackend "no-backend" "The service has no backend that serves.",
     SourceRefused "source-refused" "The service's source_ranges do not admit the client.",
     NoFlow "no-flow" "An answer for a flow that is not known (any more).",
-    NoNeighbour "no-neighbour" "The next hop's MAC address is not known yet; it was asked for.",
+    NoNeighbor "no-neighbour" "The next hop's MAC address is not known yet; it was asked for.",
     NoRoute "no-route" "The kernel has no route to the destination.",
     FlowTableFull "flow-table-full" "NAT needs a flow entry and none is free: raise region.max_flows.",
     FlowContended "flow-contended" "The flow's bucket stayed locked for too long.",

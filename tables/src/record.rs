@@ -231,7 +231,7 @@ pub struct Service {
     /// Bounds of its source ranges: see [`crate::run`]. Without any, all clients are permitted.
     pub ranges: SlotArray,
     /// Ids of the backends to which clients may have affinity, ascending.
-    pub stays: SlotArray,
+    pub affinity_backends: SlotArray,
     /// Session affinity timeout in seconds; 0 for no affinity.
     pub affinity_s: u32,
     /// VNI of the tunnel to the backends (VXLAN, GENEVE).
@@ -272,7 +272,7 @@ impl Service {
         slots: SlotArray::EMPTY,
         single: NONE,
         ranges: SlotArray::EMPTY,
-        stays: SlotArray::EMPTY,
+        affinity_backends: SlotArray::EMPTY,
         affinity_s: 0,
         vni: 0,
         tcp_idle_s: 0,
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_holds_what_its_bits_say() {
+    fn prefix_contains_matching_addresses() {
         let addr = |octets: [u8; 16]| Addr::from_octets(octets);
         let ours = addr([0xfd, 0x55, 0xaa, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
         for len in 0..=128 {

@@ -4,15 +4,15 @@
 mod access;
 mod bpf;
 mod claim;
-mod cut;
 mod error;
 mod header;
+mod location;
 mod maps;
 mod memory;
-mod place;
 mod recover;
 mod role;
 mod take_over;
+mod truncation;
 
 #[cfg(test)]
 mod tests;
@@ -27,9 +27,9 @@ pub use claim::Claim;
 pub use error::RegionError;
 pub use header::Label;
 use header::{FIXED_BYTES, Header, MAGIC};
+pub use location::RegionLocation;
 use memory::{FileLock, Memory};
 use packet::flow::HashKey;
-pub use place::Place;
 pub use role::Role;
 pub use take_over::TakeOver;
 
@@ -45,50 +45,50 @@ pub struct Region {
     layout: Layout,
     /// Location of the region, and the file that carries its locks: the region's own file if it has
     /// one.
-    place: Option<(File, Place)>,
+    location: Option<(File, RegionLocation)>,
     /// Seed of the flow hashes, as read when the header was verified.
     seed: u64,
     claimed: [AtomicBool; 2],
 }
 
 impl Region {
-    /// Opens the region at `place`, or creates it with these sizes and this seed of the flow
+    /// Opens the region at `location`, or creates it with these sizes and this seed of the flow
     /// hashes.
     ///
     /// The first process creates it; others wait for that. A region with other sizes or another
     /// seed is an error: its flows are at positions that depend on the seed, and are not moved.
     pub fn create_or_open(
-        place: impl Into<Place>,
+        location: impl Into<RegionLocation>,
         sizes: &Sizes,
         seed: u64,
     ) -> Result<Region, RegionError> {
-        Region::create_filled(place.into(), sizes, seed, |_| Ok(())).map(|(region, ..)| region)
+        Region::create_filled(location.into(), sizes, seed, |_| Ok(())).map(|(region, ..)| region)
     }
 
     /// As [`Region::create_or_open`], with a function that fills a new region before it becomes
     /// visible. Also returns the result of `fill`, which is `None` if the region existed, and the
     /// lock under which regions are created at that place.
     fn create_filled<T>(
-        place: Place,
+        location: RegionLocation,
         sizes: &Sizes,
         seed: u64,
         fill: impl FnOnce(&Region) -> Result<T, RegionError>,
     ) -> Result<(Region, Option<T>, FileLock), RegionError> {
         sizes.check()?;
-        let file = place.lock_file(true)?;
-        let creating = memory::lock_file(&file, place.path())?;
-        let head = place.head(&file)?;
+        let file = location.lock_file(true)?;
+        let creating = memory::lock_file(&file, location.path())?;
+        let head = location.head(&file)?;
         if !header::is_unfinished(&head) {
-            let region = Region::map(file, &place, &head)?;
-            header::same_sizes(place.path(), region.sizes(), sizes)?;
+            let region = Region::map(file, &location, &head)?;
+            header::same_sizes(location.path(), region.sizes(), sizes)?;
             if region.hash_seed() != seed {
-                return Err(RegionError::Seed { path: place.path().to_path_buf() });
+                return Err(RegionError::Seed { path: location.path().to_path_buf() });
             }
             return Ok((region, None, creating));
         }
         let layout = Layout::new(sizes);
-        let memory = place.make(&file, &layout)?;
-        let region = Region::over(memory, layout, seed, Some((file, place)));
+        let memory = location.make(&file, &layout)?;
+        let region = Region::over(memory, layout, seed, Some((file, location)));
         region.header().begin(&region.layout, seed);
         let filled = fill(&region)?;
         region.header().finish();
@@ -97,27 +97,31 @@ impl Region {
 
     /// Returns whether the region is in kernel maps.
     pub(crate) fn is_in_kernel_maps(&self) -> bool {
-        matches!(&self.place, Some((_, Place::Maps(_))))
+        matches!(&self.location, Some((_, RegionLocation::Maps(_))))
     }
 
     /// Returns whether the region is in a file, which BPF programs cannot access.
     pub(crate) fn is_in_file(&self) -> bool {
-        matches!(&self.place, Some((_, Place::File { .. })))
+        matches!(&self.location, Some((_, RegionLocation::File { .. })))
     }
 
     /// Opens an existing region with the sizes in its header.
-    pub fn open(place: impl Into<Place>) -> Result<Region, RegionError> {
-        let place = place.into();
-        let file = place.lock_file(false)?;
-        let _creating = memory::lock_file(&file, place.path())?;
-        let head = place.head(&file)?;
-        Region::map(file, &place, &head)
+    pub fn open(location: impl Into<RegionLocation>) -> Result<Region, RegionError> {
+        let location = location.into();
+        let file = location.lock_file(false)?;
+        let _creating = memory::lock_file(&file, location.path())?;
+        let head = location.head(&file)?;
+        Region::map(file, &location, &head)
     }
 
-    fn map(file: File, place: &Place, head: &[u8; FIXED_BYTES]) -> Result<Region, RegionError> {
-        let (layout, seed) = header::verify(head, place.path())?;
-        let memory = place.map(&file, &layout)?;
-        Ok(Region::over(memory, layout, seed, Some((file, place.clone()))))
+    fn map(
+        file: File,
+        location: &RegionLocation,
+        head: &[u8; FIXED_BYTES],
+    ) -> Result<Region, RegionError> {
+        let (layout, seed) = header::verify(head, location.path())?;
+        let memory = location.map(&file, &layout)?;
+        Ok(Region::over(memory, layout, seed, Some((file, location.clone()))))
     }
 
     /// Creates a region private to this process, with a random seed, for tests and benchmarks.
@@ -149,19 +153,24 @@ impl Region {
         self.header().finish();
     }
 
-    fn over(memory: Memory, layout: Layout, seed: u64, place: Option<(File, Place)>) -> Region {
-        Region { memory, layout, place, seed, claimed: [const { AtomicBool::new(false) }; 2] }
+    fn over(
+        memory: Memory,
+        layout: Layout,
+        seed: u64,
+        location: Option<(File, RegionLocation)>,
+    ) -> Region {
+        Region { memory, layout, location, seed, claimed: [const { AtomicBool::new(false) }; 2] }
     }
 
     /// Path of the region; `None` for an anonymous one.
     pub fn path(&self) -> Option<&Path> {
-        self.place.as_ref().map(|(_, place)| place.path())
+        self.location.as_ref().map(|(_, location)| location.path())
     }
 
     /// Returns a means to wait until XDP programs no longer read a generation; `None` if programs
     /// cannot read the region, whose readers are then lcores that acknowledge.
     pub(crate) fn grace(&self) -> Result<Option<Grace>, RegionError> {
-        let Some((_, Place::Maps(path))) = &self.place else { return Ok(None) };
+        let Some((_, RegionLocation::Maps(path))) = &self.location else { return Ok(None) };
         let made = Grace::new().map(Some);
         made.map_err(|source| RegionError::Kernel { path: path.clone(), source })
     }
@@ -169,8 +178,8 @@ impl Region {
     /// Installs a handler that replaces death by SIGBUS with an error message if the region's file
     /// is truncated. For the one region that a process uses; kernel maps cannot be truncated.
     pub fn explain_truncation(&self) {
-        if let Some((_, Place::File { path, .. })) = &self.place {
-            cut::watch(path, self.memory.start(), self.layout.bytes());
+        if let Some((_, RegionLocation::File { path, .. })) = &self.location {
+            truncation::watch(path, self.memory.start(), self.layout.bytes());
         }
     }
 

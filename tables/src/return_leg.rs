@@ -81,13 +81,13 @@ const fn key(gateway: u16, node: u16) -> u64 {
 #[inline(always)]
 fn digests(leg: &GatewayLeg, attachment: u64) -> u64 {
     let mut digest = Digest::new();
-    digest.take(attachment);
+    digest.add(attachment);
     for i in 0..IDENTITY_WORDS {
-        digest.take(words::word(leg, i));
+        digest.add(words::word(leg, i));
     }
     let identity = u64::from(digest.finish());
     for i in IDENTITY_WORDS..size_of::<GatewayLeg>() / 8 {
-        digest.take(words::word(leg, i));
+        digest.add(words::word(leg, i));
     }
     identity << 32 | u64::from(digest.finish())
 }
@@ -127,7 +127,7 @@ impl Record {
         for _ in 0..TRIES {
             let seq = self.seq.load(Acquire);
             if seq & 1 == 0 {
-                let is_there = self.key.load(Relaxed) == key;
+                let is_valid = self.key.load(Relaxed) == key;
                 let found = Found {
                     leg: words::load(&self.leg),
                     attachment: self.attachment.load(Relaxed),
@@ -135,7 +135,7 @@ impl Record {
                 let same = self.endpoint.load(Relaxed) == endpoint;
                 fence(Acquire);
                 if self.seq.load(Relaxed) == seq {
-                    return if is_there && same { Some(found) } else { None };
+                    return if is_valid && same { Some(found) } else { None };
                 }
             }
         }
@@ -163,7 +163,7 @@ impl<'r> ReturnLegs<'r> {
     /// three options. The fields that differ by flow (the node's port, the length of options) must
     /// be 0 in it. Does nothing if the record is up to date.
     #[inline(always)]
-    pub fn note(&self, endpoint: u64, attachment: u64, gateway: u16, leg: &GatewayLeg) {
+    pub fn record(&self, endpoint: u64, attachment: u64, gateway: u16, leg: &GatewayLeg) {
         let key = key(gateway, node_digest(&leg.node));
         let digests = digests(leg, attachment);
         let (first, mut at) = self.set(endpoint, key);
@@ -246,7 +246,7 @@ impl ReturnLegs<'_> {
 /// Returns whether a backend's packet identifies its flow by itself: it is not a fragment, and if
 /// it is an ICMP error, its destination is the source of the quoted packet.
 #[inline(always)]
-pub fn is_of_itself(ip: &Ip, quoted: Option<&Ip>) -> bool {
+pub fn identifies_flow(ip: &Ip, quoted: Option<&Ip>) -> bool {
     ip.fragment == Fragment::Whole && quoted.is_none_or(|quoted| quoted.src == ip.dst)
 }
 
@@ -255,7 +255,7 @@ impl TableSet<'_> {
     /// and `service` uses GENEVE tunnels without further state. A packet from there may then belong
     /// to the flow. `target` is the flow's other end.
     #[inline(always)]
-    pub fn selected(
+    pub fn select_stateless(
         &self,
         service: &Service,
         (client, target): (&Addr, &Addr),
@@ -280,12 +280,18 @@ impl TableSet<'_> {
     /// that of its flow. The backend is the one at `from` and is found by selection alone. The
     /// destination of a returned packet is the frontend; the source of a reply is the frontend.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn answering(&self, scope_key: u64, ip: &Ip, hash: u64, from: &Addr) -> Option<(u32, u32)> {
+    pub fn stateless_backend(
+        &self,
+        scope_key: u64,
+        ip: &Ip,
+        hash: u64,
+        from: &Addr,
+    ) -> Option<(u32, u32)> {
         [((&ip.dst, ip.dport), &ip.src), ((&ip.src, ip.sport), &ip.dst)].into_iter().find_map(
             |((target, port), client)| {
                 let id = self.frontend(scope_key, target, port, ip.proto)?;
                 let service = self.service(id).filter(|service| self.admits(service, client))?;
-                Some((id, self.selected(service, (client, target), hash, from)?))
+                Some((id, self.select_stateless(service, (client, target), hash, from)?))
             },
         )
     }

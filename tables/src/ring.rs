@@ -179,7 +179,7 @@ impl<S: Slots> Producer<S> {
     /// Number of free slots. It reads the consumer's index only if fewer than `wanted` are known to
     /// be free.
     #[inline]
-    fn room(&mut self, wanted: u64) -> u64 {
+    fn free_slots(&mut self, wanted: u64) -> u64 {
         let capacity = self.slots.capacity();
         let known = capacity - self.tail.wrapping_sub(self.head);
         if known >= wanted {
@@ -204,15 +204,15 @@ impl<S: Slots> Producer<S> {
     /// Sends as many messages as fit, published together; returns their number.
     #[inline]
     pub fn push_all(&mut self, messages: &[Message]) -> usize {
-        let room = self.room(messages.len() as u64).min(messages.len() as u64);
-        for (n, message) in (0..room).zip(messages) {
+        let free_slots = self.free_slots(messages.len() as u64).min(messages.len() as u64);
+        for (n, message) in (0..free_slots).zip(messages) {
             self.slots.write(self.tail.wrapping_add(n), message);
         }
-        if room > 0 {
-            self.tail = self.tail.wrapping_add(room);
+        if free_slots > 0 {
+            self.tail = self.tail.wrapping_add(free_slots);
             self.slots.set_tail(self.tail);
         }
-        room as usize
+        free_slots as usize
     }
 
     /// Number of times that the consumer's index was impossible.

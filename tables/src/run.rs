@@ -12,7 +12,7 @@
 
 use packet::addr::Addr;
 
-use crate::affinity::Stay;
+use crate::affinity::Affinity;
 use crate::record::{SERVICE_DENY, Service};
 use crate::set::TableSet;
 
@@ -79,19 +79,19 @@ impl TableSet<'_> {
     /// Returns whether a client's affinity to a backend is still valid: the backend has the same
     /// incarnation and serves the service.
     #[inline(always)]
-    pub fn stays(&self, service: &Service, stay: &Stay) -> bool {
-        let run = service.stays;
+    pub fn is_affinity_valid(&self, service: &Service, affinity: &Affinity) -> bool {
+        let run = service.affinity_backends;
         let among = not_above(run.count, |n| {
             let at = run.first.wrapping_add(n);
             #[cfg(target_arch = "bpf")]
-            return crate::parts::member(at, stay.backend);
+            return crate::parts::member(at, affinity.backend);
             #[cfg(not(target_arch = "bpf"))]
-            self.slot(at).is_some_and(|word| word <= stay.backend).into()
+            self.slot(at).is_some_and(|word| word <= affinity.backend).into()
         });
         // If the backend is in the run, it is the last element at or below itself.
         among != 0
-            && self.slot(run.first.wrapping_add(among - 1)) == Some(stay.backend)
-            && self.backend(stay.backend).is_some_and(|b| b.incarnation == stay.incarnation)
+            && self.slot(run.first.wrapping_add(among - 1)) == Some(affinity.backend)
+            && self.backend(affinity.backend).is_some_and(|b| b.incarnation == affinity.incarnation)
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halving_finds_what_counting_does() {
+    fn bisection_equals_linear_count() {
         for count in 0..70_u32 {
             for sought in 0..=count {
                 assert_eq!(

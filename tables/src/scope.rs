@@ -12,7 +12,7 @@
 //! of it. Cells that were idle for too long are released ([`Scopes::release_idle`]) and may be
 //! reused for any endpoint. Lookups and releases both update that second by compare-and-swap, so
 //! that a scope which was just returned is never released. A caller that caches a scope looks it up
-//! again within [`KEPT_S`].
+//! again within [`CACHE_MAX_S`].
 
 #[cfg(not(target_arch = "bpf"))]
 use crate::atomic::Ordering::Release;
@@ -31,9 +31,9 @@ struct Cell {
     gateway: AtomicU64,
     /// Number of allocated cells, in the first cell only. Zero elsewhere.
     taken: AtomicU64,
-    /// `SEEN | second` of the region's clock in which it was last in use; 0 before first use;
+    /// `USED | second` of the region's clock in which it was last in use; 0 before first use;
     /// [`RETIRED`].
-    seen: AtomicU64,
+    last_used: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Cell>() == 32);
@@ -41,12 +41,12 @@ const _: () = assert!(size_of::<Cell>() == 32);
 /// Set in every fully allocated cell, to distinguish kind 0 of gateway 0 from an unfinished cell.
 const TAKEN: u64 = 1 << 32;
 /// Mask of [`TAKEN`], kind and gateway.
-const WANTED: u64 = (TAKEN << 1) - 1;
+const OWNER_MASK: u64 = (TAKEN << 1) - 1;
 /// Increment of the release count.
 const RELEASE: u64 = TAKEN << 1;
-/// Set in the `seen` word of every cell that was looked up.
-const SEEN: u64 = 1 << 32;
-/// Value of `seen` while the cell is being released; it then belongs to no endpoint.
+/// Set in the `last_used` word of every cell that was looked up.
+const USED: u64 = 1 << 32;
+/// Value of `last_used` while the cell is being released; it then belongs to no endpoint.
 const RETIRED: u64 = u64::MAX;
 /// Value of `endpoint` while the cell is being released.
 const BUSY: u64 = u64::MAX;
@@ -54,13 +54,13 @@ const BUSY: u64 = u64::MAX;
 const RELEASED: u64 = u64::MAX - 1;
 
 /// Maximum time for which a scope may be cached without a lookup, in seconds.
-pub const KEPT_S: u32 = 32;
+pub const CACHE_MAX_S: u32 = 32;
 /// Minimum idle time before a scope is released, in seconds: much longer than a scope is cached or
 /// a packet is processed.
-const LEAST_IDLE_S: u32 = 4 * KEPT_S;
+const MIN_IDLE_S: u32 = 4 * CACHE_MAX_S;
 /// Maximum number of cells probed for an endpoint. At least half of the cells are always free and
 /// endpoints are hashed by the region's key, so longer sequences do not occur by chance.
-const TURNS: u32 = 64;
+const MAX_PROBES: u32 = 64;
 
 /// The gateway endpoint of a scope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,32 +90,32 @@ impl Cell {
     /// Performs the second allocation step if it is missing. Returns false if the cell belongs to
     /// another gateway or is being released.
     #[inline(always)]
-    fn is_used_by(&self, stored: u64, wanted: u64, now_s: u32) -> bool {
+    fn is_used_by(&self, stored: u64, owner: u64, now_s: u32) -> bool {
         let mut gateway = self.gateway.load(Acquire);
         if gateway & TAKEN == 0 {
             // A release in the meantime would have changed the count.
             if self.endpoint.load(Acquire) != stored {
                 return false;
             }
-            let taken = self.gateway.compare_exchange(gateway, gateway | wanted, AcqRel, Acquire);
-            gateway = taken.map_or_else(|other| other, |before| before | wanted);
+            let taken = self.gateway.compare_exchange(gateway, gateway | owner, AcqRel, Acquire);
+            gateway = taken.map_or_else(|other| other, |before| before | owner);
         }
         // Ownership is checked after the cell was marked in use; from then on it is not released.
-        gateway & WANTED == wanted && self.touch(now_s) && self.endpoint.load(Acquire) == stored
+        gateway & OWNER_MASK == owner && self.touch(now_s) && self.endpoint.load(Acquire) == stored
     }
 
     /// Marks the cell as in use; returns false if it is being released.
     #[inline(always)]
     fn touch(&self, now_s: u32) -> bool {
-        let (seen, now) = (self.seen.load(Acquire), SEEN | u64::from(now_s));
+        let (seen, now) = (self.last_used.load(Acquire), USED | u64::from(now_s));
         // The clock of the latest caller may be slightly ahead.
         let since = now_s.wrapping_sub(seen as u32);
-        if seen & SEEN != 0 && seen != RETIRED && (since == 0 || since > u32::MAX / 2) {
+        if seen & USED != 0 && seen != RETIRED && (since == 0 || since > u32::MAX / 2) {
             return true;
         }
         // The exchange may fail against another caller in the same second; only a release matters.
         seen != RETIRED
-            && match self.seen.compare_exchange(seen, now, AcqRel, Acquire) {
+            && match self.last_used.compare_exchange(seen, now, AcqRel, Acquire) {
                 Ok(_) => true,
                 Err(other) => other != RETIRED,
             }
@@ -138,72 +138,73 @@ impl<'r> Scopes<'r> {
     /// full, and for endpoints from `u64::MAX - 2` on, which have no encoding.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn intern(&self, kind: u8, gateway: u16, endpoint: u64, now_s: u32) -> Option<u32> {
-        let (stored, wanted) = (stored(endpoint)?, wanted(kind, gateway));
+        let (stored, owner) = (stored(endpoint)?, owner(kind, gateway));
         let (first, mask) = self.probe(endpoint);
         // First released cell; it is used only after all following cells were examined.
-        let mut again = NO_CELL;
-        for turn in 0..self.turns() {
-            let at = first.wrapping_add(turn) & mask;
+        let mut reusable = NO_CELL;
+        for step in 0..self.max_probes() {
+            let at = first.wrapping_add(step) & mask;
             let cell = self.cells.row(at)?;
             match cell.endpoint.load(Acquire) {
                 0 => {
                     // If other lcores took both cells, the next free one is tried.
-                    for free in [again, at] {
-                        match self.take(free, stored, wanted, now_s) {
-                            Err(Refused::Taken) => {}
+                    for free in [reusable, at] {
+                        match self.take(free, stored, owner, now_s) {
+                            Err(ClaimError::Taken) => {}
                             found => return found.ok(),
                         }
                     }
-                    again = NO_CELL;
+                    reusable = NO_CELL;
                 }
-                RELEASED if again == NO_CELL => again = at,
-                found if found == stored && cell.is_used_by(stored, wanted, now_s) => {
+                RELEASED if reusable == NO_CELL => reusable = at,
+                found if found == stored && cell.is_used_by(stored, owner, now_s) => {
                     return Some(at + 1);
                 }
                 _ => {}
             }
         }
-        self.take(again, stored, wanted, now_s).ok()
+        self.take(reusable, stored, owner, now_s).ok()
     }
 
     /// Allocates a cell that was free when it was examined.
     #[inline(always)]
-    fn take(&self, at: u32, stored: u64, wanted: u64, now_s: u32) -> Result<u32, Refused> {
+    fn take(&self, at: u32, stored: u64, owner: u64, now_s: u32) -> Result<u32, ClaimError> {
         let (Some(cell), Some(first)) = (self.cells.row(at), self.cells.row(0)) else {
-            return Err(Refused::Taken);
+            return Err(ClaimError::Taken);
         };
         let before = cell.endpoint.load(Acquire);
         if before != 0 && before != RELEASED && before != stored {
-            return Err(Refused::Taken);
+            return Err(ClaimError::Taken);
         }
         if before != stored {
             if first.taken.fetch_add(1, Relaxed) >= self.limit {
                 first.taken.fetch_sub(1, Relaxed);
-                return Err(Refused::Full);
+                return Err(ClaimError::Full);
             }
             let found = cell.endpoint.compare_exchange(before, stored, AcqRel, Acquire);
             if found.is_err() {
                 first.taken.fetch_sub(1, Relaxed);
             }
             if found.is_err() && found != Err(stored) {
-                return Err(Refused::Taken);
+                return Err(ClaimError::Taken);
             }
         }
-        let is_ours = cell.is_used_by(stored, wanted, now_s);
-        if is_ours { Ok(at + 1) } else { Err(Refused::Taken) }
+        let is_ours = cell.is_used_by(stored, owner, now_s);
+        if is_ours { Ok(at + 1) } else { Err(ClaimError::Taken) }
     }
 
     /// Returns the scope that an endpoint has, or that [`Scopes::intern`] would allocate now.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn foresee(&self, kind: u8, gateway: u16, endpoint: u64) -> Option<u32> {
-        let (stored, wanted) = (stored(endpoint)?, wanted(kind, gateway));
+    pub fn peek(&self, kind: u8, gateway: u16, endpoint: u64) -> Option<u32> {
+        let (stored, owner) = (stored(endpoint)?, owner(kind, gateway));
         let (first, mask) = self.probe(endpoint);
         let mut free = None;
-        for at in (0..self.turns()).map(|turn| first.wrapping_add(turn) & mask) {
+        for at in (0..self.max_probes()).map(|step| first.wrapping_add(step) & mask) {
             let cell = self.cells.row(at)?;
             let is_ours = || {
-                let gateway = cell.gateway.load(Acquire) & WANTED;
-                (gateway & TAKEN == 0 || gateway == wanted) && cell.seen.load(Acquire) != RETIRED
+                let gateway = cell.gateway.load(Acquire) & OWNER_MASK;
+                (gateway & TAKEN == 0 || gateway == owner)
+                    && cell.last_used.load(Acquire) != RETIRED
             };
             match cell.endpoint.load(Acquire) {
                 found if found == stored && is_ours() => return Some(at + 1),
@@ -254,28 +255,28 @@ impl<'r> Scopes<'r> {
     }
 
     #[inline(always)]
-    fn turns(&self) -> u32 {
-        if cfg!(target_arch = "bpf") { TURNS } else { TURNS.min(self.cells.count()) }
+    fn max_probes(&self) -> u32 {
+        if cfg!(target_arch = "bpf") { MAX_PROBES } else { MAX_PROBES.min(self.cells.count()) }
     }
 }
 
 /// Operations that run between packets.
 #[cfg(not(target_arch = "bpf"))]
 impl Scopes<'_> {
-    /// Keeps a scope of which a flow exists. It stores at most once per [`KEPT_S`].
+    /// Keeps a scope of which a flow exists. It stores at most once per [`CACHE_MAX_S`].
     #[inline]
-    pub fn keep(&self, scope: u32, now_s: u32) {
+    pub fn keep_alive(&self, scope: u32, now_s: u32) {
         let Some(cell) = scope.checked_sub(1).and_then(|at| self.cells.get(at as usize)) else {
             return;
         };
-        if idle_s(cell.seen.load(Relaxed), now_s) >= KEPT_S {
+        if idle_s(cell.last_used.load(Relaxed), now_s) >= CACHE_MAX_S {
             cell.touch(now_s);
         }
     }
 
     /// Examines the next `n` cells and releases those that were idle for `idle_for_s` seconds, but
     /// at least for 128 s. Returns how many were released. Only one lcore may call it, with a
-    /// `cursor` that starts at 0, and only while flows keep their scopes ([`Scopes::keep`]).
+    /// `cursor` that starts at 0, and only while flows keep their scopes ([`Scopes::keep_alive`]).
     pub fn release_idle(&self, cursor: &mut u32, n: u32, now_s: u32, idle_for_s: u32) -> u32 {
         let mut released = 0;
         for _ in 0..n.min(self.cells.count()) {
@@ -285,14 +286,14 @@ impl Scopes<'_> {
             if !is_endpoint(cell.endpoint.load(Acquire)) {
                 continue;
             }
-            let seen = cell.seen.load(Acquire);
+            let seen = cell.last_used.load(Acquire);
             if seen == 0 {
                 // Allocation is in progress, or its process was killed: the idle time begins now.
                 cell.touch(now_s);
                 continue;
             }
-            let idle = idle_s(seen, now_s) >= idle_for_s.max(LEAST_IDLE_S);
-            if idle && cell.seen.compare_exchange(seen, RETIRED, AcqRel, Acquire).is_ok() {
+            let idle = idle_s(seen, now_s) >= idle_for_s.max(MIN_IDLE_S);
+            if idle && cell.last_used.compare_exchange(seen, RETIRED, AcqRel, Acquire).is_ok() {
                 self.release(cell);
                 self.cells[0].taken.fetch_sub(1, Relaxed);
                 released += 1;
@@ -304,17 +305,18 @@ impl Scopes<'_> {
     /// Frees a retired cell, so that it differs from an unused one in its release count only.
     fn release(&self, cell: &Cell) {
         cell.endpoint.store(BUSY, Relaxed);
-        let count = (cell.gateway.load(Relaxed) & !WANTED).wrapping_add(RELEASE);
+        let count = (cell.gateway.load(Relaxed) & !OWNER_MASK).wrapping_add(RELEASE);
         cell.gateway.store(count, Release);
-        cell.seen.store(0, Release);
+        cell.last_used.store(0, Release);
         cell.endpoint.store(RELEASED, Release);
     }
 
     /// Completes what a killed process left while no lcore runs: cells that were being released,
     /// and the count of allocated cells.
     pub fn recover(&self) {
-        let is_half_released =
-            |cell: &Cell| cell.endpoint.load(Acquire) == BUSY || cell.seen.load(Acquire) == RETIRED;
+        let is_half_released = |cell: &Cell| {
+            cell.endpoint.load(Acquire) == BUSY || cell.last_used.load(Acquire) == RETIRED
+        };
         self.cells.iter().filter(|cell| is_half_released(cell)).for_each(|cell| self.release(cell));
         // No probe sequence passes a released cell that is followed by a free one.
         let mut behind = self.cells.first();
@@ -332,7 +334,7 @@ impl Scopes<'_> {
 
 /// Reason for which a cell was not allocated.
 #[derive(PartialEq, Eq)]
-enum Refused {
+enum ClaimError {
     /// Another endpoint has it.
     Taken,
     /// The table is at its limit.
@@ -349,7 +351,7 @@ const fn stored(endpoint: u64) -> Option<u64> {
 }
 
 #[inline(always)]
-const fn wanted(kind: u8, gateway: u16) -> u64 {
+const fn owner(kind: u8, gateway: u16) -> u64 {
     TAKEN | (kind as u64) << 16 | gateway as u64
 }
 
@@ -374,23 +376,23 @@ mod tests {
 
     fn cells(count: usize) -> Vec<Cell> {
         let zero = || AtomicU64::new(0);
-        let cell = || Cell { endpoint: zero(), gateway: zero(), taken: zero(), seen: zero() };
+        let cell = || Cell { endpoint: zero(), gateway: zero(), taken: zero(), last_used: zero() };
         (0..count).map(|_| cell()).collect()
     }
 
     #[test]
-    fn an_endpoint_keeps_its_scope_and_shares_it_with_nobody() {
+    fn each_endpoint_has_its_own_stable_scope() {
         let memory = cells(64);
         let table = Scopes::over(&memory, 32, KEY);
         let mut seen = HashSet::new();
         for gateway in 0..4 {
             for endpoint in [0, 1, 7, u64::MAX - 3] {
-                let foreseen = table.foresee(1, gateway, endpoint);
+                let peeked = table.peek(1, gateway, endpoint);
                 let scope = table.intern(1, gateway, endpoint, 7).unwrap();
                 assert!(scope > 0 && seen.insert(scope));
                 assert_eq!(table.intern(1, gateway, endpoint, 7), Some(scope));
-                assert_eq!(foreseen, Some(scope));
-                assert_eq!(table.foresee(1, gateway, endpoint), Some(scope));
+                assert_eq!(peeked, Some(scope));
+                assert_eq!(table.peek(1, gateway, endpoint), Some(scope));
                 let back = Endpoint { kind: 1, gateway, endpoint };
                 assert_eq!(table.endpoint(scope), Some(back));
             }
@@ -398,23 +400,23 @@ mod tests {
         assert_eq!(table.taken(), 16);
         for endpoint in [u64::MAX, u64::MAX - 1, u64::MAX - 2] {
             assert_eq!(table.intern(1, 0, endpoint, 7), None);
-            assert_eq!(table.foresee(1, 0, endpoint), None);
+            assert_eq!(table.peek(1, 0, endpoint), None);
         }
         assert_eq!((table.endpoint(0), table.endpoint(65)), (None, None));
     }
 
     #[test]
-    fn a_full_table_refuses_new_endpoints_and_knows_the_old_ones() {
+    fn full_scope_table_rejects_new_endpoints_and_keeps_old_ones() {
         let memory = cells(16);
         let table = Scopes::over(&memory, 8, KEY);
         let all: Vec<_> = (0..8).map(|e| table.intern(2, 0, e, 7).unwrap()).collect();
         assert_eq!((table.intern(2, 0, 8, 7), table.taken()), (None, 8));
-        assert_eq!((table.foresee(2, 0, 8), table.foresee(2, 0, 7)), (None, Some(all[7])));
+        assert_eq!((table.peek(2, 0, 8), table.peek(2, 0, 7)), (None, Some(all[7])));
         assert!((0..8).all(|e| table.intern(2, 0, e, 8) == Some(all[e as usize])));
     }
 
     #[test]
-    fn a_cell_that_a_killed_process_left_is_finished_by_the_next() {
+    fn half_allocated_cell_is_completed_later() {
         let memory = cells(16);
         let table = Scopes::over(&memory, 8, KEY);
         let (first, mask) = table.probe(5);
@@ -424,7 +426,7 @@ mod tests {
         table.recover();
         assert_eq!(table.taken(), 1);
         assert_eq!(table.endpoint(at as u32 + 1), None);
-        assert_eq!(table.foresee(1, 2, 5), Some(at as u32 + 1));
+        assert_eq!(table.peek(1, 2, 5), Some(at as u32 + 1));
         assert_eq!(table.intern(1, 2, 5, 7), Some(at as u32 + 1));
         assert_eq!(table.taken(), 1);
     }
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_that_nobody_asks_for_is_given_to_another_and_its_neighbours_stay() {
+    fn idle_scope_is_released_and_reused() {
         let memory = cells(16);
         let table = Scopes::over(&memory, 8, KEY);
         let all: Vec<_> = (0..8).map(|e| table.intern(1, 0, e, 100).unwrap()).collect();
@@ -461,7 +463,7 @@ mod tests {
         for (endpoint, now_s) in [(2, 300), (5, 400)] {
             assert_eq!(table.intern(1, 0, endpoint, now_s), Some(all[endpoint as usize]));
         }
-        table.keep(all[7], 430);
+        table.keep_alive(all[7], 430);
         assert_eq!((release(&table, 449), release(&table, 450), release(&table, 450)), (0, 5, 0));
         let kept = [2, 5, 7];
         assert_eq!(table.taken(), 3);
@@ -476,10 +478,10 @@ mod tests {
     }
 
     #[test]
-    fn however_many_come_and_go_there_is_always_room() {
+    fn released_scopes_are_reused_indefinitely() {
         let memory = cells(64);
         let table = Scopes::over(&memory, 32, KEY);
-        let held = table.intern(1, 0, 7, 0).unwrap();
+        let scope = table.intern(1, 0, 7, 0).unwrap();
         for round in 0..200_u32 {
             let now_s = round * 400;
             for n in 0..31 {
@@ -487,7 +489,7 @@ mod tests {
                 assert!(table.intern(1, 0, endpoint, now_s).is_some(), "{round} {n}");
             }
             assert_eq!(table.intern(1, 0, 5, now_s), None);
-            assert_eq!(table.intern(1, 0, 7, now_s + 60), Some(held));
+            assert_eq!(table.intern(1, 0, 7, now_s + 60), Some(scope));
             assert_eq!(release(&table, now_s + 399), 31);
         }
         table.recover();
@@ -495,13 +497,13 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_release_is_finished_by_recovery() {
+    fn recovery_completes_killed_release() {
         let memory = cells(16);
         let table = Scopes::over(&memory, 8, KEY);
         let all: Vec<_> = (0..3).map(|e| table.intern(1, 0, e, 100).unwrap()).collect();
         let cell = |n: usize| &memory[all[n] as usize - 1];
-        cell(0).seen.store(RETIRED, Relaxed);
-        cell(1).seen.store(RETIRED, Relaxed);
+        cell(0).last_used.store(RETIRED, Relaxed);
+        cell(1).last_used.store(RETIRED, Relaxed);
         cell(1).endpoint.store(BUSY, Relaxed);
         // Until recovery, neither of them is allocated again.
         assert!(!all.contains(&table.intern(1, 0, 0, 101).unwrap()));
@@ -515,7 +517,7 @@ mod tests {
     /// Lookups race with releases: a scope that was returned in this second is not given to another
     /// endpoint in the same second.
     #[test]
-    fn threads_that_ask_and_one_that_releases_never_share_a_scope() {
+    fn concurrent_intern_and_release_never_share_a_scope() {
         let memory = cells(64);
         let table = Scopes::over(&memory, 32, KEY);
         let clock = crate::atomic::AtomicU32::new(1_000);

@@ -9,7 +9,7 @@ use crate::atomic::Ordering;
 use packet::addr::Addr;
 use packet::ip::{Ip, L4};
 
-use crate::addresses::Addresses;
+use crate::address_filter::AddressFilter;
 use crate::layout::Section;
 #[cfg(not(target_arch = "bpf"))]
 use crate::lookup::Entry;
@@ -51,7 +51,7 @@ pub(crate) struct Parts<'r> {
     pub(crate) notes: Rows<'r, NoteCell>,
     pub(crate) kinds: Rows<'r, Twin<FrontendKinds>>,
     pub(crate) frontends: Frontends<'r>,
-    pub(crate) addresses: Addresses<'r>,
+    pub(crate) addresses: AddressFilter<'r>,
     pub(crate) backends: Rows<'r, Twin<Backend>>,
     pub(crate) next_hops: Rows<'r, NextHopCell>,
     pub(crate) slots: Rows<'r, Slot>,
@@ -74,7 +74,7 @@ impl<'r> Parts<'r> {
             notes: region.slice(Section::ServiceNotes),
             kinds: region.slice(Section::FrontendKinds),
             frontends: Frontends::new(region),
-            addresses: Addresses::of_frontends(region),
+            addresses: AddressFilter::of_frontends(region),
             backends: region.slice(Section::Backends),
             next_hops: region.slice(Section::NextHops),
             slots: region.slice(Section::Slots),
@@ -212,7 +212,7 @@ impl<'r> TableSet<'r> {
     /// Filter of the addresses that may have frontends in any scope; an address that it rejects has
     /// none. `None` if a network is a frontend, because then any address may match.
     #[inline(always)]
-    pub fn acquaintances(&self) -> Option<Addresses<'r>> {
+    pub fn address_filter(&self) -> Option<AddressFilter<'r>> {
         (self.kinds().networks == 0).then_some(self.parts.addresses)
     }
 
@@ -379,18 +379,18 @@ impl<'r> TableSet<'r> {
     /// All frontends with their services and the writer's notes; unordered.
     pub fn frontend_notes(&self) -> impl Iterator<Item = (&'r FrontendKey, u32, u32)> {
         let real = |entry: &&Entry| entry.key().proto != ADDRESS_MARK;
-        self.seen().filter(real).map(|entry| (entry.key(), entry.target(), entry.note()))
+        self.visible_entries().filter(real).map(|entry| (entry.key(), entry.target(), entry.note()))
     }
 
     /// Keys and targets of frontends and marks.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'r FrontendKey, u32)> {
-        self.seen().map(|entry| (entry.key(), entry.target()))
+        self.visible_entries().map(|entry| (entry.key(), entry.target()))
     }
 
     /// Entries of frontends and marks that this generation sees.
-    pub(crate) fn seen(&self) -> impl Iterator<Item = &'r Entry> {
+    pub(crate) fn visible_entries(&self) -> impl Iterator<Item = &'r Entry> {
         let at = self.generation;
-        self.parts.frontends.entries.iter().filter(move |entry| entry.life.sees(at))
+        self.parts.frontends.entries.iter().filter(move |entry| entry.lifetime.sees(at))
     }
 
     /// All next hops in use as id, address and record, for dumps.

@@ -50,7 +50,7 @@ impl TokenBucket {
 
     /// Returns whether a token is left.
     #[inline(always)]
-    pub fn has_one(&self, rate: Rate, now_ns: u64) -> bool {
+    pub fn has_token(&self, rate: Rate, now_ns: u64) -> bool {
         if rate.per_s == 0 {
             return true;
         }
@@ -58,7 +58,7 @@ impl TokenBucket {
         self.full_in(depth, now_ns) + interval <= depth
     }
 
-    /// Takes a token. It may be called without [`TokenBucket::has_one`]; the bucket then refills
+    /// Takes a token. It may be called without [`TokenBucket::has_token`]; the bucket then refills
     /// correspondingly later.
     #[inline(always)]
     pub fn take(&self, rate: Rate, now_ns: u64) {
@@ -81,11 +81,11 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Returns how many of `asked` simultaneous events are admitted.
-    fn admitted(bucket: &TokenBucket, rate: Rate, now_ns: u64, asked: u32) -> u32 {
+    /// Returns how many of `requests` simultaneous events are admitted.
+    fn admitted(bucket: &TokenBucket, rate: Rate, now_ns: u64, requests: u32) -> u32 {
         let mut all = 0;
-        for _ in 0..asked {
-            if bucket.has_one(rate, now_ns) {
+        for _ in 0..requests {
+            if bucket.has_token(rate, now_ns) {
                 bucket.take(rate, now_ns);
                 all += 1;
             }
@@ -123,11 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn a_token_taken_without_asking_is_paid_for_later() {
+    fn unconditionally_taken_token_delays_later_ones() {
         let (bucket, rate) = (TokenBucket::new(), Rate { per_s: 10, depth_ns: 100 * MS });
         bucket.take(rate, 0);
         bucket.take(rate, 0);
-        assert_eq!([100, 199, 200].map(|ms| bucket.has_one(rate, ms * MS)), [false, false, true]);
+        assert_eq!([100, 199, 200].map(|ms| bucket.has_token(rate, ms * MS)), [false, false, true]);
     }
 
     #[test]

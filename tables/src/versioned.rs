@@ -17,8 +17,8 @@
 use crate::atomic::{AtomicU32, Ordering, Word};
 use core::cell::UnsafeCell;
 
-use crate::pen::Pen;
 use crate::record::Record;
+use crate::region_writer::RegionWriter;
 use crate::rows::Shared;
 
 #[cfg(test)]
@@ -30,14 +30,14 @@ pub const NEVER: u32 = u32::MAX;
 /// Range of generations that see a version.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub(crate) struct Life<W = AtomicU32> {
+pub(crate) struct Lifetime<W = AtomicU32> {
     /// First generation that sees it; 0 if none does.
     pub(crate) born: W,
     /// First generation that no longer sees it.
     pub(crate) dead: W,
 }
 
-impl<W: Word> Life<W> {
+impl<W: Word> Lifetime<W> {
     /// Returns whether generation `at` sees the version.
     ///
     /// `dead` is read first. A writer that reuses the slot clears `born` and only then sets `dead`,
@@ -50,30 +50,30 @@ impl<W: Word> Life<W> {
     }
 
     /// Reuses a slot: hides it, runs `write`, and makes it visible from generation `next`.
-    pub(crate) fn renew(&self, pen: &Pen, next: u32, write: impl FnOnce()) {
-        pen.word(&self.born, 0);
+    pub(crate) fn renew(&self, writer: &RegionWriter, next: u32, write: impl FnOnce()) {
+        writer.store_word(&self.born, 0);
         write();
-        pen.word(&self.dead, NEVER);
-        pen.word(&self.born, next);
+        writer.store_word(&self.dead, NEVER);
+        writer.store_word(&self.born, next);
     }
 
     /// Hides the version from generation `next` on.
-    pub(crate) fn end(&self, pen: &Pen, next: u32) {
+    pub(crate) fn end(&self, writer: &RegionWriter, next: u32) {
         if self.born.get(Ordering::Relaxed) == next {
-            pen.word(&self.born, 0);
+            writer.store_word(&self.born, 0);
         } else {
-            pen.word(&self.dead, next);
+            writer.store_word(&self.dead, next);
         }
     }
 
     /// Rolls back changes that a writer prepared for a generation after `committed`.
-    pub(crate) fn recover(&self, pen: &Pen, committed: u32) {
+    pub(crate) fn recover(&self, writer: &RegionWriter, committed: u32) {
         if self.born.get(Ordering::Relaxed) > committed {
-            pen.word(&self.born, 0);
+            writer.store_word(&self.born, 0);
         }
         let dead = self.dead.get(Ordering::Relaxed);
         if dead > committed && dead != NEVER {
-            pen.word(&self.dead, NEVER);
+            writer.store_word(&self.dead, NEVER);
         }
     }
 }
@@ -99,14 +99,14 @@ pub(crate) fn join<W: Word>(generation: &W, acknowledged: &W, state: &W, joined:
 /// One version of a record and its lifetime.
 #[repr(C, align(64))]
 pub(crate) struct Version<T> {
-    pub(crate) life: Life,
+    pub(crate) lifetime: Lifetime,
     record: UnsafeCell<T>,
 }
 
 /// Two versions of a record, of which any generation sees at most one.
 #[repr(C)]
 pub(crate) struct Twin<T> {
-    rooms: [Version<T>; 2],
+    versions: [Version<T>; 2],
 }
 
 // SAFETY: a record is written only while no reader sees its version (see the module's head).
@@ -133,48 +133,50 @@ impl<T: Record> Twin<T> {
     /// The record that generation `at` sees.
     #[inline(always)]
     pub(crate) fn get(&self, at: u32) -> Option<&T> {
-        for room in &self.rooms {
-            if room.life.sees(at) {
-                return Some(room.record());
+        for version in &self.versions {
+            if version.lifetime.sees(at) {
+                return Some(version.record());
             }
         }
         None
     }
 
     /// Both versions, for writers that inspect earlier state.
-    pub(crate) fn rooms(&self) -> &[Version<T>; 2] {
-        &self.rooms
+    pub(crate) fn versions(&self) -> &[Version<T>; 2] {
+        &self.versions
     }
 
     /// Writes the record for generation `next`; the committed generation keeps its own. All lcores
     /// have acknowledged the committed generation, so one slot is free.
-    pub(crate) fn put(&self, pen: &Pen, next: u32, record: T) {
-        let prepared = |room: &&Version<T>| room.life.born.load(Ordering::Relaxed) == next;
-        let unseen = |room: &&Version<T>| !room.life.sees(next - 1);
-        let room = self.rooms.iter().find(prepared).or_else(|| self.rooms.iter().find(unseen));
+    pub(crate) fn put(&self, writer: &RegionWriter, next: u32, record: T) {
+        let prepared =
+            |version: &&Version<T>| version.lifetime.born.load(Ordering::Relaxed) == next;
+        let unseen = |version: &&Version<T>| !version.lifetime.sees(next - 1);
+        let version =
+            self.versions.iter().find(prepared).or_else(|| self.versions.iter().find(unseen));
         // A generation sees at most one version. If it sees both (a damaged region that passed the
         // checksum), the second is overwritten.
-        let room = room.unwrap_or(&self.rooms[1]);
-        let before = self.rooms.iter().find(|room| room.life.sees(next - 1));
-        room.life.renew(pen, next, || pen.record(&room.record, record));
+        let version = version.unwrap_or(&self.versions[1]);
+        let before = self.versions.iter().find(|version| version.lifetime.sees(next - 1));
+        version.lifetime.renew(writer, next, || writer.store_record(&version.record, record));
         if let Some(before) = before {
-            before.life.end(pen, next);
+            before.lifetime.end(writer, next);
         }
     }
 
     /// Removes the record from generation `next` on.
-    pub(crate) fn remove(&self, pen: &Pen, next: u32) {
-        for room in &self.rooms {
-            if room.life.sees(next) {
-                room.life.end(pen, next);
+    pub(crate) fn remove(&self, writer: &RegionWriter, next: u32) {
+        for version in &self.versions {
+            if version.lifetime.sees(next) {
+                version.lifetime.end(writer, next);
             }
         }
     }
 
     /// Rolls back changes prepared after `committed`.
-    pub(crate) fn recover(&self, pen: &Pen, committed: u32) {
-        for room in &self.rooms {
-            room.life.recover(pen, committed);
+    pub(crate) fn recover(&self, writer: &RegionWriter, committed: u32) {
+        for version in &self.versions {
+            version.lifetime.recover(writer, committed);
         }
     }
 }

@@ -13,14 +13,14 @@
 //! prepared is invisible, and the next [`Writer::attach`] rolls it back.
 
 mod backends;
+mod free_space;
 mod frontends;
 mod kinds;
 mod notes;
 mod recover;
-mod refusal;
-mod room;
 mod runs;
 mod services;
+mod update_error;
 
 #[cfg(test)]
 mod tests;
@@ -30,16 +30,16 @@ use std::sync::atomic::{Ordering, fence};
 
 use packet::addr::Addr;
 
-pub use refusal::Refusal;
-use room::{Arena, EntryRoom, Ids};
+use free_space::{Arena, FreeEntries, Ids};
+pub use update_error::UpdateError;
 
 use crate::checksum::checksum;
 use crate::layout::{Section, Sizes};
 use crate::lookup::FrontendKinds;
 use crate::maglev::Seed;
-use crate::pen::Pen;
 use crate::record::{FrontendKey, Record, Settings, Tunnel};
 use crate::region::{Claim, Grace, Region, RegionError, Role};
+use crate::region_writer::RegionWriter;
 use crate::set::{Parts, TableSet};
 use crate::versioned::{NEVER, Twin};
 use kinds::KindCounts;
@@ -56,18 +56,18 @@ pub enum Referred {
 
 /// The writer's index over the tables: names, reference counts and free space.
 #[derive(Debug)]
-struct Known {
+struct WriterIndex {
     services: Ids,
     names: HashMap<String, u32>,
     /// Number of frontends by service id.
     service_uses: Vec<u32>,
     backends: Ids,
-    places: HashMap<(Addr, u16), u32>,
+    backend_ids: HashMap<(Addr, u16), u32>,
     next_hops: Ids,
-    hop_places: HashMap<(Addr, u8), u32>,
+    next_hop_ids: HashMap<(Addr, u8), u32>,
     /// Number of backends by next hop id.
     hop_uses: Vec<u32>,
-    entries: EntryRoom,
+    entries: FreeEntries,
     frontends: u32,
     /// Number of frontends that need each address mark and scope mark.
     marks: HashMap<FrontendKey, u32>,
@@ -75,18 +75,18 @@ struct Known {
     arena: Arena,
 }
 
-impl Known {
-    fn new(sizes: &Sizes) -> Known {
-        Known {
+impl WriterIndex {
+    fn new(sizes: &Sizes) -> WriterIndex {
+        WriterIndex {
             services: Ids::new(sizes.services),
             names: HashMap::new(),
             service_uses: vec![0; sizes.services as usize],
             backends: Ids::new(sizes.backends),
-            places: HashMap::new(),
+            backend_ids: HashMap::new(),
             next_hops: Ids::new(sizes.next_hops),
-            hop_places: HashMap::new(),
+            next_hop_ids: HashMap::new(),
             hop_uses: vec![0; sizes.next_hops as usize],
-            entries: EntryRoom::default(),
+            entries: FreeEntries::default(),
             frontends: 0,
             marks: HashMap::new(),
             kinds: KindCounts::default(),
@@ -103,7 +103,7 @@ pub struct Writer<'r> {
     grace: Option<Grace>,
     region: &'r Region,
     parts: Parts<'r>,
-    pen: Pen,
+    region_writer: RegionWriter,
     seed: Seed,
     /// The generation that readers see.
     committed: u32,
@@ -115,31 +115,34 @@ pub struct Writer<'r> {
     published: u64,
     /// XOR of the checksums of everything that the next generation sees.
     sum: u64,
-    known: Known,
+    index: WriterIndex,
 }
 
 impl<'r> Writer<'r> {
     /// Claims the slowpath role, verifies the committed tables, rolls back what the last writer
     /// only prepared, and rebuilds the index by walking the tables.
     pub fn attach(region: &'r Region) -> Result<Writer<'r>, RegionError> {
-        Writer::attach_with(region, Pen::default())
+        Writer::attach_with(region, RegionWriter::default())
     }
 
-    fn attach_with(region: &'r Region, pen: Pen) -> Result<Writer<'r>, RegionError> {
+    fn attach_with(
+        region: &'r Region,
+        region_writer: RegionWriter,
+    ) -> Result<Writer<'r>, RegionError> {
         let claim = region.claim(Role::Slowpath)?;
         let mut writer = Writer {
             claim,
             grace: region.grace()?,
             region,
             parts: Parts::new(region),
-            pen,
+            region_writer,
             seed: Seed::default(),
             committed: region.generation(),
             open: false,
             changes: 0,
             published: 0,
             sum: 0,
-            known: Known::new(region.sizes()),
+            index: WriterIndex::new(region.sizes()),
         };
         writer.recover()?;
         Ok(writer)
@@ -188,31 +191,31 @@ impl<'r> Writer<'r> {
 
     /// Ensures that versions of the generation before the committed one may be reused. Every
     /// operation that changes something calls it first.
-    fn begin(&mut self) -> Result<(), Refusal> {
+    fn begin(&mut self) -> Result<(), UpdateError> {
         self.prepare()?;
         self.changes += 1;
         Ok(())
     }
 
-    fn prepare(&mut self) -> Result<(), Refusal> {
+    fn prepare(&mut self) -> Result<(), UpdateError> {
         if self.open {
             return Ok(());
         }
         let committed = self.committed;
         if committed >= NEVER - 2 {
-            return Err(Refusal::Generations);
+            return Err(UpdateError::Generations);
         }
         // An lcore that is not seen here joins later, and then finds the committed generation.
         fence(Ordering::SeqCst);
         if let Some(grace) = &self.grace {
-            grace.since(committed).map_err(|e| Refusal::Kernel(e.to_string()))?;
+            grace.since(committed).map_err(|e| UpdateError::Kernel(e.to_string()))?;
             self.open();
             return Ok(());
         }
         let behind = self.region.live_lcores().find(|(_, l)| l.acknowledged() < committed);
         if let Some((lcore, status)) = behind {
             let at = status.acknowledged();
-            return Err(Refusal::Unacknowledged { lcore, at, committed });
+            return Err(UpdateError::Unacknowledged { lcore, at, committed });
         }
         self.open();
         Ok(())
@@ -221,14 +224,14 @@ impl<'r> Writer<'r> {
     /// Reuses what only the generation before the committed one referenced; no reader uses it.
     fn open(&mut self) {
         self.reuse_entries();
-        self.known.arena.reuse();
+        self.index.arena.reuse();
         self.reuse_next_hops();
         self.open = true;
     }
 
     /// Publishes the prepared generation and returns the committed one, which is unchanged if there
     /// were no changes. The caller notifies lcores through their rings.
-    pub fn commit(&mut self) -> Result<u32, Refusal> {
+    pub fn commit(&mut self) -> Result<u32, UpdateError> {
         if self.committed == 0 {
             // An empty table set is committed as well, so that lcores have a generation to
             // acknowledge.
@@ -237,12 +240,12 @@ impl<'r> Writer<'r> {
         if self.changes == self.published {
             return Ok(self.committed);
         }
-        let kinds: FrontendKinds = self.known.kinds.summary();
+        let kinds: FrontendKinds = self.index.kinds.summary();
         self.put_twin(Section::FrontendKinds, self.parts.kinds, 0, kinds)?;
         let next = self.next();
         let header = self.region.header();
-        self.pen.long(&header.slow.sums[(next & 1) as usize], self.sum);
-        self.pen.publish(&header.slow.generation, next);
+        self.region_writer.store_u64(&header.slow.sums[(next & 1) as usize], self.sum);
+        self.region_writer.publish(&header.slow.generation, next);
         self.committed = next;
         self.open = false;
         self.published = self.changes;
@@ -261,42 +264,45 @@ impl<'r> Writer<'r> {
             return 0;
         }
         let committed = self.committed;
-        let freed = self.known.services.reclaim(committed, |id| refers(Referred::Service(id)));
+        let freed = self.index.services.reclaim(committed, |id| refers(Referred::Service(id)));
         for id in &freed {
-            self.parts.notes[*id as usize].rename(&self.pen, "");
+            self.parts.notes[*id as usize].rename(&self.region_writer, "");
         }
-        let backends = self.known.backends.reclaim(committed, |id| refers(Referred::Backend(id)));
+        let backends = self.index.backends.reclaim(committed, |id| refers(Referred::Backend(id)));
         let backends: HashSet<u32> = backends.into_iter().collect();
         if !backends.is_empty() {
-            self.known.places.retain(|_, id| !backends.contains(id));
+            self.index.backend_ids.retain(|_, id| !backends.contains(id));
         }
         freed.len() + backends.len()
     }
 
     /// Ids of removed services and backends that wait for [`Writer::reclaim`].
     pub fn retired(&self) -> impl Iterator<Item = Referred> {
-        let services = self.known.services.retired().map(Referred::Service);
-        services.chain(self.known.backends.retired().map(Referred::Backend))
+        let services = self.index.services.retired().map(Referred::Service);
+        services.chain(self.index.backends.retired().map(Referred::Backend))
     }
 
     /// Writes a gateway tunnel under its id, which is below `sizes.tunnels`.
-    pub fn put_tunnel(&mut self, id: u32, tunnel: &Tunnel) -> Result<(), Refusal> {
+    pub fn put_tunnel(&mut self, id: u32, tunnel: &Tunnel) -> Result<(), UpdateError> {
         self.put_twin(Section::Tunnels, self.parts.tunnels, id, *tunnel)
     }
 
     /// Removes a gateway tunnel, if it exists.
-    pub fn remove_tunnel(&mut self, id: u32) -> Result<(), Refusal> {
+    pub fn remove_tunnel(&mut self, id: u32) -> Result<(), UpdateError> {
         self.remove_twin(Section::Tunnels, self.parts.tunnels, id)
     }
 
     /// Writes the appliance-wide settings. Fails if one family has more NAT addresses than each
     /// backend has port maps.
-    pub fn put_settings(&mut self, settings: &Settings) -> Result<(), Refusal> {
+    pub fn put_settings(&mut self, settings: &Settings) -> Result<(), UpdateError> {
         let used = settings.nat.iter().take_while(|nat| nat.addr != Addr::UNSPECIFIED);
         let v4 = used.clone().filter(|nat| nat.addr.is_v4()).count();
-        let most = v4.max(used.count() - v4) as u32;
-        if most > self.nat_stride() {
-            return Err(Refusal::NatMaps { addresses: most, maps: self.region.sizes().nat_maps });
+        let max = v4.max(used.count() - v4) as u32;
+        if max > self.nat_stride() {
+            return Err(UpdateError::NatMaps {
+                addresses: max,
+                maps: self.region.sizes().nat_maps,
+            });
         }
         self.put_twin(Section::Settings, self.parts.settings, 0, *settings)
     }
@@ -314,7 +320,7 @@ impl<'r> Writer<'r> {
         twins: &'r [Twin<T>],
         id: u32,
         record: T,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UpdateError> {
         let twin = self.twin(section, twins, id)?;
         self.put_record(section, twin, id, record)
     }
@@ -325,7 +331,7 @@ impl<'r> Writer<'r> {
         twin: &Twin<T>,
         id: u32,
         record: T,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UpdateError> {
         if twin.get(self.next()) == Some(&record) {
             return Ok(());
         }
@@ -334,7 +340,7 @@ impl<'r> Writer<'r> {
         if let Some(before) = twin.get(next) {
             self.sum ^= sum(section, id, before);
         }
-        twin.put(&self.pen, next, record);
+        twin.put(&self.region_writer, next, record);
         self.sum ^= sum(section, id, &record);
         Ok(())
     }
@@ -344,7 +350,7 @@ impl<'r> Writer<'r> {
         section: Section,
         twins: &'r [Twin<T>],
         id: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UpdateError> {
         let twin = self.twin(section, twins, id)?;
         self.remove_record(section, twin, id)
     }
@@ -354,7 +360,7 @@ impl<'r> Writer<'r> {
         section: Section,
         twin: &Twin<T>,
         id: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UpdateError> {
         if twin.get(self.next()).is_none() {
             return Ok(());
         }
@@ -363,7 +369,7 @@ impl<'r> Writer<'r> {
         if let Some(before) = twin.get(next) {
             self.sum ^= sum(section, id, before);
         }
-        twin.remove(&self.pen, next);
+        twin.remove(&self.region_writer, next);
         Ok(())
     }
 
@@ -372,10 +378,10 @@ impl<'r> Writer<'r> {
         section: Section,
         twins: &'r [Twin<T>],
         id: u32,
-    ) -> Result<&'r Twin<T>, Refusal> {
+    ) -> Result<&'r Twin<T>, UpdateError> {
         twins.get(id as usize).ok_or_else(|| {
             let term = self.region.layout().term(section);
-            Refusal::NoSuchId { what: term.name, id, count: term.count as u32 }
+            UpdateError::NoSuchId { what: term.name, id, count: term.count as u32 }
         })
     }
 }
@@ -387,11 +393,11 @@ fn sum<T: Record>(section: Section, id: u32, record: &T) -> u64 {
     let bytes = unsafe {
         std::slice::from_raw_parts(std::ptr::from_ref(record).cast::<u8>(), size_of::<T>())
     };
-    checksum(place(section, id), bytes)
+    checksum(checksum_seed(section, id), bytes)
 }
 
 /// Seed of a position's checksums, so that equal records at different positions do not cancel out.
-const fn place(section: Section, id: u32) -> u64 {
+const fn checksum_seed(section: Section, id: u32) -> u64 {
     (section as u64) << 32 | id as u64
 }
 

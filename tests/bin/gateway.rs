@@ -123,7 +123,7 @@ fn run(arguments: Arguments) -> Result<Report> {
     let report = gateway.stop()?;
     if arguments.json {
         let line = serde_json::to_string(&report);
-        println!("{}", line.map_err(|e| LabError::Asked(format!("writing JSON: {e}")))?);
+        println!("{}", line.map_err(|e| LabError::Other(format!("writing JSON: {e}")))?);
     } else {
         print!("{report}");
     }

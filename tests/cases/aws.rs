@@ -1,7 +1,7 @@
 //! AWS gateways: traffic that matches no service is returned unchanged.
 
+use super::addresses::*;
 use super::setups::{aws_nat, aws_return};
-use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Frame, Ip, echo, flags, option, options, raw, tcp, udp};
 

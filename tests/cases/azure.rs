@@ -1,7 +1,7 @@
 //! Azure gateways: external traffic leaves through the internal tunnel, and the reverse.
 
+use super::addresses::*;
 use super::setups::{azure_nat, azure_return, web_by_tunnel};
-use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Frame, Ip, echo, end, flags, tcp};
 
@@ -89,7 +89,7 @@ fn nat() -> Vec<Case> {
         vec![
             request(from_external, syn()),
             response(from_external),
-            request(from_external, super::world::request()),
+            request(from_external, super::addresses::request()),
             response(from_external),
         ],
     )]

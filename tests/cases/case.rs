@@ -87,16 +87,16 @@ pub enum Act {
     /// The services file is replaced by this text.
     Services(String),
     /// Flows arrive, each built from its number, until one is dropped for the step's reason; all
-    /// before it are forwarded. Their number must be greater than `least` and at most `most`.
+    /// before it are forwarded. Their number must be greater than `min` and at most `max`.
     Until {
         /// The arm at which they arrive.
         arm: u8,
         /// Builds the frame of flow number n.
         make: fn(u16) -> Frame,
         /// The number of flows that must fit.
-        least: u16,
+        min: u16,
         /// The number of flows by which one must be dropped.
-        most: u16,
+        max: u16,
     },
     /// Flows arrive, each built from its number, and all are forwarded with the step's verdict.
     Flood {

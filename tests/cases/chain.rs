@@ -1,38 +1,38 @@
 //! Inspection chains: both directions of a flow arrive from the gateway, and each returns with
 //! the outer headers of its own direction.
 
+use super::addresses::*;
 use super::setups::{Setup, aws_chain};
-use super::world::*;
 use super::{Case, Step, arrives, case, wait};
 use crate::frames::{Frame, Ip, aws_options, error, option, udp};
 
 /// The outer headers of one direction: the gateway's node and port, and all options.
 #[derive(Clone)]
-struct Way {
+struct GatewayPath {
     node: &'static str,
     options: Vec<u8>,
     /// The options towards the appliance.
     own: Vec<u8>,
 }
 
-fn way(node: &'static str, attachment: u64, cookie: u32) -> Way {
-    way_of(ENDPOINT, node, attachment, cookie)
+fn path(node: &'static str, attachment: u64, cookie: u32) -> GatewayPath {
+    path_of(ENDPOINT, node, attachment, cookie)
 }
 
-fn way_of(endpoint: u64, node: &'static str, attachment: u64, cookie: u32) -> Way {
+fn path_of(endpoint: u64, node: &'static str, attachment: u64, cookie: u32) -> GatewayPath {
     let options = aws_options(endpoint, attachment, cookie);
-    Way { node, options, own: origin_options(endpoint, node, cookie, ANY_TAG) }
+    GatewayPath { node, options, own: origin_options(endpoint, node, cookie, ANY_TAG) }
 }
 
 /// Creates a way with more options than fit in the flow's record.
-fn long(node: &'static str, cookie: u32) -> Way {
-    let mut way = way(node, 0, cookie);
-    way.options.extend(option(0x0103, 2, &cookie.to_be_bytes().repeat(20)));
-    way.own = own_options(ENDPOINT);
-    way
+fn long(node: &'static str, cookie: u32) -> GatewayPath {
+    let mut path = path(node, 0, cookie);
+    path.options.extend(option(0x0103, 2, &cookie.to_be_bytes().repeat(20)));
+    path.own = own_options(ENDPOINT);
+    path
 }
 
-impl Way {
+impl GatewayPath {
     fn outer(&self, inner: Ip) -> Frame {
         let outer = inner.in_geneve(self.node, OUR_GENEVE, self.options.clone());
         Frame::new(ROUTER, IN_MAC, outer)
@@ -75,10 +75,10 @@ const OTHER_PORT: &str = "10.0.1.100:60999";
 const TWO: &str = OTHER_NODE;
 
 fn each_its_own() -> Vec<Case> {
-    let (client, server) = (way(ONE, 0, 1), way(TWO, 7, 2));
-    let (client_3, client_5) = (way(ONE, 0, 3), way(OTHER_PORT, 0, 5));
-    let server_4 = way(TWO, 8, 4);
-    let both = way(ONE, 0, 9);
+    let (client, server) = (path(ONE, 0, 1), path(TWO, 7, 2));
+    let (client_3, client_5) = (path(ONE, 0, 3), path(OTHER_PORT, 0, 5));
+    let server_4 = path(TWO, 8, 4);
+    let both = path(ONE, 0, 9);
     vec![
         case(
             "Both directions of a flow on their way through a chain, by different nodes, ports, \
@@ -135,7 +135,7 @@ fn each_its_own() -> Vec<Case> {
 }
 
 fn long_options() -> Vec<Case> {
-    let (client, server) = (way(ONE, 0, 1), way(TWO, 7, 2));
+    let (client, server) = (path(ONE, 0, 1), path(TWO, 7, 2));
     let (long_1, long_2) = (long(ONE, 1), long(TWO, 2));
     vec![case(
         "Long options of both directions of a chain go back, each direction's its own.",
@@ -159,7 +159,7 @@ fn few_slabs() -> Setup {
 }
 
 fn without_room() -> Vec<Case> {
-    let (client, server) = (way(ONE, 0, 1), way(TWO, 0, 2));
+    let (client, server) = (path(ONE, 0, 1), path(TWO, 0, 2));
     let second = |ip: Ip| ip.from_port(40_002);
     let answer = |ip: Ip| ip.to_port(40_002);
     vec![case(
@@ -182,7 +182,7 @@ fn without_room() -> Vec<Case> {
 }
 
 fn errors_and_fragments() -> Vec<Case> {
-    let (client, server) = (way(ONE, 0, 1), way(TWO, 0, 2));
+    let (client, server) = (path(ONE, 0, 1), path(TWO, 0, 2));
     let about_request = error("192.0.2.1", "198.51.100.7", (3, 4), 1_300, request());
     let about_response = error("198.51.100.1", "203.0.113.10", (3, 4), 1_300, response());
     let mut by_udp = aws_chain().named("chain, udp");
@@ -200,9 +200,9 @@ fn errors_and_fragments() -> Vec<Case> {
             vec![
                 client.there(syn()),
                 server.there(syn_ack()),
-                way(OTHER_PORT, 0, 77).there(about_request.clone()),
+                path(OTHER_PORT, 0, 77).there(about_request.clone()),
                 server.back(about_request),
-                way(OTHER_PORT, 0, 78).there(about_response.clone()),
+                path(OTHER_PORT, 0, 78).there(about_response.clone()),
                 client.back(about_response),
                 server.back(syn_ack()),
                 client.back(syn()),
@@ -230,7 +230,7 @@ fn errors_and_fragments() -> Vec<Case> {
 const SUCCESSOR: u64 = 0x2004;
 
 fn scopes() -> Vec<Case> {
-    let (first, successor) = (way(ONE, 0, 1), way_of(SUCCESSOR, ONE, 0, 1));
+    let (first, successor) = (path(ONE, 0, 1), path_of(SUCCESSOR, ONE, 0, 1));
     vec![case(
         "An endpoint that takes over the scope of an idle one is named in its own packets.",
         Setup {

@@ -6,7 +6,7 @@ use tables::reason::DropReason;
 
 /// A drop reason that no case can cause on every plane, and the test that causes it.
 #[derive(Clone, Copy, Debug)]
-pub struct Elsewhere {
+pub struct CoveredElsewhere {
     /// The reason.
     pub reason: DropReason,
     /// Why frames alone cannot cause it.
@@ -18,54 +18,54 @@ pub struct Elsewhere {
 }
 
 /// All such reasons.
-pub const ELSEWHERE: &[Elsewhere] = &[
-    Elsewhere {
+pub const COVERED_ELSEWHERE: &[CoveredElsewhere] = &[
+    CoveredElsewhere {
         reason: DropReason::NoRoute,
         because: "the checked configuration and slowpath give every backend a next hop",
-        file: "tests/journeys/reasons.rs",
+        file: "tests/scenarios/drop_reasons.rs",
         test: "a_backend_without_a_next_hop_has_no_route",
     },
-    Elsewhere {
+    CoveredElsewhere {
         reason: DropReason::NatNoAddress,
         because: "the checked configuration refuses such a service",
-        file: "tests/journeys/reasons.rs",
-        test: "nat_without_an_address_of_the_family_is_refused",
+        file: "tests/scenarios/drop_reasons.rs",
+        test: "nat_without_an_address_of_the_family_is_dropped",
     },
-    Elsewhere {
+    CoveredElsewhere {
         reason: DropReason::FlowTableFull,
         because: "the table has to be full of flows that were confirmed",
-        file: "tests/journeys/reasons.rs",
-        test: "a_table_of_confirmed_flows_is_full_for_new_ones",
+        file: "tests/scenarios/drop_reasons.rs",
+        test: "a_table_full_of_confirmed_flows_drops_new_ones",
     },
-    Elsewhere {
+    CoveredElsewhere {
         reason: DropReason::FlowContended,
         because: "another lcore has to hold the bucket's lock for as long as the packet is tried",
-        file: "tests/journeys/reasons.rs",
+        file: "tests/scenarios/drop_reasons.rs",
         test: "a_locked_bucket_is_contended_until_the_flow_table_recovers",
     },
-    Elsewhere {
+    CoveredElsewhere {
         reason: DropReason::NoHeadroom,
         because: "the buffer pool has to be empty",
-        file: "tests/journeys/cases_wire.rs",
+        file: "tests/scenarios/cases_wire.rs",
         test: "an_empty_pool_leaves_no_room_for_headers",
     },
-    Elsewhere {
+    CoveredElsewhere {
         reason: DropReason::TxRefused,
         because: "the NIC's ring has to be full",
-        file: "tests/journeys/cases_wire.rs",
+        file: "tests/scenarios/cases_wire.rs",
         test: "a_nic_that_takes_no_more_is_counted",
     },
-    Elsewhere {
+    CoveredElsewhere {
         reason: DropReason::Undecided,
         because: "a stage has to be defective",
-        file: "tests/journeys/reasons.rs",
+        file: "tests/scenarios/drop_reasons.rs",
         test: "a_packet_without_a_decision_is_counted_as_undecided",
     },
-    Elsewhere {
+    CoveredElsewhere {
         reason: DropReason::StageMissing,
         because: "the kernel's program has to be loaded in part",
-        file: "ebpf-fallback/tests/journey.rs",
-        test: "a_packet_whose_next_stage_is_missing_is_counted",
+        file: "ebpf-fallback/tests/pipeline.rs",
+        test: "packet_with_a_missing_stage_is_counted",
     },
 ];
 

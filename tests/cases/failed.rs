@@ -1,7 +1,7 @@
 //! Flows whose backend fails, drains, or is removed.
 
+use super::addresses::*;
 use super::setups::{Setup, WEB, aws_nat, plain_nat, service};
-use super::world::*;
 use super::{Case, Step, arrives, case, services};
 use crate::frames::{Frame, Ip, flags, tcp, udp};
 

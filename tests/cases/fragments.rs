@@ -1,7 +1,7 @@
 //! Fragments follow their datagram; none is queued.
 
+use super::addresses::*;
 use super::setups::{Setup, aws_chain, aws_nat, aws_return};
-use super::world::*;
 use super::{Act, Case, Counted, Step, arrives, case, wait};
 use crate::frames::{Ip, udp};
 use tables::reason::DropReason;

@@ -1,7 +1,7 @@
 //! ICMP errors are forwarded to the flow that they quote.
 
+use super::addresses::*;
 use super::setups::{aws_nat, aws_return};
-use super::world::*;
 use super::{Case, Step, arrives, case};
 use crate::frames::{Ip, error, udp};
 use tables::reason::DropReason;

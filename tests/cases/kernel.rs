@@ -1,12 +1,12 @@
 //! The exception path: packets for the appliance itself, and packets of its kernel.
 
+use super::addresses::*;
 use super::setups::{Setup, aws_chain, aws_nat, aws_return, plain_nat, service};
-use super::world::*;
 use super::{Case, Counted, Step, Wire, arrives, case, kernel_sends, wait};
 use crate::frames::{Frame, Ip, arp, echo, flags, raw, tcp, udp};
 use tables::reason::DropReason;
 
-const EVERYBODY: [u8; 6] = [0xff; 6];
+const BROADCAST: [u8; 6] = [0xff; 6];
 
 fn punted() -> Vec<Case> {
     let to_kernel =
@@ -19,7 +19,7 @@ fn punted() -> Vec<Case> {
             "ARP goes to the kernel, asked by broadcast or answered to us.",
             aws_return(),
             vec![
-                arrives(INGRESS, arp(ROUTER, EVERYBODY, [10, 0, 1, 1], [10, 0, 1, 10], false))
+                arrives(INGRESS, arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false))
                     .punted(),
                 arrives(INGRESS, arp(ROUTER, IN_MAC, [10, 0, 1, 1], [10, 0, 1, 10], true)).punted(),
             ],
@@ -55,7 +55,7 @@ fn limits() -> Vec<Case> {
     let mut two = aws_return().named("two punts a second");
     two.punt = "icmp_limit_per_s = 2";
     let mut full = aws_return().named("a kernel that takes one frame");
-    full.kernel_room = 1;
+    full.kernel_capacity = 1;
     let mut refused = arrives(INGRESS, ping()).dropped(DropReason::PuntFull);
     // The verdict stands; only the kernel did not accept the frame.
     refused.counted.push(Counted::Verdict("punt"));
@@ -114,7 +114,7 @@ fn precious(n: u16) -> Vec<Wire> {
         // Of a BGP session that the appliance opened.
         from_router(tcp("10.0.1.1:179", &format!("10.0.1.10:{}", 40_000 + n), flags::ACK)).into(),
         from_router(udp(&router, "10.0.1.10:3784").ttl(255)).into(),
-        arp(ROUTER, EVERYBODY, [10, 0, 1, 1], [10, 0, 1, 10], false).into(),
+        arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false).into(),
         Frame::new(ROUTER, [0x33, 0x33, 0xff, 0, 0, 0x10], solicitation).into(),
     ]
 }
@@ -141,7 +141,7 @@ fn classes() -> Vec<Case> {
     let mut few = aws_nat().named("a packet a second of own ports and of discovery");
     few.punt = "local_limit_per_s = 1\nneighbor_limit_per_s = 1";
     let probe = || from_router(tcp("10.0.1.100:50000", "10.0.1.10:8080", flags::SYN));
-    let asked = || arp(ROUTER, EVERYBODY, [10, 0, 1, 1], [10, 0, 1, 10], false);
+    let asked = || arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false);
     vec![
         case(
             "Beside a flood of junk to our own address, which is counted by its class, no probe, \
@@ -208,7 +208,7 @@ fn own_ports() -> Vec<Case> {
 
 fn kernel_says() -> Vec<Case> {
     let session = Frame::new(IN_MAC, ROUTER, tcp("10.0.1.10:179", "10.0.1.1:50000", flags::ACK));
-    let question = arp(IN_MAC, EVERYBODY, [10, 0, 1, 10], [10, 0, 1, 1], false);
+    let question = arp(IN_MAC, BROADCAST, [10, 0, 1, 10], [10, 0, 1, 1], false);
     vec![
         case(
             "What the kernel sends goes out of its arm as it is.",

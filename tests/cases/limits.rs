@@ -1,9 +1,9 @@
 //! Full tables, exceeded limits, and packets that are too big for their path.
 
+use super::addresses::*;
 use super::setups::{
     Setup, aws_chain, aws_nat, aws_return, aws_tunnel, plain_dsr, service, web_by_tunnel,
 };
-use super::world::*;
 use super::{Act, Case, Step, arrives, arrives_split, case, services, wait};
 use crate::frames::{Frame, Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;
@@ -14,8 +14,8 @@ fn flood(arm: u8, make: fn(u16) -> Frame, count: u16, verdict: &'static str) -> 
     step
 }
 
-fn until(make: fn(u16) -> Frame, least: u16, most: u16, reason: DropReason) -> Step {
-    let mut step = Step::new(Act::Until { arm: INGRESS, make, least, most });
+fn until(make: fn(u16) -> Frame, min: u16, max: u16, reason: DropReason) -> Step {
+    let mut step = Step::new(Act::Until { arm: INGRESS, make, min, max });
     step.counted.push(super::Counted::Verdict("nat"));
     step.counted.push(super::Counted::Drop(reason));
     step

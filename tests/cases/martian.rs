@@ -1,9 +1,9 @@
 //! Invalid source addresses: loopback, multicast, broadcast, a frontend's own address.
 
+use super::addresses::*;
 use super::setups::{
     Setup, WEB_BACKEND, aws_nat, aws_return, azure_nat, plain_dsr, plain_nat, service,
 };
-use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Ip, aws_options, echo, error, flags, tcp, udp};
 use tables::reason::DropReason::MartianSource;

@@ -5,13 +5,13 @@
 //! completely, counters that a step does not name must not change, and after each step all
 //! packets must be accounted for.
 
+pub mod addresses;
 mod case;
 mod coverage;
 mod failed;
 mod plane;
 mod run;
 pub mod setups;
-pub mod world;
 
 mod aws;
 mod azure;
@@ -20,6 +20,7 @@ mod fragments;
 mod icmp;
 mod kernel;
 mod limits;
+mod malformed;
 mod martian;
 mod nat;
 mod outer;
@@ -27,7 +28,6 @@ mod plain;
 mod policy;
 mod proxy;
 mod quotes;
-mod refused;
 mod return_leg;
 mod select;
 mod sources;
@@ -37,7 +37,7 @@ mod tunnel;
 pub use case::{
     Act, Case, Counted, Step, Wire, arrives, arrives_split, case, kernel_sends, services, wait,
 };
-pub use coverage::{ELSEWHERE, Elsewhere, reasons_shown, verdicts_shown};
+pub use coverage::{COVERED_ELSEWHERE, CoveredElsewhere, reasons_shown, verdicts_shown};
 pub use plane::{Counts, Exit, Plane};
 pub use run::run;
 pub use setups::Setup;
@@ -62,7 +62,7 @@ pub fn all() -> Vec<Case> {
         quotes::cases(),
         sources::cases(),
         fragments::cases(),
-        refused::cases(),
+        malformed::cases(),
         martian::cases(),
         limits::cases(),
         kernel::cases(),

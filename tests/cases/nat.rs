@@ -1,7 +1,7 @@
 //! NAT44 and NAT66 with two arms: requests and answers are rewritten completely.
 
+use super::addresses::*;
 use super::setups::{WEB, aws_nat, service};
-use super::world::*;
 use super::{Case, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, echo, flags, tcp, udp};
 use tables::reason::DropReason;
@@ -135,13 +135,13 @@ fn udp_states() -> Vec<Case> {
         );
         setup
     };
-    let usual = setup("nat, UDP", "mode = \"nat\"");
+    let default_setups = setup("nat, UDP", "mode = \"nat\"");
     let own_time = setup("nat, UDP, 45 s", "mode = \"nat\"\nudp_idle_s = 45");
     vec![
         case(
             "UDP that its client did not go on with is forgotten after thirty seconds, also where \
              it was answered.",
-            usual.clone(),
+            default_setups.clone(),
             vec![
                 there(NAT_1),
                 and_back(),
@@ -151,7 +151,7 @@ fn udp_states() -> Vec<Case> {
         ),
         case(
             "UDP whose client went on after an answer has its whole time.",
-            usual,
+            default_setups,
             vec![there(NAT_1), and_back(), there(NAT_1), wait(118), and_back(), there(NAT_1)],
         ),
         case(

@@ -1,7 +1,7 @@
 //! Outer headers that Weir writes: address families, checksums, traffic class.
 
+use super::addresses::*;
 use super::setups::{Setup, WEB, aws_nat, plain_dsr, service};
-use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Ip, flags, tcp, udp};
 

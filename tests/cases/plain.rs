@@ -1,7 +1,7 @@
 //! Plain traffic: a balancer behind a router, with NAT or direct server return.
 
+use super::addresses::*;
 use super::setups::{plain_dsr, plain_nat};
-use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::Ip;
 

@@ -1,7 +1,7 @@
 //! Service policies towards clients: source ranges, and session affinity.
 
+use super::addresses::*;
 use super::setups::{Setup, WEB, WEB_BACKEND, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
-use super::world::*;
 use super::{Act, Case, Counted, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, flags, tcp};
 use tables::reason::DropReason;

@@ -1,8 +1,8 @@
 //! Flows to a proxy on the appliance, through the exception path, and the proxy's answers.
 
+use super::addresses::*;
 use super::policy::{by_gateway, from, passes, web, with};
 use super::setups::{Setup, aws_nat, plain_nat, service};
-use super::world::*;
 use super::{Case, Step, arrives, case, kernel_sends, services};
 use crate::frames::{Frame, Ip, error, flags, tcp};
 use tables::reason::DropReason;

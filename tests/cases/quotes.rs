@@ -1,8 +1,8 @@
 //! ICMP errors about answers of flows in no table of this appliance: routers that spread packets
 //! over several appliances may send an error to another one than the flow.
 
+use super::addresses::*;
 use super::setups::{Setup, WEB, aws_nat, aws_tunnel, plain_dsr, plain_nat, service};
-use super::world::*;
 use super::{Case, Step, arrives, case, services};
 use crate::frames::{Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;

@@ -1,8 +1,8 @@
 //! Answers of backends behind GENEVE whose flow is in no table: they are returned according to
 //! their own options, if these are the flow's.
 
+use super::addresses::*;
 use super::setups::{Setup, WEB, aws_chain, service, web_by_tunnel};
-use super::world::*;
 use super::{Act, Case, Counted, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, aws_options, error, flags, option, tcp, udp};
 use tables::reason::DropReason;
@@ -368,9 +368,9 @@ fn leg() -> Vec<Case> {
             there(ROUTER),
             wait(IDLE_S),
             back(ROUTER),
-            there(STRANGER),
+            there(FOREIGN_MAC),
             wait(IDLE_S),
-            back(STRANGER),
+            back(FOREIGN_MAC),
         ],
     )]
 }

@@ -1,26 +1,26 @@
 //! Executes a case on a plane and describes deviations.
 
 use super::{Act, Case, Counted, Counts, Exit, Plane, Step, Wire};
-use crate::cases::world::{LEARNT, Learnt};
+use crate::cases::addresses::{PLACEHOLDERS, Placeholder};
 use crate::frames::{Frame, describe, difference};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The values that the plane chose (NAT ports, ports from a flow's hash), by their placeholder
 /// port in the case.
-type Chosen = BTreeMap<u16, u16>;
+type Values = BTreeMap<u16, u16>;
 
-type Came = Vec<(Exit, Vec<u8>)>;
+type Output = Vec<(Exit, Vec<u8>)>;
 
 /// Executes all steps of `case`. The error names the step and the difference.
 pub fn run(case: &Case, plane: &mut dyn Plane) -> Result<(), String> {
     plane.load(&case.setup);
-    let mut chosen = Chosen::new();
+    let mut values = Values::new();
     for (n, step) in case.steps.iter().enumerate() {
         let before = plane.counts();
-        play(step, plane, &mut chosen)
-            .and_then(|()| balanced(&plane.counts()))
-            .and_then(|()| moved(step, &before, &plane.counts()))
+        play(step, plane, &mut values)
+            .and_then(|()| check_balance(&plane.counts()))
+            .and_then(|()| check_counters(step, &before, &plane.counts()))
             .map_err(|text| {
                 let counts = changes(&before, &plane.counts());
                 format!(
@@ -35,13 +35,13 @@ pub fn run(case: &Case, plane: &mut dyn Plane) -> Result<(), String> {
     Ok(())
 }
 
-fn play(step: &Step, plane: &mut dyn Plane, chosen: &mut Chosen) -> Result<(), String> {
-    let came = match &step.act {
-        Act::Arrives(arm, frame) => plane.send(*arm, &bytes(frame, chosen)),
+fn play(step: &Step, plane: &mut dyn Plane, values: &mut Values) -> Result<(), String> {
+    let output = match &step.act {
+        Act::Arrives(arm, frame) => plane.send(*arm, &bytes(frame, values)),
         Act::ArrivesSplit(arm, frame, first) => {
-            plane.send_split(*arm, &bytes(frame, chosen), *first)
+            plane.send_split(*arm, &bytes(frame, values), *first)
         }
-        Act::KernelSends(arm, frame) => plane.kernel_sends(*arm, &bytes(frame, chosen)),
+        Act::KernelSends(arm, frame) => plane.kernel_sends(*arm, &bytes(frame, values)),
         Act::Wait(seconds) => {
             plane.advance_s(*seconds);
             Vec::new()
@@ -50,75 +50,75 @@ fn play(step: &Step, plane: &mut dyn Plane, chosen: &mut Chosen) -> Result<(), S
             plane.change(file);
             Vec::new()
         }
-        Act::Until { arm, make, least, most } => {
-            return until(plane, *arm, *make, *least, *most);
+        Act::Until { arm, make, min, max } => {
+            return until(plane, *arm, *make, *min, *max);
         }
         Act::Flood { arm, make, count } => {
             for n in 0..*count {
-                let came = plane.send(*arm, &make(n).bytes());
-                if came.len() != 1 {
-                    return Err(format!("  flow {n} gave {} frames instead of one", came.len()));
+                let output = plane.send(*arm, &make(n).bytes());
+                if output.len() != 1 {
+                    return Err(format!("  flow {n} gave {} frames instead of one", output.len()));
                 }
             }
             return Ok(());
         }
     };
-    compare(step, came, chosen)
+    compare(step, output, values)
 }
 
-fn compare(step: &Step, came: Came, chosen: &mut Chosen) -> Result<(), String> {
+fn compare(step: &Step, output: Output, values: &mut Values) -> Result<(), String> {
     let mut text = String::new();
     for (n, (exit, wire)) in step.leaves.iter().enumerate() {
-        let Some((came_by, actual)) = came.get(n) else {
-            let wanted = describe(&bytes(wire, chosen));
+        let Some((actual_exit, actual)) = output.get(n) else {
+            let wanted = describe(&bytes(wire, values));
             let _ = writeln!(text, "  expected by {exit:?}, and nothing came:{wanted}");
             continue;
         };
-        LEARNT.iter().filter(|learnt| !learnt.lasting).for_each(|learnt| {
-            chosen.remove(&learnt.stands_for);
+        PLACEHOLDERS.iter().filter(|placeholder| !placeholder.lasting).for_each(|placeholder| {
+            values.remove(&placeholder.value);
         });
         if let Wire::Built(frame) = wire {
-            learn(frame, actual, chosen)?;
+            resolve_placeholders(frame, actual, values)?;
         }
-        if came_by != exit {
-            let _ = writeln!(text, "  expected by {exit:?}, came by {came_by:?}");
+        if actual_exit != exit {
+            let _ = writeln!(text, "  expected by {exit:?}, came by {actual_exit:?}");
         }
-        if let Some(difference) = difference(&bytes(wire, chosen), actual) {
+        if let Some(difference) = difference(&bytes(wire, values), actual) {
             text += &difference;
         }
     }
-    for (exit, frame) in came.iter().skip(step.leaves.len()) {
+    for (exit, frame) in output.iter().skip(step.leaves.len()) {
         let _ = writeln!(text, "  nothing more expected, came by {exit:?}:{}", describe(frame));
     }
     if text.is_empty() { Ok(()) } else { Err(text) }
 }
 
 /// Returns a frame's bytes with the values that the plane has chosen so far.
-fn bytes(wire: &Wire, chosen: &Chosen) -> Vec<u8> {
+fn bytes(wire: &Wire, values: &Values) -> Vec<u8> {
     match wire {
         Wire::Raw(bytes) => bytes.clone(),
-        Wire::Built(frame) => named(frame, chosen).bytes(),
+        Wire::Built(frame) => with_values(frame, values).bytes(),
     }
 }
 
-fn named(frame: &Frame, chosen: &Chosen) -> Frame {
+fn with_values(frame: &Frame, values: &Values) -> Frame {
     let mut frame = frame.clone();
-    for (stands_for, port) in chosen {
-        frame.ip.rename_port(*stands_for, *port);
+    for (value, port) in values {
+        frame.ip.rename_port(*value, *port);
     }
     frame
 }
 
 /// Reads from `actual` the values that `wanted` leaves open: the two bytes that differ between
 /// frames built with two different ports.
-fn learn(wanted: &Frame, actual: &[u8], chosen: &mut Chosen) -> Result<(), String> {
-    for Learnt { stands_for, range, what, .. } in LEARNT {
-        if chosen.contains_key(stands_for) || !wanted.ip.mentions_port(*stands_for) {
+fn resolve_placeholders(wanted: &Frame, actual: &[u8], values: &mut Values) -> Result<(), String> {
+    for Placeholder { value, range, what, .. } in PLACEHOLDERS {
+        if values.contains_key(value) || !wanted.ip.mentions_port(*value) {
             continue;
         }
         let build = |port: u16| {
-            let mut frame = named(wanted, chosen);
-            frame.ip.rename_port(*stands_for, port);
+            let mut frame = with_values(wanted, values);
+            frame.ip.rename_port(*value, port);
             frame.bytes()
         };
         let (one, other) = (build(0x1357), build(0x2468));
@@ -133,7 +133,7 @@ fn learn(wanted: &Frame, actual: &[u8], chosen: &mut Chosen) -> Result<(), Strin
                 describe(actual)
             ));
         }
-        chosen.insert(*stands_for, port);
+        values.insert(*value, port);
     }
     Ok(())
 }
@@ -142,21 +142,21 @@ fn until(
     plane: &mut dyn Plane,
     arm: u8,
     make: fn(u16) -> Frame,
-    least: u16,
-    most: u16,
+    min: u16,
+    max: u16,
 ) -> Result<(), String> {
-    for n in 0..most {
-        let came = plane.send(arm, &make(n).bytes());
-        if came.is_empty() {
-            let enough = n >= least;
-            return if enough { Ok(()) } else { Err(format!("  only {n} of {least} fitted")) };
+    for n in 0..max {
+        let output = plane.send(arm, &make(n).bytes());
+        if output.is_empty() {
+            let enough = n >= min;
+            return if enough { Ok(()) } else { Err(format!("  only {n} of {min} fitted")) };
         }
     }
-    Err(format!("  all {most} fitted, one of them should not"))
+    Err(format!("  all {max} fitted, one of them should not"))
 }
 
 /// Checks that every packet that entered is accounted for exactly once.
-fn balanced(counts: &Counts) -> Result<(), String> {
+fn check_balance(counts: &Counts) -> Result<(), String> {
     let (entered, ended) = (counts.entered(), counts.ended());
     if entered == ended {
         return Ok(());
@@ -165,16 +165,16 @@ fn balanced(counts: &Counts) -> Result<(), String> {
 }
 
 /// Checks that the step's counters, and no others, changed as expected.
-fn moved(step: &Step, before: &Counts, after: &Counts) -> Result<(), String> {
+fn check_counters(step: &Step, before: &Counts, after: &Counts) -> Result<(), String> {
     let many = matches!(step.act, Act::Until { .. } | Act::Flood { .. });
     let mut wanted: BTreeMap<Counted, u64> = BTreeMap::new();
     for counted in &step.counted {
         *wanted.entry(*counted).or_default() += 1;
     }
-    let came = differences(before, after);
+    let output = differences(before, after);
     let same = match many {
-        true => wanted.keys().eq(came.keys()),
-        false => wanted == came,
+        true => wanted.keys().eq(output.keys()),
+        false => wanted == output,
     };
     if same { Ok(()) } else { Err(format!("  expected to count: {wanted:?}")) }
 }

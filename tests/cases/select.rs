@@ -1,8 +1,8 @@
 //! Service lookup: exact, any port, any protocol, then the longest prefix; and the endpoint of
 //! the packet.
 
+use super::addresses::*;
 use super::setups::{Setup, aws_nat, service};
-use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Ip, flags, tcp, udp};
 

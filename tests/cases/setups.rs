@@ -1,11 +1,11 @@
 //! The initial tables of cases, in the form that an operator writes.
 
-use super::world::{EGRESS, EGRESS_ROUTER, INGRESS, ROUTER, backend_mac};
+use super::addresses::{EGRESS, EGRESS_ROUTER, INGRESS, ROUTER, backend_mac};
 use crate::frames::Mac;
 
 /// A host with a known MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Neighbour {
+pub struct Neighbor {
     /// Its address.
     pub address: &'static str,
     /// The arm on whose link it is.
@@ -54,9 +54,9 @@ pub struct Setup {
     /// `flows.nat_new_per_s` and `flows.tunnel_new_per_s`; if empty, there are no limits.
     pub new_flows: &'static str,
     /// Hosts with known MAC addresses.
-    pub neighbours: Vec<Neighbour>,
+    pub neighbors: Vec<Neighbor>,
     /// Frames that the kernel accepts from the exception port before its queue is full.
-    pub kernel_room: usize,
+    pub kernel_capacity: usize,
 }
 
 /// The AWS gateway of the cases.
@@ -82,7 +82,7 @@ internal = { port = 10800, vni = 800 }
 
 impl Setup {
     fn new(name: &'static str, gateways: &str, services: &str) -> Setup {
-        let egress = |n: u8, address| Neighbour { address, arm: EGRESS, mac: backend_mac(n) };
+        let egress = |n: u8, address| Neighbor { address, arm: EGRESS, mac: backend_mac(n) };
         Setup {
             name,
             gateways: gateways.into(),
@@ -102,16 +102,16 @@ impl Setup {
             routers: Vec::new(),
             flows: "",
             new_flows: "nat_new_per_s = 0",
-            neighbours: vec![
-                Neighbour { address: "10.0.1.1", arm: INGRESS, mac: ROUTER },
-                Neighbour { address: "fd00:1::1", arm: INGRESS, mac: ROUTER },
-                Neighbour { address: "10.0.2.1", arm: EGRESS, mac: EGRESS_ROUTER },
+            neighbors: vec![
+                Neighbor { address: "10.0.1.1", arm: INGRESS, mac: ROUTER },
+                Neighbor { address: "fd00:1::1", arm: INGRESS, mac: ROUTER },
+                Neighbor { address: "10.0.2.1", arm: EGRESS, mac: EGRESS_ROUTER },
                 egress(11, "10.0.2.11"),
                 egress(12, "10.0.2.12"),
                 egress(11, "fd00:2::11"),
                 egress(12, "fd00:2::12"),
             ],
-            kernel_room: usize::MAX,
+            kernel_capacity: usize::MAX,
         }
     }
 
@@ -290,7 +290,7 @@ pub fn plain_translated() -> Setup {
 }
 
 /// Returns setups of all kinds of services and gateways.
-pub fn usual() -> Vec<Setup> {
+pub fn default_setups() -> Vec<Setup> {
     let tunnels = ["geneve", "vxlan", "gue", "ipip"];
     let dsr = ["vxlan", "gue", "ipip"].map(|tunnel| plain_dsr(tunnel, "10.0.2.11"));
     let others = [aws_return(), aws_nat(), aws_chain(), azure_return(), azure_nat(), plain_nat()];

@@ -1,7 +1,7 @@
 //! Outer IPIP source addresses that are selected from a network by the flow.
 
+use super::addresses::*;
 use super::setups::{Setup, WEB, aws_tunnel, plain_dsr, service};
-use super::world::*;
 use super::{Case, Step, arrives, case};
 use crate::frames::{Ip, error, flags, tcp};
 use tables::reason::DropReason;

@@ -1,17 +1,17 @@
 //! NAT46 and NAT64: clients and backends of different families, including errors (RFC 7915).
 
+mod ends;
 mod errors;
-mod who;
 
+use super::addresses::*;
 use super::setups::{aws_translated, azure_translated, plain_translated};
-use super::world::*;
 use super::{Case, arrives, case};
 use crate::frames::{Ip, Mac, echo, error, flags, raw, tcp, udp};
+use ends::{Ends, W46, W64, alone};
 use tables::reason::DropReason;
-use who::{W46, W64, Who, alone};
 
 fn connections() -> Vec<Case> {
-    let both = |who: Who| {
+    let both = |who: Ends| {
         vec![
             who.there(who.syn()),
             who.back(who.syn_ack()),
@@ -48,7 +48,7 @@ fn connections() -> Vec<Case> {
 }
 
 fn other_ways() -> Vec<Case> {
-    let plain = |who: Who| {
+    let plain = |who: Ends| {
         vec![
             who.there_by(from_router, who.syn()),
             who.back_by(to_router, who.syn_ack()),
@@ -56,7 +56,7 @@ fn other_ways() -> Vec<Case> {
             who.back_by(to_router, who.response()),
         ]
     };
-    let azure = |who: Who| {
+    let azure = |who: Ends| {
         let answered = |ip: Ip| {
             from_external(ip).sent_back().with(|ip| {
                 let ip = ip.may_fragment().id(u32::from(ANY_ID));
@@ -87,7 +87,7 @@ fn other_ways() -> Vec<Case> {
 }
 
 fn other_protocols() -> Vec<Case> {
-    let datagrams = |who: Who| {
+    let datagrams = |who: Ends| {
         let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(who.any).ip(), port);
         let (frontend, backend) = (at(53).to_string(), who.any_backend);
         let question = udp(who.client, &frontend).load(b"question");
@@ -95,7 +95,7 @@ fn other_protocols() -> Vec<Case> {
         let plain = answer.clone().from(backend).from_port(53).to(who.ours).to_port(NAT_1);
         vec![who.any_there(question), who.any_back(answer, plain)]
     };
-    let pings = |who: Who| {
+    let pings = |who: Ends| {
         let client = alone(who.client);
         let ping = echo(&client, who.any, true).from_port(77).load(b"ping");
         let pong = echo(who.any, &client, false).from_port(77).load(b"ping");
@@ -122,7 +122,7 @@ fn other_protocols() -> Vec<Case> {
 }
 
 fn pieces() -> Vec<Case> {
-    let parts = |who: Who| {
+    let parts = |who: Ends| {
         let at = |port: u16| std::net::SocketAddr::new(crate::frames::end(who.any).ip(), port);
         let frontend = at(53).to_string();
         let question = || udp(who.client, &frontend).id(4_711).load(&[0x5a; 3_000]);
@@ -143,7 +143,7 @@ fn pieces() -> Vec<Case> {
 }
 
 fn ends_here() -> Vec<Case> {
-    let exceeded = |who: Who, is: (u8, u8), quotes: usize| {
+    let exceeded = |who: Ends, is: (u8, u8), quotes: usize| {
         let (at, to) = (alone(who.frontend), alone(who.client));
         let told = error(&at, &to, is, 0, who.syn().ttl(1)).quoting(quotes).tos(0xc0);
         let asked = from_gateway(1, who.syn().ttl(1));

@@ -1,7 +1,7 @@
 //! Tunnels to backends with a return leg, for flows that arrive through a gateway.
 
+use super::addresses::*;
 use super::setups::{WEB, aws_chain, aws_tunnel, service};
-use super::world::*;
 use super::{Case, Step, arrives, case, wait};
 use crate::frames::{Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;

@@ -231,7 +231,7 @@ fn udp_checksum_on_tunnel_is_as_scapy_makes_it() {
 }
 
 #[test]
-fn sent_back_swaps_macs_and_addresses_and_nothing_else() {
+fn sent_back_swaps_only_macs_and_addresses() {
     let ip = x().in_geneve("10.0.1.100:60000", "10.0.1.10:6081", aws_options(1, 2, 3));
     let there = Frame::new(A, B, ip).bytes();
     let back = Frame::new(A, B, x().in_geneve("10.0.1.100:60000", "10.0.1.10:6081", vec![]));
@@ -242,7 +242,7 @@ fn sent_back_swaps_macs_and_addresses_and_nothing_else() {
 }
 
 #[test]
-fn a_wrong_checksum_is_wrong_by_what_was_said() {
+fn a_wrong_checksum_has_the_given_difference() {
     let right = x().bytes();
     let wrong = x().wrong_by(0x0101).bytes();
     let at = |bytes: &[u8]| u16::from_be_bytes([bytes[36], bytes[37]]);
@@ -251,7 +251,7 @@ fn a_wrong_checksum_is_wrong_by_what_was_said() {
 }
 
 #[test]
-fn a_port_is_renamed_wherever_it_stands() {
+fn a_port_is_renamed_everywhere() {
     let quote = udp("10.0.2.10:65281", "10.0.2.11:53");
     let mut ip = error("10.9.9.9", "10.0.2.10", (3, 1), 0, quote);
     assert!(ip.mentions_port(65_281));
@@ -280,7 +280,7 @@ fn a_difference_is_named_by_layer_and_field() {
 }
 
 #[test]
-fn reading_any_bytes_ends_inside_the_frame() {
+fn parsing_any_bytes_stays_inside_the_frame() {
     let ip = x().in_geneve("10.0.1.100:60000", "10.0.1.10:6081", aws_options(1, 2, 3));
     let frame = Frame::new(A, B, ip).bytes();
     for len in 0..frame.len() {

@@ -30,11 +30,11 @@ impl Found {
 }
 
 /// The imports being followed, so that two that refer to each other terminate.
-type Followed = BTreeSet<(usize, usize)>;
+type Visited = BTreeSet<(usize, usize)>;
 
 impl Modules {
     /// Resolves a name in a module: its child or item, otherwise through its imports.
-    fn look_up(&self, module: usize, name: &str, followed: &mut Followed) -> Found {
+    fn look_up(&self, module: usize, name: &str, visited: &mut Visited) -> Found {
         let here = &self.0[module];
         let mut found = Found {
             module: here.children.get(name).copied(),
@@ -42,18 +42,18 @@ impl Modules {
             external: false,
         };
         for (index, import) in here.imports.iter().enumerate() {
-            if import.name.as_deref() == Some(name) && followed.insert((module, index)) {
-                found = found.or(self.resolve(module, &import.path, followed));
-                followed.remove(&(module, index));
+            if import.name.as_deref() == Some(name) && visited.insert((module, index)) {
+                found = found.or(self.resolve(module, &import.path, visited));
+                visited.remove(&(module, index));
             }
         }
         for (index, import) in here.imports.iter().enumerate() {
             let glob = found.is_nothing() && import.name.is_none();
-            if glob && followed.insert((module, index)) {
-                if let Some(target) = self.resolve(module, &import.path, followed).module {
-                    found = self.look_up(target, name, followed);
+            if glob && visited.insert((module, index)) {
+                if let Some(target) = self.resolve(module, &import.path, visited).module {
+                    found = self.look_up(target, name, visited);
                 }
-                followed.remove(&(module, index));
+                visited.remove(&(module, index));
             }
         }
         found
@@ -61,7 +61,7 @@ impl Modules {
 
     /// Resolves a path in a module. A name that a module does not contain, because a macro
     /// defines it, is an item of the deepest module that exists.
-    fn resolve(&self, module: usize, path: &[String], followed: &mut Followed) -> Found {
+    fn resolve(&self, module: usize, path: &[String], visited: &mut Visited) -> Found {
         let (mut at, mut rest) = (module, path);
         while let Some(first) = rest.first() {
             at = match first.as_str() {
@@ -74,7 +74,7 @@ impl Modules {
         }
         let relative = rest.len() == path.len();
         for (index, name) in rest.iter().enumerate() {
-            let found = self.look_up(at, name, followed);
+            let found = self.look_up(at, name, visited);
             let last = index + 1 == rest.len();
             match found.module {
                 Some(child) if !last => at = child,
@@ -99,32 +99,32 @@ impl Graph {
         for (index, module) in modules.0.iter().enumerate() {
             self.0.entry(module.file.clone()).or_default();
             for import in &module.imports {
-                let found = modules.resolve(index, &import.path, &mut Followed::new());
+                let found = modules.resolve(index, &import.path, &mut Visited::new());
                 match &import.name {
                     // A name that is only re-exported is no import of this file.
                     Some(name) if !import.reexport || module.names.contains(name) => {
-                        self.tie(&module.file, found);
+                        self.add_edge(&module.file, found);
                     }
                     None => {
                         let Some(target) = found.module else {
-                            self.tie(&module.file, found);
+                            self.add_edge(&module.file, found);
                             continue;
                         };
                         for name in module.names.difference(&module.items) {
-                            let found = modules.look_up(target, name, &mut Followed::new());
-                            self.tie(&module.file, found);
+                            let found = modules.look_up(target, name, &mut Visited::new());
+                            self.add_edge(&module.file, found);
                         }
                     }
                     Some(_) => {}
                 }
             }
             for path in &module.paths {
-                self.tie(&module.file, modules.resolve(index, path, &mut Followed::new()));
+                self.add_edge(&module.file, modules.resolve(index, path, &mut Visited::new()));
             }
         }
     }
 
-    fn tie(&mut self, from: &Path, found: Found) {
+    fn add_edge(&mut self, from: &Path, found: Found) {
         if let Some((file, name)) = found.item
             && file != from
         {
@@ -154,7 +154,7 @@ impl Graph {
     }
 
     /// Returns the groups of files that import each other, directly or indirectly.
-    pub fn circles(&self) -> Vec<BTreeSet<&Path>> {
+    pub fn cycles(&self) -> Vec<BTreeSet<&Path>> {
         let reach: BTreeMap<_, _> = self.files().map(|file| (file, self.reach(file))).collect();
         let group = |file: &Path| -> BTreeSet<&Path> {
             reach[file].iter().copied().filter(|other| reach[other].contains(file)).collect()
@@ -164,11 +164,10 @@ impl Graph {
     }
 
     /// Describes a cycle: each import in it with the imported names.
-    pub fn draw(&self, circle: &BTreeSet<&Path>) -> String {
-        let mut lines = format!("{} files import each other in a circle:", circle.len());
-        for from in circle {
-            for (to, names) in self.0[*from].iter().filter(|(to, _)| circle.contains(to.as_path()))
-            {
+    pub fn describe(&self, cycle: &BTreeSet<&Path>) -> String {
+        let mut lines = format!("{} files import each other in a circle:", cycle.len());
+        for from in cycle {
+            for (to, names) in self.0[*from].iter().filter(|(to, _)| cycle.contains(to.as_path())) {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 lines +=
                     &format!("\n  {} -> {}: {}", from.display(), to.display(), names.join(", "));

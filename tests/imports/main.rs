@@ -65,14 +65,14 @@ fn graph_of(folder: &str) -> Graph {
 }
 
 #[test]
-fn imports_run_one_way_inside_every_crate() {
+fn imports_are_acyclic_in_every_crate() {
     let (mut complaints, mut files) = (Vec::new(), 0);
     for folder in crates() {
         let graph = graph_of(&folder);
         assert!(graph.files().next().is_some(), "{folder}: no file was read");
         files += graph.files().count();
-        let circles = graph.circles();
-        complaints.extend(circles.iter().map(|c| format!("{folder}: {}", graph.draw(c))));
+        let cycles = graph.cycles();
+        complaints.extend(cycles.iter().map(|c| format!("{folder}: {}", graph.describe(c))));
     }
     assert!(files > 550, "only {files} files were read");
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
@@ -134,7 +134,7 @@ fn names_are_resolved_to_the_file_that_defines_them() {
 }
 
 #[test]
-fn circles_are_found_with_the_names_that_tie_them() {
+fn import_cycles_are_reported_with_their_names() {
     let sources = [
         ("src/lib.rs", "mod a; mod b; mod c; mod d; pub use a::A; use b::B; fn start(b: B) {}"),
         ("src/a.rs", "use crate::b::B; pub struct A;"),
@@ -143,17 +143,17 @@ fn circles_are_found_with_the_names_that_tie_them() {
         ("src/d.rs", "use crate::{A, start};"),
     ];
     let graph = graph(&sources);
-    let circles = graph.circles();
-    assert_eq!(circles.len(), 1);
+    let cycles = graph.cycles();
+    assert_eq!(cycles.len(), 1);
     assert_eq!(
-        graph.draw(&circles[0]),
+        graph.describe(&cycles[0]),
         "3 files import each other in a circle:\n  src/a.rs -> src/b.rs: B\n  \
          src/b.rs -> src/c.rs: C\n  src/c.rs -> src/a.rs: A"
     );
 }
 
 #[test]
-fn test_code_does_not_count() {
+fn test_code_is_ignored() {
     let graph = graph(&[
         ("src/lib.rs", "mod a; mod b; #[cfg(all(test, not(miri)))] mod absent;"),
         ("src/a.rs", "use crate::b::B; pub struct A;"),
@@ -165,5 +165,5 @@ fn test_code_does_not_count() {
         ),
     ]);
     assert_eq!(graph.names("src/a.rs", "src/b.rs"), ["B"]);
-    assert!(graph.circles().is_empty());
+    assert!(graph.cycles().is_empty());
 }

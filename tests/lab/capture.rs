@@ -60,7 +60,7 @@ impl Capture {
     /// Stops the capture; returns the file and the number of its frames.
     pub fn stop(self) -> Result<(PathBuf, u64)> {
         self.stop.store(true, Ordering::Relaxed);
-        let gone = |_| LabError::Asked("the thread of a capture panicked".into());
+        let gone = |_| LabError::Other("the thread of a capture panicked".into());
         Ok((self.path, self.thread.join().map_err(gone)??))
     }
 }

@@ -57,7 +57,7 @@ impl Load {
 
 /// The results of a client.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Seen {
+pub struct ClientStats {
     /// Requests with a correct response.
     pub right: u64,
     /// Failed requests of any kind.
@@ -76,7 +76,7 @@ pub struct Seen {
     pub slowest: Duration,
 }
 
-impl std::fmt::Display for Seen {
+impl std::fmt::Display for ClientStats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { right, failed, connections, moved, slowest, .. } = self;
         writeln!(
@@ -96,7 +96,7 @@ struct Shared {
     load: Load,
     next: AtomicU64,
     stop: AtomicBool,
-    seen: Mutex<Seen>,
+    stats: Mutex<ClientStats>,
     /// Numbers of the requests without a response so far.
     open: Mutex<BTreeSet<u64>>,
 }
@@ -115,7 +115,7 @@ impl Client {
             load,
             next: AtomicU64::new(0),
             stop: AtomicBool::new(false),
-            seen: Mutex::default(),
+            stats: Mutex::default(),
             open: Mutex::default(),
         });
         let start = |_| {
@@ -127,8 +127,8 @@ impl Client {
     }
 
     /// Returns the results so far.
-    pub fn seen(&self) -> Seen {
-        self.shared.seen().clone()
+    pub fn stats(&self) -> ClientStats {
+        self.shared.stats().clone()
     }
 
     /// Returns whether all requests were made.
@@ -139,41 +139,43 @@ impl Client {
     /// Waits until at least `requests` have a response, or all workers have ended.
     pub fn wait_for(&self, requests: u64, patience: Duration) -> Result<()> {
         let done = poll(&format!("{requests} answers"), patience, || {
-            let seen = self.seen();
-            match (seen.right >= requests, self.finished()) {
+            let stats = self.stats();
+            match (stats.right >= requests, self.finished()) {
                 (true, _) => Ok(Ok(())),
-                (false, true) => Ok(Err(seen.to_string())),
-                (false, false) => Err(seen.to_string()),
+                (false, true) => Ok(Err(stats.to_string())),
+                (false, false) => Err(stats.to_string()),
             }
         })?;
-        done.map_err(|seen| LabError::Asked(format!("only so much for {requests} answers: {seen}")))
+        done.map_err(|stats| {
+            LabError::Other(format!("only so much for {requests} answers: {stats}"))
+        })
     }
 
     /// Waits until every currently open request has a response or has failed: after a
     /// disturbance, until it is over for each connection.
     pub fn wait_for_open(&self, patience: Duration) -> Result<()> {
-        let asked = self.shared.open().clone();
+        let requests = self.shared.open().clone();
         poll("answers to all open requests", patience, || {
-            let left = self.shared.open().intersection(&asked).count();
-            if left == 0 { Ok(()) } else { Err(format!("{left} of {}", asked.len())) }
+            let left = self.shared.open().intersection(&requests).count();
+            if left == 0 { Ok(()) } else { Err(format!("{left} of {}", requests.len())) }
         })?;
         Ok(())
     }
 
     /// Waits for the last response and returns the results.
-    pub fn finish(mut self) -> Result<Seen> {
+    pub fn finish(mut self) -> Result<ClientStats> {
         self.join()?;
-        Ok(self.seen())
+        Ok(self.stats())
     }
 
     /// Stops making requests; those under way are completed.
-    pub fn no_more(&self) {
+    pub fn stop_requests(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
 
     fn join(&mut self) -> Result<()> {
         for worker in self.workers.drain(..) {
-            let gone = |_| LabError::Asked("a worker of the client panicked".into());
+            let gone = |_| LabError::Other("a worker of the client panicked".into());
             worker.join().map_err(gone)??;
         }
         Ok(())
@@ -182,7 +184,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.no_more();
+        self.stop_requests();
         // Workers are left here only when an error already unwinds.
         let _ = self.join();
     }
@@ -192,12 +194,12 @@ impl Drop for Client {
 struct Connection {
     reader: BufReader<TcpStream>,
     backend: Option<String>,
-    asked: u64,
+    requests: u64,
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stats(&self) -> MutexGuard<'_, ClientStats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeSet<u64>> {
@@ -205,7 +207,7 @@ impl Shared {
     }
 
     fn work(&self) {
-        let mut kept: Option<Connection> = None;
+        let mut idle: Option<Connection> = None;
         while !self.stop.load(Ordering::Relaxed) {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             if number >= self.load.requests {
@@ -213,17 +215,17 @@ impl Shared {
             }
             let begun = Instant::now();
             self.open().insert(number);
-            let answered = self.request(number, &mut kept);
+            let answered = self.request(number, &mut idle);
             self.open().remove(&number);
             match answered {
-                Ok(backend) => self.right(backend, begun.elapsed()),
+                Ok(backend) => self.record_correct(backend, begun.elapsed()),
                 Err(e) => {
-                    kept = None;
-                    let mut seen = self.seen();
-                    seen.failed += 1;
-                    if seen.failures.len() < 10 {
+                    idle = None;
+                    let mut stats = self.stats();
+                    stats.failed += 1;
+                    if stats.failures.len() < 10 {
                         let after = begun.elapsed();
-                        seen.failures.push(format!("request {number} after {after:.1?}: {e}"));
+                        stats.failures.push(format!("request {number} after {after:.1?}: {e}"));
                     }
                 }
             }
@@ -231,11 +233,11 @@ impl Shared {
         }
     }
 
-    fn right(&self, backend: String, took: Duration) {
-        let mut seen = self.seen();
-        seen.right += 1;
-        seen.slowest = seen.slowest.max(took);
-        *seen.by_backend.entry(backend).or_default() += 1;
+    fn record_correct(&self, backend: String, took: Duration) {
+        let mut stats = self.stats();
+        stats.right += 1;
+        stats.slowest = stats.slowest.max(took);
+        *stats.by_backend.entry(backend).or_default() += 1;
     }
 
     fn connect(&self, number: u64) -> std::io::Result<Connection> {
@@ -249,43 +251,43 @@ impl Shared {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        self.seen().connections += 1;
-        Ok(Connection { reader: BufReader::new(stream), backend: None, asked: 0 })
+        self.stats().connections += 1;
+        Ok(Connection { reader: BufReader::new(stream), backend: None, requests: 0 })
     }
 
     /// Makes one request on the kept connection or a new one; returns the name of the backend.
-    fn request(&self, number: u64, kept: &mut Option<Connection>) -> std::io::Result<String> {
-        let mut connection = match kept.take() {
+    fn request(&self, number: u64, idle: &mut Option<Connection>) -> std::io::Result<String> {
+        let mut connection = match idle.take() {
             Some(connection) => connection,
             None => self.connect(number)?,
         };
         let len = self.load.lengths[number as usize % self.load.lengths.len()];
-        connection.asked += 1;
-        let last = connection.asked >= self.load.per_connection;
+        connection.requests += 1;
+        let last = connection.requests >= self.load.per_connection;
         let close = if last { "connection: close\r\n" } else { "" };
         let stream = connection.reader.get_mut();
         stream.write_all(
             format!("GET /{number}/{len} HTTP/1.1\r\nhost: lab\r\n{close}\r\n").as_bytes(),
         )?;
-        let backend = answer(&mut connection.reader, number, len)?;
+        let backend = read_response(&mut connection.reader, number, len)?;
         match &connection.backend {
             None => {
-                let mut seen = self.seen();
-                *seen.connections_by_backend.entry(backend.clone()).or_default() += 1;
+                let mut stats = self.stats();
+                *stats.connections_by_backend.entry(backend.clone()).or_default() += 1;
             }
-            Some(before) if *before != backend => self.seen().moved += 1,
+            Some(before) if *before != backend => self.stats().moved += 1,
             Some(_) => {}
         }
         connection.backend = Some(backend.clone());
         if !last {
-            *kept = Some(connection);
+            *idle = Some(connection);
         }
         Ok(backend)
     }
 }
 
 /// Reads one response and checks every byte of it.
-fn answer(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::Result<String> {
+fn read_response(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::Result<String> {
     let wrong = |words: String| std::io::Error::new(std::io::ErrorKind::InvalidData, words);
     let mut line = String::new();
     reader.read_line(&mut line)?;

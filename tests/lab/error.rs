@@ -24,29 +24,29 @@ pub enum LabError {
     },
     /// A program of this repository was not built.
     #[error(
-        "{program} is not in {place}; type: cargo build{} --package {package}   \
+        "{program} is not in {location}; type: cargo build{} --package {package}   \
          (make demo, make lab and make test do that before they begin)",
-        if place.ends_with("release") { " --release" } else { "" }
+        if location.ends_with("release") { " --release" } else { "" }
     )]
     NotBuilt {
         /// The program's name.
         program: String,
         /// The directory that was searched.
-        place: String,
+        location: String,
         /// The crate that builds it.
         package: String,
     },
     /// A command failed.
-    #[error("{place}: `{command}` failed ({status}): {said}")]
+    #[error("{location}: `{command}` failed ({status}): {stderr}")]
     Command {
         /// The namespace it ran in.
-        place: String,
+        location: String,
         /// The command line.
         command: String,
         /// The exit status.
         status: String,
         /// Its standard error output.
-        said: String,
+        stderr: String,
     },
     /// A system call failed.
     #[error("{what}: {source}")]
@@ -58,7 +58,7 @@ pub enum LabError {
     },
     /// A condition was not met in time.
     #[error(transparent)]
-    TooLate(#[from] patience::TooLate),
+    Timeout(#[from] patience::TimeoutError),
     /// A program under test ended by itself.
     #[error("{program} ended ({status}); its last words:\n{words}")]
     Ended {
@@ -71,7 +71,7 @@ pub enum LabError {
     },
     /// Any other error, described in text.
     #[error("{0}")]
-    Asked(String),
+    Other(String),
     /// Packets left the pipeline without a verdict.
     #[error("no stage decided on {0} packets: a defect of Weir; `weir trace` shows such a packet")]
     Undecided(u64),

@@ -68,7 +68,7 @@ impl Flood {
 
     /// Waits for the end; returns the number of packets that the kernel accepted.
     pub fn finish(self) -> Result<u32> {
-        self.0.join().map_err(|_| LabError::Asked("the flood panicked".into()))?
+        self.0.join().map_err(|_| LabError::Other("the flood panicked".into()))?
     }
 }
 

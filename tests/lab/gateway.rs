@@ -16,7 +16,7 @@ pub use setup::{Admits, Setup, Side};
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
-use super::tun::{GLANCE, LARGEST, Tun};
+use super::tun::{LARGEST, POLL_INTERVAL, Tun};
 use ledger::Ledger;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +56,7 @@ impl Gateway {
     pub fn start_here(setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
         if setup.nodes.is_empty() || setup.appliances.is_empty() {
             let words = "a gateway needs at least one node address and one appliance address";
-            return Err(LabError::Asked(words.into()));
+            return Err(LabError::Other(words.into()));
         }
         let wire = Wire::open(&setup.wire, setup.port)?;
         let patience = setup.patience;
@@ -120,7 +120,7 @@ impl Gateway {
         }
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            let gone = |_| LabError::Asked("a thread of the gateway panicked".into());
+            let gone = |_| LabError::Other("a thread of the gateway panicked".into());
             thread.join().map_err(gone)??;
         }
         self.shared.ledger().expire(Instant::now());
@@ -195,7 +195,7 @@ impl Shared {
     /// Delivers one client's packets at their times.
     fn deliver_when_due(&self, packets: &Receiver<Delayed>) -> Result<()> {
         while !self.stopped() {
-            let Ok((due, packet)) = packets.recv_timeout(GLANCE) else { continue };
+            let Ok((due, packet)) = packets.recv_timeout(POLL_INTERVAL) else { continue };
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             let taken = self.near.write(&packet);
             self.ledger().delivered(taken);

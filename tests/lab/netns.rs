@@ -61,7 +61,7 @@ impl Netns {
             .map_err(LabError::io(format!("a thread for namespace {name}")))?;
         let file = made
             .recv()
-            .map_err(|_| LabError::Asked(format!("the thread of namespace {name} died")))?
+            .map_err(|_| LabError::Other(format!("the thread of namespace {name} died")))?
             .map_err(LabError::io(format!("making network namespace {name}")))?;
         let this = Self {
             name: name.to_owned(),
@@ -93,7 +93,7 @@ impl Netns {
             // The receiver is gone only if the waiting thread was unwound.
             let _ = done.send(work());
         });
-        let gone = || LabError::Asked(format!("the thread of namespace {} died", self.name));
+        let gone = || LabError::Other(format!("the thread of namespace {} died", self.name));
         self.jobs.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())?;
         result.recv().map_err(|_| gone())
     }
@@ -104,12 +104,12 @@ impl Netns {
         name: &str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<Result<T>>> {
-        let (file, place) = (self.file.clone(), self.name.clone());
+        let (file, location) = (self.file.clone(), self.name.clone());
         std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
                 setns(&*file, CloneFlags::CLONE_NEWNET)
-                    .map_err(LabError::errno(format!("entering namespace {place}")))?;
+                    .map_err(LabError::errno(format!("entering namespace {location}")))?;
                 Ok(work())
             })
             .map_err(LabError::io(format!("a thread named {name}")))
@@ -122,22 +122,22 @@ impl Netns {
 
     /// Runs a command with `input` on its standard input.
     pub fn fed(&self, program: &str, args: &[&str], input: &str) -> Result<String> {
-        let place = self.name.clone();
+        let location = self.name.clone();
         let (program, input) = (program.to_owned(), input.to_owned());
         let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
-        self.run(move || complete(&place, &program, &args, &input))?
+        self.run(move || complete(&location, &program, &args, &input))?
     }
 
     /// Runs several lines of `ip` as one batch: `ns.ip(&["link set v0 up", "route add ..."])`.
     pub fn ip(&self, lines: &[&str]) -> Result<()> {
         self.fed("ip", &["-batch", "-"], &(lines.join("\n") + "\n")).map(drop).map_err(
             |e| match e {
-                LabError::Command { place, status, said, .. } => {
+                LabError::Command { location, status, stderr, .. } => {
                     // `ip` reports only the number of the line: "Command failed -:2".
                     let line =
-                        said.rsplit("-:").next().and_then(|n| n.trim().parse::<usize>().ok());
+                        stderr.rsplit("-:").next().and_then(|n| n.trim().parse::<usize>().ok());
                     let typed = line.and_then(|n| lines.get(n - 1)).copied().unwrap_or("-batch -");
-                    LabError::Command { place, status, said, command: format!("ip {typed}") }
+                    LabError::Command { location, status, stderr, command: format!("ip {typed}") }
                 }
                 other => other,
             },
@@ -204,7 +204,7 @@ fn package(program: &str) -> &'static str {
 }
 
 /// Runs a command to its end in the calling thread's namespace.
-pub fn complete(place: &str, program: &str, args: &[String], input: &str) -> Result<String> {
+pub fn complete(location: &str, program: &str, args: &[String], input: &str) -> Result<String> {
     let command = format!("{program} {}", args.join(" "));
     let mut child = Command::new(program)
         .args(args)
@@ -227,9 +227,9 @@ pub fn complete(place: &str, program: &str, args: &[String], input: &str) -> Res
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(LabError::Command {
-        place: place.to_owned(),
+        location: location.to_owned(),
         command,
         status: output.status.to_string(),
-        said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
 }

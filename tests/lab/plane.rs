@@ -15,7 +15,7 @@ pub enum Plane {
 
 impl Plane {
     /// Returns the plane selected in the environment: XDP for `PLANE=xdp`, otherwise DPDK.
-    pub fn asked() -> Self {
+    pub fn from_env() -> Self {
         match std::env::var_os("PLANE").is_some_and(|plane| plane == "xdp") {
             true => Self::Xdp { native: false },
             false => Self::Dpdk,
@@ -28,7 +28,7 @@ impl Plane {
     }
 
     /// Returns the name of the program that moves packets or loads the XDP program.
-    pub fn mover(self) -> &'static str {
+    pub fn program(self) -> &'static str {
         if self.is_xdp() { "ebpf-fallback" } else { "fastpath" }
     }
 

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_holds_what_begins_like_it() {
+    fn a_prefix_contains_its_addresses() {
         let holds = |prefix: &str, address: &str| {
             prefix.parse::<Prefix>().unwrap().contains(address.parse().unwrap())
         };

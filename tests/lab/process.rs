@@ -36,7 +36,7 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf> {
     }
     Err(LabError::NotBuilt {
         program: program.to_owned(),
-        place: folder.display().to_string(),
+        location: folder.display().to_string(),
         package: package.to_owned(),
     })
 }

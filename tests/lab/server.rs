@@ -23,7 +23,7 @@ pub fn body_byte(seed: u64, at: usize) -> u8 {
 
 /// The counters of a server.
 #[derive(Debug, Default)]
-pub struct Served {
+pub struct ServerStats {
     /// Connections accepted.
     pub connections: AtomicU64,
     /// Requests answered.
@@ -34,7 +34,7 @@ pub struct Served {
 pub struct Server {
     name: String,
     address: SocketAddr,
-    served: Arc<Served>,
+    stats: Arc<ServerStats>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -48,14 +48,14 @@ impl Server {
             listener.set_nonblocking(true).map_err(LabError::io(what))?;
             Ok::<_, LabError>(listener)
         })??;
-        let (served, stop) = (Arc::new(Served::default()), Arc::new(AtomicBool::new(false)));
+        let (stats, stop) = (Arc::new(ServerStats::default()), Arc::new(AtomicBool::new(false)));
         let thread = {
-            let (name, served, stop) = (name.to_owned(), served.clone(), stop.clone());
+            let (name, stats, stop) = (name.to_owned(), stats.clone(), stop.clone());
             let thread = std::thread::Builder::new().name(format!("http-{name}"));
-            thread.spawn(move || accept(&listener, &name, &served, &stop))
+            thread.spawn(move || accept(&listener, &name, &stats, &stop))
         };
         let thread = Some(thread.map_err(LabError::io("a thread of a server"))?);
-        Ok(Self { name: name.to_owned(), address, served, stop, thread })
+        Ok(Self { name: name.to_owned(), address, stats, stop, thread })
     }
 
     /// Returns its name, as clients see it.
@@ -69,8 +69,8 @@ impl Server {
     }
 
     /// Returns the counters.
-    pub fn served(&self) -> &Served {
-        &self.served
+    pub fn stats(&self) -> &ServerStats {
+        &self.stats
     }
 }
 
@@ -84,7 +84,7 @@ impl Drop for Server {
     }
 }
 
-fn accept(listener: &TcpListener, name: &str, served: &Arc<Served>, stop: &Arc<AtomicBool>) {
+fn accept(listener: &TcpListener, name: &str, stats: &Arc<ServerStats>, stop: &Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         // The wait is bounded, so that a stop is noticed; an error means that the namespace has
         // ended.
@@ -92,11 +92,11 @@ fn accept(listener: &TcpListener, name: &str, served: &Arc<Served>, stop: &Arc<A
             return;
         }
         while let Ok((stream, _)) = listener.accept() {
-            served.connections.fetch_add(1, Ordering::Relaxed);
-            let (name, served, stop) = (name.to_owned(), served.clone(), stop.clone());
+            stats.connections.fetch_add(1, Ordering::Relaxed);
+            let (name, stats, stop) = (name.to_owned(), stats.clone(), stop.clone());
             let work = move || {
                 // A client that disconnects early reports that failure itself.
-                let _ = serve(stream, &name, &served, &stop);
+                let _ = serve(stream, &name, &stats, &stop);
             };
             if std::thread::Builder::new().name("http-connection".into()).spawn(work).is_err() {
                 return;
@@ -105,7 +105,12 @@ fn accept(listener: &TcpListener, name: &str, served: &Arc<Served>, stop: &Arc<A
     }
 }
 
-fn serve(stream: TcpStream, name: &str, served: &Served, stop: &AtomicBool) -> std::io::Result<()> {
+fn serve(
+    stream: TcpStream,
+    name: &str,
+    stats: &ServerStats,
+    stop: &AtomicBool,
+) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
     // An idle connection is closed after a minute, so that its thread ends.
@@ -137,7 +142,7 @@ fn serve(stream: TcpStream, name: &str, served: &Served, stop: &AtomicBool) -> s
             writer.write_all(&body)?;
         }
         // Counted before it is sent, so that a client's count never exceeds the server's.
-        served.requests.fetch_add(1, Ordering::Relaxed);
+        stats.requests.fetch_add(1, Ordering::Relaxed);
         writer.flush()?;
         if close {
             return Ok(());

@@ -32,7 +32,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            plane: Plane::asked(),
+            plane: Plane::from_env(),
             lcores: vec![1],
             max_flows: 65_536,
             aws_inner_mtu: 8_500,

@@ -103,7 +103,7 @@ impl Lab {
         };
         lab.wire_ingress()?;
         lab.wire_egress()?;
-        lab.suit(Plane::asked())?;
+        lab.set_up_for(Plane::from_env())?;
         lab.wire_azure()?;
         hosts.iter().try_for_each(|name| lab.add_host(name))?;
         Ok(lab)
@@ -111,8 +111,8 @@ impl Lab {
 
     /// Attaches the appliance's kernel to its ports or detaches it, depending on the plane: what
     /// an operator does by binding a NIC to another driver.
-    pub fn suit(&self, plane: Plane) -> Result<()> {
-        suit(&self.weir, &["in0", "eg0"], plane)
+    pub fn set_up_for(&self, plane: Plane) -> Result<()> {
+        set_up_for(&self.weir, &["in0", "eg0"], plane)
     }
 
     fn wire_ingress(&self) -> Result<()> {
@@ -268,8 +268,8 @@ fn no_offloads(ns: &Netns, name: &str) -> Result<()> {
 
 /// Attaches the kernel of an appliance's namespace to these ports or detaches it, depending on
 /// the plane.
-pub fn suit(ns: &Netns, ports: &[&str], plane: Plane) -> Result<()> {
-    if plane.is_xdp() { speak(ns, ports) } else { quiet(ns, ports) }
+pub fn set_up_for(ns: &Netns, ports: &[&str], plane: Plane) -> Result<()> {
+    if plane.is_xdp() { enable_arp(ns, ports) } else { silence_kernel(ns, ports) }
 }
 
 /// Keeps the kernel of the appliance's namespace from using the ports.
@@ -280,7 +280,7 @@ pub fn suit(ns: &Netns, ports: &[&str], plane: Plane) -> Result<()> {
 /// nftables 1.0.6: a packet socket takes its copy before the `netdev` ingress hook, so a drop
 /// there hides frames from the kernel and not from the PMD. Without nf_tables, `arp_ignore` 8 and
 /// `rp_filter` 1 suppress most answers; they are set too.
-fn quiet(ns: &Netns, ports: &[&str]) -> Result<()> {
+fn silence_kernel(ns: &Netns, ports: &[&str]) -> Result<()> {
     let chains: Vec<String> = ports
         .iter()
         .map(|port| {
@@ -292,19 +292,19 @@ fn quiet(ns: &Netns, ports: &[&str]) -> Result<()> {
         .collect();
     let table = format!("{NO_TABLE}table netdev lab {{\n{}}}\n", chains.concat());
     ns.fed("nft", &["-f", "-"], &table)?;
-    ports.iter().try_for_each(|port| answers(ns, port, ["8", "1"]))
+    ports.iter().try_for_each(|port| set_arp_policy(ns, port, ["8", "1"]))
 }
 
-/// Reverts [`quiet`].
-fn speak(ns: &Netns, ports: &[&str]) -> Result<()> {
+/// Reverts [`silence_kernel`].
+fn enable_arp(ns: &Netns, ports: &[&str]) -> Result<()> {
     ns.fed("nft", &["-f", "-"], NO_TABLE)?;
-    ports.iter().try_for_each(|port| answers(ns, port, ["0", "0"]))
+    ports.iter().try_for_each(|port| set_arp_policy(ns, port, ["0", "0"]))
 }
 
 /// Removes the lab's table, whether it exists or not.
 const NO_TABLE: &str = "table netdev lab\ndelete table netdev lab\n";
 
-fn answers(ns: &Netns, port: &str, [arp_ignore, rp_filter]: [&str; 2]) -> Result<()> {
+fn set_arp_policy(ns: &Netns, port: &str, [arp_ignore, rp_filter]: [&str; 2]) -> Result<()> {
     ns.sysctl(&format!("ipv4/conf/{port}/arp_ignore"), arp_ignore)?;
     ns.sysctl(&format!("ipv4/conf/{port}/rp_filter"), rp_filter)
 }

@@ -1,15 +1,15 @@
 //! Six concurrent clients: through each gateway to the service, to the service on long-lived
 //! connections, and to a server without a service.
 
-use super::client::{Client, Load, Seen};
+use super::client::{Client, ClientStats, Load};
 use super::error::Result;
 use super::topology::{AWS_CLIENTS, AWS_SERVER, AZURE_CLIENT, AZURE_SERVER, FRONTEND, Lab};
-use patience::{met, poll};
+use patience::{check, poll};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// The time limit for a number of responses.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The clients that determine the progress.
 const MAIN: [&str; 2] = ["aws", "azure"];
@@ -35,14 +35,14 @@ impl Traffic {
             [["aws", "aws-steady", "aws-beyond"], ["azure", "azure-steady", "azure-beyond"]];
         let mut clients = Vec::new();
         for ((ns, sources, beyond), names) in ways.into_iter().zip(names) {
-            let usual = Load { sources, pause, per_connection: 10, ..Load::new(web, u64::MAX) };
+            let short = Load { sources, pause, per_connection: 10, ..Load::new(web, u64::MAX) };
             // Enough connections that each backend gets some: of three backends, a given one is
             // missed by 48 connections once in 280 million times. Their request rate equals that of
             // six workers with the others' pause.
             let pause = pause * 4;
-            let steady = Load { workers: 24, per_connection: u64::MAX, pause, ..usual.clone() };
-            let beyond = Load { target: beyond, workers: 2, ..usual.clone() };
-            for (name, load) in names.into_iter().zip([usual, steady, beyond]) {
+            let steady = Load { workers: 24, per_connection: u64::MAX, pause, ..short.clone() };
+            let beyond = Load { target: beyond, workers: 2, ..short.clone() };
+            for (name, load) in names.into_iter().zip([short, steady, beyond]) {
                 clients.push((name, Client::start(ns, load)?));
             }
         }
@@ -55,13 +55,13 @@ impl Traffic {
     }
 
     fn slowest(&self, names: &[&str]) -> u64 {
-        let seen = self.seen().into_iter().filter(|(name, _)| names.contains(name));
-        seen.map(|(_, seen)| seen.right + seen.failed).min().unwrap_or(0)
+        let stats = self.stats().into_iter().filter(|(name, _)| names.contains(name));
+        stats.map(|(_, stats)| stats.right + stats.failed).min().unwrap_or(0)
     }
 
     /// Returns the results so far.
-    pub fn seen(&self) -> Vec<(&'static str, Seen)> {
-        self.0.iter().map(|(name, client)| (*name, client.seen())).collect()
+    pub fn stats(&self) -> Vec<(&'static str, ClientStats)> {
+        self.0.iter().map(|(name, client)| (*name, client.stats())).collect()
     }
 
     /// Waits until each main client has at least `requests` responses, right or wrong.
@@ -76,19 +76,19 @@ impl Traffic {
 
     fn wait(&self, names: &[&str], requests: u64) -> Result<()> {
         let what = format!("{requests} answers for each of {names:?}");
-        poll(&what, PATIENCE, || met(self.slowest(names) >= requests, || self.to_string()))?;
+        poll(&what, TIMEOUT, || check(self.slowest(names) >= requests, || self.to_string()))?;
         Ok(())
     }
 
     /// Lets each client complete its current request, and returns the results.
-    pub fn finish(self) -> Result<Vec<(&'static str, Seen)>> {
-        self.0.iter().for_each(|(_, client)| client.no_more());
+    pub fn finish(self) -> Result<Vec<(&'static str, ClientStats)>> {
+        self.0.iter().for_each(|(_, client)| client.stop_requests());
         self.0.into_iter().map(|(name, client)| Ok((name, client.finish()?))).collect()
     }
 }
 
 impl std::fmt::Display for Traffic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.seen().iter().try_for_each(|(name, seen)| write!(f, "{name}: {seen}"))
+        self.stats().iter().try_for_each(|(name, stats)| write!(f, "{name}: {stats}"))
     }
 }

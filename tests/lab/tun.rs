@@ -11,7 +11,7 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 pub const LARGEST: usize = 65_536;
 
 /// The interval at which a reading thread checks whether to stop.
-pub const GLANCE: Duration = Duration::from_millis(100);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A TUN device, removed on drop.
 pub struct Tun(SyncDevice);
@@ -59,10 +59,10 @@ impl Tun {
     }
 }
 
-/// Waits until `source` is readable, at most for [`GLANCE`].
+/// Waits until `source` is readable, at most for [`POLL_INTERVAL`].
 pub fn wait(source: &impl AsFd) -> Result<()> {
     let mut fds = [PollFd::new(source.as_fd(), PollFlags::POLLIN)];
-    let timeout = PollTimeout::try_from(GLANCE).unwrap_or(PollTimeout::ZERO);
+    let timeout = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO);
     match poll(&mut fds, timeout) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
         Err(e) => Err(LabError::errno("waiting for packets")(e)),

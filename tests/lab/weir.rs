@@ -8,7 +8,7 @@ use super::process::{Process, find};
 use super::settings::{Plane, Service, Settings, write_services};
 use super::topology::Lab;
 use control_client::{Request, StatusCode};
-use patience::{TooLate, poll};
+use patience::{TimeoutError, poll};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tables::reason::DropReason;
 
 /// The time limit for the daemons to become able.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A service in `GET /services` of the control socket, with the fields that the lab uses.
 #[derive(Clone, Debug, Deserialize)]
@@ -150,7 +150,7 @@ impl Weir {
     /// backend that is down must not prevent service, but a first packet would be dropped as
     /// `no-neighbour`.
     pub fn wait_for_next_hops(&mut self) -> Result<()> {
-        self.wait_for("the MAC addresses of all next hops", PATIENCE, |weir| {
+        self.wait_for("the MAC addresses of all next hops", TIMEOUT, |weir| {
             let now = weir.status()?;
             Ok((now.next_hops.known == now.next_hops.wanted, format!("{now:?}")))
         })
@@ -160,27 +160,29 @@ impl Weir {
     pub fn prepare(lab: &Lab, settings: &Settings, services: &[Service]) -> Result<Self> {
         settings.write(&lab.folder)?;
         write_services(&lab.folder, services)?;
-        lab.suit(settings.plane)?;
+        lab.set_up_for(settings.plane)?;
         Self::of(&lab.weir, &lab.folder, settings.plane)
     }
 
     /// Creates an appliance in this namespace with the `weir.toml` of this directory; starts
     /// nothing.
     pub fn of(ns: &Arc<Netns>, folder: &Arc<Folder>, plane: Plane) -> Result<Self> {
-        [plane.mover(), "slowpath"].into_iter().try_for_each(|name| find(name, name).map(drop))?;
+        [plane.program(), "slowpath"]
+            .into_iter()
+            .try_for_each(|name| find(name, name).map(drop))?;
         let (ns, folder, environment) = (ns.clone(), folder.clone(), Vec::new());
         Ok(Self { ns, folder, plane, environment, fastpath: None, slowpath: None })
     }
 
     /// Switches to the plane of `settings`, as README.md describes for operators.
-    pub fn go_over(&mut self, lab: &Lab, settings: &Settings) -> Result<()> {
+    pub fn switch_plane(&mut self, lab: &Lab, settings: &Settings) -> Result<()> {
         self.end()?;
         settings.write(&lab.folder)?;
         if self.plane.is_xdp() {
             self.detach(&[])?;
         }
         self.plane = settings.plane;
-        lab.suit(self.plane)?;
+        lab.set_up_for(self.plane)?;
         self.start_fastpath()?;
         self.start_slowpath()?;
         self.wait_until_able()?;
@@ -195,7 +197,7 @@ impl Weir {
 
     /// Starts the data plane process.
     pub fn start_fastpath(&mut self) -> Result<()> {
-        self.fastpath = Some(self.process(self.plane.mover())?);
+        self.fastpath = Some(self.process(self.plane.program())?);
         Ok(())
     }
 
@@ -234,7 +236,7 @@ impl Weir {
 
     /// Detaches the XDP programs.
     fn detach(&self, more: &[&str]) -> Result<()> {
-        let loader = self.plane.mover();
+        let loader = self.plane.program();
         let (program, config) = (find(loader, loader)?, self.folder.file("weir.toml"));
         let (program, config) = (program.display().to_string(), config.display().to_string());
         let args = [&["--config", &config, "--detach"], more].concat();
@@ -244,14 +246,14 @@ impl Weir {
     /// Waits for status 200 of the health endpoint, as a cloud would; fails early if a daemon
     /// ends.
     pub fn wait_until_able(&mut self) -> Result<()> {
-        self.wait_for("a health answer of 200", PATIENCE, |weir| {
+        self.wait_for("a health answer of 200", TIMEOUT, |weir| {
             weir.probe().map(|answer| (answer.starts_with("HTTP/1.1 200"), answer))
         })
     }
 
     /// Waits until every lcore serves the last committed tables, of at least `generation`.
     pub fn wait_for_generation(&mut self, generation: u32) -> Result<()> {
-        self.wait_for(&format!("generation {generation}"), PATIENCE, |weir| {
+        self.wait_for(&format!("generation {generation}"), TIMEOUT, |weir| {
             let now = weir.status()?;
             let there = now.generation >= generation && now.acknowledged == now.generation;
             Ok((there, format!("{now:?}")))
@@ -279,12 +281,15 @@ impl Weir {
             };
             Err(seen)
         })
-        .map_err(|late| TooLate { found: format!("{}\n{}", late.found, self.logs()), ..late })?
+        .map_err(|late| TimeoutError {
+            found: format!("{}\n{}", late.found, self.logs()),
+            ..late
+        })?
     }
 
     /// Returns the ends of both daemons' logs.
     pub fn logs(&self) -> String {
-        let both = [(self.plane.mover(), &self.fastpath), ("slowpath", &self.slowpath)];
+        let both = [(self.plane.program(), &self.fastpath), ("slowpath", &self.slowpath)];
         both.into_iter()
             .filter_map(|(name, process)| Some((name, process.as_ref()?)))
             .map(|(name, process)| format!("--- {name}\n{}\n", process.last_words()))
@@ -299,14 +304,14 @@ impl Weir {
     /// Requests a document from the control socket.
     fn get(&self, path: &str) -> Result<String> {
         let what = || format!("asking the control socket for {path}");
-        let request = Request { patience: PATIENCE, ..Request::new("GET", path) };
+        let request = Request { idle_timeout: TIMEOUT, ..Request::new("GET", path) };
         let response = control_client::send(&self.folder.file("control.sock"), &request);
         let response = response.map_err(|error| LabError::io(what())(error.into()))?;
         let status = response.status;
         let body = response.text().map_err(LabError::io(what()))?;
         match status {
             StatusCode::OK => Ok(body),
-            _ => Err(LabError::Asked(format!("{}: {status}: {body}", what()))),
+            _ => Err(LabError::Other(format!("{}: {status}: {body}", what()))),
         }
     }
 
@@ -314,7 +319,7 @@ impl Weir {
     pub fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let body = self.get(path)?;
         serde_json::from_str(&body)
-            .map_err(|e| LabError::Asked(format!("{path} of the control socket: {e}: {body}")))
+            .map_err(|e| LabError::Other(format!("{path} of the control socket: {e}: {body}")))
     }
 
     /// Returns the document behind `weir status`.

@@ -1,24 +1,24 @@
 //! Validation of the `[api]` section: an API that other machines can reach requires TLS and a
 //! token.
 
-use super::door::{Door, listed};
+use super::validator::{Validator, listed};
 use crate::checked::{Api, Tls};
 use crate::file;
 
-pub(super) fn api(door: &mut Door, file: file::Api) -> Option<Api> {
+pub(super) fn api(validator: &mut Validator, file: file::Api) -> Option<Api> {
     let mut keyed = Vec::new();
     for (i, text) in file.listen.iter().enumerate() {
         let key = listed("api", "listen", i, &file.listen);
-        keyed.extend(door.socket(&key, text).map(|socket| (key, socket)));
+        keyed.extend(validator.socket(&key, text).map(|socket| (key, socket)));
     }
-    door.unique(&keyed, "address and port");
+    validator.unique(&keyed, "address and port");
     let files = [
         ("api.tls_cert", &file.tls_cert),
         ("api.tls_key", &file.tls_key),
         ("api.token_file", &file.token_file),
     ];
     for (key, path) in files.iter().filter(|(_, path)| !path.is_empty()) {
-        door.path(key, path, 4095);
+        validator.path(key, path, 4095);
     }
     let tls = match (file.tls_cert.is_empty(), file.tls_key.is_empty()) {
         (false, false) => Some(Tls { cert: file.tls_cert.into(), key: file.tls_key.into() }),
@@ -28,8 +28,8 @@ pub(super) fn api(door: &mut Door, file: file::Api) -> Option<Api> {
                 true => ("api.tls_cert", "api.tls_key"),
                 false => ("api.tls_key", "api.tls_cert"),
             };
-            let wrong = format!("{given} is set, and one is nothing without the other");
-            door.refuse(missing, &wrong, "set both, or neither");
+            let fault = format!("{given} is set, and one is nothing without the other");
+            validator.reject(missing, &fault, "set both, or neither");
             None
         }
     };
@@ -37,14 +37,18 @@ pub(super) fn api(door: &mut Door, file: file::Api) -> Option<Api> {
         return None;
     }
     if file.token_file.is_empty() {
-        let wrong = "whoever reaches api.listen could change everything";
-        let allowed = "write a token to a file that only root can read, and name it here";
-        door.refuse("api.token_file", wrong, allowed);
+        let fault = "whoever reaches api.listen could change everything";
+        let remedy = "write a token to a file that only root can read, and name it here";
+        validator.reject("api.token_file", fault, remedy);
     }
     for (key, socket) in keyed.iter().filter(|(_, socket)| !socket.ip().is_loopback()) {
         if tls.is_none() {
-            let wrong = format!("{socket} is not loopback, and the token would be read on the way");
-            door.refuse(key, &wrong, "set api.tls_cert and api.tls_key, or listen on 127.0.0.1");
+            let fault = format!("{socket} is not loopback, and the token would be read on the way");
+            validator.reject(
+                key,
+                &fault,
+                "set api.tls_cert and api.tls_key, or listen on 127.0.0.1",
+            );
         }
     }
     let listen = keyed.into_iter().map(|(_, socket)| socket).collect();

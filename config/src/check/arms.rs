@@ -1,6 +1,6 @@
 //! Validation of arms and NAT: devices, addresses, and what must differ between the two arms.
 
-use super::door::{Door, listed, ports};
+use super::validator::{Validator, listed, ports};
 use crate::checked::{Arm, ArmName, Device, Interface, Nat, NatAddress, Plane, Prefix};
 use crate::file;
 
@@ -11,7 +11,7 @@ const MAX_NAT_ADDRESSES: usize = 8;
 
 /// Validates a single arm.
 pub(super) fn arm(
-    door: &mut Door,
+    validator: &mut Validator,
     name: &str,
     file: file::Arm,
     (plane, lcores): (Plane, u16),
@@ -23,27 +23,27 @@ pub(super) fn arm(
         (tap, _) => tap,
     };
     if !is_interface(tap) {
-        let allowed = "write 1 to 15 characters without `/`, `:` and spaces";
-        door.refuse(&key("tap"), "Linux takes no such interface name", allowed);
+        let remedy = "write 1 to 15 characters without `/`, `:` and spaces";
+        validator.reject(&key("tap"), "Linux takes no such interface name", remedy);
     }
     if file.queues > lcores {
-        let wrong = format!("there are only {lcores} lcores to poll them");
-        let allowed = "write 0 for one queue per lcore, or add to fastpath.lcores";
-        door.refuse(&key("queues"), &wrong, allowed);
+        let fault = format!("there are only {lcores} lcores to poll them");
+        let remedy = "write 0 for one queue per lcore, or add to fastpath.lcores";
+        validator.reject(&key("queues"), &fault, remedy);
     }
     for (field, count) in
         [("rx_descriptors", file.rx_descriptors), ("tx_descriptors", file.tx_descriptors)]
     {
         if !count.is_power_of_two() {
             let near = count.next_power_of_two();
-            door.refuse(&key(field), "no power of two", &format!("for example {near}"));
+            validator.reject(&key(field), "no power of two", &format!("for example {near}"));
         }
     }
-    let addresses = addresses(door, name, &file.address);
+    let addresses = addresses(validator, name, &file.address);
     Arm {
-        device: device(door, plane, &key("device"), &file.device),
-        gateways: routers(door, name, &file.gateway, &addresses),
-        ipip_sources: ipip_sources(door, &key("ipip_sources"), &file.ipip_sources, &addresses),
+        device: device(validator, plane, &key("device"), &file.device),
+        gateways: routers(validator, name, &file.gateway, &addresses),
+        ipip_sources: ipip_sources(validator, &key("ipip_sources"), &file.ipip_sources, &addresses),
         addresses,
         mtu: file.mtu,
         queues: if file.queues == 0 { lcores } else { file.queues },
@@ -55,11 +55,11 @@ pub(super) fn arm(
 
 /// Returns whether Linux accepts the text as an interface name.
 fn is_interface(name: &str) -> bool {
-    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
-    (1..=15).contains(&name.len()) && !name.contains(odd) && name != "." && name != ".."
+    let forbidden = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
+    (1..=15).contains(&name.len()) && !name.contains(forbidden) && name != "." && name != ".."
 }
 
-fn device(door: &mut Door, plane: Plane, key: &str, text: &str) -> Device {
+fn device(validator: &mut Validator, plane: Plane, key: &str, text: &str) -> Device {
     let name = text.split(',').next().unwrap_or_default();
     if is_pci(name) {
         return Device::Pci(text.to_owned());
@@ -71,27 +71,27 @@ fn device(door: &mut Door, plane: Plane, key: &str, text: &str) -> Device {
             false => Device::Interface(text.to_owned()),
         };
         if !device.interface().is_some_and(is_interface) {
-            let wrong = if text.is_empty() { "this key is missing" } else { "no interface" };
-            let allowed = "write the name of an interface (\"eth1\"; list them with ip link), or \
+            let fault = if text.is_empty() { "this key is missing" } else { "no interface" };
+            let remedy = "write the name of an interface (\"eth1\"; list them with ip link), or \
                            what plane dpdk takes on one: a PCI address or \
                            \"net_af_packet0,iface=eth1\"";
-            door.refuse(key, wrong, allowed);
+            validator.reject(key, fault, remedy);
         }
         return device;
     }
     if !vdev {
-        let wrong = if text.is_empty() { "this key is missing" } else { "no device for DPDK" };
-        let allowed = "write a PCI address (\"0000:00:06.0\"; list them with dpdk-devbind.py -s) \
+        let fault = if text.is_empty() { "this key is missing" } else { "no device for DPDK" };
+        let remedy = "write a PCI address (\"0000:00:06.0\"; list them with dpdk-devbind.py -s) \
                        or a virtual device (\"net_af_packet0,iface=eth1\")";
-        door.refuse(key, wrong, allowed);
+        validator.reject(key, fault, remedy);
     }
     Device::Vdev(text.to_owned())
 }
 
 /// Returns whether the text is a PCI address, `[domain:]bus:device.function` in hexadecimal.
 fn is_pci(text: &str) -> bool {
-    let hex = |part: &str, longest| {
-        (1..=longest).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_hexdigit())
+    let hex = |part: &str, max_len| {
+        (1..=max_len).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_hexdigit())
     };
     let Some((slot, function)) = text.rsplit_once('.') else { return false };
     let mut parts = slot.rsplit(':');
@@ -103,18 +103,18 @@ fn is_pci(text: &str) -> bool {
         && parts.next().is_none()
 }
 
-fn addresses(door: &mut Door, name: &str, texts: &[String]) -> Vec<Interface> {
+fn addresses(validator: &mut Validator, name: &str, texts: &[String]) -> Vec<Interface> {
     if texts.is_empty() {
         let key = format!("{name}.address");
-        let allowed = format!("write for example {key} = \"10.0.1.10/24\"");
-        door.refuse(&key, "the arm has no address", &allowed);
+        let remedy = format!("write for example {key} = \"10.0.1.10/24\"");
+        validator.reject(&key, "the arm has no address", &remedy);
     }
     let keyed = texts.iter().enumerate().map(|(i, text)| (listed(name, "address", i, texts), text));
-    keyed.filter_map(|(key, text)| door.interface(&key, text)).collect()
+    keyed.filter_map(|(key, text)| validator.interface(&key, text)).collect()
 }
 
 fn routers(
-    door: &mut Door,
+    validator: &mut Validator,
     name: &str,
     texts: &[String],
     addresses: &[Interface],
@@ -122,21 +122,21 @@ fn routers(
     let mut routers: Vec<std::net::IpAddr> = Vec::new();
     for (i, text) in texts.iter().enumerate() {
         let key = listed(name, "gateway", i, texts);
-        let Some(router) = door.address(&key, text) else { continue };
+        let Some(router) = validator.address(&key, text) else { continue };
         let mut family = addresses.iter().filter(|a| a.addr.is_ipv4() == router.is_ipv4());
         let networks: Vec<String> = family.clone().map(|a| a.network().to_string()).collect();
         if routers.iter().any(|r| r.is_ipv4() == router.is_ipv4()) {
-            let wrong = "a second router of this family";
-            door.refuse(&key, wrong, "write at most one IPv4 and one IPv6 router");
+            let fault = "a second router of this family";
+            validator.reject(&key, fault, "write at most one IPv4 and one IPv6 router");
         } else if networks.is_empty() {
             let family = if router.is_ipv4() { "IPv4" } else { "IPv6" };
-            let wrong = format!("the arm has no {family} address to reach it from");
-            door.refuse(&key, &wrong, &format!("add one to {name}.address"));
+            let fault = format!("the arm has no {family} address to reach it from");
+            validator.reject(&key, &fault, &format!("add one to {name}.address"));
         } else if addresses.iter().any(|a| a.addr == router) {
-            door.refuse(&key, "this is the arm's own address", "write the router's");
+            validator.reject(&key, "this is the arm's own address", "write the router's");
         } else if !family.any(|a| a.network().contains(router)) {
-            let allowed = format!("write an address in {}", networks.join(" or "));
-            door.refuse(&key, "the router is not in the arm's network", &allowed);
+            let remedy = format!("write an address in {}", networks.join(" or "));
+            validator.reject(&key, "the router is not in the arm's network", &remedy);
         }
         routers.push(router);
     }
@@ -144,21 +144,26 @@ fn routers(
 }
 
 /// Validates the network from which an arm's outer IPIP sources are taken.
-fn ipip_sources(door: &mut Door, key: &str, text: &str, addresses: &[Interface]) -> Option<Prefix> {
+fn ipip_sources(
+    validator: &mut Validator,
+    key: &str,
+    text: &str,
+    addresses: &[Interface],
+) -> Option<Prefix> {
     if text.is_empty() {
         return None;
     }
-    let network = door.prefix(key, text)?;
-    let allowed = "write an IPv4 network of /8 to /30 that is routed to this arm, \
+    let network = validator.prefix(key, text)?;
+    let remedy = "write an IPv4 network of /8 to /30 that is routed to this arm, \
                    \"100.64.7.0/24\"; IPIP over IPv6 differs by flow label";
     if !network.addr.is_ipv4() || !(8..=30).contains(&network.len) {
-        door.refuse(key, "no IPv4 network of /8 to /30", allowed);
+        validator.reject(key, "no IPv4 network of /8 to /30", remedy);
         return None;
     }
-    door.address(key, &network.addr.to_string())?;
+    validator.address(key, &network.addr.to_string())?;
     if !addresses.iter().any(|own| own.addr.is_ipv4()) {
-        let wrong = "the arm has no IPv4 address, and IPIP over IPv4 does not leave by it";
-        door.refuse(key, wrong, "remove this key, or add an IPv4 address to the arm");
+        let fault = "the arm has no IPv4 address, and IPIP over IPv4 does not leave by it";
+        validator.reject(key, fault, "remove this key, or add an IPv4 address to the arm");
     }
     Some(network)
 }
@@ -166,7 +171,12 @@ fn ipip_sources(door: &mut Door, key: &str, text: &str, addresses: &[Interface])
 /// Checks that IPIP sources are not assigned to anything: not on link, where neighbors would
 /// resolve their MAC addresses in vain, and not NAT addresses, whose replies would be taken for
 /// tunnel packets.
-pub(super) fn ipip_sources_apart(door: &mut Door, ingress: &Arm, egress: Option<&Arm>, nat: &Nat) {
+pub(super) fn check_ipip_sources_unassigned(
+    validator: &mut Validator,
+    ingress: &Arm,
+    egress: Option<&Arm>,
+    nat: &Nat,
+) {
     let arms = || [Some(("ingress", ingress)), egress.map(|arm| ("egress", arm))];
     let arms = || arms().into_iter().flatten();
     let on_link = |(name, arm): (&'static str, &Arm)| -> Vec<(String, Prefix)> {
@@ -180,21 +190,26 @@ pub(super) fn ipip_sources_apart(door: &mut Door, ingress: &Arm, egress: Option<
         let Some(network) = arm.ipip_sources else { continue };
         let key = format!("{name}.ipip_sources");
         if let Some((other, found)) = taken.iter().find(|(_, other)| network.overlaps(other)) {
-            let wrong = format!("{network} overlaps {found} of {other}");
-            let allowed = "write a network that is nobody's and routed to this arm";
-            door.refuse(&key, &wrong, allowed);
+            let fault = format!("{network} overlaps {found} of {other}");
+            let remedy = "write a network that is nobody's and routed to this arm";
+            validator.reject(&key, &fault, remedy);
         }
         taken.push((key, network));
     }
 }
 
 /// Checks what the two arms must not share.
-pub(super) fn together(door: &mut Door, plane: Plane, ingress: &Arm, egress: Option<&Arm>) {
+pub(super) fn check_overlaps(
+    validator: &mut Validator,
+    plane: Plane,
+    ingress: &Arm,
+    egress: Option<&Arm>,
+) {
     let arms = [Some(("ingress", ingress)), egress.map(|arm| ("egress", arm))];
     let (mut devices, mut taps, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
     for (name, arm) in arms.into_iter().flatten() {
-        let beneath = arm.device.interface();
-        let port = beneath.filter(|_| plane == Plane::Xdp).unwrap_or(arm.device.port_name());
+        let interface = arm.device.interface();
+        let port = interface.filter(|_| plane == Plane::Xdp).unwrap_or(arm.device.port_name());
         devices.push((format!("{name}.device"), port.to_owned()));
         addresses.extend(arm.addresses.iter().map(|a| (format!("{name}.address"), a.addr)));
         if plane == Plane::Xdp {
@@ -202,24 +217,24 @@ pub(super) fn together(door: &mut Door, plane: Plane, ingress: &Arm, egress: Opt
             continue;
         }
         taps.push((format!("{name}.tap"), arm.tap.clone()));
-        if beneath == Some(arm.tap.as_str()) {
-            let wrong = "the device itself is the interface of that name";
-            door.refuse(&format!("{name}.tap"), wrong, "write another, the TAP is created");
+        if interface == Some(arm.tap.as_str()) {
+            let fault = "the device itself is the interface of that name";
+            validator.reject(&format!("{name}.tap"), fault, "write another, the TAP is created");
         }
     }
     if !ingress.device.port_name().is_empty() {
-        door.unique(&devices, "device");
+        validator.unique(&devices, "device");
     }
-    door.unique(&taps, "interface name");
-    door.unique(&addresses, "address");
+    validator.unique(&taps, "interface name");
+    validator.unique(&addresses, "address");
     if addresses.len() > MAX_ADDRESSES {
-        let wrong = format!("{} addresses over both arms", addresses.len());
-        door.refuse("ingress.address", &wrong, &format!("allowed: {MAX_ADDRESSES}"));
+        let fault = format!("{} addresses over both arms", addresses.len());
+        validator.reject("ingress.address", &fault, &format!("allowed: {MAX_ADDRESSES}"));
     }
     let egress = egress.map_or(&[][..], |arm| &arm.addresses);
     for (a, b) in ingress.addresses.iter().flat_map(|a| egress.iter().map(move |b| (a, b))) {
         if a.network().contains(b.addr) || b.network().contains(a.addr) {
-            door.warnings.push(format!(
+            validator.warnings.push(format!(
                 "ingress.address {a} and egress.address {b} are in one network: neighbours are \
                  looked for on one arm only"
             ));
@@ -228,16 +243,21 @@ pub(super) fn together(door: &mut Door, plane: Plane, ingress: &Arm, egress: Opt
 }
 
 /// Validates NAT source addresses and ports.
-pub(super) fn nat(door: &mut Door, file: file::Nat, ingress: &Arm, egress: Option<&Arm>) -> Nat {
+pub(super) fn nat(
+    validator: &mut Validator,
+    file: file::Nat,
+    ingress: &Arm,
+    egress: Option<&Arm>,
+) -> Nat {
     let mut keyed = Vec::new();
     for (i, text) in file.addresses.iter().enumerate() {
         let key = listed("nat", "addresses", i, &file.addresses);
-        keyed.extend(door.address(&key, text).map(|addr| (key, addr)));
+        keyed.extend(validator.address(&key, text).map(|addr| (key, addr)));
     }
-    door.unique(&keyed, "address");
+    validator.unique(&keyed, "address");
     if keyed.len() > MAX_NAT_ADDRESSES {
-        let allowed = format!("allowed: {MAX_NAT_ADDRESSES}");
-        door.refuse("nat.addresses", "too many", &allowed);
+        let remedy = format!("allowed: {MAX_NAT_ADDRESSES}");
+        validator.reject("nat.addresses", "too many", &remedy);
     }
     let on = |arm: &Arm, addr| arm.addresses.iter().any(|a| a.network().contains(addr));
     let mut addresses = Vec::new();
@@ -249,11 +269,15 @@ pub(super) fn nat(door: &mut Door, file: file::Nat, ingress: &Arm, egress: Optio
         let port = if arm == ArmName::Egress { egress.unwrap_or(ingress) } else { ingress };
         if port.address(addr.is_ipv6()).is_none() && !port.addresses.is_empty() {
             let (arm, family) = (arm.as_str(), if addr.is_ipv6() { "IPv6" } else { "IPv4" });
-            let wrong = format!("the {arm} arm, which it would leave by, has no {family} address");
-            door.refuse(&key, &wrong, &format!("add one to {arm}.address, or remove this one"));
+            let fault = format!("the {arm} arm, which it would leave by, has no {family} address");
+            validator.reject(
+                &key,
+                &fault,
+                &format!("add one to {arm}.address, or remove this one"),
+            );
         }
         addresses.push(NatAddress { addr, arm });
     }
-    let (first_port, last_port) = ports(door, "nat.ports", &file.ports, (1024, "1024-32767"));
+    let (first_port, last_port) = ports(validator, "nat.ports", &file.ports, (1024, "1024-32767"));
     Nat { addresses, first_port, last_port }
 }

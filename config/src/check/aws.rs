@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use super::door::Door;
+use super::validator::Validator;
 use crate::checked::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle};
 use crate::file;
 
-pub(super) fn aws(door: &mut Door, file: file::Aws) -> Aws {
-    let mode = mode(door, &file);
+pub(super) fn aws(validator: &mut Validator, file: file::Aws) -> Aws {
+    let mode = mode(validator, &file);
     if !is_tag(&file.tag_prefix, 100) || file.tag_prefix.starts_with("aws") {
-        let allowed = "write 1 to 100 letters, digits and `._-`, not beginning with `aws`";
-        door.refuse("aws.tag_prefix", "this can't begin the key of a tag", allowed);
+        let remedy = "write 1 to 100 letters, digits and `._-`, not beginning with `aws`";
+        validator.reject("aws.tag_prefix", "this can't begin the key of a tag", remedy);
     }
     let mut interface = |key: &str, text: &String| {
-        let right = text.strip_prefix("eni-").is_some_and(is_hex);
-        if !text.is_empty() && !right {
-            let allowed = "write its id, \"eni-0123456789abcdef0\", or leave the key out";
-            door.refuse(key, "this is no id of a network interface", allowed);
+        let is_valid = text.strip_prefix("eni-").is_some_and(is_hex);
+        if !text.is_empty() && !is_valid {
+            let remedy = "write its id, \"eni-0123456789abcdef0\", or leave the key out";
+            validator.reject(key, "this is no id of a network interface", remedy);
         }
-        right.then(|| text.clone())
+        is_valid.then(|| text.clone())
     };
     let roles = AwsRoles {
         management: interface("aws.management", &file.management),
@@ -31,16 +31,16 @@ pub(super) fn aws(door: &mut Door, file: file::Aws) -> Aws {
         ("aws.egress", &roles.egress),
     ];
     let given = given.into_iter().filter_map(|(key, id)| Some((key.to_owned(), id.as_ref()?)));
-    door.unique(&given.collect::<Vec<_>>(), "interface");
+    validator.unique(&given.collect::<Vec<_>>(), "interface");
     if file.quiet_s > file.drain_cap_s {
-        let allowed = format!("allowed: at most aws.drain_cap_s, {}", file.drain_cap_s);
-        door.refuse("aws.quiet_s", "the drain would be over before it is quiet", &allowed);
+        let remedy = format!("allowed: at most aws.drain_cap_s, {}", file.drain_cap_s);
+        validator.reject("aws.quiet_s", "the drain would be over before it is quiet", &remedy);
     }
     Aws {
         mode,
         tag_prefix: file.tag_prefix,
         roles,
-        life: Lifecycle {
+        lifecycle: Lifecycle {
             on_lost: file.on_lost,
             drain_cap: Duration::from_secs(file.drain_cap_s.into()),
             quiet: Duration::from_secs(file.quiet_s.into()),
@@ -49,39 +49,39 @@ pub(super) fn aws(door: &mut Door, file: file::Aws) -> Aws {
     }
 }
 
-fn mode(door: &mut Door, file: &file::Aws) -> AwsMode {
+fn mode(validator: &mut Validator, file: &file::Aws) -> AwsMode {
     let cluster = file.cluster.clone();
     if !cluster.is_empty() && !is_tag(&cluster, 256) {
-        let allowed = "write 1 to 256 letters, digits and `._-`";
-        door.refuse("aws.cluster", "this can't be the value of a tag", allowed);
+        let remedy = "write 1 to 256 letters, digits and `._-`";
+        validator.reject("aws.cluster", "this can't be the value of a tag", remedy);
     }
     match (file.mode, cluster.is_empty(), file.target_group.is_empty()) {
         (AwsUse::Gateway, true, true) => {
-            let allowed = "set aws.cluster to the value of the group's tag, or aws.target_group \
+            let remedy = "set aws.cluster to the value of the group's tag, or aws.target_group \
                            to its ARN";
-            door.refuse("aws", "nothing says which target group", allowed);
+            validator.reject("aws", "nothing says which target group", remedy);
         }
         (AwsUse::Gateway, false, false) => {
-            let wrong = "aws.cluster says which target group as well";
-            door.refuse("aws.target_group", wrong, "leave one of them out");
+            let fault = "aws.cluster says which target group as well";
+            validator.reject("aws.target_group", fault, "leave one of them out");
         }
         (AwsUse::Gateway, true, false) => {
             if !is_group(&file.target_group) {
-                let allowed = "write it whole, \"arn:aws:elasticloadbalancing:eu-central-1:\
+                let remedy = "write it whole, \"arn:aws:elasticloadbalancing:eu-central-1:\
                                123456789012:targetgroup/weir/0123456789abcdef\"";
-                door.refuse("aws.target_group", "this is no ARN of a target group", allowed);
+                validator.reject("aws.target_group", "this is no ARN of a target group", remedy);
             }
             return AwsMode::Gateway(GroupBy::Arn(file.target_group.clone()));
         }
         (AwsUse::Gateway, false, true) => {}
         (AwsUse::Routes, no_cluster, no_group) => {
             if no_cluster {
-                let allowed = "set it to the value of the tag that all peers have";
-                door.refuse("aws.cluster", "mode \"routes\" finds peers by it", allowed);
+                let remedy = "set it to the value of the tag that all peers have";
+                validator.reject("aws.cluster", "mode \"routes\" finds peers by it", remedy);
             }
             if !no_group {
-                let allowed = "leave it out, or set aws.mode = \"gateway\"";
-                door.refuse("aws.target_group", "mode \"routes\" has no target group", allowed);
+                let remedy = "leave it out, or set aws.mode = \"gateway\"";
+                validator.reject("aws.target_group", "mode \"routes\" has no target group", remedy);
             }
             return AwsMode::Routes { cluster };
         }
@@ -89,9 +89,9 @@ fn mode(door: &mut Door, file: &file::Aws) -> AwsMode {
     AwsMode::Gateway(GroupBy::Cluster(cluster))
 }
 
-fn is_tag(text: &str, longest: usize) -> bool {
+fn is_tag(text: &str, max_len: usize) -> bool {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    !text.is_empty() && text.len() <= longest && text.bytes().all(good)
+    !text.is_empty() && text.len() <= max_len && text.bytes().all(good)
 }
 
 fn is_hex(text: &str) -> bool {

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use super::door::Door;
-use crate::checked::{Azure, AzureEndpoints, AzureLife, AzurePool, Balancer, Gateway, GatewayKind};
+use super::validator::Validator;
+use crate::checked::{
+    Azure, AzureEndpoints, AzureLifecycleSettings, AzurePool, Balancer, Gateway, GatewayKind,
+};
 use crate::file;
 
-pub(super) fn azure(door: &mut Door, file: file::Azure, gateways: &[Gateway]) -> Azure {
+pub(super) fn azure(validator: &mut Validator, file: file::Azure, gateways: &[Gateway]) -> Azure {
     let pools = [
         (false, &file.pool, &file.gateway, "azure.gateway"),
         (true, &file.pool_ipv6, &file.gateway_ipv6, "azure.gateway_ipv6"),
@@ -18,34 +20,34 @@ pub(super) fn azure(door: &mut Door, file: file::Azure, gateways: &[Gateway]) ->
         .map(|(ipv6, name, written, key)| AzurePool {
             ipv6,
             name: name.clone(),
-            gateway: gateway(door, (key, written), ipv6, gateways),
+            gateway: gateway(validator, (key, written), ipv6, gateways),
         })
         .collect();
     match &pools[..] {
         [] => {
-            let allowed = "set azure.pool to the name of the backend pool, or azure.pool_ipv6";
-            door.refuse("azure", "nothing says which pool", allowed);
+            let remedy = "set azure.pool to the name of the backend pool, or azure.pool_ipv6";
+            validator.reject("azure", "nothing says which pool", remedy);
         }
         [one, other] if one.gateway == other.gateway && !one.gateway.is_empty() => {
-            let wrong = "the pool of IPv4 feeds this gateway already";
-            let allowed = "write a [[gateway]] for each: a pool has tunnels of its own";
-            door.refuse("azure.gateway_ipv6", wrong, allowed);
+            let fault = "the pool of IPv4 feeds this gateway already";
+            let remedy = "write a [[gateway]] for each: a pool has tunnels of its own";
+            validator.reject("azure.gateway_ipv6", fault, remedy);
         }
         _ => {}
     }
     if file.quiet_s > file.drain_cap_s {
-        let allowed = format!("allowed: at most azure.drain_cap_s, {}", file.drain_cap_s);
-        door.refuse("azure.quiet_s", "the drain would be over before it is quiet", &allowed);
+        let remedy = format!("allowed: at most azure.drain_cap_s, {}", file.drain_cap_s);
+        validator.reject("azure.quiet_s", "the drain would be over before it is quiet", &remedy);
     }
     let given = |text: &String| (!text.is_empty()).then(|| text.clone());
     Azure {
         pools,
-        balancer: balancer(door, &file),
+        balancer: balancer(validator, &file),
         membership: file.membership,
         credential: file.credential,
         client_id: given(&file.client_id),
-        endpoints: endpoints(door, &file),
-        life: AzureLife {
+        endpoints: endpoints(validator, &file),
+        lifecycle: AzureLifecycleSettings {
             on_lost: file.on_lost,
             remove: file.remove,
             drain_cap: Duration::from_secs(file.drain_cap_s.into()),
@@ -59,7 +61,7 @@ pub(super) fn azure(door: &mut Door, file: file::Azure, gateways: &[Gateway]) ->
 
 /// Returns the gateway to which a pool belongs: the named one, or the only candidate.
 fn gateway(
-    door: &mut Door,
+    validator: &mut Validator,
     (key, written): (&str, &String),
     ipv6: bool,
     gateways: &[Gateway],
@@ -74,26 +76,26 @@ fn gateway(
         (true, [one]) => return (*one).to_owned(),
         (false, right) if right.contains(&written.as_str()) => return written.clone(),
         (_, []) => {
-            let allowed = format!(
+            let remedy = format!(
                 "write a [[gateway]] of kind \"azure\" at an {family} address of an arm; the \
                  pool's tunnels are told by az network lb address-pool show"
             );
-            door.refuse(key, "no gateway can be fed by this pool", &allowed);
+            validator.reject(key, "no gateway can be fed by this pool", &remedy);
         }
         (true, many) => {
-            let allowed = format!("set it to one of {}", many.join(", "));
-            door.refuse(key, "nothing says which gateway the pool feeds", &allowed);
+            let remedy = format!("set it to one of {}", many.join(", "));
+            validator.reject(key, "nothing says which gateway the pool feeds", &remedy);
         }
         (false, many) => {
-            let allowed = format!("allowed: {}", many.join(", "));
-            let wrong = format!("this is no gateway of kind \"azure\" with an {family} address");
-            door.refuse(key, &wrong, &allowed);
+            let remedy = format!("allowed: {}", many.join(", "));
+            let fault = format!("this is no gateway of kind \"azure\" with an {family} address");
+            validator.reject(key, &fault, &remedy);
         }
     }
     String::new()
 }
 
-fn balancer(door: &mut Door, file: &file::Azure) -> Balancer {
+fn balancer(validator: &mut Validator, file: &file::Azure) -> Balancer {
     let written = &file.load_balancer;
     if written.starts_with('/') {
         let parts: Vec<&str> = written.split('/').collect();
@@ -102,12 +104,12 @@ fn balancer(door: &mut Door, file: &file::Azure) -> Balancer {
             && parts[7].eq_ignore_ascii_case("loadBalancers")
             && parts[1..].iter().all(|part| !part.is_empty());
         if !right {
-            let allowed = "write its name, or \"/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/\
+            let remedy = "write its name, or \"/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/\
                            providers/Microsoft.Network/loadBalancers/NAME\"";
-            door.refuse("azure.load_balancer", "this is no id of a load balancer", allowed);
+            validator.reject("azure.load_balancer", "this is no id of a load balancer", remedy);
         } else if !file.resource_group.is_empty() {
-            let wrong = "azure.load_balancer is an id, which says the group as well";
-            door.refuse("azure.resource_group", wrong, "leave one of them out");
+            let fault = "azure.load_balancer is an id, which says the group as well";
+            validator.reject("azure.resource_group", fault, "leave one of them out");
         }
         return Balancer::Id(written.clone());
     }
@@ -115,28 +117,28 @@ fn balancer(door: &mut Door, file: &file::Azure) -> Balancer {
     Balancer::Search { group: given(&file.resource_group), name: given(written) }
 }
 
-fn endpoints(door: &mut Door, file: &file::Azure) -> AzureEndpoints {
-    let metadata = address(door, "azure.metadata", &file.metadata, "http://");
+fn endpoints(validator: &mut Validator, file: &file::Azure) -> AzureEndpoints {
+    let metadata = address(validator, "azure.metadata", &file.metadata, "http://");
     let arm = (!file.resource_manager.is_empty()).then(|| {
         // Tokens are only sent to servers whose certificate is verified.
-        address(door, "azure.resource_manager", &file.resource_manager, "https://")
+        address(validator, "azure.resource_manager", &file.resource_manager, "https://")
     });
     let version = &file.imds_version;
     let date = version.split('-').map(str::len).eq([4, 2, 2])
         && version.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     if !date {
-        let allowed = "write a date that the metadata service names, \"2023-07-01\"";
-        door.refuse("azure.imds_version", "this is no api-version", allowed);
+        let remedy = "write a date that the metadata service names, \"2023-07-01\"";
+        validator.reject("azure.imds_version", "this is no api-version", remedy);
     }
     AzureEndpoints { resource_manager: arm, metadata, imds_version: version.clone() }
 }
 
 /// Validates the URL of a service and removes trailing slashes.
-pub(super) fn address(door: &mut Door, key: &str, text: &str, scheme: &str) -> String {
+pub(super) fn address(validator: &mut Validator, key: &str, text: &str, scheme: &str) -> String {
     let host = text.strip_prefix(scheme);
     if host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace)) {
-        let allowed = format!("it begins with {scheme}");
-        door.refuse(key, "this is no address of a service", &allowed);
+        let remedy = format!("it begins with {scheme}");
+        validator.reject(key, "this is no address of a service", &remedy);
     }
     text.trim_end_matches('/').to_owned()
 }

@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::door::{Door, optional};
+use super::validator::{Validator, optional};
 use crate::checked::Bgp;
 use crate::file;
 
-pub(super) fn check(door: &mut Door, file: file::Bgp) -> Bgp {
+pub(super) fn check(validator: &mut Validator, file: file::Bgp) -> Bgp {
     let router_id = (!file.router_id.is_empty()).then(|| {
-        match door.address("bgp.router_id", &file.router_id) {
+        match validator.address("bgp.router_id", &file.router_id) {
             Some(IpAddr::V4(id)) => Some(id),
             Some(IpAddr::V6(_)) => {
-                let wrong = "a BGP identifier has 32 bits";
-                door.refuse("bgp.router_id", wrong, "write it as an IPv4 address");
+                let fault = "a BGP identifier has 32 bits";
+                validator.reject("bgp.router_id", fault, "write it as an IPv4 address");
                 None
             }
             None => None,
@@ -22,7 +22,7 @@ pub(super) fn check(door: &mut Door, file: file::Bgp) -> Bgp {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     Bgp {
         router_id: router_id.flatten(),
-        secrets: optional(door, "bgp.secrets", file.secrets),
+        secrets: optional(validator, "bgp.secrets", file.secrets),
         on_conflict: file.on_conflict,
         no_backends: file.no_backends,
         graceful_shutdown: seconds(file.graceful_shutdown_s),

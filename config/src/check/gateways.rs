@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::door::{Door, listed};
+use super::validator::{Validator, listed};
 use crate::checked::{Arm, ArmName, Gateway, GatewayKind, Prefix, Side, Tunnel, VxlanEnd, Wire};
 use crate::file;
 
@@ -38,11 +38,11 @@ const fn overhead(kind: GatewayKind, v6: bool) -> u16 {
 }
 
 /// The addresses of the arms.
-struct Ours<'a> {
+struct Arms<'a> {
     arms: Vec<(ArmName, &'a Arm)>,
 }
 
-impl Ours<'_> {
+impl Arms<'_> {
     fn arm_of(&self, addr: IpAddr) -> Option<(ArmName, &Arm)> {
         self.arms.iter().find(|(_, arm)| arm.addresses.iter().any(|a| a.addr == addr)).copied()
     }
@@ -55,19 +55,19 @@ impl Ours<'_> {
 
 /// Validates all gateways, and what must differ between them.
 pub(super) fn gateways(
-    door: &mut Door,
+    validator: &mut Validator,
     files: Vec<file::Gateway>,
     ingress: &Arm,
     egress: Option<&Arm>,
 ) -> Vec<Gateway> {
-    let mut ours = Ours { arms: vec![(ArmName::Ingress, ingress)] };
-    ours.arms.extend(egress.map(|arm| (ArmName::Egress, arm)));
+    let mut own_arms = Arms { arms: vec![(ArmName::Ingress, ingress)] };
+    own_arms.arms.extend(egress.map(|arm| (ArmName::Egress, arm)));
     let mut gateways = Vec::new();
     for (i, file) in files.into_iter().enumerate() {
-        gateways.push(gateway(door, &format!("gateway.{i}"), file, &ours));
+        gateways.push(gateway(validator, &format!("gateway.{i}"), file, &own_arms));
     }
     let names: Vec<(String, String)> = keyed(&gateways, |g| g.name.clone(), "name");
-    door.unique(&names, "name");
+    validator.unique(&names, "name");
     let mut ends = Vec::new();
     let mut scopes = Vec::new();
     for (i, gateway) in gateways.iter().enumerate() {
@@ -86,11 +86,11 @@ pub(super) fn gateways(
         });
         scopes.extend(scope.map(|scope| (format!("gateway.{i}.external"), scope)));
     }
-    door.unique(&ends, "local address, port and VNI");
-    door.unique(&scopes, "external VNI");
+    validator.unique(&ends, "local address, port and VNI");
+    validator.unique(&scopes, "external VNI");
     if ends.len() > MAX_TUNNELS {
-        let wrong = format!("{} tunnels in all", ends.len());
-        door.refuse("gateway", &wrong, &format!("allowed: {MAX_TUNNELS}"));
+        let fault = format!("{} tunnels in all", ends.len());
+        validator.reject("gateway", &fault, &format!("allowed: {MAX_TUNNELS}"));
     }
     gateways
 }
@@ -99,11 +99,11 @@ fn keyed<T>(gateways: &[Gateway], of: impl Fn(&Gateway) -> T, field: &str) -> Ve
     gateways.iter().enumerate().map(|(i, g)| (format!("gateway.{i}.{field}"), of(g))).collect()
 }
 
-fn gateway(door: &mut Door, key: &str, file: file::Gateway, ours: &Ours) -> Gateway {
-    door.name(&format!("{key}.name"), &file.name);
-    foreign_keys(door, key, &file);
-    let sources = sources(door, key, &file.sources);
-    let locals = locals(door, key, &file, &sources, ours);
+fn gateway(validator: &mut Validator, key: &str, file: file::Gateway, own_arms: &Arms) -> Gateway {
+    validator.name(&format!("{key}.name"), &file.name);
+    foreign_keys(validator, key, &file);
+    let sources = sources(validator, key, &file.sources);
+    let locals = locals(validator, key, &file, &sources, own_arms);
     let default_mtu = match file.kind {
         GatewayKind::Aws => AWS_INNER_MTU,
         GatewayKind::Azure => AZURE_INNER_MTU,
@@ -111,25 +111,29 @@ fn gateway(door: &mut Door, key: &str, file: file::Gateway, ours: &Ours) -> Gate
     let inner_mtu = file.inner_mtu.unwrap_or(default_mtu);
     let mut tunnels: Vec<Tunnel> = Vec::new();
     for local in locals {
-        let Some((arm, port)) = ours.arm_of(local) else { continue };
-        fits(door, key, &file, inner_mtu, local, arm, port.mtu);
-        let near: Vec<Prefix> =
+        let Some((arm, port)) = own_arms.arm_of(local) else { continue };
+        fits(validator, key, &file, inner_mtu, local, arm, port.mtu);
+        let matching: Vec<Prefix> =
             sources.iter().filter(|s| s.addr.is_ipv4() == local.is_ipv4()).copied().collect();
-        if near.is_empty() {
+        if matching.is_empty() {
             let family = if local.is_ipv4() { "IPv4" } else { "IPv6" };
-            let wrong = format!("no {family} network may send to {local}");
-            door.refuse(&format!("{key}.sources"), &wrong, &format!("add an {family} network"));
+            let fault = format!("no {family} network may send to {local}");
+            validator.reject(
+                &format!("{key}.sources"),
+                &fault,
+                &format!("add an {family} network"),
+            );
         }
-        if near.len() > MAX_SOURCES {
-            let allowed = format!("allowed: {MAX_SOURCES} per family; write larger networks");
-            door.refuse(&format!("{key}.sources"), "too many", &allowed);
+        if matching.len() > MAX_SOURCES {
+            let remedy = format!("allowed: {MAX_SOURCES} per family; write larger networks");
+            validator.reject(&format!("{key}.sources"), "too many", &remedy);
         }
         let first = tunnels.len();
-        let ends = ends(door, key, &file, first);
+        let ends = ends(validator, key, &file, first);
         tunnels.extend(ends.into_iter().map(|(port, wire)| Tunnel {
             local,
             arm,
-            sources: near.clone(),
+            sources: matching.clone(),
             port,
             wire,
         }));
@@ -146,9 +150,9 @@ fn gateway(door: &mut Door, key: &str, file: file::Gateway, ours: &Ours) -> Gate
 }
 
 /// Reports keys of the other kind, because they would have no effect.
-fn foreign_keys(door: &mut Door, key: &str, file: &file::Gateway) {
+fn foreign_keys(validator: &mut Validator, key: &str, file: &file::Gateway) {
     let (aws, azure) = (file.kind == GatewayKind::Aws, file.kind == GatewayKind::Azure);
-    for (field, foreign, whose) in [
+    for (field, foreign, kind) in [
         ("port", azure && file.port.is_some(), "aws"),
         ("option_class", azure && file.option_class.is_some(), "aws"),
         ("external", aws && file.external.is_some(), "azure"),
@@ -156,60 +160,60 @@ fn foreign_keys(door: &mut Door, key: &str, file: &file::Gateway) {
         ("cross", aws && file.cross.is_some(), "azure"),
     ] {
         if foreign {
-            let wrong = format!("only a gateway of kind \"{whose}\" has this key");
-            door.refuse(&format!("{key}.{field}"), &wrong, "remove it, or change kind");
+            let fault = format!("only a gateway of kind \"{kind}\" has this key");
+            validator.reject(&format!("{key}.{field}"), &fault, "remove it, or change kind");
         }
     }
 }
 
-fn sources(door: &mut Door, key: &str, texts: &[String]) -> Vec<Prefix> {
+fn sources(validator: &mut Validator, key: &str, texts: &[String]) -> Vec<Prefix> {
     if texts.is_empty() {
-        let allowed = "write the networks of the gateway's nodes: sources = [\"10.0.1.0/24\"]";
-        let wrong = "without sources nothing is admitted";
-        door.refuse(&format!("{key}.sources"), wrong, allowed);
+        let remedy = "write the networks of the gateway's nodes: sources = [\"10.0.1.0/24\"]";
+        let fault = "without sources nothing is admitted";
+        validator.reject(&format!("{key}.sources"), fault, remedy);
     }
     let mut keyed = Vec::new();
     for (i, text) in texts.iter().enumerate() {
         let at = listed(key, "sources", i, texts);
-        keyed.extend(door.prefix(&at, text).map(|prefix| (at, prefix)));
+        keyed.extend(validator.prefix(&at, text).map(|prefix| (at, prefix)));
     }
-    door.unique(&keyed, "network");
+    validator.unique(&keyed, "network");
     keyed.into_iter().map(|(_, prefix)| prefix).collect()
 }
 
 /// Returns the appliance's addresses of the gateway: as configured, or the ingress arm's first
 /// address of each family of the sources.
 fn locals(
-    door: &mut Door,
+    validator: &mut Validator,
     key: &str,
     file: &file::Gateway,
     sources: &[Prefix],
-    ours: &Ours,
+    own_arms: &Arms,
 ) -> Vec<IpAddr> {
     let mut locals = Vec::new();
     for (i, text) in file.address.iter().enumerate() {
         let at = listed(key, "address", i, &file.address);
-        let Some(addr) = door.address(&at, text) else { continue };
-        if ours.arm_of(addr).is_none() {
-            let allowed = format!("write one of {}", ours.all());
-            door.refuse(&at, "no arm has this address", &allowed);
+        let Some(addr) = validator.address(&at, text) else { continue };
+        if own_arms.arm_of(addr).is_none() {
+            let remedy = format!("write one of {}", own_arms.all());
+            validator.reject(&at, "no arm has this address", &remedy);
         }
         locals.push(addr);
     }
-    let Some((_, ingress)) = ours.arms.first().filter(|_| file.address.is_empty()) else {
+    let Some((_, ingress)) = own_arms.arms.first().filter(|_| file.address.is_empty()) else {
         return locals;
     };
     for v6 in [false, true] {
-        let wanted = sources.iter().any(|s| s.addr.is_ipv6() == v6);
+        let has_sources = sources.iter().any(|s| s.addr.is_ipv6() == v6);
         match ingress.address(v6) {
-            Some(addr) if wanted => locals.push(addr),
+            Some(addr) if has_sources => locals.push(addr),
             // An arm without any address is reported elsewhere.
-            None if wanted && !ingress.addresses.is_empty() => {
+            None if has_sources && !ingress.addresses.is_empty() => {
                 let family = if v6 { "IPv6" } else { "IPv4" };
-                let wrong =
+                let fault =
                     format!("{family} sources, but the ingress arm has no {family} address");
-                let allowed = "add one to ingress.address, or remove these sources";
-                door.refuse(&format!("{key}.sources"), &wrong, allowed);
+                let remedy = "add one to ingress.address, or remove these sources";
+                validator.reject(&format!("{key}.sources"), &fault, remedy);
             }
             _ => {}
         }
@@ -219,7 +223,7 @@ fn locals(
 
 /// Checks that the arm's MTU holds the largest inner packet and the tunnel's overhead.
 fn fits(
-    door: &mut Door,
+    validator: &mut Validator,
     key: &str,
     file: &file::Gateway,
     inner_mtu: u16,
@@ -231,24 +235,29 @@ fn fits(
     let needed = u32::from(inner_mtu) + u32::from(tunnel);
     if u32::from(mtu) < needed {
         let arm = arm.as_str();
-        let wrong = format!(
+        let fault = format!(
             "too small: gateway \"{}\" sends inner packets of {inner_mtu} bytes in a tunnel of \
              {tunnel}",
             file.name
         );
-        let allowed = format!(
+        let remedy = format!(
             "write {arm}.mtu = {needed} or more (the network must carry it, too), or \
              {}.inner_mtu = {} or less",
-            crate::layers::spoken(key),
+            crate::layers::display_path(key),
             mtu.saturating_sub(tunnel)
         );
-        door.refuse(&format!("{arm}.mtu"), &wrong, &allowed);
+        validator.reject(&format!("{arm}.mtu"), &fault, &remedy);
     }
 }
 
 /// Returns the tunnel ends at one local address; `first` is the index of the first of them in
 /// [`Gateway::tunnels`].
-fn ends(door: &mut Door, key: &str, file: &file::Gateway, first: usize) -> Vec<(u16, Wire)> {
+fn ends(
+    validator: &mut Validator,
+    key: &str,
+    file: &file::Gateway,
+    first: usize,
+) -> Vec<(u16, Wire)> {
     if file.kind == GatewayKind::Aws {
         let option_class = file.option_class.unwrap_or(AWS_CLASS);
         return vec![(file.port.unwrap_or(AWS_PORT), Wire::Geneve { option_class })];
@@ -261,9 +270,9 @@ fn ends(door: &mut Door, key: &str, file: &file::Gateway, first: usize) -> Vec<(
         [(external.port == internal.port, "port"), (external.vni == internal.vni, "vni")]
     {
         if same && first == 0 {
-            let wrong = format!("external and internal have the same {what}");
-            let allowed = "write what the gateway's pool shows: az network lb address-pool show";
-            door.refuse(&format!("{key}.external.{what}"), &wrong, allowed);
+            let fault = format!("external and internal have the same {what}");
+            let remedy = "write what the gateway's pool shows: az network lb address-pool show";
+            validator.reject(&format!("{key}.external.{what}"), &fault, remedy);
         }
     }
     let cross = file.cross.unwrap_or(true);

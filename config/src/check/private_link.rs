@@ -3,51 +3,51 @@
 use std::time::Duration;
 
 use super::azure;
-use super::door::Door;
+use super::validator::Validator;
 use crate::checked::{Azure, AzureEndpoints, PrivateLink, PrivateLinkOwner};
 use crate::file;
 use crate::private_link::Home;
 use crate::private_link::id::ResourceId;
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 
 /// Azure clouds whose addresses are known.
 const ENVIRONMENTS: [&str; 3] = ["AzurePublicCloud", "AzureUSGovernmentCloud", "AzureChinaCloud"];
 
 pub(super) fn check(
-    door: &mut Door,
+    validator: &mut Validator,
     file: Option<file::PrivateLink>,
     name: &str,
     azure: Option<&Azure>,
 ) -> Option<PrivateLink> {
     let file = file?;
-    door.name("private_link.fleet", &file.fleet);
+    validator.name("private_link.fleet", &file.fleet);
     let given = |text: String| (!text.is_empty()).then_some(text);
     let environment = given(file.environment);
-    if environment.as_ref().is_some_and(|told| !ENVIRONMENTS.contains(&told.as_str())) {
-        let allowed = format!("allowed: {}", ENVIRONMENTS.join(", "));
-        door.refuse("private_link.environment", "no cloud of Azure is called so", &allowed);
+    if environment.as_ref().is_some_and(|name| !ENVIRONMENTS.contains(&name.as_str())) {
+        let remedy = format!("allowed: {}", ENVIRONMENTS.join(", "));
+        validator.reject("private_link.environment", "no cloud of Azure is called so", &remedy);
     }
     let home = Home {
         subscription: file.subscription,
         resource_group: file.resource_group,
         location: file.location,
     };
-    for Wrong { field, wrong, allowed } in home.check() {
-        door.refuse(&field, &wrong, &allowed);
+    for ValidationError { field, fault, remedy } in home.check() {
+        validator.reject(&field, &fault, &remedy);
     }
     let also = azure.map(|azure| &azure.endpoints);
     let metadata = match (given(file.metadata), also) {
-        (Some(text), _) => azure::address(door, "private_link.metadata", &text, "http://"),
+        (Some(text), _) => azure::address(validator, "private_link.metadata", &text, "http://"),
         (None, Some(also)) => also.metadata.clone(),
         (None, None) => file::Azure::default().metadata,
     };
     let resources = given(file.resource_manager)
         // Tokens are only sent to servers whose certificate is verified.
-        .map(|text| azure::address(door, "private_link.resource_manager", &text, "https://"))
+        .map(|text| azure::address(validator, "private_link.resource_manager", &text, "https://"))
         .or_else(|| also.and_then(|also| also.resource_manager.clone()));
     let version = also.map(|also| also.imds_version.clone());
     Some(PrivateLink {
-        owner: owner(door, file.owner, file.lease_zone, name),
+        owner: owner(validator, file.owner, file.lease_zone, name),
         lease: Duration::from_secs(file.lease_s.into()),
         home,
         fleet: file.fleet,
@@ -63,16 +63,16 @@ pub(super) fn check(
     })
 }
 
-fn owner(door: &mut Door, owner: String, zone: String, name: &str) -> PrivateLinkOwner {
+fn owner(validator: &mut Validator, owner: String, zone: String, name: &str) -> PrivateLinkOwner {
     let key = "private_link.lease_zone";
     match (owner.is_empty(), zone.is_empty()) {
         (true, true) => PrivateLinkOwner::Named(name.to_owned()),
         (false, true) => {
-            door.name("private_link.owner", &owner);
+            validator.name("private_link.owner", &owner);
             PrivateLinkOwner::Named(owner)
         }
         (false, false) => {
-            door.refuse(key, "private_link.owner names the owner", "leave one of them out");
+            validator.reject(key, "private_link.owner names the owner", "leave one of them out");
             PrivateLinkOwner::Named(owner)
         }
         (true, false) => {
@@ -80,9 +80,9 @@ fn owner(door: &mut Door, owner: String, zone: String, name: &str) -> PrivateLin
             match id.filter(|id| id.named("privateDnsZones") == Some(id.name())) {
                 Some(id) => PrivateLinkOwner::Lease(id),
                 None => {
-                    let allowed = "write /subscriptions/SUBSCRIPTION/resourceGroups/GROUP/\
+                    let remedy = "write /subscriptions/SUBSCRIPTION/resourceGroups/GROUP/\
                                    providers/Microsoft.Network/privateDnsZones/NAME";
-                    door.refuse(key, "this is no id of a private DNS zone", allowed);
+                    validator.reject(key, "this is no id of a private DNS zone", remedy);
                     PrivateLinkOwner::Named(name.to_owned())
                 }
             }

@@ -3,27 +3,27 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::door::{Door, listed};
+use super::validator::{Validator, listed};
 use crate::checked::Probing;
 use crate::file;
 
-pub(super) fn check(door: &mut Door, file: &file::Health) -> Probing {
+pub(super) fn check(validator: &mut Validator, file: &file::Health) -> Probing {
     if file.timeout_ms > file.interval_ms {
-        let wrong = "a backend's next probe would be due before its end";
-        let allowed = format!("allowed: at most health.interval_ms, {}", file.interval_ms);
-        door.refuse("health.timeout_ms", wrong, &allowed);
+        let fault = "a backend's next probe would be due before its end";
+        let remedy = format!("allowed: at most health.interval_ms, {}", file.interval_ms);
+        validator.reject("health.timeout_ms", fault, &remedy);
     }
-    door.path("health.ca_file", &file.ca_file, 4_095);
-    door.path("health.ca_folder", &file.ca_folder, 4_095);
+    validator.path("health.ca_file", &file.ca_file, 4_095);
+    validator.path("health.ca_folder", &file.ca_folder, 4_095);
     let texts = &file.probe_sources;
     let keyed = |(i, text): (usize, &String)| {
         let key = listed("health", "probe_sources", i, texts);
-        door.address(&key, text).map(|addr| (key, addr))
+        validator.address(&key, text).map(|addr| (key, addr))
     };
     let sources: Vec<(String, IpAddr)> = texts.iter().enumerate().filter_map(keyed).collect();
     let families: Vec<(String, bool)> =
         sources.iter().map(|(key, addr)| (key.clone(), addr.is_ipv4())).collect();
-    door.unique(&families, "family");
+    validator.unique(&families, "family");
     Probing {
         at_once: file.probes_at_once,
         sources: sources.into_iter().map(|(_, addr)| addr).collect(),

@@ -1,27 +1,27 @@
 //! Validation of sources, in the order of their precedence.
 
-use super::door::Door;
-use crate::checked::SourceOf;
+use super::validator::Validator;
+use crate::checked::SourceSettings;
 use crate::file;
 
 /// Maximum number of sources; keeps precedence values small.
-const MOST: usize = 64;
+const MAX_SOURCES: usize = 64;
 
-pub(super) fn sources(door: &mut Door, files: Vec<file::Source>) -> Vec<SourceOf> {
+pub(super) fn sources(validator: &mut Validator, files: Vec<file::Source>) -> Vec<SourceSettings> {
     let names = files.iter().enumerate();
     let names: Vec<(String, String)> =
         names.map(|(i, file)| (format!("source.{i}.name"), file.name.clone())).collect();
     for (key, name) in &names {
-        door.name(key, name);
+        validator.name(key, name);
     }
-    door.unique(&names, "name");
-    if names.len() > MOST {
-        let wrong = format!("{} sources in all", names.len());
-        door.refuse("source", &wrong, &format!("allowed: {MOST}"));
+    validator.unique(&names, "name");
+    if names.len() > MAX_SOURCES {
+        let fault = format!("{} sources in all", names.len());
+        validator.reject("source", &fault, &format!("allowed: {MAX_SOURCES}"));
     }
     let checked = |file: file::Source| {
         let file::Source { name, lease_s, on_expiry } = file;
-        SourceOf { name, lease_s, on_expiry }
+        SourceSettings { name, lease_s, on_expiry }
     };
     files.into_iter().map(checked).collect()
 }

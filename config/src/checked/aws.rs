@@ -15,7 +15,7 @@ pub struct Aws {
     /// Configured interfaces by role.
     pub roles: AwsRoles,
     /// Lifecycle of the registration.
-    pub life: Lifecycle,
+    pub lifecycle: Lifecycle,
 }
 
 /// Role of the appliance on AWS.

@@ -25,7 +25,7 @@ pub struct Azure {
     /// The load balancer that has the pools.
     pub balancer: Balancer,
     /// How the appliance joins the pools.
-    pub membership: MadeBy,
+    pub membership: MembershipMode,
     /// Source of credentials.
     pub credential: AzureCredential,
     /// Client ID of a user-assigned managed identity.
@@ -33,7 +33,7 @@ pub struct Azure {
     /// Addresses of Azure's APIs.
     pub endpoints: AzureEndpoints,
     /// Lifecycle of the membership.
-    pub life: AzureLife,
+    pub lifecycle: AzureLifecycleSettings,
 }
 
 /// A backend pool of the load balancer.
@@ -74,7 +74,7 @@ pub struct AzureEndpoints {
 
 /// Lifecycle of the pool membership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AzureLife {
+pub struct AzureLifecycleSettings {
     /// Action when another party removed the membership.
     pub on_lost: OnLost,
     /// Memberships to remove at shutdown.
@@ -89,13 +89,13 @@ pub struct AzureLife {
     /// Response to probes until the appliance was able to serve for the first time.
     pub preboot: Preboot,
     /// Action when the pool's tunnels differ from the configured ones.
-    pub tunnels: Told,
+    pub tunnels: TunnelPolicy,
 }
 
 /// How a machine joins a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum MadeBy {
+pub enum MembershipMode {
     /// The IP configuration of the NIC references the pool.
     #[default]
     Nic,
@@ -106,7 +106,7 @@ pub enum MadeBy {
 /// Action when the pool's tunnels differ from the configured ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Told {
+pub enum TunnelPolicy {
     /// Adopt the pool's tunnels.
     #[default]
     Follow,

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn clouds_probe_from_their_gateways_nodes_and_azure_from_its_own_address() {
+    fn probe_networks_are_gateway_nodes_and_azures_probe_address() {
         let gateway = |kind: &str| {
             format!(
                 "name = \"t\"\n[fastpath]\nlcores = [1]\n[ingress]\ndevice = \"net_null0\"\n\

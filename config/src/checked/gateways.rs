@@ -29,7 +29,7 @@ pub struct Gateway {
 impl Gateway {
     /// Adopts the ports and VNIs that the gateway's pool has now, external and internal. The scope
     /// keys of flows and frontends keep the configured VNI, so that flows survive such a change.
-    pub fn carry(&mut self, external: VxlanEnd, internal: VxlanEnd) {
+    pub fn set_vxlan_ends(&mut self, external: VxlanEnd, internal: VxlanEnd) {
         for tunnel in &mut self.tunnels {
             if let Wire::Vxlan { vni, side, .. } = &mut tunnel.wire {
                 let end = if *side == Side::External { external } else { internal };
@@ -40,10 +40,10 @@ impl Gateway {
 
     /// Returns ports and VNIs of the external and the internal tunnel, or `None` for a gateway
     /// without these two.
-    pub fn carried(&self) -> Option<(VxlanEnd, VxlanEnd)> {
-        let end = |wanted| {
+    pub fn vxlan_ends(&self) -> Option<(VxlanEnd, VxlanEnd)> {
+        let end = |wanted_side| {
             self.tunnels.iter().find_map(|tunnel| match tunnel.wire {
-                Wire::Vxlan { vni, side, .. } if side == wanted => {
+                Wire::Vxlan { vni, side, .. } if side == wanted_side => {
                     Some(VxlanEnd { port: tunnel.port, vni })
                 }
                 _ => None,

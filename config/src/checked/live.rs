@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::Config;
-use crate::layers::shortened;
+use crate::layers::truncated;
 
 /// Sections and keys that may change at any time.
 const LIVE: [&str; 10] = [
@@ -65,49 +65,49 @@ impl fmt::Display for Restart {
 
 /// A key that differs from the value in force and cannot change while Weir runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fixed {
+pub struct RestartRequired {
     /// The key, for example `ingress.device`.
     pub key: String,
     /// The value in force.
-    pub now: String,
+    pub current: String,
     /// The new value.
-    pub wanted: String,
+    pub new: String,
     /// Layer that set the new value, for example `weir.toml:12`.
-    pub place: String,
+    pub location: String,
     /// Processes to restart.
     pub restart: Restart,
 }
 
-impl fmt::Display for Fixed {
+impl fmt::Display for RestartRequired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fixed { key, now, wanted, place, restart } = self;
-        write!(f, "{place}: {key} = {wanted} takes a restart (in force is {now}): {restart}")
+        let RestartRequired { key, current, new, location, restart } = self;
+        write!(f, "{location}: {key} = {new} takes a restart (in force is {current}): {restart}")
     }
 }
 
 impl Config {
     /// Returns the keys that differ in `new` and require a restart. If empty, all of `new` may be
     /// applied now.
-    pub fn fixed_changes(&self, new: &Config) -> Vec<Fixed> {
-        let known = self
+    pub fn changes_requiring_restart(&self, new: &Config) -> Vec<RestartRequired> {
+        let keys = self
             .origins
             .keys()
             .chain(new.origins.keys().filter(|key| !self.origins.contains_key(*key)));
         let value = |config: &Config, key: &str| config.origins.get(key).map(|o| o.value.clone());
-        let changed = known.filter(|key| value(self, key) != value(new, key));
+        let changed = keys.filter(|key| value(self, key) != value(new, key));
         // The order of the addresses determines which NAT port map of a backend belongs to which
         // address, so new addresses may only be appended.
-        let grown = new.nat.addresses.starts_with(&self.nat.addresses);
-        let fixed =
-            changed.filter(|key| !within(key, &LIVE) || (*key == "nat.addresses" && !grown));
+        let only_appended = new.nat.addresses.starts_with(&self.nat.addresses);
+        let requiring_restart = changed
+            .filter(|key| !within(key, &LIVE) || (*key == "nat.addresses" && !only_appended));
         let shown =
-            |config: &Config, key| value(config, key).map_or("nothing".into(), |v| shortened(&v));
-        fixed
-            .map(|key| Fixed {
+            |config: &Config, key| value(config, key).map_or("nothing".into(), |v| truncated(&v));
+        requiring_restart
+            .map(|key| RestartRequired {
                 key: key.clone(),
-                now: shown(self, key),
-                wanted: shown(new, key),
-                place: new.origins.get(key).map_or("configuration".into(), |o| o.layer.clone()),
+                current: shown(self, key),
+                new: shown(new, key),
+                location: new.origins.get(key).map_or("configuration".into(), |o| o.layer.clone()),
                 restart: if within(key, &SLOWPATH) { Restart::Slowpath } else { Restart::Both },
             })
             .collect()
@@ -115,8 +115,9 @@ impl Config {
 
     /// Returns whether `other` has the same values, whatever layer and line set them.
     pub fn same_as(&self, other: &Config) -> bool {
-        let unsigned = |config: &Config| Config { origins: Default::default(), ..config.clone() };
-        unsigned(self) == unsigned(other)
+        let without_origins =
+            |config: &Config| Config { origins: Default::default(), ..config.clone() };
+        without_origins(self) == without_origins(other)
     }
 }
 

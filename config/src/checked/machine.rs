@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interface_of_a_pci_device_is_found_as_long_as_the_kernel_drives_it() {
+    fn finds_the_interface_of_a_pci_device_bound_to_a_kernel_driver() {
         let root = std::env::temp_dir().join(format!("weir-pci-{}", std::process::id()));
         let devices = root.join("sys/bus/pci/devices");
         std::fs::create_dir_all(devices.join("0000:00:06.0/net/ens6")).unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn lcores_that_yield_on_all_cpus_are_warned_of() {
+    fn warns_if_lcores_yield_on_all_cpus() {
         let root = std::env::temp_dir().join(format!("weir-yield-{}", std::process::id()));
         let file = root.join("sys/devices/system/cpu/online");
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_ports_and_missing_cpus_are_warned_of() {
+    fn warns_about_shared_ports_and_missing_cpus() {
         let root = std::env::temp_dir().join(format!("weir-machine-{}", std::process::id()));
         for (file, text) in [
             ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),

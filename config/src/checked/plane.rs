@@ -21,7 +21,7 @@ pub const ROUTES: [u32; 2] = [60_810, 60_811];
 /// `protocol` of the routing rules that lead proxies' replies to [`ROUTES`], as shown by `ip rule`.
 /// It identifies them as Weir's and is not the number of a routing daemon
 /// (`/etc/iproute2/rt_protos`).
-pub const RULES_OF_PROXIES: u8 = 61;
+pub const PROXY_RULE_PROTOCOL: u8 = 61;
 
 /// Where XDP programs are attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]

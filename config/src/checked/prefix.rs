@@ -60,21 +60,21 @@ pub(crate) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
         Some((addr, len)) => (addr.parse::<IpAddr>().ok()?, Some(len.parse::<u8>().ok()?)),
         None => (text.parse::<IpAddr>().ok()?, None),
     };
-    let most = if addr.is_ipv4() { 32 } else { 128 };
-    let len = len.unwrap_or(most);
-    (len <= most).then_some((addr, len))
+    let max = if addr.is_ipv4() { 32 } else { 128 };
+    let len = len.unwrap_or(max);
+    (len <= max).then_some((addr, len))
 }
 
 /// Returns the address with all bits after the first `len` cleared; `len` counts in its own family.
 pub fn mask(addr: IpAddr, len: u8) -> IpAddr {
     match addr {
         IpAddr::V4(v4) => {
-            let keep = u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0);
-            IpAddr::V4((u32::from(v4) & keep).into())
+            let mask = u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0);
+            IpAddr::V4((u32::from(v4) & mask).into())
         }
         IpAddr::V6(v6) => {
-            let keep = u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0);
-            IpAddr::V6((u128::from(v6) & keep).into())
+            let mask = u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0);
+            IpAddr::V6((u128::from(v6) & mask).into())
         }
     }
 }

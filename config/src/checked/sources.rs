@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A `[[source]]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SourceOf {
+pub struct SourceSettings {
     /// Unique name of the source.
     pub name: String,
     /// Default lease in seconds, at most a day; 0 for no expiry.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::checked::{AzureCredential, MadeBy, OnLost, Preboot, Remove, Told};
+use crate::checked::{AzureCredential, MembershipMode, OnLost, Preboot, Remove, TunnelPolicy};
 
 /// The appliance on Azure: it joins the backend pool of a gateway load balancer, reads the tunnels'
 /// ports and VNIs from the pool, and leaves without losing a TCP flow. Without this section Azure
@@ -28,10 +28,10 @@ pub struct Azure {
     /// How the machine joins the pool. `nic`: the NIC's IP configuration references the pool. `ip`:
     /// the pool lists the address (Microsoft documents it for other SKUs only). A pool cannot use
     /// both.
-    pub membership: MadeBy,
+    pub membership: MembershipMode,
     /// Action when the pool's tunnels differ from those of the `[[gateway]]`: `follow` adopts the
     /// pool's, `alarm` only reports the difference.
-    pub tunnels: Told,
+    pub tunnels: TunnelPolicy,
     /// Response to probes until the appliance was able to serve for the first time: `refuse`
     /// responds 503 with the reason, `pass` responds 200.
     pub preboot_health: Preboot,
@@ -73,8 +73,8 @@ impl Default for Azure {
             gateway_ipv6: String::new(),
             load_balancer: String::new(),
             resource_group: String::new(),
-            membership: MadeBy::Nic,
-            tunnels: Told::Follow,
+            membership: MembershipMode::Nic,
+            tunnels: TunnelPolicy::Follow,
             preboot_health: Preboot::Refuse,
             on_lost: OnLost::Repair,
             remove: Remove::Own,

@@ -6,7 +6,7 @@ pub(crate) fn join(at: &str, key: &str) -> String {
 }
 
 /// Returns the notation for messages: `gateway[0].sources` for `gateway.0.sources`.
-pub(crate) fn spoken(path: &str) -> String {
+pub(crate) fn display_path(path: &str) -> String {
     let mut out = String::new();
     for part in path.split('.') {
         if part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty() {

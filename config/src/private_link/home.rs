@@ -1,9 +1,9 @@
 //! Default subscription, resource group and location of services, from `[private_link]`.
 
 use super::spec::{Spec, group, location, subscription};
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 
-type Check = fn(&str, &str) -> Result<(), Wrong>;
+type Check = fn(&str, &str) -> Result<(), ValidationError>;
 
 /// Values that objects may omit. An empty one is not set.
 ///
@@ -21,7 +21,7 @@ pub struct Home {
 
 impl Home {
     /// Returns the validation errors, by key of the configuration.
-    pub fn check(&self) -> Vec<Wrong> {
+    pub fn check(&self) -> Vec<ValidationError> {
         let checked: [(Check, &str, &String); 3] = [
             (subscription, "private_link.subscription", &self.subscription),
             (group, "private_link.resource_group", &self.resource_group),
@@ -50,18 +50,18 @@ impl Spec {
     ///
     /// # Errors
     /// Returns the first field that is not set.
-    pub fn complete(&self) -> Result<(), Wrong> {
+    pub fn complete(&self) -> Result<(), ValidationError> {
         for (field, text) in [
             ("subscription", &self.subscription),
             ("resource_group", &self.resource_group),
             ("location", &self.location),
         ] {
             if text.is_empty() {
-                let wrong = "neither the object nor the configuration says it";
-                let allowed = format!(
+                let fault = "neither the object nor the configuration says it";
+                let remedy = format!(
                     "write it in the object, or private_link.{field} in the configuration for all"
                 );
-                return Err(Wrong::new(&format!("spec.{field}"), wrong, allowed));
+                return Err(ValidationError::new(&format!("spec.{field}"), fault, remedy));
             }
         }
         Ok(())

@@ -18,23 +18,23 @@ pub struct ResourceId(String);
     "`{0}` is no id of a resource: it has to be \
      /subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers/PROVIDER/TYPE/NAME"
 )]
-pub struct NoId(pub String);
+pub struct InvalidResourceId(pub String);
 
 impl ResourceId {
     /// Parses a resource ID.
     ///
     /// # Errors
     /// Returns an error if the text is not a resource ID.
-    pub fn parse(text: &str) -> Result<ResourceId, NoId> {
-        let wrong = || NoId(text.to_owned());
-        let parts: Vec<&str> = text.strip_prefix('/').ok_or_else(wrong)?.split('/').collect();
+    pub fn parse(text: &str) -> Result<ResourceId, InvalidResourceId> {
+        let error = || InvalidResourceId(text.to_owned());
+        let parts: Vec<&str> = text.strip_prefix('/').ok_or_else(error)?.split('/').collect();
         // Azure's own examples misspell `providers`, so that the word itself is not checked.
-        let right = parts.len() >= 8
+        let is_valid = parts.len() >= 8
             && parts.len().is_multiple_of(2)
             && parts.iter().all(|part| !part.is_empty())
             && parts[0].eq_ignore_ascii_case("subscriptions")
             && parts[2].eq_ignore_ascii_case("resourceGroups");
-        if right { Ok(ResourceId(text.to_owned())) } else { Err(wrong()) }
+        if is_valid { Ok(ResourceId(text.to_owned())) } else { Err(error()) }
     }
 
     /// Returns the ID of a resource of provider `Microsoft.Network`; `kind` is for example
@@ -115,9 +115,9 @@ impl fmt::Display for ResourceId {
 }
 
 impl TryFrom<String> for ResourceId {
-    type Error = NoId;
+    type Error = InvalidResourceId;
 
-    fn try_from(text: String) -> Result<ResourceId, NoId> {
+    fn try_from(text: String) -> Result<ResourceId, InvalidResourceId> {
         ResourceId::parse(&text)
     }
 }
@@ -136,7 +136,7 @@ mod tests {
                         loadBalancers/gw/backendAddressPools/weir";
 
     #[test]
-    fn an_id_is_taken_apart_and_compared_without_case() {
+    fn parses_ids_and_compares_them_case_insensitively() {
         let id = ResourceId::parse(POOL).unwrap();
         assert_eq!((id.subscription(), id.group(), id.name()), ("s1", "RG", "weir"));
         assert_eq!(id.named("loadbalancers"), Some("gw"));
@@ -150,11 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_is_refused_whole() {
-        for wrong in
+    fn rejects_invalid_ids() {
+        for text in
             ["", "weir", "/subscriptions/s/resourceGroups/g", &POOL[1..], "/a//b/c/d/e/f/g/h"]
         {
-            let refused = ResourceId::parse(wrong).unwrap_err();
+            let refused = ResourceId::parse(text).unwrap_err();
             assert!(refused.to_string().contains("/subscriptions/SUBSCRIPTION"), "{refused}");
         }
         assert!(ResourceId::parse(&POOL.replace("providers", "provders")).is_ok());

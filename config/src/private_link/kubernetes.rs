@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::spec::{Address, EndpointSpec, Paused, Spec, Zone};
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 
 /// Annotation with the cluster of the resource, `NAMESPACE/NAME`.
 pub const ANNOTATION_CLUSTER: &str = "hypershift.openshift.io/cluster";
@@ -21,7 +21,7 @@ const ANNOTATION_GROUP: &str = "weir.dev/service-resource-group";
 const ANNOTATION_RECORDS: &str = "weir.dev/base-domain-records";
 
 #[derive(Deserialize)]
-struct Written {
+struct Resource {
     metadata: Meta,
     spec: Fields,
 }
@@ -94,11 +94,11 @@ struct Part {
 
 impl Part {
     fn of(me: &Sibling, all: &[Sibling]) -> Part {
-        let beside = |other: &&Sibling| {
+        let is_sibling = |other: &&Sibling| {
             (&other.cluster, &other.namespace) == (&me.cluster, &me.namespace)
                 && other.name != me.name
         };
-        let others = || all.iter().filter(beside);
+        let others = || all.iter().filter(is_sibling);
         if me.serves_oauth() {
             return Part { own_zone: false, base: &["oauth"] };
         }
@@ -117,17 +117,20 @@ impl Part {
 ///
 /// # Errors
 /// Returns the first invalid field, by its path in the Kubernetes resource.
-pub fn from_kubernetes(json: &Value, siblings: &[Sibling]) -> Result<(String, Spec), Wrong> {
-    let Written { metadata, spec } = Written::deserialize(json).map_err(|error| {
-        let allowed = "write the fields of AzurePrivateLinkService";
-        Wrong::new("", error.to_string(), allowed)
+pub fn from_kubernetes(
+    json: &Value,
+    siblings: &[Sibling],
+) -> Result<(String, Spec), ValidationError> {
+    let Resource { metadata, spec } = Resource::deserialize(json).map_err(|error| {
+        let remedy = "write the fields of AzurePrivateLinkService";
+        ValidationError::new("", error.to_string(), remedy)
     })?;
     let note = |key: &str| metadata.annotations.get(key).and_then(Value::as_str);
     let cluster = cluster(note(ANNOTATION_CLUSTER))?;
     if spec.additional_allowed_subscriptions.as_ref().is_some_and(Vec::is_empty) {
-        let allowed = "write 1 to 50 subscriptions, or leave it out";
+        let remedy = "write 1 to 50 subscriptions, or leave it out";
         let at = "spec.additionalAllowedSubscriptions";
-        return Err(Wrong::new(at, "the list is empty", allowed));
+        return Err(ValidationError::new(at, "the list is empty", remedy));
     }
     let (mut zones, mut base_zone) = (Vec::new(), None);
     let zone = |name: String, records: &[String], link: String| Zone {
@@ -151,7 +154,7 @@ pub fn from_kubernetes(json: &Value, siblings: &[Sibling]) -> Result<(String, Sp
         }
     }
     let service_group = note(ANNOTATION_GROUP).unwrap_or(&spec.resource_group_name).to_owned();
-    let wanted = Spec {
+    let desired = Spec {
         load_balancer_ip: spec.load_balancer_ip,
         subscription: spec.subscription,
         resource_group: service_group,
@@ -170,24 +173,27 @@ pub fn from_kubernetes(json: &Value, siblings: &[Sibling]) -> Result<(String, Sp
             zones,
         }),
     };
-    let told = |wrong: Wrong| Wrong { field: theirs(&wrong.field, base_zone), ..wrong };
-    wanted.check().map_err(told)?;
+    let renamed = |error: ValidationError| ValidationError {
+        field: kubernetes_path(&error.field, base_zone),
+        ..error
+    };
+    desired.check().map_err(renamed)?;
     let namespace = if metadata.namespace.is_empty() { "default" } else { &metadata.namespace };
-    Ok((format!("{namespace}/{}", metadata.name), wanted))
+    Ok((format!("{namespace}/{}", metadata.name), desired))
 }
 
-fn cluster(note: Option<&str>) -> Result<&str, Wrong> {
+fn cluster(note: Option<&str>) -> Result<&str, ValidationError> {
     let parts = note.and_then(|text| text.split_once('/'));
-    let right = |(namespace, name): &(&str, &str)| {
+    let has_two_parts = |(namespace, name): &(&str, &str)| {
         !namespace.is_empty() && !name.is_empty() && !name.contains('/')
     };
-    parts.filter(right).map(|(_, name)| name).ok_or_else(|| {
-        let wrong = match note {
+    parts.filter(has_two_parts).map(|(_, name)| name).ok_or_else(|| {
+        let fault = match note {
             None => "it is not there".to_owned(),
             Some(text) => format!("`{text}` names no cluster"),
         };
         let field = format!("metadata.annotations[{ANNOTATION_CLUSTER}]");
-        Wrong::new(&field, wrong, "write NAMESPACE/NAME of the cluster")
+        ValidationError::new(&field, fault, "write NAMESPACE/NAME of the cluster")
     })
 }
 
@@ -202,12 +208,12 @@ fn base_records(cluster: &str, written: Option<&str>, served: &[&str]) -> Vec<St
 
 /// Converts the path of a field to that of the Kubernetes resource; the zone of the base domain is
 /// identified by its index.
-fn theirs(field: &str, base_zone: Option<usize>) -> String {
+fn kubernetes_path(field: &str, base_zone: Option<usize>) -> String {
     let base = base_zone.map(|at| format!("spec.endpoint.zones[{at}]"));
     if base.is_some_and(|base| field.starts_with(&base)) {
         return "spec.baseDomain".to_owned();
     }
-    for (ours, theirs) in [
+    for (path, kubernetes) in [
         ("spec.load_balancer_ip", "spec.loadBalancerIP"),
         ("spec.subscription", "spec.subscriptionID"),
         ("spec.endpoint.resource_group", "spec.resourceGroupName"),
@@ -218,8 +224,8 @@ fn theirs(field: &str, base_zone: Option<usize>) -> String {
         ("spec.endpoint.network", "spec.guestVNetID"),
         ("spec.cluster", "metadata.annotations"),
     ] {
-        if let Some(rest) = field.strip_prefix(ours) {
-            return format!("{theirs}{rest}");
+        if let Some(rest) = field.strip_prefix(path) {
+            return format!("{kubernetes}{rest}");
         }
     }
     field.to_owned()

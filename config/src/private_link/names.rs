@@ -1,9 +1,9 @@
 //! Validation of names of Azure resources.
 
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 
 /// Maximum length of the name of a service, an endpoint or a subnet on Azure.
-pub const LONGEST: usize = 80;
+pub const MAX_LENGTH: usize = 80;
 /// Prefix of tags that Weir writes itself.
 pub const TAG_PREFIX: &str = "weir-";
 
@@ -11,19 +11,19 @@ pub const TAG_PREFIX: &str = "weir-";
 ///
 /// # Errors
 /// Returns an error if Azure does not accept the name.
-pub fn allowed(field: &str, name: &str) -> Result<(), Wrong> {
+pub fn check(field: &str, name: &str) -> Result<(), ValidationError> {
     let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let right = name.starts_with(|c: char| c.is_ascii_alphanumeric())
+    let is_valid = name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
         && name.chars().all(inner);
-    if right && name.len() <= LONGEST {
+    if is_valid && name.len() <= MAX_LENGTH {
         return Ok(());
     }
-    let wrong = match name.len() {
-        long if long > LONGEST => format!("`{name}` has {long} characters"),
+    let fault = match name.len() {
+        long if long > MAX_LENGTH => format!("`{name}` has {long} characters"),
         _ => format!("`{name}` is no name that Azure takes"),
     };
-    let allowed = "write 1 to 80 letters, digits and -_. that begin with a letter or digit and end \
+    let remedy = "write 1 to 80 letters, digits and -_. that begin with a letter or digit and end \
                    with a letter, digit or _";
-    Err(Wrong::new(field, wrong, allowed))
+    Err(ValidationError::new(field, fault, remedy))
 }

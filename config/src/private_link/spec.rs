@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::id::ResourceId;
 use super::names;
 use super::time::Time;
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 
 /// Maximum number of subscriptions in a list.
 const SUBSCRIPTIONS_MAX: usize = 50;
@@ -135,7 +135,7 @@ impl Spec {
     ///
     /// # Errors
     /// Returns the first invalid field, its fault, and what is allowed.
-    pub fn check(&self) -> Result<(), Wrong> {
+    pub fn check(&self) -> Result<(), ValidationError> {
         // Omitted fields may be set in the configuration.
         if !self.subscription.is_empty() {
             subscription("spec.subscription", &self.subscription)?;
@@ -149,15 +149,15 @@ impl Spec {
         if let Some(address) = self.load_balancer_ip
             && (address.is_unspecified() || address.is_multicast() || address.is_loopback())
         {
-            let wrong = format!("no internal load balancer can have {address}");
-            let allowed = "write the address of its frontend, or leave it out";
-            return Err(Wrong::new("spec.load_balancer_ip", wrong, allowed));
+            let fault = format!("no internal load balancer can have {address}");
+            let remedy = "write the address of its frontend, or leave it out";
+            return Err(ValidationError::new("spec.load_balancer_ip", fault, remedy));
         }
         if let Some(name) = &self.service_name {
-            names::allowed("spec.service_name", name)?;
+            names::check("spec.service_name", name)?;
         }
         if !self.cluster.is_empty() {
-            names::allowed("spec.cluster", &self.cluster)?;
+            names::check("spec.cluster", &self.cluster)?;
         }
         if let Some(subnet) = &self.nat_subnet {
             kind_of("spec.nat_subnet", subnet, "subnets")?;
@@ -167,34 +167,34 @@ impl Spec {
         self.endpoint.as_ref().map_or(Ok(()), EndpointSpec::check)
     }
 
-    fn check_subscriptions(&self) -> Result<(), Wrong> {
+    fn check_subscriptions(&self) -> Result<(), ValidationError> {
         let at = "spec.additional_allowed_subscriptions";
         listed(at, &self.additional_allowed_subscriptions)?;
         let Some(approved) = &self.auto_approved_subscriptions else { return Ok(()) };
         let at = "spec.auto_approved_subscriptions";
         listed(at, approved)?;
-        let allowed = self.allowed();
+        let permitted = self.permitted_subscriptions();
         for (i, id) in approved.iter().enumerate() {
-            if !allowed.contains(&id.to_ascii_lowercase()) {
-                let wrong = format!("{id} may not connect, so it can't be approved");
-                let allowed = "write it in spec.additional_allowed_subscriptions as well";
-                return Err(Wrong::new(&format!("{at}[{i}]"), wrong, allowed));
+            if !permitted.contains(&id.to_ascii_lowercase()) {
+                let fault = format!("{id} may not connect, so it can't be approved");
+                let remedy = "write it in spec.additional_allowed_subscriptions as well";
+                return Err(ValidationError::new(&format!("{at}[{i}]"), fault, remedy));
             }
         }
         Ok(())
     }
 
-    fn check_tags(&self) -> Result<(), Wrong> {
+    fn check_tags(&self) -> Result<(), ValidationError> {
         for (key, value) in &self.tags {
             let forbidden = |c: char| "<>%&\\?/".contains(c);
             if key.is_empty() || key.len() > 512 || key.contains(forbidden) || value.len() > 256 {
-                let wrong = format!("`{key}` is no tag that Azure takes");
-                let allowed = "names have 1 to 512 characters without <>%&\\?/, values up to 256";
-                return Err(Wrong::new("spec.tags", wrong, allowed));
+                let fault = format!("`{key}` is no tag that Azure takes");
+                let remedy = "names have 1 to 512 characters without <>%&\\?/, values up to 256";
+                return Err(ValidationError::new("spec.tags", fault, remedy));
             }
             if key.starts_with(names::TAG_PREFIX) {
-                let wrong = format!("`{key}` is a tag that Weir writes itself");
-                return Err(Wrong::new("spec.tags", wrong, "take another name"));
+                let fault = format!("`{key}` is a tag that Weir writes itself");
+                return Err(ValidationError::new("spec.tags", fault, "take another name"));
             }
         }
         Ok(())
@@ -202,35 +202,39 @@ impl Spec {
 
     /// Returns the subscriptions that may connect, in lower case: that of the endpoint, and the
     /// listed ones.
-    pub fn allowed(&self) -> BTreeSet<String> {
+    pub fn permitted_subscriptions(&self) -> BTreeSet<String> {
         let own = self.endpoint.iter().map(|endpoint| endpoint.subnet.0.subscription());
         let listed = self.additional_allowed_subscriptions.iter().map(String::as_str);
         own.chain(listed).map(str::to_ascii_lowercase).collect()
     }
 
     /// Returns the subscriptions whose connections are approved automatically.
-    pub fn approved(&self) -> BTreeSet<String> {
+    pub fn approved_subscriptions(&self) -> BTreeSet<String> {
         match &self.auto_approved_subscriptions {
             Some(listed) => listed.iter().map(|id| id.to_ascii_lowercase()).collect(),
-            None => self.allowed(),
+            None => self.permitted_subscriptions(),
         }
     }
 }
 
 impl EndpointSpec {
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self) -> Result<(), ValidationError> {
         kind_of("spec.endpoint.subnet", &self.subnet, "subnets")?;
         kind_of("spec.endpoint.network", &self.network, "virtualNetworks")?;
         if let Some(name) = &self.resource_group {
             group("spec.endpoint.resource_group", name)?;
         }
-        let mut there = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for (i, zone) in self.zones.iter().enumerate() {
             let at = format!("spec.endpoint.zones[{i}]");
             zone.check(&at)?;
-            if !there.insert(zone.name.to_ascii_lowercase()) {
-                let wrong = format!("{} is there twice", zone.name);
-                return Err(Wrong::new(&at, wrong, "write all records of a zone in one of them"));
+            if !seen.insert(zone.name.to_ascii_lowercase()) {
+                let fault = format!("{} is there twice", zone.name);
+                return Err(ValidationError::new(
+                    &at,
+                    fault,
+                    "write all records of a zone in one of them",
+                ));
             }
         }
         Ok(())
@@ -238,44 +242,48 @@ impl EndpointSpec {
 }
 
 impl Zone {
-    fn check(&self, at: &str) -> Result<(), Wrong> {
+    fn check(&self, at: &str) -> Result<(), ValidationError> {
         let labels = || self.name.split('.');
         if self.name.len() > 253 || labels().count() < 2 || !labels().all(label) {
-            let wrong = format!("`{}` is no private zone", self.name);
-            let allowed = "write two labels or more of letters, digits and hyphens: \"shop.local\"";
-            return Err(Wrong::new(&format!("{at}.name"), wrong, allowed));
+            let fault = format!("`{}` is no private zone", self.name);
+            let remedy = "write two labels or more of letters, digits and hyphens: \"shop.local\"";
+            return Err(ValidationError::new(&format!("{at}.name"), fault, remedy));
         }
         if self.records.is_empty() {
-            let allowed = "write the names that lead to the endpoint: [\"api\", \"*.apps\"]";
-            return Err(Wrong::new(&format!("{at}.records"), "no name is wanted", allowed));
+            let remedy = "write the names that lead to the endpoint: [\"api\", \"*.apps\"]";
+            return Err(ValidationError::new(
+                &format!("{at}.records"),
+                "no name is wanted",
+                remedy,
+            ));
         }
-        let mut there = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for (i, record) in self.records.iter().enumerate() {
             let at = format!("{at}.records[{i}]");
             let plain = record.strip_prefix("*.").unwrap_or(record);
-            let right = record == "@" || record == "*" || plain.split('.').all(label);
-            if !right || record.len() + self.name.len() > 252 {
-                let wrong = format!("`{record}` is no name within {}", self.name);
-                return Err(Wrong::new(&at, wrong, "write \"api\", \"*.apps\" or \"@\""));
+            let is_valid = record == "@" || record == "*" || plain.split('.').all(label);
+            if !is_valid || record.len() + self.name.len() > 252 {
+                let fault = format!("`{record}` is no name within {}", self.name);
+                return Err(ValidationError::new(&at, fault, "write \"api\", \"*.apps\" or \"@\""));
             }
-            if !there.insert(record.to_ascii_lowercase()) {
-                let wrong = format!("`{record}` is there twice");
-                return Err(Wrong::new(&at, wrong, "remove one of them"));
+            if !seen.insert(record.to_ascii_lowercase()) {
+                let fault = format!("`{record}` is there twice");
+                return Err(ValidationError::new(&at, fault, "remove one of them"));
             }
         }
-        self.link.as_ref().map_or(Ok(()), |link| names::allowed(&format!("{at}.link"), link))
+        self.link.as_ref().map_or(Ok(()), |link| names::check(&format!("{at}.link"), link))
     }
 }
 
 /// Returns whether the text is a label of a host name; underscores are allowed in records.
 fn label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    let edge = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
+    let not_hyphen = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
     let bytes = text.as_bytes();
     (1..=63).contains(&bytes.len())
         && bytes.iter().copied().all(inner)
-        && edge(bytes.first())
-        && edge(bytes.last())
+        && not_hyphen(bytes.first())
+        && not_hyphen(bytes.last())
 }
 
 /// Returns whether the text is a UUID: groups of 8, 4, 4, 4 and 12 hexadecimal digits.
@@ -284,65 +292,73 @@ fn is_uuid(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
-pub(super) fn location(field: &str, text: &str) -> Result<(), Wrong> {
+pub(super) fn location(field: &str, text: &str) -> Result<(), ValidationError> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if (1..=50).contains(&text.len()) && text.bytes().all(plain) {
         return Ok(());
     }
-    let wrong = format!("`{text}` is no location");
-    let allowed = "write small letters and digits, at most 50: \"westeurope\"";
-    Err(Wrong::new(field, wrong, allowed))
+    let fault = format!("`{text}` is no location");
+    let remedy = "write small letters and digits, at most 50: \"westeurope\"";
+    Err(ValidationError::new(field, fault, remedy))
 }
 
-pub(super) fn subscription(field: &str, text: &str) -> Result<(), Wrong> {
+pub(super) fn subscription(field: &str, text: &str) -> Result<(), ValidationError> {
     if is_uuid(text) {
         return Ok(());
     }
-    let wrong = format!("`{text}` is no id of a subscription");
-    let allowed = "write the UUID that az account list shows: \
+    let fault = format!("`{text}` is no id of a subscription");
+    let remedy = "write the UUID that az account list shows: \
                    \"550e8400-e29b-41d4-a716-446655440000\"";
-    Err(Wrong::new(field, wrong, allowed))
+    Err(ValidationError::new(field, fault, remedy))
 }
 
-fn listed(field: &str, list: &[String]) -> Result<(), Wrong> {
+fn listed(field: &str, list: &[String]) -> Result<(), ValidationError> {
     if list.len() > SUBSCRIPTIONS_MAX {
-        let wrong = format!("{} subscriptions are too many", list.len());
-        return Err(Wrong::new(field, wrong, format!("allowed: up to {SUBSCRIPTIONS_MAX}")));
+        let fault = format!("{} subscriptions are too many", list.len());
+        return Err(ValidationError::new(
+            field,
+            fault,
+            format!("allowed: up to {SUBSCRIPTIONS_MAX}"),
+        ));
     }
-    let mut there = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (i, id) in list.iter().enumerate() {
         let at = format!("{field}[{i}]");
         subscription(&at, id)?;
-        if !there.insert(id.to_ascii_lowercase()) {
-            return Err(Wrong::new(&at, format!("{id} is there twice"), "remove one of them"));
+        if !seen.insert(id.to_ascii_lowercase()) {
+            return Err(ValidationError::new(
+                &at,
+                format!("{id} is there twice"),
+                "remove one of them",
+            ));
         }
     }
     Ok(())
 }
 
-pub(super) fn group(field: &str, text: &str) -> Result<(), Wrong> {
+pub(super) fn group(field: &str, text: &str) -> Result<(), ValidationError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.()".contains(c);
     if (1..=90).contains(&text.len()) && text.chars().all(plain) && !text.ends_with('.') {
         return Ok(());
     }
-    let wrong = format!("`{text}` is no name of a resource group");
-    let allowed = "write 1 to 90 letters, digits and -_.(), no period at the end";
-    Err(Wrong::new(field, wrong, allowed))
+    let fault = format!("`{text}` is no name of a resource group");
+    let remedy = "write 1 to 90 letters, digits and -_.(), no period at the end";
+    Err(ValidationError::new(field, fault, remedy))
 }
 
-fn kind_of(field: &str, id: &Address, kind: &str) -> Result<(), Wrong> {
+fn kind_of(field: &str, id: &Address, kind: &str) -> Result<(), ValidationError> {
     let id = &id.0;
-    let right = id.named("virtualNetworks").is_some()
+    let is_valid = id.named("virtualNetworks").is_some()
         && id.named(kind) == Some(id.name())
         && (kind != "virtualNetworks" || id.named("subnets").is_none());
-    if right {
+    if is_valid {
         return Ok(());
     }
-    let wrong = format!("`{id}` is not of type {kind}");
+    let fault = format!("`{id}` is not of type {kind}");
     let subnet = if kind == "subnets" { "/subnets/NAME" } else { "" };
-    let allowed = format!(
+    let remedy = format!(
         "write /subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers/Microsoft.Network/\
          virtualNetworks/NAME{subnet}"
     );
-    Err(Wrong::new(field, wrong, allowed))
+    Err(ValidationError::new(field, fault, remedy))
 }

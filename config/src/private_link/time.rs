@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_the_calendar_wherever_they_are_written() {
+    fn parses_and_formats_times() {
         for (text, seconds) in [
             ("1970-01-01T00:00:00Z", 0),
             ("2000-02-29T00:00:00Z", 951_782_400),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none_and_nothing_panics() {
+    fn rejects_invalid_times_without_panic() {
         for text in [
             "",
             "true",

@@ -5,15 +5,15 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 /// A temporary directory, removed at the end of the test.
-struct Folder(PathBuf);
+struct TempDir(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl TempDir {
+    fn new(name: &str) -> TempDir {
         let folder =
             std::env::temp_dir().join(format!("weir-secret-file-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("in")).unwrap();
-        Folder(folder)
+        TempDir(folder)
     }
 
     fn inside(&self) -> PathBuf {
@@ -26,15 +26,15 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 #[test]
-fn links_work_within_the_folder_and_not_out_of_it() {
-    let folder = Folder::new("links");
+fn follows_links_inside_the_directory_only() {
+    let folder = TempDir::new("links");
     let inside = folder.inside();
     std::fs::write(folder.0.join("other"), "other").unwrap();
     std::fs::write(inside.join("plain"), "key\n").unwrap();
@@ -57,8 +57,8 @@ fn links_work_within_the_folder_and_not_out_of_it() {
 }
 
 #[test]
-fn what_is_no_regular_file_or_too_long_is_refused_without_blocking() {
-    let folder = Folder::new("kinds");
+fn rejects_irregular_and_too_long_files_without_blocking() {
+    let folder = TempDir::new("kinds");
     let inside = folder.inside();
     // Opening a FIFO without a writer would block.
     let made = rustix::fs::mknodat(

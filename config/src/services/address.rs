@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
     JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-pub enum Reach {
+#[schemars(rename = "Reach")]
+pub enum TrafficScope {
     /// Packets from outside the cluster, which are those that an appliance receives.
     #[default]
     External,
@@ -42,7 +43,7 @@ pub struct Address {
     /// IP protocol number; 0 for any.
     pub protocol: u8,
     /// Whether the frontend is for packets from outside or within the cluster.
-    pub reach: Reach,
+    pub reach: TrafficScope,
     /// Gateway endpoint to which the frontend is restricted (GENEVE endpoint ID, external VNI); 0
     /// for all.
     pub endpoint: u64,
@@ -53,12 +54,12 @@ impl Address {
     pub fn new(addr: IpAddr, port: u16, protocol: u8) -> Address {
         let len = if addr.is_ipv4() { 32 } else { 128 };
         let prefix = Prefix { addr, len };
-        Address { prefix, port, protocol, reach: Reach::External, endpoint: 0 }
+        Address { prefix, port, protocol, reach: TrafficScope::External, endpoint: 0 }
     }
 
     /// Returns the same address for packets from within the cluster.
     pub fn internal(self) -> Address {
-        Address { reach: Reach::Internal, ..self }
+        Address { reach: TrafficScope::Internal, ..self }
     }
 
     /// Returns whether the address is IPv4.
@@ -78,7 +79,7 @@ impl fmt::Display for Address {
             (false, IpAddr::V6(v6)) => write!(f, "[{v6}/{}]", self.prefix.len)?,
         }
         end(f, self.port, self.protocol)?;
-        if self.reach == Reach::Internal {
+        if self.reach == TrafficScope::Internal {
             f.write_str("/i")?;
         }
         match self.endpoint {
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_read_as_people_write_them() {
+    fn formats_addresses() {
         let web = Address::new("203.0.113.10".parse().unwrap(), 80, 6);
         assert_eq!(web.to_string(), "203.0.113.10:80/TCP");
         let inner = Address::new("::1".parse().unwrap(), 53, 17).internal();

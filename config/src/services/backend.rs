@@ -45,8 +45,8 @@ pub struct BackendSpec {
     pub arm: Option<ArmName>,
     /// Node, zone, zone hints and cluster; none if all of them are omitted.
     #[serde(flatten, with = "placement")]
-    #[schemars(with = "Place")]
-    pub place: Option<Arc<Place>>,
+    #[schemars(with = "Placement")]
+    pub placement: Option<Arc<Placement>>,
     /// Source address reserved for health checks: packets that this machine sends from it go to
     /// exactly this backend through the service's tunnel; omitted for none. Replies return through
     /// the tunnel, or without a tunnel from a backend that replies directly and has a route for the
@@ -59,10 +59,11 @@ pub struct BackendSpec {
     pub probe: Option<IpAddr>,
 }
 
-/// Location of a backend.
+/// Location of a backend: node, zone, zone hints and cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Place {
+#[schemars(rename = "Place")]
+pub struct Placement {
     /// Node on which the backend runs; empty counts as local everywhere.
     #[serde(skip_serializing_if = "is_default")]
     pub node: Box<str>,
@@ -86,17 +87,22 @@ fn is_hundred(weight: &u16) -> bool {
     *weight == 100
 }
 
-/// Serialization of a place: its keys are flattened into those of the backend.
+/// Serialization of a placement: its keys are flattened into those of the backend.
 mod placement {
-    use super::{Arc, Deserialize, Deserializer, Place, Serialize, Serializer};
+    use super::{Arc, Deserialize, Deserializer, Placement, Serialize, Serializer};
 
-    pub fn serialize<S: Serializer>(place: &Option<Arc<Place>>, to: S) -> Result<S::Ok, S::Error> {
-        place.as_deref().serialize(to)
+    pub fn serialize<S: Serializer>(
+        placement: &Option<Arc<Placement>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        placement.as_deref().serialize(to)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Arc<Place>>, D::Error> {
-        let place = Place::deserialize(from)?;
-        Ok((place != Place::default()).then(|| Arc::new(place)))
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Arc<Placement>>, D::Error> {
+        let placement = Placement::deserialize(from)?;
+        Ok((placement != Placement::default()).then(|| Arc::new(placement)))
     }
 }
 
@@ -111,7 +117,7 @@ impl BackendSpec {
             weight: 100,
             state: BackendState::Active,
             arm: None,
-            place: None,
+            placement: None,
             probe: None,
         }
     }

@@ -16,11 +16,11 @@ use super::kinds::{BackendState, FrontendKind, NatPolicy, TrafficPolicy};
 use super::mode::{Mode, ModeKeys};
 use super::spec::{RangesKeys, ServiceSpec};
 use super::{Service, Services};
-use crate::check::door::Door;
+use crate::check::validator::Validator;
 use crate::checked::{ArmName, Config, Reserved};
 use crate::error::ConfigError;
 use crate::layers::{Merged, join};
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 
 /// Longest service name in bytes that the tables can hold.
 const NAME_BYTES: usize = 120;
@@ -34,52 +34,53 @@ pub(crate) fn schema() -> Json {
 
 /// Validates the services file and reports all faults at once.
 pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, ConfigError> {
-    let wrong = crate::schema::check(merged, &schema());
-    if !wrong.is_empty() {
-        return Err(ConfigError::wrong(wrong));
+    let problems = crate::schema::check(merged, &schema());
+    if !problems.is_empty() {
+        return Err(ConfigError::invalid(problems));
     }
-    let mut door = Door::new(merged);
+    let mut validator = Validator::new(merged);
     let mut services = Vec::new();
     for (i, written) in merged.json["service"].as_array().into_iter().flatten().enumerate() {
-        services.push(check_one(&mut door, &format!("service.{i}"), written, config));
+        services.push(check_one(&mut validator, &format!("service.{i}"), written, config));
     }
-    between(&mut door, &services);
-    reserved(&mut door, &services, config);
-    room(&mut door, &services, config);
-    if !door.problems.is_empty() {
-        return Err(ConfigError::wrong(door.problems));
+    check_across_services(&mut validator, &services);
+    reserved(&mut validator, &services, config);
+    check_capacity(&mut validator, &services, config);
+    if !validator.problems.is_empty() {
+        return Err(ConfigError::invalid(validator.problems));
     }
     let allow_removal = merged.json["allow_removal"].as_bool().unwrap_or(false);
     Ok(Services { allow_removal, services })
 }
 
-fn check_one(door: &mut Door, key: &str, written: &Json, config: &Config) -> Service {
+fn check_one(validator: &mut Validator, key: &str, written: &Json, config: &Config) -> Service {
     let text = written["name"].as_str().unwrap_or_default();
-    name(door, &format!("{key}.name"), text);
+    name(validator, &format!("{key}.name"), text);
     let mut service = Service { name: text.to_owned(), ..Service::default() };
     let pairs = |pairs: &Json| BTreeMap::<String, String>::deserialize(pairs).unwrap_or_default();
     service.labels = pairs(&written["labels"]);
     service.annotations = pairs(&written["annotations"]);
     // A service that cannot be read is excluded from the checks that follow.
-    let (Some(mut spec), Some(backends)) = (spec(door, key, written), backends(door, key, written))
+    let (Some(mut spec), Some(backends)) =
+        (spec(validator, key, written), backends(validator, key, written))
     else {
         return service;
     };
-    policy(door, key, &spec);
+    policy(validator, key, &spec);
     if spec.table_size == 0 {
         spec.table_size = config.tables.maglev_size;
     }
     for (i, frontend) in spec.frontends.iter().enumerate() {
-        node_port(door, &format!("{key}.frontends.{i}"), frontend);
+        node_port(validator, &format!("{key}.frontends.{i}"), frontend);
     }
     for (i, backend) in backends.into_iter().enumerate() {
         let at = format!("{key}.backends.{i}");
-        let Some(backend) = checked(door, &at, backend, config) else { continue };
+        let Some(backend) = checked(validator, &at, backend, config) else { continue };
         if spec.mode == Mode::Nat {
-            nat_backend(door, &at, &backend, &spec, config);
+            nat_backend(validator, &at, &backend, &spec, config);
         } else if backend.port != 0 {
-            let wrong = "the packet inside the tunnel keeps its port";
-            door.refuse(&format!("{at}.port"), wrong, "remove it, or write mode = \"nat\"");
+            let fault = "the packet inside the tunnel keeps its port";
+            validator.reject(&format!("{at}.port"), fault, "remove it, or write mode = \"nat\"");
         }
         service.backends.push(backend);
     }
@@ -89,45 +90,49 @@ fn check_one(door: &mut Door, key: &str, written: &Json, config: &Config) -> Ser
 
 /// Deserializes a part of the file, whose keys and types the schema has validated. Any other fault
 /// is reported under its key.
-fn typed<T: DeserializeOwned>(door: &mut Door, key: &str, written: &Json) -> Option<T> {
-    let read = serde_path_to_error::deserialize(written).map_err(Wrong::from_serde);
-    read.map_err(|fault| refuse(door, key, &fault)).ok()
+fn typed<T: DeserializeOwned>(validator: &mut Validator, key: &str, written: &Json) -> Option<T> {
+    let read = serde_path_to_error::deserialize(written).map_err(ValidationError::from_serde);
+    read.map_err(|error| reject(validator, key, &error)).ok()
 }
 
 /// Reports a validation error of a field below a key.
-fn refuse(door: &mut Door, key: &str, fault: &Wrong) {
-    let field = fault.field.replace('[', ".").replace(']', "");
+fn reject(validator: &mut Validator, key: &str, error: &ValidationError) {
+    let field = error.field.replace('[', ".").replace(']', "");
     let at = if field.is_empty() { key.to_owned() } else { join(key, &field) };
-    door.refuse(&at, &fault.wrong, &fault.allowed);
+    validator.reject(&at, &error.fault, &error.remedy);
 }
 
 /// Deserializes the elements of a list, each on its own.
-fn elements<T: DeserializeOwned>(door: &mut Door, key: &str, list: &Json) -> Vec<Option<T>> {
+fn elements<T: DeserializeOwned>(
+    validator: &mut Validator,
+    key: &str,
+    list: &Json,
+) -> Vec<Option<T>> {
     let list = list.as_array().into_iter().flatten().enumerate();
-    list.map(|(i, one)| typed(door, &format!("{key}.{i}"), one)).collect()
+    list.map(|(i, one)| typed(validator, &format!("{key}.{i}"), one)).collect()
 }
 
-fn backends(door: &mut Door, key: &str, written: &Json) -> Option<Vec<BackendSpec>> {
-    let list = elements(door, &format!("{key}.backends"), &written["backends"]);
+fn backends(validator: &mut Validator, key: &str, written: &Json) -> Option<Vec<BackendSpec>> {
+    let list = elements(validator, &format!("{key}.backends"), &written["backends"]);
     list.into_iter().collect()
 }
 
 /// Deserializes the spec of a service. Its parts are read first, so that each reports its own
 /// fault.
-fn spec(door: &mut Door, key: &str, written: &Json) -> Option<ServiceSpec> {
-    let told = door.problems.len();
-    elements::<FrontendSpec>(door, &format!("{key}.frontends"), &written["frontends"]);
-    let mode = typed::<ModeKeys>(door, key, written);
+fn spec(validator: &mut Validator, key: &str, written: &Json) -> Option<ServiceSpec> {
+    let before = validator.problems.len();
+    elements::<FrontendSpec>(validator, &format!("{key}.frontends"), &written["frontends"]);
+    let mode = typed::<ModeKeys>(validator, key, written);
     for fault in mode.iter().flat_map(ModeKeys::faults) {
-        refuse(door, key, &fault);
+        reject(validator, key, &fault);
     }
-    typed::<RangesKeys>(door, key, written);
-    if told < door.problems.len() {
+    typed::<RangesKeys>(validator, key, written);
+    if before < validator.problems.len() {
         return None;
     }
     let mut own = written.as_object().cloned().unwrap_or_default();
     own.retain(|key, value| !BESIDE_SPEC.contains(&key.as_str()) && !value.is_null());
-    let mut spec: ServiceSpec = typed(door, key, &own.into())?;
+    let mut spec: ServiceSpec = typed(validator, key, &own.into())?;
     if spec.port_names.is_none() {
         let named = spec.frontends.iter();
         let named = named.filter_map(|of| Some((of.port_name.as_deref()?, of.address.port)));
@@ -135,84 +140,84 @@ fn spec(door: &mut Door, key: &str, written: &Json) -> Option<ServiceSpec> {
         spec.port_names = (!names.is_empty()).then(|| Arc::new(names));
     }
     for fault in spec.faults() {
-        refuse(door, key, &fault);
+        reject(validator, key, &fault);
     }
     Some(spec)
 }
 
 /// Reports combinations that are valid in objects but a mistake in a file written by hand.
-fn policy(door: &mut Door, key: &str, spec: &ServiceSpec) {
+fn policy(validator: &mut Validator, key: &str, spec: &ServiceSpec) {
     let at = |field: &str| format!("{key}.{field}");
     if spec.proxy_redirect.is_some() && spec.affinity_s != 0 {
-        let allowed = "leave out the one or the other";
-        door.refuse(&at("affinity_s"), "the proxy sees to affinity itself", allowed);
+        let remedy = "leave out the one or the other";
+        validator.reject(&at("affinity_s"), "the proxy sees to affinity itself", remedy);
     }
     if spec.health_check_port != 0 && spec.external_policy != TrafficPolicy::Local {
-        let wrong = "only who needs local backends is asked whether there are any";
-        let allowed = "write external_policy = \"local\", or leave it out";
-        door.refuse(&at("health_check_port"), wrong, allowed);
+        let fault = "only who needs local backends is asked whether there are any";
+        let remedy = "write external_policy = \"local\", or leave it out";
+        validator.reject(&at("health_check_port"), fault, remedy);
     }
     if spec.nat_policy != NatPolicy::None && spec.mode != Mode::Nat {
-        let allowed = "leave it out: a tunnel carries either family; or write mode = \"nat\"";
-        door.refuse(&at("nat_policy"), "only mode nat translates", allowed);
+        let remedy = "leave it out: a tunnel carries either family; or write mode = \"nat\"";
+        validator.reject(&at("nat_policy"), "only mode nat translates", remedy);
     }
     if spec.frontends.is_empty() {
         let example = "frontends = [{address = \"203.0.113.10\", port = 80, protocol = \"tcp\"}]";
-        let allowed = format!("write at least one: {example}");
-        door.refuse(&at("frontends"), "a service without frontends gets no packet", &allowed);
+        let remedy = format!("write at least one: {example}");
+        validator.reject(&at("frontends"), "a service without frontends gets no packet", &remedy);
     }
 }
 
-fn node_port(door: &mut Door, key: &str, frontend: &FrontendSpec) {
+fn node_port(validator: &mut Validator, key: &str, frontend: &FrontendSpec) {
     let prefix = &frontend.address.prefix;
     if frontend.kind != FrontendKind::NodePort {
         return;
     }
     if !prefix.is_single() || !prefix.addr.is_unspecified() {
-        let wrong = "a node port answers on all addresses of the appliance";
-        door.refuse(&format!("{key}.address"), wrong, "write \"0.0.0.0\" or \"::\"");
+        let fault = "a node port answers on all addresses of the appliance";
+        validator.reject(&format!("{key}.address"), fault, "write \"0.0.0.0\" or \"::\"");
     }
     if frontend.address.port == 0 {
-        door.refuse(&format!("{key}.port"), "a node port is one port", "allowed: 1 to 65535");
+        validator.reject(&format!("{key}.port"), "a node port is one port", "allowed: 1 to 65535");
     }
 }
 
-fn name(door: &mut Door, key: &str, text: &str) {
+fn name(validator: &mut Validator, key: &str, text: &str) {
     let good = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
     let parts: Vec<&str> = text.split('/').collect();
     let whole = parts.iter().all(|part| !part.is_empty() && part.chars().all(good));
     if text.len() > NAME_BYTES || parts.len() > 3 || !whole {
-        let allowed = "write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of \
+        let remedy = "write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of \
                        letters, digits, `-`, `.`, `_` and `:`, at most 120 bytes";
-        door.refuse(key, "this is no name", allowed);
+        validator.reject(key, "this is no name", remedy);
     }
 }
 
 /// Validates a backend and fills in the appliance's defaults for omitted keys.
 fn checked(
-    door: &mut Door,
+    validator: &mut Validator,
     key: &str,
     mut backend: BackendSpec,
     config: &Config,
 ) -> Option<BackendSpec> {
     if backend.arm == Some(ArmName::Egress) && config.egress.is_none() {
-        let allowed = "write arm = \"ingress\", or configure [egress]";
-        door.refuse(&format!("{key}.arm"), "this appliance has no egress arm", allowed);
+        let remedy = "write arm = \"ingress\", or configure [egress]";
+        validator.reject(&format!("{key}.arm"), "this appliance has no egress arm", remedy);
     }
     backend.arm = Some(backend.arm.unwrap_or(config.backend_arm()));
     if backend.weight == 0 {
         backend.state = BackendState::Maintenance;
     }
     let probe =
-        backend.probe.map(|probe| door.address(&format!("{key}.probe"), &probe.to_string()));
-    let address = door.address(&format!("{key}.address"), &backend.address.to_string());
+        backend.probe.map(|probe| validator.address(&format!("{key}.probe"), &probe.to_string()));
+    let address = validator.address(&format!("{key}.address"), &backend.address.to_string());
     (address.is_some() && probe.is_none_or(|probe| probe.is_some())).then_some(backend)
 }
 
 /// Checks that NAT can reach a backend: mode nat translates within a family unless `nat_policy`
 /// allows otherwise, and needs a source address of the backend's family.
 fn nat_backend(
-    door: &mut Door,
+    validator: &mut Validator,
     key: &str,
     backend: &BackendSpec,
     spec: &ServiceSpec,
@@ -228,24 +233,24 @@ fn nat_backend(
     let reached = |v4| (v4 == own) != crosses(v4);
     let foreign = spec.frontends.iter().find(|f| !reached(f.address.is_ipv4()));
     if let Some(frontend) = foreign {
-        let wrong = format!(
+        let fault = format!(
             "an {} backend, but frontend {} is {}, and mode nat does not translate between them",
             family(own),
             frontend.address.prefix,
             family(!own)
         );
-        let allowed = "write a service for each family, nat_policy = \"nat46\" or \"nat64\", or \
+        let remedy = "write a service for each family, nat_policy = \"nat46\" or \"nat64\", or \
                        mode = \"tunnel\"";
-        door.refuse(&at, &wrong, allowed);
+        validator.reject(&at, &fault, remedy);
     } else if !config.nat.addresses.iter().any(|nat| nat.addr.is_ipv4() == own) {
-        let wrong = format!("mode nat needs an {} source address of ours", family(own));
-        door.refuse(&at, &wrong, "add one to nat.addresses in the configuration");
+        let fault = format!("mode nat needs an {} source address of ours", family(own));
+        validator.reject(&at, &fault, "add one to nat.addresses in the configuration");
     }
 }
 
 /// Checks what must be unique over all services, and what services that share a backend must agree
 /// on.
-fn between(door: &mut Door, services: &[Service]) {
+fn check_across_services(validator: &mut Validator, services: &[Service]) {
     let (mut names, mut frontends) = (Vec::new(), Vec::new());
     let mut backends: Vec<(String, &BackendSpec)> = Vec::new();
     for (i, service) in services.iter().enumerate() {
@@ -256,11 +261,11 @@ fn between(door: &mut Door, services: &[Service]) {
         let own: Vec<(String, &BackendSpec)> = keys("backends").zip(&service.backends).collect();
         let ends: Vec<(String, (IpAddr, u16))> =
             own.iter().map(|(key, b)| (format!("{key}.address"), (b.address, b.port))).collect();
-        door.unique(&ends, "backend");
+        validator.unique(&ends, "backend");
         backends.extend(own);
     }
-    door.unique(&names, "name");
-    door.unique(&frontends, "frontend");
+    validator.unique(&names, "name");
+    validator.unique(&frontends, "frontend");
     let mut first: HashMap<(IpAddr, u16), (String, BackendSpec)> = HashMap::new();
     for (key, backend) in backends {
         let end = (backend.address, backend.port);
@@ -274,9 +279,10 @@ fn between(door: &mut Door, services: &[Service]) {
             ("probe", backend.probe.is_some() && backend.probe != probe),
         ] {
             if differs {
-                let allowed = format!("the first is {}: write the same", door.place(earlier));
-                let wrong = format!("the same backend with another {field}");
-                door.refuse(&format!("{key}.{field}"), &wrong, &allowed);
+                let remedy =
+                    format!("the first is {}: write the same", validator.location(earlier));
+                let fault = format!("the same backend with another {field}");
+                validator.reject(&format!("{key}.{field}"), &fault, &remedy);
             }
         }
         agreed.probe = probe;
@@ -286,11 +292,11 @@ fn between(door: &mut Door, services: &[Service]) {
         .filter_map(|(key, b)| Some((format!("{key}.probe"), b.probe?)))
         .collect();
     probes.sort();
-    door.unique(&probes, "probe address");
+    validator.unique(&probes, "probe address");
 }
 
 /// Checks that no frontend uses a port of the appliance itself.
-fn reserved(door: &mut Door, services: &[Service], config: &Config) {
+fn reserved(validator: &mut Validator, services: &[Service], config: &Config) {
     let reserved = Reserved::of(config);
     for (i, service) in services.iter().enumerate() {
         for (n, frontend) in service.spec.frontends.iter().enumerate() {
@@ -299,18 +305,18 @@ fn reserved(door: &mut Door, services: &[Service], config: &Config) {
             let any_endpoint = *endpoint == 0;
             let holder = reserved.holder(prefix, *port, *protocol);
             let Some(holder) = holder.filter(|_| any_endpoint) else { continue };
-            let wrong = format!(
+            let fault = format!(
                 "service \"{}\" cannot have this port of the appliance's own address: {} has it",
                 service.name, holder.holder
             );
-            let allowed = "write another port or address";
-            door.refuse(&format!("service.{i}.frontends.{n}.port"), &wrong, allowed);
+            let remedy = "write another port or address";
+            validator.reject(&format!("service.{i}.frontends.{n}.port"), &fault, remedy);
         }
     }
 }
 
 /// Checks the region's capacities, so that a file that cannot be committed is rejected early.
-fn room(door: &mut Door, services: &[Service], config: &Config) {
+fn check_capacity(validator: &mut Validator, services: &[Service], config: &Config) {
     let (region, mut backends, mut slots) = (&config.region, Vec::new(), 0_u64);
     for service in services {
         let serving = |b: &&BackendSpec| b.state == BackendState::Active;
@@ -322,16 +328,16 @@ fn room(door: &mut Door, services: &[Service], config: &Config) {
     backends.sort_unstable();
     backends.dedup();
     let frontends = services.iter().map(|s| s.spec.frontends.len()).sum::<usize>();
-    for (what, needed, setting, room) in [
+    for (what, needed, setting, capacity) in [
         ("services", services.len() as u64, "max_services", region.max_services),
         ("frontends", frontends as u64, "max_frontends", region.max_frontends),
         ("backends", backends.len() as u64, "max_backends", region.max_backends),
         ("Maglev slots", slots, "slots", region.slots),
     ] {
-        if needed > u64::from(room) {
-            let wrong = format!("{needed} {what} in all, the region has room for {room}");
-            let allowed = format!("raise region.{setting} in the configuration and restart both");
-            door.refuse("service", &wrong, &allowed);
+        if needed > u64::from(capacity) {
+            let fault = format!("{needed} {what} in all, the region has room for {capacity}");
+            let remedy = format!("raise region.{setting} in the configuration and restart both");
+            validator.reject("service", &fault, &remedy);
         }
     }
 }
@@ -350,7 +356,7 @@ mod tests {
         let root: Json = schemars::schema_for!(T).into();
         let of = &root["properties"];
         let absent: T = serde_json::from_value(base.clone()).unwrap();
-        let mut told = 0;
+        let mut checked = 0;
         for (key, property) in of.as_object().unwrap() {
             let value = default(&root, property);
             if value.is_null() || !base[key].is_null() {
@@ -359,13 +365,13 @@ mod tests {
             let mut written = base.clone();
             written[key] = value;
             assert_eq!(serde_json::from_value::<T>(written).unwrap(), absent, "{key}");
-            told += 1;
+            checked += 1;
         }
-        assert!(told >= 5, "only {told} keys with a default: {of}");
+        assert!(checked >= 5, "only {checked} keys with a default: {of}");
     }
 
     #[test]
-    fn a_key_that_is_left_out_is_what_the_reference_says() {
+    fn omitted_key_has_the_documented_default() {
         same::<ServiceSpec>(&json!({}));
         same::<FrontendSpec>(&json!({"address": "10.0.0.1"}));
         same::<BackendSpec>(&json!({"address": "10.0.0.1"}));

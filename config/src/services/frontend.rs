@@ -5,12 +5,12 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::address::{Address, Reach};
+use super::address::{Address, TrafficScope};
 use super::kinds::FrontendKind;
 use super::text::{self, is_default};
 use crate::checked::Prefix;
 use crate::protocol;
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 
 /// Desired state of a frontend.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -35,16 +35,16 @@ impl FrontendSpec {
 
     /// Returns a validation error that is reported for every source; `at` is the path of the
     /// frontend.
-    pub(super) fn fault(&self, at: &str) -> Option<Wrong> {
+    pub(super) fn fault(&self, at: &str) -> Option<ValidationError> {
         let (port, protocol) = (self.address.port, self.address.protocol);
-        let wrong = match protocol {
+        let fault = match protocol {
             _ if port == 0 => return None,
             6 | 17 | 132 => return None,
             0 => "a port has no meaning in any protocol".to_owned(),
             other => format!("protocol {} has no ports", protocol::name(other)),
         };
-        let allowed = "write protocol tcp, udp or sctp (one frontend each), or port 0";
-        Some(Wrong::new(&format!("{at}.port"), wrong, allowed))
+        let remedy = "write protocol tcp, udp or sctp (one frontend each), or port 0";
+        Some(ValidationError::new(&format!("{at}.port"), fault, remedy))
     }
 }
 
@@ -76,7 +76,7 @@ struct Frontend {
     /// Scope of the traffic policy: `external` for packets from outside the cluster, `internal` for
     /// packets from within.
     #[serde(default, skip_serializing_if = "is_default")]
-    reach: Reach,
+    reach: TrafficScope,
     /// Restricts the frontend to packets of one gateway endpoint, in hexadecimal (`0x1f2e...`; for
     /// azure the external VNI); omitted for all.
     #[serde(default, skip_serializing_if = "is_default", with = "text::scope")]
@@ -89,15 +89,15 @@ fn load_balancer() -> FrontendKind {
 }
 
 impl From<FrontendSpec> for Frontend {
-    fn from(said: FrontendSpec) -> Frontend {
-        let Address { prefix, port, protocol, reach, endpoint } = said.address;
+    fn from(spec: FrontendSpec) -> Frontend {
+        let Address { prefix, port, protocol, reach, endpoint } = spec.address;
         Frontend {
             address: prefix,
             port,
             protocol,
-            kind: said.kind,
-            port_name: said.port_name,
-            service_port: (said.service_port != port).then_some(said.service_port),
+            kind: spec.kind,
+            port_name: spec.port_name,
+            service_port: (spec.service_port != port).then_some(spec.service_port),
             reach,
             scope: endpoint,
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::text::is_default;
 use crate::checked::Probing;
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 
 /// What a health check requires of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -161,31 +161,31 @@ impl HealthCheck {
     }
 
     /// Returns all validation errors of the health check.
-    pub fn faults(&self) -> Vec<Wrong> {
+    pub fn faults(&self) -> Vec<ValidationError> {
         let mut faults = Vec::new();
-        let mut refuse = |field: &'static str, wrong: &str, allowed: &str| {
-            faults.push(Wrong::new(field, wrong, allowed));
+        let mut reject = |field: &'static str, fault: &str, remedy: &str| {
+            faults.push(ValidationError::new(field, fault, remedy));
         };
-        self.times(&mut refuse);
+        self.times(&mut reject);
         let visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let rooted = self.path.starts_with('/') && visible(&self.path);
         if !rooted && !self.path.is_empty() {
-            let allowed = "write it from `/` on, without spaces: \"/healthz?full=1\"";
-            refuse("path", "this is no path", allowed);
+            let remedy = "write it from `/` on, without spaces: \"/healthz?full=1\"";
+            reject("path", "this is no path", remedy);
         }
         if !visible(&self.host) || self.host.len() > 255 {
-            refuse("host", "this is no host", "write a name, or an address with its port");
+            reject("host", "this is no host", "write a name, or an address with its port");
         }
         if statuses(&self.expect).is_none() {
-            let allowed = "write statuses of 200 to 599: \"200\", \"200-399\", \"200,204,301-308\"";
-            refuse("expect", "these are no statuses", allowed);
+            let remedy = "write statuses of 200 to 599: \"200\", \"200-399\", \"200,204,301-308\"";
+            reject("expect", "these are no statuses", remedy);
         }
         if !self.server_name.is_empty() && !is_name(&self.server_name) {
-            let allowed = "write a DNS name, \"web.example\", or an address";
-            refuse("server_name", "no certificate can bear this", allowed);
+            let remedy = "write a DNS name, \"web.example\", or an address";
+            reject("server_name", "no certificate can bear this", remedy);
         }
         if !self.ca_file.is_empty() && !self.ca_file.starts_with('/') {
-            refuse("ca_file", "this is no path of a file", "write it from `/` on");
+            reject("ca_file", "this is no path of a file", "write it from `/` on");
         }
         let (http, https) = match self.kind {
             ProbeKind::Tcp => (false, false),
@@ -201,35 +201,35 @@ impl HealthCheck {
             ("server_name", !self.server_name.is_empty(), https, "\"https\""),
         ] {
             if written && !fits {
-                let allowed = format!("remove it, or write kind = {kinds}");
-                refuse(field, "probes of this kind don't have it", &allowed);
+                let remedy = format!("remove it, or write kind = {kinds}");
+                reject(field, "probes of this kind don't have it", &remedy);
             }
         }
         if !self.verify && !self.ca_file.is_empty() {
-            let wrong = "with verify = false no authority is asked";
-            refuse("ca_file", wrong, "remove the one or the other");
+            let fault = "with verify = false no authority is asked";
+            reject("ca_file", fault, "remove the one or the other");
         }
         faults
     }
 
-    fn times(&self, refuse: &mut impl FnMut(&'static str, &str, &str)) {
+    fn times(&self, reject: &mut impl FnMut(&'static str, &str, &str)) {
         if !matches!(self.interval_ms, 0 | 100..=300_000) {
-            refuse("interval_ms", "this is no interval", "allowed: 100 to 300000, or 0");
+            reject("interval_ms", "this is no interval", "allowed: 100 to 300000, or 0");
         }
         if !matches!(self.timeout_ms, 0 | 10..=300_000) {
-            refuse("timeout_ms", "this is no timeout", "allowed: 10 to 300000, or 0");
+            reject("timeout_ms", "this is no timeout", "allowed: 10 to 300000, or 0");
         } else if self.interval_ms != 0 && self.timeout_ms > self.interval_ms {
-            let allowed = format!("allowed: at most interval_ms, {}", self.interval_ms);
-            refuse("timeout_ms", "a backend's next probe would be due before its end", &allowed);
+            let remedy = format!("allowed: at most interval_ms, {}", self.interval_ms);
+            reject("timeout_ms", "a backend's next probe would be due before its end", &remedy);
         }
-        for (field, number, most) in [
+        for (field, number, max) in [
             ("rise", self.rise, 100),
             ("fall", self.fall, 100),
             ("jitter_percent", self.jitter_percent.unwrap_or(0), 50),
         ] {
-            if number > most {
-                let wrong = format!("{number} is out of range");
-                refuse(field, &wrong, &format!("allowed: 0 to {most}"));
+            if number > max {
+                let fault = format!("{number} is out of range");
+                reject(field, &fault, &format!("allowed: 0 to {max}"));
             }
         }
     }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::is_default;
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 use tables::record::TunnelKind;
 
 /// How packets reach the backends.
@@ -107,25 +107,25 @@ impl Default for ModeKeys {
 
 impl ModeKeys {
     /// Returns a validation error for each key that does not fit the mode or the tunnel.
-    pub(super) fn faults(&self) -> Vec<Wrong> {
-        let wrong = |field, wrong: &str, allowed: &str| Wrong::new(field, wrong, allowed);
+    pub(super) fn faults(&self) -> Vec<ValidationError> {
+        let error = |field, fault: &str, remedy: &str| ValidationError::new(field, fault, remedy);
         let (port, vni) = (self.tunnel_port.is_some(), self.vni.is_some());
         if self.mode == ModeName::Nat {
             let given = [("tunnel", self.tunnel.is_some()), ("tunnel_port", port), ("vni", vni)];
             let given = given.into_iter().filter(|(_, given)| *given);
-            let allowed = "remove it, or write mode = \"tunnel\" or \"dsr\"";
-            return given.map(|(key, _)| wrong(key, "mode nat has no tunnel", allowed)).collect();
+            let remedy = "remove it, or write mode = \"tunnel\" or \"dsr\"";
+            return given.map(|(key, _)| error(key, "mode nat has no tunnel", remedy)).collect();
         }
         let mut all = Vec::new();
         if self.tunnel.is_none() {
-            let allowed = "write tunnel = \"geneve\", \"vxlan\", \"ipip\" or \"gue\"";
-            all.push(wrong("tunnel", "modes tunnel and dsr need to know which tunnel", allowed));
+            let remedy = "write tunnel = \"geneve\", \"vxlan\", \"ipip\" or \"gue\"";
+            all.push(error("tunnel", "modes tunnel and dsr need to know which tunnel", remedy));
         }
         if self.tunnel == Some(TunnelKind::Ipip) && port {
-            all.push(wrong("tunnel_port", "ipip has no ports", "remove it"));
+            all.push(error("tunnel_port", "ipip has no ports", "remove it"));
         }
         if matches!(self.tunnel, Some(TunnelKind::Ipip | TunnelKind::Gue)) && vni {
-            all.push(wrong("vni", "only geneve and vxlan have a VNI", "remove it"));
+            all.push(error("vni", "only geneve and vxlan have a VNI", "remove it"));
         }
         all
     }
@@ -139,11 +139,11 @@ impl TryFrom<ModeKeys> for Mode {
             return Err(fault.to_string());
         }
         let Some(kind) = keys.tunnel else { return Ok(Mode::Nat) };
-        let usual = BackendTunnel::new(kind);
+        let defaults = BackendTunnel::new(kind);
         let tunnel = BackendTunnel {
             kind,
-            port: keys.tunnel_port.unwrap_or(usual.port),
-            vni: keys.vni.unwrap_or(usual.vni),
+            port: keys.tunnel_port.unwrap_or(defaults.port),
+            vni: keys.vni.unwrap_or(defaults.vni),
             outer_checksum: keys.outer_checksum,
             dont_fragment: keys.dont_fragment,
         };

@@ -15,7 +15,7 @@ use super::labels::Pairs;
 use super::mode::{Mode, ModeKeys};
 use super::text::{self, is_default};
 use crate::checked::{MAGLEV_SIZES, Prefix, TooBig};
-use crate::wrong::Wrong;
+use crate::validation_error::ValidationError;
 
 /// Longest affinity timeout in seconds: 24 bits (194 days).
 pub const AFFINITY_MAX_S: u32 = (1 << 24) - 1;
@@ -125,56 +125,60 @@ pub struct ServiceSpec {
 impl ServiceSpec {
     /// Returns whether the external and internal traffic policies differ, so that each address
     /// exists twice.
-    pub fn has_two_reaches(&self) -> bool {
+    pub fn has_two_traffic_scopes(&self) -> bool {
         self.external_policy != self.internal_policy
     }
 
     /// Returns the faults that are rejected from every source: files, objects and the API.
-    pub fn faults(&self) -> Vec<Wrong> {
+    pub fn faults(&self) -> Vec<ValidationError> {
         let mut all = Vec::new();
         let vni = match self.mode {
             Mode::Tunnel(tunnel) | Mode::Dsr(tunnel) => tunnel.vni,
             Mode::Nat => 0,
         };
-        for (field, value, most) in [
+        for (field, value, max) in [
             ("affinity_s", self.affinity_s, AFFINITY_MAX_S),
             ("mss", self.mss.into(), 9_460),
             ("tcp_idle_s", self.tcp_idle_s, 86_400),
             ("vni", vni, (1 << 24) - 1),
         ] {
-            if value > most {
-                let wrong = format!("{value} is out of range");
-                all.push(Wrong::new(field, wrong, format!("allowed: 0 to {most}")));
+            if value > max {
+                let fault = format!("{value} is out of range");
+                all.push(ValidationError::new(field, fault, format!("allowed: 0 to {max}")));
             }
         }
         if self.table_size != 0 && !MAGLEV_SIZES.contains(&self.table_size) {
-            let wrong = format!("there is no table of {} slots", self.table_size);
+            let fault = format!("there is no table of {} slots", self.table_size);
             let sizes: Vec<String> = MAGLEV_SIZES.iter().map(u32::to_string).collect();
-            let allowed = format!("allowed: 0, {}", sizes.join(", "));
-            all.push(Wrong::new("table_size", wrong, allowed));
+            let remedy = format!("allowed: 0, {}", sizes.join(", "));
+            all.push(ValidationError::new("table_size", fault, remedy));
         }
         if self.delegate_if_local {
-            let wrong = "true: neither plane leaves a frontend's packets to the machine";
-            let allowed = "allowed: false; leave it out, and name the proxy in `proxy_redirect`";
-            all.push(Wrong::new("delegate_if_local", wrong, allowed));
+            let fault = "true: neither plane leaves a frontend's packets to the machine";
+            let remedy = "allowed: false; leave it out, and name the proxy in `proxy_redirect`";
+            all.push(ValidationError::new("delegate_if_local", fault, remedy));
         }
         for fault in self.health.iter().flat_map(|check| check.faults()) {
-            all.push(Wrong { field: format!("health.{}", fault.field), ..fault });
+            all.push(ValidationError { field: format!("health.{}", fault.field), ..fault });
         }
         if self.source_ranges.as_ref().is_some_and(|ranges| ranges.prefixes.is_empty()) {
-            let allowed = "write source_ranges, or leave source_policy out";
-            all.push(Wrong::new("source_policy", "there is nobody to deny", allowed));
+            let remedy = "write source_ranges, or leave source_policy out";
+            all.push(ValidationError::new("source_policy", "there is nobody to deny", remedy));
         }
         if self.proxy_redirect.as_ref().is_some_and(|redirect| redirect.port == 0) {
-            let wrong = "there is no port 0";
-            all.push(Wrong::new("proxy_redirect.port", wrong, "allowed: 1 to 65535"));
+            let fault = "there is no port 0";
+            all.push(ValidationError::new("proxy_redirect.port", fault, "allowed: 1 to 65535"));
         }
-        let mut there = HashSet::with_capacity(self.frontends.len());
-        for (i, said) in self.frontends.iter().enumerate() {
-            all.extend(said.fault(&format!("frontends[{i}]")));
-            if !there.insert(said.address) {
-                let wrong = format!("{} is there twice", said.address);
-                all.push(Wrong::new(&format!("frontends[{i}]"), wrong, "remove one of them"));
+        let mut seen = HashSet::with_capacity(self.frontends.len());
+        for (i, frontend) in self.frontends.iter().enumerate() {
+            all.extend(frontend.fault(&format!("frontends[{i}]")));
+            if !seen.insert(frontend.address) {
+                let fault = format!("{} is there twice", frontend.address);
+                all.push(ValidationError::new(
+                    &format!("frontends[{i}]"),
+                    fault,
+                    "remove one of them",
+                ));
             }
         }
         all

@@ -7,12 +7,12 @@ use crate::checked::{Prefix, address_and_length, mask};
 /// # Errors
 /// Returns a message if the text is neither.
 pub fn prefix_of(text: &str) -> Result<Prefix, String> {
-    let wrong = || {
+    let fault = || {
         format!(
             "`{text}` is no address and no network, expected \"203.0.113.10\" or \"10.0.0.0/24\""
         )
     };
-    let (addr, len) = address_and_length(text).ok_or_else(wrong)?;
+    let (addr, len) = address_and_length(text).ok_or_else(fault)?;
     let network = Prefix { addr: mask(addr, len), len };
     if network.addr == addr {
         return Ok(network);

@@ -30,7 +30,7 @@ impl Port {
     /// Returns the counters that every driver has.
     ///
     /// # Errors
-    /// Returns [`PortError::Refused`] if the driver fails.
+    /// Returns [`PortError::Failed`] if the driver fails.
     pub fn stats(&self) -> Result<PortCounters, PortError> {
         let mut read = sys::rte_eth_stats::default();
         // SAFETY: a valid pointer for the result.
@@ -51,7 +51,7 @@ impl Port {
     /// Returns all counters of the driver, by name.
     ///
     /// # Errors
-    /// Returns [`PortError::Refused`] if the driver fails.
+    /// Returns [`PortError::Failed`] if the driver fails.
     pub fn xstats(&self) -> Result<Vec<(String, u64)>, PortError> {
         let step = "read its extended counters";
         // SAFETY: requests the number only.

@@ -22,7 +22,7 @@ pub enum PortError {
     #[error("port {0} is in use: name it for one arm only")]
     Taken(String),
     /// The driver does not support a value.
-    #[error("port {name}: {what} {found}; the driver allows {least} to {most}")]
+    #[error("port {name}: {what} {found}; the driver allows {min} to {max}")]
     OutOfRange {
         /// Name of the port.
         name: String,
@@ -31,14 +31,14 @@ pub enum PortError {
         /// Requested value.
         found: u32,
         /// Minimum value.
-        least: u32,
+        min: u32,
         /// Maximum value.
-        most: u32,
+        max: u32,
     },
     /// Frames do not fit in a buffer, and the driver cannot scatter them.
     #[error(
-        "port {name}: an MTU of {mtu} needs buffers of {need} bytes, they have {room}, and the \
-         driver cannot scatter a frame over several: raise the buffers' bytes or lower the MTU"
+        "port {name}: an MTU of {mtu} needs buffers of {need} bytes, they have {available}, and \
+         the driver cannot scatter a frame over several: raise the buffers' bytes or lower the MTU"
     )]
     BufferTooSmall {
         /// Name of the port.
@@ -48,7 +48,7 @@ pub enum PortError {
         /// Required buffer size in bytes, headroom included.
         need: usize,
         /// Actual buffer size in bytes.
-        room: usize,
+        available: usize,
     },
     /// The kernel interface of the port has a smaller MTU.
     #[error(
@@ -78,7 +78,7 @@ pub enum PortError {
     },
     /// DPDK or the driver failed.
     #[error("port {name}: {step}: {errno}")]
-    Refused {
+    Failed {
         /// Name of the port.
         name: String,
         /// The step that failed.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls DPDK")]
 
 use super::error::PortError;
-use super::open::Open;
+use super::guard::PortGuard;
 use crate::dpdk_sys as sys;
 use crate::mempool::Mempool;
 use std::ffi::CStr;
@@ -42,13 +42,13 @@ pub struct PortOptions<'a> {
 }
 
 /// Checks the options against the driver's limits, then configures the device and its queues.
-pub(super) fn configure(port: &Open, options: &PortOptions<'_>) -> Result<Setup, PortError> {
+pub(super) fn configure(port: &PortGuard, options: &PortOptions<'_>) -> Result<Setup, PortError> {
     let limits = limits(port)?;
-    let range = |what, found: u32, least: u32, most: u32| {
-        if (least..=most).contains(&found) {
+    let range = |what, found: u32, min: u32, max: u32| {
+        if (min..=max).contains(&found) {
             return Ok(());
         }
-        Err(PortError::OutOfRange { name: port.name().to_string(), what, found, least, most })
+        Err(PortError::OutOfRange { name: port.name().to_string(), what, found, min, max })
     };
     range("receive queues", options.rx_queues.into(), 1, limits.max_rx_queues.into())?;
     range("transmit queues", options.tx_queues.into(), 1, limits.max_tx_queues.into())?;
@@ -82,7 +82,7 @@ pub(super) fn configure(port: &Open, options: &PortOptions<'_>) -> Result<Setup,
     })
 }
 
-fn limits(port: &Open) -> Result<sys::rte_eth_dev_info, PortError> {
+fn limits(port: &PortGuard) -> Result<sys::rte_eth_dev_info, PortError> {
     let mut limits = sys::rte_eth_dev_info::default();
     // SAFETY: a valid pointer for the result.
     let status = unsafe { sys::rte_eth_dev_info_get(port.id(), &raw mut limits) };
@@ -92,7 +92,7 @@ fn limits(port: &Open) -> Result<sys::rte_eth_dev_info, PortError> {
 
 /// Returns true if frames of the MTU must be scattered over several buffers.
 fn scatters(
-    port: &Open,
+    port: &PortGuard,
     options: &PortOptions<'_>,
     limits: &sys::rte_eth_dev_info,
 ) -> Result<bool, PortError> {
@@ -100,18 +100,18 @@ fn scatters(
         return Ok(false);
     };
     let need = usize::from(mtu) + FRAME_OVERHEAD + Mempool::HEADROOM;
-    let room = options.pool.room();
-    if need <= room {
+    let available = options.pool.buffer_bytes();
+    if need <= available {
         return Ok(false);
     }
     if limits.rx_offload_capa & sys::WEIR_RX_OFFLOAD_SCATTER != 0 {
         return Ok(true);
     }
-    Err(PortError::BufferTooSmall { name: port.name().to_string(), mtu, need, room })
+    Err(PortError::BufferTooSmall { name: port.name().to_string(), mtu, need, available })
 }
 
 fn queues(
-    port: &Open,
+    port: &PortGuard,
     options: &PortOptions<'_>,
     conf: &sys::rte_eth_conf,
     limits: &sys::rte_eth_dev_info,
@@ -151,7 +151,7 @@ fn queues(
 /// kernel interface that reports a small maximum frame length (af_packet: 1,518 bytes) transfers
 /// whatever the interface does, so there the interface's own MTU is checked.
 fn set_mtu(
-    port: &Open,
+    port: &PortGuard,
     mtu: Option<u16>,
     limits: &sys::rte_eth_dev_info,
 ) -> Result<Option<u16>, PortError> {

@@ -14,13 +14,13 @@ use netlink::{ChangeError, Netlink, Setting, Verb};
 
 /// Record of settings added to interfaces.
 pub struct Added {
-    notes: PathBuf,
+    record: PathBuf,
 }
 
 impl Added {
     /// Uses this file, which need not exist.
-    pub fn new(notes: PathBuf) -> Added {
-        Added { notes }
+    pub fn new(record: PathBuf) -> Added {
+        Added { record }
     }
 
     /// Adds the arm's addresses and default routes to the interface. An error names the `ip`
@@ -39,20 +39,20 @@ impl Added {
     /// Deletes the recorded settings of interfaces for which `of` returns true. Settings that no
     /// longer exist are ignored.
     pub fn remove(&self, netlink: &mut Netlink, of: impl Fn(&str) -> bool) {
-        let notes = std::fs::read_to_string(&self.notes).unwrap_or_default();
-        let mut kept = String::new();
-        for line in notes.lines() {
+        let record = std::fs::read_to_string(&self.record).unwrap_or_default();
+        let mut remaining = String::new();
+        for line in record.lines() {
             if !line.split(' ').next_back().is_some_and(&of) {
-                kept += &format!("{line}\n");
+                remaining += &format!("{line}\n");
             } else if let Some(setting) = Setting::deleted_by(line) {
                 let _ = netlink.apply(Verb::Delete, &setting);
             } else if let Some(interface) = line.strip_prefix("link delete dev ") {
                 let _ = netlink.delete_link(interface);
             }
         }
-        let _ = match kept.as_str() {
-            "" => std::fs::remove_file(&self.notes),
-            kept => std::fs::write(&self.notes, kept),
+        let _ = match remaining.as_str() {
+            "" => std::fs::remove_file(&self.record),
+            remaining => std::fs::write(&self.record, remaining),
         };
     }
 
@@ -63,8 +63,8 @@ impl Added {
             Err(error) if error.is_there_already() => return Ok(()),
             other => other?,
         }
-        let open = File::options().create(true).append(true).open(&self.notes);
-        let noted = open.and_then(|mut notes| writeln!(notes, "{delete}"));
-        noted.map_err(|e| format!("{}: {e}", self.notes.display()))
+        let open = File::options().create(true).append(true).open(&self.record);
+        let written = open.and_then(|mut record| writeln!(record, "{delete}"));
+        written.map_err(|e| format!("{}: {e}", self.record.display()))
     }
 }

@@ -30,7 +30,7 @@ pub enum AttachError {
     },
     /// The kernel rejected every mode that was tried.
     #[error("{interface}: the kernel refused the program {tried}")]
-    Refused {
+    Rejected {
         /// Name of the interface.
         interface: String,
         /// Each mode with the kernel's error.
@@ -67,7 +67,8 @@ impl Links {
     ) -> Result<(Mode, Vec<String>), AttachError> {
         let mut notes = Vec::new();
         let path = self.folder.join(&nic.name);
-        let failed = |what: &dyn Error| AttachError::Link { path: path.clone(), what: told(what) };
+        let failed =
+            |what: &dyn Error| AttachError::Link { path: path.clone(), what: error_chain(what) };
         std::fs::create_dir_all(&self.folder).map_err(|e| failed(&e))?;
         let pinned = self.pinned(&nic.name)?;
         let ours = match &pinned {
@@ -94,11 +95,11 @@ impl Links {
                     notes.extend(tried);
                     return Ok((*mode, notes));
                 }
-                Err(said) => tried.push(format!("({} XDP: {said})", mode.as_str())),
+                Err(error) => tried.push(format!("({} XDP: {error})", mode.as_str())),
             }
         }
         let tried = tried.join(" ");
-        Err(AttachError::Refused { interface: nic.name.clone(), tried })
+        Err(AttachError::Rejected { interface: nic.name.clone(), tried })
     }
 
     /// Names of the interfaces that have a link in this folder.
@@ -129,41 +130,41 @@ impl Links {
         }
         match PinnedLink::from_pin(&path) {
             Ok(link) => Ok(Some(link.into())),
-            Err(e) => Err(AttachError::Link { path, what: told(&e) }),
+            Err(e) => Err(AttachError::Link { path, what: error_chain(&e) }),
         }
     }
 }
 
 fn attach_anew(program: &mut Xdp, nic: &Nic, mode: Mode, path: &Path) -> Result<(), String> {
-    let kernels = match mode {
+    let flags = match mode {
         Mode::Native => XdpMode::Driver,
         Mode::Generic => XdpMode::Skb,
     };
-    let id = program.attach_to_if_index(nic.index, kernels).map_err(|e| told(&e))?;
-    let link = program.take_link(id).map_err(|e| told(&e))?;
+    let id = program.attach_to_if_index(nic.index, flags).map_err(|e| error_chain(&e))?;
+    let link = program.take_link(id).map_err(|e| error_chain(&e))?;
     // Kernels without BPF links use another kind of attachment, which ends with this process.
-    let link = FdLink::try_from(link).map_err(|e| told(&e))?;
-    link.pin(path).map_err(|e| told(&e))?;
+    let link = FdLink::try_from(link).map_err(|e| error_chain(&e))?;
+    link.pin(path).map_err(|e| error_chain(&e))?;
     Ok(())
 }
 
 fn foreign(nic: &Nic, id: u32) -> AttachError {
-    let known = loaded_programs().flatten().find(|program| program.id() == id);
-    let name = known.and_then(|program| program.name_as_str().map(str::to_owned));
+    let program = loaded_programs().flatten().find(|program| program.id() == id);
+    let name = program.and_then(|program| program.name_as_str().map(str::to_owned));
     let name = name.map_or_else(String::new, |name| format!(" (\"{name}\")"));
     AttachError::Foreign { interface: nic.name.clone(), id, name }
 }
 
 /// Formats an error with all its causes; the kernel's error is the last of them.
-pub(super) fn told(error: &dyn Error) -> String {
+pub(super) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
-    while let Some(deeper) = cause {
-        let said = deeper.to_string();
-        if !text.contains(&said) {
-            text += &format!(": {said}");
+    while let Some(source) = cause {
+        let error = source.to_string();
+        if !text.contains(&error) {
+            text += &format!(": {error}");
         }
-        cause = deeper.source();
+        cause = source.source();
     }
     text
 }

@@ -24,7 +24,7 @@ pub struct Choice {
 }
 
 /// Checks requirements that hold in every mode; an error contains the command that fulfills them.
-pub fn usable(nic: &Nic, key: &str, mtu: u16) -> Result<(), String> {
+pub fn check_usable(nic: &Nic, key: &str, mtu: u16) -> Result<(), String> {
     let name = &nic.name;
     if nic.mtu < u32::from(mtu) {
         return Err(format!(
@@ -38,20 +38,20 @@ pub fn usable(nic: &Nic, key: &str, mtu: u16) -> Result<(), String> {
 
 /// Selects between native and generic mode; an error is returned if only native mode is allowed and
 /// impossible.
-pub fn choose(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, String> {
-    let refusals = refusals(nic);
-    let mut notes = costs(nic, cpus);
+pub fn select_modes(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, String> {
+    let native_blockers = native_blockers(nic);
+    let mut notes = performance_notes(nic, cpus);
     let modes = match attach {
         Attach::Generic => {
             notes.clear();
             vec![Mode::Generic]
         }
-        Attach::Native if !refusals.is_empty() => {
-            return Err(format!("fastpath.attach = \"native\": {}", refusals.join("; ")));
+        Attach::Native if !native_blockers.is_empty() => {
+            return Err(format!("fastpath.attach = \"native\": {}", native_blockers.join("; ")));
         }
         Attach::Native => vec![Mode::Native],
-        Attach::Auto if !refusals.is_empty() => {
-            notes = refusals;
+        Attach::Auto if !native_blockers.is_empty() => {
+            notes = native_blockers;
             vec![Mode::Generic]
         }
         Attach::Auto if nic.peer == Some(Peer::Elsewhere) => {
@@ -83,13 +83,13 @@ pub fn choose(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, String> {
 }
 
 /// Reasons for which the driver cannot, or should not, run a program that transmits and redirects.
-fn refusals(nic: &Nic) -> Vec<String> {
-    let (name, mut refusals) = (&nic.name, Vec::new());
-    let mut too_large = |most: u32| {
-        if nic.mtu > most {
-            refusals.push(format!(
-                "{name}: native XDP in {} takes an MTU of {most} at most, it is {}: type `ip link \
-                 set dev {name} mtu {most}` and set the arm's mtu = {most}, where the gateway's \
+fn native_blockers(nic: &Nic) -> Vec<String> {
+    let (name, mut native_blockers) = (&nic.name, Vec::new());
+    let mut too_large = |max: u32| {
+        if nic.mtu > max {
+            native_blockers.push(format!(
+                "{name}: native XDP in {} takes an MTU of {max} at most, it is {}: type `ip link \
+                 set dev {name} mtu {max}` and set the arm's mtu = {max}, where the gateway's \
                  packets are no larger",
                 nic.driver, nic.mtu
             ));
@@ -102,7 +102,7 @@ fn refusals(nic: &Nic) -> Vec<String> {
                 && channels.combined > channels.max_combined / 2
             {
                 let half = (channels.max_combined / 2).max(1);
-                refusals.push(format!(
+                native_blockers.push(format!(
                     "{name}: native XDP in ena takes half of the queues for sending, and {} of {} \
                      are in use: type `ethtool -L {name} combined {half}`",
                     channels.combined, channels.max_combined
@@ -112,7 +112,7 @@ fn refusals(nic: &Nic) -> Vec<String> {
         "mana" | "hv_netvsc" => {
             too_large(MANA_MTU);
             if nic.lro {
-                refusals.push(format!(
+                native_blockers.push(format!(
                     "{name}: native XDP in {} needs LRO off: type `ethtool -K {name} lro off`",
                     nic.driver
                 ));
@@ -121,7 +121,7 @@ fn refusals(nic: &Nic) -> Vec<String> {
         "virtio_net" => {
             let has = |bit: u32| nic.virtio.is_some_and(|bits| bits >> bit & 1 == 1);
             if GUEST_OFFLOADS.into_iter().any(has) && !has(CTRL_GUEST_OFFLOADS) {
-                refusals.push(format!(
+                native_blockers.push(format!(
                     "{name}: native XDP in virtio_net needs the host to leave packets as they \
                      are, and it can't be told to: start the machine with guest_csum, guest_tso4, \
                      guest_tso6, guest_ecn and guest_ufo off"
@@ -130,7 +130,7 @@ fn refusals(nic: &Nic) -> Vec<String> {
         }
         "veth" => match nic.peer {
             Some(Peer::Here(true)) => {}
-            Some(Peer::Here(false)) => refusals.push(format!(
+            Some(Peer::Here(false)) => native_blockers.push(format!(
                 "{name}: what native XDP sends back through a veth is lost unless its peer has an \
                  XDP program as well: attach one there"
             )),
@@ -139,23 +139,23 @@ fn refusals(nic: &Nic) -> Vec<String> {
         },
         _ => {}
     }
-    refusals
+    native_blockers
 }
 
 /// Configurations that work with reduced performance.
-fn costs(nic: &Nic, cpus: u32) -> Vec<String> {
-    let (name, mut costs) = (&nic.name, Vec::new());
+fn performance_notes(nic: &Nic, cpus: u32) -> Vec<String> {
+    let (name, mut performance_notes) = (&nic.name, Vec::new());
     if let ("virtio_net", Some(channels)) = (nic.driver.as_str(), nic.channels)
         && channels.combined + cpus > channels.max_combined
     {
-        costs.push(format!(
+        performance_notes.push(format!(
             "{name}: {} queues and one more for each of {cpus} CPUs are more than the {} that the \
              host gives: native XDP sends under a lock; type `ethtool -L {name} combined N` with \
              fewer, or give the machine more queues",
             channels.combined, channels.max_combined
         ));
     }
-    costs
+    performance_notes
 }
 
 #[cfg(test)]

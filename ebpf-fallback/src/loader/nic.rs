@@ -141,19 +141,19 @@ impl Kernel {
     }
 
     fn driver(&self, name: &str) -> Option<String> {
-        let mut about = [0u32; 49];
-        about[0] = ETHTOOL_GDRVINFO;
-        self.ask(name, &mut about).ok()?;
-        let bytes: Vec<u8> = about[1..9].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut data = [0u32; 49];
+        data[0] = ETHTOOL_GDRVINFO;
+        self.ethtool(name, &mut data).ok()?;
+        let bytes: Vec<u8> = data[1..9].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let text = bytes.split(|byte| *byte == 0).next()?;
         String::from_utf8(text.to_vec()).ok()
     }
 
     fn channels(&self, name: &str) -> Option<Channels> {
         // Maxima of receive, transmit, other and combined queues, followed by the current numbers.
-        let mut about = [ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
-        self.ask(name, &mut about).ok()?;
-        let [_, max_rx, _, _, max_combined, rx, _, _, combined] = about;
+        let mut data = [ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
+        self.ethtool(name, &mut data).ok()?;
+        let [_, max_rx, _, _, max_combined, rx, _, _, combined] = data;
         // Drivers with separate receive and transmit queues count as many pairs as receive queues.
         let (combined, max_combined) =
             if max_combined > 0 { (combined, max_combined) } else { (rx, max_rx) };
@@ -161,16 +161,16 @@ impl Kernel {
     }
 
     fn flags(&self, name: &str) -> Option<u32> {
-        let mut about = [ETHTOOL_GFLAGS, 0];
-        self.ask(name, &mut about).ok()?;
-        Some(about[1])
+        let mut data = [ETHTOOL_GFLAGS, 0];
+        self.ethtool(name, &mut data).ok()?;
+        Some(data[1])
     }
 
     /// Disables offloads, so that the kernel passes packets to the interface in their final form:
     /// with computed checksums, and no larger than the MTU.
-    pub fn send_whole(&self, name: &str) -> io::Result<()> {
+    pub fn disable_offloads(&self, name: &str) -> io::Result<()> {
         for command in [ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO] {
-            match self.ask(name, &mut [command, 0]) {
+            match self.ethtool(name, &mut [command, 0]) {
                 // Offloads that cannot be disabled are disabled already by a program on the other
                 // end.
                 Err(fixed) if fixed.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
@@ -181,12 +181,12 @@ impl Kernel {
     }
 
     /// Performs an ethtool request; the response replaces the request.
-    fn ask<const N: usize>(&self, name: &str, about: &mut [u32; N]) -> io::Result<()> {
-        let mut request = Request { name: [0; 16], about: about.as_mut_ptr().cast(), rest: [0; 2] };
+    fn ethtool<const N: usize>(&self, name: &str, data: &mut [u32; N]) -> io::Result<()> {
+        let mut request = Request { name: [0; 16], data: data.as_mut_ptr().cast(), rest: [0; 2] };
         for (to, from) in request.name[..15].iter_mut().zip(name.bytes()) {
             *to = from;
         }
-        // SAFETY: the request has the layout of `struct ifreq`, and `about` has the size that its
+        // SAFETY: the request has the layout of `struct ifreq`, and `data` has the size that its
         // command requires: each caller's array has the layout of the command's structure.
         #[expect(unsafe_code, reason = "ethtool's ioctl")]
         let rc = unsafe {
@@ -200,7 +200,7 @@ impl Kernel {
 #[repr(C)]
 struct Request {
     name: [u8; 16],
-    about: *mut libc::c_void,
+    data: *mut libc::c_void,
     rest: [u64; 2],
 }
 

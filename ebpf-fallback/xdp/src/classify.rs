@@ -1,11 +1,11 @@
 //! Classify: computes the flow key of a packet, looks up the flow, and handles packets that belong
 //! to no flow.
 
+use crate::cpu_views::{flows, page};
 use crate::frame::window;
-use crate::here::{flows, page};
-use crate::next::{ENCAP, FINISH, FRAGMENT, OPEN, SELECT, TRACK, either, go, raw};
-use crate::place::error_limit;
-use crate::work::{Arrival, Work, work};
+use crate::next::{CONTINUE, ENCAP, FINISH, FRAGMENT, SELECT, TRACK, either, raw, run_stage};
+use crate::packet_state::{Arrival, PacketState, packet_state};
+use crate::runtime::error_limit;
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -13,7 +13,7 @@ use packet::addr::Addr;
 use packet::flow::FlowKey;
 use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
-use tables::addresses::Addresses;
+use tables::address_filter::AddressFilter;
 use tables::atomic::Ordering::Relaxed;
 use tables::counters::{Counter, VerdictCounter};
 use tables::flow::PATH_REDIRECT;
@@ -26,80 +26,80 @@ use tables::set::TableSet;
 #[xdp(frags)]
 pub fn classify(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let Some(work) = work() else { return go(ctx, FINISH) };
-    let next = match work.arrival {
-        Arrival::Kernel => from_kernel(ctx, work),
-        _ => either(from_wire(ctx, work)),
+    let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
+    let next = match pkt.arrival {
+        Arrival::Kernel => from_kernel(ctx, pkt),
+        _ => either(from_wire(ctx, pkt)),
     };
-    go(ctx, next)
+    run_stage(ctx, next)
 }
 
 /// Packets from the kernel are forwarded unchanged, except those from a probe source and replies of
 /// proxies.
 #[inline(always)]
-fn from_kernel(ctx: *mut xdp_md, work: &mut Work) -> u32 {
-    match work.set().probe(&work.inner.src) {
+fn from_kernel(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
+    match pkt.set().probe(&pkt.inner.src) {
         Some(backend) => {
-            work.backend = backend;
+            pkt.backend = backend;
             // Distinguishes it from a flow's packet: see `encap`.
-            work.verdict = VerdictCounter::Forward;
+            pkt.verdict = VerdictCounter::Forward;
             ENCAP
         }
-        None if of_proxy(ctx, work) => TRACK,
-        None => work.out(VerdictCounter::Forward, work.arm),
+        None if is_proxy_reply(ctx, pkt) => TRACK,
+        None => pkt.transmit(VerdictCounter::Forward, pkt.arm),
     }
 }
 
 /// Returns whether the kernel's packet belongs to a flow that is redirected to a proxy.
 #[inline(always)]
-fn of_proxy(ctx: *mut xdp_md, work: &mut Work) -> bool {
-    let filed = match work.inner.kind {
-        L4::IcmpError => part_quoted(ctx) == OPEN && part_file(1) == OPEN,
-        L4::Tcp { .. } | L4::Udp => part_file(0) == OPEN,
+fn is_proxy_reply(ctx: *mut xdp_md, pkt: &mut PacketState) -> bool {
+    let keyed = match pkt.inner.kind {
+        L4::IcmpError => part_quoted(ctx) == CONTINUE && part_flow_key(1) == CONTINUE,
+        L4::Tcp { .. } | L4::Udp => part_flow_key(0) == CONTINUE,
         _ => false,
     };
-    filed && part_known() == OPEN && part_redirected() == OPEN
+    keyed && part_find_flow() == CONTINUE && part_redirected() == CONTINUE
 }
 
-/// Returns [`OPEN`] if the known flow of a packet from this host is redirected to a proxy.
+/// Returns [`CONTINUE`] if the known flow of a packet from this host is redirected to a proxy.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_redirected() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    if flows().forward_to(&work.hit, &mut work.path).is_err() || work.hit.is_front() {
+    let Some(pkt) = packet_state() else { return FINISH };
+    if flows().forward_to(&pkt.hit, &mut pkt.path).is_err() || pkt.hit.is_front() {
         return FINISH;
     }
-    if work.path.flags & PATH_REDIRECT != 0 { OPEN } else { FINISH }
+    if pkt.path.flags & PATH_REDIRECT != 0 { CONTINUE } else { FINISH }
 }
 
 #[inline(always)]
-fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
-    match work.arrival {
-        Arrival::Gateway => sift(work)?,
-        Arrival::Backend if work.set().probe(&work.inner.dst).is_some() => {
-            work.verdict = VerdictCounter::Punt;
-            work.to_prober = true;
+fn from_wire(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
+    match pkt.arrival {
+        Arrival::Gateway => filter_gateway(pkt)?,
+        Arrival::Backend if pkt.set().probe(&pkt.inner.dst).is_some() => {
+            pkt.verdict = VerdictCounter::Punt;
+            pkt.to_probe_source = true;
             return Err(ENCAP);
         }
         _ => {}
     }
-    if work.inner.kind == L4::IcmpError {
+    if pkt.inner.kind == L4::IcmpError {
         // A damaged error has no key, and thus no flow. An error from a martian source has no flow
         // either; its gateway's settings determine how it is handled.
-        if work.inner.src.is_martian() || part_quoted(ctx) != OPEN {
+        if pkt.inner.src.is_martian() || part_quoted(ctx) != CONTINUE {
             return Ok(SELECT);
         }
-        if work.arrival == Arrival::Plain && work.quoted.src == work.inner.dst {
+        if pkt.arrival == Arrival::Plain && pkt.quoted.src == pkt.inner.dst {
             part_learn(ctx);
         }
-        part_file(1);
+        part_flow_key(1);
     } else {
-        part_file(0);
+        part_flow_key(0);
     }
-    if work.inner.fragment == Fragment::Later {
+    if pkt.inner.fragment == Fragment::Later {
         return Ok(FRAGMENT);
     }
-    if work.hash != 0 && part_known() == OPEN {
+    if pkt.hash != 0 && part_find_flow() == CONTINUE {
         return Ok(TRACK);
     }
     Ok(SELECT)
@@ -108,50 +108,50 @@ fn from_wire(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
 /// Handles packets larger than the gateway's inner MTU, and returns packets without flow or service
 /// to the gateway, as detected by the two address filters.
 #[inline(always)]
-fn sift(work: &mut Work) -> Result<(), u32> {
-    let set = work.set();
-    let Some(tunnel) = set.tunnel(work.tunnel) else {
-        return Err(work.drop(DropReason::NotOurAddress));
+fn filter_gateway(pkt: &mut PacketState) -> Result<(), u32> {
+    let set = pkt.set();
+    let Some(tunnel) = set.tunnel(pkt.tunnel) else {
+        return Err(pkt.drop(DropReason::NotOurAddress));
     };
-    let ip = &work.inner;
+    let ip = &pkt.inner;
     if tunnel.inner_mtu != 0 && ip.end - ip.at > tunnel.inner_mtu {
         return Err(match tunnel.flags & TUNNEL_REPLY_TOO_BIG {
-            0 => work.drop(DropReason::TooBig),
-            _ => work.too_big(tunnel.inner_mtu),
+            0 => pkt.drop(DropReason::TooBig),
+            _ => pkt.too_big(tunnel.inner_mtu),
         });
     }
-    if !between_strangers(&set, tunnel, ip) {
+    if !is_unmatched(&set, tunnel, ip) {
         return Ok(());
     }
-    work.verdict = VerdictCounter::Return;
+    pkt.verdict = VerdictCounter::Return;
     Err(ENCAP)
 }
 
 /// Returns whether a packet of this tunnel certainly matches no service and no flow, so that it is
 /// returned.
 #[inline(always)]
-pub fn between_strangers(set: &TableSet<'_>, tunnel: &Tunnel, ip: &Ip) -> bool {
-    let may_be_a_strangers = tunnel.no_service == NoService::Return as u8
+pub fn is_unmatched(set: &TableSet<'_>, tunnel: &Tunnel, ip: &Ip) -> bool {
+    let may_return = tunnel.no_service == NoService::Return as u8
         && ip.fragment == Fragment::Whole
         && ip.kind != L4::IcmpError;
-    if !may_be_a_strangers {
+    if !may_return {
         return false;
     }
-    let Some(known) = set.acquaintances() else { return false };
-    let flows = Addresses::of_flows(&Region);
-    !(known.may_have(&ip.dst) || flows.may_have(&ip.dst) || flows.may_have(&ip.src))
+    let Some(frontends) = set.address_filter() else { return false };
+    let flows = AddressFilter::of_flows(&Region);
+    !(frontends.may_contain(&ip.dst) || flows.may_contain(&ip.dst) || flows.may_contain(&ip.src))
 }
 
 /// Parses the packet that an ICMP error quotes.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return FINISH };
-    match icmp::quoted(&window(ctx), &work.inner) {
+    let Some(pkt) = packet_state() else { return FINISH };
+    match icmp::quoted(&window(ctx), &pkt.inner) {
         Ok(quoted) => {
-            work.quoted = quoted;
-            work.quotes = true;
-            OPEN
+            pkt.quoted = quoted;
+            pkt.quotes = true;
+            CONTINUE
         }
         Err(_) => FINISH,
     }
@@ -162,36 +162,36 @@ extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return FINISH };
+    let Some(pkt) = packet_state() else { return FINISH };
     let w = window(ctx);
-    let told = icmp::told_mtu(&w, &work.inner).unwrap_or(0);
-    if told == 0 || part_from_us() != OPEN {
+    let reported = icmp::reported_mtu(&w, &pkt.inner).unwrap_or(0);
+    if reported == 0 || part_from_us() != CONTINUE {
         return FINISH;
     }
-    let mtu = icmp::path_mtu(&w, &work.inner, &work.quoted).unwrap_or(0);
-    if part_may_learn() != OPEN || mtu == 0 || part_believe(u32::from(mtu)) != OPEN {
+    let mtu = icmp::path_mtu(&w, &pkt.inner, &pkt.quoted).unwrap_or(0);
+    if part_may_learn() != CONTINUE || mtu == 0 || part_lower_mtu(u32::from(mtu)) != CONTINUE {
         page().count(Counter::IcmpErrorsDisbelieved, 1);
     }
-    OPEN
+    CONTINUE
 }
 
-/// Returns [`OPEN`] if another such error may be evaluated in this second.
+/// Returns [`CONTINUE`] if another such error may be evaluated in this second.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_may_learn() -> u32 {
-    let (Some(work), Some(limit)) = (work(), error_limit()) else { return FINISH };
-    let limits = &work.set().settings().error_limits;
-    if limit.may_learn(limits, work.now_s) { OPEN } else { FINISH }
+    let (Some(pkt), Some(limit)) = (packet_state(), error_limit()) else { return FINISH };
+    let limits = &pkt.set().settings().error_limits;
+    if limit.may_learn(limits, pkt.now_s) { CONTINUE } else { FINISH }
 }
 
 /// Lowers the path MTU of the next hop to which the quoted packet was sent, if it is a known next
 /// hop.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_believe(mtu: u32) -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let set = work.set();
-    let Some(id) = set.next_hop_at(&work.quoted.dst, work.arm) else { return FINISH };
+extern "C" fn part_lower_mtu(mtu: u32) -> u32 {
+    let Some(pkt) = packet_state() else { return FINISH };
+    let set = pkt.set();
+    let Some(id) = set.next_hop_at(&pkt.quoted.dst, pkt.arm) else { return FINISH };
     let (Some(hop), Some(learned)) = (set.next_hop(id), Region.path_mtu(id)) else {
         return FINISH;
     };
@@ -199,55 +199,55 @@ extern "C" fn part_believe(mtu: u32) -> u32 {
     if mtu < before || before == 0 && mtu < u32::from(hop.mtu) {
         learned.store(mtu, Relaxed);
     }
-    OPEN
+    CONTINUE
 }
 
-/// Returns [`OPEN`] if the quoted packet was sent from an address of this host or a source of
+/// Returns [`CONTINUE`] if the quoted packet was sent from an address of this host or a source of
 /// IP-in-IP.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_from_us() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let settings = work.set().settings();
+    let Some(pkt) = packet_state() else { return FINISH };
+    let settings = pkt.set().settings();
     for i in 0..LOCAL_ADDRS {
         let addr = settings.locals[i].addr;
         if addr == Addr::UNSPECIFIED {
             break;
         }
-        if addr == work.quoted.src {
-            return OPEN;
+        if addr == pkt.quoted.src {
+            return CONTINUE;
         }
     }
-    if settings.is_ipip_source(&work.quoted.src) { OPEN } else { FINISH }
+    if settings.is_ipip_source(&pkt.quoted.src) { CONTINUE } else { FINISH }
 }
 
 /// Computes the key of the packet itself, or (1) of the packet that it quotes.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_file(quoted: u32) -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let ip: &Ip = if quoted != 0 { &work.quoted } else { &work.inner };
-    let (key, side) = FlowKey::new(work.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
+extern "C" fn part_flow_key(quoted: u32) -> u32 {
+    let Some(pkt) = packet_state() else { return FINISH };
+    let ip: &Ip = if quoted != 0 { &pkt.quoted } else { &pkt.inner };
+    let (key, side) = FlowKey::new(pkt.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
     // An error comes from the direction that is opposite to the quoted packet's.
-    work.side = if quoted != 0 { side.other() } else { side };
+    pkt.side = if quoted != 0 { side.other() } else { side };
     if ip.fragment == Fragment::Later {
         return FINISH; // The stage `fragment` looks it up; a quoted one has no known flow.
     }
-    work.key = key;
-    work.hash = key.hash(&Region.hash_key());
-    OPEN
+    pkt.key = key;
+    pkt.hash = key.hash(&Region.hash_key());
+    CONTINUE
 }
 
 /// Looks up the flow.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_known() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    match flows().find(work.hash, &work.key) {
+extern "C" fn part_find_flow() -> u32 {
+    let Some(pkt) = packet_state() else { return FINISH };
+    match flows().find(pkt.hash, &pkt.key) {
         Some(hit) => {
-            work.hit = hit;
-            work.known = true;
-            OPEN
+            pkt.hit = hit;
+            pkt.flow_found = true;
+            CONTINUE
         }
         None => FINISH,
     }

@@ -1,11 +1,11 @@
 //! Decap: identifies a tunnel packet, checks whether it is permitted, and parses the inner packet.
 
-use crate::familiar;
 use crate::frame::window;
-use crate::next::{CLASSIFY, FINISH, OPEN, done, either, go, raw};
+use crate::header_cache;
+use crate::next::{CLASSIFY, CONTINUE, FINISH, done, either, raw, run_stage};
 use crate::or_split;
-use crate::place::place;
-use crate::work::{Arrival, Work, work};
+use crate::packet_state::{Arrival, PacketState, packet_state};
+use crate::runtime::runtime_config;
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -36,86 +36,95 @@ const GUE: u8 = TunnelKind::Gue as u8;
 #[xdp(frags)]
 pub fn decap(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let Some(work) = work() else { return go(ctx, FINISH) };
-    let opened = match work.outer.proto {
-        UDP => udp_tunnel(ctx, work),
-        _ => ip_tunnel(work),
+    let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
+    let parsed = match pkt.outer.proto {
+        UDP => udp_tunnel(ctx, pkt),
+        _ => ip_tunnel(pkt),
     };
-    let next = match opened {
+    let next = match parsed {
         Ok(true) => part_inner(ctx),
         Ok(false) => {
-            work.inner = work.outer;
-            OPEN
+            pkt.inner = pkt.outer;
+            CONTINUE
         }
         Err(reason) => {
-            work.inner = work.outer;
-            work.drop(or_split(ctx, reason))
+            pkt.inner = pkt.outer;
+            pkt.drop(or_split(ctx, reason))
         }
     };
-    go(ctx, either(done(next).map(|()| CLASSIFY)))
+    run_stage(ctx, either(done(next).map(|()| CLASSIFY)))
 }
 
 /// Parses the inner packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_inner(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let read = work.inner.read(&window(ctx), work.inner_at, work.inner_type);
+    let Some(pkt) = packet_state() else { return FINISH };
+    let read = pkt.inner.read(&window(ctx), pkt.inner_at, pkt.inner_type);
     // Bytes after the outer packet are Ethernet padding and not part of the inner packet.
-    if read.is_err() || work.inner.end > work.outer.end {
-        work.inner = work.outer;
-        return work.drop(or_split(ctx, DropReason::InnerMalformed));
+    if read.is_err() || pkt.inner.end > pkt.outer.end {
+        pkt.inner = pkt.outer;
+        return pkt.drop(or_split(ctx, DropReason::InnerMalformed));
     }
-    OPEN
+    CONTINUE
 }
 
 #[inline(always)]
-fn ip_tunnel(work: &mut Work) -> Result<bool, DropReason> {
+fn ip_tunnel(pkt: &mut PacketState) -> Result<bool, DropReason> {
     let id = part_ipip();
     if id == NOT_OURS {
         return Ok(false);
     }
     // A fragment cannot be decapsulated: its inner headers may be in another one.
-    if work.outer.fragment != Fragment::Whole {
+    if pkt.outer.fragment != Fragment::Whole {
         return Err(DropReason::OuterFragment);
     }
-    let v4 = work.outer.proto == IPV4_IN_IP;
+    let v4 = pkt.outer.proto == IPV4_IN_IP;
     let ethertype = if v4 { ethernet::IPV4 } else { ethernet::IPV6 };
-    enter(work, id, work.outer.l4, ethertype)
+    set_tunnel(pkt, id, pkt.outer.l4, ethertype)
 }
 
 #[inline(always)]
-fn udp_tunnel(ctx: *mut xdp_md, work: &mut Work) -> Result<bool, DropReason> {
-    if work.outer.fragment != Fragment::Whole {
-        return if part_ours() == NOT_OURS { Ok(false) } else { Err(DropReason::OuterFragment) };
+fn udp_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<bool, DropReason> {
+    if pkt.outer.fragment != Fragment::Whole {
+        return if part_tunnel_to_address() == NOT_OURS {
+            Ok(false)
+        } else {
+            Err(DropReason::OuterFragment)
+        };
     }
     // The first tunnel on this port determines the header format.
-    let kind = part_port() as u8;
+    let kind = part_kind_on_port() as u8;
     if kind == 0 || kind == IPIP {
         return Ok(false);
     }
     let w = window(ctx);
-    let len = w.be16(usize::from(work.outer.l4) + 4).map_err(|_| DropReason::TooShort)?;
-    if work.outer.l4.wrapping_add(len) != work.outer.end {
+    let len = w.be16(usize::from(pkt.outer.l4) + 4).map_err(|_| DropReason::TooShort)?;
+    if pkt.outer.l4.wrapping_add(len) != pkt.outer.end {
         return Err(DropReason::BadUdpLength);
     }
-    let header = work.outer.l4 + 8;
+    let header = pkt.outer.l4 + 8;
     match kind {
-        GENEVE => geneve_tunnel(ctx, work, header),
-        VXLAN => vxlan_tunnel(ctx, work, header),
-        _ => gue_tunnel(ctx, work, header),
+        GENEVE => geneve_tunnel(ctx, pkt, header),
+        VXLAN => vxlan_tunnel(ctx, pkt, header),
+        _ => gue_tunnel(ctx, pkt, header),
     }
 }
 
 /// Records that the packet arrived through tunnel `id`, with the inner packet at offset `inner`.
 #[inline(always)]
-fn enter(work: &mut Work, id: u32, inner: u16, ethertype: u16) -> Result<bool, DropReason> {
-    let tunnel = work.set().tunnel(id).ok_or(DropReason::NotOurAddress)?;
+fn set_tunnel(
+    pkt: &mut PacketState,
+    id: u32,
+    inner: u16,
+    ethertype: u16,
+) -> Result<bool, DropReason> {
+    let tunnel = pkt.set().tunnel(id).ok_or(DropReason::NotOurAddress)?;
     let backend = tunnel.flags & TUNNEL_BACKEND != 0;
-    work.tunnel = id;
-    work.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
-    work.inner_at = inner;
-    work.inner_type = ethertype;
+    pkt.tunnel = id;
+    pkt.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };
+    pkt.inner_at = inner;
+    pkt.inner_type = ethertype;
     Ok(true)
 }
 
@@ -130,85 +139,85 @@ fn admitted(kind: u8) -> Result<u32, DropReason> {
 }
 
 #[inline(always)]
-fn gue_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool, DropReason> {
+fn gue_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result<bool, DropReason> {
     let id = admitted(GUE)?;
     let inner = gue::parse(&window(ctx), header).map_err(|_| DropReason::GueHeader)?;
     let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
-    enter(work, id, inner.payload, ethertype)
+    set_tunnel(pkt, id, inner.payload, ethertype)
 }
 
 #[inline(always)]
-fn geneve_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool, DropReason> {
+fn geneve_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result<bool, DropReason> {
     let id = admitted(GENEVE)?;
-    let tunnel = work.set().tunnel(id).ok_or(DropReason::NotOurAddress)?;
+    let tunnel = pkt.set().tunnel(id).ok_or(DropReason::NotOurAddress)?;
     let w = window(ctx);
     let geneve = geneve::parse(&w, header).map_err(bad_geneve)?;
     if geneve.control {
         return Err(DropReason::GeneveControl);
     }
-    work.options_at = header + 8;
-    work.options_len = geneve.opt_len;
-    work.vni = geneve.vni;
+    pkt.options_at = header + 8;
+    pkt.options_len = geneve.opt_len;
+    pkt.vni = geneve.vni;
     match geneve::usual_options(&w, header + 8, geneve.opt_len, tunnel.option_class) {
-        Some(options) => note_options(work, &options),
+        Some(options) => store_options(pkt, &options),
         None => {
-            work.tunnel = id;
+            pkt.tunnel = id;
             let reason = part_options(ctx);
-            if reason != OPEN {
-                return Err(work.reason);
+            if reason != CONTINUE {
+                return Err(pkt.reason);
             }
         }
     }
     if geneve.protocol != ethernet::IPV4 && geneve.protocol != ethernet::IPV6 {
         return Err(DropReason::TunnelProtocol);
     }
-    scope(work, tunnel)?;
-    work.tunnel = id;
-    if let Some(place) = place() {
+    scope(pkt, tunnel)?;
+    pkt.tunnel = id;
+    if let Some(config) = runtime_config() {
         if tunnel.flags & TUNNEL_BACKEND != 0 {
-            familiar::remember_backend(place, work);
-        } else if !work.outer.v6 {
-            familiar::remember(place, work, work.scope_key);
+            header_cache::insert_backend(config, pkt);
+        } else if !pkt.outer.v6 {
+            header_cache::insert(config, pkt, pkt.scope_key);
         }
     }
-    enter(work, id, geneve.payload, geneve.protocol)
+    set_tunnel(pkt, id, geneve.payload, geneve.protocol)
 }
 
 /// Parses GENEVE options in an unusual order.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_options(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let Some(tunnel) = work.set().tunnel(work.tunnel) else { return FINISH };
+    let Some(pkt) = packet_state() else { return FINISH };
+    let Some(tunnel) = pkt.set().tunnel(pkt.tunnel) else { return FINISH };
     let class = tunnel.option_class;
-    let options = geneve::any_options(&window(ctx), work.options_at, work.options_len, class);
+    let options = geneve::any_options(&window(ctx), pkt.options_at, pkt.options_len, class);
     match options {
-        Err(cause) => work.drop(bad_geneve(cause)),
-        Ok(options) if options.unknown_critical => work.drop(DropReason::GeneveCriticalOption),
+        Err(cause) => pkt.drop(bad_geneve(cause)),
+        Ok(options) if options.unknown_critical => pkt.drop(DropReason::GeneveCriticalOption),
         Ok(options) if options.present != geneve::ALL_OPTIONS => {
-            work.drop(DropReason::GeneveMissingOption)
+            pkt.drop(DropReason::GeneveMissingOption)
         }
         Ok(options) => {
-            note_options(work, &options);
-            OPEN
+            store_options(pkt, &options);
+            CONTINUE
         }
     }
 }
 
 #[inline(always)]
-fn note_options(work: &mut Work, options: &GatewayOptions) {
-    work.scope_key = options.endpoint;
-    work.attachment = options.attachment;
+fn store_options(pkt: &mut PacketState, options: &GatewayOptions) {
+    pkt.scope_key = options.endpoint;
+    pkt.attachment = options.attachment;
 }
 
 #[inline(always)]
-fn vxlan_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool, DropReason> {
+fn vxlan_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result<bool, DropReason> {
     let w = window(ctx);
     let vxlan = vxlan::parse(&w, header).map_err(|cause| match cause {
         Malformed::Short => DropReason::TooShort,
         _ => DropReason::VxlanFlags,
     })?;
-    work.vni = vxlan.vni;
+    pkt.vni = vxlan.vni;
     let id = admitted(VXLAN);
     if id.is_err() {
         match part_vni() {
@@ -222,44 +231,44 @@ fn vxlan_tunnel(ctx: *mut xdp_md, work: &mut Work, header: u16) -> Result<bool, 
     if inner.ethertype != ethernet::IPV4 && inner.ethertype != ethernet::IPV6 {
         return Err(DropReason::TunnelProtocol);
     }
-    let tunnel = work.set().tunnel(id).ok_or(DropReason::NotOurAddress)?;
+    let tunnel = pkt.set().tunnel(id).ok_or(DropReason::NotOurAddress)?;
     if tunnel.flags & TUNNEL_BACKEND == 0 {
-        work.scope_key = tunnel.scope_key;
-        intern(work, VXLAN, tunnel.gateway)?;
-        if !work.outer.v6
-            && let Some(place) = place()
+        pkt.scope_key = tunnel.scope_key;
+        intern(pkt, VXLAN, tunnel.gateway)?;
+        if !pkt.outer.v6
+            && let Some(config) = runtime_config()
         {
-            work.tunnel = id;
-            familiar::remember(place, work, work.vni.into());
+            pkt.tunnel = id;
+            header_cache::insert(config, pkt, pkt.vni.into());
         }
     }
-    work.inner_eth = vxlan.payload;
-    enter(work, id, inner.l3, inner.ethertype)
+    pkt.inner_eth = vxlan.payload;
+    set_tunnel(pkt, id, inner.l3, inner.ethertype)
 }
 
 /// Determines the scope of a GENEVE packet: that of its endpoint behind its gateway. A backend's
 /// packet in Weir's tunnel contains both, and thereby matches its flow.
 #[inline(always)]
-fn scope(work: &mut Work, tunnel: &Tunnel) -> Result<(), DropReason> {
+fn scope(pkt: &mut PacketState, tunnel: &Tunnel) -> Result<(), DropReason> {
     if tunnel.flags & TUNNEL_BACKEND == 0 {
-        return intern(work, GENEVE, tunnel.gateway);
+        return intern(pkt, GENEVE, tunnel.gateway);
     }
-    if work.scope_key == 0 {
-        work.scope = SCOPE_PLAIN;
+    if pkt.scope_key == 0 {
+        pkt.scope = SCOPE_PLAIN;
         return Ok(());
     }
     // The flow may belong to a gateway of another kind.
     let kind = part_gateway() as u8;
-    intern(work, kind, work.attachment as u16)
+    intern(pkt, kind, pkt.attachment as u16)
 }
 
 /// Interns the scope of the packet's endpoint behind a gateway of this kind and number.
 #[inline(always)]
-fn intern(work: &mut Work, kind: u8, gateway: u16) -> Result<(), DropReason> {
+fn intern(pkt: &mut PacketState, kind: u8, gateway: u16) -> Result<(), DropReason> {
     match part_scope(u32::from(kind) << 16 | u32::from(gateway)) {
         0 => Err(DropReason::ScopeTableFull),
         scope => {
-            work.scope = scope;
+            pkt.scope = scope;
             Ok(())
         }
     }
@@ -270,16 +279,16 @@ fn intern(work: &mut Work, kind: u8, gateway: u16) -> Result<(), DropReason> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_scope(gateway: u32) -> u32 {
-    let Some(work) = work() else { return 0 };
+    let Some(pkt) = packet_state() else { return 0 };
     let scopes = Scopes::new(&Region);
     let (kind, gateway) = ((gateway >> 16) as u8, gateway as u16);
-    scopes.intern(kind, gateway, work.scope_key, work.now_s).unwrap_or(0)
+    scopes.intern(kind, gateway, pkt.scope_key, pkt.now_s).unwrap_or(0)
 }
 
 /// Returns the id of the first tunnel for which `of` returns true, or [`NOT_OURS`].
 #[inline(always)]
-fn first(work: &Work, of: impl Fn(&Tunnel) -> bool) -> u32 {
-    let (set, tunnels) = (work.set(), Region.tunnels());
+fn first(pkt: &PacketState, of: impl Fn(&Tunnel) -> bool) -> u32 {
+    let (set, tunnels) = (pkt.set(), Region.tunnels());
     for id in 0..MAX_TUNNELS {
         if id >= tunnels {
             break;
@@ -294,18 +303,18 @@ fn first(work: &Work, of: impl Fn(&Tunnel) -> bool) -> u32 {
 /// Returns the kind of the first tunnel on the packet's port; 0 if there is none.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn part_port() -> u32 {
-    let Some(work) = work() else { return 0 };
-    let id = first(work, |t| t.port == work.outer.dport);
-    work.set().tunnel(id).map_or(0, |t| u32::from(t.kind))
+pub extern "C" fn part_kind_on_port() -> u32 {
+    let Some(pkt) = packet_state() else { return 0 };
+    let id = first(pkt, |t| t.port == pkt.outer.dport);
+    pkt.set().tunnel(id).map_or(0, |t| u32::from(t.kind))
 }
 
 /// Returns a tunnel of any kind to the packet's address.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_ours() -> u32 {
-    let Some(work) = work() else { return NOT_OURS };
-    first(work, |t| t.local == work.outer.dst)
+extern "C" fn part_tunnel_to_address() -> u32 {
+    let Some(pkt) = packet_state() else { return NOT_OURS };
+    first(pkt, |t| t.local == pkt.outer.dst)
 }
 
 /// Returns the IP-in-IP tunnel to the packet's address. A backend may reply to the outer source of
@@ -313,11 +322,11 @@ extern "C" fn part_ours() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_ipip() -> u32 {
-    let Some(work) = work() else { return NOT_OURS };
-    if work.set().settings().is_ipip_source(&work.outer.dst) {
-        return first(work, |t| t.kind == IPIP && t.flags & TUNNEL_BACKEND != 0);
+    let Some(pkt) = packet_state() else { return NOT_OURS };
+    if pkt.set().settings().is_ipip_source(&pkt.outer.dst) {
+        return first(pkt, |t| t.kind == IPIP && t.flags & TUNNEL_BACKEND != 0);
     }
-    first(work, |t| t.kind == IPIP && t.local == work.outer.dst)
+    first(pkt, |t| t.kind == IPIP && t.local == pkt.outer.dst)
 }
 
 /// Returns the kind of the gateway that a backend's GENEVE packet names; GENEVE if there is no such
@@ -325,22 +334,22 @@ extern "C" fn part_ipip() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_gateway() -> u32 {
-    let Some(work) = work() else { return 0 };
-    let gateway = work.attachment as u16;
-    let id = first(work, |t| t.flags & TUNNEL_BACKEND == 0 && t.gateway == gateway);
-    work.set().tunnel(id).map_or(u32::from(GENEVE), |t| u32::from(t.kind))
+    let Some(pkt) = packet_state() else { return 0 };
+    let gateway = pkt.attachment as u16;
+    let id = first(pkt, |t| t.flags & TUNNEL_BACKEND == 0 && t.gateway == gateway);
+    pkt.set().tunnel(id).map_or(u32::from(GENEVE), |t| u32::from(t.kind))
 }
 
 /// Returns 2 if a VXLAN tunnel has the packet's VNI and port, 1 if one has its VNI, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_vni() -> u32 {
-    let Some(work) = work() else { return 0 };
-    let ours = |t: &Tunnel| t.kind == VXLAN && t.vni == work.vni;
-    if first(work, |t| ours(t) && t.port == work.outer.dport) != NOT_OURS {
+    let Some(pkt) = packet_state() else { return 0 };
+    let ours = |t: &Tunnel| t.kind == VXLAN && t.vni == pkt.vni;
+    if first(pkt, |t| ours(t) && t.port == pkt.outer.dport) != NOT_OURS {
         return 2;
     }
-    u32::from(first(work, ours) != NOT_OURS)
+    u32::from(first(pkt, ours) != NOT_OURS)
 }
 
 /// Returns the tunnel of `kind` for the packet's port, address and (for VXLAN) VNI that permits its
@@ -348,21 +357,21 @@ extern "C" fn part_vni() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_admit(kind: u32) -> u32 {
-    let Some(work) = work() else { return NOT_OURS };
+    let Some(pkt) = packet_state() else { return NOT_OURS };
     let ours = |t: &Tunnel| {
-        t.port == work.outer.dport
+        t.port == pkt.outer.dport
             && u32::from(t.kind) == kind
-            && t.local == work.outer.dst
-            && (kind != u32::from(VXLAN) || t.vni == work.vni)
+            && t.local == pkt.outer.dst
+            && (kind != u32::from(VXLAN) || t.vni == pkt.vni)
     };
-    let (set, tunnels) = (work.set(), Region.tunnels());
+    let (set, tunnels) = (pkt.set(), Region.tunnels());
     let mut reason = NOT_OURS;
     for id in 0..MAX_TUNNELS {
         if id >= tunnels {
             break;
         }
         if set.tunnel(id).is_some_and(ours) {
-            if part_open(id) != 0 {
+            if part_source_permitted(id) != 0 {
                 return id;
             }
             reason = NOT_FOR_SOURCE;
@@ -374,9 +383,9 @@ extern "C" fn part_admit(kind: u32) -> u32 {
 /// Returns 1 if a tunnel permits the packet's source, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_open(id: u32) -> u32 {
-    let Some(work) = work() else { return 0 };
-    let source = &work.outer.src;
-    let open = |t: &Tunnel| t.flags & TUNNEL_BACKEND != 0 || t.admits(source);
-    u32::from(work.set().tunnel(id).is_some_and(open))
+extern "C" fn part_source_permitted(id: u32) -> u32 {
+    let Some(pkt) = packet_state() else { return 0 };
+    let source = &pkt.outer.src;
+    let permitted = |t: &Tunnel| t.flags & TUNNEL_BACKEND != 0 || t.admits(source);
+    u32::from(pkt.set().tunnel(id).is_some_and(permitted))
 }

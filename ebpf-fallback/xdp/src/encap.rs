@@ -2,10 +2,10 @@
 //! exits share: next hop, MTU and TTL.
 
 use crate::frame::{cut_end, is_chained, length, move_start, window};
-use crate::next::{FINISH, OPEN, done, either, go, raw};
+use crate::next::{CONTINUE, FINISH, done, either, raw, run_stage};
 use crate::origin::{options, origin};
-use crate::place::{may_punt, place, want};
-use crate::work::{Arrival, Reply, Work, work};
+use crate::packet_state::{Arrival, PacketState, Reply, packet_state};
+use crate::runtime::{may_punt, request_neighbor, runtime_config};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -14,7 +14,7 @@ use packet::ethernet::{self, Macs};
 use packet::flow::FlowKey;
 use packet::geneve::OWN_OPTIONS;
 use packet::ip::Ip;
-use packet::rewrite::{self, Congestion};
+use packet::rewrite::{self, EcnError};
 use packet::tunnel::{Outer, TunnelKind, cross_in_place, outer_len, return_in_place, write_outer};
 use tables::counters::VerdictCounter;
 use tables::next_hop::NextHop;
@@ -31,45 +31,45 @@ use tables::region::Region;
 #[xdp(frags)]
 pub fn encap(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let Some(work) = work() else { return go(ctx, FINISH) };
-    let next = match work.verdict {
-        VerdictCounter::Return => send_back(ctx, work),
-        VerdictCounter::Punt => punt(ctx, work),
-        VerdictCounter::Forward => probe(ctx, work),
-        _ => to_backend(ctx, work),
+    let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
+    let next = match pkt.verdict {
+        VerdictCounter::Return => send_back(ctx, pkt),
+        VerdictCounter::Punt => punt(ctx, pkt),
+        VerdictCounter::Forward => probe(ctx, pkt),
+        _ => to_backend(ctx, pkt),
     };
-    go(ctx, either(next))
+    run_stage(ctx, either(next))
 }
 
 /// `return`: sends the frame back with its outer addresses swapped, otherwise unchanged.
 #[inline(always)]
-fn send_back(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
-    let set = work.set();
-    let peer = match set.tunnel(work.tunnel) {
+fn send_back(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
+    let set = pkt.set();
+    let peer = match set.tunnel(pkt.tunnel) {
         Some(t) if t.flags & TUNNEL_CROSS != 0 => set.tunnel(t.peer),
         _ => None,
     };
     let w = &mut window(ctx);
     let (sent, arm) = match peer {
-        Some(peer) => (cross_in_place(w, &work.outer, peer.port, peer.vni), peer.arm),
-        None => (return_in_place(w, &work.outer), work.arm),
+        Some(peer) => (cross_in_place(w, &pkt.outer, peer.port, peer.vni), peer.arm),
+        None => (return_in_place(w, &pkt.outer), pkt.arm),
     };
     if sent.is_err() {
-        return Err(work.drop(DropReason::TooShort));
+        return Err(pkt.drop(DropReason::TooShort));
     }
-    Ok(work.out(VerdictCounter::Return, arm))
+    Ok(pkt.transmit(VerdictCounter::Return, arm))
 }
 
 /// Passes the packet to the kernel within its limit: unchanged, or decapsulated with an Ethernet
 /// header.
 #[inline(always)]
-fn punt(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+fn punt(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     done(part_limit(ctx))?;
-    if work.is_tunnelled() {
-        let own = place().map_or([0; 6], |place| place.port(work.arm).mac());
-        plain_frame(ctx, work, &Macs::new(own, own), 0)?;
+    if pkt.is_tunneled() {
+        let own = runtime_config().map_or([0; 6], |config| config.port(pkt.arm).mac());
+        plain_frame(ctx, pkt, &Macs::new(own, own), 0)?;
     }
-    Ok(work.pass())
+    Ok(pkt.pass())
 }
 
 /// Counts the packet against the limit of its class, or drops it. A separate function, because the
@@ -77,78 +77,78 @@ fn punt(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_limit(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return FINISH };
+    let Some(pkt) = packet_state() else { return FINISH };
     let punted = Punted {
-        ethertype: work.eth.ethertype,
-        ip: &work.inner,
-        icmp: window(ctx).load(usize::from(work.inner.l4)).unwrap_or(0),
-        plain: work.arrival == Arrival::Plain,
-        probe: work.to_prober,
+        ethertype: pkt.eth.ethertype,
+        ip: &pkt.inner,
+        icmp: window(ctx).load(usize::from(pkt.inner.l4)).unwrap_or(0),
+        plain: pkt.arrival == Arrival::Plain,
+        probe: pkt.to_probe_source,
     };
-    let settings = work.set().settings();
+    let settings = pkt.set().settings();
     let class = PuntClass::of(&punted, settings);
     let limit = settings.punt_limits[class as usize];
-    if may_punt(work, class, limit) { OPEN } else { work.drop(class.reason()) }
+    if may_punt(pkt, class, limit) { CONTINUE } else { pkt.drop(class.reason()) }
 }
 
 /// Sends a probe of the kernel through the tunnel of its backend's service.
 #[inline(always)]
-fn probe(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
-    let Some(backend) = work.set().backend(work.backend) else {
-        return Err(work.drop(DropReason::NoBackend));
+fn probe(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
+    let Some(backend) = pkt.set().backend(pkt.backend) else {
+        return Err(pkt.drop(DropReason::NoBackend));
     };
-    let ip = &work.inner;
+    let ip = &pkt.inner;
     let (key, _) = FlowKey::new(0, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
-    work.hash = key.hash(&Region.hash_key());
-    work.path.backend_addr = backend.addr;
+    pkt.hash = key.hash(&Region.hash_key());
+    pkt.path.backend_addr = backend.addr;
     let service = backend.probe_service;
-    send(ctx, work, service, 0)?;
-    Ok(work.out(VerdictCounter::Tunnel, work.exit_arm))
+    send(ctx, pkt, service, 0)?;
+    Ok(pkt.transmit(VerdictCounter::Tunnel, pkt.exit_arm))
 }
 
 /// Sends a packet through its service's tunnel to the flow's backend.
 #[inline(always)]
-fn to_backend(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
-    ends_here(work)?;
-    let gateway = match work.arrival {
-        Arrival::Gateway => work.set().tunnel(work.tunnel).map_or(0, |t| t.gateway),
+fn to_backend(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
+    check_ttl(pkt)?;
+    let gateway = match pkt.arrival {
+        Arrival::Gateway => pkt.set().tunnel(pkt.tunnel).map_or(0, |t| t.gateway),
         _ => 0,
     };
-    let service = work.service;
-    send(ctx, work, service, gateway)?;
-    Ok(work.out(VerdictCounter::Tunnel, work.exit_arm))
+    let service = pkt.service;
+    send(ctx, pkt, service, gateway)?;
+    Ok(pkt.transmit(VerdictCounter::Tunnel, pkt.exit_arm))
 }
 
-/// Writes the outer headers towards the backend of `work`.
+/// Writes the outer headers towards the backend of `pkt`.
 #[inline(always)]
-fn send(ctx: *mut xdp_md, work: &mut Work, service: u32, gateway: u16) -> Result<(), u32> {
-    let Some(service) = work.set().service(service) else {
-        return Err(work.drop(DropReason::NoBackend));
+fn send(ctx: *mut xdp_md, pkt: &mut PacketState, service: u32, gateway: u16) -> Result<(), u32> {
+    let Some(service) = pkt.set().service(service) else {
+        return Err(pkt.drop(DropReason::NoBackend));
     };
-    let way = next_hop(work)?;
-    let to = work.path.backend_addr;
-    let drawn = service.tunnel == TunnelKind::Ipip as u8 && to.is_v4();
-    let place = u32::from(way.arm) << 1 | u32::from(!to.is_v4());
-    if part_local(place | if drawn { DRAWN } else { 0 }) != OPEN {
-        return Err(work.drop(DropReason::NoRoute));
+    let route = next_hop(pkt)?;
+    let to = pkt.path.backend_addr;
+    let hashed_source = service.tunnel == TunnelKind::Ipip as u8 && to.is_v4();
+    let selector = u32::from(route.arm) << 1 | u32::from(!to.is_v4());
+    if part_local(selector | if hashed_source { HASHED_SOURCE } else { 0 }) != CONTINUE {
+        return Err(pkt.drop(DropReason::NoRoute));
     }
     let Some(kind) = TunnelKind::from_u8(service.tunnel) else {
-        return Err(work.drop(DropReason::NoBackend));
+        return Err(pkt.drop(DropReason::NoBackend));
     };
-    let options = options(work.scope_key, gateway, origin(ctx, work, gateway), work.hash);
-    let ends = (work.local, to);
-    let mut outer = headers(kind, service, &way.macs, ends, work.hash, &options, &work.inner);
+    let options = options(pkt.scope_key, gateway, origin(ctx, pkt, gateway), pkt.hash);
+    let ends = (pkt.local, to);
+    let mut outer = headers(kind, service, &route.macs, ends, pkt.hash, &options, &pkt.inner);
     let overhead = (outer_len(&outer) - ethernet::HEADER) as u16;
-    fits(work, way.mtu.saturating_sub(overhead))?;
-    if work.arrival != Arrival::Kernel {
-        take_off(ctx, work)?;
-        outer.tos = work.inner.tos;
+    fits(pkt, route.mtu.saturating_sub(overhead))?;
+    if pkt.arrival != Arrival::Kernel {
+        update_ecn_and_ttl(ctx, pkt)?;
+        outer.tos = pkt.inner.tos;
     }
     if service.mss != 0 {
         part_clamp(ctx);
     }
-    put_on(ctx, work, &outer)?;
-    work.exit_arm = way.arm;
+    encapsulate(ctx, pkt, &outer)?;
+    pkt.exit_arm = route.arm;
     Ok(())
 }
 
@@ -169,7 +169,7 @@ pub fn headers<'a>(
 }
 
 /// The route to a backend.
-pub struct Way {
+pub struct Route {
     /// MAC addresses of the next hop and of the local port.
     pub macs: Macs,
     /// Path MTU in bytes.
@@ -180,59 +180,59 @@ pub struct Way {
 
 /// Returns the route to the packet's backend.
 #[inline(always)]
-pub fn next_hop(work: &mut Work) -> Result<Way, u32> {
-    let set = work.set();
-    let Some(backend) = set.backend(work.backend) else {
-        return Err(work.drop(DropReason::NoBackend));
+pub fn next_hop(pkt: &mut PacketState) -> Result<Route, u32> {
+    let set = pkt.set();
+    let Some(backend) = set.backend(pkt.backend) else {
+        return Err(pkt.drop(DropReason::NoBackend));
     };
     let Some(next) = set.next_hop(backend.next_hop) else {
-        return Err(work.drop(DropReason::NoRoute));
+        return Err(pkt.drop(DropReason::NoRoute));
     };
     if !next.known {
-        want(backend.next_hop);
-        return Err(work.drop(DropReason::NoNeighbour));
+        request_neighbor(backend.next_hop);
+        return Err(pkt.drop(DropReason::NoNeighbor));
     }
-    Ok(Way::by(backend.next_hop, &next))
+    Ok(Route::by(backend.next_hop, &next))
 }
 
-impl Way {
+impl Route {
     /// Creates the route through a next hop whose address is known.
     #[inline(always)]
-    pub fn by(id: u32, next: &NextHop) -> Way {
+    pub fn by(id: u32, next: &NextHop) -> Route {
         let mtu = next.path_mtu(Region.path_mtu(id));
-        Way { macs: Macs::new(next.mac, next.src_mac), mtu, arm: next.arm }
+        Route { macs: Macs::new(next.mac, next.src_mac), mtu, arm: next.arm }
     }
 }
 
 /// Flag in the argument of [`part_local`]: choose the source of IP-in-IP by the flow's hash.
-const DRAWN: u32 = 4;
+const HASHED_SOURCE: u32 = 4;
 
-/// Stores the local address for packets that leave by an arm in [`Work::local`]. `place` is the arm
-/// times two, plus 1 for IPv6, plus [`DRAWN`].
+/// Stores the local address for packets that leave by an arm in [`PacketState::local`]. `selector`
+/// is the arm times two, plus 1 for IPv6, plus [`HASHED_SOURCE`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn part_local(place: u32) -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let settings = work.set().settings();
-    let Some(addr) = local(settings, place & !DRAWN, LOCAL_ADDRS) else { return FINISH };
-    work.local = addr.in_words();
-    if place & DRAWN != 0
-        && let Some(drawn) = settings.ipip_source((place >> 1) as u8, work.hash)
+pub extern "C" fn part_local(selector: u32) -> u32 {
+    let Some(pkt) = packet_state() else { return FINISH };
+    let settings = pkt.set().settings();
+    let Some(addr) = local(settings, selector & !HASHED_SOURCE, LOCAL_ADDRS) else { return FINISH };
+    pkt.local = addr.in_words();
+    if selector & HASHED_SOURCE != 0
+        && let Some(hashed_source) = settings.ipip_source((selector >> 1) as u8, pkt.hash)
     {
-        work.local = drawn;
+        pkt.local = hashed_source;
     }
-    OPEN
+    CONTINUE
 }
 
-/// As [`part_local`], among the first `most` local addresses.
+/// As [`part_local`], among the first `max` local addresses.
 #[inline(always)]
-pub fn local(settings: &Settings, place: u32, most: usize) -> Option<&Addr> {
-    for local in settings.locals.iter().take(most) {
+pub fn local(settings: &Settings, selector: u32, max: usize) -> Option<&Addr> {
+    for local in settings.locals.iter().take(max) {
         let v6 = u32::from(!local.addr.is_v4());
         if local.addr.words == [0; 4] {
             break;
         }
-        if u32::from(local.arm & 1) << 1 | v6 == place {
+        if u32::from(local.arm & 1) << 1 | v6 == selector {
             return Some(&local.addr);
         }
     }
@@ -243,73 +243,73 @@ pub fn local(settings: &Settings, place: u32, most: usize) -> Option<&Addr> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_clamp(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let most = work.set().service(work.service).map_or(0, |service| service.mss);
-    if most != 0 {
-        rewrite::clamp_mss(&mut window(ctx), &work.inner, most);
+    let Some(pkt) = packet_state() else { return FINISH };
+    let max = pkt.set().service(pkt.service).map_or(0, |service| service.mss);
+    if max != 0 {
+        rewrite::clamp_mss(&mut window(ctx), &pkt.inner, max);
     }
-    OPEN
+    CONTINUE
 }
 
 /// Rejects a packet larger than `mtu` bytes on its route to a backend.
 #[inline(always)]
-pub fn fits(work: &mut Work, mtu: u16) -> Result<(), u32> {
-    if work.inner.end - work.inner.at <= mtu {
+pub fn fits(pkt: &mut PacketState, mtu: u16) -> Result<(), u32> {
+    if pkt.inner.end - pkt.inner.at <= mtu {
         return Ok(());
     }
-    Err(too_big(work, mtu))
+    Err(too_big(pkt, mtu))
 }
 
 /// Rejects a packet that exceeds the MTU to a backend: with an ICMP error that reports `mtu`, or
 /// silently if the service is configured so.
 #[inline(always)]
-pub fn too_big(work: &mut Work, mtu: u16) -> u32 {
-    let service = work.set().service(work.service);
+pub fn too_big(pkt: &mut PacketState, mtu: u16) -> u32 {
+    let service = pkt.set().service(pkt.service);
     match service.is_none_or(|service| service.flags & SERVICE_REPLY_TOO_BIG != 0) {
-        true => work.too_big(mtu),
-        false => work.drop(DropReason::TooBig),
+        true => pkt.too_big(mtu),
+        false => pkt.drop(DropReason::TooBig),
     }
 }
 
 /// Returns whether the tunnel of the packet permits ICMP errors about its size.
 #[inline(always)]
-pub fn tells_too_big(work: &Work) -> bool {
-    if work.tunnel == NONE {
+pub fn reports_too_big(pkt: &PacketState) -> bool {
+    if pkt.tunnel == NONE {
         return true;
     }
-    let told = |flags: u16| flags & (TUNNEL_BACKEND | TUNNEL_REPLY_TOO_BIG) != 0;
-    work.set().tunnel(work.tunnel).is_none_or(|t| told(t.flags))
+    let permits = |flags: u16| flags & (TUNNEL_BACKEND | TUNNEL_REPLY_TOO_BIG) != 0;
+    pkt.set().tunnel(pkt.tunnel).is_none_or(|t| permits(t.flags))
 }
 
 /// Rejects a packet whose TTL expires here.
 #[inline(always)]
-pub fn ends_here(work: &mut Work) -> Result<(), u32> {
-    if work.inner.ttl > 1 {
+pub fn check_ttl(pkt: &mut PacketState) -> Result<(), u32> {
+    if pkt.inner.ttl > 1 {
         return Ok(());
     }
-    Err(work.answer_with(Reply::TimeExceeded))
+    Err(pkt.reply_with(Reply::TimeExceeded))
 }
 
 /// Handles what applies to every packet that leaves a tunnel and is forwarded: congestion marks and
 /// the TTL.
 #[inline(always)]
-pub fn take_off(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
-    congestion(ctx, work)?;
-    if rewrite::decrement_ttl(&mut window(ctx), &work.inner).is_err() {
-        return Err(work.drop(DropReason::TooShort));
+pub fn update_ecn_and_ttl(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
+    congestion(ctx, pkt)?;
+    if rewrite::decrement_ttl(&mut window(ctx), &pkt.inner).is_err() {
+        return Err(pkt.drop(DropReason::TooShort));
     }
     Ok(())
 }
 
 /// Propagates congestion marks of the outer header to the inner packet (RFC 6040).
 #[inline(always)]
-pub fn congestion(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
+pub fn congestion(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
     let w = &mut window(ctx);
-    if work.arrival != Arrival::Plain {
-        work.inner.tos = match rewrite::take_congestion(w, &work.outer, &work.inner) {
+    if pkt.arrival != Arrival::Plain {
+        pkt.inner.tos = match rewrite::propagate_ecn(w, &pkt.outer, &pkt.inner) {
             Ok(tos) => tos,
-            Err(Congestion::Short) => return Err(work.drop(DropReason::TooShort)),
-            Err(Congestion::Lost) => return Err(work.drop(DropReason::Congestion)),
+            Err(EcnError::Short) => return Err(pkt.drop(DropReason::TooShort)),
+            Err(EcnError::NotEcnCapable) => return Err(pkt.drop(DropReason::Congestion)),
         };
     }
     Ok(())
@@ -317,11 +317,11 @@ pub fn congestion(ctx: *mut xdp_md, work: &mut Work) -> Result<(), u32> {
 
 /// Replaces everything in front of the inner packet by `outer`.
 #[inline(always)]
-pub fn put_on(ctx: *mut xdp_md, work: &mut Work, outer: &Outer<'_>) -> Result<(), u32> {
-    let len = usize::from(work.inner.end - work.inner.at);
-    reseat(ctx, work, outer_len(outer))?;
+pub fn encapsulate(ctx: *mut xdp_md, pkt: &mut PacketState, outer: &Outer<'_>) -> Result<(), u32> {
+    let len = usize::from(pkt.inner.end - pkt.inner.at);
+    resize_front(ctx, pkt, outer_len(outer))?;
     if write_outer(&mut window(ctx), outer, len).is_err() {
-        return Err(work.drop(DropReason::TooShort));
+        return Err(pkt.drop(DropReason::TooShort));
     }
     Ok(())
 }
@@ -329,25 +329,30 @@ pub fn put_on(ctx: *mut xdp_md, work: &mut Work, outer: &Outer<'_>) -> Result<()
 /// Resizes the space in front of the inner packet to `front` bytes, and removes Ethernet padding
 /// after it.
 #[inline(always)]
-fn reseat(ctx: *mut xdp_md, work: &mut Work, front: usize) -> Result<(), u32> {
-    let padding = length(ctx) as i32 - i32::from(work.inner.end);
+fn resize_front(ctx: *mut xdp_md, pkt: &mut PacketState, front: usize) -> Result<(), u32> {
+    let padding = length(ctx) as i32 - i32::from(pkt.inner.end);
     if padding > 0 && !is_chained(ctx) {
         // Cannot fail: the frame is in one buffer and longer than the padding.
         cut_end(ctx, padding);
     }
-    if !move_start(ctx, i32::from(work.inner.at) - front as i32) {
-        return Err(work.drop(DropReason::NoHeadroom));
+    if !move_start(ctx, i32::from(pkt.inner.at) - front as i32) {
+        return Err(pkt.drop(DropReason::NoHeadroom));
     }
     Ok(())
 }
 
 /// Reduces the frame to the inner packet with an Ethernet header.
 #[inline(always)]
-pub fn plain_frame(ctx: *mut xdp_md, work: &mut Work, macs: &Macs, vlan: u16) -> Result<(), u32> {
-    reseat(ctx, work, ethernet::header_len(vlan))?;
-    let ethertype = if work.inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+pub fn plain_frame(
+    ctx: *mut xdp_md,
+    pkt: &mut PacketState,
+    macs: &Macs,
+    vlan: u16,
+) -> Result<(), u32> {
+    resize_front(ctx, pkt, ethernet::header_len(vlan))?;
+    let ethertype = if pkt.inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
     if ethernet::write(&mut window(ctx), macs, vlan, ethertype).is_err() {
-        return Err(work.drop(DropReason::NoHeadroom));
+        return Err(pkt.drop(DropReason::NoHeadroom));
     }
     Ok(())
 }

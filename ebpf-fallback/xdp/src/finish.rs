@@ -1,10 +1,10 @@
 //! Finish: counts the packet once, and sends it.
 
+use crate::cpu_views::page;
 use crate::frame::length;
-use crate::here::page;
-use crate::place::{place, redirect};
-use crate::ports::Place;
-use crate::work::{Arrival, Exit, Reply, work};
+use crate::packet_state::{Arrival, Exit, Reply, packet_state};
+use crate::runtime::{redirect, runtime_config};
+use crate::runtime_config::RuntimeConfig;
 use aya_ebpf::bindings::xdp_action::{XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX};
 use aya_ebpf::bindings::xdp_md;
 use tables::counters::{ArmCounter, VerdictCounter};
@@ -14,17 +14,17 @@ use tables::record::NONE;
 /// Records that the next stage is missing. It does not call [`finish`] itself: a third stack frame
 /// under a first stage exceeds the limit of kernels before 6.4.
 #[inline(never)]
-pub fn astray() {
-    if let Some(work) = work() {
-        work.drop(DropReason::StageMissing);
+pub fn stage_missing() {
+    if let Some(pkt) = packet_state() {
+        pkt.drop(DropReason::StageMissing);
     }
 }
 
 /// Sends a frame that arrived on the interface `ifindex` by an arm's port; returns [`XDP_DROP`] if
 /// that fails.
 #[inline(always)]
-pub fn sent(place: &Place, arm: u8, ifindex: u32) -> u32 {
-    if place.port(arm).ifindex == ifindex {
+pub fn sent(config: &RuntimeConfig, arm: u8, ifindex: u32) -> u32 {
+    if config.port(arm).ifindex == ifindex {
         XDP_TX
     } else if redirect(arm) {
         XDP_REDIRECT
@@ -37,53 +37,53 @@ pub fn sent(place: &Place, arm: u8, ifindex: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
-    let (Some(work), Some(place)) = (work(), place()) else { return XDP_DROP };
+    let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else { return XDP_DROP };
     let page = page();
-    match work.arrival {
+    match pkt.arrival {
         Arrival::Kernel => {
-            page.arm_packet(work.arm, ArmCounter::FromKernelPackets, work.came);
+            page.arm_packet(pkt.arm, ArmCounter::FromKernelPackets, pkt.rx_len);
         }
         _ => {
-            page.arm_packet(work.arm, ArmCounter::RxPackets, work.came);
+            page.arm_packet(pkt.arm, ArmCounter::RxPackets, pkt.rx_len);
         }
     }
     let mut action = XDP_DROP;
-    if work.exit == Exit::Port {
-        action = sent(place, work.exit_arm, work.ifindex);
+    if pkt.exit == Exit::Port {
+        action = sent(config, pkt.exit_arm, pkt.ifindex);
         if action == XDP_DROP {
-            work.drop(DropReason::TxRefused);
+            pkt.drop(DropReason::TxRefused);
         }
     }
-    if work.exit == Exit::None {
-        page.drop(work.arm, work.reason);
-        if work.service != NONE {
-            page.service_drop(work.service);
+    if pkt.exit == Exit::None {
+        page.drop(pkt.arm, pkt.reason);
+        if pkt.service != NONE {
+            page.service_drop(pkt.service);
         }
         return XDP_DROP;
     }
     let bytes = length(ctx);
-    page.verdict(work.verdict, 1);
-    if work.exit == Exit::Kernel {
-        page.arm_packet(work.exit_arm, ArmCounter::ToKernelPackets, bytes);
-        if work.service != NONE {
-            page.passage(work.service, work.backend, bytes);
+    page.verdict(pkt.verdict, 1);
+    if pkt.exit == Exit::Kernel {
+        page.arm_packet(pkt.exit_arm, ArmCounter::ToKernelPackets, bytes);
+        if pkt.service != NONE {
+            page.passage(pkt.service, pkt.backend, bytes);
         }
         return XDP_PASS;
     }
-    let errs = matches!(work.reply, Reply::TooBig | Reply::TimeExceeded);
-    if work.verdict == VerdictCounter::Reply && errs {
+    let errs = matches!(pkt.reply, Reply::TooBig | Reply::TimeExceeded);
+    if pkt.verdict == VerdictCounter::Reply && errs {
         // The packet itself counts as dropped; the error that replaces it counts as originated.
-        let big = work.reply == Reply::TooBig;
+        let big = pkt.reply == Reply::TooBig;
         let reason = if big { DropReason::TooBigAnswered } else { DropReason::TtlExceeded };
-        page.drop(work.arm, reason);
-        if work.service != NONE {
-            page.service_drop(work.service);
+        page.drop(pkt.arm, reason);
+        if pkt.service != NONE {
+            page.service_drop(pkt.service);
         }
-        page.arm_packet(work.arm, ArmCounter::OriginatedPackets, bytes);
+        page.arm_packet(pkt.arm, ArmCounter::OriginatedPackets, bytes);
     }
-    page.arm_packet(work.exit_arm, ArmCounter::TxPackets, bytes);
-    if work.service != NONE {
-        page.passage(work.service, work.backend, bytes);
+    page.arm_packet(pkt.exit_arm, ArmCounter::TxPackets, bytes);
+    if pkt.service != NONE {
+        page.passage(pkt.service, pkt.backend, bytes);
     }
     action
 }

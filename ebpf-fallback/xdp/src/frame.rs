@@ -45,12 +45,12 @@ pub fn cut_end(ctx: *mut xdp_md, bytes: i32) -> bool {
 }
 
 /// Returns the ones' complement sum (not folded) from `at` to the end of the frame, of at most
-/// `most` blocks of 32 bytes and a remainder.
+/// `max_blocks` blocks of 32 bytes and a remainder.
 #[inline(always)]
-pub fn sum_from(w: &Window<'_>, at: usize, most: usize) -> u64 {
+pub fn sum_from(w: &Window<'_>, at: usize, max_blocks: usize) -> u64 {
     let mut total = 0;
     let mut at = at;
-    for _ in 0..most {
+    for _ in 0..max_blocks {
         let Ok(words) = w.load::<[u32; 8]>(at) else { break };
         for word in words {
             total += u64::from(word);

@@ -1,14 +1,16 @@
 //! Front: from a backend back to the flow's gateway with its latest options (those of the packet's
 //! own direction, if the gateway sends both), or to the client of a plain flow.
 
-use crate::cross::translated_len;
-use crate::encap::{ends_here, part_clamp, plain_frame, put_on, take_off, tells_too_big};
-use crate::here::flows;
+use crate::cpu_views::flows;
+use crate::encap::{
+    check_ttl, encapsulate, part_clamp, plain_frame, reports_too_big, update_ecn_and_ttl,
+};
 use crate::nat::part_to_client;
-use crate::next::{CROSS, FINISH, OPEN, done, either, go, raw};
+use crate::nat64::translated_len;
+use crate::next::{CONTINUE, FINISH, NAT64, done, either, raw, run_stage};
 use crate::origin::part_return_leg;
-use crate::place::place;
-use crate::work::{Work, work};
+use crate::packet_state::{PacketState, packet_state};
+use crate::runtime::runtime_config;
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -28,69 +30,69 @@ use tables::set::TableSet;
 #[xdp(frags)]
 pub fn front(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let Some(work) = work() else { return go(ctx, FINISH) };
-    let next = either(to_front(ctx, work));
-    go(ctx, next)
+    let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
+    let next = either(to_front(ctx, pkt));
+    run_stage(ctx, next)
 }
 
 #[inline(always)]
-fn to_front(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
-    if !work.crossed {
-        done(if work.untracked { part_return_leg() } else { part_answer() })?;
-        ends_here(work)?;
+fn to_front(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
+    if !pkt.translated {
+        done(if pkt.untracked { part_return_leg() } else { part_answer() })?;
+        check_ttl(pkt)?;
     }
-    let tunnel = match work.answer.gateway.tunnel {
+    let tunnel = match pkt.answer.gateway.tunnel {
         NO_TUNNEL => None,
-        id => match work.set().tunnel(u32::from(id)) {
-            None => return Err(work.drop(DropReason::NoFlow)),
+        id => match pkt.set().tunnel(u32::from(id)) {
+            None => return Err(pkt.drop(DropReason::NoFlow)),
             some => some,
         },
     };
-    if !work.crossed {
-        may_leave(work, tunnel)?;
-        take_off(ctx, work)?;
-        if work.path.crosses() {
-            work.home = true;
-            return Ok(CROSS);
+    if !pkt.translated {
+        may_leave(pkt, tunnel)?;
+        update_ecn_and_ttl(ctx, pkt)?;
+        if pkt.path.crosses() {
+            pkt.to_client = true;
+            return Ok(NAT64);
         }
-        if work.path.mode == Mode::Nat as u8 {
+        if pkt.path.mode == Mode::Nat as u8 {
             done(part_to_client(ctx))?;
         }
         part_clamp(ctx);
     }
-    let arm = work.answer.gateway.arm;
-    let own = place().map_or([0; 6], |place| place.port(arm).mac());
-    let macs = Macs::new(work.answer.gateway.gateway_mac, own);
+    let arm = pkt.answer.gateway.arm;
+    let own = runtime_config().map_or([0; 6], |config| config.port(arm).mac());
+    let macs = Macs::new(pkt.answer.gateway.gateway_mac, own);
     match tunnel {
         None => {
-            let vlan = work.answer.gateway.vlan;
-            plain_frame(ctx, work, &macs, vlan)?;
+            let vlan = pkt.answer.gateway.vlan;
+            plain_frame(ctx, pkt, &macs, vlan)?;
         }
         Some(_) => done(part_to_gateway(ctx))?,
     }
-    Ok(work.out(VerdictCounter::Answer, arm))
+    Ok(pkt.transmit(VerdictCounter::Answer, arm))
 }
 
 /// Rejects packets too large for their gateway. Translated packets may also be too large for a
 /// plain client's arm.
 #[inline(always)]
-fn may_leave(work: &mut Work, tunnel: Option<&Tunnel>) -> Result<(), u32> {
-    let (limit, told) = match tunnel {
+fn may_leave(pkt: &mut PacketState, tunnel: Option<&Tunnel>) -> Result<(), u32> {
+    let (limit, reports) = match tunnel {
         Some(tunnel) => (tunnel.inner_mtu, tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0),
-        None if work.path.crosses() => (part_mtu_of(work.answer.gateway.arm.into()) as u16, true),
+        None if pkt.path.crosses() => (part_mtu_of(pkt.answer.gateway.arm.into()) as u16, true),
         None => return Ok(()),
     };
-    let (len, mtu) = if work.path.crosses() {
-        (translated_len(work), translate::sender_mtu(&work.inner, limit))
+    let (len, mtu) = if pkt.path.crosses() {
+        (translated_len(pkt), translate::sender_mtu(&pkt.inner, limit))
     } else {
-        (u32::from(work.inner.end - work.inner.at), limit)
+        (u32::from(pkt.inner.end - pkt.inner.at), limit)
     };
     if limit == 0 || len <= u32::from(limit) {
         return Ok(());
     }
-    Err(match told && tells_too_big(work) {
-        true => work.too_big(mtu),
-        false => work.drop(DropReason::TooBig),
+    Err(match reports && reports_too_big(pkt) {
+        true => pkt.too_big(mtu),
+        false => pkt.drop(DropReason::TooBig),
     })
 }
 
@@ -98,8 +100,8 @@ fn may_leave(work: &mut Work, tunnel: Option<&Tunnel>) -> Result<(), u32> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_mtu_of(arm: u32) -> u32 {
-    let Some(work) = work() else { return 0 };
-    let mut locals = work.set().settings().locals.iter();
+    let Some(pkt) = packet_state() else { return 0 };
+    let mut locals = pkt.set().settings().locals.iter();
     locals.find(|local| u32::from(local.arm) == arm).map_or(0, |local| local.mtu.into())
 }
 
@@ -107,25 +109,25 @@ extern "C" fn part_mtu_of(arm: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_answer() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let from_initiator = work.hit.from_initiator(work.side);
-    match flows().answer(&work.hit, from_initiator, &mut work.answer) {
-        Ok(()) => OPEN,
-        Err(Missed::Gone) => work.drop(DropReason::NoFlow),
-        Err(Missed::Busy) => part_answer_held(),
+    let Some(pkt) = packet_state() else { return FINISH };
+    let from_initiator = pkt.hit.from_initiator(pkt.side);
+    match flows().answer(&pkt.hit, from_initiator, &mut pkt.answer) {
+        Ok(()) => CONTINUE,
+        Err(Missed::Gone) => pkt.drop(DropReason::NoFlow),
+        Err(Missed::Busy) => part_answer_locked(),
     }
 }
 
 /// As `part_answer` while another CPU updates the leg.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_answer_held() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let from_initiator = work.hit.from_initiator(work.side);
-    match flows().answer_held(&work.hit, from_initiator, &mut work.answer) {
-        Ok(()) => OPEN,
-        Err(Missed::Gone) => work.drop(DropReason::NoFlow),
-        Err(Missed::Busy) => work.drop(DropReason::FlowContended),
+extern "C" fn part_answer_locked() -> u32 {
+    let Some(pkt) = packet_state() else { return FINISH };
+    let from_initiator = pkt.hit.from_initiator(pkt.side);
+    match flows().answer_held(&pkt.hit, from_initiator, &mut pkt.answer) {
+        Ok(()) => CONTINUE,
+        Err(Missed::Gone) => pkt.drop(DropReason::NoFlow),
+        Err(Missed::Busy) => pkt.drop(DropReason::FlowContended),
     }
 }
 
@@ -133,25 +135,25 @@ extern "C" fn part_answer_held() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
-    let (Some(work), Some(place)) = (work(), place()) else { return FINISH };
-    let set = work.set();
-    let leg = work.answer.gateway;
+    let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else { return FINISH };
+    let set = pkt.set();
+    let leg = pkt.answer.gateway;
     let Some(tunnel) = set.tunnel(u32::from(leg.tunnel)) else {
-        return work.drop(DropReason::NoFlow);
+        return pkt.drop(DropReason::NoFlow);
     };
     // Gateways use no other tunnels.
     let kind =
         if tunnel.kind == TunnelKind::Vxlan as u8 { TunnelKind::Vxlan } else { TunnelKind::Geneve };
     let inspected =
-        work.path.mode != Mode::Nat as u8 && !work.untracked && work.hit.from_initiator(work.side);
+        pkt.path.mode != Mode::Nat as u8 && !pkt.untracked && pkt.hit.from_initiator(pkt.side);
     let len = usize::from(leg.option_len).min(MAX_OPTIONS) & 0xfc;
     // SAFETY: the buffer has 256 bytes, and `len` is at most 252. A safe slice would require a
     // bounds check that the verifier can follow.
-    let options = unsafe { core::slice::from_raw_parts(work.answer.options.as_ptr().cast(), len) };
-    let own = place.port(leg.arm).mac();
-    let outer = gateway_outer(&set, (kind, tunnel, inspected), &leg, own, options, &work.inner);
-    match put_on(ctx, work, &outer) {
-        Ok(()) => OPEN,
+    let options = unsafe { core::slice::from_raw_parts(pkt.answer.options.as_ptr().cast(), len) };
+    let own = config.port(leg.arm).mac();
+    let outer = gateway_outer(&set, (kind, tunnel, inspected), &leg, own, options, &pkt.inner);
+    match encapsulate(ctx, pkt, &outer) {
+        Ok(()) => CONTINUE,
         Err(next) => next,
     }
 }

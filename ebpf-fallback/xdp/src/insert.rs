@@ -1,17 +1,17 @@
 //! Insert: inserts a new flow into the table, with both its entries or neither.
 
-use crate::here::{flows, nat_ports, page};
-use crate::lately;
+use crate::cpu_views::{flows, nat_ports, page};
+use crate::flow_hints;
 use crate::leg::{options, towards_backend};
-use crate::next::{BEGUN, FINISH, INSERT, OPEN, REMEMBER, START, go, raw};
-use crate::place::count_new_flow;
+use crate::next::{BEGUN, CONTINUE, FINISH, INSERT, REMEMBER, START, raw, run_stage};
+use crate::packet_state::{PacketState, copy, packet_state};
+use crate::runtime::count_new_flow;
 use crate::track::part_note;
-use crate::work::{Work, copy, work};
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::{btf_map, xdp};
 use aya_ebpf::programs::XdpContext;
 use core::hint::black_box;
-use tables::addresses::Addresses;
+use tables::address_filter::AddressFilter;
 use tables::counters::{Counter, ServiceCounter};
 use tables::flow::{Ended, InsertError, NewFlow, PATH_ONE_WAY, PATH_REDIRECT};
 use tables::reason::DropReason;
@@ -22,7 +22,7 @@ use tables::region::Region;
 #[btf_map]
 static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
-/// Results of [`put_in`] besides [`OPEN`].
+/// Results of [`insert_flow`] besides [`CONTINUE`].
 const FULL: u32 = 1;
 const CONTENDED: u32 = 2;
 const EXISTS: u32 = 3;
@@ -35,38 +35,38 @@ const TOO_LONG: u32 = 5;
 #[xdp(frags)]
 pub fn insert(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let Some(work) = work() else { return go(ctx, FINISH) };
-    work.done = if part_new() == OPEN { put_in(work) } else { CONTENDED };
-    go(ctx, BEGUN)
+    let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
+    pkt.insert_outcome = if part_new() == CONTINUE { insert_flow(pkt) } else { CONTENDED };
+    run_stage(ctx, BEGUN)
 }
 
 /// The next stage: the flow is in the table, or is forwarded without an entry, or is dropped.
 #[xdp(frags)]
 pub fn begun(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let Some(work) = work() else { return go(ctx, FINISH) };
-    let done = work.done;
+    let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
+    let done = pkt.insert_outcome;
     // Tried once: if no flow can be evicted, the table is full for this one.
-    if done == FULL && !work.made_room && make_room() == OPEN {
-        work.made_room = true;
-        return go(ctx, INSERT);
+    if done == FULL && !pkt.evicted && evict_flow() == CONTINUE {
+        pkt.evicted = true;
+        return run_stage(ctx, INSERT);
     }
-    if done == OPEN {
-        part_begun();
-        part_hold();
+    if done == CONTINUE {
+        part_count_new_flow();
+        part_add_unconfirmed();
     }
-    let next = if work.path.flags & PATH_REDIRECT != 0 {
-        redirected(work, done)
-    } else if work.path.mode == Mode::Nat as u8 {
-        translated(work, done)
+    let next = if pkt.path.flags & PATH_REDIRECT != 0 {
+        redirected(pkt, done)
+    } else if pkt.path.mode == Mode::Nat as u8 {
+        translated(pkt, done)
     } else {
-        tunnelled(work, done)
+        tunneled(pkt, done)
     };
-    if done == OPEN && work.is_first() {
-        work.then = next;
-        return go(ctx, REMEMBER);
+    if done == CONTINUE && pkt.is_first() {
+        pkt.next_stage = next;
+        return run_stage(ctx, REMEMBER);
     }
-    go(ctx, next)
+    run_stage(ctx, next)
 }
 
 /// Counts a flow that is forwarded without an entry.
@@ -78,54 +78,54 @@ pub fn count_untracked() {
 /// Handles a flow by tunnel: selection alone finds its backend again, and only replies need the
 /// entry.
 #[inline(always)]
-fn tunnelled(work: &mut Work, done: u32) -> u32 {
-    let geneve = || work.set().service(work.service).is_some_and(|s| s.tunnel == GENEVE);
-    if done == BACK_TAKEN && work.has_back && geneve() {
+fn tunneled(pkt: &mut PacketState, done: u32) -> u32 {
+    let geneve = || pkt.set().service(pkt.service).is_some_and(|s| s.tunnel == GENEVE);
+    if done == BACK_TAKEN && pkt.has_back && geneve() {
         // Weir's own options distinguish endpoints whose 5-tuples are equal. Plain replies, which
         // have none, belong to the first flow.
-        work.has_back = false;
+        pkt.has_back = false;
         return INSERT;
     }
-    let adopted = done == EXISTS && part_adopt() == OPEN;
+    let adopted = done == EXISTS && part_adopt() == CONTINUE;
     if !adopted {
         match done {
-            OPEN => {}
+            CONTINUE => {}
             FULL | CONTENDED | EXISTS => count_untracked(),
-            BACK_TAKEN => return work.drop(DropReason::FlowAmbiguous),
-            _ => return work.drop(DropReason::FlowContended),
+            BACK_TAKEN => return pkt.drop(DropReason::FlowAmbiguous),
+            _ => return pkt.drop(DropReason::FlowContended),
         }
     }
-    towards_backend(work)
+    towards_backend(pkt)
 }
 
 const GENEVE: u8 = TunnelKind::Geneve as u8;
 
 /// Handles a translated flow, which needs its entries and releases its port without them.
 #[inline(always)]
-fn translated(work: &mut Work, done: u32) -> u32 {
-    if done == OPEN {
-        return towards_backend(work);
+fn translated(pkt: &mut PacketState, done: u32) -> u32 {
+    if done == CONTINUE {
+        return towards_backend(pkt);
     }
     // Keeps the value range of a port visible to the verifier.
-    nat_ports().release(work.nat_map, black_box(work.path.nat_port));
+    nat_ports().release(pkt.nat_map, black_box(pkt.path.nat_port));
     match done {
         // Another flow has the port through another map: the next address may work.
         BACK_TAKEN => START,
-        FULL => work.drop(DropReason::FlowTableFull),
-        EXISTS if part_adopt() == OPEN => towards_backend(work),
-        _ => work.drop(DropReason::FlowContended),
+        FULL => pkt.drop(DropReason::FlowTableFull),
+        EXISTS if part_adopt() == CONTINUE => towards_backend(pkt),
+        _ => pkt.drop(DropReason::FlowContended),
     }
 }
 
 /// Handles a flow to a proxy, which needs its entries as well.
 #[inline(always)]
-fn redirected(work: &mut Work, done: u32) -> u32 {
+fn redirected(pkt: &mut PacketState, done: u32) -> u32 {
     match done {
-        OPEN => towards_backend(work),
-        EXISTS if part_adopt() == OPEN => towards_backend(work),
-        FULL => work.drop(DropReason::FlowTableFull),
-        BACK_TAKEN => work.drop(DropReason::FlowAmbiguous),
-        _ => work.drop(DropReason::FlowContended),
+        CONTINUE => towards_backend(pkt),
+        EXISTS if part_adopt() == CONTINUE => towards_backend(pkt),
+        FULL => pkt.drop(DropReason::FlowTableFull),
+        BACK_TAKEN => pkt.drop(DropReason::FlowAmbiguous),
+        _ => pkt.drop(DropReason::FlowContended),
     }
 }
 
@@ -133,55 +133,59 @@ fn redirected(work: &mut Work, done: u32) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_new() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let Some(service) = work.set().service(work.service) else { return FINISH };
+    let Some(pkt) = packet_state() else { return FINISH };
+    let Some(service) = pkt.set().service(pkt.service) else { return FINISH };
     // SAFETY: a CPU processes one packet at a time.
     let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) else { return FINISH };
-    copy(&mut new.front, &work.key);
-    new.front_initiator = work.side;
-    new.back = if work.has_back { Some((work.back, work.back_side)) } else { None };
-    copy(&mut new.forward, &work.path);
-    copy(&mut new.gateway, &work.leg);
-    new.digest = work.digest;
-    new.nat_map = work.nat_map;
-    new.idle_s = service.idle_s(work.path.proto);
-    Addresses::of_flows(&Region).add(&work.inner.dst);
-    OPEN
+    copy(&mut new.front, &pkt.key);
+    new.front_initiator = pkt.side;
+    new.back = if pkt.has_back { Some((pkt.back, pkt.back_side)) } else { None };
+    copy(&mut new.forward, &pkt.path);
+    copy(&mut new.gateway, &pkt.leg);
+    new.digest = pkt.digest;
+    new.nat_map = pkt.nat_map;
+    new.idle_s = service.idle_s(pkt.path.proto);
+    AddressFilter::of_flows(&Region).add(&pkt.inner.dst);
+    CONTINUE
 }
 
 /// Adds the flow to the unconfirmed flows.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_hold() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let ended = flows().hold(&work.hit, work.path.flags & PATH_ONE_WAY != 0);
+extern "C" fn part_add_unconfirmed() -> u32 {
+    let Some(pkt) = packet_state() else { return FINISH };
+    let ended = flows().add_unconfirmed(&pkt.hit, pkt.path.flags & PATH_ONE_WAY != 0);
     count_evicted(&ended);
-    OPEN
+    CONTINUE
 }
 
-/// Evicts an unconfirmed or reset flow; returns a value other than [`OPEN`] if none is found. Each
-/// search is a separate function because of the stack limit.
+/// Evicts an unconfirmed or reset flow; returns a value other than [`CONTINUE`] if none is found.
+/// Each search is a separate function because of the stack limit.
 #[inline(always)]
-fn make_room() -> u32 {
-    if part_end_oldest(0) == OPEN || part_end_oldest(1) == OPEN { OPEN } else { part_end_reset() }
+fn evict_flow() -> u32 {
+    if part_end_oldest(0) == CONTINUE || part_end_oldest(1) == CONTINUE {
+        CONTINUE
+    } else {
+        part_end_reset()
+    }
 }
 
-/// See [`make_room`]; for flows whose replies bypass this appliance (1) or pass it (0).
+/// See [`evict_flow`]; for flows whose replies bypass this appliance (1) or pass it (0).
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_end_oldest(one_way: u32) -> u32 {
     let ended = flows().end_oldest(one_way != 0);
     count_evicted(&ended);
-    if ended.is_some() { OPEN } else { FINISH }
+    if ended.is_some() { CONTINUE } else { FINISH }
 }
 
-/// See [`make_room`].
+/// See [`evict_flow`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_end_reset() -> u32 {
     let ended = flows().end_reset();
     count_evicted(&ended);
-    if ended.is_some() { OPEN } else { FINISH }
+    if ended.is_some() { CONTINUE } else { FINISH }
 }
 
 /// Counts an evicted flow, if there is one.
@@ -195,49 +199,49 @@ pub fn count_evicted(ended: &Option<Ended>) {
 
 /// Inserts [`NEW`].
 #[inline(always)]
-fn put_in(work: &mut Work) -> u32 {
+fn insert_flow(pkt: &mut PacketState) -> u32 {
     // SAFETY: as above.
     let new = NEW.get_ptr_mut(0).map(|new| unsafe { &*new });
     let Some(new) = new else { return CONTENDED };
-    let hashes = [work.hash, if work.has_back { work.back_hash } else { work.hash }];
-    match flows().insert_hashed(new, hashes, options(work), work.now_s) {
-        Ok(hit) => work.hit = hit,
+    let hashes = [pkt.hash, if pkt.has_back { pkt.back_hash } else { pkt.hash }];
+    match flows().insert_hashed(new, hashes, options(pkt), pkt.now_s) {
+        Ok(hit) => pkt.hit = hit,
         Err(InsertError::Full | InsertError::NoSlab) => return FULL,
         Err(InsertError::Contended) => return CONTENDED,
         Err(InsertError::Exists(_)) => return EXISTS,
         Err(InsertError::BackTaken(_)) => return BACK_TAKEN,
         Err(InsertError::OptionsTooLong) => return TOO_LONG,
     }
-    work.known = true;
-    OPEN
+    pkt.flow_found = true;
+    CONTINUE
 }
 
 /// Counts the new flow, and records the state of its first packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn part_begun() -> u32 {
-    let Some(work) = work() else { return CONTENDED };
+extern "C" fn part_count_new_flow() -> u32 {
+    let Some(pkt) = packet_state() else { return CONTENDED };
     part_note();
     // Stores a hint, so that the flow's next packet needs no index lookup.
-    lately::remember(work.hash, work.hit.path);
-    count_new_flow(work, work.path.mode == Mode::Nat as u8);
-    page().service(work.service, ServiceCounter::NewFlows, 1);
-    page().backend(work.backend, ServiceCounter::NewFlows, 1);
-    OPEN
+    flow_hints::remember(pkt.hash, pkt.hit.path);
+    count_new_flow(pkt, pkt.path.mode == Mode::Nat as u8);
+    page().service(pkt.service, ServiceCounter::NewFlows, 1);
+    page().backend(pkt.backend, ServiceCounter::NewFlows, 1);
+    CONTINUE
 }
 
 /// Another CPU has just inserted this flow: its entry is used.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_adopt() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let Some(hit) = flows().find(work.hash, &work.key) else { return FINISH };
-    if flows().forward_to(&hit, &mut work.path).is_err() {
+    let Some(pkt) = packet_state() else { return FINISH };
+    let Some(hit) = flows().find(pkt.hash, &pkt.key) else { return FINISH };
+    if flows().forward_to(&hit, &mut pkt.path).is_err() {
         return FINISH;
     }
-    work.service = work.path.service;
-    work.backend = work.path.backend;
-    work.hit = hit;
-    work.known = true;
-    OPEN
+    pkt.service = pkt.path.service;
+    pkt.backend = pkt.path.backend;
+    pkt.hit = hit;
+    pkt.flow_found = true;
+    CONTINUE
 }

@@ -1,11 +1,11 @@
 //! Leg: the gateway leg of a packet, by which replies return, and its digest. The stage of this
 //! name updates a leg that changed.
 
+use crate::cpu_views::{flows, page};
 use crate::frame::window;
-use crate::here::{flows, page};
-use crate::next::{CROSS, ENCAP, FINISH, NAT, OPEN, go, raw};
+use crate::next::{CONTINUE, ENCAP, FINISH, NAT, NAT64, raw, run_stage};
 use crate::origin::note;
-use crate::work::{Arrival, Work, work};
+use crate::packet_state::{Arrival, PacketState, packet_state};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -21,25 +21,28 @@ use tables::record::{Mode, TunnelKind};
 #[xdp(frags)]
 pub fn leg(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let Some(work) = work() else { return go(ctx, FINISH) };
+    let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
     // A VXLAN gateway has one tunnel per direction; replies use that of the client's direction.
-    let vxlan = work.arrival == Arrival::Gateway
-        && work.set().tunnel(work.tunnel).is_some_and(|t| t.kind == TunnelKind::Vxlan as u8);
-    if (!vxlan || work.from_initiator) && part_leg(ctx) == OPEN && part_copy_options(ctx) == OPEN {
-        note(ctx, work);
+    let vxlan = pkt.arrival == Arrival::Gateway
+        && pkt.set().tunnel(pkt.tunnel).is_some_and(|t| t.kind == TunnelKind::Vxlan as u8);
+    if (!vxlan || pkt.from_initiator)
+        && part_leg(ctx) == CONTINUE
+        && part_copy_options(ctx) == CONTINUE
+    {
+        note(ctx, pkt);
         part_update_leg();
     }
-    let next = towards_backend(work);
-    go(ctx, next)
+    let next = towards_backend(pkt);
+    run_stage(ctx, next)
 }
 
 /// Returns the next stage for a packet of a flow with a known path.
 #[inline(always)]
-pub fn towards_backend(work: &mut Work) -> u32 {
-    if work.path.mode == Mode::Nat as u8 {
-        return if work.path.crosses() { CROSS } else { NAT };
+pub fn towards_backend(pkt: &mut PacketState) -> u32 {
+    if pkt.path.mode == Mode::Nat as u8 {
+        return if pkt.path.crosses() { NAT64 } else { NAT };
     }
-    work.verdict = VerdictCounter::Tunnel;
+    pkt.verdict = VerdictCounter::Tunnel;
     ENCAP
 }
 
@@ -47,9 +50,9 @@ pub fn towards_backend(work: &mut Work) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_update_leg() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let (from_initiator, options) = (work.from_initiator, options(work));
-    let done = flows().update_gateway(&work.hit, from_initiator, &work.leg, options, work.digest);
+    let Some(pkt) = packet_state() else { return FINISH };
+    let (from_initiator, options) = (pkt.from_initiator, options(pkt));
+    let done = flows().update_gateway(&pkt.hit, from_initiator, &pkt.leg, options, pkt.digest);
     match done {
         LegUpdate::Changed => page().count(Counter::GatewayLegChanges, 1),
         LegUpdate::Shared => {
@@ -58,84 +61,84 @@ extern "C" fn part_update_leg() -> u32 {
         }
         LegUpdate::Same | LegUpdate::Missed => {}
     }
-    OPEN
+    CONTINUE
 }
 
 /// The options copied by [`part_copy_options`].
 #[inline(always)]
-pub fn options(work: &Work) -> Options<'_> {
-    Options { words: &work.answer.options, len: usize::from(work.options_len) }
+pub fn options(pkt: &PacketState) -> Options<'_> {
+    Options { words: &pkt.answer.options, len: usize::from(pkt.options_len) }
 }
 
-/// Fills [`Work::leg`].
+/// Fills [`PacketState::leg`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_leg(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return FINISH };
+    let Some(pkt) = packet_state() else { return FINISH };
     let w = window(ctx);
     let mac = |at: usize| w.load::<[u8; 6]>(at).unwrap_or_default();
-    let leg = &mut work.leg;
-    if work.arrival != Arrival::Gateway {
+    let leg = &mut pkt.leg;
+    if pkt.arrival != Arrival::Gateway {
         // Compiles to single-byte stores, so it is limited to packets for which the assignments
         // below do not set every field.
         *leg = GatewayLeg::default();
     }
     leg.gateway_mac = mac(6);
-    leg.vlan = work.eth.vlan;
-    leg.arm = work.arm;
+    leg.vlan = pkt.eth.vlan;
+    leg.arm = pkt.arm;
     leg.tunnel = NO_TUNNEL;
-    if work.arrival == Arrival::Gateway {
-        leg.node = work.outer.src;
-        leg.local = work.outer.dst;
-        leg.node_port = work.outer.sport;
-        leg.local_port = work.outer.dport;
-        leg.vni = work.vni;
-        leg.tunnel = work.tunnel as u8;
+    if pkt.arrival == Arrival::Gateway {
+        leg.node = pkt.outer.src;
+        leg.local = pkt.outer.dst;
+        leg.node_port = pkt.outer.sport;
+        leg.local_port = pkt.outer.dport;
+        leg.vni = pkt.vni;
+        leg.tunnel = pkt.tunnel as u8;
         (leg.option_len, leg.spare) = (0, 0);
-        let inner = usize::from(work.inner_eth);
+        let inner = usize::from(pkt.inner_eth);
         (leg.inner_dst, leg.inner_src) =
             if inner == 0 { ([0; 6], [0; 6]) } else { (mac(inner), mac(inner + 6)) };
     }
-    OPEN
+    CONTINUE
 }
 
 /// Copies the option bytes of a GENEVE packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_copy_options(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let (w, at, len) = (window(ctx), usize::from(work.options_at), usize::from(work.options_len));
-    let room = work.answer.options.as_mut_ptr().cast::<u32>();
+    let Some(pkt) = packet_state() else { return FINISH };
+    let (w, at, len) = (window(ctx), usize::from(pkt.options_at), usize::from(pkt.options_len));
+    let buffer = pkt.answer.options.as_mut_ptr().cast::<u32>();
     for i in 0..MAX_OPTIONS / 4 {
         if i * 4 >= len {
             // The last word is zero-padded.
             if i % 2 == 1 {
                 // SAFETY: the buffer has 64 words of four bytes.
-                unsafe { *room.wrapping_add(i) = 0 };
+                unsafe { *buffer.wrapping_add(i) = 0 };
             }
             break;
         }
         let Ok(word) = w.load::<u32>(at + 4 * i) else { return FINISH };
         // SAFETY: as above.
-        unsafe { *room.wrapping_add(i) = word };
+        unsafe { *buffer.wrapping_add(i) = word };
     }
-    OPEN
+    CONTINUE
 }
 
 /// Returns a digest of everything that [`part_leg`] and [`part_copy_options`] read from the packet.
 #[inline(always)]
-pub fn digest(ctx: *mut xdp_md, w: &Window<'_>, work: &Work) -> u32 {
+pub fn digest(ctx: *mut xdp_md, w: &Window<'_>, pkt: &PacketState) -> u32 {
     let mut digest = Digest::new();
-    let len = usize::from(work.options_len);
+    let len = usize::from(pkt.options_len);
     let usual = len == OWN_OPTIONS || len == 0;
     if !usual {
         return part_digest(ctx);
     }
-    head(w, work, &mut digest);
-    if work.arrival == Arrival::Gateway && len != 0 {
-        usual_options(w, work.options_at, &mut digest);
+    head(w, pkt, &mut digest);
+    if pkt.arrival == Arrival::Gateway && len != 0 {
+        usual_options(w, pkt.options_at, &mut digest);
     }
-    tail(w, work, &mut digest);
+    tail(w, pkt, &mut digest);
     digest.finish()
 }
 
@@ -143,7 +146,7 @@ pub fn digest(ctx: *mut xdp_md, w: &Window<'_>, work: &Work) -> u32 {
 #[inline(always)]
 pub fn usual_digest(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, options_at: u16) -> u32 {
     let mut digest = Digest::new();
-    way(w, tunnel, 0, &mut digest);
+    digest_sender(w, tunnel, 0, &mut digest);
     ends(outer, vni, &mut digest);
     usual_options(w, options_at, &mut digest);
     digest.finish()
@@ -153,7 +156,7 @@ pub fn usual_digest(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, options_a
 #[inline(always)]
 pub fn digest_vxlan(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, inner_eth: u16) -> u32 {
     let mut digest = Digest::new();
-    way(w, tunnel, 0, &mut digest);
+    digest_sender(w, tunnel, 0, &mut digest);
     ends(outer, vni, &mut digest);
     inner_macs(w, inner_eth, &mut digest);
     digest.finish()
@@ -162,7 +165,7 @@ pub fn digest_vxlan(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, inner_eth
 #[inline(always)]
 fn usual_options(w: &Window<'_>, at: u16, digest: &mut Digest) {
     for word in w.load::<[u64; 4]>(usize::from(at)).unwrap_or_default() {
-        digest.take(word);
+        digest.add(word);
     }
 }
 
@@ -170,26 +173,26 @@ fn usual_options(w: &Window<'_>, at: u16, digest: &mut Digest) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_digest(ctx: *mut xdp_md) -> u32 {
-    let Some(work) = work() else { return 0 };
+    let Some(pkt) = packet_state() else { return 0 };
     let w = &window(ctx);
     let mut digest = Digest::new();
-    head(w, work, &mut digest);
-    let (at, len) = (usize::from(work.options_at), usize::from(work.options_len));
+    head(w, pkt, &mut digest);
+    let (at, len) = (usize::from(pkt.options_at), usize::from(pkt.options_len));
     for i in 0..MAX_OPTIONS / 4 {
-        if i * 4 >= len || work.arrival != Arrival::Gateway {
+        if i * 4 >= len || pkt.arrival != Arrival::Gateway {
             break;
         }
-        digest.take(u64::from(w.load::<u32>(at + 4 * i).unwrap_or(0)));
+        digest.add(u64::from(w.load::<u32>(at + 4 * i).unwrap_or(0)));
     }
-    tail(w, work, &mut digest);
+    tail(w, pkt, &mut digest);
     digest.finish()
 }
 
 #[inline(always)]
-fn head(w: &Window<'_>, work: &Work, digest: &mut Digest) {
-    way(w, work.tunnel, work.eth.vlan, digest);
-    if work.arrival == Arrival::Gateway {
-        ends(&work.outer, work.vni, digest);
+fn head(w: &Window<'_>, pkt: &PacketState, digest: &mut Digest) {
+    digest_sender(w, pkt.tunnel, pkt.eth.vlan, digest);
+    if pkt.arrival == Arrival::Gateway {
+        ends(&pkt.outer, pkt.vni, digest);
     }
 }
 
@@ -200,25 +203,25 @@ const fn pair(high: u32, low: u32) -> u64 {
 
 /// Adds the sender's MAC address, the tunnel and the VLAN tag.
 #[inline(always)]
-fn way(w: &Window<'_>, tunnel: u32, vlan: u16, digest: &mut Digest) {
-    digest.take(w.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
-    digest.take(pair(tunnel, u32::from(vlan)));
+fn digest_sender(w: &Window<'_>, tunnel: u32, vlan: u16, digest: &mut Digest) {
+    digest.add(w.load::<u64>(6).unwrap_or(0) & u64::from_le(0x0000_ffff_ffff_ffff));
+    digest.add(pair(tunnel, u32::from(vlan)));
 }
 
 /// Adds the outer addresses and ports, and the VNI.
 #[inline(always)]
 fn ends(outer: &Ip, vni: u32, digest: &mut Digest) {
     let (src, dst) = (&outer.src.words, &outer.dst.words);
-    digest.take(pair(src[0], src[3]));
-    digest.take(pair(src[1], src[2]));
-    digest.take(pair(vni, dst[3]));
-    digest.take(pair(u32::from(outer.sport), u32::from(outer.dport)));
+    digest.add(pair(src[0], src[3]));
+    digest.add(pair(src[1], src[2]));
+    digest.add(pair(vni, dst[3]));
+    digest.add(pair(u32::from(outer.sport), u32::from(outer.dport)));
 }
 
 #[inline(always)]
-fn tail(w: &Window<'_>, work: &Work, digest: &mut Digest) {
-    if work.arrival == Arrival::Gateway && work.inner_eth != 0 {
-        inner_macs(w, work.inner_eth, digest);
+fn tail(w: &Window<'_>, pkt: &PacketState, digest: &mut Digest) {
+    if pkt.arrival == Arrival::Gateway && pkt.inner_eth != 0 {
+        inner_macs(w, pkt.inner_eth, digest);
     }
 }
 
@@ -226,6 +229,6 @@ fn tail(w: &Window<'_>, work: &Work, digest: &mut Digest) {
 #[inline(always)]
 fn inner_macs(w: &Window<'_>, at: u16, digest: &mut Digest) {
     let at = usize::from(at);
-    digest.take(w.load::<u64>(at).unwrap_or(0));
-    digest.take(u64::from(w.load::<u32>(at + 8).unwrap_or(0)));
+    digest.add(w.load::<u64>(at).unwrap_or(0));
+    digest.add(u64::from(w.load::<u32>(at + 8).unwrap_or(0)));
 }

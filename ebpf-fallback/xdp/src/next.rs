@@ -4,7 +4,7 @@
 //! verifier checks separately, and those return integers.
 
 use crate::finish;
-use crate::work::{Exit, Reply, Work};
+use crate::packet_state::{Exit, PacketState, Reply};
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::map;
@@ -43,28 +43,28 @@ pub const INSERT: u32 = 12;
 pub const BEGUN: u32 = 13;
 /// Stage [`crate::outer`].
 pub const OUTER: u32 = 14;
-/// Stage of [`crate::cross`].
-pub const CROSS: u32 = 15;
-/// Stage of [`crate::stay`].
-pub const STAY: u32 = 16;
-/// Stage [`crate::answer::plain4`].
+/// Stage of [`crate::nat64`].
+pub const NAT64: u32 = 15;
+/// Stage of [`crate::affinity`].
+pub const AFFINITY: u32 = 16;
+/// Stage [`crate::fast_reply::plain4`].
 pub const PLAIN4: u32 = 17;
-/// Stage [`crate::answer::plain6`].
+/// Stage [`crate::fast_reply::plain6`].
 pub const PLAIN6: u32 = 18;
-/// Stage [`crate::answer::tunnel4`].
+/// Stage [`crate::fast_reply::tunnel4`].
 pub const TUNNEL4: u32 = 19;
-/// Stage [`crate::answer::tunnel6`].
+/// Stage [`crate::fast_reply::tunnel6`].
 pub const TUNNEL6: u32 = 20;
-/// Stage [`crate::usual::vxlan4`].
+/// Stage [`crate::fast_forward::vxlan4`].
 pub const VXLAN4: u32 = 21;
-/// Stage [`crate::usual::vxlan6`].
+/// Stage [`crate::fast_forward::vxlan6`].
 pub const VXLAN6: u32 = 22;
-/// Stage [`crate::usual::geneve6`].
+/// Stage [`crate::fast_forward::geneve6`].
 pub const GENEVE6: u32 = 23;
 /// The packet is decided: count it and end the program.
 pub const FINISH: u32 = 32;
 /// Undecided: continue in the current stage.
-pub const OPEN: u32 = 33;
+pub const CONTINUE: u32 = 33;
 
 /// The stages after the entry program.
 #[map]
@@ -73,41 +73,41 @@ static STAGES: ProgramArray = ProgramArray::with_max_entries(24, 0);
 /// Continues with stage `next`. Each index is a constant in an instruction of its own, so that the
 /// kernel patches the tail call into a direct jump without a map lookup.
 #[inline(always)]
-pub fn go(ctx: *mut xdp_md, next: u32) -> u32 {
+pub fn run_stage(ctx: *mut xdp_md, next: u32) -> u32 {
     match next {
-        DECAP => leap::<DECAP>(ctx),
-        CLASSIFY => leap::<CLASSIFY>(ctx),
-        TRACK => leap::<TRACK>(ctx),
-        SELECT => leap::<SELECT>(ctx),
-        START => leap::<START>(ctx),
-        ENCAP => leap::<ENCAP>(ctx),
-        FRONT => leap::<FRONT>(ctx),
-        NAT => leap::<NAT>(ctx),
-        LEG => leap::<LEG>(ctx),
-        REPLY => leap::<REPLY>(ctx),
-        FRAGMENT => leap::<FRAGMENT>(ctx),
-        REMEMBER => leap::<REMEMBER>(ctx),
-        INSERT => leap::<INSERT>(ctx),
-        BEGUN => leap::<BEGUN>(ctx),
-        OUTER => leap::<OUTER>(ctx),
-        CROSS => leap::<CROSS>(ctx),
-        STAY => leap::<STAY>(ctx),
-        PLAIN4 => leap::<PLAIN4>(ctx),
-        PLAIN6 => leap::<PLAIN6>(ctx),
-        TUNNEL4 => leap::<TUNNEL4>(ctx),
-        TUNNEL6 => leap::<TUNNEL6>(ctx),
-        VXLAN4 => leap::<VXLAN4>(ctx),
-        VXLAN6 => leap::<VXLAN6>(ctx),
-        GENEVE6 => leap::<GENEVE6>(ctx),
+        DECAP => tail_call::<DECAP>(ctx),
+        CLASSIFY => tail_call::<CLASSIFY>(ctx),
+        TRACK => tail_call::<TRACK>(ctx),
+        SELECT => tail_call::<SELECT>(ctx),
+        START => tail_call::<START>(ctx),
+        ENCAP => tail_call::<ENCAP>(ctx),
+        FRONT => tail_call::<FRONT>(ctx),
+        NAT => tail_call::<NAT>(ctx),
+        LEG => tail_call::<LEG>(ctx),
+        REPLY => tail_call::<REPLY>(ctx),
+        FRAGMENT => tail_call::<FRAGMENT>(ctx),
+        REMEMBER => tail_call::<REMEMBER>(ctx),
+        INSERT => tail_call::<INSERT>(ctx),
+        BEGUN => tail_call::<BEGUN>(ctx),
+        OUTER => tail_call::<OUTER>(ctx),
+        NAT64 => tail_call::<NAT64>(ctx),
+        AFFINITY => tail_call::<AFFINITY>(ctx),
+        PLAIN4 => tail_call::<PLAIN4>(ctx),
+        PLAIN6 => tail_call::<PLAIN6>(ctx),
+        TUNNEL4 => tail_call::<TUNNEL4>(ctx),
+        TUNNEL6 => tail_call::<TUNNEL6>(ctx),
+        VXLAN4 => tail_call::<VXLAN4>(ctx),
+        VXLAN6 => tail_call::<VXLAN6>(ctx),
+        GENEVE6 => tail_call::<GENEVE6>(ctx),
         _ => return finish::finish(ctx),
     }
-    finish::astray();
+    finish::stage_missing();
     finish::finish(ctx)
 }
 
 /// Performs a tail call; returns only if that stage is missing.
 #[inline(always)]
-fn leap<const STAGE: u32>(ctx: *mut xdp_md) {
+fn tail_call<const STAGE: u32>(ctx: *mut xdp_md) {
     // SAFETY: helper 12 takes a context, a program array and an index; the called program of this
     // object gets the context with which this one was called.
     unsafe {
@@ -119,10 +119,10 @@ fn leap<const STAGE: u32>(ctx: *mut xdp_md) {
     }
 }
 
-/// Returns `Ok` if the stage continues ([`OPEN`]), else the next stage as an error.
+/// Returns `Ok` if the stage continues ([`CONTINUE`]), else the next stage as an error.
 #[inline(always)]
 pub fn done(next: u32) -> Result<(), u32> {
-    if next == OPEN { Ok(()) } else { Err(next) }
+    if next == CONTINUE { Ok(()) } else { Err(next) }
 }
 
 /// Merges both outcomes of a stage, which are stage numbers.
@@ -139,7 +139,7 @@ pub fn raw(ctx: &XdpContext) -> *mut xdp_md {
     ctx.as_ptr().cast()
 }
 
-impl Work {
+impl PacketState {
     /// Drops the packet for `reason`.
     #[inline(always)]
     pub fn drop(&mut self, reason: DropReason) -> u32 {
@@ -151,7 +151,7 @@ impl Work {
 
     /// Replaces the packet by a reply of the appliance.
     #[inline(always)]
-    pub fn answer_with(&mut self, reply: Reply) -> u32 {
+    pub fn reply_with(&mut self, reply: Reply) -> u32 {
         self.reply = reply;
         REPLY
     }
@@ -160,12 +160,12 @@ impl Work {
     #[inline(always)]
     pub fn too_big(&mut self, mtu: u16) -> u32 {
         self.mtu = mtu;
-        self.answer_with(Reply::TooBig)
+        self.reply_with(Reply::TooBig)
     }
 
     /// Sends the packet by the port of `arm`.
     #[inline(always)]
-    pub fn out(&mut self, verdict: VerdictCounter, arm: u8) -> u32 {
+    pub fn transmit(&mut self, verdict: VerdictCounter, arm: u8) -> u32 {
         self.verdict = verdict;
         self.exit = Exit::Port;
         self.exit_arm = arm;

@@ -1,16 +1,16 @@
 //! Maps of the region for `tables`: one array per section, found by name.
 //!
 //! The loader replaces them by the maps of a region, or sets their sizes. The numbers of rows are
-//! in [`TOLD`].
+//! in [`BPF_CONFIG`].
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
+use tables::bpf_config::BpfConfig;
 use tables::layout::Section;
-use tables::told::Told;
 
 /// Constants that the loader sets.
 #[unsafe(no_mangle)]
-static TOLD: Told = Told::NOTHING;
+static BPF_CONFIG: BpfConfig = BpfConfig::UNSET;
 
 /// Map flag: user space can map the values (BPF_F_MMAPABLE).
 const MAPPED: usize = 1024;

@@ -1,10 +1,10 @@
 //! Select: chooses service and backend for packets of unknown flows, or handles packets without a
 //! service.
 
-use crate::next::{ENCAP, FINISH, FRONT, OPEN, REMEMBER, START, STAY, go, raw};
-use crate::origin::{goes_back, unknown};
-use crate::place::admits_new_flow;
-use crate::work::{Arrival, Reply, Work, work};
+use crate::next::{AFFINITY, CONTINUE, ENCAP, FINISH, FRONT, REMEMBER, START, raw, run_stage};
+use crate::origin::{matches_backend, unknown_flow};
+use crate::packet_state::{Arrival, PacketState, Reply, packet_state};
+use crate::runtime::admits_new_flow;
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -20,69 +20,68 @@ use tables::set::QuotedService;
 #[xdp(frags)]
 pub fn select(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let Some(work) = work() else { return go(ctx, FINISH) };
-    let next = choose(ctx, work);
-    go(ctx, next)
+    let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
+    let next = select_service(ctx, pkt);
+    run_stage(ctx, next)
 }
 
 #[inline(always)]
-fn choose(ctx: *mut xdp_md, work: &mut Work) -> u32 {
-    if work.arrival == Arrival::Backend {
-        return if goes_back(ctx, work) { FRONT } else { unknown(work) };
+fn select_service(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
+    if pkt.arrival == Arrival::Backend {
+        return if matches_backend(ctx, pkt) { FRONT } else { unknown_flow(pkt) };
     }
-    if work.inner.fragment == Fragment::Later {
-        return later_fragment(work);
+    if pkt.inner.fragment == Fragment::Later {
+        return later_fragment(pkt);
     }
-    if work.quotes {
-        return for_quote(work);
+    if pkt.quotes {
+        return for_quote(pkt);
     }
-    if work.inner.kind != L4::IcmpError && (work.arrival != Arrival::Plain || part_own_port() == 0)
-    {
-        work.service = part_frontend();
-        if work.service != NONE {
+    if pkt.inner.kind != L4::IcmpError && (pkt.arrival != Arrival::Plain || part_own_port() == 0) {
+        pkt.service = part_frontend();
+        if pkt.service != NONE {
             return if part_martian() != 0 {
-                work.drop(DropReason::MartianSource)
+                pkt.drop(DropReason::MartianSource)
             } else if part_admits() == 0 {
-                work.drop(DropReason::SourceRefused)
+                pkt.drop(DropReason::SourceRefused)
             } else {
                 part_pick()
             };
         }
     }
-    for_nobody(work)
+    no_service(pkt)
 }
 
 /// Handles an ICMP error about a reply of a flow that is in no table: see fastpath's `select`.
 #[inline(always)]
-fn for_quote(work: &mut Work) -> u32 {
-    let plain = work.arrival == Arrival::Plain;
-    if work.quoted.fragment == Fragment::Later || plain && part_own_port() != 0 {
-        return for_nobody(work);
+fn for_quote(pkt: &mut PacketState) -> u32 {
+    let plain = pkt.arrival == Arrival::Plain;
+    if pkt.quoted.fragment == Fragment::Later || plain && part_own_port() != 0 {
+        return no_service(pkt);
     }
     match part_quoted_service() {
-        OPEN => part_pick(),
-        FINISH if plain => work.drop(DropReason::IcmpUnknownFlow),
-        REFUSED => work.drop(DropReason::IcmpUnknownFlow),
-        _ => for_nobody(work),
+        CONTINUE => part_pick(),
+        FINISH if plain => pkt.drop(DropReason::IcmpUnknownFlow),
+        SOURCE_REJECTED => pkt.drop(DropReason::IcmpUnknownFlow),
+        _ => no_service(pkt),
     }
 }
 
 /// Result of [`part_quoted_service`]: the service's source ranges reject the client. Its other
-/// results are [`OPEN`], [`FINISH`] (selection cannot find the service's flows) and [`NONE`].
-const REFUSED: u32 = 40;
+/// results are [`CONTINUE`], [`FINISH`] (selection cannot find the service's flows) and [`NONE`].
+const SOURCE_REJECTED: u32 = 40;
 
 /// Sets the service of an ICMP error by the packet that it quotes.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_quoted_service() -> u32 {
-    let Some(work) = work() else { return NONE };
-    let set = work.set();
-    match set.quoted_service(work.scope_key, &work.inner, &work.quoted) {
+    let Some(pkt) = packet_state() else { return NONE };
+    let set = pkt.set();
+    match set.quoted_service(pkt.scope_key, &pkt.inner, &pkt.quoted) {
         QuotedService::None => NONE,
         QuotedService::NeedsFlow => FINISH,
         QuotedService::Stateless(id) => {
-            work.service = id;
-            if part_admits() == 0 { REFUSED } else { OPEN }
+            pkt.service = id;
+            if part_admits() == 0 { SOURCE_REJECTED } else { CONTINUE }
         }
     }
 }
@@ -91,18 +90,18 @@ extern "C" fn part_quoted_service() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_frontend() -> u32 {
-    let Some(work) = work() else { return NONE };
-    let ip = &work.inner;
-    work.set().frontend(work.scope_key, &ip.dst, ip.dport, ip.proto).unwrap_or(NONE)
+    let Some(pkt) = packet_state() else { return NONE };
+    let ip = &pkt.inner;
+    pkt.set().frontend(pkt.scope_key, &ip.dst, ip.dport, ip.proto).unwrap_or(NONE)
 }
 
 /// Returns 1 if the service's source ranges permit the client, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_admits() -> u32 {
-    let Some(work) = work() else { return 0 };
-    let (set, client) = (work.set(), work.client());
-    u32::from(set.service(work.service).is_none_or(|service| set.admits(service, client)))
+    let Some(pkt) = packet_state() else { return 0 };
+    let (set, client) = (pkt.set(), pkt.client());
+    u32::from(set.service(pkt.service).is_none_or(|service| set.admits(service, client)))
 }
 
 /// Returns nonzero if the packet is addressed to a port on which this host listens; such packets
@@ -110,49 +109,49 @@ extern "C" fn part_admits() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_own_port() -> u32 {
-    let Some(work) = work() else { return 0 };
+    let Some(pkt) = packet_state() else { return 0 };
     // The destination of an error is the port from which the quoted packet was sent.
-    let (addr, proto, port) = match work.quotes {
-        true => (&work.quoted.src, work.quoted.proto, work.quoted.sport),
-        false => (&work.inner.dst, work.inner.proto, work.inner.dport),
+    let (addr, proto, port) = match pkt.quotes {
+        true => (&pkt.quoted.src, pkt.quoted.proto, pkt.quoted.sport),
+        false => (&pkt.inner.dst, pkt.inner.proto, pkt.inner.dport),
     };
-    u32::from(work.set().settings().own_port(addr, proto, port))
+    u32::from(pkt.set().settings().own_port(addr, proto, port))
 }
 
 /// Selects the service's backend for the packet's flow, and returns the next stage.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_pick() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    let set = work.set();
-    let Some(service) = set.service(work.service) else {
-        return work.drop(DropReason::NoBackend);
+    let Some(pkt) = packet_state() else { return FINISH };
+    let set = pkt.set();
+    let Some(service) = set.service(pkt.service) else {
+        return pkt.drop(DropReason::NoBackend);
     };
     // An error begins no flow.
-    work.limited = !work.quotes && !admits_new_flow(work, service.needs_entry());
-    if work.limited && service.needs_entry() {
-        return work.drop(DropReason::NewFlowLimited);
+    pkt.limited = !pkt.quotes && !admits_new_flow(pkt, service.needs_entry());
+    if pkt.limited && service.needs_entry() {
+        return pkt.drop(DropReason::NewFlowLimited);
     }
     if service.proxy_port != 0 {
-        work.backend = NONE;
+        pkt.backend = NONE;
         return START;
     }
-    let begins = !work.quotes && !work.limited;
-    if begins && service.mode != Mode::Nat as u8 && !work.uses_direct_return(service.mode) {
+    let begins = !pkt.quotes && !pkt.limited;
+    if begins && service.mode != Mode::Nat as u8 && !pkt.uses_direct_return(service.mode) {
         // Prefetched here, so that its cache misses overlap with that of the backend's slot.
-        work.back = FlowKey { scope: SCOPE_PLAIN, ..work.key };
-        work.back_side = work.side;
-        work.prefetch_back_entry();
+        pkt.back = FlowKey { scope: SCOPE_PLAIN, ..pkt.key };
+        pkt.back_side = pkt.side;
+        pkt.prefetch_back_entry();
     }
     if service.affinity_s != 0 {
-        return STAY;
+        return AFFINITY;
     }
-    match set.pick(service, work.hash) {
+    match set.pick(service, pkt.hash) {
         Some(backend) if set.backend(backend).is_some() => {
-            work.backend = backend;
+            pkt.backend = backend;
             START
         }
-        _ => work.drop(DropReason::NoBackend),
+        _ => pkt.drop(DropReason::NoBackend),
     }
 }
 
@@ -160,8 +159,8 @@ extern "C" fn part_pick() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_marked() -> u32 {
-    let Some(work) = work() else { return 0 };
-    u32::from(work.set().address_marked(work.scope_key, &work.inner.dst))
+    let Some(pkt) = packet_state() else { return 0 };
+    u32::from(pkt.set().address_marked(pkt.scope_key, &pkt.inner.dst))
 }
 
 /// Returns 1 if the source is martian or a frontend's address, else 0. A gateway's packet may come
@@ -169,10 +168,10 @@ extern "C" fn part_marked() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_martian() -> u32 {
-    let Some(work) = work() else { return 1 };
-    let (src, dst) = (&work.inner.src, &work.inner.dst);
-    let marked = || work.set().address_marked(work.scope_key, src);
-    let plain = work.arrival == Arrival::Plain;
+    let Some(pkt) = packet_state() else { return 1 };
+    let (src, dst) = (&pkt.inner.src, &pkt.inner.dst);
+    let marked = || pkt.set().address_marked(pkt.scope_key, src);
+    let plain = pkt.arrival == Arrival::Plain;
     u32::from(src.is_martian() || src == dst || plain && marked())
 }
 
@@ -180,8 +179,8 @@ extern "C" fn part_martian() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_probes() -> u32 {
-    let Some(work) = work() else { return 0 };
-    u32::from(work.set().probe(&work.inner.dst).is_some())
+    let Some(pkt) = packet_state() else { return 0 };
+    u32::from(pkt.set().probe(&pkt.inner.dst).is_some())
 }
 
 /// Returns a bit mask: [`LOCAL`] if the packet is addressed to a local address, [`SOURCES`] if it
@@ -189,8 +188,8 @@ extern "C" fn part_probes() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_own() -> u32 {
-    let Some(work) = work() else { return 0 };
-    let (settings, dst, end) = (work.set().settings(), work.inner.dst, Addr::UNSPECIFIED);
+    let Some(pkt) = packet_state() else { return 0 };
+    let (settings, dst, end) = (pkt.set().settings(), pkt.inner.dst, Addr::UNSPECIFIED);
     let mut own = 0;
     for i in 0..LOCAL_ADDRS {
         let addr = settings.locals[i].addr;
@@ -222,67 +221,67 @@ const SOURCES: u32 = 2;
 /// Handles a later fragment whose first fragment is unknown: addresses alone determine where it
 /// goes.
 #[inline(always)]
-fn later_fragment(work: &mut Work) -> u32 {
-    let ours = part_marked() != 0
-        || (work.arrival == Arrival::Plain && part_own() & (LOCAL | SOURCES) == SOURCES);
-    if ours {
-        return work.drop(DropReason::FragmentBeforeFirst);
+fn later_fragment(pkt: &mut PacketState) -> u32 {
+    let own = part_marked() != 0
+        || (pkt.arrival == Arrival::Plain && part_own() & (LOCAL | SOURCES) == SOURCES);
+    if own {
+        return pkt.drop(DropReason::FragmentBeforeFirst);
     }
-    for_nobody(work)
+    no_service(pkt)
 }
 
 /// Handles a packet that no service matches.
 #[inline(always)]
-fn for_nobody(work: &mut Work) -> u32 {
+fn no_service(pkt: &mut PacketState) -> u32 {
     // Looked up only for the few packets that depend on it.
-    let request = matches!(work.inner.kind, L4::IcmpEcho { request: true });
-    let marked = (request || work.is_first()) && part_marked() != 0;
+    let request = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
+    let marked = (request || pkt.is_first()) && part_marked() != 0;
     if marked && request {
         if part_martian() != 0 {
-            return work.drop(DropReason::MartianSource);
+            return pkt.drop(DropReason::MartianSource);
         }
-        return work.answer_with(Reply::Echo);
+        return pkt.reply_with(Reply::Echo);
     }
-    if work.arrival == Arrival::Gateway {
-        return for_gateway(work, marked);
+    if pkt.arrival == Arrival::Gateway {
+        return for_gateway(pkt, marked);
     }
     let own = part_own();
     // A backend that replies to clients directly sends its probe replies plain.
-    if own & LOCAL != 0 || part_probes() != 0 || work.inner.dst.is_link_local() {
-        return punt(work);
+    if own & LOCAL != 0 || part_probes() != 0 || pkt.inner.dst.is_link_local() {
+        return punt(pkt);
     }
     if own & SOURCES != 0 {
-        return unknown(work);
+        return unknown_flow(pkt);
     }
-    if work.set().settings().plain_no_service == NoService::Punt as u8 {
-        return punt(work);
+    if pkt.set().settings().plain_no_service == NoService::Punt as u8 {
+        return punt(pkt);
     }
-    work.drop(DropReason::NoMatchingService)
+    pkt.drop(DropReason::NoMatchingService)
 }
 
 #[inline(always)]
-fn for_gateway(work: &mut Work, marked: bool) -> u32 {
+fn for_gateway(pkt: &mut PacketState, marked: bool) -> u32 {
     const RETURN: u8 = NoService::Return as u8;
     const PUNT: u8 = NoService::Punt as u8;
-    match work.set().tunnel(work.tunnel).map(|t| t.no_service) {
+    match pkt.set().tunnel(pkt.tunnel).map(|t| t.no_service) {
         Some(RETURN) => {}
-        Some(PUNT) if work.inner.src.is_martian() => {
-            return work.drop(DropReason::MartianSource);
+        Some(PUNT) if pkt.inner.src.is_martian() => {
+            return pkt.drop(DropReason::MartianSource);
         }
-        Some(PUNT) => return punt(work),
-        _ => return work.drop(DropReason::NoService),
+        Some(PUNT) => return punt(pkt),
+        _ => return pkt.drop(DropReason::NoService),
     }
-    work.verdict = VerdictCounter::Return;
-    if marked && work.is_first() {
-        work.then = ENCAP;
+    pkt.verdict = VerdictCounter::Return;
+    if marked && pkt.is_first() {
+        pkt.next_stage = ENCAP;
         return REMEMBER;
     }
     ENCAP
 }
 
 #[inline(always)]
-fn punt(work: &mut Work) -> u32 {
-    work.to_prober = part_probes() != 0;
-    work.verdict = VerdictCounter::Punt;
+fn punt(pkt: &mut PacketState) -> u32 {
+    pkt.to_probe_source = part_probes() != 0;
+    pkt.verdict = VerdictCounter::Punt;
     ENCAP
 }

@@ -1,10 +1,12 @@
 //! Track: keeps the packets of a known flow on its backend, regardless of the current tables.
 
+use crate::cpu_views::{flows, page};
 use crate::frame::window;
-use crate::here::{flows, page};
 use crate::leg::{digest, towards_backend};
-use crate::next::{FINISH, FRONT, LEG, OPEN, REMEMBER, REPLY, SELECT, TRACK, either, go, raw};
-use crate::work::{Arrival, Reply, Work, work};
+use crate::next::{
+    CONTINUE, FINISH, FRONT, LEG, REMEMBER, REPLY, SELECT, TRACK, either, raw, run_stage,
+};
+use crate::packet_state::{Arrival, PacketState, Reply, packet_state};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
@@ -18,125 +20,125 @@ use tables::record::{BackendState, Mode, WhenFailed};
 #[xdp(frags)]
 pub fn track(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    let Some(work) = work() else { return go(ctx, FINISH) };
-    if work.inner.fragment != Fragment::Later {
-        work.from_initiator = work.hit.from_initiator(work.side);
+    let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
+    if pkt.inner.fragment != Fragment::Later {
+        pkt.from_initiator = pkt.hit.from_initiator(pkt.side);
     }
-    let next = either(known(ctx, work));
+    let next = either(track_flow(ctx, pkt));
     if next == SELECT || next == REPLY {
-        work.known = false; // The flow has ended or does not apply.
+        pkt.flow_found = false; // The flow has ended or does not apply.
     }
-    go(ctx, next)
+    run_stage(ctx, next)
 }
 
 /// Handles a packet of a known flow.
 #[inline(always)]
-fn known(ctx: *mut xdp_md, work: &mut Work) -> Result<u32, u32> {
+fn track_flow(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     match part_forward() {
-        OPEN => {}
+        CONTINUE => {}
         next => return Err(next),
     }
-    let kernels = work.arrival == Arrival::Kernel;
-    if work.path.flags & PATH_REDIRECT != 0 && kernels == work.hit.is_front() {
+    let kernels = pkt.arrival == Arrival::Kernel;
+    if pkt.path.flags & PATH_REDIRECT != 0 && kernels == pkt.hit.is_front() {
         return Err(SELECT); // Addressed to the proxy's own port, not to its service.
     }
-    let answer = is_answer(work);
+    let answer = is_answer(pkt);
     if !answer {
         let next = part_keeps_backend();
-        if next != OPEN {
+        if next != CONTINUE {
             part_end_flow();
             if next == REPLY {
-                return Err(work.answer_with(Reply::Reset));
+                return Err(pkt.reply_with(Reply::Reset));
             }
             return Err(SELECT);
         }
     }
-    if !answer && work.path.mode == Mode::Nat as u8 && !work.from_initiator {
+    if !answer && pkt.path.mode == Mode::Nat as u8 && !pkt.from_initiator {
         return Err(SELECT); // Sent from the service's own address to the client.
     }
-    flows().touch(&work.hit, work.now_s);
-    work.service = work.path.service;
-    work.backend = work.path.backend;
-    if work.is_first() && !work.remembered {
-        work.then = TRACK;
+    flows().touch(&pkt.hit, pkt.now_s);
+    pkt.service = pkt.path.service;
+    pkt.backend = pkt.path.backend;
+    if pkt.is_first() && !pkt.fragment_recorded {
+        pkt.next_stage = TRACK;
         return Err(REMEMBER);
     }
     if answer {
-        if work.arrival == Arrival::Backend && work.outer.src != work.path.backend_addr {
-            return Err(work.drop(DropReason::UnknownBackendTunnel));
+        if pkt.arrival == Arrival::Backend && pkt.outer.src != pkt.path.backend_addr {
+            return Err(pkt.drop(DropReason::UnknownBackendTunnel));
         }
         // A flow is confirmed once its client sends after a reply.
         part_note();
         return Ok(FRONT);
     }
-    if !work.quotes && has_other_leg(ctx, work) {
+    if !pkt.quotes && leg_changed(ctx, pkt) {
         return Ok(LEG);
     }
-    Ok(towards_backend(work))
+    Ok(towards_backend(pkt))
 }
 
 /// Reads the path.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_forward() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    match flows().forward_to(&work.hit, &mut work.path) {
-        Ok(()) => OPEN,
+    let Some(pkt) = packet_state() else { return FINISH };
+    match flows().forward_to(&pkt.hit, &mut pkt.path) {
+        Ok(()) => CONTINUE,
         Err(Missed::Gone) => SELECT,
-        Err(Missed::Busy) => work.drop(DropReason::FlowContended),
+        Err(Missed::Busy) => pkt.drop(DropReason::FlowContended),
     }
 }
 
 /// Returns true for packets from the backend's side to the gateway or client.
 #[inline(always)]
-fn is_answer(work: &Work) -> bool {
-    match work.arrival {
+fn is_answer(pkt: &PacketState) -> bool {
+    match pkt.arrival {
         // Only replies of proxies reach this point from the kernel.
         Arrival::Backend | Arrival::Kernel => true,
-        Arrival::Plain => !work.hit.is_front() || !work.from_initiator,
+        Arrival::Plain => !pkt.hit.is_front() || !pkt.from_initiator,
         Arrival::Gateway => false,
     }
 }
 
-/// Returns [`OPEN`] if the flow keeps its backend. It does not if the backend is gone, if a new
+/// Returns [`CONTINUE`] if the flow keeps its backend. It does not if the backend is gone, if a new
 /// connection on the old 5-tuple should be assigned anew, or if the service does not keep flows of
 /// failed backends.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_keeps_backend() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    if work.remembered {
+    let Some(pkt) = packet_state() else { return FINISH };
+    if pkt.fragment_recorded {
         // The first fragment of a datagram passed here before, and counts as one packet.
-        return OPEN;
+        return CONTINUE;
     }
-    let Some(backend) = work.set().backend(work.path.backend) else {
+    let Some(backend) = pkt.set().backend(pkt.path.backend) else {
         return part_keeps_proxy();
     };
-    if backend.incarnation != work.path.incarnation {
+    if backend.incarnation != pkt.path.incarnation {
         return SELECT;
     }
-    if BackendState::is_failed(backend.state) && work.from_initiator {
+    if BackendState::is_failed(backend.state) && pkt.from_initiator {
         match part_when_failed() {
-            OPEN => {}
+            CONTINUE => {}
             next => return next,
         }
     }
-    let Some(flags) = work.inner.kind.flow_flags() else { return OPEN };
-    let state = flows().note(&work.hit, flags, work.from_initiator);
+    let Some(flags) = pkt.inner.kind.flow_flags() else { return CONTINUE };
+    let state = flows().note(&pkt.hit, flags, pkt.from_initiator);
     if state == TcpState::Reopened && backend.state != BackendState::Active as u8 {
         return SELECT;
     }
-    OPEN
+    CONTINUE
 }
 
-/// Returns how the service handles a flow whose backend has failed: [`OPEN`] to keep it, [`SELECT`]
-/// to move it, [`REPLY`] to reset the client's connection.
+/// Returns how the service handles a flow whose backend has failed: [`CONTINUE`] to keep it,
+/// [`SELECT`] to move it, [`REPLY`] to reset the client's connection.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_when_failed() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    match work.set().when_failed(work.path.service, work.inner.kind, work.hash) {
-        WhenFailed::Keep => OPEN,
+    let Some(pkt) = packet_state() else { return FINISH };
+    match pkt.set().when_failed(pkt.path.service, pkt.inner.kind, pkt.hash) {
+        WhenFailed::Keep => CONTINUE,
         WhenFailed::Move => {
             page().count(Counter::FlowsMoved, 1);
             SELECT
@@ -153,14 +155,14 @@ extern "C" fn part_when_failed() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_keeps_proxy() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    if work.path.flags & PATH_REDIRECT == 0 {
+    let Some(pkt) = packet_state() else { return FINISH };
+    if pkt.path.flags & PATH_REDIRECT == 0 {
         return SELECT;
     }
-    let Some(flags) = work.inner.kind.flow_flags() else { return OPEN };
-    match flows().note(&work.hit, flags, work.from_initiator) {
+    let Some(flags) = pkt.inner.kind.flow_flags() else { return CONTINUE };
+    match flows().note(&pkt.hit, flags, pkt.from_initiator) {
         TcpState::Reopened => SELECT,
-        _ => OPEN,
+        _ => CONTINUE,
     }
 }
 
@@ -168,34 +170,34 @@ extern "C" fn part_keeps_proxy() -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_note() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    if let Some(flags) = work.inner.kind.flow_flags() {
-        flows().note(&work.hit, flags, work.from_initiator);
+    let Some(pkt) = packet_state() else { return FINISH };
+    if let Some(flags) = pkt.inner.kind.flow_flags() {
+        flows().note(&pkt.hit, flags, pkt.from_initiator);
     }
-    OPEN
+    CONTINUE
 }
 
 /// Ends the flow, whose backend is gone.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_end_flow() -> u32 {
-    let Some(work) = work() else { return FINISH };
-    if let Some(ended) = flows().remove(&work.hit) {
+    let Some(pkt) = packet_state() else { return FINISH };
+    if let Some(ended) = flows().remove(&pkt.hit) {
         page().flow_ended(ended.forward.service, ended.forward.backend);
     }
-    OPEN
+    CONTINUE
 }
 
 /// Returns whether the gateway leg of the packet differs from that of the flow in this direction.
 #[inline(always)]
-fn has_other_leg(ctx: *mut xdp_md, work: &mut Work) -> bool {
-    if !work.hit.is_front() || work.path.flags & PATH_ONE_WAY != 0 {
+fn leg_changed(ctx: *mut xdp_md, pkt: &mut PacketState) -> bool {
+    if !pkt.hit.is_front() || pkt.path.flags & PATH_ONE_WAY != 0 {
         return false;
     }
-    work.digest = digest(ctx, &window(ctx), work);
-    if work.from_initiator {
-        return work.digest != work.hit.digest;
+    pkt.digest = digest(ctx, &window(ctx), pkt);
+    if pkt.from_initiator {
+        return pkt.digest != pkt.hit.digest;
     }
-    let known = work.path.flags & PATH_RESPONDER_LEG != 0;
-    !known || work.digest != work.path.responder_digest()
+    let has_leg = pkt.path.flags & PATH_RESPONDER_LEG != 0;
+    !has_leg || pkt.digest != pkt.path.responder_digest()
 }

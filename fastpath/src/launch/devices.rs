@@ -12,14 +12,14 @@ const OVER_INTERFACES: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
 pub(super) fn check(config: &Config) -> Result<(), String> {
     let interfaces = interfaces(&std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default());
     for (name, arm) in config.arms() {
-        let said = match &arm.device {
+        let error = match &arm.device {
             Device::Pci(address) => missing_card(address, Path::new("/sys/bus/pci/devices")),
             Device::Vdev(device) => missing_interface(device, &interfaces),
             // The configuration accepts it for plane xdp only.
             Device::Interface(_) => None,
         };
-        if let Some(said) = said {
-            return Err(format!("{}.device = \"{}\": {said}", name.as_str(), arm.device.as_str()));
+        if let Some(error) = error {
+            return Err(format!("{}.device = \"{}\": {error}", name.as_str(), arm.device.as_str()));
         }
     }
     Ok(())
@@ -32,21 +32,21 @@ fn interfaces(text: &str) -> Vec<String> {
     names.map(|(name, _)| name.trim().to_owned()).collect()
 }
 
-fn missing_interface(device: &str, there: &[String]) -> Option<String> {
+fn missing_interface(device: &str, present: &[String]) -> Option<String> {
     let mut parts = device.split(',');
     let driver = parts.next()?.trim_end_matches(|c: char| c.is_ascii_digit());
-    let wanted = parts.find_map(|part| part.strip_prefix("iface="));
-    if !OVER_INTERFACES.contains(&driver) || there.is_empty() {
+    let required = parts.find_map(|part| part.strip_prefix("iface="));
+    if !OVER_INTERFACES.contains(&driver) || present.is_empty() {
         return None;
     }
-    let there_are = format!("there are: {} (`ip link` shows them)", there.join(", "));
-    match wanted {
+    let present_text = format!("there are: {} (`ip link` shows them)", present.join(", "));
+    match required {
         None if driver == "net_pcap" => None,
-        None => {
-            Some(format!("the driver needs an interface, as in {device},iface=eth1; {there_are}"))
-        }
-        Some(wanted) if there.iter().any(|name| name == wanted) => None,
-        Some(wanted) => Some(format!("there is no interface {wanted} here; {there_are}")),
+        None => Some(format!(
+            "the driver needs an interface, as in {device},iface=eth1; {present_text}"
+        )),
+        Some(required) if present.iter().any(|name| name == required) => None,
+        Some(required) => Some(format!("there is no interface {required} here; {present_text}")),
     }
 }
 
@@ -60,15 +60,16 @@ fn missing_card(address: &str, all: &Path) -> Option<String> {
 }
 
 /// Returns the configured devices with their keys, for an error message.
-pub(super) fn told(config: &Config) -> String {
+pub(super) fn describe(config: &Config) -> String {
     let arms = config.arms();
     let each =
         arms.map(|(name, arm)| format!("{}.device = \"{}\"", name.as_str(), arm.device.as_str()));
     each.collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns the command line of DPDK's EAL, which allocates memory on NUMA node `home` if given.
-pub(super) fn eal_arguments(config: &Config, home: Option<u32>) -> Vec<String> {
+/// Returns the command line of DPDK's EAL, which allocates memory on NUMA node `numa_node` if
+/// given.
+pub(super) fn eal_arguments(config: &Config, numa_node: Option<u32>) -> Vec<String> {
     let fastpath = &config.fastpath;
     // An lcore has its CPU's number. So has the main one, unless a polling lcore uses that CPU.
     let polls = |number: &u16| fastpath.lcores.contains(number);
@@ -87,9 +88,11 @@ pub(super) fn eal_arguments(config: &Config, home: Option<u32>) -> Vec<String> {
         "--log-level=lib.*:notice".to_owned(),
     ];
     let mib = fastpath.memory_mib.to_string();
-    match home.filter(|_| fastpath.hugepages) {
+    match numa_node.filter(|_| fastpath.hugepages) {
         // Megabytes per node, from node 0 on.
-        Some(home) => arguments.push(format!("--socket-mem={}{mib}", "0,".repeat(home as usize))),
+        Some(numa_node) => {
+            arguments.push(format!("--socket-mem={}{mib}", "0,".repeat(numa_node as usize)))
+        }
         None => arguments.extend(["-m".to_owned(), mib]),
     }
     if fastpath.hugepages {
@@ -122,26 +125,26 @@ mod tests {
     const DEV: &str = "Inter-|   Receive\n face |bytes\n    lo: 1 2\n  eth1:3 4\n";
 
     #[test]
-    fn an_interface_that_is_not_there_is_told_with_those_that_are() {
-        let there = interfaces(DEV);
-        assert_eq!(there, ["lo", "eth1"]);
-        let said = |device: &str| missing_interface(device, &there).unwrap_or_default();
-        assert_eq!(said("net_af_packet0,iface=eth1,blocksz=4096"), "");
-        assert_eq!(said("net_tap0,iface=new0"), "", "this driver makes its interface");
-        assert_eq!(said("net_pcap0,rx_pcap=a.pcap"), "");
-        let text = said("net_af_packet0,framesz=2048,iface=eth9");
+    fn missing_interface_is_reported_with_the_existing_ones() {
+        let present = interfaces(DEV);
+        assert_eq!(present, ["lo", "eth1"]);
+        let error = |device: &str| missing_interface(device, &present).unwrap_or_default();
+        assert_eq!(error("net_af_packet0,iface=eth1,blocksz=4096"), "");
+        assert_eq!(error("net_tap0,iface=new0"), "", "this driver makes its interface");
+        assert_eq!(error("net_pcap0,rx_pcap=a.pcap"), "");
+        let text = error("net_af_packet0,framesz=2048,iface=eth9");
         assert!(text.contains("no interface eth9") && text.contains("lo, eth1"), "{text}");
-        assert!(said("net_af_xdp0").contains("net_af_xdp0,iface=eth1"));
+        assert!(error("net_af_xdp0").contains("net_af_xdp0,iface=eth1"));
     }
 
     #[test]
-    fn memory_is_asked_for_on_the_node_of_the_nics() {
+    fn memory_is_allocated_on_the_numa_node_of_the_nics() {
         let config = |more: &str| {
             let arm = "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"";
             config::from_toml(&format!("[fastpath]\nlcores = [1]\n{more}\n{arm}")).unwrap()
         };
-        let has = |more: &str, home, words: &[&str]| {
-            let arguments = eal_arguments(&config(more), home);
+        let has = |more: &str, numa_node, words: &[&str]| {
+            let arguments = eal_arguments(&config(more), numa_node);
             arguments.windows(words.len()).any(|run| run == words)
         };
         assert!(has("memory_mib = 500", Some(0), &["--socket-mem=500"]));
@@ -152,13 +155,16 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_is_not_there_is_told() {
+    fn missing_pci_device_is_reported() {
         let all = std::env::temp_dir().join(format!("weir-cards-{}", std::process::id()));
         std::fs::create_dir_all(all.join("0000:00:06.0")).unwrap();
-        let said = ["0000:00:06.0", "00:06.0", "0000:99:00.0"].map(|at| missing_card(at, &all));
+        let error = ["0000:00:06.0", "00:06.0", "0000:99:00.0"].map(|at| missing_card(at, &all));
         std::fs::remove_dir_all(&all).unwrap();
-        assert_eq!((&said[0], &said[1]), (&None, &None));
-        assert!(said[2].as_ref().is_some_and(|text| text.contains("dpdk-devbind.py")), "{said:?}");
+        assert_eq!((&error[0], &error[1]), (&None, &None));
+        assert!(
+            error[2].as_ref().is_some_and(|text| text.contains("dpdk-devbind.py")),
+            "{error:?}"
+        );
         assert_eq!(missing_card("00:06.0", &all), None, "a machine without PCI says nothing of it");
     }
 }

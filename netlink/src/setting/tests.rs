@@ -87,11 +87,11 @@ fn inside_the_namespace() {
 }
 
 #[test]
-fn each_setting_is_what_ip_makes_of_its_command() {
+fn each_setting_equals_the_result_of_its_ip_command() {
     if std::env::var_os(INSIDE).is_some() {
         return inside_the_namespace();
     }
-    const NAME: &str = "setting::tests::each_setting_is_what_ip_makes_of_its_command";
+    const NAME: &str = "setting::tests::each_setting_equals_the_result_of_its_ip_command";
     let script = "ip link set lo up
         ip link add near0 type veth peer name far0
         ip link set dev near0 addrgenmode none; ip link set dev far0 addrgenmode none

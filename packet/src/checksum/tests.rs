@@ -5,7 +5,7 @@ use crate::tests::{packet, samples};
 use proptest::prelude::*;
 
 /// Computes a checksum as RFC 1071 describes it: big-endian 16-bit words, carries added at the end.
-fn by_the_letter(bytes: &[u8]) -> u16 {
+fn reference_checksum(bytes: &[u8]) -> u16 {
     let mut sum = 0u64;
     for pair in bytes.chunks(2) {
         sum += u64::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
@@ -46,7 +46,7 @@ fn real_packets_have_the_checksums_that_we_compute() {
 }
 
 #[test]
-fn a_wrong_header_checksum_is_seen() {
+fn wrong_header_checksum_is_detected() {
     for sample in [samples::SYN, samples::OPTIONS4] {
         let (mut bytes, ip) = packet(sample);
         bytes[8] ^= 1;
@@ -97,11 +97,11 @@ proptest! {
     fn sums_are_those_of_the_rfc(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
         let mut copy = bytes.clone();
         let sum = Window::new(&mut copy).sum(0, bytes.len()).unwrap();
-        prop_assert_eq!((!fold(sum)).to_be(), by_the_letter(&bytes));
+        prop_assert_eq!((!fold(sum)).to_be(), reference_checksum(&bytes));
     }
 
     #[test]
-    fn incremental_is_whole(
+    fn incremental_update_equals_full_sum(
         mut bytes in prop::collection::vec(any::<u8>(), 40..200),
         at in 1usize..9,
         value in any::<u32>(),
@@ -110,20 +110,20 @@ proptest! {
         // The first word is the checksum field; a nonzero first byte stands for the header.
         bytes[2] |= 1;
         (bytes[0], bytes[1]) = (0, 0);
-        let sum = by_the_letter(&bytes);
+        let sum = reference_checksum(&bytes);
         let word = |b: &[u8], at: usize| u32::from_ne_bytes(b[at..at + 4].try_into().unwrap());
         let mut changed = bytes.clone();
         changed[at * 4..at * 4 + 4].copy_from_slice(&value.to_ne_bytes());
         let quick = update(sum.to_be(), change32(word(&bytes, at * 4), value));
-        prop_assert_eq!(quick.to_be(), by_the_letter(&changed));
+        prop_assert_eq!(quick.to_be(), reference_checksum(&changed));
         let half = u16::from_ne_bytes([changed[38], changed[39]]);
         changed[38..40].copy_from_slice(&short.to_ne_bytes());
-        prop_assert_eq!(update16(quick, half, short).to_be(), by_the_letter(&changed));
+        prop_assert_eq!(update16(quick, half, short).to_be(), reference_checksum(&changed));
     }
 
     #[test]
-    fn incremental_addresses_are_whole(old in any::<[u8; 16]>(), new in any::<[u8; 16]>()) {
-        let whole = |a: &[u8]| by_the_letter(&[&[1, 2], a].concat()).to_be();
+    fn incremental_address_update_equals_full_sum(old in any::<[u8; 16]>(), new in any::<[u8; 16]>()) {
+        let whole = |a: &[u8]| reference_checksum(&[&[1, 2], a].concat()).to_be();
         let (o, n) = (Addr::from_octets(old), Addr::from_octets(new));
         let quick = |old: &[u8], v6| update(whole(old), change_addr(&o, &n, v6));
         prop_assert_eq!(quick(&old, true), whole(&new));
@@ -154,8 +154,8 @@ proptest! {
             bytes.extend(&payload);
             let len = bytes.len();
             let at = if ip.v6 { 4 } else { 2 };
-            let said = (len - if ip.v6 { 40 } else { 0 }) as u16;
-            bytes[at..at + 2].copy_from_slice(&said.to_be_bytes());
+            let stated = (len - if ip.v6 { 40 } else { 0 }) as u16;
+            bytes[at..at + 2].copy_from_slice(&stated.to_be_bytes());
             if ip.proto == 17 {
                 let udp_len = (len - usize::from(ip.l4)) as u16;
                 bytes[44..46].copy_from_slice(&udp_len.to_be_bytes());
@@ -169,7 +169,7 @@ proptest! {
             let sum = l4_full(&w, &ip).unwrap();
             w.store(usize::from(l4_field(&ip).unwrap()), sum).unwrap();
             let derived = fold(of_packet(&w, &ip).unwrap());
-            prop_assert_eq!(!derived.to_be(), by_the_letter(&bytes));
+            prop_assert_eq!(!derived.to_be(), reference_checksum(&bytes));
         }
     }
 }

@@ -14,7 +14,7 @@ fn an_untagged_header_is_fourteen_bytes() {
 }
 
 #[test]
-fn one_tag_is_taken_and_a_second_is_nobodys() {
+fn one_vlan_tag_is_parsed_and_a_second_is_not() {
     let mut bytes = [0; 22];
     bytes[12..].copy_from_slice(&[0x81, 0, 0x60, 7, 0x81, 0, 0, 8, 0x08, 0x00]);
     let w = Window::new(&mut bytes);

@@ -104,7 +104,7 @@ fn reserved_bits_of_an_option_are_ignored() {
 }
 
 #[test]
-fn an_unknown_critical_option_is_told_and_an_unknown_harmless_one_is_not() {
+fn unknown_option_is_an_error_only_if_critical() {
     let with = |kind| [endpoint(), attachment(), cookie(), option(0x9999, kind, 0, 0)].concat();
     assert!(find(&with(0x80)).unwrap().unknown_critical);
     assert!(!find(&with(0x7f)).unwrap().unknown_critical);

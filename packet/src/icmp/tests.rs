@@ -27,8 +27,8 @@ fn an_echo_is_answered_in_place() {
 #[test]
 fn errors_quote_the_packet_that_they_are_about() {
     for (about, what, expected) in [
-        (samples::SYN, Trouble::TooBig(1400), samples::TOO_BIG4),
-        (samples::UDP6, Trouble::TimeExceeded, samples::EXCEEDED6),
+        (samples::SYN, IcmpError::TooBig(1400), samples::TOO_BIG4),
+        (samples::UDP6, IcmpError::TimeExceeded, samples::EXCEEDED6),
     ] {
         let (packet, ip) = packet(about);
         let mut frame = vec![0xee; error_header(&ip)];
@@ -52,8 +52,8 @@ fn quotes_are_as_long_as_the_rfcs_allow() {
 #[test]
 fn the_other_kinds_of_error() {
     let kinds = [
-        (samples::SYN, Trouble::TimeExceeded, [11, 0], [0, 0, 0, 0]),
-        (samples::UDP6, Trouble::TooBig(1400), [2, 0], [0, 0, 5, 120]),
+        (samples::SYN, IcmpError::TimeExceeded, [11, 0], [0, 0, 0, 0]),
+        (samples::UDP6, IcmpError::TooBig(1400), [2, 0], [0, 0, 5, 120]),
     ];
     for (about, what, kind, rest) in kinds {
         let (packet, ip) = packet(about);
@@ -67,7 +67,7 @@ fn the_other_kinds_of_error() {
 }
 
 #[test]
-fn nobody_is_told_of_trouble_with_what_may_not_be_answered() {
+fn may_answer_excludes_errors_fragments_and_non_hosts() {
     let (_, ip) = packet(samples::SYN);
     assert!(may_answer(&ip));
     for src in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "240.0.0.1"] {
@@ -136,7 +136,7 @@ fn echoes() -> impl Iterator<Item = (u16, u16, vec::Vec<u8>)> {
 }
 
 #[test]
-fn receivers_take_an_echo_whatever_its_bytes() {
+fn echo_reply_has_valid_checksum_for_any_bytes() {
     let v6 = |last: u8| {
         Addr::from(IpAddr::from([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]))
     };

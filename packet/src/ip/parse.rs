@@ -95,7 +95,7 @@ fn header(w: &Window<'_>, at: u16, ethertype: u16, ip: &mut Ip) -> Result<u32, M
 #[inline(always)]
 fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
     let at = usize::from(ip.l4);
-    let room = ip.end - ip.l4;
+    let available = ip.end - ip.l4;
     if ip.fragment == Fragment::Later {
         ip.kind = L4::None;
         without_ports(ip);
@@ -103,22 +103,22 @@ fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
     }
     match ip.proto {
         TCP => {
-            if room < tcp {
+            if available < tcp {
                 return Err(Malformed::Transport);
             }
-            let flags = if room < 14 { 0 } else { w.byte(at + 13)? };
+            let flags = if available < 14 { 0 } else { w.byte(at + 13)? };
             ip.kind = L4::Tcp { flags };
             ports(w, ip, at)
         }
         UDP => {
-            if room < EIGHT {
+            if available < EIGHT {
                 return Err(Malformed::Transport);
             }
             ip.kind = L4::Udp;
             ports(w, ip, at)
         }
-        ICMP if !ip.v6 => icmp(w, ip, room),
-        ICMPV6 if ip.v6 => icmp(w, ip, room),
+        ICMP if !ip.v6 => icmp(w, ip, available),
+        ICMPV6 if ip.v6 => icmp(w, ip, available),
         _ => {
             ip.kind = L4::Other;
             without_ports(ip);
@@ -141,8 +141,8 @@ fn ports(w: &Window<'_>, ip: &mut Ip, at: usize) -> Result<(), Malformed> {
 }
 
 #[inline(always)]
-fn icmp(w: &Window<'_>, ip: &mut Ip, room: u16) -> Result<(), Malformed> {
-    if room < EIGHT {
+fn icmp(w: &Window<'_>, ip: &mut Ip, available: u16) -> Result<(), Malformed> {
+    if available < EIGHT {
         return Err(Malformed::Transport);
     }
     without_ports(ip);

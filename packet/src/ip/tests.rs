@@ -98,11 +98,11 @@ fn what_is_not_ip_or_of_the_other_version_is_refused() {
 
 #[test]
 fn upper_headers_cut_short_are_refused() {
-    for (sample, least) in [(samples::SYN, 20), (samples::UDP4, 8), (samples::ECHO4, 8)] {
+    for (sample, min) in [(samples::SYN, 20), (samples::UDP4, 8), (samples::ECHO4, 8)] {
         let mut bytes = bytes(sample);
-        bytes[3] = 20 + least - 1;
+        bytes[3] = 20 + min - 1;
         assert_eq!(parse(&bytes), Err(Malformed::Transport));
-        bytes[3] = 20 + least;
+        bytes[3] = 20 + min;
         assert!(parse(&bytes).is_ok());
     }
 }
@@ -135,7 +135,7 @@ fn icmp_types_fall_into_echoes_errors_and_others() {
 }
 
 #[test]
-fn the_other_familys_icmp_is_taken_as_it_is() {
+fn icmp_of_the_other_family_is_an_ordinary_protocol() {
     let mut six_in_four = bytes(samples::ECHO4);
     six_in_four[9] = ICMPV6;
     assert_eq!(parse(&six_in_four).unwrap().kind, L4::Other);

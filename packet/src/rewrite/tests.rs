@@ -122,7 +122,7 @@ fn an_error_about_a_translated_packet_is_what_the_client_would_have_got() {
 }
 
 #[test]
-fn one_hop_less() {
+fn ttl_is_decremented() {
     becomes(samples::SYN, samples::SYN_TTL, |w, ip| decrement_ttl(w, ip).unwrap());
     let (mut bytes, ip) = packet(samples::UDP6);
     decrement_ttl(&mut Window::new(&mut bytes), &ip).unwrap();
@@ -153,17 +153,17 @@ fn dscp_and_ecn_are_set_in_both_families() {
 }
 
 #[test]
-fn congestion_is_taken_over_from_the_outer_header() {
+fn congestion_mark_is_copied_from_outer_header() {
     let (mut bytes, inner) = packet(samples::SYN);
     let outer = Ip { tos: 3, ..inner };
     let mut w = Window::new(&mut bytes);
-    assert_eq!(take_congestion(&mut w, &outer, &inner), Err(Congestion::Lost));
+    assert_eq!(propagate_ecn(&mut w, &outer, &inner), Err(EcnError::NotEcnCapable));
     set_tos(&mut w, &inner, 0xba).unwrap();
     let inner = Ip { tos: 0xba, ..inner };
-    assert_eq!(take_congestion(&mut w, &outer, &inner), Ok(0xbb));
+    assert_eq!(propagate_ecn(&mut w, &outer, &inner), Ok(0xbb));
     assert_eq!(bytes, crate::tests::bytes(samples::SYN_TOS));
     let calm = Ip { tos: 0, ..inner };
-    assert_eq!(take_congestion(&mut Window::new(&mut bytes), &calm, &inner), Ok(0xba));
+    assert_eq!(propagate_ecn(&mut Window::new(&mut bytes), &calm, &inner), Ok(0xba));
     assert_eq!(bytes, crate::tests::bytes(samples::SYN_TOS));
 }
 
@@ -192,7 +192,7 @@ fn broken_tcp_options_end_the_search_for_the_mss() {
 }
 
 #[test]
-fn incremental_nat_is_a_whole_recomputation() {
+fn incremental_nat_checksum_equals_full_sum() {
     let mut rng = Rng::with_seed(99);
     let four = |rng: &mut Rng| Addr::v4(rng.u32(..1 << 31) * 2 + 1);
     let six = |rng: &mut Rng| Addr { words: core::array::from_fn(|_| rng.u32(..1 << 31)) };

@@ -42,7 +42,7 @@ proptest! {
     })]
 
     #[test]
-    fn the_same_bytes_as_the_long_way(
+    fn template_writes_the_same_bytes_as_write_outer(
         (ends, ports) in (any::<[u32; 4]>(), any::<[u16; 2]>()),
         (macs, next_macs) in (any::<[[u8; 6]; 2]>(), any::<[[u8; 6]; 2]>()),
         (vni, tos, ttl) in (0u32..1 << 24, any::<[u8; 2]>(), any::<u8>()),

@@ -2,16 +2,16 @@
 
 /// An ICMP error's type, code, and the four bytes after the checksum as a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Said {
+pub(super) struct IcmpHeader {
     pub(super) kind: u8,
     pub(super) code: u8,
     pub(super) rest: u32,
 }
 
 /// An IPv6 header is at least 20 bytes longer than an IPv4 header.
-const MORE: u32 = 20;
+const HEADER_DIFFERENCE: u32 = 20;
 /// The minimum MTU of an IPv6 link and of an IPv4 link, in bytes (RFC 8200 §5, RFC 791 §3.2).
-const LEAST: [u32; 2] = [1280, 68];
+const MIN_MTU: [u32; 2] = [1280, 68];
 /// The MTU plateaus for routers that predate RFC 1191, in descending order (RFC 1191 §7).
 const PLATEAUS: [u16; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
 
@@ -21,47 +21,47 @@ const PLATEAUS: [u16; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 
 /// Extensions (RFC 4884) stay in the quote as plain bytes: their offset would have to be a multiple
 /// of a different number.
 #[inline(always)]
-pub(super) fn translated(v6: bool, said: Said, len: u16) -> Option<Said> {
-    if v6 { to_four(said) } else { to_six(said, len) }
+pub(super) fn translated(v6: bool, header: IcmpHeader, len: u16) -> Option<IcmpHeader> {
+    if v6 { to_v4(header) } else { to_v6(header, len) }
 }
 
 #[inline(always)]
-fn to_six(said: Said, len: u16) -> Option<Said> {
-    let (kind, code, rest) = match (said.kind, said.code) {
+fn to_v6(header: IcmpHeader, len: u16) -> Option<IcmpHeader> {
+    let (kind, code, rest) = match (header.kind, header.code) {
         // Protocol unreachable: the pointer is the offset of the next-header field, byte 6.
         (3, 2) => (4, 1, 6),
         (3, 3) => (1, 4, 0),
-        (3, 4) => (2, 0, mtu_of_six(said.rest & 0xffff, len)),
+        (3, 4) => (2, 0, v6_mtu(header.rest & 0xffff, len)),
         (3, 9 | 10 | 13 | 15) => (1, 1, 0),
         (3, 0..=8 | 11 | 12) => (1, 0, 0),
         (11, code) => (3, code, 0),
-        (12, 0 | 2) => (4, 0, place_in_six(said.rest >> 24)?),
+        (12, 0 | 2) => (4, 0, v6_pointer(header.rest >> 24)?),
         _ => return None,
     };
-    Some(Said { kind, code, rest })
+    Some(IcmpHeader { kind, code, rest })
 }
 
 #[inline(always)]
-fn to_four(said: Said) -> Option<Said> {
-    let (kind, code, rest) = match (said.kind, said.code) {
+fn to_v4(header: IcmpHeader) -> Option<IcmpHeader> {
+    let (kind, code, rest) = match (header.kind, header.code) {
         (1, 0 | 2 | 3) => (3, 1, 0),
         (1, 1) => (3, 10, 0),
         (1, 4) => (3, 3, 0),
-        (2, _) => (3, 4, mtu_of_four(said.rest)),
+        (2, _) => (3, 4, v4_mtu(header.rest)),
         (3, code) => (11, code, 0),
-        (4, 0) => (12, 0, place_in_four(said.rest)? << 24),
+        (4, 0) => (12, 0, v4_pointer(header.rest)? << 24),
         (4, 1) => (3, 2, 0),
         _ => return None,
     };
-    Some(Said { kind, code, rest })
+    Some(IcmpHeader { kind, code, rest })
 }
 
 /// Returns the MTU to report to an IPv6 sender. If the router reports none, it is derived from the
 /// next plateau below the packet's length.
 #[inline(always)]
-fn mtu_of_six(told: u32, len: u16) -> u32 {
-    let mut mtu = told;
-    if told == 0 {
+fn v6_mtu(reported: u32, len: u16) -> u32 {
+    let mut mtu = reported;
+    if reported == 0 {
         for plateau in PLATEAUS {
             if plateau < len {
                 mtu = u32::from(plateau);
@@ -69,20 +69,20 @@ fn mtu_of_six(told: u32, len: u16) -> u32 {
             }
         }
     }
-    let mtu = mtu + MORE;
-    if mtu < LEAST[0] { LEAST[0] } else { mtu }
+    let mtu = mtu + HEADER_DIFFERENCE;
+    if mtu < MIN_MTU[0] { MIN_MTU[0] } else { mtu }
 }
 
 /// Returns the MTU to report to an IPv4 sender.
 #[inline(always)]
-fn mtu_of_four(told: u32) -> u32 {
-    let mtu = if told > 0xffff { 0xffff } else { told };
-    if mtu < LEAST[1] + MORE { LEAST[1] } else { mtu - MORE }
+fn v4_mtu(reported: u32) -> u32 {
+    let mtu = if reported > 0xffff { 0xffff } else { reported };
+    if mtu < MIN_MTU[1] + HEADER_DIFFERENCE { MIN_MTU[1] } else { mtu - HEADER_DIFFERENCE }
 }
 
 /// Returns the IPv6 header byte that corresponds to a byte of the IPv4 header (§4.2, figure 3).
 #[inline(always)]
-fn place_in_six(at: u32) -> Option<u32> {
+fn v6_pointer(at: u32) -> Option<u32> {
     Some(match at {
         0 | 1 => at,
         2 | 3 => 4,
@@ -96,7 +96,7 @@ fn place_in_six(at: u32) -> Option<u32> {
 
 /// Returns the IPv4 header byte that corresponds to a byte of the IPv6 header (§5.2, figure 6).
 #[inline(always)]
-fn place_in_four(at: u32) -> Option<u32> {
+fn v4_pointer(at: u32) -> Option<u32> {
     Some(match at {
         0 | 1 => at,
         4 | 5 => 2,
@@ -113,17 +113,17 @@ mod tests {
     use super::*;
 
     fn four(kind: u8, code: u8, rest: u32, len: u16) -> Option<(u8, u8, u32)> {
-        let said = translated(false, Said { kind, code, rest }, len);
-        said.map(|said| (said.kind, said.code, said.rest))
+        let header = translated(false, IcmpHeader { kind, code, rest }, len);
+        header.map(|header| (header.kind, header.code, header.rest))
     }
 
     fn six(kind: u8, code: u8, rest: u32) -> Option<(u8, u8, u32)> {
-        let said = translated(true, Said { kind, code, rest }, 0);
-        said.map(|said| (said.kind, said.code, said.rest))
+        let header = translated(true, IcmpHeader { kind, code, rest }, 0);
+        header.map(|header| (header.kind, header.code, header.rest))
     }
 
     #[test]
-    fn what_ipv4_says_is_said_in_ipv6() {
+    fn ipv4_errors_translate_to_ipv6() {
         let unreachable = [0, 0, 99, 4, 99, 0, 0, 0, 0, 1, 1, 0, 0, 1, 88, 1];
         for (code, expected) in unreachable.into_iter().enumerate() {
             let expected = match (code, expected) {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ipv6_says_is_said_in_ipv4() {
+    fn ipv6_errors_translate_to_ipv4() {
         for (code, expected) in
             [Some(1), Some(10), Some(1), Some(1), Some(3), None, None].into_iter().enumerate()
         {
@@ -196,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn an_mtu_is_told_in_the_other_familys_bytes() {
-        for (told, len, expected) in [
+    fn mtu_is_converted_between_families() {
+        for (reported, len, expected) in [
             (1_480, 1_500, 1_500),
             (9_001, 9_100, 9_021),
             (600, 1_500, 1_280),
@@ -208,12 +208,12 @@ mod tests {
             (0, 60, 1_280),
             (65_535, 65_535, 65_555),
         ] {
-            assert_eq!(four(3, 4, told, len), Some((2, 0, expected)), "{told} of {len}");
+            assert_eq!(four(3, 4, reported, len), Some((2, 0, expected)), "{reported} of {len}");
         }
-        for (told, expected) in
+        for (reported, expected) in
             [(1_500, 1_480), (1_280, 1_260), (1_000, 980), (80, 68), (0, 68), (u32::MAX, 65_515)]
         {
-            assert_eq!(six(2, 0, told), Some((3, 4, expected)), "{told}");
+            assert_eq!(six(2, 0, reported), Some((3, 4, expected)), "{reported}");
         }
     }
 }

@@ -11,9 +11,9 @@ use crate::window::{Short, Window, mask_header};
 
 /// IPv4 packets translated from IPv6 and longer than this number of bytes must not be fragmented
 /// (RFC 7915 §5.1): their senders discover the path MTU.
-const CUT: u16 = 1260;
+const MAX_FRAGMENTABLE: u16 = 1260;
 /// The maximum number of bytes after a header: with the longest header, 65,535 bytes in total.
-const MOST: u16 = u16::MAX - 48;
+const MAX_CARRIED: u16 = u16::MAX - 48;
 
 /// An IP header without options; the only IPv6 extension header is the fragment header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,12 +90,12 @@ impl Header {
     #[inline(always)]
     pub fn write(&self, w: &mut Window<'_>, at: usize) -> Result<(), Short> {
         if !self.v6 {
-            return w.store(at, self.four());
+            return w.store(at, self.v4_words());
         }
-        w.store(at, self.six())?;
+        w.store(at, self.v6_words())?;
         match self.fragment {
             Fragment::Whole => Ok(()),
-            Fragment::First | Fragment::Later => w.store(at + 40, self.piece()),
+            Fragment::First | Fragment::Later => w.store(at + 40, self.fragment_header()),
         }
     }
 
@@ -106,20 +106,20 @@ impl Header {
         if !self.v6 {
             return 0;
         }
-        let h = self.six();
+        let h = self.v6_words();
         let first = words(&[h[0], h[1], h[2], h[3], h[4]]);
         let sum = first + words(&[h[5], h[6], h[7], h[8], h[9]]);
         match self.fragment {
             Fragment::Whole => sum,
             Fragment::First | Fragment::Later => {
-                let [a, b] = self.piece();
+                let [a, b] = self.fragment_header();
                 sum + u64::from(a) + u64::from(b)
             }
         }
     }
 
     #[inline(always)]
-    fn four(&self) -> [u32; 5] {
+    fn v4_words(&self) -> [u32; 5] {
         let place = self.part >> 3 | (self.part & 1) << 13 | u16::from(self.df) << 14;
         let len = u32::from(self.carries) + 20;
         let second = self.id << 16 | u32::from(place);
@@ -127,7 +127,7 @@ impl Header {
     }
 
     #[inline(always)]
-    fn six(&self) -> [u32; 10] {
+    fn v6_words(&self) -> [u32; 10] {
         let (next, more) = match self.fragment {
             Fragment::Whole => (self.proto, 0),
             Fragment::First | Fragment::Later => (FRAGMENT, 8),
@@ -140,7 +140,7 @@ impl Header {
 
     /// Returns the IPv6 fragment header.
     #[inline(always)]
-    fn piece(&self) -> [u32; 2] {
+    fn fragment_header(&self) -> [u32; 2] {
         [(u32::from(self.proto) << 24 | u32::from(self.part)).to_be(), self.id.to_be()]
     }
 }
@@ -148,7 +148,7 @@ impl Header {
 /// Returns a packet's position in its datagram ([`Header::part`]), if its header can be translated.
 #[inline(always)]
 pub fn piece(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
-    if ip.v6 { part_of_six(w, ip) } else { part_of_four(w, ip) }
+    if ip.v6 { v6_part(w, ip) } else { v4_part(w, ip) }
 }
 
 /// Returns the header of the other family for `ip`, with the position `part`, `carries` bytes after
@@ -162,11 +162,11 @@ pub(super) fn of(
     carries: u16,
     sent: bool,
 ) -> Result<Header, Untranslatable> {
-    if carries > MOST {
+    if carries > MAX_CARRIED {
         return Err(Untranslatable::Nothing);
     }
     let whole = ip.fragment == Fragment::Whole;
-    let df = ip.v6 && whole && carries > CUT - 20;
+    let df = ip.v6 && whole && carries > MAX_FRAGMENTABLE - 20;
     // A packet that may be fragmented needs an identification; a whole IPv6 packet has none.
     let id = match whole && ip.v6 {
         true if df || !sent => 0,
@@ -191,7 +191,7 @@ pub(super) fn of(
 /// Returns the position of an IPv4 packet in its datagram. Options are omitted (§4.1); a source
 /// route with remaining hops is an error.
 #[inline(always)]
-fn part_of_four(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
+fn v4_part(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     let at = usize::from(ip.at);
     if ip.l4 - ip.at > 20 && is_routed(w, at, usize::from(ip.l4 - ip.at))? {
         return Err(Untranslatable::Nothing);
@@ -233,7 +233,7 @@ fn is_routed(w: &Window<'_>, at: usize, header: usize) -> Result<bool, Short> {
 /// Returns the position of an IPv6 packet in its datagram. Only extension headers without further
 /// effect may be omitted (§5.1), and a fragment must have none in its fragmentable part.
 #[inline(always)]
-fn part_of_six(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
+fn v6_part(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     let (mut at, l4) = (usize::from(ip.at) + 40, usize::from(ip.l4));
     if at == l4 {
         return Ok(0);

@@ -53,7 +53,7 @@ fn begins(packet: &[u8], header: &str, ends: &str) {
 }
 
 #[test]
-fn headers_become_the_other_familys() {
+fn headers_translate_to_the_other_family() {
     for (name, header) in [
         (samples::SYN, "6b8000000020063c"),
         (samples::UDP4, "60000000000d1109"),
@@ -82,7 +82,7 @@ fn headers_become_the_other_familys() {
 }
 
 #[test]
-fn small_packets_may_be_cut_in_ipv4_and_large_ones_not() {
+fn only_small_packets_may_be_fragmented_in_ipv4() {
     for (len, df) in [(1_260, false), (1_261, true)] {
         let (mut bytes, _) = sample(samples::UDP6);
         bytes.resize(len + 20, 7);
@@ -95,7 +95,7 @@ fn small_packets_may_be_cut_in_ipv4_and_large_ones_not() {
 }
 
 #[test]
-fn pieces_stay_pieces() {
+fn fragments_stay_fragments() {
     for (name, header) in [
         (samples::FRAGMENT6_FIRST, "4500005c beef2000 40"),
         (samples::FRAGMENT6_LATER, "4500004c beef0009 40"),
@@ -117,7 +117,7 @@ fn pieces_stay_pieces() {
 }
 
 #[test]
-fn a_datagram_in_pieces_has_the_right_checksum_once_it_is_whole() {
+fn fragmented_datagram_has_valid_checksum_after_reassembly() {
     let (mut first, ip) = sample(samples::FRAGMENT4_FIRST);
     let (mut whole, now) = translated(&mut first, &ip);
     let (mut later, ip) = sample(samples::FRAGMENT4_LATER);
@@ -135,7 +135,7 @@ fn a_datagram_in_pieces_has_the_right_checksum_once_it_is_whole() {
 }
 
 #[test]
-fn errors_say_the_same_of_the_packet_that_they_quote() {
+fn translated_errors_quote_the_translated_packet() {
     for (name, says) in [
         (samples::ERROR4, [2, 0]),
         (samples::ERROR4_UDP, [1, 4]),
@@ -157,9 +157,13 @@ fn errors_say_the_same_of_the_packet_that_they_quote() {
         if quote.kind == L4::Udp && quote.end == now.end {
             assert_eq!(l4_full(&w, &quote), w.load(usize::from(quote.l4) + 6), "{name}");
         }
-        let claimed = icmp::claimed_len(&Window::new(&mut bytes), &before).unwrap();
-        let told = icmp::claimed_len(&Window::new(&mut out), &quote).unwrap();
-        assert_eq!(claimed - (before.l4 - before.at), told - (quote.l4 - quote.at), "{name}");
+        let claimed = icmp::stated_len(&Window::new(&mut bytes), &before).unwrap();
+        let translated_len = icmp::stated_len(&Window::new(&mut out), &quote).unwrap();
+        assert_eq!(
+            claimed - (before.l4 - before.at),
+            translated_len - (quote.l4 - quote.at),
+            "{name}"
+        );
     }
 }
 
@@ -192,7 +196,7 @@ fn udp_without_a_checksum_is_given_one_if_it_is_whole() {
 }
 
 #[test]
-fn what_has_no_translation_is_refused() {
+fn untranslatable_packets_are_rejected() {
     // A source route with a remaining hop; a completed one is omitted like other options.
     let (mut bytes, mut ip) = sample(samples::OPTIONS4);
     for kind in [131, 137] {
@@ -234,7 +238,7 @@ fn what_has_no_translation_is_refused() {
 }
 
 #[test]
-fn senders_are_told_what_passes_in_their_own_family() {
+fn sender_mtu_is_in_the_senders_family() {
     let (_, four) = sample(samples::SYN);
     let (_, six) = sample(samples::UDP6);
     let (_, piece) = sample(samples::FRAGMENT4_FIRST);
@@ -244,14 +248,14 @@ fn senders_are_told_what_passes_in_their_own_family() {
     assert_eq!(sender_mtu(&six, 1_000), 1_280);
     assert_eq!(sender_mtu(&six, u16::MAX), u16::MAX);
     for (ip, mtu) in [(four, 1_500), (piece, 1_500), (six, 1_500)] {
-        let told = sender_mtu(&ip, mtu);
-        let fits = Ip { end: ip.at + told, ..ip };
+        let reported = sender_mtu(&ip, mtu);
+        let fits = Ip { end: ip.at + reported, ..ip };
         assert!(translated_len(&fits, None) <= u32::from(mtu));
     }
 }
 
 #[test]
-fn whatever_the_ends_incremental_is_a_whole_recomputation() {
+fn incremental_checksum_equals_full_sum_for_any_addresses() {
     let mut rng = Rng::with_seed(64);
     for _ in 0..if cfg!(miri) { 20 } else { 20_000 } {
         for name in [samples::SYN, samples::UDP4, samples::ECHO4, samples::UDP6, samples::ECHO6] {

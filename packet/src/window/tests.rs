@@ -99,7 +99,7 @@ fn sums_add_words_and_pad_the_last_byte() {
 }
 
 #[test]
-fn a_segment_knows_its_frame_and_giants_are_cut() {
+fn segment_has_frame_length_and_is_limited() {
     let mut bytes = vec![0; 100];
     let w = Window::of_segment(&mut bytes, 9000);
     assert_eq!((w.len(), w.frame_len()), (100, 9000));

@@ -143,7 +143,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     // At most two programs side by side, or one with its region, in pages of 2 MiB.
-    let region = perf::world::region_pages(MILLION);
+    let region = perf::fixture::region_pages(MILLION);
     let need = peers::MEMORY_MIB / 2 + region.max(peers::MEMORY_MIB / 2);
     let pages = if arguments.list { None } else { Some(Pages::at_least(need)) };
     let memory = match &pages {
@@ -154,7 +154,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         _ => Memory::Huge,
     };
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 3 });
-    let effort = Effort { rounds, seconds: arguments.seconds, least_share: 0.9 };
+    let effort = Effort { rounds, seconds: arguments.seconds, min_share: 0.9 };
     let chosen = |comparison: &Comparison| {
         let title = &comparison.title;
         arguments.words.is_empty() || arguments.words.iter().any(|word| title.contains(word))
@@ -247,15 +247,15 @@ impl Suite<'_> {
             |prefix: &str| eal(Core::Second, self.memory, prefix, &["net_null0", "net_null1"]);
         let peer = |mode: &str| c_loop(null("weir-perf-c"), mode, seconds);
         let mut cases = vec![
-            Case::alone("C loop, 5tswap", peer("5tswap")),
-            Case::alone("C loop, io", peer("io")),
+            Case::single("C loop, 5tswap", peer("5tswap")),
+            Case::single("C loop, io", peer("io")),
         ];
         let passes = Some(1);
         if self.only.is_none() && !self.quick {
-            cases.push(Case::alone("C loop, macswap", peer("macswap")));
+            cases.push(Case::single("C loop, macswap", peer("macswap")));
             for mode in ["5tswap", "macswap"] {
                 let testpmd = testpmd(null("weir-perf-t"), mode, 2);
-                cases.push(Case::alone(&format!("testpmd, {mode}"), testpmd));
+                cases.push(Case::single(&format!("testpmd, {mode}"), testpmd));
             }
         }
         let mut writes: BTreeMap<(bool, &str), usize> = BTreeMap::new();
@@ -278,7 +278,7 @@ impl Suite<'_> {
                             if group.cold { ", cold frames" } else { "" }
                         );
                         let program = self.journey(1, "refill", 4, 1024, &by(frames))?;
-                        cases.push(Case::alone(&name, program));
+                        cases.push(Case::single(&name, program));
                         writes.insert((group.cold, frames), cases.len() - 1);
                         cases.len() - 1
                     }
@@ -286,7 +286,7 @@ impl Suite<'_> {
                 let pairs = group.pairs.to_string();
                 let more = [&by(direction)[..], &["--pairs", &pairs]].concat();
                 let program = self.journey(1, group.work, group.family, group.flows, &more)?;
-                let case = Case::alone(&name, program).refilling(writes);
+                let case = Case::single(&name, program).refilling(writes);
                 cases.push(case.in_row(&group.name(), direction));
             }
         }
@@ -304,7 +304,7 @@ impl Suite<'_> {
                     let name = format!("{row}, {column}");
                     if self.is_chosen(&name) && (!self.quick || flows == MILLION) {
                         let program = self.journey(lcores, work, 4, flows, &["--new"])?;
-                        cases.push(Case::alone(&name, program).in_row(&row, column));
+                        cases.push(Case::single(&name, program).in_row(&row, column));
                     }
                 }
             }
@@ -324,7 +324,7 @@ impl Suite<'_> {
                 if self.is_chosen(&name) {
                     let more = ["--services", "1000", "--counted", counted];
                     let program = self.journey(1, work, 4, 65_536, &more)?;
-                    cases.push(Case::alone(&name, program).in_row(&row, column));
+                    cases.push(Case::single(&name, program).in_row(&row, column));
                 }
             }
         }
@@ -343,7 +343,7 @@ impl Suite<'_> {
                 if self.is_chosen(&name) && !self.quick {
                     let both = ["--direction", "both"];
                     let program = self.journey(lcores, "nat", 4, flows, &both)?;
-                    cases.push(Case::alone(&name, program).in_row(&row, column));
+                    cases.push(Case::single(&name, program).in_row(&row, column));
                 }
             }
         }

@@ -41,7 +41,7 @@ struct Arguments {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
-    let _pages = Pages::at_least(perf::world::region_pages(arguments.flows));
+    let _pages = Pages::at_least(perf::fixture::region_pages(arguments.flows));
     let modes = Mode::ALL.into_iter().filter(|mode| arguments.mode.is_none_or(|m| m == *mode));
     let kinds = || Kind::ALL.into_iter().filter(|kind| arguments.kind.is_none_or(|k| k == *kind));
     let trips = ROUND_TRIPS_MS.map(|ms| ms.to_string()).join(" / ");
@@ -75,7 +75,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         if mode == Mode::Nat {
-            let of = |rate| 1e3 * f64::from(tables::flow::places(arguments.flows)[0]) / rate as f64;
+            let of = |rate| {
+                1e3 * f64::from(tables::flow::unconfirmed_ring_slots(arguments.flows)[0])
+                    / rate as f64
+            };
             let limits: Vec<_> =
                 rates.iter().map(|(rate, _)| format!("{:.0} ms", of(*rate))).collect();
             println!("an unconfirmed flow of NAT stays for {}; twice", limits.join(" and "));

@@ -66,8 +66,8 @@ fn run() -> Result<(), Box<dyn Error>> {
         stop: Arc::clone(&stop),
     };
     let job = lcore::launch(&eal, worker, move || generator.run(pair))?;
-    let told = if arguments.one_way { &sent } else { &back };
-    meter::tell(told, arguments.seconds, || Ok(()))?;
+    let counts = if arguments.one_way { &sent } else { &back };
+    meter::print_rates(counts, arguments.seconds, || Ok(()))?;
     stop.store(true, Ordering::Relaxed);
     if job.wait().is_err() {
         return Err("the polling lcore panicked".into());

@@ -20,10 +20,12 @@ use clap::Parser;
 use dpdk_bindings::lcore::Launched;
 use dpdk_bindings::{Eal, clock, lcore};
 use perf::feed::{Answers, Order, Requests};
+use perf::fixture::{self, Direction, Family, MAX_SERVICES, Policy, SERVICES, Workload};
 use perf::meter::{self, Count};
-use perf::poller::{Failed, Feed, Poller, STAGES, Switches, WAITING, begin_flows, place};
+use perf::poller::{
+    Feed, Poller, PollerError, STAGES, Switches, WAITING, begin_flows, lcore_config,
+};
 use perf::start::{self, Pair};
-use perf::world::{self, Direction, Family, MAX_SERVICES, Policy, SERVICES, Work};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,7 +39,7 @@ use tables::region::Region;
 struct Arguments {
     /// Choose how the packets are handled.
     #[arg(long, value_enum, default_value = "return")]
-    work: Work,
+    work: Workload,
     /// Choose the address family of the packets inside the tunnel.
     #[arg(long, value_enum, default_value = "4")]
     family: Family,
@@ -85,7 +87,7 @@ struct Arguments {
 /// Flows that an lcore begins before the first one repeats, which has expired long before.
 const NEW: u32 = 1 << 25;
 
-type Job = Launched<Result<[u64; STAGES.len()], Failed>>;
+type Job = Launched<Result<[u64; STAGES.len()], PollerError>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (eal_arguments, arguments) = start::arguments::<Arguments>("journey");
@@ -98,28 +100,28 @@ fn main() -> Result<(), Box<dyn Error>> {
     if !null && (pairs.len() != 1 || !only_requests) {
         return Err("one port for requests alone, or two net_null ports for each lcore".into());
     }
-    let tracked = matches!(arguments.work, Work::Nat | Work::Tunnel);
+    let tracked = matches!(arguments.work, Workload::Nat | Workload::Tunnel);
     if (arguments.lcores > 1 || arguments.new) && !tracked {
         return Err("there are flows in --work nat and --work tunnel only".into());
     }
     let Arguments { work, family, flows, services, counted, .. } = arguments;
-    let (region, small) = world::region(&world::sizes_for(flows, services, counted))?;
+    let (region, small) = fixture::region(&fixture::sizes_for(flows, services, counted))?;
     if let Some(reason) = small {
         println!("WARNING: the region is not in huge pages, figures are too low: {reason}");
     }
     let region = Arc::new(region);
-    world::furnish(&region, &Policy { services, ..Policy::of(work, family) })?;
+    fixture::fill_tables(&region, &Policy { services, ..Policy::of(work, family) })?;
     Flows::new(&region).recover();
     let workers = lcore::workers(&eal);
     let worker = *workers.first().ok_or("no second lcore: see -l")?;
     if workers.len() < arguments.lcores as usize {
         return Err("each polling lcore is a worker: see --lcores of EAL".into());
     }
-    let learned = if null && work != Work::Refill && !arguments.new {
+    let learned = if null && work != Workload::Refill && !arguments.new {
         let (region, pool) = (Arc::clone(&region), pool.clone());
-        let (place, requests) = (place(0, arguments.lcores), requests(&arguments));
+        let (config, requests) = (lcore_config(0, arguments.lcores), requests(&arguments));
         finished(lcore::launch(&eal, worker, move || {
-            begin_flows(&region, place, &pool, (work, family), (flows, &requests))
+            begin_flows(&region, config, &pool, (work, family), (flows, &requests))
         })?)?
     } else {
         Answers::to_requests(family, flows)
@@ -135,18 +137,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         let region = Arc::clone(&region);
         jobs.push(lcore::launch(&eal, workers[index as usize], move || poller.run(&region))?);
     }
-    let told = tell(&arguments, &region, &counts, &switches, &jobs);
+    let result = print_rates(&arguments, &region, &counts, &switches, &jobs);
     switches.stop.store(true, Ordering::Relaxed);
     for job in jobs {
         let spent = finished(job)?;
         if arguments.stages {
-            tell_stages(&eal, &spent, counts[0].get());
+            print_stages(&eal, &spent, counts[0].get());
         }
     }
-    told.map_err(Into::into)
+    result.map_err(Into::into)
 }
 
-fn finished<T>(job: Launched<Result<T, Failed>>) -> Result<T, Box<dyn Error>> {
+fn finished<T>(job: Launched<Result<T, PollerError>>) -> Result<T, Box<dyn Error>> {
     Ok(job.wait().map_err(|_| "the polling lcore panicked")??)
 }
 
@@ -160,7 +162,7 @@ fn poller(
     (count, switches): (&Arc<Count>, &Arc<Switches>),
 ) -> Poller {
     Poller {
-        place: place(index, arguments.lcores),
+        config: lcore_config(index, arguments.lcores),
         pairs,
         feeds: feeds(arguments, index, learned),
         work: arguments.work,
@@ -184,22 +186,22 @@ fn feeds(arguments: &Arguments, index: u32, learned: &Answers) -> Vec<Feed> {
         return vec![Feed::gateway(requests(), index * NEW, Order::new(NEW))];
     }
     let share = flows / arguments.lcores;
-    let (asked, answered) = (index * share, (arguments.lcores - 1 - index) * share);
+    let (requested, answered) = (index * share, (arguments.lcores - 1 - index) * share);
     let both = arguments.lcores > 1 || direction == Direction::Both;
     let mut feeds = Vec::new();
     if both || direction == Direction::Requests {
-        feeds.push(Feed::gateway(requests(), asked, Order::new(share)));
+        feeds.push(Feed::gateway(requests(), requested, Order::new(share)));
     }
     if both || direction == Direction::Answers {
         feeds.push(match work {
             // Both directions arrive through the gateway. Start half a round apart, as answers
             // do.
-            Work::Return | Work::Elsewhere => {
+            Workload::Return | Workload::Elsewhere => {
                 let mut order = Order::new(share);
                 for _ in 0..share / 2 {
                     order.step();
                 }
-                Feed::gateway(requests().reversed(), asked, order)
+                Feed::gateway(requests().reversed(), requested, order)
             }
             _ => Feed::backends(learned.of_flows(answered, answered + share)),
         });
@@ -212,14 +214,14 @@ fn feeds(arguments: &Arguments, index: u32, learned: &Answers) -> Vec<Feed> {
 }
 
 /// Prints the rates. With two lcores: of each alone and of both together, in turn.
-fn tell(
+fn print_rates(
     arguments: &Arguments,
     region: &Region,
     counts: &[Arc<Count>],
     switches: &Switches,
     jobs: &[Job],
 ) -> Result<(), String> {
-    let sound = || {
+    let check = || {
         let ended = jobs.iter().any(Launched::is_finished);
         if ended {
             return Err("an lcore ended by itself".to_string());
@@ -230,7 +232,7 @@ fn tell(
     };
     if let [count] = counts {
         switches.active.store(1, Ordering::Relaxed);
-        return meter::tell(count, arguments.seconds, sound);
+        return meter::print_rates(count, arguments.seconds, check);
     }
     let (mut alone, mut together) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
     for second in 0..arguments.seconds {
@@ -238,7 +240,7 @@ fn tell(
         switches.active.store(active, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_millis(50));
         let rates = meter::rates(counts);
-        sound()?;
+        check()?;
         if active == 3 {
             println!("lcores together {:.3} + {:.3}", rates[0], rates[1]);
             println!("{}", meter::line(rates[0] + rates[1]));
@@ -252,10 +254,10 @@ fn tell(
     if arguments.together {
         return Ok(());
     }
-    let middle = |seconds: &[Vec<f64>; 2]| {
+    let medians = |seconds: &[Vec<f64>; 2]| {
         [0, 1].map(|i| perf::compare::median(&seconds[i]).unwrap_or_default())
     };
-    let (alone, together) = (middle(&alone), middle(&together));
+    let (alone, together) = (medians(&alone), medians(&together));
     println!(
         "medians: alone {:.2} and {:.2} Mpps, together {:.2} + {:.2} = {:.2} Mpps, {:.3} of what \
          they do alone",
@@ -283,7 +285,7 @@ fn nothing_dropped(region: &Region, contending: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn tell_stages(eal: &Eal, spent: &[u64], packets: u64) {
+fn print_stages(eal: &Eal, spent: &[u64], packets: u64) {
     let per_packet = 1e9 / clock::ticks_per_second(eal) as f64 / packets as f64;
     for (stage, ticks) in STAGES.iter().zip(spent) {
         println!("stage {stage:20} {:6.1} ns", *ticks as f64 * per_packet);

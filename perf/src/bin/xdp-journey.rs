@@ -17,8 +17,11 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use perf::kernel::{CALL, Direction, Failure, Feeder, Floor, Order, Packets, Setting, World, stay};
-use perf::world::{Family, Work};
+use perf::fixture::{Family, Workload};
+use perf::kernel::{
+    CALL, Direction, Failure, Feeder, Floor, KernelFixture, Order, Packets, Setting,
+    pin_to_first_cpu,
+};
 use tables::counters::VerdictCounter;
 use tables::record::TunnelKind;
 
@@ -41,9 +44,9 @@ struct Arguments {
 
 /// The packets of a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Meets {
+enum Traffic {
     /// Packets that match no service and no flow.
-    Strangers,
+    Unmatched,
     /// Packets that each begin a flow.
     New,
     /// Packets of established flows: their direction, the number of flows, and their order.
@@ -54,32 +57,32 @@ enum Meets {
 struct Case {
     name: String,
     setting: Setting,
-    meets: Meets,
+    traffic: Traffic,
 }
 
 impl Case {
     /// Returns the verdict counters whose sum counts the case's packets.
     fn verdicts(&self) -> &'static [VerdictCounter] {
         use VerdictCounter::{Answer, Nat, Return, Tunnel};
-        let nat = self.setting.work == Work::Nat;
-        match self.meets {
-            Meets::Strangers => &[Return],
-            Meets::Known(Direction::Answers | Direction::PlainAnswers, ..) => &[Answer],
-            Meets::Known(Direction::Both, ..) if nat => &[Nat, Answer],
-            Meets::Known(Direction::Both, ..) => &[Tunnel, Answer],
+        let nat = self.setting.work == Workload::Nat;
+        match self.traffic {
+            Traffic::Unmatched => &[Return],
+            Traffic::Known(Direction::Answers | Direction::PlainAnswers, ..) => &[Answer],
+            Traffic::Known(Direction::Both, ..) if nat => &[Nat, Answer],
+            Traffic::Known(Direction::Both, ..) => &[Tunnel, Answer],
             _ if nat => &[Nat],
             _ => &[Tunnel],
         }
     }
 
-    fn packets(&self, world: &World) -> Result<Packets, Failure> {
-        match self.meets {
-            Meets::Strangers => {
-                let setting = Setting { work: Work::Return, ..self.setting };
+    fn packets(&self, fixture: &KernelFixture) -> Result<Packets, Failure> {
+        match self.traffic {
+            Traffic::Unmatched => {
+                let setting = Setting { work: Workload::Return, ..self.setting };
                 Ok(Packets::requests(&setting, FLOWS, Order::Other))
             }
-            Meets::New => Ok(Packets::requests(&self.setting, FLOWS, Order::Begun)),
-            Meets::Known(direction, flows, order) => world.packets(direction, flows, order),
+            Traffic::New => Ok(Packets::requests(&self.setting, FLOWS, Order::Begun)),
+            Traffic::Known(direction, flows, order) => fixture.packets(direction, flows, order),
         }
     }
 }
@@ -91,22 +94,22 @@ fn cases(setting: Setting) -> Vec<Case> {
     let Setting { work, family, gateway } = setting;
     let gateway = if gateway == TunnelKind::Vxlan { "VXLAN" } else { "GENEVE" };
     let inside = if family == Family::V6 { "v6" } else { "v4" };
-    let mode = if work == Work::Nat { "NAT" } else { "tunnel" };
+    let mode = if work == Workload::Nat { "NAT" } else { "tunnel" };
     let mut all = Vec::new();
-    let mut add = |mode: &str, what: &str, meets| {
+    let mut add = |mode: &str, what: &str, traffic| {
         let name = format!("{gateway} {inside} {mode}, {what}");
-        all.push(Case { name, setting, meets });
+        all.push(Case { name, setting, traffic });
     };
-    if work == Work::Tunnel {
-        add("return", "between strangers", Meets::Strangers);
+    if work == Workload::Tunnel {
+        add("return", "between strangers", Traffic::Unmatched);
     }
-    add(mode, "a new flow each", Meets::New);
+    add(mode, "a new flow each", Traffic::New);
     let mut known = |what: &str, direction, flows, order| {
-        add(mode, what, Meets::Known(direction, flows, order));
+        add(mode, what, Traffic::Known(direction, flows, order));
     };
     known("requests, 1 flow", Requests, 1, Order::Other);
     known("answers, 1 flow", Answers, 1, Order::Other);
-    if work == Work::Tunnel {
+    if work == Workload::Tunnel {
         known("plain answers, 1 flow", PlainAnswers, 1, Order::Other);
     }
     known("both, 1 flow", Both, 1, Order::Other);
@@ -127,7 +130,7 @@ fn settings() -> Vec<Setting> {
     let mut all = Vec::new();
     for gateway in [TunnelKind::Geneve, TunnelKind::Vxlan] {
         for family in [Family::V4, Family::V6] {
-            for work in [Work::Tunnel, Work::Nat] {
+            for work in [Workload::Tunnel, Workload::Nat] {
                 all.push(Setting { work, family, gateway });
             }
         }
@@ -141,9 +144,9 @@ const FLOORS: [(&str, &str); 3] =
 
 /// The reference: one lookup in the kernel's LRU map, which other load balancers use as flow
 /// table.
-const KEEP: (&str, &str) = ("keep", "the kernel's LRU table");
+const LRU: (&str, &str) = ("keep", "the kernel's LRU table");
 /// The cases of the reference: number of flows and their order. The first inserts them all.
-const KEPT: [(&str, u32, Order); 4] = [
+const LRU_CASES: [(&str, u32, Order); 4] = [
     ("all anew", FLOWS, Order::Begun),
     ("1 flow", 1, Order::Other),
     ("65,536 flows, as begun", FLOWS, Order::Begun),
@@ -152,23 +155,23 @@ const KEPT: [(&str, u32, Order); 4] = [
 
 /// A world, its cases, and the figures of each round: gross, and of writing the packets only.
 struct Group {
-    world: World,
+    fixture: KernelFixture,
     cases: Vec<(Case, Vec<f64>, Vec<f64>)>,
 }
 
 fn main() -> Result<(), Failure> {
-    stay()?;
+    pin_to_first_cpu()?;
     let arguments = Arguments::parse();
     let mut feeder = Feeder::load()?;
-    let wanted = |case: &Case| {
+    let selected = |case: &Case| {
         arguments.only.is_empty() || arguments.only.iter().any(|text| case.name.contains(text))
     };
     let mut groups = Vec::new();
     for setting in settings() {
-        let cases: Vec<_> = cases(setting).into_iter().filter(wanted).collect();
+        let cases: Vec<_> = cases(setting).into_iter().filter(selected).collect();
         if !cases.is_empty() {
             let cases = cases.into_iter().map(|case| (case, Vec::new(), Vec::new())).collect();
-            groups.push(Group { world: World::load(setting, FLOWS)?, cases });
+            groups.push(Group { fixture: KernelFixture::load(setting, FLOWS)?, cases });
         }
     }
     let mut floors = Vec::new();
@@ -176,8 +179,8 @@ fn main() -> Result<(), Failure> {
         floors.push(Floor::load(program)?);
     }
     let mut floor_rounds = [const { Vec::new() }; FLOORS.len()];
-    let mut peer = Floor::load(KEEP.0)?;
-    let mut kept_rounds = [const { Vec::new() }; KEPT.len()];
+    let mut peer = Floor::load(LRU.0)?;
+    let mut lru_rounds = [const { Vec::new() }; LRU_CASES.len()];
     let mut bare_rounds = Vec::new();
     for _ in 0..arguments.rounds {
         for ((floor, (program, _)), rounds) in floors.iter_mut().zip(FLOORS).zip(&mut floor_rounds)
@@ -186,24 +189,24 @@ fn main() -> Result<(), Failure> {
         }
         let setting = settings()[0];
         let (drop, _) = FLOORS[0];
-        feeder.lead_to(floors[0].program(drop)?)?;
-        feeder.begin(&Packets::requests(&setting, FLOWS, Order::Other))?;
+        feeder.set_target(floors[0].program(drop)?)?;
+        feeder.start(&Packets::requests(&setting, FLOWS, Order::Other))?;
         bare_rounds.push(round(arguments.calls, || feeder.run(CALL))?);
-        feeder.lead_to(peer.program(KEEP.0)?)?;
-        for ((_, flows, order), rounds) in KEPT.iter().zip(&mut kept_rounds) {
-            feeder.begin(&Packets::requests(&setting, *flows, *order))?;
+        feeder.set_target(peer.program(LRU.0)?)?;
+        for ((_, flows, order), rounds) in LRU_CASES.iter().zip(&mut lru_rounds) {
+            feeder.start(&Packets::requests(&setting, *flows, *order))?;
             rounds.push(round(arguments.calls, || feeder.run(CALL))?);
         }
         for group in &mut groups {
-            group.world.renew()?;
-            establish(&mut feeder, &mut group.world)?;
+            group.fixture.reset()?;
+            establish(&mut feeder, &mut group.fixture)?;
             for (case, gross, bare) in &mut group.cases {
-                let packets = case.packets(&group.world)?;
-                feeder.begin(&packets)?;
-                feeder.lead_to(floors[0].program(drop)?)?;
+                let packets = case.packets(&group.fixture)?;
+                feeder.start(&packets)?;
+                feeder.set_target(floors[0].program(drop)?)?;
                 bare.push(round(arguments.calls, || feeder.run(CALL))?);
-                feeder.begin(&packets)?;
-                gross.push(measure(&mut feeder, &mut group.world, case, arguments.calls)?);
+                feeder.start(&packets)?;
+                gross.push(measure(&mut feeder, &mut group.fixture, case, arguments.calls)?);
             }
         }
     }
@@ -214,8 +217,8 @@ fn main() -> Result<(), Failure> {
         println!("  {name:<46}{}", Figure::of(rounds));
     }
     println!("  {:<46}{bare}", "written, handed on, dropped");
-    for ((name, ..), rounds) in KEPT.iter().zip(&kept_rounds).skip(1) {
-        let (name, figure) = (format!("{}, {name}", KEEP.1), Figure::of(rounds));
+    for ((name, ..), rounds) in LRU_CASES.iter().zip(&lru_rounds).skip(1) {
+        let (name, figure) = (format!("{}, {name}", LRU.1), Figure::of(rounds));
         println!("  {name:<46}{figure}{:>9.0}", figure.median - bare.median);
     }
     for (case, gross, bare) in groups.iter().flat_map(|group| &group.cases) {
@@ -226,10 +229,10 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Establishes all flows of a world, each confirmed by a request after an answer.
-fn establish(feeder: &mut Feeder, world: &mut World) -> Result<(), Failure> {
-    feeder.lead_to(world.entry()?)?;
+fn establish(feeder: &mut Feeder, fixture: &mut KernelFixture) -> Result<(), Failure> {
+    feeder.set_target(fixture.entry()?)?;
     for direction in [Direction::Requests, Direction::Answers, Direction::Requests] {
-        feeder.begin(&world.packets(direction, FLOWS, Order::Begun)?)?;
+        feeder.start(&fixture.packets(direction, FLOWS, Order::Begun)?)?;
         feeder.run(FLOWS)?;
     }
     Ok(())
@@ -238,28 +241,30 @@ fn establish(feeder: &mut Feeder, world: &mut World) -> Result<(), Failure> {
 /// Measures one round of a case. Fails unless all of its packets had the expected verdict.
 fn measure(
     feeder: &mut Feeder,
-    world: &mut World,
+    fixture: &mut KernelFixture,
     case: &Case,
     calls: u32,
 ) -> Result<f64, Failure> {
-    let new = case.meets == Meets::New;
+    let new = case.traffic == Traffic::New;
     if new {
-        world.renew()?;
+        fixture.reset()?;
     }
-    feeder.lead_to(world.entry()?)?;
-    let count = |world: &World| case.verdicts().iter().map(|v| world.verdicts(*v)).sum::<u64>();
-    let (calls, before) = (if new { FLOWS / CALL } else { calls }, count(world));
+    feeder.set_target(fixture.entry()?)?;
+    let count =
+        |fixture: &KernelFixture| case.verdicts().iter().map(|v| fixture.verdicts(*v)).sum::<u64>();
+    let (calls, before) = (if new { FLOWS / CALL } else { calls }, count(fixture));
     let ns = round(calls, || feeder.run(CALL))?;
-    let had = count(world) - before;
-    if had != u64::from(calls * CALL) {
-        let text = format!("{}: {had} of {} packets; {:?}", case.name, calls * CALL, world.drops());
+    let counted = count(fixture) - before;
+    if counted != u64::from(calls * CALL) {
+        let text =
+            format!("{}: {counted} of {} packets; {:?}", case.name, calls * CALL, fixture.drops());
         return Err(text.into());
     }
     if new {
-        if world.flows() != FLOWS {
-            return Err(format!("{}: {} of {FLOWS} flows", case.name, world.flows()).into());
+        if fixture.flows() != FLOWS {
+            return Err(format!("{}: {} of {FLOWS} flows", case.name, fixture.flows()).into());
         }
-        establish(feeder, world)?;
+        establish(feeder, fixture)?;
     }
     Ok(ns)
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::peers::{self, Core, Memory};
 
 fn case(name: &str) -> Case {
-    Case { programs: Vec::new(), ..Case::alone(name, silent()) }
+    Case { programs: Vec::new(), ..Case::single(name, silent()) }
 }
 
 fn silent() -> Program {
@@ -20,7 +20,7 @@ fn samples(values: &[(f64, f64)]) -> Vec<Sample> {
 }
 
 #[test]
-fn a_table_states_ratios_to_the_first_case_and_leaves_out_rounds_without_a_core() {
+fn table_shows_ratios_to_the_first_case_and_omits_disturbed_rounds() {
     let cases = vec![case("limit"), case("weir")];
     let comparison = comparison(cases, None, Unit::Nanoseconds);
     let rounds = [
@@ -35,7 +35,7 @@ fn a_table_states_ratios_to_the_first_case_and_leaves_out_rounds_without_a_core(
 }
 
 #[test]
-fn net_of_refill_is_without_what_writing_costs_above_receiving_and_sending() {
+fn net_figure_excludes_the_cost_of_refill() {
     let names = ["limit", "passes", "writes"].map(case).to_vec();
     let cases = [names, vec![case("weir").refilling(2)]].concat();
     let comparison = comparison(cases, Some(1), Unit::Nanoseconds);
@@ -48,7 +48,7 @@ fn net_of_refill_is_without_what_writing_costs_above_receiving_and_sending() {
 }
 
 #[test]
-fn rows_state_the_figures_of_one_name_side_by_side_and_what_they_are_of_the_first() {
+fn rows_show_the_columns_side_by_side_with_their_ratio() {
     let names = ["limit", "passes", "writes"].map(case).to_vec();
     let weir = |column| case("weir").refilling(2).in_row("NAT44", column);
     let others = vec![weir("requests"), weir("answers"), case("x").in_row("tunnel", "answers")];
@@ -70,25 +70,25 @@ fn rows_state_the_figures_of_one_name_side_by_side_and_what_they_are_of_the_firs
 }
 
 #[test]
-fn a_program_that_ends_by_itself_with_a_failure_has_no_rate() {
+fn failed_program_has_no_rate() {
     let script = "for n in 1 2 3 4; do echo Mpps 9.0; done; echo 7 packets dropped; exit 1";
     let command = ["sh", "-c", script].map(String::from).to_vec();
     let program = Program { command, reading: crate::Reading::Meter };
-    let error = Case::alone("weir", program).run(5).unwrap_err().to_string();
+    let error = Case::single("weir", program).run(5).unwrap_err().to_string();
     assert!(error.contains("7 packets dropped"), "{error}");
 }
 
 #[test]
-fn a_case_that_tells_nothing_says_what_it_ran_and_what_that_said() {
+fn silent_case_reports_its_command_and_output() {
     let command = ["sh", "-c", "echo no port; exit 1"].map(String::from).to_vec();
     let program = Program { command, reading: crate::Reading::Meter };
-    let error = Case::alone("weir", program).run(5).unwrap_err().to_string();
+    let error = Case::single("weir", program).run(5).unwrap_err().to_string();
     assert!(error.starts_with("weir: no rate from `sh -c") && error.contains("no port"), "{error}");
 }
 
 /// Asserts no speed: only that both comparison programs forward and that their rates are read.
 #[test]
-fn the_peers_forward_on_this_machine_and_their_rates_are_read() {
+fn reference_programs_forward_and_their_rates_are_read() {
     let seconds = 5;
     let eal =
         |prefix: &str| peers::eal(Core::Second, Memory::Small, prefix, &["net_null0", "net_null1"]);
@@ -96,7 +96,7 @@ fn the_peers_forward_on_this_machine_and_their_rates_are_read() {
         ("C", peers::c_loop(eal("weir-perf-c"), "5tswap", seconds)),
         ("testpmd", peers::testpmd(eal("weir-perf-t"), "5tswap", 2)),
     ] {
-        let sample = Case::alone(name, program).run(seconds).unwrap();
+        let sample = Case::single(name, program).run(seconds).unwrap();
         assert!(sample.mpps > 0.05 && sample.share > 0.0, "{name}: {sample:?}");
     }
 }

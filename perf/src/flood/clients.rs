@@ -3,7 +3,7 @@
 use super::plan::Mode;
 use super::wire::{End, Template, ends};
 use crate::feed::{INNER, PLAIN};
-use crate::world::{BACKEND, FRONTENDS, MACS};
+use crate::fixture::{BACKEND, FRONTENDS, MACS};
 use tests::frames::{Frame, Ip, flags, tcp, udp};
 
 /// The first client's address, 10.64.0.0.

@@ -6,7 +6,7 @@ use ::tests::frames::{Frame, Ip, aws_options};
 use tables::record::{ErrorLimits, Mode as ServiceMode, TunnelKind};
 
 use super::wire::Template;
-use crate::world::{self, Family, GATEWAY, MACS, Policy};
+use crate::fixture::{self, Family, GATEWAY, MACS, Policy};
 
 /// Round trips of new clients, milliseconds.
 pub const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
@@ -49,15 +49,15 @@ impl Mode {
             Mode::Nat => (ServiceMode::Nat, TunnelKind::Geneve),
         };
         let (ports, gateway) = (&[(6, 80), (17, 53)], TunnelKind::Geneve);
-        let (services, error_limits) = (world::SERVICES, ERROR_LIMITS);
+        let (services, error_limits) = (fixture::SERVICES, ERROR_LIMITS);
         Policy { services, mode, tunnel, family: Family::V4, ports, error_limits, gateway }
     }
 
     /// Returns the first destination address of clients.
     pub(super) fn target(self) -> u32 {
         let base = match self {
-            Mode::Return => world::stranger_base(Family::V4),
-            _ => world::frontend_base(Family::V4),
+            Mode::Return => fixture::unmatched_base(Family::V4),
+            _ => fixture::frontend_base(Family::V4),
         };
         match base {
             IpAddr::V4(base) => base.to_bits(),

@@ -8,7 +8,7 @@ use tables::reason::DropReason;
 use tables::region::Region;
 
 /// The percentage of new clients that must finish during a flood.
-const MOST: u64 = 95;
+const MIN_FINISHED_PERCENT: u64 = 95;
 
 /// The results of one group of clients.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ pub struct Outcome {
     /// Flows in the table before the flood.
     pub flows_before: u32,
     /// The maximum number of flows in the table.
-    pub flows_most: u32,
+    pub flows_max: u32,
     /// Flows in the table after all unconfirmed ones have expired.
     pub flows_after: u32,
     /// ICMP errors that Weir sent, and their bytes.
@@ -74,7 +74,7 @@ impl Outcome {
             flood_packets: 0,
             flood_bytes: 0,
             flows_before: 0,
-            flows_most: 0,
+            flows_max: 0,
             flows_after: 0,
             errors: (0, 0),
             evicted: 0,
@@ -122,8 +122,8 @@ impl Outcome {
     /// Returns how long an unconfirmed NAT flow stays in the table, in milliseconds: the entries
     /// for such flows divided by the rate. It must exceed two round trips.
     pub fn limit_ms(&self) -> f64 {
-        let places = tables::flow::places(self.plan.flows)[0];
-        1000.0 * f64::from(places) / self.plan.rate as f64
+        let slots = tables::flow::unconfirmed_ring_slots(self.plan.flows)[0];
+        1000.0 * f64::from(slots) / self.plan.rate as f64
     }
 
     /// Returns whether a promise covers this round trip. Without NAT all are covered.
@@ -142,7 +142,7 @@ impl Outcome {
             broken.push(format!("established clients lost {lost} packets, first {first:?}"));
         }
         for (trip, tally) in self.during().iter().enumerate().filter(|_| new) {
-            if self.is_within(trip) && tally.through * 100 < tally.begun * MOST {
+            if self.is_within(trip) && tally.through * 100 < tally.begun * MIN_FINISHED_PERCENT {
                 let (through, begun, first) = (tally.through, tally.begun, &tally.first);
                 broken.push(format!(
                     "of {begun} new clients with {} ms {through} came through, first {first:?}",
@@ -158,8 +158,8 @@ impl Outcome {
                 ));
             }
         }
-        let most = u64::from(ERROR_LIMITS.by_arm) * 2 * (self.seconds as u64 + 2);
-        if self.errors.0 > most || self.errors.1 > self.flood_bytes {
+        let max_errors = u64::from(ERROR_LIMITS.by_arm) * 2 * (self.seconds as u64 + 2);
+        if self.errors.0 > max_errors || self.errors.1 > self.flood_bytes {
             broken.push(format!("{} errors of {} bytes were sent", self.errors.0, self.errors.1));
         }
         let confirmed = || self.tallies.iter().map(|tally| tally.begun);
@@ -192,7 +192,7 @@ impl fmt::Display for Outcome {
             percents(self.during()),
             percents(self.after()),
             self.flows_before,
-            self.flows_most,
+            self.flows_max,
             self.flows_after,
             self.errors.1 as f64 / self.flood_bytes.max(1) as f64,
             self.wall_mpps,

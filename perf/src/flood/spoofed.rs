@@ -4,7 +4,7 @@ use super::clients::{Client, Frames, Packet};
 use super::plan::{Kind, Mode};
 use super::wire::{End, Template};
 use crate::feed::Order;
-use crate::world::{BACKEND, FRONTENDS, MACS};
+use crate::fixture::{BACKEND, FRONTENDS, MACS};
 use tests::frames::{Frame, error, tcp, udp};
 
 /// The number of spoofed source addresses, each with any port: 10.128.0.0/9.
@@ -29,12 +29,12 @@ pub struct Attacker {
 struct Forgery {
     template: Template,
     arm: u8,
-    names: Names,
+    ends_of: ForgedEnds,
 }
 
 /// The ends of a forged packet.
 #[derive(Clone, Copy)]
-enum Names {
+enum ForgedEnds {
     /// From a spoofed client to a frontend.
     Spoofed,
     /// From an established client to its frontend.
@@ -55,7 +55,7 @@ impl Attacker {
         let spoofed = |template: &Template| Forgery {
             template: template.clone(),
             arm: 0,
-            names: Names::Spoofed,
+            ends_of: ForgedEnds::Spoofed,
         };
         let client = |packet| spoofed(frames.client(packet));
         let templates = match kind {
@@ -84,19 +84,19 @@ impl Attacker {
         let forgery = &mut self.templates[(n % count) as usize];
         let victim = &established[(n / count) as usize % established.len()];
         let template = &mut forgery.template;
-        match forgery.names {
-            Names::Spoofed => {
+        match forgery.ends_of {
+            ForgedEnds::Spoofed => {
                 let source = self.sources.step();
                 let src = End { addr: SOURCES_AT + source, port: 1024 + (n % 60_000) as u16 };
                 let front = (n % u64::from(FRONTENDS)) as u32;
                 let port = if self.kind.is_udp() { 53 } else { 80 };
                 template.ends(src, End { addr: self.mode.target() + front, port });
             }
-            Names::Client => drop(template.ends(victim.client, victim.front)),
-            Names::Answer => drop(template.ends(victim.front, victim.client)),
-            Names::Translated => drop(template.ends(victim.backend(), victim.ours())),
-            Names::Towards => drop(template.ends(victim.ours(), victim.backend())),
-            Names::Fixed => {}
+            ForgedEnds::Client => drop(template.ends(victim.client, victim.front)),
+            ForgedEnds::Answer => drop(template.ends(victim.front, victim.client)),
+            ForgedEnds::Translated => drop(template.ends(victim.backend(), victim.ours())),
+            ForgedEnds::Towards => drop(template.ends(victim.ours(), victim.backend())),
+            ForgedEnds::Fixed => {}
         }
         match self.kind {
             Kind::Fragments => drop(template.id(n as u16)),
@@ -111,14 +111,19 @@ impl Attacker {
 
 /// Builds resets with the ends of both sides of established connections.
 fn resets(mode: Mode, frames: &Frames) -> Vec<Forgery> {
-    let client =
-        Forgery { template: frames.client(Packet::Reset).clone(), arm: 0, names: Names::Client };
-    let names = if mode == Mode::Nat { Names::Translated } else { Names::Answer };
+    let client = Forgery {
+        template: frames.client(Packet::Reset).clone(),
+        arm: 0,
+        ends_of: ForgedEnds::Client,
+    };
+    let ends_of = if mode == Mode::Nat { ForgedEnds::Translated } else { ForgedEnds::Answer };
     let arm = mode.answers_at();
     match mode {
         // Backends' packets do not pass through Weir.
         Mode::Dsr => vec![client],
-        _ => vec![client, Forgery { template: frames.backend(Packet::Reset).clone(), arm, names }],
+        _ => {
+            vec![client, Forgery { template: frames.backend(Packet::Reset).clone(), arm, ends_of }]
+        }
     }
 }
 
@@ -128,19 +133,19 @@ fn too_big(mode: Mode) -> Vec<Forgery> {
     let answer = tcp("203.0.0.0:80", "10.64.0.0:1024", 0x10).sized(1_500);
     let answer = error(ROUTER, "203.0.0.0", (3, 4), FORGED_MTU, answer);
     let about_answer =
-        Forgery { template: mode.arriving(answer).quoting(), arm: 0, names: Names::Answer };
+        Forgery { template: mode.arriving(answer).quoting(), arm: 0, ends_of: ForgedEnds::Answer };
     let plain = |ip| Template::plain(Frame::new(BACKEND, MACS[1], ip).bytes());
     let never = udp("10.0.2.10:1234", "10.0.2.101:6081").sized(1_500);
     let never = error(ROUTER, "10.0.2.10", (3, 4), FORGED_MTU, never);
     let mut all = vec![about_answer];
     if mode != Mode::Return {
-        all.push(Forgery { template: plain(never), arm: 1, names: Names::Fixed });
+        all.push(Forgery { template: plain(never), arm: 1, ends_of: ForgedEnds::Fixed });
     }
     if mode == Mode::Nat {
         let translated = tcp("10.0.2.11:1024", "10.0.2.101:8080", 0x10).sized(1_500);
         let translated = error(ROUTER, "10.0.2.11", (3, 4), FORGED_MTU, translated);
         let template = plain(translated).quoting();
-        all.push(Forgery { template, arm: 1, names: Names::Towards });
+        all.push(Forgery { template, arm: 1, ends_of: ForgedEnds::Towards });
     }
     all
 }

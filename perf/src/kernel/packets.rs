@@ -1,8 +1,8 @@
 //! The packets of a case: one or two frames, and each flow's addresses and ports.
 
 use super::setting::{Failure, Order, Setting};
-use crate::world::{
-    AZURE, BACKEND, FRONTENDS, Family, GATEWAY, MACS, Work, frontend_base, stranger_base,
+use crate::fixture::{
+    AZURE, BACKEND, FRONTENDS, Family, GATEWAY, MACS, Workload, frontend_base, unmatched_base,
 };
 use packet::geneve::ATTACHMENT_MARK;
 use std::collections::HashMap;
@@ -83,7 +83,7 @@ impl Packets {
         }
         let known = known.into_iter().map(|flow| (client(&flow), flow));
         let known: HashMap<_, _> = known.collect();
-        let plain = setting.work == Work::Nat || direction == Direction::PlainAnswers;
+        let plain = setting.work == Workload::Nat || direction == Direction::PlainAnswers;
         let mut answers = Vec::new();
         for [src, _, ports, _] in &requests.ends {
             let flow = known.get(&(*src, (ports >> 16) as u16)).ok_or("a flow is not known")?;
@@ -150,7 +150,8 @@ impl Template {
 /// Builds the first flow's request.
 pub(super) fn request(setting: &Setting) -> Frame {
     let Setting { work, family, gateway } = *setting;
-    let base = if work == Work::Return { stranger_base(family) } else { frontend_base(family) };
+    let base =
+        if work == Workload::Return { unmatched_base(family) } else { frontend_base(family) };
     let ip = tcp(first_client(family), &at(base, 80), 16).sized(INNER);
     let ip = match gateway {
         TunnelKind::Vxlan => {
@@ -167,8 +168,8 @@ pub(super) fn request(setting: &Setting) -> Frame {
 fn answered(setting: &Setting) -> Ip {
     let Setting { work, family, .. } = *setting;
     let (src, dst) = match work {
-        Work::Nat => {
-            (at(crate::world::backend(family, 1), 8080), at(crate::world::nat(family), 1024))
+        Workload::Nat => {
+            (at(crate::fixture::backend(family, 1), 8080), at(crate::fixture::nat(family), 1024))
         }
         _ => (at(frontend_base(family), 80), first_client(family).to_string()),
     };
@@ -182,7 +183,7 @@ fn in_tunnel(setting: &Setting, ip: Ip) -> Ip {
         Family::V4 => "10.0.2.10:6081",
         Family::V6 => "[fd00:0:0:2::a]:6081",
     };
-    let backend = at(crate::world::backend(setting.family, 1), 50000);
+    let backend = at(crate::fixture::backend(setting.family, 1), 50000);
     ip.in_geneve(&backend, local, aws_options(endpoint, ATTACHMENT_MARK, 0xbeef))
 }
 
@@ -209,11 +210,11 @@ fn client(flow: &Snapshot) -> (u32, u16) {
 }
 
 /// Returns the words of a flow's answer.
-fn answer(work: Work, flow: &Snapshot) -> Words {
+fn answer(work: Workload, flow: &Snapshot) -> Words {
     let word = |addr: &packet::addr::Addr| u32::from_be(addr.words[3]);
     let forward = &flow.forward;
     let (src, dst) = match work {
-        Work::Nat => {
+        Workload::Nat => {
             ((forward.backend_addr, forward.backend_port), (*forward.nat_addr(), forward.nat_port))
         }
         _ => (flow.front.end(flow.initiator.other()), flow.front.end(flow.initiator)),

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use tables::record::TunnelKind;
 
-use crate::world::{Family, Work};
+use crate::fixture::{Family, Workload};
 
 /// Why a measurement failed.
 pub type Failure = Box<dyn Error>;
@@ -40,7 +40,7 @@ impl Order {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
     /// The handling of the packets.
-    pub work: Work,
+    pub work: Workload,
     /// The address family inside the tunnel and of the backends.
     pub family: Family,
     /// The gateway's tunnels: GENEVE (AWS) or VXLAN (Azure).

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn testpmd_rates_are_summed_over_ports_and_the_first_two_seconds_left_out() {
+fn testpmd_rates_are_summed_over_ports_without_the_first_two_seconds() {
     let block = |port: usize, rate: u64| {
         format!(
             "  ######## NIC statistics for port {port}  ########\n  RX-packets: 5\n\
@@ -20,7 +20,7 @@ fn testpmd_rates_are_summed_over_ports_and_the_first_two_seconds_left_out() {
 }
 
 #[test]
-fn only_worker_threads_times_count_whatever_their_name_holds() {
+fn only_worker_thread_times_are_counted() {
     let line = |name: &str| {
         format!("4242 ({name}) R 1 4242 4242 0 -1 4194624 10 0 0 0 150 30 0 0 20 0 3 0 77 1 1")
     };
@@ -32,7 +32,7 @@ fn only_worker_threads_times_count_whatever_their_name_holds() {
 }
 
 #[test]
-fn a_program_that_ends_by_itself_has_told_its_rates() {
+fn rates_of_a_finished_program_are_read() {
     let script = "for n in 1 2 3 4; do echo \"Mpps $n.5\"; done; echo bad >&2";
     let command = ["sh", "-c", script].map(String::from).to_vec();
     let running = Program { command, reading: Reading::Meter }.start().unwrap();
@@ -43,7 +43,7 @@ fn a_program_that_ends_by_itself_has_told_its_rates() {
 }
 
 #[test]
-fn a_program_that_does_not_end_is_ended() {
+fn unresponsive_program_is_killed() {
     let command = ["sleep", "100"].map(String::from).to_vec();
     let mut running = Program { command, reading: Reading::Silent }.start().unwrap();
     assert!(running.is_alive());

@@ -17,17 +17,18 @@ use bgp::peer::Stop;
 use ipnet::IpNet;
 use state::object::bgp::{Neighbor, Password, RouterSpec};
 
+use crate::apply::{Defect, DefectKind, PolicyApplier, PolicyDefects};
 use crate::peers::{self, Identity, Keys};
-use crate::routers::{Defect, Leave, PolicyDefect, Routers, Wrong};
-use crate::routes::{self, NoBackends, Offers};
+use crate::routes::{self, NoBackends, OfferedPrefixes};
 use crate::secrets::{Read, Secrets};
 use crate::select::Policy;
+use crate::shutdown::ShutdownMode;
 use crate::snapshot::ControlPlaneState;
-use crate::speaker::{PeerKey, PeerWanted, Speaker};
+use crate::speaker::{PeerConfig, PeerKey, Speaker};
 
 /// How long to wait after a restart for the data plane to be recognized as running: the lcores'
 /// tick counters have to be read twice.
-const FIRST_WORD: Duration = Duration::from_secs(3);
+const DATA_PLANE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How a drain begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -48,7 +49,7 @@ pub struct Settings {
     pub drain: DrainFirst,
     /// This process was restarted and the data plane's tables survived. Neighbors with graceful
     /// restart are informed by the R bit.
-    pub came_back: bool,
+    pub restarted: bool,
 }
 
 /// Virtual routers, implemented with a speaker.
@@ -62,18 +63,18 @@ pub struct Announcer<S> {
     /// Name of the appliance.
     pub(crate) node: Box<str>,
     routers: BTreeMap<u32, Identity>,
-    pub(crate) peers: BTreeMap<PeerKey, Running>,
+    pub(crate) peers: BTreeMap<PeerKey, RunningPeer>,
     /// No policy was applied yet: the peers of the first one may know this appliance from before a
     /// restart.
     first: bool,
     /// Until when to wait for the state of the data plane after a restart.
-    first_word: Option<Instant>,
+    data_plane_deadline: Option<Instant>,
     /// No snapshot was processed yet.
-    unaware: bool,
+    first_snapshot: bool,
     /// When the drain began, if the appliance is being drained.
     draining: Option<Drain>,
     /// Graceful shutdown is on at the speaker.
-    shutting: bool,
+    shutting_down: bool,
     /// When a round is due without a signal: a drain's withdrawal, or the end of the wait after a
     /// restart.
     due: Option<Instant>,
@@ -90,8 +91,8 @@ enum Drain {
 }
 
 /// A peer and its desired routes.
-pub(crate) struct Running {
-    wanted: PeerWanted,
+pub(crate) struct RunningPeer {
+    config: PeerConfig,
     /// Where its keys are read from; empty if it is not authenticated.
     secrets: Vec<Password>,
     pub(crate) table: Arc<Table>,
@@ -116,10 +117,10 @@ impl<S: Speaker> Announcer<S> {
             routers: BTreeMap::new(),
             peers: BTreeMap::new(),
             first: true,
-            first_word: None,
-            unaware: true,
+            data_plane_deadline: None,
+            first_snapshot: true,
             draining: None,
-            shutting: false,
+            shutting_down: false,
             due: None,
         }
     }
@@ -134,10 +135,10 @@ impl<S: Speaker> Announcer<S> {
         if !state.plane.draining {
             self.draining = None;
         }
-        let unaware = std::mem::take(&mut self.unaware);
-        let found = || if unaware { Drain::Before } else { Drain::Since(state.taken) };
+        let first_snapshot = std::mem::take(&mut self.first_snapshot);
+        let found = || if first_snapshot { Drain::Before } else { Drain::Since(state.taken) };
         let drain = state.plane.draining.then(|| *self.draining.get_or_insert_with(found));
-        let (shutting, due) = match (self.settings.drain, drain) {
+        let (shutting_down, due) = match (self.settings.drain, drain) {
             (_, None) => (false, None),
             (DrainFirst::Withdraw, Some(_)) | (_, Some(Drain::Before)) => {
                 (false, Some(state.taken))
@@ -146,9 +147,9 @@ impl<S: Speaker> Announcer<S> {
                 (true, Some(began + wait))
             }
         };
-        if shutting != self.shutting {
-            self.speaker.graceful_shutdown(shutting);
-            self.shutting = shutting;
+        if shutting_down != self.shutting_down {
+            self.speaker.graceful_shutdown(shutting_down);
+            self.shutting_down = shutting_down;
         }
         let over = due.is_some_and(|due| due <= state.taken);
         self.due = due.filter(|_| !over);
@@ -157,11 +158,11 @@ impl<S: Speaker> Announcer<S> {
 
     /// Returns whether to wait with sessions after a restart, because the state of the data plane
     /// is not known yet: a neighbor that receives a cleared F bit drops the routes at once.
-    fn awaits_first_word(&mut self, state: &ControlPlaneState) -> bool {
-        if !self.first || !self.settings.came_back || state.plane.able {
+    fn awaits_data_plane(&mut self, state: &ControlPlaneState) -> bool {
+        if !self.first || !self.settings.restarted || state.plane.forwarding {
             return false;
         }
-        let until = *self.first_word.get_or_insert(state.taken + FIRST_WORD);
+        let until = *self.data_plane_deadline.get_or_insert(state.taken + DATA_PLANE_TIMEOUT);
         let awaits = state.taken < until;
         if awaits {
             self.due = Some(until);
@@ -175,13 +176,13 @@ impl<S: Speaker> Announcer<S> {
         &mut self,
         router: &RouterSpec,
         state: &ControlPlaneState,
-        defects: &mut Vec<Wrong>,
+        defects: &mut Vec<DefectKind>,
     ) -> Option<Identity> {
         let before = self.routers.get(&router.local_asn).copied();
         let identity = match peers::identity(router, state) {
             Ok(identity) => identity,
-            Err(wrong) => {
-                defects.push(wrong);
+            Err(kind) => {
+                defects.push(kind);
                 before?
             }
         };
@@ -201,35 +202,35 @@ impl<S: Speaker> Announcer<S> {
         neighbor: &Neighbor,
         identity: Identity,
         keys: Keys,
-        able: bool,
-    ) -> Result<(), Wrong> {
+        forwarding: bool,
+    ) -> Result<(), DefectKind> {
         let key = peers::key(router, neighbor);
         let secrets = neighbor.secrets().cloned().collect();
-        let wanted = peers::wanted(router, neighbor, identity, keys)?;
+        let config = peers::config(router, neighbor, identity, keys)?;
         match self.peers.get(&key) {
-            Some(running) if running.wanted == wanted => return Ok(()),
+            Some(running) if running.config == config => return Ok(()),
             Some(_) => self.remove(key, Stop::Changed),
             // A session of another router with this neighbor, from a previous policy, must end
             // first.
             None => self.remove_shared(key, neighbor),
         }
-        let mut told = wanted.clone();
-        if let Some(restart) = &mut told.settings.graceful_restart {
-            restart.restarted = self.first && self.settings.came_back;
-            restart.forwarding = !self.first || (self.settings.came_back && able);
+        let mut initial = config.clone();
+        if let Some(restart) = &mut initial.settings.graceful_restart {
+            restart.restarted = self.first && self.settings.restarted;
+            restart.forwarding = !self.first || (self.settings.restarted && forwarding);
         }
-        self.speaker.add(key, &told);
+        self.speaker.add(key, &initial);
         let (table, since) = (Arc::default(), BTreeMap::new());
-        self.peers.insert(key, Running { wanted, secrets, table, since });
+        self.peers.insert(key, RunningPeer { config, secrets, table, since });
         Ok(())
     }
 
     /// Removes sessions with a neighbor that cannot coexist with a new one.
     fn remove_shared(&mut self, key: PeerKey, neighbor: &Neighbor) {
         let (address, local) = (neighbor.address, neighbor.local_address);
-        let shared = |(other, running): &(&PeerKey, &Running)| {
+        let shared = |(other, running): &(&PeerKey, &RunningPeer)| {
             let (there, interface) =
-                (running.wanted.settings.transport.local, running.wanted.interface.as_deref());
+                (running.config.settings.transport.local, running.config.interface.as_deref());
             let own = neighbor.interface.as_deref();
             other.peer.ip() == address
                 && other.local_asn != key.local_asn
@@ -240,19 +241,19 @@ impl<S: Speaker> Announcer<S> {
         others.into_iter().for_each(|other| self.remove(other, Stop::Deconfigured));
     }
 
-    fn tell(
+    fn advertise(
         &mut self,
         router: &RouterSpec,
         neighbor: &Neighbor,
-        offers: &Offers,
+        offered: &OfferedPrefixes,
         state: &ControlPlaneState,
-    ) -> Vec<Wrong> {
-        let (table, defects) = routes::table(router, neighbor, offers, state);
+    ) -> Vec<DefectKind> {
+        let (table, defects) = routes::table(router, neighbor, offered, state);
         let key = peers::key(router, neighbor);
         if let Some(running) = self.peers.get_mut(&key)
             && *running.table != table
         {
-            running.become_of(table, state.taken);
+            running.set_table(table, state.taken);
             self.speaker.set_routes(key, &running.table);
         }
         defects
@@ -261,17 +262,19 @@ impl<S: Speaker> Announcer<S> {
     fn router(
         &mut self,
         router: &RouterSpec,
-        offers: &Offers,
+        offered: &OfferedPrefixes,
         state: &ControlPlaneState,
-    ) -> Vec<Wrong> {
-        let unresolved = router.unresolved.iter().cloned().map(Wrong::Unresolved);
-        let mut defects: Vec<Wrong> = unresolved.collect();
-        defects.extend(routes::closed(router, &state.plane));
+    ) -> Vec<DefectKind> {
+        let unresolved = router.unresolved.iter().cloned().map(DefectKind::Unresolved);
+        let mut defects: Vec<DefectKind> = unresolved.collect();
+        defects.extend(routes::cluster_ip_defect(router, &state.plane));
         let identity = self.preflight(router, state, &mut defects);
         for neighbor in &router.neighbors {
-            let able = state.plane.able;
-            if let Some(Err(wrong)) = identity.map(|i| self.neighbor(router, neighbor, i, able)) {
-                defects.push(wrong);
+            let forwarding = state.plane.forwarding;
+            if let Some(Err(kind)) =
+                identity.map(|i| self.neighbor(router, neighbor, i, forwarding))
+            {
+                defects.push(kind);
             }
         }
         let named = |key: &PeerKey| router.neighbors.iter().any(|n| peers::key(router, n) == *key);
@@ -279,7 +282,7 @@ impl<S: Speaker> Announcer<S> {
             self.remove(key, Stop::Deconfigured);
         }
         for neighbor in &router.neighbors {
-            defects.extend(self.tell(router, neighbor, offers, state));
+            defects.extend(self.advertise(router, neighbor, offered, state));
         }
         defects
     }
@@ -302,14 +305,14 @@ impl<S: Speaker> Announcer<S> {
     }
 }
 
-impl Running {
+impl RunningPeer {
     /// Returns the keys of its session.
     fn keys(&self) -> Keys {
-        let transport = &self.wanted.settings.transport;
+        let transport = &self.config.settings.transport;
         Keys { md5: transport.md5.clone(), tcp_ao: transport.tcp_ao.clone() }
     }
 
-    fn become_of(&mut self, table: Table, now: Instant) {
+    fn set_table(&mut self, table: Table, now: Instant) {
         let before = std::mem::replace(&mut self.table, Arc::new(table));
         let mut since = std::mem::take(&mut self.since);
         for (net, attributes) in &self.table.routes {
@@ -320,12 +323,12 @@ impl Running {
     }
 }
 
-impl<S: Speaker> Routers for Announcer<S> {
+impl<S: Speaker> PolicyApplier for Announcer<S> {
     fn configure_peers(
         &mut self,
         policy: Option<&Policy>,
         state: &ControlPlaneState,
-    ) -> Result<(), PolicyDefect> {
+    ) -> Result<(), PolicyDefects> {
         let over = self.drain(state);
         self.node.clone_from(&state.name);
         self.policy = policy.cloned();
@@ -335,19 +338,20 @@ impl<S: Speaker> Routers for Announcer<S> {
             self.remove_all(&Stop::Deconfigured);
             return Ok(());
         };
-        if self.awaits_first_word(state) {
+        if self.awaits_data_plane(state) {
             return Ok(());
         }
         let mut defects = Vec::new();
         let read_before = std::mem::take(&mut self.passwords);
         for router in &policy.spec.routers {
-            let mut offers = routes::offers(router, &state.plane, self.settings.no_backends);
+            let mut offered =
+                routes::offered_prefixes(router, &state.plane, self.settings.no_backends);
             if over {
-                offers.iter_mut().for_each(BTreeMap::clear);
+                offered.iter_mut().for_each(BTreeMap::clear);
             }
-            let wrong = self.router(router, &offers, state).into_iter();
+            let kinds = self.router(router, &offered, state).into_iter();
             let local_asn = router.local_asn;
-            defects.extend(wrong.map(|wrong| Defect { local_asn, wrong }));
+            defects.extend(kinds.map(|kind| Defect { local_asn, kind }));
         }
         let there = |asn: u32| policy.spec.routers.iter().any(|router| router.local_asn == asn);
         for key in self.keys(|key| !there(key.local_asn)) {
@@ -359,7 +363,7 @@ impl<S: Speaker> Routers for Announcer<S> {
         if state.plane.complete {
             self.speaker.complete();
         }
-        if defects.is_empty() { Ok(()) } else { Err(PolicyDefect(defects)) }
+        if defects.is_empty() { Ok(()) } else { Err(PolicyDefects(defects)) }
     }
 
     fn next_due(&self) -> Option<Instant> {
@@ -377,11 +381,12 @@ impl<S: Speaker> Routers for Announcer<S> {
     }
 
     fn is_withdrawn(&self) -> bool {
-        self.peers.values().all(|running| running.table.routes.is_empty()) && self.speaker.is_told()
+        self.peers.values().all(|running| running.table.routes.is_empty())
+            && self.speaker.all_sent()
     }
 
-    fn end(&mut self, leave: Leave) {
-        self.remove_all(&leave.said());
+    fn end(&mut self, mode: ShutdownMode) {
+        self.remove_all(&mode.stop());
     }
 }
 

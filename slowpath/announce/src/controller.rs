@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use state::labels::Pairs;
 use tokio::sync::Notify;
 
-use crate::leave::{Leaving, Step};
-use crate::routers::{Leave, PolicyDefect, Routers};
+use crate::apply::{PolicyApplier, PolicyDefects};
 use crate::select::{MultiplePolicies, Policy, select};
+use crate::shutdown::{Shutdown, ShutdownMode, Step};
 use crate::snapshot::{self, BadAnnotation, ControlPlaneState, RouterAnnotation};
 
 /// Wait before the first retry of a failed round.
@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Maximum number of retries; the wait doubles with each.
 const RETRIES: u32 = 5;
 /// How often a shutdown checks whether withdrawals were sent.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Signals a change. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ impl Signal {
 
 /// How routes are handled while several policies apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OnConflict {
+pub enum ConflictPolicy {
     /// Withdraw all routes and close all sessions.
     #[default]
     Withdraw,
@@ -53,8 +53,8 @@ pub enum OnConflict {
 
 /// The whole state at one moment.
 #[derive(Clone, Debug)]
-pub struct Look {
-    /// All policies ([`crate::select::heard`]).
+pub struct ObservedState {
+    /// All policies ([`crate::select::preferred_policies`]).
     pub policies: Vec<Policy>,
     /// Annotations of the appliance; the controller parses those of virtual routers.
     pub annotations: Pairs,
@@ -63,12 +63,12 @@ pub struct Look {
 }
 
 /// Source of the state.
-pub trait World {
+pub trait StateSource {
     /// Returns the current state.
-    fn look(&mut self) -> Look;
+    fn observe(&mut self) -> ObservedState;
 
     /// Handles the result of a round.
-    fn told(&mut self, _result: &Result<(), ReconcileError>) {}
+    fn round_finished(&mut self, _result: &Result<(), ReconcileError>) {}
 }
 
 /// Why a round failed.
@@ -82,7 +82,7 @@ pub enum ReconcileError {
     State(#[from] BadAnnotation),
     /// The policy has defects on this appliance.
     #[error(transparent)]
-    Policy(#[from] PolicyDefect),
+    Policy(#[from] PolicyDefects),
 }
 
 /// Statistics of rounds.
@@ -109,7 +109,7 @@ impl Counts {
         self.error = error.map(ToString::to_string).unwrap_or_default();
         match error {
             None => {}
-            Some(ReconcileError::Policy(PolicyDefect(defects))) => {
+            Some(ReconcileError::Policy(PolicyDefects(defects))) => {
                 let mut asns: Vec<u32> = defects.iter().map(|defect| defect.local_asn).collect();
                 asns.dedup();
                 asns.into_iter().for_each(|asn| *self.errors.entry(asn).or_default() += 1);
@@ -120,10 +120,10 @@ impl Counts {
 }
 
 /// The reconciliation loop.
-pub struct Controller<W, R> {
-    world: W,
-    routers: R,
-    on_conflict: OnConflict,
+pub struct Controller<S, R> {
+    source: S,
+    applier: R,
+    conflict_policy: ConflictPolicy,
     /// The policy that was applied last, to be withdrawn when none applies.
     active: Option<Policy>,
     /// The last valid annotations.
@@ -132,12 +132,17 @@ pub struct Controller<W, R> {
     counts: Arc<Mutex<Counts>>,
 }
 
-impl<W: World, R: Routers> Controller<W, R> {
+impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
     /// Creates a controller. `seed` determines the jitter of retries.
-    pub fn new(world: W, routers: R, on_conflict: OnConflict, seed: u64) -> Controller<W, R> {
+    pub fn new(
+        source: S,
+        applier: R,
+        conflict_policy: ConflictPolicy,
+        seed: u64,
+    ) -> Controller<S, R> {
         let (retries, counts) = (Retries::new(seed), Arc::default());
         let (active, annotations) = (None, BTreeMap::new());
-        Controller { world, routers, on_conflict, active, annotations, retries, counts }
+        Controller { source, applier, conflict_policy, active, annotations, retries, counts }
     }
 
     /// Returns the shared statistics.
@@ -153,15 +158,15 @@ impl<W: World, R: Routers> Controller<W, R> {
         let began = Instant::now();
         let result = self.round();
         self.counts.lock().note(began.elapsed(), &result);
-        self.world.told(&result);
+        self.source.round_finished(&result);
         result
     }
 
     fn round(&mut self) -> Result<(), ReconcileError> {
-        let Look { policies, annotations, mut state } = self.world.look();
+        let ObservedState { policies, annotations, mut state } = self.source.observe();
         let bad = match snapshot::annotations(&annotations) {
-            Ok(said) => {
-                self.annotations = said;
+            Ok(parsed) => {
+                self.annotations = parsed;
                 None
             }
             // The identity of a router must be known before it starts.
@@ -172,14 +177,14 @@ impl<W: World, R: Routers> Controller<W, R> {
         };
         state.annotations.clone_from(&self.annotations);
         match select(&policies, &state.labels) {
-            Ok(Some(policy)) => self.carry_out(policy.clone(), &state)?,
+            Ok(Some(policy)) => self.apply(policy.clone(), &state)?,
             Ok(None) => self.withdraw(&state)?,
             Err(several) => {
-                match (self.on_conflict, self.active.clone()) {
+                match (self.conflict_policy, self.active.clone()) {
                     // The policy stays in force, but an appliance that cannot serve still
                     // withdraws. The conflict is the error to report.
-                    (OnConflict::Keep, Some(policy)) => {
-                        let _ = self.carry_out(policy, &state);
+                    (ConflictPolicy::Keep, Some(policy)) => {
+                        let _ = self.apply(policy, &state);
                     }
                     _ => self.withdraw(&state)?,
                 }
@@ -189,30 +194,30 @@ impl<W: World, R: Routers> Controller<W, R> {
         bad.map_or(Ok(()), |bad| Err(bad.into()))
     }
 
-    fn carry_out(&mut self, policy: Policy, state: &ControlPlaneState) -> Result<(), PolicyDefect> {
+    fn apply(&mut self, policy: Policy, state: &ControlPlaneState) -> Result<(), PolicyDefects> {
         let policy = self.active.insert(policy);
-        self.routers.configure_peers(Some(policy), state)
+        self.applier.configure_peers(Some(policy), state)
     }
 
     /// Withdraws all routes once.
-    fn withdraw(&mut self, state: &ControlPlaneState) -> Result<(), PolicyDefect> {
+    fn withdraw(&mut self, state: &ControlPlaneState) -> Result<(), PolicyDefects> {
         match self.active.take() {
-            Some(_) => self.routers.configure_peers(None, state),
+            Some(_) => self.applier.configure_peers(None, state),
             None => Ok(()),
         }
     }
 
     /// Runs rounds until `leave` completes, then shuts down as its result specifies.
-    pub async fn run(mut self, signal: Signal, leave: impl Future<Output = Leave>) {
-        let mut leave = std::pin::pin!(leave);
+    pub async fn run(mut self, signal: Signal, shutdown: impl Future<Output = ShutdownMode>) {
+        let mut shutdown = std::pin::pin!(shutdown);
         signal.event();
         let mut earliest = Instant::now();
-        let how = loop {
-            let due = self.routers.next_due().map(|due| due.max(earliest));
+        let mode = loop {
+            let due = self.applier.next_due().map(|due| due.max(earliest));
             let due = self.retries.due.into_iter().chain(due).min();
             let retried = tokio::select! {
                 biased;
-                how = &mut leave => break how,
+                mode = &mut shutdown => break mode,
                 () = signal.wait() => false,
                 () = until(due) => true,
             };
@@ -224,12 +229,12 @@ impl<W: World, R: Routers> Controller<W, R> {
             earliest = Instant::now() + if result.is_ok() { Duration::ZERO } else { RETRY };
             self.retries.note(Instant::now(), result.is_ok(), retried);
         };
-        let mut leaving = Leaving::new(how);
-        while let Step::Wait(deadline) = leaving.step(Instant::now(), &mut self.routers) {
-            let look = deadline.min(Instant::now() + LOOK);
+        let mut shutdown = Shutdown::new(mode);
+        while let Step::Wait(deadline) = shutdown.step(Instant::now(), &mut self.applier) {
+            let next_poll = deadline.min(Instant::now() + POLL_INTERVAL);
             tokio::select! {
                 () = signal.wait() => {}
-                () = until(Some(look)) => {}
+                () = until(Some(next_poll)) => {}
             }
         }
     }
@@ -258,11 +263,11 @@ impl Retries {
     }
 
     /// Records the result of a round; `retried` if no signal triggered it.
-    pub fn note(&mut self, now: Instant, well: bool, retried: bool) {
-        if well || !retried {
+    pub fn note(&mut self, now: Instant, succeeded: bool, retried: bool) {
+        if succeeded || !retried {
             self.tried = 0;
         }
-        self.due = (!well && self.tried < RETRIES).then(|| {
+        self.due = (!succeeded && self.tried < RETRIES).then(|| {
             let wait = RETRY * 2_u32.pow(self.tried);
             self.tried += 1;
             // Up to 50 % jitter, so that appliances do not retry in step.

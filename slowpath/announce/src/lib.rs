@@ -4,10 +4,10 @@
 //! ```text
 //!   objects --> select.rs: the one policy that applies
 //!                  |
-//!   snapshot.rs ---+--> controller.rs --> routers.rs (trait) --> announcer.rs
-//!   tables, able,                                                  |       |
-//!   addresses                             peers.rs: sessions <-----+       +--> routes.rs: tables
-//!                                         secrets.rs: keys <-------'
+//!   snapshot.rs ---+--> controller.rs --> apply.rs (trait) --> announcer.rs
+//!   tables,                                                        |       |
+//!   forwarding,                           peers.rs: sessions <-----+       +--> routes.rs: tables
+//!   addresses                             secrets.rs: keys <-------'
 //!                                                          speaker.rs (trait) --> sockets.rs
 //! ```
 //! Reconciliation is level-triggered: every round evaluates the whole state. Only `sockets` has
@@ -16,17 +16,17 @@
 #![forbid(unsafe_code)]
 
 pub mod announcer;
+pub mod apply;
 pub mod controller;
-pub mod leave;
 pub mod peers;
-pub mod routers;
 pub mod routes;
 pub mod secrets;
 pub mod select;
+pub mod shutdown;
 pub mod snapshot;
 pub mod sockets;
 pub mod speaker;
-pub mod told;
+pub mod status;
 
 #[cfg(test)]
-mod world;
+mod fixture;

@@ -7,9 +7,9 @@ use bgp::peer::settings::{AoAlgorithm, AoKey, GracefulRestart, Settings, Transpo
 use bgp::wire;
 use state::object::bgp::{Family, Neighbor, Password, RouterSpec, TcpAoAlgorithm};
 
-use crate::routers::Wrong;
+use crate::apply::DefectKind;
 use crate::snapshot::ControlPlaneState;
-use crate::speaker::{PeerKey, PeerWanted};
+use crate::speaker::{PeerConfig, PeerKey};
 
 /// Identity of a router. If it changes, all of its sessions start again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,13 +25,13 @@ pub struct Identity {
 ///
 /// # Errors
 /// No identifier is configured and there is no IPv4 address.
-pub fn identity(router: &RouterSpec, state: &ControlPlaneState) -> Result<Identity, Wrong> {
-    let said = state.annotations.get(&router.local_asn).copied().unwrap_or_default();
+pub fn identity(router: &RouterSpec, state: &ControlPlaneState) -> Result<Identity, DefectKind> {
+    let annotation = state.annotations.get(&router.local_asn).copied().unwrap_or_default();
     let address = state.ipv4.filter(|address| !address.is_unspecified());
-    let router_id = router.router_id.or(said.router_id).or(state.router_id).or(address);
+    let router_id = router.router_id.or(annotation.router_id).or(state.router_id).or(address);
     Ok(Identity {
-        router_id: router_id.ok_or(Wrong::NoRouterId)?,
-        listen_port: router.listen_port.or(said.local_port),
+        router_id: router_id.ok_or(DefectKind::NoRouterId)?,
+        listen_port: router.listen_port.or(annotation.local_port),
     })
 }
 
@@ -79,12 +79,12 @@ impl Keys {
 ///
 /// # Errors
 /// The settings are invalid.
-pub fn wanted(
+pub fn config(
     router: &RouterSpec,
     neighbor: &Neighbor,
     identity: Identity,
     keys: Keys,
-) -> Result<PeerWanted, Wrong> {
+) -> Result<PeerConfig, DefectKind> {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let restart = &neighbor.graceful_restart;
     let long_lived = (restart.long_lived_s > 0).then(|| seconds(restart.long_lived_s));
@@ -113,10 +113,10 @@ pub fn wanted(
         ..Settings::new(router.local_asn, identity.router_id, peer, neighbor.asn)
     };
     let neighbor_address = neighbor.address;
-    settings.check().map_err(|why| Wrong::Settings { neighbor: neighbor_address, why })?;
+    settings.check().map_err(|why| DefectKind::Settings { neighbor: neighbor_address, why })?;
     let bfd = neighbor.bfd.enabled.then_some(neighbor.bfd);
     let interface = neighbor.interface.as_deref().map(str::to_owned);
-    Ok(PeerWanted { settings, listen_port: identity.listen_port, interface, bfd })
+    Ok(PeerConfig { settings, listen_port: identity.listen_port, interface, bfd })
 }
 
 /// Converts a family to that of the speaker.

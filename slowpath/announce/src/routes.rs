@@ -19,7 +19,7 @@ use state::select::is_local_only;
 use state::service::Service;
 use state::tables::Entry;
 
-use crate::routers::Wrong;
+use crate::apply::DefectKind;
 use crate::snapshot::{ControlPlaneState, Plane};
 
 /// Labels that each service has in addition to its own.
@@ -38,13 +38,17 @@ pub enum NoBackends {
 
 /// What a router announces, by advertisement: prefixes with the kinds of their addresses, `None`
 /// for prefixes that the policy lists itself.
-pub type Offers = Vec<BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>>;
+pub type OfferedPrefixes = Vec<BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>>;
 
 /// Returns what to announce; nothing while the data plane takes no traffic.
-pub fn offers(router: &RouterSpec, plane: &Plane, no_backends: NoBackends) -> Offers {
+pub fn offered_prefixes(
+    router: &RouterSpec,
+    plane: &Plane,
+    no_backends: NoBackends,
+) -> OfferedPrefixes {
     let one = |advertisement: &AdvertisementSpec| {
         let mut all = BTreeMap::new();
-        if plane.able {
+        if plane.forwarding {
             prefixes(advertisement, &mut all);
             services(advertisement, plane, no_backends, &mut all);
         }
@@ -55,17 +59,17 @@ pub fn offers(router: &RouterSpec, plane: &Plane, no_backends: NoBackends) -> Of
 
 /// Returns a defect if cluster addresses are to be announced although they are closed to external
 /// packets. They are not announced then.
-pub fn closed(router: &RouterSpec, plane: &Plane) -> Option<Wrong> {
-    let asks = |one: &AdvertisementSpec| {
+pub fn cluster_ip_defect(router: &RouterSpec, plane: &Plane) -> Option<DefectKind> {
+    let announces = |one: &AdvertisementSpec| {
         one.services.is_some() && one.kinds.contains(&AddressKind::ClusterIp)
     };
-    let asked = router.advertisements.iter().any(asks);
-    (asked && !plane.appliance.external_cluster_ip).then_some(Wrong::ClusterIpClosed)
+    let announced = router.advertisements.iter().any(announces);
+    (announced && !plane.appliance.external_cluster_ip).then_some(DefectKind::ClusterIpClosed)
 }
 
-type Offer = BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>;
+type AdvertisementPrefixes = BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>;
 
-fn prefixes(advertisement: &AdvertisementSpec, to: &mut Offer) {
+fn prefixes(advertisement: &AdvertisementSpec, to: &mut AdvertisementPrefixes) {
     for net in advertisement.prefixes.iter().filter_map(net) {
         to.entry(net).or_default().insert(None);
     }
@@ -75,7 +79,7 @@ fn services(
     advertisement: &AdvertisementSpec,
     plane: &Plane,
     no_backends: NoBackends,
-    to: &mut Offer,
+    to: &mut AdvertisementPrefixes,
 ) {
     let Some(selector) = &advertisement.services else { return };
     for (_, entry) in plane.tables.entries() {
@@ -115,10 +119,10 @@ fn is_local(service: &Service) -> bool {
 fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
     let address = row.address();
     // A router's packets never come from a gateway endpoint.
-    if address.reach != state::address::Reach::External || address.endpoint != 0 {
+    if address.reach != state::address::TrafficScope::External || address.endpoint != 0 {
         return None;
     }
-    match row.said.kind {
+    match row.spec.kind {
         Kind::LoadBalancer => Some(AddressKind::LoadBalancerIp),
         Kind::ExternalIps => Some(AddressKind::ExternalIp),
         Kind::ClusterIp => plane.appliance.external_cluster_ip.then_some(AddressKind::ClusterIp),
@@ -139,7 +143,7 @@ fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBacken
     let mut used = entry.into_iter().flat_map(Entry::used);
     if is_local_only(row) {
         return used.any(|instance| {
-            let is_here = plane.appliance.is_local(instance.place.as_deref());
+            let is_here = plane.appliance.is_local(instance.placement.as_deref());
             is_here && instance.effective() == State::Active
         });
     }
@@ -156,11 +160,11 @@ fn net(prefix: &Prefix) -> Option<IpNet> {
 }
 
 fn aggregated(net: IpNet, advertisement: &AdvertisementSpec) -> IpNet {
-    let wanted = match net {
+    let length = match net {
         IpNet::V4(_) => advertisement.aggregation.ipv4,
         IpNet::V6(_) => advertisement.aggregation.ipv6,
     };
-    let shorter = wanted.filter(|length| *length < net.prefix_len());
+    let shorter = length.filter(|length| *length < net.prefix_len());
     let whole = shorter.and_then(|length| IpNet::new(net.addr(), length).ok());
     whole.map_or(net, |whole| whole.trunc())
 }
@@ -169,13 +173,13 @@ fn aggregated(net: IpNet, advertisement: &AdvertisementSpec) -> IpNet {
 pub fn table(
     router: &RouterSpec,
     neighbor: &Neighbor,
-    offers: &Offers,
+    offered: &OfferedPrefixes,
     state: &ControlPlaneState,
-) -> (Table, Vec<Wrong>) {
+) -> (Table, Vec<DefectKind>) {
     let (mut table, mut defects) = (Table::default(), Vec::new());
     for family in &neighbor.families {
-        let said = said(router, neighbor, family, offers);
-        if said.is_empty() {
+        let prefixes = route_attributes(router, neighbor, family, offered);
+        if prefixes.is_empty() {
             continue;
         }
         let next_hop = match next_hop(neighbor, family.family, state) {
@@ -185,10 +189,11 @@ pub fn table(
                 continue;
             }
         };
-        let mut same: BTreeMap<FrontendSpec, Arc<Attributes>> = BTreeMap::new();
-        for (net, said) in said {
-            let attributes =
-                same.entry(said).or_insert_with_key(|said| Arc::new(said.with(next_hop)));
+        let mut same: BTreeMap<RouteAttributes, Arc<Attributes>> = BTreeMap::new();
+        for (net, attributes) in prefixes {
+            let attributes = same
+                .entry(attributes)
+                .or_insert_with_key(|attributes| Arc::new(attributes.with(next_hop)));
             table.routes.insert(net, Arc::clone(attributes));
         }
     }
@@ -197,7 +202,7 @@ pub fn table(
 
 /// Attributes of a prefix, before the next hop is known.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-struct FrontendSpec {
+struct RouteAttributes {
     communities: BTreeSet<u32>,
     large: BTreeSet<[u32; 3]>,
     local_pref: Option<u32>,
@@ -205,7 +210,7 @@ struct FrontendSpec {
     med: Option<u32>,
 }
 
-impl FrontendSpec {
+impl RouteAttributes {
     /// Merges further attributes if they apply to these kinds of addresses.
     fn add(&mut self, more: &PathAttributes, kinds: &BTreeSet<Option<AddressKind>>) {
         let is_about = |kind: &AddressKind| kinds.contains(&Some(*kind));
@@ -233,33 +238,33 @@ impl FrontendSpec {
 }
 
 /// Returns all prefixes of a family with their attributes.
-fn said(
+fn route_attributes(
     router: &RouterSpec,
     neighbor: &Neighbor,
     family: &FamilySpec,
-    offers: &Offers,
-) -> BTreeMap<IpNet, FrontendSpec> {
-    let is_told = |one: &AdvertisementSpec| {
+    offered: &OfferedPrefixes,
+) -> BTreeMap<IpNet, RouteAttributes> {
+    let is_selected = |one: &AdvertisementSpec| {
         family.advertisements.as_ref().is_none_or(|names| names.contains(&one.name))
     };
     let is_v4 = family.family == Family::Ipv4Unicast;
-    let mut all: BTreeMap<IpNet, FrontendSpec> = BTreeMap::new();
-    let told = router.advertisements.iter().zip(offers).filter(|(one, _)| is_told(one));
-    for (advertisement, offer) in told {
+    let mut all: BTreeMap<IpNet, RouteAttributes> = BTreeMap::new();
+    let selected = router.advertisements.iter().zip(offered).filter(|(one, _)| is_selected(one));
+    for (advertisement, offer) in selected {
         let of_family = offer.iter().filter(|(net, _)| matches!(net, IpNet::V4(_)) == is_v4);
         for (net, kinds) in of_family {
-            let said = all.entry(*net).or_default();
-            said.add(&advertisement.attributes, kinds);
-            said.add(&family.attributes, kinds);
+            let attributes = all.entry(*net).or_default();
+            attributes.add(&advertisement.attributes, kinds);
+            attributes.add(&family.attributes, kinds);
         }
     }
     // Attributes that are not sent on such a session must not make routes differ. With ASN 0 the
     // session may be internal or external, so both are kept.
-    for said in all.values_mut() {
+    for attributes in all.values_mut() {
         match neighbor.asn {
             0 => {}
-            asn if asn == router.local_asn => said.prepend = 0,
-            _ => said.local_pref = None,
+            asn if asn == router.local_asn => attributes.prepend = 0,
+            _ => attributes.local_pref = None,
         }
     }
     all
@@ -271,7 +276,7 @@ fn next_hop(
     neighbor: &Neighbor,
     family: Family,
     state: &ControlPlaneState,
-) -> Result<IpAddr, Wrong> {
+) -> Result<IpAddr, DefectKind> {
     let (v4, v6) = (state.ipv4.map(IpAddr::V4), state.ipv6.map(IpAddr::V6));
     let found = match family {
         Family::Ipv4Unicast => {
@@ -281,11 +286,11 @@ fn next_hop(
     };
     let neighbor = neighbor.address;
     let found = found.filter(|address| !address.is_unspecified());
-    let next_hop = found.ok_or(Wrong::NoNextHop { neighbor, family })?;
+    let next_hop = found.ok_or(DefectKind::NoNextHop { neighbor, family })?;
     if !state.plane.owned.contains(&next_hop) {
         let owned: Vec<String> = state.plane.owned.iter().map(IpAddr::to_string).collect();
         let owned = if owned.is_empty() { "none".to_owned() } else { owned.join(", ") };
-        return Err(Wrong::NotOwned { neighbor, family, next_hop, owned });
+        return Err(DefectKind::NotOwned { neighbor, family, next_hop, owned });
     }
     Ok(next_hop)
 }

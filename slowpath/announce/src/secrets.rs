@@ -54,7 +54,7 @@ pub struct SecretWatch {
 
 impl SecretWatch {
     /// Reads the files. Returns their keys if they differ from those in use.
-    pub fn look(self) -> Option<Read> {
+    pub fn changed_keys(self) -> Option<Read> {
         let now: Read =
             self.used.keys().map(|named| (named.clone(), self.secrets.password(named))).collect();
         (now != self.used).then_some(now)

@@ -49,10 +49,10 @@ impl Origin {
 pub struct MultiplePolicies(pub Vec<Name>);
 
 /// Returns all policies, each from the preferred one of its sources.
-pub fn heard(objects: &Objects, precedence: &Precedence) -> Vec<Policy> {
+pub fn preferred_policies(objects: &Objects, precedence: &Precedence) -> Vec<Policy> {
     let mut all: Vec<(&Arc<Object>, Policy)> = Vec::new();
-    let there = objects.of_kind(Kind::BgpPeeringPolicy).filter(|o| o.life().deletion.is_none());
-    for object in there {
+    let live = objects.of_kind(Kind::BgpPeeringPolicy).filter(|o| o.lifecycle().deletion.is_none());
+    for object in live {
         let Spec::BgpPeeringPolicy(spec) = &object.spec else { continue };
         let policy = Policy {
             name: object.name.clone(),

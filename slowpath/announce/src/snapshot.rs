@@ -44,7 +44,7 @@ pub struct ControlPlaneState {
 pub struct Plane {
     /// The data plane takes traffic: lcores poll, links are up, tables are acknowledged.
     /// Independent of a drain.
-    pub able: bool,
+    pub forwarding: bool,
     /// The appliance is being drained.
     pub draining: bool,
     /// All sources have delivered their objects, and all of them are acknowledged, so that
@@ -64,7 +64,7 @@ impl Default for Plane {
     /// The state before anything is known: not able to take traffic.
     fn default() -> Plane {
         Plane {
-            able: false,
+            forwarding: false,
             draining: false,
             complete: false,
             owned: BTreeSet::new(),
@@ -128,15 +128,15 @@ pub fn annotations(pairs: &Pairs) -> Result<BTreeMap<u32, RouterAnnotation>, Bad
             let bad =
                 |wrong: String| BadAnnotation { key: key.clone(), value: value.clone(), wrong };
             let asn: u32 = asn.parse().map_err(|_| bad(format!("`{asn}` is no ASN")))?;
-            let said = annotation(value).map_err(bad)?;
-            all.entry(asn).or_insert(said);
+            let annotation_value = annotation(value).map_err(bad)?;
+            all.entry(asn).or_insert(annotation_value);
         }
     }
     Ok(all)
 }
 
 fn annotation(text: &str) -> Result<RouterAnnotation, String> {
-    let mut said = RouterAnnotation::default();
+    let mut annotation_value = RouterAnnotation::default();
     // An empty annotation sets nothing, like a Kubernetes label without a value.
     let parts = text.split(',').map(str::trim);
     for part in parts.filter(|_| !text.trim().is_empty()) {
@@ -144,16 +144,16 @@ fn annotation(text: &str) -> Result<RouterAnnotation, String> {
         match part.split_once('=') {
             Some(("router-id", value)) => {
                 let id = value.parse().ok().filter(|id: &Ipv4Addr| !id.is_unspecified());
-                said.router_id = Some(id.ok_or_else(|| no("router id", value))?);
+                annotation_value.router_id = Some(id.ok_or_else(|| no("router id", value))?);
             }
             Some(("local-port", value)) => {
                 let port = value.parse().ok().filter(|port| *port != 0);
-                said.local_port = Some(port.ok_or_else(|| no("port", value))?);
+                annotation_value.local_port = Some(port.ok_or_else(|| no("port", value))?);
             }
             _ => return Err(format!("`{part}` is neither router-id nor local-port")),
         }
     }
-    Ok(said)
+    Ok(annotation_value)
 }
 
 /// Tracks which frontends are in force. A row that was changed is pending until the data plane has
@@ -161,23 +161,23 @@ fn annotation(text: &str) -> Result<RouterAnnotation, String> {
 /// not be withdrawn.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
-    held: Arc<HashSet<Address>>,
+    in_force_before: Arc<HashSet<Address>>,
 }
 
 impl Acknowledged {
     /// Returns the frontends of these tables that are in force.
-    pub fn look(&mut self, tables: &Tables) -> Arc<HashSet<Address>> {
+    pub fn update(&mut self, tables: &Tables) -> Arc<HashSet<Address>> {
         let in_force = |row: &&Arc<state::frontend::Frontend>| match row.status().progress {
             Progress::Done => true,
-            Progress::Pending => self.held.contains(row.address()),
+            Progress::Pending => self.in_force_before.contains(row.address()),
             Progress::Error(_) => false,
         };
         let now: HashSet<Address> =
             tables.frontends().filter(in_force).map(|row| *row.address()).collect();
-        if now != *self.held {
-            self.held = Arc::new(now);
+        if now != *self.in_force_before {
+            self.in_force_before = Arc::new(now);
         }
-        Arc::clone(&self.held)
+        Arc::clone(&self.in_force_before)
     }
 }
 

@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use bgp::advertise::Table;
 use bgp::peer::Stop;
-use bgp::speaker::told::Report;
-use bgp::speaker::{self, Wanted, Watched};
-use bgp::told::{PeerTold, RouteTold};
+use bgp::speaker::status::SpeakerStatus;
+use bgp::speaker::{self, PeerBfd};
+use bgp::status::{AdvertisedRoute, PeerStatus};
 use bgp::wire::Family;
 use parking_lot::Mutex;
 use state::object::bgp::BfdSpec;
 
-use crate::speaker::{PeerKey, PeerWanted, Speaker};
+use crate::speaker::{PeerConfig, PeerKey, Speaker};
 
 /// Shared handle of the speaker. Cheap to clone.
 #[derive(Clone)]
@@ -26,8 +26,8 @@ impl Sockets {
     }
 
     /// Returns the status of all peers and listeners.
-    pub fn report(&self, now: Instant) -> Report {
-        self.0.lock().as_ref().map(|speaker| speaker.report(now)).unwrap_or_default()
+    pub fn status(&self, now: Instant) -> SpeakerStatus {
+        self.0.lock().as_ref().map(|speaker| speaker.status(now)).unwrap_or_default()
     }
 
     /// After the control loop has ended: waits until the last messages to peers are sent. Later
@@ -39,9 +39,9 @@ impl Sockets {
         }
     }
 
-    fn with(&self, order: impl FnOnce(&mut speaker::Speaker)) {
+    fn with(&self, call: impl FnOnce(&mut speaker::Speaker)) {
         if let Some(speaker) = self.0.lock().as_mut() {
-            order(speaker);
+            call(speaker);
         }
     }
 }
@@ -53,8 +53,8 @@ impl Default for Sockets {
 }
 
 impl Speaker for Sockets {
-    fn add(&mut self, key: PeerKey, wanted: &PeerWanted) {
-        self.with(|speaker| speaker.add(to(key), peer(wanted)));
+    fn add(&mut self, key: PeerKey, config: &PeerConfig) {
+        self.with(|speaker| speaker.add(to(key), peer(config)));
     }
 
     fn remove(&mut self, key: PeerKey, why: Stop) {
@@ -73,16 +73,16 @@ impl Speaker for Sockets {
         self.with(|speaker| speaker.graceful_shutdown(on));
     }
 
-    fn is_told(&self) -> bool {
-        self.0.lock().as_ref().is_none_or(speaker::Speaker::is_told)
+    fn all_sent(&self) -> bool {
+        self.0.lock().as_ref().is_none_or(speaker::Speaker::all_sent)
     }
 
-    fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerTold)> {
+    fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerStatus)> {
         let peers = self.0.lock().as_ref().map(|speaker| speaker.peers(now)).unwrap_or_default();
-        peers.into_iter().map(|(key, told)| (from(key), told)).collect()
+        peers.into_iter().map(|(key, status)| (from(key), status)).collect()
     }
 
-    fn advertised(&self, key: PeerKey, family: Family) -> Vec<RouteTold> {
+    fn advertised(&self, key: PeerKey, family: Family) -> Vec<AdvertisedRoute> {
         let speaker = self.0.lock();
         speaker.as_ref().map(|speaker| speaker.advertised(to(key), family)).unwrap_or_default()
     }
@@ -96,19 +96,19 @@ fn from(key: speaker::PeerKey) -> PeerKey {
     PeerKey { local_asn: key.local_asn, peer: key.peer }
 }
 
-fn peer(wanted: &PeerWanted) -> Wanted {
-    let hops = wanted.settings.transport.hops.unwrap_or(1);
-    Wanted {
-        settings: wanted.settings.clone(),
-        listen_port: wanted.listen_port,
-        interface: wanted.interface.clone(),
-        bfd: wanted.bfd.map(|spec| watched(&spec, hops)),
+fn peer(config: &PeerConfig) -> speaker::PeerConfig {
+    let hops = config.settings.transport.hops.unwrap_or(1);
+    speaker::PeerConfig {
+        settings: config.settings.clone(),
+        listen_port: config.listen_port,
+        interface: config.interface.clone(),
+        bfd: config.bfd.map(|spec| peer_bfd(&spec, hops)),
     }
 }
 
 /// Returns the BFD settings. For multihop sessions without `minimum_ttl`, BFD packets may take as
 /// many hops as BGP's.
-fn watched(spec: &BfdSpec, hops: u8) -> Watched {
+fn peer_bfd(spec: &BfdSpec, hops: u8) -> PeerBfd {
     let settings = bfd::Settings {
         transmit_ms: spec.transmit_ms,
         receive_ms: spec.receive_ms,
@@ -116,7 +116,7 @@ fn watched(spec: &BfdSpec, hops: u8) -> Watched {
         minimum_ttl: spec.minimum_ttl.unwrap_or(u8::MAX - (hops.max(2) - 1)),
         ..bfd::Settings::default()
     };
-    Watched { multihop: spec.multihop, settings }
+    PeerBfd { multihop: spec.multihop, settings }
 }
 
 #[cfg(test)]

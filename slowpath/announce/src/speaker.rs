@@ -7,7 +7,7 @@ use std::time::Instant;
 use bgp::advertise::Table;
 use bgp::peer::Stop;
 use bgp::peer::settings::Settings;
-use bgp::told::{PeerTold, RouteTold};
+use bgp::status::{AdvertisedRoute, PeerStatus};
 use bgp::wire::Family;
 use serde::Serialize;
 use state::object::bgp::BfdSpec;
@@ -23,7 +23,7 @@ pub struct PeerKey {
 
 /// Configuration of a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PeerWanted {
+pub struct PeerConfig {
     /// Session settings.
     pub settings: Settings,
     /// Local port on which the peer may connect; `None` accepts no connections.
@@ -38,7 +38,7 @@ pub struct PeerWanted {
 /// A BGP speaker. No method waits for a peer.
 pub trait Speaker {
     /// Adds a peer and starts its session.
-    fn add(&mut self, key: PeerKey, wanted: &PeerWanted);
+    fn add(&mut self, key: PeerKey, config: &PeerConfig);
 
     /// Removes a peer. With [`Stop::Changed`] it is added again at once.
     fn remove(&mut self, key: PeerKey, why: Stop);
@@ -54,13 +54,13 @@ pub trait Speaker {
     fn graceful_shutdown(&mut self, on: bool);
 
     /// Returns whether every peer has been sent all of its desired routes
-    /// ([`bgp::peer::Peer::is_told`]).
-    fn is_told(&self) -> bool;
+    /// ([`bgp::peer::Peer::all_sent`]).
+    fn all_sent(&self) -> bool;
 
     /// Returns the status of all peers.
-    fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerTold)>;
+    fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerStatus)>;
 
     /// Returns the routes advertised to a peer for one family; empty while the session is not
     /// established.
-    fn advertised(&self, key: PeerKey, family: Family) -> Vec<RouteTold>;
+    fn advertised(&self, key: PeerKey, family: Family) -> Vec<AdvertisedRoute>;
 }

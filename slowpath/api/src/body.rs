@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::route::{Describe, JSON, Operation};
 
 /// Maximum size of a request body in bytes (4 MiB). A list of 20,000 backends fits.
-pub const LONGEST_BODY: usize = 4 << 20;
+pub const MAX_BODY_BYTES: usize = 4 << 20;
 
 /// The type of content in a body, with its schema for the OpenAPI document.
 pub(crate) trait Content {
@@ -28,9 +28,9 @@ pub(crate) trait Content {
 }
 
 /// The complete object that the path names.
-pub(crate) struct Whole;
+pub(crate) struct WholeObject;
 
-impl Content for Whole {
+impl Content for WholeObject {
     fn schema(operation: &mut Operation<'_>) -> Value {
         operation.of_subject()
     }
@@ -86,12 +86,13 @@ impl<C: Content> Describe for Body<C> {
 impl<C: Content> Body<C> {
     /// Returns the parsed body. Fails if its media type is not that of `C`.
     pub fn json(self) -> Result<Value, Problem> {
-        let told = self.media.as_ref().and_then(|value| value.to_str().ok());
-        let told = told.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-        if !told.eq_ignore_ascii_case(C::MEDIA) {
+        let media_type = self.media.as_ref().and_then(|value| value.to_str().ok());
+        let media_type =
+            media_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        if !media_type.eq_ignore_ascii_case(C::MEDIA) {
             return Err(Problem::media(C::MEDIA));
         }
-        parse(&whole(self.bytes)?)
+        parse(&received(self.bytes)?)
     }
 }
 
@@ -103,18 +104,18 @@ impl<T: DeserializeOwned + JsonSchema> Body<Fields<T>> {
         // serde would accept an array as the struct's fields in order.
         if !json.is_object() {
             let wrong = "the body is no JSON object: write {\"field\": value, ...}";
-            return Err(Problem::request(wrong));
+            return Err(Problem::bad_request(wrong));
         }
         Ok(state::object::read(&json, "")?)
     }
 }
 
-fn whole(bytes: Result<Bytes, BytesRejection>) -> Result<Bytes, Problem> {
+fn received(bytes: Result<Bytes, BytesRejection>) -> Result<Bytes, Problem> {
     bytes.map_err(|wrong| match wrong.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(LONGEST_BODY),
+        StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(MAX_BODY_BYTES),
         _ => match is_too_slow(&wrong) {
             true => Problem::slow(format!("{TooSlow}; send 32 KiB a second or more")),
-            false => Problem::request(wrong.body_text()),
+            false => Problem::bad_request(wrong.body_text()),
         },
     })
 }
@@ -133,5 +134,5 @@ fn is_too_slow(wrong: &BytesRejection) -> bool {
 
 fn parse(body: &Bytes) -> Result<Value, Problem> {
     let parsed = serde_json::from_slice(body);
-    parsed.map_err(|wrong| Problem::request(format!("the body is no JSON: {wrong}")))
+    parsed.map_err(|wrong| Problem::bad_request(format!("the body is no JSON: {wrong}")))
 }

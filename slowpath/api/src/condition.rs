@@ -32,7 +32,7 @@ impl Tags {
     fn read(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tags>, Problem> {
         let mut tags = Vec::new();
         for value in headers.get_all(name) {
-            let wrong = || Problem::request(format!("{name}: write `*` or tags like `\"17\"`"));
+            let wrong = || Problem::bad_request(format!("{name}: write `*` or tags like `\"17\"`"));
             let text = value.to_str().map_err(|_| wrong())?;
             for tag in text.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
                 let opaque = tag.strip_prefix("W/").unwrap_or(tag);
@@ -45,7 +45,7 @@ impl Tags {
         }
         Ok(match tags.as_slice() {
             [] if headers.contains_key(name) => {
-                return Err(Problem::request(format!("{name}: it is empty; leave it out")));
+                return Err(Problem::bad_request(format!("{name}: it is empty; leave it out")));
             }
             [] => None,
             all if all.iter().any(|tag| tag == "*") => Some(Tags::Any),
@@ -55,7 +55,7 @@ impl Tags {
 
     /// Returns whether the tags match `revision`; 0 means that nothing exists, which no tag
     /// matches. Weak tags match only if `weakly` is set.
-    fn meet(&self, revision: u64, weakly: bool) -> bool {
+    fn matches(&self, revision: u64, weakly: bool) -> bool {
         match self {
             _ if revision == 0 => false,
             Tags::Any => true,
@@ -77,7 +77,7 @@ pub(crate) struct Condition {
     matches: Option<Tags>,
     differs: Option<Tags>,
     /// The revision given in the body; 0 if there is none.
-    pub seen: u64,
+    pub body_revision: u64,
 }
 
 impl Condition {
@@ -86,25 +86,25 @@ impl Condition {
         Ok(Condition {
             matches: Tags::read(headers, &header::IF_MATCH)?,
             differs: Tags::read(headers, &header::IF_NONE_MATCH)?,
-            seen: 0,
+            body_revision: 0,
         })
     }
 
     /// Returns whether the request has no condition.
     pub fn is_none(&self) -> bool {
-        self.matches.is_none() && self.differs.is_none() && self.seen == 0
+        self.matches.is_none() && self.differs.is_none() && self.body_revision == 0
     }
 
     /// Returns whether `If-None-Match` matches, so that the client has this revision already.
-    pub fn has(&self, revision: u64) -> bool {
-        self.differs.as_ref().is_some_and(|tags| tags.meet(revision, true))
+    pub fn is_unchanged(&self, revision: u64) -> bool {
+        self.differs.as_ref().is_some_and(|tags| tags.matches(revision, true))
     }
 
     /// Returns an error if the condition doesn't hold for `revision`; 0 means that nothing exists.
     pub fn check(&self, revision: u64) -> Result<(), Problem> {
-        let matches = self.matches.as_ref().is_none_or(|tags| tags.meet(revision, false));
-        let differs = self.differs.as_ref().is_none_or(|tags| !tags.meet(revision, true));
-        if matches && differs && (self.seen == 0 || self.seen == revision) {
+        let matches = self.matches.as_ref().is_none_or(|tags| tags.matches(revision, false));
+        let differs = self.differs.as_ref().is_none_or(|tags| !tags.matches(revision, true));
+        if matches && differs && (self.body_revision == 0 || self.body_revision == revision) {
             return Ok(());
         }
         Err(Problem::changed(match revision {

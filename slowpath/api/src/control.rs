@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::documents::Document;
 use crate::problem::Problem;
-use crate::wait::{About, Outcome, Wait};
+use crate::wait::{Outcome, Wait, WrittenObject};
 
 /// Interface of the running appliance. Methods are called from many threads and must not block.
 pub trait Control: Send + Sync {
@@ -47,20 +47,20 @@ pub struct Api {
     pub documents: Arc<[Document]>,
 }
 
-/// Waits up to `patience` until the write is in force. Returns false if the time is over: the write
+/// Waits up to `timeout` until the write is in force. Returns false if the time is over: the write
 /// is stored and still being applied.
-pub(crate) async fn until(
+pub(crate) async fn wait_until_in_force(
     api: &Api,
     revision: u64,
-    (about, whole): (Vec<About>, bool),
-    patience: Duration,
+    (objects, is_complete_list): (Vec<WrittenObject>, bool),
+    timeout: Duration,
 ) -> Result<bool, Problem> {
-    let (answer, come) = oneshot::channel();
-    api.control.wait(Wait { revision, about, whole, answer });
-    match tokio::time::timeout(patience, come).await {
-        Ok(Ok(Outcome::Done)) => Ok(true),
-        Ok(Ok(Outcome::Refused { object, why })) => {
-            Err(Problem::not_in_force(object.to_string(), why))
+    let (answer, outcome) = oneshot::channel();
+    api.control.wait(Wait { revision, objects, is_complete_list, answer });
+    match tokio::time::timeout(timeout, outcome).await {
+        Ok(Ok(Outcome::InForce)) => Ok(true),
+        Ok(Ok(Outcome::Rejected { object, reason })) => {
+            Err(Problem::not_in_force(object.to_string(), reason))
         }
         Ok(Err(_)) | Err(_) => Ok(false),
     }

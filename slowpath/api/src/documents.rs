@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::problem::Problem;
-use crate::query::{self, Asked};
+use crate::query::{self, QueryParams};
 use crate::route::{Describe, Operation, Route, Routes};
 
 /// Returns the document for a query.
@@ -39,11 +39,11 @@ impl Document {
         A: Serialize + JsonSchema,
     {
         let answer = move |uri: &Uri| {
-            let asked: Q = query::read(uri)?;
-            serde_json::to_value(read(&asked)?).map_err(Problem::broken)
+            let query: Q = query::read(uri)?;
+            serde_json::to_value(read(&query)?).map_err(Problem::internal)
         };
         let describe = |operation: &mut Operation<'_>| {
-            Asked::<Q>::describe(operation);
+            QueryParams::<Q>::describe(operation);
             Json::<A>::describe(operation);
         };
         Document { path, about, describe, answer: Box::new(answer) }
@@ -74,7 +74,7 @@ where
 async fn answer(all: Arc<[Document]>, at: usize, uri: Uri) -> Result<Json<Value>, Problem> {
     let work = move || match all.get(at) {
         Some(document) => document.answer(&uri),
-        None => Err(Problem::broken("the document is gone")),
+        None => Err(Problem::internal("the document is gone")),
     };
-    tokio::task::spawn_blocking(work).await.map_err(Problem::broken)?.map(Json)
+    tokio::task::spawn_blocking(work).await.map_err(Problem::internal)?.map(Json)
 }

@@ -10,7 +10,7 @@ use crate::problem::Problem;
 pub(crate) struct Fields(Vec<Vec<String>>);
 
 /// Maximum number of paths.
-const MOST: usize = 64;
+const MAX_PATHS: usize = 64;
 
 impl Fields {
     /// Parses a comma-separated list of paths.
@@ -23,9 +23,9 @@ impl Fields {
             .filter(|path| !path.is_empty())
             .map(|path| path.split('.').map(str::to_owned).collect())
             .collect();
-        if paths.len() > MOST || paths.iter().flatten().any(|key| !good(key)) {
-            let wrong = format!("fields: write at most {MOST} of them: `name,spec.frontends`");
-            return Err(Problem::request(wrong));
+        if paths.len() > MAX_PATHS || paths.iter().flatten().any(|key| !good(key)) {
+            let wrong = format!("fields: write at most {MAX_PATHS} of them: `name,spec.frontends`");
+            return Err(Problem::bad_request(wrong));
         }
         Ok(Fields(paths))
     }
@@ -36,15 +36,15 @@ impl Fields {
             return document;
         }
         let paths: Vec<&[String]> = self.0.iter().map(Vec::as_slice).collect();
-        chosen(document, &paths)
+        select(document, &paths)
     }
 }
 
-fn chosen(document: Value, paths: &[&[String]]) -> Value {
+fn select(document: Value, paths: &[&[String]]) -> Value {
     match document {
         // A path ends here, which selects everything below.
         whole if paths.iter().any(|path| path.is_empty()) => whole,
-        Value::Array(list) => list.into_iter().map(|one| chosen(one, paths)).collect(),
+        Value::Array(list) => list.into_iter().map(|one| select(one, paths)).collect(),
         Value::Object(map) => {
             let mut some = Map::new();
             for (key, value) in map {
@@ -52,7 +52,7 @@ fn chosen(document: Value, paths: &[&[String]]) -> Value {
                 let within: Vec<&[String]> =
                     within.filter(|(first, _)| **first == key).map(|(_, rest)| rest).collect();
                 if !within.is_empty() {
-                    some.insert(key, chosen(value, &within));
+                    some.insert(key, select(value, &within));
                 }
             }
             Value::Object(some)

@@ -10,23 +10,23 @@ use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use state::appliance::Appliance;
 use state::sources::{Settings, Sources};
-use state::store::{AnyDisk, Nowhere, Shared, Store};
+use state::store::{AnyDisk, NullDisk, Shared, Store};
 use state::tables::Tables;
 use state::writer::Writer;
 
 use crate::{Api, Control, Outcome, Wait, router};
 
 /// An appliance without data plane: every change is in force at once.
-struct Idle;
+struct NullControl;
 
-impl Control for Idle {
+impl Control for NullControl {
     fn tables(&self) -> (Tables, Arc<Appliance>) {
         (Writer::new().tables(), Arc::default())
     }
 
     fn wait(&self, wait: Wait) {
         // The receiver may be gone.
-        let _ = wait.answer.send(Outcome::Done);
+        let _ = wait.answer.send(Outcome::InForce);
     }
 
     fn sources(&self) -> Settings {
@@ -37,10 +37,10 @@ impl Control for Idle {
 /// Interprets the bytes as up to 8 requests to one API, separated by zero bytes: one byte selects
 /// the method, the rest of the line is the path below `/v1/`, and the remainder is the body.
 pub fn requests(bytes: &[u8]) {
-    let disk: AnyDisk = Box::new(Nowhere);
+    let disk: AnyDisk = Box::new(NullDisk);
     let store = Arc::new(Shared::new(Store::open(disk)));
     let written = store.start().expect("a thread that writes");
-    let control: Arc<dyn Control> = Arc::new(Idle);
+    let control: Arc<dyn Control> = Arc::new(NullControl);
     let sources = Sources::new(control.sources(), &store.objects(), control.now());
     let sources = Arc::new(Mutex::new(sources));
     let api = Api { store: Arc::clone(&store), control, sources, documents: Arc::default() };
@@ -61,8 +61,8 @@ pub fn requests(bytes: &[u8]) {
             .body(Body::from(body))
             .expect("a request");
         let service = TowerToHyperService::new(routes.clone());
-        let answer = runtime.block_on(service.call(request)).expect("each request is answered");
-        assert!(answer.status().as_u16() < 500, "{method} {path}: {}", answer.status());
+        let response = runtime.block_on(service.call(request)).expect("each request is answered");
+        assert!(response.status().as_u16() < 500, "{method} {path}: {}", response.status());
     }
     store.close();
     // The channel closes when the thread ends.
@@ -72,7 +72,7 @@ pub fn requests(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn requests_are_answered() {
+    fn every_request_gets_a_response_below_500() {
         let text = "\u{1}objects/service/a/b?wait=1s\n{\"spec\":{\"frontends\":[{\"address\":\
                     \"203.0.113.1\",\"port\":80,\"protocol\":\"tcp\"}]}}\0\
                     \u{5}objects/services?limit=1\0\u{4}sources/s/sessions\n{\"revision\":\"1\"}\0\

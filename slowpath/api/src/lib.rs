@@ -14,7 +14,7 @@
 //! appliance is behind the trait [`Control`], so the crate depends on no region and no lcore.
 #![forbid(unsafe_code)]
 
-pub mod attempts;
+pub mod auth_failures;
 mod body;
 mod condition;
 mod control;
@@ -22,7 +22,6 @@ mod documents;
 mod fields;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
-mod kept;
 mod list;
 mod object;
 mod openapi;
@@ -32,6 +31,7 @@ mod query;
 mod route;
 pub mod serve;
 mod sources;
+mod store_write;
 mod tables;
 mod wait;
 mod watch;
@@ -50,13 +50,13 @@ use axum::{Extension, Router};
 use openapi::Declared;
 use route::Routes;
 
-pub use body::LONGEST_BODY;
+pub use body::MAX_BODY_BYTES;
 pub use control::{Api, Control};
 pub use documents::Document;
 pub use problem::Problem;
-pub use query::Nothing;
+pub use query::NoQuery;
 pub use sources::watch_leases;
-pub use wait::{About, Outcome, Wait};
+pub use wait::{Outcome, Wait, WrittenObject};
 pub use watch::Lines;
 
 /// Returns the routes of the API's documents alone, without the `/v1` prefix, for the control
@@ -77,7 +77,7 @@ pub fn router(api: Api) -> Router {
     let routes = router
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
-        .layer(DefaultBodyLimit::max(LONGEST_BODY))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(Extension(Arc::new(Declared::new(declared))))
         .with_state(api);
     Router::new().nest("/v1", routes)
@@ -87,14 +87,14 @@ pub fn router(api: Api) -> Router {
 /// object for a deleted one.
 async fn undamaged(State(api): State<Api>, request: Request, next: Next) -> Response {
     match api.store.damage() {
-        Some(damage) => Problem::from(damage.refusal()).into_response(),
+        Some(damage) => Problem::from(damage.change_error()).into_response(),
         None => next.run(request).await,
     }
 }
 
 async fn unknown() -> Problem {
     let there = "there is /v1/objects/KIND, /v1/sources, /v1/tables/TABLE and /v1/openapi.json";
-    Problem::absent(there)
+    Problem::not_found(there)
 }
 
 async fn not_allowed(method: Method) -> Problem {

@@ -12,21 +12,21 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use state::name::{NAME_BYTES, Name, Source};
-use state::object::{API, Change, Key, Kind, Object, Why};
-use state::store::Order;
+use state::object::{API, Change, ErrorClass, Key, Kind, Object};
+use state::store::WriteRequest;
 
-use crate::body::{Body, Content, MergePatch, Whole};
+use crate::body::{Body, Content, MergePatch, WholeObject};
 use crate::condition::{self, Condition, IfChanged};
-use crate::control::{Api, until};
-use crate::kept;
-use crate::path::{Known, Names};
+use crate::control::{Api, wait_until_in_force};
+use crate::path::{PathEntity, Resolved};
 use crate::problem::Problem;
-use crate::query::{Asked, Read, Written};
-use crate::route::{self, COMING, Describe, Operation, Routes};
-use crate::wait::About;
+use crate::query::{QueryParams, ReadQuery, WriteQuery};
+use crate::route::{self, Describe, Operation, Routes, STILL_APPLYING};
+use crate::store_write;
+use crate::wait::WrittenObject;
 
 /// Maximum number of attempts at a conditional write that conflicts with concurrent writes.
-const TRIES: usize = 64;
+const MAX_ATTEMPTS: usize = 64;
 
 pub(crate) fn routes() -> Routes<Api> {
     let wrong = ["leaving", "not-in-force", "unanswered", "foreign"];
@@ -35,24 +35,24 @@ pub(crate) fn routes() -> Routes<Api> {
     let replace = route::put(put, "put{Kind}", about).fails(&wrong).with(|one| {
         one.object(200, "It.");
         one.object(201, "It is new.");
-        one.object(202, COMING);
+        one.object(202, STILL_APPLYING);
     });
     let about = "Changes the fields named in the body (RFC 7396); null removes a field.";
     let change = route::patch(patch, "patch{Kind}", about).fails(&wrong).with(|one| {
         one.object(200, "It.");
-        one.object(202, COMING);
+        one.object(202, STILL_APPLYING);
     });
     let about = "Deletes an object, at once or when its last finalizer is removed.";
     let remove = route::delete(delete, "delete{Kind}", about).fails(&wrong).with(|one| {
         one.empty(204, "It is gone.");
-        one.object(202, COMING);
+        one.object(202, STILL_APPLYING);
     });
     Routes::new().add("/objects/{kind}/{*name}", [read, replace, change, remove])
 }
 
 /// Path parameters of an object.
 #[derive(Deserialize, JsonSchema)]
-struct OfObject {
+struct ObjectPath {
     #[schemars(skip)]
     kind: String,
     /// Name of the object: `[cluster/]namespace/name`, or a single word.
@@ -61,62 +61,63 @@ struct OfObject {
     name: String,
 }
 
-impl Names for OfObject {
-    type Known = (Kind, Name);
+impl PathEntity for ObjectPath {
+    type Resolved = (Kind, Name);
 
-    fn known(self) -> Result<(Kind, Name), Problem> {
+    fn resolve(self) -> Result<(Kind, Name), Problem> {
         let kind = kind(&self.kind)?;
-        let name = Name::new(&self.name).map_err(|wrong| Problem::absent(wrong.to_string()))?;
+        let name = Name::new(&self.name).map_err(|wrong| Problem::not_found(wrong.to_string()))?;
         Ok((kind, name))
     }
 }
 
 /// Key of the object to write. Extraction fails with 405 for a read-only kind.
-struct Own(Key);
+struct WritableKey(Key);
 
-impl<S: Send + Sync> FromRequestParts<S> for Own {
+impl<S: Send + Sync> FromRequestParts<S> for WritableKey {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Own, Problem> {
-        let Known((kind, name)) = Known::<OfObject>::from_request_parts(parts, state).await?;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<WritableKey, Problem> {
+        let Resolved((kind, name)) =
+            Resolved::<ObjectPath>::from_request_parts(parts, state).await?;
         match kind.read_only() {
             Some(why) => Err(Problem::read_only(why)),
-            None => Ok(Own(Key { kind, name, source: Source::new(API) })),
+            None => Ok(WritableKey(Key { kind, name, source: Source::new(API) })),
         }
     }
 }
 
-impl Describe for Own {
+impl Describe for WritableKey {
     fn describe(operation: &mut Operation<'_>) {
-        Known::<OfObject>::describe(operation);
+        Resolved::<ObjectPath>::describe(operation);
         operation.writes();
     }
 }
 
 pub(crate) fn kind(text: &str) -> Result<Kind, Problem> {
-    text.parse().map_err(|wrong| Problem::absent(format!("{wrong}")))
+    text.parse().map_err(|wrong| Problem::not_found(format!("{wrong}")))
 }
 
 /// `GET /v1/objects/KIND/NAME`.
 async fn get(
     State(api): State<Api>,
-    Asked(asked): Asked<Read>,
-    Known((kind, name)): Known<OfObject>,
+    QueryParams(query): QueryParams<ReadQuery>,
+    Resolved((kind, name)): Resolved<ObjectPath>,
     IfChanged(condition): IfChanged,
 ) -> Result<Response, Problem> {
-    let source = if asked.source.is_empty() { API } else { asked.source.as_str() };
+    let source = if query.source.is_empty() { API } else { query.source.as_str() };
     let key = Key { kind, name, source: Source::new(source) };
     let objects = api.store.objects();
     let Some(object) = objects.get(&key) else {
         let others: Vec<&str> =
             objects.named(key.kind, &key.name).map(|object| object.source.as_str()).collect();
-        return Err(Problem::absent(match others.as_slice() {
+        return Err(Problem::not_found(match others.as_slice() {
             [] => format!("there is no {} {}", key.kind, key.name),
             others => format!("{key} is not there; `?source=` has: {}", others.join(", ")),
         }));
     };
     let etag = condition::header(object.revision);
-    if condition.has(object.revision) {
+    if condition.is_unchanged(object.revision) {
         return Ok((StatusCode::NOT_MODIFIED, [etag]).into_response());
     }
     Ok(([etag], Json(object)).into_response())
@@ -125,20 +126,20 @@ async fn get(
 /// `PUT /v1/objects/KIND/NAME`.
 async fn put(
     State(api): State<Api>,
-    Own(key): Own,
-    Asked(written): Asked<Written>,
+    WritableKey(key): WritableKey,
+    QueryParams(written): QueryParams<WriteQuery>,
     condition: Condition,
-    body: Body<Whole>,
+    body: Body<WholeObject>,
 ) -> Result<Response, Problem> {
     let (request, json) = Request::of(key, &written, condition, body)?;
-    request.write(api, move |key, _| taken(key, json.clone()).map(Some)).await
+    request.write(api, move |key, _| object_from_body(key, json.clone()).map(Some)).await
 }
 
 /// `PATCH /v1/objects/KIND/NAME`.
 async fn patch(
     State(api): State<Api>,
-    Own(key): Own,
-    Asked(written): Asked<Written>,
+    WritableKey(key): WritableKey,
+    QueryParams(written): QueryParams<WriteQuery>,
     condition: Condition,
     body: Body<MergePatch>,
 ) -> Result<Response, Problem> {
@@ -148,9 +149,9 @@ async fn patch(
         let Some(before) = before else {
             return Err(absent(key));
         };
-        let mut json = serde_json::to_value(&**before).map_err(Problem::broken)?;
+        let mut json = serde_json::to_value(&**before).map_err(Problem::internal)?;
         merge(&mut json, &patch);
-        taken(key, json).map(Some)
+        object_from_body(key, json).map(Some)
     };
     request.write(api, change).await
 }
@@ -158,26 +159,26 @@ async fn patch(
 /// `DELETE /v1/objects/KIND/NAME`.
 async fn delete(
     State(api): State<Api>,
-    Own(key): Own,
-    Asked(written): Asked<Written>,
+    WritableKey(key): WritableKey,
+    QueryParams(written): QueryParams<WriteQuery>,
     condition: Condition,
 ) -> Result<Response, Problem> {
-    let patience = written.patience()?;
-    let request = Request { key, condition, pinned: false, dry_run: written.dry_run, patience };
-    let there = |key: &Key, before: Option<&Arc<Object>>| match before {
+    let timeout = written.timeout()?;
+    let request = Request { key, condition, pinned: false, dry_run: written.dry_run, timeout };
+    let must_exist = |key: &Key, before: Option<&Arc<Object>>| match before {
         Some(_) => Ok(None),
         None => Err(absent(key)),
     };
-    request.write(api, there).await
+    request.write(api, must_exist).await
 }
 
 fn absent(key: &Key) -> Problem {
-    Problem::absent(format!("there is no {} {}", key.kind, key.name))
+    Problem::not_found(format!("there is no {} {}", key.kind, key.name))
 }
 
 /// Builds an object from a request body. `kind` and `name` may be omitted from the body; if
 /// present, they must match the path.
-fn taken(key: &Key, mut json: Value) -> Result<Object, Problem> {
+fn object_from_body(key: &Key, mut json: Value) -> Result<Object, Problem> {
     if let Some(map) = json.as_object_mut() {
         map.entry("kind").or_insert_with(|| key.kind.as_str().into());
         map.entry("name").or_insert_with(|| key.name.as_str().into());
@@ -186,13 +187,13 @@ fn taken(key: &Key, mut json: Value) -> Result<Object, Problem> {
     if object.source.as_str() != API {
         return Err(Problem::foreign(object.source.as_str()));
     }
-    for (field, told, at) in [
+    for (field, body, path) in [
         ("kind", object.kind().as_str(), key.kind.as_str()),
         ("name", object.name.as_str(), key.name.as_str()),
     ] {
-        if told != at {
-            let wrong = format!("it says {field} `{told}`, and the address says `{at}`");
-            return Err(Problem { field: Some(field.into()), ..Problem::request(wrong) });
+        if body != path {
+            let wrong = format!("it says {field} `{body}`, and the address says `{path}`");
+            return Err(Problem { field: Some(field.into()), ..Problem::bad_request(wrong) });
         }
     }
     Ok(object)
@@ -225,11 +226,11 @@ struct Request {
     /// The new object is derived from the stored one, so the write is conditional on its revision.
     pinned: bool,
     dry_run: bool,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 /// The result of a committed write.
-struct Made {
+struct CommittedWrite {
     before: Option<Arc<Object>>,
     after: Option<Arc<Object>>,
     /// Revision of the store after the write.
@@ -239,14 +240,14 @@ struct Made {
 impl Request {
     fn of<C: Content>(
         key: Key,
-        written: &Written,
+        written: &WriteQuery,
         mut condition: Condition,
         body: Body<C>,
     ) -> Result<(Request, Value), Problem> {
         let json = body.json()?;
-        condition.seen = json["revision"].as_u64().unwrap_or_default();
-        let (dry_run, patience) = (written.dry_run, written.patience()?);
-        Ok((Request { key, condition, pinned: false, dry_run, patience }, json))
+        condition.body_revision = json["revision"].as_u64().unwrap_or_default();
+        let (dry_run, timeout) = (written.dry_run, written.timeout()?);
+        Ok((Request { key, condition, pinned: false, dry_run, timeout }, json))
     }
 
     /// Applies the change that `next` derives from the stored object (`None`: a deletion) and
@@ -257,7 +258,7 @@ impl Request {
         next: impl Fn(&Key, Option<&Arc<Object>>) -> Result<Option<Object>, Problem>,
     ) -> Result<Response, Problem> {
         let pinned = self.pinned || !self.condition.is_none();
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let before = api.store.objects().get(&self.key).cloned();
             let revision = before.as_ref().map_or(0, |object| object.revision);
             let expected = pinned.then_some(revision);
@@ -269,22 +270,23 @@ impl Request {
                 None => Change::Delete { key: self.key.clone(), expected },
             };
             if self.dry_run {
-                return self.tried(&api, &change, before);
+                return self.dry_run(&api, &change, before);
             }
-            match kept::write(&api, Order::new(vec![change], SystemTime::now())).await {
+            match store_write::write(&api, WriteRequest::new(vec![change], SystemTime::now())).await
+            {
                 Ok(revision) => {
                     let after = api.store.objects().get(&self.key).cloned();
-                    return self.made(&api, Made { before, after, revision }).await;
+                    return self.respond(&api, CommittedWrite { before, after, revision }).await;
                 }
                 // A concurrent write came first: evaluate the condition against the new revision.
-                Err(refusal) if refusal.why == Why::Changed && pinned => {}
+                Err(refusal) if refusal.class == ErrorClass::Conflict && pinned => {}
                 Err(refusal) => return Err(refusal.into()),
             }
         }
         Err(Problem::changed("others change it all the time; ask again"))
     }
 
-    fn tried(
+    fn dry_run(
         &self,
         api: &Api,
         change: &Change,
@@ -292,14 +294,14 @@ impl Request {
     ) -> Result<Response, Problem> {
         let mut objects = api.store.objects();
         objects.apply(change, SystemTime::now())?;
-        Ok(answer(before.as_ref(), objects.get(&self.key)))
+        Ok(response(before.as_ref(), objects.get(&self.key)))
     }
 
-    async fn made(self, api: &Api, made: Made) -> Result<Response, Problem> {
-        let response = answer(made.before.as_ref(), made.after.as_ref());
-        let Some(patience) = self.patience else { return Ok(response) };
-        let about = About::new(self.key, made.before.as_ref(), made.after.as_deref());
-        if until(api, made.revision, (vec![about], false), patience).await? {
+    async fn respond(self, api: &Api, write: CommittedWrite) -> Result<Response, Problem> {
+        let response = response(write.before.as_ref(), write.after.as_ref());
+        let Some(timeout) = self.timeout else { return Ok(response) };
+        let about = WrittenObject::new(self.key, write.before.as_ref(), write.after.as_deref());
+        if wait_until_in_force(api, write.revision, (vec![about], false), timeout).await? {
             return Ok(response);
         }
         let (mut parts, body) = response.into_parts();
@@ -310,10 +312,10 @@ impl Request {
 
 /// Returns the response for the object as it is now: 201 if created, 200 if replaced, 204 if it no
 /// longer exists, 202 if deletion waits for finalizers.
-fn answer(before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) -> Response {
+fn response(before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) -> Response {
     let Some(object) = after else { return StatusCode::NO_CONTENT.into_response() };
     let status = match before {
-        _ if object.life().deletion.is_some() => StatusCode::ACCEPTED,
+        _ if object.lifecycle().deletion.is_some() => StatusCode::ACCEPTED,
         None => StatusCode::CREATED,
         Some(_) => StatusCode::OK,
     };

@@ -9,45 +9,45 @@ use crate::problem::Problem;
 use crate::route::{Describe, Operation};
 
 /// Path parameters, each a field of `T`.
-pub(crate) struct At<T>(pub T);
+pub(crate) struct PathParams<T>(pub T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParams<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<At<T>, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathParams<T>, Problem> {
         let path = Path::<T>::from_request_parts(parts, state).await;
-        let path = path.map_err(|wrong| Problem::request(wrong.body_text()))?;
-        Ok(At(path.0))
+        let path = path.map_err(|wrong| Problem::bad_request(wrong.body_text()))?;
+        Ok(PathParams(path.0))
     }
 }
 
-impl<T: JsonSchema> Describe for At<T> {
+impl<T: JsonSchema> Describe for PathParams<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.parameters::<T>("path");
     }
 }
 
 /// Path parameters that name something which must exist.
-pub(crate) trait Names: DeserializeOwned + JsonSchema + Send {
-    type Known;
+pub(crate) trait PathEntity: DeserializeOwned + JsonSchema + Send {
+    type Resolved;
 
-    fn known(self) -> Result<Self::Known, Problem>;
+    fn resolve(self) -> Result<Self::Resolved, Problem>;
 }
 
 /// The entity that the path parameters name. Extraction fails with 404 if there is none.
-pub(crate) struct Known<T: Names>(pub T::Known);
+pub(crate) struct Resolved<T: PathEntity>(pub T::Resolved);
 
-impl<T: Names, S: Send + Sync> FromRequestParts<S> for Known<T> {
+impl<T: PathEntity, S: Send + Sync> FromRequestParts<S> for Resolved<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Known<T>, Problem> {
-        let At(path) = At::<T>::from_request_parts(parts, state).await?;
-        path.known().map(Known)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Resolved<T>, Problem> {
+        let PathParams(path) = PathParams::<T>::from_request_parts(parts, state).await?;
+        path.resolve().map(Resolved)
     }
 }
 
-impl<T: Names> Describe for Known<T> {
+impl<T: PathEntity> Describe for Resolved<T> {
     fn describe(operation: &mut Operation<'_>) {
-        At::<T>::describe(operation);
+        PathParams::<T>::describe(operation);
     }
 }

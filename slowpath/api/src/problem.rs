@@ -7,7 +7,7 @@ use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use state::object::{Refusal, TooOld, Why};
+use state::object::{ChangeError, ErrorClass, TooOld};
 use state::sources;
 
 /// Media type of errors.
@@ -19,7 +19,7 @@ pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 pub struct Problem {
     /// Type of the error, for programs: `urn:weir:wrong` and others.
     #[serde(rename = "type")]
-    pub sort: Box<str>,
+    pub problem_type: Box<str>,
     /// Type of the error, for people.
     pub title: Box<str>,
     /// HTTP status code of the response.
@@ -44,7 +44,7 @@ pub struct Problem {
 }
 
 /// All types of errors: status code, name and title.
-pub(crate) const SORTS: [(StatusCode, &str, &str); 21] = [
+pub(crate) const PROBLEM_TYPES: [(StatusCode, &str, &str); 21] = [
     (StatusCode::BAD_REQUEST, "request", "the request is not understood"),
     (StatusCode::UNAUTHORIZED, "token", "a token is needed"),
     (StatusCode::FORBIDDEN, "foreign", "another source says what this is"),
@@ -70,11 +70,11 @@ pub(crate) const SORTS: [(StatusCode, &str, &str); 21] = [
 
 impl Problem {
     fn new(sort: &str, detail: impl Into<String>) -> Problem {
-        let found = SORTS.iter().find(|(_, name, _)| *name == sort);
+        let found = PROBLEM_TYPES.iter().find(|(_, name, _)| *name == sort);
         let (status, title) =
             found.map_or((StatusCode::INTERNAL_SERVER_ERROR, sort), |f| (f.0, f.2));
         Problem {
-            sort: format!("urn:weir:{sort}").into(),
+            problem_type: format!("urn:weir:{sort}").into(),
             title: title.into(),
             status: status.as_u16(),
             detail: detail.into().into(),
@@ -86,12 +86,12 @@ impl Problem {
     }
 
     /// The request can't be parsed or is not allowed in this form.
-    pub fn request(detail: impl Into<String>) -> Problem {
+    pub fn bad_request(detail: impl Into<String>) -> Problem {
         Problem::new("request", detail)
     }
 
     /// The requested entity does not exist.
-    pub fn absent(detail: impl Into<String>) -> Problem {
+    pub fn not_found(detail: impl Into<String>) -> Problem {
         Problem::new("absent", detail)
     }
 
@@ -110,7 +110,7 @@ impl Problem {
     }
 
     /// The source of the request has failed to authenticate too often.
-    pub(crate) fn attempts(seconds: u64) -> Problem {
+    pub(crate) fn too_many_attempts(seconds: u64) -> Problem {
         let detail = format!(
             "too many requests from this address had a wrong token or none; try again after \
              {seconds} s with the token of api.token_file"
@@ -135,8 +135,8 @@ impl Problem {
         Problem::new("media", format!("send it with `Content-Type: {allowed}`"))
     }
 
-    pub(crate) fn too_large(most: usize) -> Problem {
-        Problem::new("too-large", format!("at most {most} bytes are read"))
+    pub(crate) fn too_large(max: usize) -> Problem {
+        Problem::new("too-large", format!("at most {max} bytes are read"))
     }
 
     pub(crate) fn not_in_force(object: String, why: String) -> Problem {
@@ -144,7 +144,7 @@ impl Problem {
     }
 
     /// An internal error.
-    pub fn broken(error: impl ToString) -> Problem {
+    pub fn internal(error: impl ToString) -> Problem {
         Problem::new("broken", error.to_string())
     }
 
@@ -160,8 +160,8 @@ impl Problem {
 /// Formats as `Service shop/web of api: spec.mss: 9461 is out of range; allowed: 0 to 9460`.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for told in [&self.object, &self.field].into_iter().flatten() {
-            write!(f, "{told}: ")?;
+        for part in [&self.object, &self.field].into_iter().flatten() {
+            write!(f, "{part}: ")?;
         }
         f.write_str(&self.detail)?;
         match &self.allowed {
@@ -177,23 +177,23 @@ impl From<TooOld> for Problem {
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Problem {
-        let sort = match refusal.why {
-            Why::Wrong => "wrong",
-            Why::Absent => "absent",
-            Why::Changed => "changed",
-            Why::Leaving => "leaving",
-            Why::Held => "held",
-            Why::Disk | Why::Damaged => "store",
-            Why::Unanswered => "unanswered",
+impl From<ChangeError> for Problem {
+    fn from(refusal: ChangeError) -> Problem {
+        let sort = match refusal.class {
+            ErrorClass::Invalid => "wrong",
+            ErrorClass::NotFound => "absent",
+            ErrorClass::Conflict => "changed",
+            ErrorClass::Deleting => "leaving",
+            ErrorClass::Held => "held",
+            ErrorClass::Disk | ErrorClass::Damaged => "store",
+            ErrorClass::TimedOut => "unanswered",
         };
         let some = |text: &String| (!text.is_empty()).then(|| text.as_str().into());
         Problem {
             object: refusal.object.as_ref().map(|key| key.to_string().into()),
             field: some(&refusal.field),
-            allowed: some(&refusal.allowed),
-            ..Problem::new(sort, refusal.wrong)
+            allowed: some(&refusal.remedy),
+            ..Problem::new(sort, refusal.fault)
         }
     }
 }
@@ -202,22 +202,22 @@ impl From<sources::Error> for Problem {
     fn from(error: sources::Error) -> Problem {
         use sources::Error as E;
         let (sort, field, object) = match &error {
-            E::Wrong(refusal) => return Refusal::clone(refusal).into(),
-            E::Name(_) | E::Unknown { .. } | E::NoSession { .. } | E::NotHeld { .. } => {
+            E::Invalid(refusal) => return ChangeError::clone(refusal).into(),
+            E::Name(_) | E::NeverBegun { .. } | E::NoSession { .. } | E::NotHeld { .. } => {
                 ("absent", None, None)
             }
             E::Held(_) => ("held", None, None),
-            E::Own { .. } => ("foreign", None, None),
+            E::Reserved { .. } => ("foreign", None, None),
             E::Released { .. } => ("released", None, None),
             E::Lease { .. } => ("wrong", Some("lease_s"), None),
             E::Revision { .. } => ("wrong", Some("revision"), None),
             E::Superseded { .. } => ("superseded", None, None),
             E::Sessions { .. } => ("busy", None, None),
-            E::Gap { .. } => ("gap", None, None),
+            E::MissingChunk { .. } => ("gap", None, None),
             E::Chunk { .. } | E::Session { .. } => ("too-large", None, None),
-            E::Stranger { object, .. } => ("foreign", Some("source"), Some(object)),
+            E::ForeignSource { object, .. } => ("foreign", Some("source"), Some(object)),
             E::Kind { object } => ("wrong", Some("kind"), Some(object)),
-            E::Twice { object } => ("wrong", Some("name"), Some(object)),
+            E::DuplicateObject { object } => ("wrong", Some("name"), Some(object)),
         };
         Problem {
             field: field.map(Into::into),

@@ -15,7 +15,7 @@ use crate::route::{Describe, Operation};
 /// Query parameters of a list of objects.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Listed {
+pub(crate) struct ListQuery {
     /// Maximum number of items, 1 to 1000; 500 by default.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<u32>,
@@ -42,7 +42,7 @@ pub(crate) struct Listed {
 /// Query parameters of reading one object.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Read {
+pub(crate) struct ReadQuery {
     /// The source whose object is read; `api` by default.
     pub source: String,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Read {
 /// Query parameters of a write.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Written {
+pub(crate) struct WriteQuery {
     /// Validates the write and returns the response as if it were made, without making it.
     pub dry_run: bool,
     /// Waits until all lcores serve the change or a plane rejects it, at most this long: `5s`,
@@ -62,12 +62,12 @@ pub(crate) struct Written {
 /// Query of an endpoint that takes no parameters.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Nothing {}
+pub struct NoQuery {}
 
 /// Query parameters of a table.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Rows {
+pub(crate) struct RowsQuery {
     /// Maximum number of rows, 1 to 1000; 500 by default.
     #[schemars(range(min = 1, max = 1000))]
     pub limit: Option<u32>,
@@ -84,67 +84,68 @@ pub(crate) struct Rows {
 }
 
 /// Default number of items in a page.
-const PAGE: u32 = 500;
+const DEFAULT_PAGE: u32 = 500;
 /// Maximum number of items in a page.
-const LONGEST_PAGE: u32 = 1000;
+const MAX_PAGE: u32 = 1000;
 
 /// Parses a query. Unknown parameters are an error where `T` denies unknown fields.
 pub(crate) fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let query = Query::try_from_uri(uri);
-    query.map(|Query(query)| query).map_err(|wrong| Problem::request(wrong.body_text()))
+    query.map(|Query(query)| query).map_err(|wrong| Problem::bad_request(wrong.body_text()))
 }
 
 /// Query parameters, each a field of `T`.
-pub(crate) struct Asked<T>(pub T);
+pub(crate) struct QueryParams<T>(pub T);
 
-impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Asked<T>, Problem> {
-        read(&parts.uri).map(Asked)
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<QueryParams<T>, Problem> {
+        read(&parts.uri).map(QueryParams)
     }
 }
 
-impl<T: JsonSchema> Describe for Asked<T> {
+impl<T: JsonSchema> Describe for QueryParams<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.parameters::<T>("query");
     }
 }
 
 /// Returns the number of items in a page. Fails outside 1 to 1000.
-pub(crate) fn limit(asked: Option<u32>) -> Result<usize, Problem> {
-    match asked.unwrap_or(PAGE) {
-        limit @ 1..=LONGEST_PAGE => Ok(limit as usize),
-        _ => Err(Problem::request(format!("limit: write 1 to {LONGEST_PAGE}"))),
+pub(crate) fn limit(requested: Option<u32>) -> Result<usize, Problem> {
+    match requested.unwrap_or(DEFAULT_PAGE) {
+        limit @ 1..=MAX_PAGE => Ok(limit as usize),
+        _ => Err(Problem::bad_request(format!("limit: write 1 to {MAX_PAGE}"))),
     }
 }
 
-impl Written {
+impl WriteQuery {
     /// Returns how long to wait, or none if `wait` was not given.
-    pub fn patience(&self) -> Result<Option<Duration>, Problem> {
+    pub fn timeout(&self) -> Result<Option<Duration>, Problem> {
         let Some(text) = &self.wait else { return Ok(None) };
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let number = digits.parse::<u64>().ok().filter(|_| (1..=3).contains(&digits.len()));
         match (number, text.get(digits.len()..).unwrap_or_default()) {
             (Some(seconds), "" | "s") => Ok(Some(Duration::from_secs(seconds))),
             (Some(ms), "ms") => Ok(Some(Duration::from_millis(ms))),
-            _ => Err(Problem::request("wait: write `5s` or `500ms`, at most three digits")),
+            _ => Err(Problem::bad_request("wait: write `5s` or `500ms`, at most three digits")),
         }
     }
 }
 
 /// Encodes a page cursor: two texts, in hexadecimal, opaque to clients.
-pub(crate) fn mark(first: &str, second: &str) -> String {
+pub(crate) fn encode_cursor(first: &str, second: &str) -> String {
     let bytes = first.bytes().chain([0]).chain(second.bytes());
     bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Decodes a page cursor; none if `text` is empty.
-pub(crate) fn marked(text: &str) -> Result<Option<(String, String)>, Problem> {
+pub(crate) fn decode_cursor(text: &str) -> Result<Option<(String, String)>, Problem> {
     if text.is_empty() {
         return Ok(None);
     }
-    let wrong = || Problem::request("continue: write what the page before said, or leave it out");
+    let wrong =
+        || Problem::bad_request("continue: write what the page before said, or leave it out");
     let digit = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(digit).collect();
     let joined = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(wrong)?;

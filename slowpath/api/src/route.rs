@@ -17,16 +17,16 @@ use serde_json::{Map, Value, json};
 use state::object::{Kind, schema};
 use state::show::Table;
 
-use crate::problem::{PROBLEM_JSON, Problem, SORTS};
+use crate::problem::{PROBLEM_JSON, PROBLEM_TYPES, Problem};
 
 /// Media type of all bodies but errors, streams and patches.
 pub(crate) const JSON: &str = "application/json";
 
 /// Types of errors that every operation may return.
-const ALWAYS: [&str; 3] = ["request", "token", "absent"];
+const COMMON_PROBLEMS: [&str; 3] = ["request", "token", "absent"];
 
 /// Description of status 202.
-pub(crate) const COMING: &str = "It is kept, and on its way: it took longer than `wait`.";
+pub(crate) const STILL_APPLYING: &str = "It is kept, and on its way: it took longer than `wait`.";
 
 /// An argument or the response of a handler, which adds itself to the description of an operation.
 pub(crate) trait Describe {
@@ -91,7 +91,7 @@ impl<S> Route<S> {
         id: &str,
         summary: &'static str,
     ) -> Route<S> {
-        let (id, problems) = (id.to_owned(), ALWAYS.to_vec());
+        let (id, problems) = (id.to_owned(), COMMON_PROBLEMS.to_vec());
         let (detail, good) = ("", "");
         let more: fn(&mut Operation<'_>) = |_| {};
         let declaration = Declaration { method, id, summary, detail, good, problems, types, more };
@@ -213,9 +213,9 @@ pub(crate) struct Operation<'d> {
     problems: Vec<&'static str>,
     parameters: Vec<Value>,
     body: Option<Value>,
-    answers: Map<String, Value>,
+    responses: Map<String, Value>,
     /// The subject does not support this operation.
-    is_absent: bool,
+    is_unsupported: bool,
 }
 
 impl<'d> Operation<'d> {
@@ -232,35 +232,35 @@ impl<'d> Operation<'d> {
             problems: declaration.problems.clone(),
             parameters: Vec::new(),
             body: None,
-            answers: Map::new(),
-            is_absent: false,
+            responses: Map::new(),
+            is_unsupported: false,
         };
         (declaration.types)(&mut operation);
         (declaration.more)(&mut operation);
-        (!operation.is_absent).then(|| operation.finish())
+        (!operation.is_unsupported).then(|| operation.finish())
     }
 
     fn finish(mut self) -> Value {
-        let is_described = self.answers.keys().any(|status| status.starts_with('2'));
+        let is_described = self.responses.keys().any(|status| status.starts_with('2'));
         debug_assert!(is_described, "{}: describe its answer", self.declaration.id);
         let problem = self.generator.subschema_for::<Problem>();
-        for (status, sort, title) in SORTS {
+        for (status, sort, title) in PROBLEM_TYPES {
             if !self.problems.contains(&sort) {
                 continue;
             }
             let content = json!({ PROBLEM_JSON: { "schema": problem } });
             let new = || json!({ "description": "", "content": content });
-            let answer = self.answers.entry(status.as_str()).or_insert_with(new);
-            let before = answer["description"].as_str().unwrap_or_default();
+            let response = self.responses.entry(status.as_str()).or_insert_with(new);
+            let before = response["description"].as_str().unwrap_or_default();
             let between = if before.is_empty() { "" } else { "; " };
-            answer["description"] = format!("{before}{between}{title}").into();
+            response["description"] = format!("{before}{between}{title}").into();
         }
-        self.answers.sort_keys();
+        self.responses.sort_keys();
         let mut all = json!({
             "operationId": self.subject.fill(&self.declaration.id),
             "summary": self.subject.fill(self.declaration.summary),
             "parameters": self.parameters,
-            "responses": self.answers,
+            "responses": self.responses,
         });
         if !self.declaration.detail.is_empty() {
             all["description"] = self.declaration.detail.into();
@@ -273,7 +273,8 @@ impl<'d> Operation<'d> {
 
     /// Marks the operation as a write, which a read-only kind does not support.
     pub fn writes(&mut self) {
-        self.is_absent = matches!(self.subject, Subject::Kind(kind) if kind.read_only().is_some());
+        self.is_unsupported =
+            matches!(self.subject, Subject::Kind(kind) if kind.read_only().is_some());
     }
 
     /// Adds a type of error.
@@ -283,16 +284,16 @@ impl<'d> Operation<'d> {
 
     /// Adds a response without content and returns it for additions.
     pub fn empty(&mut self, status: u16, about: &str) -> &mut Value {
-        let answer = self.answers.entry(status.to_string()).or_insert_with(|| json!({}));
-        *answer = json!({ "description": about });
-        answer
+        let response = self.responses.entry(status.to_string()).or_insert_with(|| json!({}));
+        *response = json!({ "description": about });
+        response
     }
 
     /// Adds a JSON response.
     pub fn content(&mut self, status: u16, about: &str, schema: Value) -> &mut Value {
-        let answer = self.empty(status, about);
-        answer["content"] = json!({ JSON: { "schema": schema } });
-        answer
+        let response = self.empty(status, about);
+        response["content"] = json!({ JSON: { "schema": schema } });
+        response
     }
 
     fn good(&mut self, status: u16, schema: Value) -> &mut Value {
@@ -300,17 +301,17 @@ impl<'d> Operation<'d> {
     }
 
     /// Adds a JSON response with an ETag.
-    pub fn tagged(&mut self, status: u16, about: &str, schema: Value) -> &mut Value {
-        let answer = self.content(status, about, schema);
+    pub fn with_etag(&mut self, status: u16, about: &str, schema: Value) -> &mut Value {
+        let response = self.content(status, about, schema);
         let etag = json!({ "type": "string", "pattern": "^\"[0-9]+\"$" });
-        answer["headers"] = json!({ "ETag": { "schema": etag } });
-        answer
+        response["headers"] = json!({ "ETag": { "schema": etag } });
+        response
     }
 
     /// Adds a response that is the object which the path names, with its ETag.
     pub fn object(&mut self, status: u16, about: &str) {
         let schema = self.of_subject();
-        self.tagged(status, about, schema);
+        self.with_etag(status, about, schema);
     }
 
     pub fn body(&mut self, media: &str, is_required: bool, schema: Value) {
@@ -341,7 +342,7 @@ impl<'d> Operation<'d> {
     }
 
     /// Adds the fields of a type as parameters.
-    pub fn parameters<T: JsonSchema>(&mut self, place: &str) {
+    pub fn parameters<T: JsonSchema>(&mut self, location: &str) {
         let mut schema = Value::from(T::json_schema(self.generator));
         let fields = schema["properties"].as_object_mut().map(std::mem::take);
         for (name, mut schema) in fields.unwrap_or_default() {
@@ -352,15 +353,15 @@ impl<'d> Operation<'d> {
                 let one = map.get("type").and_then(|all| all.get(0)).cloned();
                 map.extend(one.map(|one| ("type".to_owned(), one)));
             }
-            self.parameter(&name, place, &about, &schema);
+            self.parameter(&name, location, &about, &schema);
         }
     }
 
     /// Adds a parameter. Path parameters are required.
-    pub fn parameter(&mut self, name: &str, place: &str, about: &Value, schema: &Value) {
+    pub fn parameter(&mut self, name: &str, location: &str, about: &Value, schema: &Value) {
         let mut parameter =
-            json!({ "name": name, "in": place, "description": about, "schema": schema });
-        if place == "path" {
+            json!({ "name": name, "in": location, "description": about, "schema": schema });
+        if location == "path" {
             parameter["required"] = true.into();
         }
         self.parameters.push(parameter);
@@ -401,37 +402,37 @@ pub(crate) struct Created<T> {
 
 impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
-        let place = [(header::LOCATION, self.path)];
-        (StatusCode::CREATED, place, Json(self.body)).into_response()
+        let location = [(header::LOCATION, self.path)];
+        (StatusCode::CREATED, location, Json(self.body)).into_response()
     }
 }
 
 impl<T: JsonSchema> Describe for Created<T> {
     fn describe(operation: &mut Operation<'_>) {
         let schema = operation.of_type::<T>();
-        let answer = operation.good(201, schema);
-        answer["headers"] = json!({ "Location": { "schema": { "type": "string" } } });
+        let response = operation.good(201, schema);
+        response["headers"] = json!({ "Location": { "schema": { "type": "string" } } });
     }
 }
 
 /// A response to a stored change: 200 if it is in force, 202 if it is still being applied.
-pub(crate) struct Kept<T> {
+pub(crate) struct Stored<T> {
     pub in_force: bool,
     pub body: T,
 }
 
-impl<T: Serialize> IntoResponse for Kept<T> {
+impl<T: Serialize> IntoResponse for Stored<T> {
     fn into_response(self) -> Response {
         let status = if self.in_force { StatusCode::OK } else { StatusCode::ACCEPTED };
         (status, Json(self.body)).into_response()
     }
 }
 
-impl<T: JsonSchema> Describe for Kept<T> {
+impl<T: JsonSchema> Describe for Stored<T> {
     fn describe(operation: &mut Operation<'_>) {
         let schema = operation.of_type::<T>();
         operation.good(200, schema.clone());
-        operation.content(202, COMING, schema);
+        operation.content(202, STILL_APPLYING, schema);
     }
 }
 

@@ -25,12 +25,12 @@ use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::attempts::Attempts;
+use crate::auth_failures::AuthFailures;
 use crate::problem::Problem;
 use crate::{Api, router};
 
 /// Minimum length of a token in characters.
-const SHORTEST: usize = 16;
+const MIN_TOKEN_CHARS: usize = 16;
 
 /// Error that keeps the API from being served over TCP.
 #[derive(Debug, thiserror::Error)]
@@ -66,40 +66,40 @@ struct Token(Arc<[u8]>);
 
 /// Listener resources shared by all addresses of the API.
 #[derive(Clone)]
-pub struct Listening {
+pub struct ListenerResources {
     /// Connection slots.
     pub slots: Arc<Slots>,
     /// Listener conditions, which show an address that can't be served.
     pub conditions: Arc<Conditions>,
     /// Counter and limiter of failed authentications.
-    pub attempts: Arc<Attempts>,
+    pub auth_failures: Arc<AuthFailures>,
 }
 
 /// A bound address with its credentials.
-struct Open {
+struct BoundAddress {
     token: Token,
     tls: Option<TlsAcceptor>,
     listener: TcpListener,
 }
 
 /// Reads token, certificate and key, and binds the address.
-fn open(settings: &Settings, addr: SocketAddr) -> Result<Open, ServeError> {
+fn bind(settings: &Settings, addr: SocketAddr) -> Result<BoundAddress, ServeError> {
     let token = token(&settings.token_file)?;
     let tls = settings.tls.as_ref().map(acceptor).transpose()?;
-    Ok(Open { token, tls, listener: listeners::bind("api.listen", addr)? })
+    Ok(BoundAddress { token, tls, listener: listeners::bind("api.listen", addr)? })
 }
 
 /// Serves one address and never returns. A missing file or address is reported as a condition and
 /// retried.
-pub async fn serve(settings: Settings, addr: SocketAddr, with: Listening, api: Api) {
-    let opened = with.conditions.retry("api.listen", addr, || open(&settings, addr)).await;
-    let Open { token, tls, listener } = opened;
-    let gate = Gate { token, attempts: with.attempts };
-    let app = router(api).fallback(elsewhere);
-    let app = app.layer(middleware::from_fn_with_state(gate, authorised));
+pub async fn serve(settings: Settings, addr: SocketAddr, resources: ListenerResources, api: Api) {
+    let bound = resources.conditions.retry("api.listen", addr, || bind(&settings, addr)).await;
+    let BoundAddress { token, tls, listener } = bound;
+    let auth = AuthState { token, auth_failures: resources.auth_failures };
+    let app = router(api).fallback(not_found);
+    let app = app.layer(middleware::from_fn_with_state(auth, authenticate));
     let serve =
         move |stream, connection| serve_connection(stream, connection, tls.clone(), app.clone());
-    listeners::accept(listener, with.slots, serve).await;
+    listeners::accept(listener, resources.slots, serve).await;
 }
 
 async fn serve_connection(
@@ -120,40 +120,40 @@ async fn serve_connection(
     }
 }
 
-async fn elsewhere() -> Problem {
-    Problem::absent("there is /v1")
+async fn not_found() -> Problem {
+    Problem::not_found("there is /v1")
 }
 
 /// State of the authentication middleware.
 #[derive(Clone)]
-struct Gate {
+struct AuthState {
     token: Token,
-    attempts: Arc<Attempts>,
+    auth_failures: Arc<AuthFailures>,
 }
 
 /// Forwards requests that carry the token. Other requests are answered with an error, and their
 /// connection is closed.
-async fn authorised(
-    State(Gate { token, attempts }): State<Gate>,
+async fn authenticate(
+    State(AuthState { token, auth_failures }): State<AuthState>,
     Extension(connection): Extension<Connection>,
     request: Request,
     next: Next,
 ) -> Response {
     let (source, now) = (connection.source, Instant::now());
-    let wait = if connection.is_trusted() { None } else { attempts.wait(source, now) };
+    let wait = if connection.is_trusted() { None } else { auth_failures.wait(source, now) };
     if let Some(wait) = wait {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         let headers = [(header::RETRY_AFTER, seconds.to_string())];
-        return ([CLOSE], headers, Problem::attempts(seconds)).into_response();
+        return ([CLOSE], headers, Problem::too_many_attempts(seconds)).into_response();
     }
-    let told = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
-    let told = told.and_then(|value| value.split_at_checked(7));
-    let own = told.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
-    if own.is_some_and(|(_, told)| bool::from(told.ct_eq(&token.0))) {
+    let credentials = request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    let credentials = credentials.and_then(|value| value.split_at_checked(7));
+    let bearer = credentials.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
+    if bearer.is_some_and(|(_, presented)| bool::from(presented.ct_eq(&token.0))) {
         connection.trust();
         return next.run(request).await;
     }
-    attempts.failed(source, now);
+    auth_failures.failed(source, now);
     ([CLOSE], Problem::token()).into_response()
 }
 
@@ -161,12 +161,12 @@ const CLOSE: (header::HeaderName, &str) = (header::CONNECTION, "close");
 
 fn token(path: &Path) -> Result<Token, ServeError> {
     let key = "api.token_file";
-    let text = named(key, path, SecretKind::Token)?;
+    let text = read_file(key, path, SecretKind::Token)?;
     let token = text.trim_ascii();
-    let good = token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic);
+    let good = token.len() >= MIN_TOKEN_CHARS && token.iter().all(u8::is_ascii_graphic);
     if !good {
         let wrong = format!(
-            "write {SHORTEST} or more letters, digits and signs without spaces, as \
+            "write {MIN_TOKEN_CHARS} or more letters, digits and signs without spaces, as \
              from: head -c 24 /dev/urandom | base64"
         );
         return Err(ServeError::Content { key, path: path.into(), wrong });
@@ -174,7 +174,7 @@ fn token(path: &Path) -> Result<Token, ServeError> {
     Ok(Token(token.into()))
 }
 
-fn named(key: &'static str, path: &Path, kind: SecretKind) -> Result<Vec<u8>, ServeError> {
+fn read_file(key: &'static str, path: &Path, kind: SecretKind) -> Result<Vec<u8>, ServeError> {
     secret_file::read(path, kind).map_err(|error| {
         let (path, cause) = (error.path, error.cause);
         ServeError::File { key, path, cause }
@@ -184,7 +184,7 @@ fn named(key: &'static str, path: &Path, kind: SecretKind) -> Result<Vec<u8>, Se
 fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeError> {
     let content =
         |key, path: &Path, wrong: String| ServeError::Content { key, path: path.into(), wrong };
-    let pem = |key, path: &Path| named(key, path, SecretKind::Pem);
+    let pem = |key, path: &Path| read_file(key, path, SecretKind::Pem);
     let cert = pem("api.tls_cert", &tls.cert)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&cert).collect();
     let chain = chain.map_err(|e| content("api.tls_cert", &tls.cert, e.to_string()))?;

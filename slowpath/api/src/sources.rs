@@ -29,23 +29,23 @@ use state::reconcile::Now;
 use state::sources::{
     Added, Begin, Begun, Commit, Committed, Confirmed, Error, Lease, Renewed, Report, Sources,
 };
-use state::store::Order;
+use state::store::WriteRequest;
 use tokio::time::MissedTickBehavior;
 
 use crate::body::{Body, Content, Fields};
-use crate::control::{Api, until};
-use crate::kept;
-use crate::path::At;
+use crate::control::{Api, wait_until_in_force};
+use crate::path::PathParams;
 use crate::problem::Problem;
-use crate::query::{Asked, Nothing, Written};
-use crate::route::{Created, Kept, Operation, Page, Routes, delete, get, post, put};
-use crate::wait::About;
+use crate::query::{NoQuery, QueryParams, WriteQuery};
+use crate::route::{Created, Operation, Page, Routes, Stored, delete, get, post, put};
+use crate::store_write;
+use crate::wait::WrittenObject;
 
 #[cfg(test)]
 mod tests;
 
 /// Interval at which expired leases are looked for.
-const LOOK: Duration = Duration::from_secs(1);
+const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Lists the sources with their lease, session and revision.";
@@ -85,7 +85,7 @@ pub(crate) fn routes() -> Routes<Api> {
 
 /// Path parameters of a source.
 #[derive(Deserialize, JsonSchema)]
-struct OfSource {
+struct SourcePath {
     /// Name of the source.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9._-]+$"))]
     source: String,
@@ -93,7 +93,7 @@ struct OfSource {
 
 /// Path parameters of a session.
 #[derive(Deserialize, JsonSchema)]
-struct OfSession {
+struct SessionPath {
     /// Name of the source.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9._-]+$"))]
     source: String,
@@ -103,7 +103,7 @@ struct OfSession {
 
 /// Path parameters of a chunk.
 #[derive(Deserialize, JsonSchema)]
-struct OfChunk {
+struct ChunkPath {
     /// Name of the source.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9._-]+$"))]
     source: String,
@@ -132,30 +132,30 @@ fn lock(api: &Api) -> (MutexGuard<'_, Sources>, Objects, Now) {
 }
 
 /// Runs a request under the lock, on a thread that may block on the disk.
-async fn ask<T: Send + 'static>(
+async fn with_sources<T: Send + 'static>(
     api: &Api,
-    asks: impl FnOnce(&Api, &mut Sources, &Objects, Now) -> Result<T, Problem> + Send + 'static,
+    request: impl FnOnce(&Api, &mut Sources, &Objects, Now) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     let api = api.clone();
-    let locked = move || {
+    let task = move || {
         let (mut sources, objects, now) = lock(&api);
-        asks(&api, &mut sources, &objects, now)
+        request(&api, &mut sources, &objects, now)
     };
-    tokio::task::spawn_blocking(locked).await.map_err(Problem::broken)?
+    tokio::task::spawn_blocking(task).await.map_err(Problem::internal)?
 }
 
 /// `POST /v1/sources/SOURCE/sessions`.
 async fn begin(
     State(api): State<Api>,
-    At(OfSource { source }): At<OfSource>,
-    _: Asked<Nothing>,
+    PathParams(SourcePath { source }): PathParams<SourcePath>,
+    _: QueryParams<NoQuery>,
     body: Body<Fields<Begin>>,
 ) -> Result<Created<Begun>, Problem> {
-    let asked = body.fields()?;
+    let fields = body.fields()?;
     let path = format!("/v1/sources/{source}/sessions");
-    let begun = ask(&api, move |api, sources, objects, now| {
-        let (begun, batch) = sources.begin(&source, &asked, objects, now)?;
-        if let Err(refusal) = kept::write_blocking(api, Order::new(batch, now.wall)) {
+    let begun = with_sources(&api, move |api, sources, objects, now| {
+        let (begun, batch) = sources.begin(&source, &fields, objects, now)?;
+        if let Err(refusal) = store_write::write_blocking(api, WriteRequest::new(batch, now.wall)) {
             // The session's number has not been returned to a client.
             let _ = sources.abort(&source, begun.session);
             return Err(refusal.into());
@@ -169,22 +169,23 @@ async fn begin(
 /// `PUT /v1/sources/SOURCE/sessions/N/chunks/N`.
 async fn chunk(
     State(api): State<Api>,
-    At(OfChunk { source, session, chunk }): At<OfChunk>,
-    _: Asked<Nothing>,
+    PathParams(ChunkPath { source, session, chunk }): PathParams<ChunkPath>,
+    _: QueryParams<NoQuery>,
     body: Body<Chunk>,
 ) -> Result<Json<Added>, Problem> {
     // A chunk may be large: parse it on a blocking thread, and before the lock is taken.
-    let read = move || said(&body.json()?);
-    let said = tokio::task::spawn_blocking(read).await.map_err(Problem::broken)??;
-    let added =
-        ask(&api, move |_, sources, _, now| Ok(sources.add(&source, session, chunk, said, now)?));
+    let read = move || parse_objects(&body.json()?);
+    let objects = tokio::task::spawn_blocking(read).await.map_err(Problem::internal)??;
+    let added = with_sources(&api, move |_, sources, _, now| {
+        Ok(sources.add(&source, session, chunk, objects, now)?)
+    });
     added.await.map(Json)
 }
 
 /// Parses the objects of a chunk.
-fn said(json: &Value) -> Result<Vec<Object>, Problem> {
+fn parse_objects(json: &Value) -> Result<Vec<Object>, Problem> {
     let Value::Array(list) = json else {
-        return Err(Problem::request("the body is no list: write [{\"kind\": ...}, ...]"));
+        return Err(Problem::bad_request("the body is no list: write [{\"kind\": ...}, ...]"));
     };
     let read = |(at, one): (usize, &Value)| {
         Object::from_json(one).map_err(|refusal| {
@@ -199,51 +200,54 @@ fn said(json: &Value) -> Result<Vec<Object>, Problem> {
 /// `POST /v1/sources/SOURCE/sessions/N/commit`.
 async fn commit(
     State(api): State<Api>,
-    At(OfSession { source, session }): At<OfSession>,
-    Asked(written): Asked<Written>,
+    PathParams(SessionPath { source, session }): PathParams<SessionPath>,
+    QueryParams(written): QueryParams<WriteQuery>,
     body: Body<Fields<Commit>>,
-) -> Result<Kept<Committed>, Problem> {
-    let (dry_run, patience) = (written.dry_run, written.patience()?);
-    let asked = body.fields()?;
-    let made = ask(&api, move |api, sources, objects, now| {
-        let (committed, batch) = match sources.commit(&source, session, &asked, objects, now) {
+) -> Result<Stored<Committed>, Problem> {
+    let (dry_run, timeout) = (written.dry_run, written.timeout()?);
+    let fields = body.fields()?;
+    let committed = with_sources(&api, move |api, sources, objects, now| {
+        let (committed, batch) = match sources.commit(&source, session, &fields, objects, now) {
             Err(Error::Held(held)) if !dry_run => {
                 let record = held.record(objects, now.wall);
                 tracing::warn!("{held}");
-                kept::write_blocking(api, Order::new(record, now.wall))?;
+                store_write::write_blocking(api, WriteRequest::new(record, now.wall))?;
                 return Err(Error::Held(held).into());
             }
-            made => made?,
+            committed => committed?,
         };
         if dry_run {
-            let mut tried = objects.clone();
-            batch.iter().try_for_each(|change| tried.apply(change, now.wall).map(drop))?;
+            let mut scratch = objects.clone();
+            batch.iter().try_for_each(|change| scratch.apply(change, now.wall).map(drop))?;
             return Ok((committed, None));
         }
-        let about = patience.map(|patience| (About::of(&batch, objects), patience));
+        let about = timeout.map(|timeout| (WrittenObject::of(&batch, objects), timeout));
         let settles = vec![Source::new(&source)];
-        let order = Order { settles, ..Order::new(batch, now.wall) };
-        let revision = kept::write_blocking(api, order)?;
+        let order =
+            WriteRequest { complete_sources: settles, ..WriteRequest::new(batch, now.wall) };
+        let revision = store_write::write_blocking(api, order)?;
         sources.committed(&source, session);
-        Ok((committed, about.map(|(about, patience)| (revision, about, patience))))
+        Ok((committed, about.map(|(about, timeout)| (revision, about, timeout))))
     });
-    let (committed, waits) = made.await?;
+    let (committed, waits) = committed.await?;
     let in_force = match waits {
-        Some((revision, about, patience)) => until(&api, revision, (about, true), patience).await?,
+        Some((revision, about, timeout)) => {
+            wait_until_in_force(&api, revision, (about, true), timeout).await?
+        }
         None => true,
     };
-    Ok(Kept { in_force, body: committed })
+    Ok(Stored { in_force, body: committed })
 }
 
 /// `POST /v1/sources/SOURCE/confirm`, for sources with sessions and for the appliance's files.
 async fn confirm(
     State(api): State<Api>,
-    At(OfSource { source }): At<OfSource>,
-    _: Asked<Nothing>,
+    PathParams(SourcePath { source }): PathParams<SourcePath>,
+    _: QueryParams<NoQuery>,
 ) -> Result<Json<Confirmed>, Problem> {
-    let confirmed = ask(&api, move |api, sources, objects, now| {
+    let confirmed = with_sources(&api, move |api, sources, objects, now| {
         let (confirmed, batch) = sources.confirm(&source, objects, now)?;
-        kept::write_blocking(api, Order::new(batch, now.wall))?;
+        store_write::write_blocking(api, WriteRequest::new(batch, now.wall))?;
         tracing::warn!(%source, removed = confirmed.removed, "removal confirmed");
         Ok(confirmed)
     });
@@ -253,32 +257,35 @@ async fn confirm(
 /// `DELETE /v1/sources/SOURCE/sessions/N`.
 async fn abort(
     State(api): State<Api>,
-    At(OfSession { source, session }): At<OfSession>,
-    _: Asked<Nothing>,
+    PathParams(SessionPath { source, session }): PathParams<SessionPath>,
+    _: QueryParams<NoQuery>,
 ) -> Result<NoContent, Problem> {
-    ask(&api, move |_, sources, _, _| Ok(sources.abort(&source, session)?)).await?;
+    with_sources(&api, move |_, sources, _, _| Ok(sources.abort(&source, session)?)).await?;
     Ok(NoContent)
 }
 
 /// `POST /v1/sources/SOURCE/renew`.
 async fn renew(
     State(api): State<Api>,
-    At(OfSource { source }): At<OfSource>,
-    _: Asked<Nothing>,
+    PathParams(SourcePath { source }): PathParams<SourcePath>,
+    _: QueryParams<NoQuery>,
     body: Body<Fields<Lease>>,
 ) -> Result<Json<Renewed>, Problem> {
-    let asked = body.fields()?;
-    let renewed = ask(&api, move |api, sources, objects, now| {
-        let (renewed, batch) = sources.renew(&source, &asked, objects, now)?;
-        kept::write_blocking(api, Order::new(batch, now.wall))?;
+    let fields = body.fields()?;
+    let renewed = with_sources(&api, move |api, sources, objects, now| {
+        let (renewed, batch) = sources.renew(&source, &fields, objects, now)?;
+        store_write::write_blocking(api, WriteRequest::new(batch, now.wall))?;
         Ok(renewed)
     });
     renewed.await.map(Json)
 }
 
 /// `GET /v1/sources`.
-async fn all(State(api): State<Api>, _: Asked<Nothing>) -> Result<Json<Page<Report>>, Problem> {
-    let all = ask(&api, |_, sources, objects, now| {
+async fn all(
+    State(api): State<Api>,
+    _: QueryParams<NoQuery>,
+) -> Result<Json<Page<Report>>, Problem> {
+    let all = with_sources(&api, |_, sources, objects, now| {
         let items = sources.report(objects, now);
         Ok(Page { revision: objects.revision(), items, next: None })
     });
@@ -288,23 +295,23 @@ async fn all(State(api): State<Api>, _: Asked<Nothing>) -> Result<Json<Page<Repo
 /// `GET /v1/sources/SOURCE`.
 async fn one(
     State(api): State<Api>,
-    At(OfSource { source }): At<OfSource>,
-    _: Asked<Nothing>,
+    PathParams(SourcePath { source }): PathParams<SourcePath>,
+    _: QueryParams<NoQuery>,
 ) -> Result<Json<Report>, Problem> {
-    let one = ask(&api, move |_, sources, objects, now| {
+    let one = with_sources(&api, move |_, sources, objects, now| {
         let all = sources.report(objects, now).into_iter();
         let found = all.into_iter().find(|report| report.source.as_str() == source);
-        found.ok_or_else(|| Problem::absent(format!("source `{source}` has never begun")))
+        found.ok_or_else(|| Problem::not_found(format!("source `{source}` has never begun")))
     });
     one.await.map(Json)
 }
 
 /// Handles expired leases once a second. Never returns.
 pub async fn watch_leases(api: Api) {
-    let mut look = tokio::time::interval(LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut interval = tokio::time::interval(LEASE_CHECK_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        look.tick().await;
+        interval.tick().await;
         let api = api.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || tick(&api)).await {
             tracing::error!(%error, "leases of sources could not be looked at");
@@ -317,18 +324,18 @@ pub async fn watch_leases(api: Api) {
 fn tick(api: &Api) {
     let (mut sources, objects, now) = lock(api);
     for batch in sources.tick(&objects, now) {
-        let told: Vec<String> = batch.iter().filter_map(told).collect();
-        match kept::write_blocking(api, Order::new(batch, now.wall)) {
-            Ok(_) => tracing::warn!("{}", told.join("; ")),
+        let texts: Vec<String> = batch.iter().filter_map(log_text).collect();
+        match store_write::write_blocking(api, WriteRequest::new(batch, now.wall)) {
+            Ok(_) => tracing::warn!("{}", texts.join("; ")),
             Err(refusal) => {
-                tracing::error!("{}: not kept, tried again: {refusal}", told.join("; "))
+                tracing::error!("{}: not kept, tried again: {refusal}", texts.join("; "))
             }
         }
     }
 }
 
 /// Returns the log text for a change that follows from an expired lease.
-fn told(change: &Change) -> Option<String> {
+fn log_text(change: &Change) -> Option<String> {
     let Change::Status { key, conditions, .. } = change else { return None };
     Some(format!("source {}: {}", key.source, conditions.first()?.message))
 }

@@ -9,9 +9,9 @@ use state::show::{KeyFilter, Row, Table};
 
 use crate::control::Api;
 use crate::fields::Fields;
-use crate::path::{Known, Names};
+use crate::path::{PathEntity, Resolved};
 use crate::problem::Problem;
-use crate::query::{self, Asked, Rows};
+use crate::query::{self, QueryParams, RowsQuery};
 use crate::route::{Operation, Page, Routes, Subject, get};
 
 pub(crate) fn routes() -> Routes<Api> {
@@ -31,19 +31,19 @@ fn page_of_rows(operation: &mut Operation<'_>) {
 
 /// Path parameters of a table.
 #[derive(Deserialize, JsonSchema)]
-struct OfTable {
+struct TablePath {
     #[schemars(skip)]
     table: String,
 }
 
-impl Names for OfTable {
-    type Known = Table;
+impl PathEntity for TablePath {
+    type Resolved = Table;
 
-    fn known(self) -> Result<Table, Problem> {
+    fn resolve(self) -> Result<Table, Problem> {
         Table::named(&self.table).ok_or_else(|| {
             let known: Vec<&str> = Table::ALL.iter().map(|table| table.name()).collect();
             let (name, known) = (&self.table, known.join(", "));
-            Problem::absent(format!("there is no table `{name}`; there are {known}"))
+            Problem::not_found(format!("there is no table `{name}`; there are {known}"))
         })
     }
 }
@@ -51,35 +51,35 @@ impl Names for OfTable {
 /// `GET /v1/tables/TABLE`.
 async fn rows(
     State(api): State<Api>,
-    Known(table): Known<OfTable>,
-    Asked(asked): Asked<Rows>,
+    Resolved(table): Resolved<TablePath>,
+    QueryParams(query_params): QueryParams<RowsQuery>,
 ) -> Result<Json<Page<Value>>, Problem> {
-    let (fields, limit) = (Fields::read(&asked.fields)?, query::limit(asked.limit)?);
+    let (fields, limit) = (Fields::read(&query_params.fields)?, query::limit(query_params.limit)?);
     let unknown = |column: &&str| !column.is_empty() && !table.columns().contains(column);
-    if let Some(column) = asked.fields.split(',').find(unknown) {
+    if let Some(column) = query_params.fields.split(',').find(unknown) {
         let known = table.columns().join(", ");
         let wrong = format!("fields: {} has no column `{column}`; it has {known}", table.name());
-        return Err(Problem::request(wrong));
+        return Err(Problem::bad_request(wrong));
     }
-    let after = query::marked(&asked.after)?;
-    let filter = KeyFilter::new(table, &asked.prefix).map_err(Problem::request)?;
+    let after = query::decode_cursor(&query_params.after)?;
+    let filter = KeyFilter::new(table, &query_params.prefix).map_err(Problem::bad_request)?;
     let page = move || {
         let (tables, appliance) = api.control.tables();
         let mut rows = table.rows(&tables, &appliance);
         rows.retain(|row| filter.selects(key(table, row)));
-        let start = after.map_or(0, |(last, place)| {
+        let start = after.map_or(0, |(last, position)| {
             // If the row has been removed since, continue at its former position.
             let found = rows.iter().position(|row| key(table, row) == last);
-            found.map_or(place.parse().unwrap_or(0), |found| found + 1)
+            found.map_or(position.parse().unwrap_or(0), |found| found + 1)
         });
         let end = start.saturating_add(limit).min(rows.len());
         let page = rows.get(start..end).unwrap_or_default().to_vec();
         let next = page.last().filter(|_| end < rows.len());
-        let next = next.map(|last| query::mark(key(table, last), &end.to_string()));
+        let next = next.map(|last| query::encode_cursor(key(table, last), &end.to_string()));
         let items = page.into_iter().map(|row| fields.of(row.into())).collect();
         Json(Page { revision: tables.revision(), items, next })
     };
-    tokio::task::spawn_blocking(page).await.map_err(Problem::broken)
+    tokio::task::spawn_blocking(page).await.map_err(Problem::internal)
 }
 
 fn key(table: Table, row: &Row) -> &str {

@@ -10,11 +10,11 @@ use crate::Document;
 use crate::condition::Condition;
 use crate::fields::Fields;
 use crate::problem::Problem;
-use crate::query::{self, Listed, Nothing, Rows, Written};
+use crate::query::{self, ListQuery, NoQuery, RowsQuery, WriteQuery};
 use crate::{documents, openapi};
 
 #[test]
-fn only_the_fields_that_are_named_are_left() {
+fn keeps_only_the_selected_fields() {
     let document = json!({
         "name": "a",
         "spec": { "frontends": [{ "address": "x", "port": 1 }, { "port": 2 }], "mss": 3 },
@@ -40,7 +40,7 @@ fn condition(headers: &[(&'static str, &str)]) -> Result<Condition, String> {
 }
 
 #[test]
-fn conditions_are_those_of_the_headers() {
+fn evaluates_conditional_headers() {
     let may = |headers: &[(&'static str, &str)], revision| {
         condition(headers).unwrap().check(revision).is_ok()
     };
@@ -52,58 +52,60 @@ fn conditions_are_those_of_the_headers() {
     assert!(!may(&[("if-match", "W/\"7\"")], 7), "a weak tag is no sure sign");
     assert!(!may(&[("if-match", "\"7\""), ("if-none-match", "\"7\"")], 7));
     let read = condition(&[("if-none-match", "W/\"7\"")]).unwrap();
-    assert!(read.has(7) && !read.has(8));
+    assert!(read.is_unchanged(7) && !read.is_unchanged(8));
     for bad in ["7", "\"7", "\"", "", ","] {
         assert!(condition(&[("if-match", bad)]).unwrap_err().contains("if-match"), "{bad}");
     }
-    let mut seen = condition(&[]).unwrap();
-    seen.seen = 7;
-    assert!(seen.check(7).is_ok() && seen.check(8).is_err() && !seen.is_none());
+    let mut revision = condition(&[]).unwrap();
+    revision.body_revision = 7;
+    assert!(revision.check(7).is_ok() && revision.check(8).is_err() && !revision.is_none());
 }
 
 #[test]
-fn places_in_lists_survive_being_written() {
+fn cursors_round_trip() {
     for (first, second) in [("shop/web", "api"), ("", ""), ("ä", "0")] {
-        let mark = query::mark(first, second);
-        let read = query::marked(&mark).unwrap();
+        let mark = query::encode_cursor(first, second);
+        let read = query::decode_cursor(&mark).unwrap();
         assert_eq!(read, Some((first.to_owned(), second.to_owned())));
     }
-    assert_eq!(query::marked("").unwrap(), None);
+    assert_eq!(query::decode_cursor("").unwrap(), None);
     for bad in ["0", "zz", "ff00", "6161", "äö"] {
-        assert!(query::marked(bad).is_err(), "{bad}");
+        assert!(query::decode_cursor(bad).is_err(), "{bad}");
     }
 }
 
 #[test]
-fn queries_are_read_or_told_what_is_wrong() {
-    let read = |text: &str| query::read::<Listed>(&text.parse().unwrap());
-    let asked = read("/v1/objects/services?watch=true&revision=7&continue=61&fields=name").unwrap();
-    assert_eq!((asked.watch, asked.revision, asked.after.as_str()), (true, Some(7), "61"));
-    for (text, told) in [("/?limt=1", "limt"), ("/?revision=x", "revision"), ("/?watch=1", "watch")]
+fn parses_queries_and_reports_invalid_parameters() {
+    let read = |text: &str| query::read::<ListQuery>(&text.parse().unwrap());
+    let query = read("/v1/objects/services?watch=true&revision=7&continue=61&fields=name").unwrap();
+    assert_eq!((query.watch, query.revision, query.after.as_str()), (true, Some(7), "61"));
+    for (text, key) in [("/?limt=1", "limt"), ("/?revision=x", "revision"), ("/?watch=1", "watch")]
     {
         let problem = read(text).unwrap_err();
-        assert!(problem.detail.contains(told), "{problem:?}");
+        assert!(problem.detail.contains(key), "{problem:?}");
     }
-    let patience = |text: &str| {
-        Written { wait: Some(text.to_owned()), dry_run: false }.patience().map(|time| time.unwrap())
+    let timeout = |text: &str| {
+        WriteQuery { wait: Some(text.to_owned()), dry_run: false }
+            .timeout()
+            .map(|time| time.unwrap())
     };
-    assert_eq!(patience("5s").unwrap(), std::time::Duration::from_secs(5));
-    assert_eq!(patience("50").unwrap(), std::time::Duration::from_secs(50));
-    assert_eq!(patience("500ms").unwrap(), std::time::Duration::from_millis(500));
+    assert_eq!(timeout("5s").unwrap(), std::time::Duration::from_secs(5));
+    assert_eq!(timeout("50").unwrap(), std::time::Duration::from_secs(50));
+    assert_eq!(timeout("500ms").unwrap(), std::time::Duration::from_millis(500));
     for bad in ["", "s", "5m", "1000", "-1", "5 s", "ms5"] {
-        assert!(patience(bad).is_err(), "{bad}");
+        assert!(timeout(bad).is_err(), "{bad}");
     }
 }
 
 #[test]
-fn documents_are_asked_and_described_by_their_types() {
-    let echo = |asked: &Rows| match asked.prefix.as_str() {
-        "none" => Err(Problem::absent("there is no `none`")),
+fn documents_validate_queries_and_describe_themselves() {
+    let echo = |query: &RowsQuery| match query.prefix.as_str() {
+        "none" => Err(Problem::not_found("there is no `none`")),
         prefix => Ok(vec![prefix.to_owned()]),
     };
-    let plain = Document::new("a/b", "Plain.", |_: &Nothing| Ok(Problem::request("x")));
+    let plain = Document::new("a/b", "Plain.", |_: &NoQuery| Ok(Problem::bad_request("x")));
     let all: Arc<[Document]> = [Document::new("a", "Echoes.", echo), plain].into();
-    let ask = |place: usize, uri: &str| all[place].answer(&uri.parse().unwrap());
+    let ask = |document: usize, uri: &str| all[document].answer(&uri.parse().unwrap());
     assert_eq!(ask(0, "/v1/a?prefix=p").unwrap(), json!(["p"]));
     assert_eq!(ask(0, "/v1/a?prefix=none").unwrap_err().status, 404);
     assert_eq!(ask(0, "/v1/a?prefx=p").unwrap_err().status, 400);

@@ -13,17 +13,17 @@ pub struct Wait {
     /// Revision of the store after the write.
     pub revision: u64,
     /// The objects that were written.
-    pub about: Vec<About>,
+    pub objects: Vec<WrittenObject>,
     /// The write is the complete list of a source. An object that another source's precedence
     /// shadows is not an error then.
-    pub whole: bool,
+    pub is_complete_list: bool,
     /// Channel for the outcome.
     pub answer: oneshot::Sender<Outcome>,
 }
 
 /// An object that was written, with the service and frontends that it affects.
 #[derive(Debug)]
-pub struct About {
+pub struct WrittenObject {
     /// Key of the object.
     pub key: Key,
     /// The service that the object affects; none for kinds that affect no service.
@@ -36,33 +36,39 @@ pub struct About {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// All lcores serve it.
-    Done,
+    InForce,
     /// An object isn't in the tables, or a plane rejected it.
-    Refused {
+    Rejected {
         /// Key of the object that is not in force.
         object: Key,
         /// Cause.
-        why: String,
+        reason: String,
     },
 }
 
-impl About {
+impl WrittenObject {
     /// Describes a write by the object before and after it.
-    pub(crate) fn new(key: Key, before: Option<&Arc<Object>>, after: Option<&Object>) -> About {
+    pub(crate) fn new(
+        key: Key,
+        before: Option<&Arc<Object>>,
+        after: Option<&Object>,
+    ) -> WrittenObject {
         let both = || before.map(|object| &**object).into_iter().chain(after);
         let (service, addresses) = (both().find_map(service), both().flat_map(addresses).collect());
-        About { key, service, addresses }
+        WrittenObject { key, service, addresses }
     }
 
     /// Describes each write of a batch; `objects` is the state before it.
-    pub(crate) fn of(batch: &[Change], objects: &Objects) -> Vec<About> {
+    pub(crate) fn of(batch: &[Change], objects: &Objects) -> Vec<WrittenObject> {
         let one = |change: &Change| match change {
             Change::Put { object, .. } => {
                 let key = object.key();
                 let before = objects.get(&key);
-                Some(About::new(key, before, Some(&**object)))
+                Some(WrittenObject::new(key, before, Some(&**object)))
             }
-            Change::Delete { key, .. } => Some(About::new(key.clone(), objects.get(key), None)),
+            Change::Delete { key, .. } => {
+                Some(WrittenObject::new(key.clone(), objects.get(key), None))
+            }
             Change::Finalizer { .. } | Change::Status { .. } | Change::Progress { .. } => None,
         };
         batch.iter().filter_map(one).collect()
@@ -82,7 +88,7 @@ fn service(object: &Object) -> Option<Name> {
 
 fn addresses(object: &Object) -> Vec<Address> {
     match &object.spec {
-        Spec::Service(spec) => spec.frontends.iter().map(|said| said.address).collect(),
+        Spec::Service(spec) => spec.frontends.iter().map(|frontend| frontend.address).collect(),
         Spec::Backends(_)
         | Spec::Appliance(_)
         | Spec::Source(_)

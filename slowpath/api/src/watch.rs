@@ -23,14 +23,14 @@ use tokio::time::Instant;
 use crate::control::Api;
 use crate::fields::Fields;
 use crate::problem::Problem;
-use crate::query::Listed;
+use crate::query::ListQuery;
 
 /// Media type of a stream of lines.
 pub(crate) const LINES: &str = "application/jsonl";
 /// Maximum number of lines queued for a slow client.
-const WAITING: usize = 256;
+const MAX_QUEUED_LINES: usize = 256;
 /// Interval of `at` lines while nothing changes.
-const ALIVE: Duration = Duration::from_secs(10);
+const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// A line of a stream.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -65,7 +65,7 @@ pub(crate) enum Line {
 }
 
 /// State of a running watch.
-struct Watched {
+struct WatchTask {
     api: Api,
     kind: Kind,
     source: String,
@@ -77,11 +77,11 @@ struct Watched {
 pub(crate) fn watch(
     api: &Api,
     kind: Kind,
-    asked: &Listed,
+    query: &ListQuery,
     fields: Fields,
 ) -> Result<Response, Problem> {
-    if let Some(revision) = asked.revision {
-        let news = api.store.news(revision);
+    if let Some(revision) = query.revision {
+        let news = api.store.changes_since(revision);
         news.events?;
         if revision > news.objects.revision() {
             let now = news.objects.revision();
@@ -89,39 +89,39 @@ pub(crate) fn watch(
             return Err(Problem::too_old(detail));
         }
     }
-    let (lines, taken) = mpsc::channel(WAITING);
-    let source = asked.source.clone();
-    let watched = Watched { api: api.clone(), kind, source, fields, lines };
-    let ends = asked.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
-    let since = asked.revision;
-    tokio::spawn(async move { watched.run(since, ends).await });
-    let body = Body::from_stream(Lines(taken));
+    let (lines, receiver) = mpsc::channel(MAX_QUEUED_LINES);
+    let source = query.source.clone();
+    let task = WatchTask { api: api.clone(), kind, source, fields, lines };
+    let ends = query.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+    let since = query.revision;
+    tokio::spawn(async move { task.run(since, ends).await });
+    let body = Body::from_stream(Lines(receiver));
     Ok(([(header::CONTENT_TYPE, LINES)], body).into_response())
 }
 
-impl Watched {
+impl WatchTask {
     /// Sends changes until the client disconnects (`None`) or the stream ends (`Some`).
     async fn run(&self, since: Option<u64>, ends: Option<Instant>) -> Option<()> {
         let mut revisions = self.api.store.watch();
         let mut at = match since {
             Some(at) => at,
-            None => self.everything().await?,
+            None => self.send_all().await?,
         };
         loop {
             // Marked as seen before the events are read, so that no revision in between is missed.
             revisions.borrow_and_update();
-            let news = self.api.store.news(at);
+            let news = self.api.store.changes_since(at);
             match news.events {
-                Ok(events) => self.tell(events).await?,
+                Ok(events) => self.send_events(events).await?,
                 Err(old) => return self.end(old).await,
             }
             at = news.objects.revision();
-            let alive = Instant::now() + ALIVE;
-            let until = ends.map_or(alive, |ends| ends.min(alive));
+            let heartbeat = Instant::now() + HEARTBEAT;
+            let until = ends.map_or(heartbeat, |ends| ends.min(heartbeat));
             tokio::select! {
                 changed = revisions.changed() => changed.ok()?,
                 () = tokio::time::sleep_until(until) => {
-                    self.say(&Line::At { revision: at }).await?;
+                    self.send(&Line::At { revision: at }).await?;
                     if ends.is_some_and(|ends| ends <= Instant::now()) {
                         return Some(());
                     }
@@ -131,19 +131,19 @@ impl Watched {
         }
     }
 
-    async fn everything(&self) -> Option<u64> {
+    async fn send_all(&self) -> Option<u64> {
         let objects = self.api.store.objects();
         let all: Vec<Arc<Object>> = objects.of_kind(self.kind).cloned().collect();
         for object in all {
-            if self.is_wanted(&object) {
-                self.say(&self.put(&object)?).await?;
+            if self.selects(&object) {
+                self.send(&self.put(&object)?).await?;
             }
         }
-        self.say(&Line::At { revision: objects.revision() }).await?;
+        self.send(&Line::At { revision: objects.revision() }).await?;
         Some(objects.revision())
     }
 
-    fn is_wanted(&self, object: &Object) -> bool {
+    fn selects(&self, object: &Object) -> bool {
         object.kind() == self.kind
             && (self.source.is_empty() || self.source == object.source.as_str())
     }
@@ -153,25 +153,25 @@ impl Watched {
         Some(Line::Put { revision: object.revision, object: self.fields.of(json) })
     }
 
-    async fn tell(&self, events: Vec<Event>) -> Option<()> {
+    async fn send_events(&self, events: Vec<Event>) -> Option<()> {
         for event in events {
-            let Some(object) = event.object().filter(|object| self.is_wanted(object)) else {
+            let Some(object) = event.object().filter(|object| self.selects(object)) else {
                 continue;
             };
             let line = match &event.after {
                 Some(after) => self.put(after)?,
                 None => Line::Gone { revision: event.revision, object: object.key() },
             };
-            self.say(&line).await?;
+            self.send(&line).await?;
         }
         Some(())
     }
 
     async fn end(&self, old: TooOld) -> Option<()> {
-        self.say(&Line::Error { problem: old.into() }).await
+        self.send(&Line::Error { problem: old.into() }).await
     }
 
-    async fn say(&self, line: &Line) -> Option<()> {
+    async fn send(&self, line: &Line) -> Option<()> {
         let text = serde_json::to_string(line).ok()? + "\n";
         self.lines.send(text).await.ok()
     }

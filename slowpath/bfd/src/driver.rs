@@ -16,16 +16,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::machine::{Change, Output};
 use crate::packet::{Discard, Discards, Packet};
-use crate::receive::{Arrived, Receiver, port};
+use crate::receive::{Datagram, Receiver, port};
 use crate::session::Session;
 use crate::settings::{Key, Settings, SettingsError};
-use crate::told::{Report, named};
+use crate::status::{BfdStatus, by_name};
 
 /// Maximum number of datagrams read in one go, so that a flood does not delay sending.
-const AT_ONCE: usize = 512;
+const MAX_READS: usize = 512;
 
 /// Parameters of a driver.
-pub struct Given {
+pub struct DriverParams {
     /// Seed of discriminators and jitter; must differ at each start.
     pub seed: u64,
     /// Receives events of sessions that go up or down.
@@ -44,17 +44,17 @@ pub struct Event {
 }
 
 /// A command to the driver.
-enum Order {
+enum Command {
     Set(Key, Settings),
     Remove(Key),
-    Tell(oneshot::Sender<Report>),
+    Status(oneshot::Sender<BfdStatus>),
     Stop,
 }
 
 /// Handle for commands and queries to a running driver.
 #[derive(Clone)]
 pub struct Bfd {
-    orders: mpsc::UnboundedSender<Order>,
+    commands: mpsc::UnboundedSender<Command>,
 }
 
 impl Bfd {
@@ -62,27 +62,27 @@ impl Bfd {
     pub fn set(&self, key: Key, settings: Settings) -> Result<(), SettingsError> {
         settings.check()?;
         // Without effect if the driver has ended, which its owner learns from [`Driver::run`].
-        let _ = self.orders.send(Order::Set(key, settings));
+        let _ = self.commands.send(Command::Set(key, settings));
         Ok(())
     }
 
     /// Ends a session. The neighbor is sent AdminDown.
     pub fn remove(&self, key: Key) {
-        let _ = self.orders.send(Order::Remove(key));
+        let _ = self.commands.send(Command::Remove(key));
     }
 
     /// Returns the status of all sessions; `None` if the driver has ended.
-    pub async fn report(&self) -> Option<Report> {
-        let (tell, told) = oneshot::channel();
-        let _ = self.orders.send(Order::Tell(tell));
-        told.await.ok()
+    pub async fn status(&self) -> Option<BfdStatus> {
+        let (reply, status) = oneshot::channel();
+        let _ = self.commands.send(Command::Status(reply));
+        status.await.ok()
     }
 
     /// Ends all sessions for a planned shutdown: neighbors are sent AdminDown for their detection
     /// time, then the driver ends. If the driver is dropped instead, neighbors detect a failure
     /// after the detection time.
     pub fn stop(&self) {
-        let _ = self.orders.send(Order::Stop);
+        let _ = self.commands.send(Command::Stop);
     }
 }
 
@@ -101,19 +101,19 @@ pub struct Error {
 
 /// The driver task.
 pub struct Driver {
-    given: Given,
-    orders: mpsc::UnboundedReceiver<Order>,
+    params: DriverParams,
+    commands: mpsc::UnboundedReceiver<Command>,
     receivers: Vec<Receiver>,
     sessions: BTreeMap<Key, Session>,
     /// Keys by local discriminator.
-    names: BTreeMap<u32, Key>,
+    keys: BTreeMap<u32, Key>,
     discards: Discards,
     rng: Rng,
     stopping: bool,
 }
 
 /// Opens BFD's ports. Must be called within a tokio runtime; nothing happens until the driver runs.
-pub fn open(given: Given) -> Result<(Bfd, Driver), Error> {
+pub fn open(params: DriverParams) -> Result<(Bfd, Driver), Error> {
     let mut receivers = Vec::new();
     for domain in [Domain::IPV4, Domain::IPV6] {
         for multihop in [false, true] {
@@ -125,18 +125,18 @@ pub fn open(given: Given) -> Result<(Bfd, Driver), Error> {
             }
         }
     }
-    let (send, orders) = mpsc::unbounded_channel();
+    let (send, commands) = mpsc::unbounded_channel();
     let driver = Driver {
-        rng: Rng::with_seed(given.seed),
-        given,
-        orders,
+        rng: Rng::with_seed(params.seed),
+        params,
+        commands,
         receivers,
         sessions: BTreeMap::new(),
-        names: BTreeMap::new(),
+        keys: BTreeMap::new(),
         discards: Discards::default(),
         stopping: false,
     };
-    Ok((Bfd { orders: send }, driver))
+    Ok((Bfd { commands: send }, driver))
 }
 
 impl Driver {
@@ -156,8 +156,8 @@ impl Driver {
                 }
             };
             tokio::select! {
-                order = self.orders.recv() => match order {
-                    Some(order) => self.obey(order),
+                command = self.commands.recv() => match command {
+                    Some(command) => self.handle_command(command),
                     None => return,
                 },
                 () = arrival(&self.receivers) => {}
@@ -167,45 +167,45 @@ impl Driver {
     }
 
     fn read(&mut self) {
-        let mut left = AT_ONCE;
+        let mut left = MAX_READS;
         for at in 0..self.receivers.len() {
             while left > 0
-                && let Some(arrived) = self.receivers[at].take()
+                && let Some(datagram) = self.receivers[at].next_datagram()
             {
                 left -= 1;
-                self.hear(&arrived);
+                self.receive(&datagram);
             }
         }
     }
 
-    fn hear(&mut self, arrived: &Arrived) {
+    fn receive(&mut self, datagram: &Datagram) {
         let now = Instant::now();
-        let heard = match take(arrived) {
-            Ok(packet) => self.find(arrived, &packet).map(|key| (packet, key)),
+        let found = match parse_datagram(datagram) {
+            Ok(packet) => self.find_session(datagram, &packet).map(|key| (packet, key)),
             Err(why) => Err(why),
         };
-        let (packet, key) = match heard {
-            Ok(heard) => heard,
+        let (packet, key) = match found {
+            Ok(found) => found,
             Err(why) => return self.discards.count(why),
         };
         let Some(session) = self.sessions.get_mut(&key) else { return };
-        match session.hear(arrived, &packet, now) {
-            Ok(output) => carry_out(&self.given, session, output, now),
+        match session.receive(datagram, &packet, now) {
+            Ok(output) => apply_output(&self.params, session, output, now),
             Err(why) => self.discards.count(why),
         }
     }
 
     /// Finds the session of a packet (RFC 5880 section 6.8.6): by our discriminator alone if the
     /// packet has one.
-    fn find(&self, arrived: &Arrived, packet: &Packet) -> Result<Key, Discard> {
+    fn find_session(&self, datagram: &Datagram, packet: &Packet) -> Result<Key, Discard> {
         if packet.your_discriminator != 0 {
-            let key = self.names.get(&packet.your_discriminator);
-            let key = key.filter(|key| key.multihop == arrived.multihop);
+            let key = self.keys.get(&packet.your_discriminator);
+            let key = key.filter(|key| key.multihop == datagram.multihop);
             return key.cloned().ok_or(Discard::UnknownDiscriminator);
         }
         let mut sessions = self.sessions.values();
-        let session = sessions.find(|session| session.may_be_from(arrived));
-        session.map(|session| session.key.clone()).ok_or(Discard::UnknownNeighbour)
+        let session = sessions.find(|session| session.matches_datagram(datagram));
+        session.map(|session| session.key.clone()).ok_or(Discard::UnknownNeighbor)
     }
 
     fn tick(&mut self) {
@@ -213,43 +213,43 @@ impl Driver {
         for session in self.sessions.values_mut() {
             if session.machine.next_due().is_some_and(|due| due <= now) {
                 let output = session.machine.tick(now);
-                carry_out(&self.given, session, output, now);
+                apply_output(&self.params, session, output, now);
             }
         }
-        let names = &mut self.names;
+        let keys = &mut self.keys;
         self.sessions.retain(|_, session| {
             let stays = !session.machine.is_finished();
             if !stays {
-                names.remove(&session.machine.local);
+                keys.remove(&session.machine.local);
             }
             stays
         });
     }
 
-    fn obey(&mut self, order: Order) {
+    fn handle_command(&mut self, command: Command) {
         let now = Instant::now();
-        match order {
-            Order::Set(key, settings) if !self.stopping => self.set(key, settings, now),
-            Order::Set(..) => {}
-            Order::Remove(key) => {
+        match command {
+            Command::Set(key, settings) if !self.stopping => self.set(key, settings, now),
+            Command::Set(..) => {}
+            Command::Remove(key) => {
                 if let Some(session) = self.sessions.get_mut(&key) {
                     let output = session.machine.stop(now);
-                    carry_out(&self.given, session, output, now);
+                    apply_output(&self.params, session, output, now);
                 }
             }
-            Order::Tell(tell) => {
-                let report = Report {
-                    sessions: self.sessions.values().map(|session| session.told(now)).collect(),
-                    discarded: named(&self.discards),
+            Command::Status(reply) => {
+                let status = BfdStatus {
+                    sessions: self.sessions.values().map(|session| session.status(now)).collect(),
+                    discarded: by_name(&self.discards),
                 };
                 // The requester may be gone.
-                let _ = tell.send(report);
+                let _ = reply.send(status);
             }
-            Order::Stop => {
+            Command::Stop => {
                 self.stopping = true;
                 for session in self.sessions.values_mut() {
                     let output = session.machine.stop(now);
-                    carry_out(&self.given, session, output, now);
+                    apply_output(&self.params, session, output, now);
                 }
             }
         }
@@ -262,27 +262,27 @@ impl Driver {
             return;
         }
         let mut discriminator = self.rng.u32(..);
-        while discriminator == 0 || self.names.contains_key(&discriminator) {
+        while discriminator == 0 || self.keys.contains_key(&discriminator) {
             discriminator = self.rng.u32(..);
         }
         let taken: Vec<u16> = self.sessions.values().map(|session| session.port).collect();
         let seed = self.rng.u64(..);
         let session = Session::new(key.clone(), settings, discriminator, seed, &taken, now);
-        self.names.insert(discriminator, key.clone());
+        self.keys.insert(discriminator, key.clone());
         self.sessions.insert(key, session);
     }
 }
 
 /// Performs the checks that need no session.
-fn take(arrived: &Arrived) -> Result<Packet, Discard> {
+fn parse_datagram(datagram: &Datagram) -> Result<Packet, Discard> {
     // A TTL of 255 proves that the sender is on the same link (RFC 5881 section 5).
-    if !arrived.multihop && arrived.ttl != u8::MAX {
+    if !datagram.multihop && datagram.ttl != u8::MAX {
         return Err(Discard::Hops);
     }
-    Packet::parse(&arrived.bytes[..arrived.length])
+    Packet::parse(&datagram.bytes[..datagram.length])
 }
 
-fn carry_out(given: &Given, session: &mut Session, output: Output, now: Instant) {
+fn apply_output(params: &DriverParams, session: &mut Session, output: Output, now: Instant) {
     if let Some(packet) = output.send {
         session.send(&packet);
     }
@@ -294,7 +294,7 @@ fn carry_out(given: &Given, session: &mut Session, output: Output, now: Instant)
         _ => tracing::info!("BFD with {}: {change:?}", session.key),
     }
     // The receiver may be gone.
-    let _ = given.events.send(Event { key: session.key.clone(), change, at: now });
+    let _ = params.events.send(Event { key: session.key.clone(), change, at: now });
 }
 
 /// Completes when a datagram may have arrived.

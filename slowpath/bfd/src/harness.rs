@@ -21,18 +21,18 @@ pub fn packet(bytes: &[u8]) {
 /// Checks that exactly the packets with P set get a response with F set, and that the deadline is
 /// valid.
 pub fn machine(bytes: &[u8]) {
-    let begun = Instant::now();
-    let mut machine = Machine::new(Settings::default(), 1, bytes.len() as u64, begun);
-    let mut now = begun;
+    let start = Instant::now();
+    let mut machine = Machine::new(Settings::default(), 1, bytes.len() as u64, start);
+    let mut now = start;
     for piece in bytes.chunks(1 + LENGTH) {
         now += Duration::from_micros(1 << (piece[0] % 23));
         machine.tick(now);
         packet(&piece[1..]);
         if let Ok(packet) = Packet::parse(&piece[1..]) {
             // The session is never administratively down.
-            let output = machine.hear(&packet, now).unwrap_or_default();
-            assert_eq!(output.send.is_some_and(|sent| sent.last), packet.poll);
+            let output = machine.receive(&packet, now).unwrap_or_default();
+            assert_eq!(output.send.is_some_and(|sent| sent.final_bit), packet.poll);
         }
-        assert!(machine.next_due().is_none_or(|due| due >= begun));
+        assert!(machine.next_due().is_none_or(|due| due >= start));
     }
 }

@@ -24,8 +24,8 @@ pub mod packet;
 mod receive;
 mod session;
 pub mod settings;
-pub mod told;
+pub mod status;
 
-pub use driver::{Bfd, Driver, Error, Event, Given, open};
+pub use driver::{Bfd, Driver, DriverParams, Error, Event, open};
 pub use settings::{Key, Settings, SettingsError};
-pub use told::{Report, Told};
+pub use status::{BfdStatus, SessionStatus};

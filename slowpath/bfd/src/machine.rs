@@ -21,17 +21,17 @@ use fastrand::Rng;
 use crate::packet::{Diagnostic, Discard, Packet, State};
 use crate::settings::Settings;
 
+mod event;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
-mod words;
 
-pub use words::{Change, Output, Reason};
-use words::{Counts, Remote, Timers};
+pub use event::{Change, Output, Reason};
+use event::{Counts, Remote, Timers};
 
 /// Minimum transmit interval while the session is not up (RFC 5880 section 6.8.3).
-const SLOW: Duration = Duration::from_secs(1);
+const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// State machine of a session.
 #[derive(Debug)]
@@ -44,24 +44,24 @@ pub struct Machine {
     pub(crate) remote: Remote,
     pub(crate) counts: Counts,
     /// The last packet of the neighbor had state AdminDown.
-    held: bool,
+    remote_admin_down: bool,
     rng: Rng,
     /// Timers advertised in packets.
-    said: Timers,
+    advertised: Timers,
     /// During a poll sequence: timers advertised before it.
-    before: Option<Timers>,
+    before_poll: Option<Timers>,
     /// When the poll sequence began.
-    asked: Instant,
+    poll_started: Instant,
     /// No poll sequence begins before this time, because late responses to the previous one would
     /// be taken for responses to it.
     poll_after: Option<Instant>,
     /// Administratively down: when to stop sending AdminDown, and at which interval to send it.
-    farewell: Option<(Instant, Duration)>,
+    shutdown: Option<(Instant, Duration)>,
     finished: bool,
     next: Option<Instant>,
     /// When the last packet was sent, and the interval on which `next` is based.
     sent: Option<Instant>,
-    paced: Duration,
+    scheduled_interval: Duration,
 }
 
 impl Machine {
@@ -76,20 +76,20 @@ impl Machine {
             diagnostic: Diagnostic::None,
             remote: Remote::unknown(),
             counts: Counts::default(),
-            held: false,
+            remote_admin_down: false,
             rng: Rng::with_seed(seed),
-            said: Timers { transmit: SLOW, receive: settings.receive() },
-            before: None,
-            asked: now,
+            advertised: Timers { transmit: SLOW_INTERVAL, receive: settings.receive() },
+            before_poll: None,
+            poll_started: now,
             poll_after: None,
-            farewell: None,
+            shutdown: None,
             finished: false,
             next: None,
             sent: None,
-            paced: SLOW,
+            scheduled_interval: SLOW_INTERVAL,
         };
-        machine.said = machine.wanted();
-        machine.pace(now);
+        machine.advertised = machine.desired_timers();
+        machine.reschedule(now);
         machine
     }
 
@@ -101,9 +101,9 @@ impl Machine {
         }
         self.settings = settings;
         if self.state != State::Up {
-            self.said = self.wanted();
+            self.advertised = self.desired_timers();
         }
-        self.pace(now);
+        self.reschedule(now);
         self.next = self.next.map(|_| now);
     }
 
@@ -114,12 +114,12 @@ impl Machine {
         if self.state == State::AdminDown {
             return Output::default();
         }
-        let (interval, known) = (self.transmit_interval(), self.remote.discriminator != 0);
-        let patience = interval * u32::from(self.settings.multiplier);
-        let change = self.turn(State::AdminDown, Some(Reason::Stopped), now);
-        self.farewell = Some((now + patience, interval));
-        self.finished = !known;
-        let send = (known || !self.settings.passive).then(|| self.emit(false, now));
+        let (interval, has_remote) = (self.transmit_interval(), self.remote.discriminator != 0);
+        let detection_time = interval * u32::from(self.settings.multiplier);
+        let change = self.set_state(State::AdminDown, Some(Reason::Stopped), now);
+        self.shutdown = Some((now + detection_time, interval));
+        self.finished = !has_remote;
+        let send = (has_remote || !self.settings.passive).then(|| self.emit(false, now));
         Output { send, change }
     }
 
@@ -127,9 +127,9 @@ impl Machine {
     pub fn start(&mut self, now: Instant) {
         if self.state == State::AdminDown {
             self.remote = Remote::unknown();
-            (self.farewell, self.finished) = (None, false);
-            self.turn(State::Down, None, now);
-            self.pace(now);
+            (self.shutdown, self.finished) = (None, false);
+            self.set_state(State::Down, None, now);
+            self.reschedule(now);
         }
     }
 
@@ -139,7 +139,7 @@ impl Machine {
     }
 
     /// Processes a packet for this session (RFC 5880 section 6.8.6, after the session lookup).
-    pub fn hear(&mut self, packet: &Packet, now: Instant) -> Result<Output, Discard> {
+    pub fn receive(&mut self, packet: &Packet, now: Instant) -> Result<Output, Discard> {
         if self.state == State::AdminDown {
             return Err(Discard::AdminDown);
         }
@@ -156,32 +156,35 @@ impl Machine {
                 transmit: micros(packet.desired_transmit_us),
                 receive: micros(packet.required_receive_us),
             },
-            heard: Some(now),
+            received_at: Some(now),
         };
-        if packet.last && self.before.take().is_some() {
+        if packet.final_bit && self.before_poll.take().is_some() {
             // A response still in flight may take about as long as this one did.
-            let took = now.saturating_duration_since(self.asked);
-            self.poll_after = Some(now + self.neighbours_patience() + 2 * took);
+            let took = now.saturating_duration_since(self.poll_started);
+            self.poll_after = Some(now + self.remote_detection_time() + 2 * took);
         }
         let state = self.state;
-        let held = std::mem::replace(&mut self.held, packet.state == State::AdminDown);
-        let held = (self.held && !held).then_some(Change::Held);
+        let was_admin_down =
+            std::mem::replace(&mut self.remote_admin_down, packet.state == State::AdminDown);
+        let change_held = (self.remote_admin_down && !was_admin_down).then_some(Change::Held);
         let change = match (state, packet.state) {
             (State::Init | State::Up, State::AdminDown) => {
-                self.turn(State::Down, Some(Reason::NeighbourAdminDown), now).or(held)
+                self.set_state(State::Down, Some(Reason::NeighbourAdminDown), now).or(change_held)
             }
-            (State::Down, State::AdminDown) => held,
-            (State::Down, State::Down) => self.turn(State::Init, None, now),
-            (State::Down, State::Init) => self.turn(State::Up, None, now),
-            (State::Init, State::Init | State::Up) => self.turn(State::Up, None, now),
-            (State::Up, State::Down) => self.turn(State::Down, Some(Reason::NeighbourDown), now),
+            (State::Down, State::AdminDown) => change_held,
+            (State::Down, State::Down) => self.set_state(State::Init, None, now),
+            (State::Down, State::Init) => self.set_state(State::Up, None, now),
+            (State::Init, State::Init | State::Up) => self.set_state(State::Up, None, now),
+            (State::Up, State::Down) => {
+                self.set_state(State::Down, Some(Reason::NeighbourDown), now)
+            }
             _ => None,
         };
-        self.pace(now);
+        self.reschedule(now);
         // Responses with F are always sent. Changes of state are sent in addition to the periodic
         // packets.
-        let news = self.state != state && self.may_send();
-        let send = (packet.poll || news).then(|| self.emit(packet.poll, now));
+        let state_changed = self.state != state && self.may_send();
+        let send = (packet.poll || state_changed).then(|| self.emit(packet.poll, now));
         Ok(Output { send, change })
     }
 
@@ -191,12 +194,12 @@ impl Machine {
         if self.deadline().is_some_and(|deadline| deadline <= now) {
             self.remote = Remote::unknown();
             if self.state != State::Down {
-                change = self.turn(State::Down, Some(Reason::Expired), now);
+                change = self.set_state(State::Down, Some(Reason::Expired), now);
                 self.next = Some(now);
             }
-            self.pace(now);
+            self.reschedule(now);
         }
-        self.finished |= self.farewell.is_some_and(|(until, _)| until <= now);
+        self.finished |= self.shutdown.is_some_and(|(until, _)| until <= now);
         if self.finished {
             self.next = None;
         }
@@ -210,18 +213,18 @@ impl Machine {
         if self.finished {
             return None;
         }
-        let farewell = self.farewell.map(|(until, _)| until);
-        [self.next, self.deadline(), farewell].into_iter().flatten().min()
+        let shutdown = self.shutdown.map(|(until, _)| until);
+        [self.next, self.deadline(), shutdown].into_iter().flatten().min()
     }
 
     /// Changes the state and returns the change to report, if any.
-    fn turn(&mut self, to: State, why: Option<Reason>, now: Instant) -> Option<Change> {
+    fn set_state(&mut self, to: State, why: Option<Reason>, now: Instant) -> Option<Change> {
         let from = std::mem::replace(&mut self.state, to);
         self.since = now;
         self.diagnostic = why.map(Reason::diagnostic).unwrap_or_default();
         if from == State::Up {
-            (self.before, self.poll_after) = (None, None);
-            self.said = self.wanted();
+            (self.before_poll, self.poll_after) = (None, None);
+            self.advertised = self.desired_timers();
             self.counts.downs += 1;
         }
         match to {
@@ -234,27 +237,31 @@ impl Machine {
     }
 
     /// Returns the timers that settings and state require.
-    fn wanted(&self) -> Timers {
+    fn desired_timers(&self) -> Timers {
         let (transmit, receive) = (self.settings.transmit(), self.settings.receive());
-        let slow = if self.state == State::Up { Duration::ZERO } else { SLOW };
+        let slow = if self.state == State::Up { Duration::ZERO } else { SLOW_INTERVAL };
         Timers { transmit: transmit.max(slow), receive }
     }
 
     /// Returns the transmit interval before jitter. A longer interval applies once the neighbor has
     /// confirmed it (RFC 5880 section 6.8.3), and the neighbor's receive interval is the minimum.
     pub(crate) fn transmit_interval(&self) -> Duration {
-        if let Some((_, interval)) = self.farewell {
+        if let Some((_, interval)) = self.shutdown {
             return interval;
         }
-        let ours = self.before.map_or(self.said.transmit, |b| b.transmit.min(self.said.transmit));
-        ours.max(self.remote.timers.receive)
+        let local = self
+            .before_poll
+            .map_or(self.advertised.transmit, |b| b.transmit.min(self.advertised.transmit));
+        local.max(self.remote.timers.receive)
     }
 
     /// Returns the minimum interval between the neighbor's packets. A shorter one applies once the
     /// neighbor has confirmed it.
     pub(crate) fn receive_interval(&self) -> Duration {
-        let ours = self.before.map_or(self.said.receive, |b| b.receive.max(self.said.receive));
-        ours.max(self.remote.timers.transmit)
+        let local = self
+            .before_poll
+            .map_or(self.advertised.receive, |b| b.receive.max(self.advertised.receive));
+        local.max(self.remote.timers.transmit)
     }
 
     /// Returns the detection time (RFC 5880 section 6.8.4).
@@ -263,7 +270,7 @@ impl Machine {
     }
 
     /// Returns the minimum detection time of the neighbor for our packets.
-    fn neighbours_patience(&self) -> Duration {
+    fn remote_detection_time(&self) -> Duration {
         self.transmit_interval() * u32::from(self.settings.multiplier)
     }
 
@@ -271,25 +278,25 @@ impl Machine {
         if self.state == State::AdminDown {
             return None;
         }
-        self.remote.heard.map(|heard| heard + self.detection_time())
+        self.remote.received_at.map(|at| at + self.detection_time())
     }
 
     /// Returns whether periodic packets are sent (RFC 5880 section 6.8.7).
     fn may_send(&self) -> bool {
-        if self.farewell.is_some() {
+        if self.shutdown.is_some() {
             return true;
         }
         let waits = self.settings.passive && self.remote.discriminator == 0;
         let unwanted = self.remote.timers.receive.is_zero();
         let both_up = self.state == State::Up && self.remote.state == State::Up;
-        let polls = self.before.is_some() || self.said != self.wanted();
+        let polls = self.before_poll.is_some() || self.advertised != self.desired_timers();
         let silenced = self.remote.demand && both_up && !polls;
         !(waits || unwanted || silenced)
     }
 
     /// Reschedules the next packet after a change: at once if periodic packets were stopped,
     /// earlier if the interval became shorter.
-    fn pace(&mut self, now: Instant) {
+    fn reschedule(&mut self, now: Instant) {
         if !self.may_send() {
             self.next = None;
             return;
@@ -299,39 +306,43 @@ impl Machine {
             self.next = Some(now);
             return;
         };
-        if interval < self.paced {
-            self.paced = interval;
+        if interval < self.scheduled_interval {
+            self.scheduled_interval = interval;
             let wait = self.jittered(interval);
             self.next = Some(next.min(self.sent.map_or(now, |sent| sent + wait)));
         }
     }
 
     /// Returns the next packet and schedules the one after it.
-    fn emit(&mut self, last: bool, now: Instant) -> Packet {
-        let wanted = self.wanted();
-        let rested = self.poll_after.is_none_or(|after| after <= now);
-        if self.state == State::Up && self.before.is_none() && self.said != wanted && rested {
-            self.before = Some(std::mem::replace(&mut self.said, wanted));
-            self.asked = now;
+    fn emit(&mut self, final_bit: bool, now: Instant) -> Packet {
+        let desired = self.desired_timers();
+        let may_poll = self.poll_after.is_none_or(|after| after <= now);
+        if self.state == State::Up
+            && self.before_poll.is_none()
+            && self.advertised != desired
+            && may_poll
+        {
+            self.before_poll = Some(std::mem::replace(&mut self.advertised, desired));
+            self.poll_started = now;
         }
         let interval = self.transmit_interval();
         let wait = self.jittered(interval);
-        (self.sent, self.paced) = (Some(now), interval);
+        (self.sent, self.scheduled_interval) = (Some(now), interval);
         self.next = self.may_send().then(|| now + wait);
         self.counts.sent += 1;
         let micros = |time: Duration| time.as_micros() as u32;
         Packet {
             diagnostic: self.diagnostic,
             state: self.state,
-            poll: self.before.is_some() && !last,
-            last,
+            poll: self.before_poll.is_some() && !final_bit,
+            final_bit,
             independent: self.settings.independent,
             demand: false,
             multiplier: self.settings.multiplier,
             my_discriminator: self.local,
             your_discriminator: self.remote.discriminator,
-            desired_transmit_us: micros(self.said.transmit),
-            required_receive_us: micros(self.said.receive),
+            desired_transmit_us: micros(self.advertised.transmit),
+            required_receive_us: micros(self.advertised.receive),
             required_echo_us: 0,
         }
     }
@@ -339,8 +350,8 @@ impl Machine {
     /// Returns 75 % to 100 % of an interval, so that senders do not synchronize; at most 90 % with
     /// a multiplier of 1 (RFC 5880 section 6.8.7).
     fn jittered(&mut self, interval: Duration) -> Duration {
-        let most = if self.settings.multiplier == 1 { 90 } else { 100 };
+        let max_percent = if self.settings.multiplier == 1 { 90 } else { 100 };
         let micros = interval.as_micros() as u64;
-        Duration::from_micros(self.rng.u64(micros * 75 / 100..=micros * most / 100))
+        Duration::from_micros(self.rng.u64(micros * 75 / 100..=micros * max_percent / 100))
     }
 }

@@ -113,7 +113,7 @@ pub enum Discard {
     /// Your Discriminator is 0 although the sender's state is Init or Up.
     NoDiscriminator,
     /// Your Discriminator is 0 and no session has this sender as neighbor.
-    UnknownNeighbour,
+    UnknownNeighbor,
     /// The packet is authenticated, which is not supported.
     Authenticated,
     /// The session is administratively down.
@@ -134,7 +134,7 @@ impl Discard {
         Discard::MyDiscriminator,
         Discard::UnknownDiscriminator,
         Discard::NoDiscriminator,
-        Discard::UnknownNeighbour,
+        Discard::UnknownNeighbor,
         Discard::Authenticated,
         Discard::AdminDown,
         Discard::Hops,
@@ -152,7 +152,7 @@ impl Discard {
             Discard::MyDiscriminator => "my-discriminator",
             Discard::UnknownDiscriminator => "unknown-discriminator",
             Discard::NoDiscriminator => "no-discriminator",
-            Discard::UnknownNeighbour => "unknown-neighbour",
+            Discard::UnknownNeighbor => "unknown-neighbour",
             Discard::Authenticated => "authenticated",
             Discard::AdminDown => "admin-down",
             Discard::Hops => "hops",
@@ -176,7 +176,7 @@ impl Discards {
     }
 
     /// Returns the reasons with a counter above 0, and the counters.
-    pub fn seen(&self) -> impl Iterator<Item = (Discard, u64)> + '_ {
+    pub fn nonzero(&self) -> impl Iterator<Item = (Discard, u64)> + '_ {
         Discard::ALL.into_iter().map(|why| (why, self.of(why))).filter(|(_, count)| *count > 0)
     }
 }
@@ -191,7 +191,7 @@ pub struct Packet {
     /// P: the sender requests a packet with F set, to confirm new timers.
     pub poll: bool,
     /// F: response to a packet with P set.
-    pub last: bool,
+    pub final_bit: bool,
     /// C: the sender's BFD is independent of its control plane.
     pub independent: bool,
     /// D: the sender requests demand mode, that is no packets while the session is up.
@@ -244,7 +244,7 @@ impl Packet {
             diagnostic: Diagnostic::from_code(head[0]),
             state,
             poll: flags & POLL != 0,
-            last: flags & FINAL != 0,
+            final_bit: flags & FINAL != 0,
             independent: flags & INDEPENDENT != 0,
             demand: flags & DEMAND != 0,
             multiplier: head[2],
@@ -257,8 +257,8 @@ impl Packet {
         if packet.my_discriminator == 0 {
             return Err(Discard::MyDiscriminator);
         }
-        let strange = !matches!(packet.state, State::Down | State::AdminDown);
-        if packet.your_discriminator == 0 && strange {
+        let needs_discriminator = !matches!(packet.state, State::Down | State::AdminDown);
+        if packet.your_discriminator == 0 && needs_discriminator {
             return Err(Discard::NoDiscriminator);
         }
         // RFC 5880 looks up the session before it checks authentication. No session here has a key,
@@ -279,7 +279,7 @@ impl Packet {
         bytes[0] = VERSION << 5 | self.diagnostic.code();
         bytes[1] = state << 6
             | bit(self.poll, POLL)
-            | bit(self.last, FINAL)
+            | bit(self.final_bit, FINAL)
             | bit(self.independent, INDEPENDENT)
             | bit(self.demand, DEMAND);
         bytes[2] = self.multiplier;
@@ -291,8 +291,8 @@ impl Packet {
             self.required_receive_us,
             self.required_echo_us,
         ];
-        for (place, word) in bytes[4..].chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_be_bytes());
+        for (field, word) in bytes[4..].chunks_exact_mut(4).zip(words) {
+            field.copy_from_slice(&word.to_be_bytes());
         }
         bytes
     }

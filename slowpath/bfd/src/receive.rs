@@ -20,11 +20,11 @@ pub const MULTIHOP: u16 = 4784;
 
 /// Size of the receive buffer in bytes, larger than any packet. A truncated authenticated packet is
 /// still recognized as such.
-const ROOM: usize = 128;
+const BUFFER_SIZE: usize = 128;
 
 /// A received datagram.
 #[derive(Debug)]
-pub struct Arrived {
+pub struct Datagram {
     /// Source address.
     pub from: IpAddr,
     /// Destination address.
@@ -36,7 +36,7 @@ pub struct Arrived {
     /// Received on the multihop port.
     pub multihop: bool,
     /// Received bytes.
-    pub bytes: [u8; ROOM],
+    pub bytes: [u8; BUFFER_SIZE],
     /// Number of received bytes.
     pub length: usize,
 }
@@ -76,12 +76,12 @@ impl Receiver {
     }
 
     /// Returns the next datagram, if there is one.
-    pub fn take(&self) -> Option<Arrived> {
-        let taken = self
+    pub fn next_datagram(&self) -> Option<Datagram> {
+        let received = self
             .socket
             .try_io(Interest::READABLE, || receive(self.socket.as_raw_fd(), self.multihop));
         // An error here concerns a single datagram and is cleared by the read.
-        taken.ok()
+        received.ok()
     }
 }
 
@@ -90,20 +90,20 @@ pub fn port(multihop: bool) -> u16 {
     if multihop { MULTIHOP } else { SINGLE_HOP }
 }
 
-fn receive(socket: i32, multihop: bool) -> io::Result<Arrived> {
-    let mut bytes = [0; ROOM];
-    let mut said = nix::cmsg_space!(nix::libc::in6_pktinfo, nix::libc::in_pktinfo, i32, i32);
+fn receive(socket: i32, multihop: bool) -> io::Result<Datagram> {
+    let mut bytes = [0; BUFFER_SIZE];
+    let mut control = nix::cmsg_space!(nix::libc::in6_pktinfo, nix::libc::in_pktinfo, i32, i32);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let message =
-        recvmsg::<SockaddrStorage>(socket, &mut parts, Some(&mut said), MsgFlags::empty())?;
+        recvmsg::<SockaddrStorage>(socket, &mut parts, Some(&mut control), MsgFlags::empty())?;
     let from = message.address.as_ref().and_then(|address| {
         let four = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
         four.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
     });
     // Without a reported TTL, the TTL is 0, so that the packet is discarded and counted as `hops`.
     let (mut to, mut interface, mut ttl) = (None, 0, 0);
-    for said in message.cmsgs()? {
-        match said {
+    for control in message.cmsgs()? {
+        match control {
             ControlMessageOwned::Ipv4Ttl(hops) | ControlMessageOwned::Ipv6HopLimit(hops) => {
                 ttl = u8::try_from(hops).unwrap_or_default();
             }
@@ -121,5 +121,5 @@ fn receive(socket: i32, multihop: bool) -> io::Result<Arrived> {
     }
     let length = message.bytes;
     let from = from.ok_or(io::ErrorKind::InvalidData)?;
-    Ok(Arrived { from, to, interface, ttl, multihop, bytes, length })
+    Ok(Datagram { from, to, interface, ttl, multihop, bytes, length })
 }

@@ -9,9 +9,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::machine::{Machine, Output};
 use crate::packet::{Discard, Discards, Packet};
-use crate::receive::{Arrived, port};
+use crate::receive::{Datagram, port};
 use crate::settings::{Key, Settings};
-use crate::told::{Beside, Told};
+use crate::status::{SessionStatus, SocketStats};
 
 /// First source port; packets may come from 49152 to 65535 (RFC 5881 section 4).
 const FIRST_PORT: u16 = 49_152;
@@ -30,7 +30,7 @@ pub(crate) struct Session {
     interface: Option<u32>,
     discards: Discards,
     unsent: u64,
-    trouble: Option<String>,
+    last_error: Option<String>,
 }
 
 impl Session {
@@ -56,29 +56,29 @@ impl Session {
             interface: None,
             discards: Discards::default(),
             unsent: 0,
-            trouble: None,
+            last_error: None,
         }
     }
 
     /// Returns whether a packet without our discriminator belongs to this session.
-    pub(crate) fn may_be_from(&self, arrived: &Arrived) -> bool {
+    pub(crate) fn matches_datagram(&self, datagram: &Datagram) -> bool {
         let Key { peer, local, multihop, .. } = &self.key;
-        *peer == arrived.from
-            && *multihop == arrived.multihop
-            && local.is_none_or(|local| Some(local) == arrived.to)
-            && self.interface.is_none_or(|interface| interface == arrived.interface)
+        *peer == datagram.from
+            && *multihop == datagram.multihop
+            && local.is_none_or(|local| Some(local) == datagram.to)
+            && self.interface.is_none_or(|interface| interface == datagram.interface)
     }
 
     /// Processes a packet for this session.
-    pub(crate) fn hear(
+    pub(crate) fn receive(
         &mut self,
-        arrived: &Arrived,
+        datagram: &Datagram,
         packet: &Packet,
         now: Instant,
     ) -> Result<Output, Discard> {
-        let far = arrived.multihop && arrived.ttl < self.machine.settings.minimum_ttl;
-        let heard = if far { Err(Discard::Hops) } else { self.machine.hear(packet, now) };
-        heard.inspect_err(|why| self.discards.count(*why))
+        let low_ttl = datagram.multihop && datagram.ttl < self.machine.settings.minimum_ttl;
+        let result = if low_ttl { Err(Discard::Hops) } else { self.machine.receive(packet, now) };
+        result.inspect_err(|why| self.discards.count(*why))
     }
 
     /// Sends a packet, and opens the socket if needed. An error is logged once; sending is retried
@@ -89,21 +89,21 @@ impl Session {
             // Another program uses the port.
             self.port = self.port.wrapping_add(1).max(FIRST_PORT);
         }
-        let trouble = sent.err().map(|error| error.to_string());
-        match &trouble {
+        let last_error = sent.err().map(|error| error.to_string());
+        match &last_error {
             Some(why) => {
                 self.unsent += 1;
                 // Reopen the socket: an interface that was recreated has a new index, and a missing
                 // address may be back.
                 self.socket = None;
-                if self.trouble.is_none() {
+                if self.last_error.is_none() {
                     tracing::warn!("BFD can't send to {}: {why}", self.key);
                 }
             }
-            None if self.trouble.is_some() => tracing::info!("BFD sends to {} again", self.key),
+            None if self.last_error.is_some() => tracing::info!("BFD sends to {} again", self.key),
             None => {}
         }
-        self.trouble = trouble;
+        self.last_error = last_error;
     }
 
     fn try_send(&mut self, packet: &Packet) -> io::Result<()> {
@@ -157,9 +157,9 @@ impl Session {
     }
 
     /// Returns the status of the session.
-    pub(crate) fn told(&self, now: Instant) -> Told {
-        let trouble = self.trouble.as_ref();
-        let beside = Beside { discards: &self.discards, unsent: self.unsent, trouble };
-        Told::of(&self.key, &self.machine, &beside, now)
+    pub(crate) fn status(&self, now: Instant) -> SessionStatus {
+        let last_error = self.last_error.as_ref();
+        let stats = SocketStats { discards: &self.discards, unsent: self.unsent, last_error };
+        SessionStatus::of(&self.key, &self.machine, &stats, now)
     }
 }

@@ -70,24 +70,24 @@ impl Default for Settings {
 
 /// A setting is out of range.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{setting} is {found}; allowed is {least} to {most}")]
+#[error("{setting} is {found}; allowed is {min} to {max}")]
 pub struct SettingsError {
     /// Name of the setting.
     pub setting: &'static str,
     /// Its value.
     pub found: u32,
     /// Minimum.
-    pub least: u32,
+    pub min: u32,
     /// Maximum.
-    pub most: u32,
+    pub max: u32,
 }
 
 impl Settings {
     /// Checks that all settings are in range.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let within = |setting, found, least, most| match (least..=most).contains(&found) {
+        let within = |setting, found, min, max| match (min..=max).contains(&found) {
             true => Ok(()),
-            false => Err(SettingsError { setting, found, least, most }),
+            false => Err(SettingsError { setting, found, min, max }),
         };
         within("transmit_ms", self.transmit_ms, 10, 60_000)?;
         within("receive_ms", self.receive_ms, 10, 60_000)?;

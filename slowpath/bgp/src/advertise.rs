@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use crate::wire::write::{self, Speaking};
+use crate::wire::write::{self, EncodeContext};
 use crate::wire::{Attributes, Family, Refresh, RefreshKind};
 
 /// Maximum number of messages produced before they are confirmed to be written.
@@ -44,13 +44,13 @@ struct Progress {
 /// Routes sent on one session and the changes still to be sent.
 #[derive(Debug)]
 pub struct Advertiser {
-    speaking: Speaking,
+    encode_context: EncodeContext,
     /// Enhanced route refresh (RFC 7313) was negotiated.
     enhanced: bool,
     progress: Vec<Progress>,
     desired: Arc<Table>,
     complete: bool,
-    shutting: bool,
+    shutting_down: bool,
     /// What the peer has; `None` where the route must be sent again.
     sent: BTreeMap<IpNet, Option<Arc<Attributes>>>,
     withdraw: BTreeMap<Family, Vec<IpNet>>,
@@ -60,15 +60,15 @@ pub struct Advertiser {
 
 impl Advertiser {
     /// Creates an advertiser with nothing sent and nothing desired.
-    pub fn new(speaking: Speaking, families: &[Family], enhanced: bool) -> Advertiser {
+    pub fn new(encode_context: EncodeContext, families: &[Family], enhanced: bool) -> Advertiser {
         let fresh = |family: &Family| Progress { family: *family, end_of_rib: true, refresh: None };
         Advertiser {
-            speaking,
+            encode_context,
             enhanced,
             progress: families.iter().map(fresh).collect(),
             desired: Arc::default(),
             complete: false,
-            shutting: false,
+            shutting_down: false,
             sent: BTreeMap::new(),
             withdraw: BTreeMap::new(),
             announce: BTreeMap::new(),
@@ -76,10 +76,11 @@ impl Advertiser {
         }
     }
 
-    /// Sets the desired routes. With `shutting`, all of them carry the GRACEFUL_SHUTDOWN community.
-    pub fn desire(&mut self, table: &Arc<Table>, complete: bool, shutting: bool) {
-        let same = Arc::ptr_eq(table, &self.desired) && shutting == self.shutting;
-        (self.complete, self.shutting) = (complete, shutting);
+    /// Sets the desired routes. With `shutting_down`, all of them carry the GRACEFUL_SHUTDOWN
+    /// community.
+    pub fn set_desired(&mut self, table: &Arc<Table>, complete: bool, shutting_down: bool) {
+        let same = Arc::ptr_eq(table, &self.desired) && shutting_down == self.shutting_down;
+        (self.complete, self.shutting_down) = (complete, shutting_down);
         if !same {
             self.desired = Arc::clone(table);
             self.compare();
@@ -102,16 +103,16 @@ impl Advertiser {
         self.withdraw.clear();
         self.announce.clear();
         self.unsendable = 0;
-        let mut said: BTreeMap<Arc<Attributes>, Arc<Attributes>> = BTreeMap::new();
+        let mut outgoing: BTreeMap<Arc<Attributes>, Arc<Attributes>> = BTreeMap::new();
         let desired = Arc::clone(&self.desired);
         for (prefix, attributes) in &desired.routes {
             let family = Family::of_prefix(prefix);
-            if !self.sends(family, attributes.next_hop) {
+            if !self.can_send(family, attributes.next_hop) {
                 continue;
             }
-            let attributes = said
+            let attributes = outgoing
                 .entry(Arc::clone(attributes))
-                .or_insert_with(|| self.as_said(attributes))
+                .or_insert_with(|| self.outgoing_attributes(attributes))
                 .clone();
             if self.sent.get(prefix).and_then(Option::as_ref) != Some(&attributes) {
                 self.announce.entry((family, attributes)).or_default().push(*prefix);
@@ -119,32 +120,32 @@ impl Advertiser {
         }
         for prefix in self.sent.keys() {
             let family = Family::of_prefix(prefix);
-            let kept = desired.routes.get(prefix);
-            if !kept.is_some_and(|kept| self.speaking.can_say(family, kept.next_hop)) {
+            let route = desired.routes.get(prefix);
+            if !route.is_some_and(|route| self.encode_context.can_encode(family, route.next_hop)) {
                 self.withdraw.entry(family).or_default().push(*prefix);
             }
         }
         self.count_unsendable();
     }
 
-    fn sends(&self, family: Family, next_hop: IpAddr) -> bool {
-        self.speaks(family) && self.speaking.can_say(family, next_hop)
+    fn can_send(&self, family: Family, next_hop: IpAddr) -> bool {
+        self.has_family(family) && self.encode_context.can_encode(family, next_hop)
     }
 
-    fn speaks(&self, family: Family) -> bool {
+    fn has_family(&self, family: Family) -> bool {
         self.progress.iter().any(|progress| progress.family == family)
     }
 
     fn count_unsendable(&mut self) {
         let unsendable = self.desired.routes.iter().filter(|(prefix, attributes)| {
             let family = Family::of_prefix(prefix);
-            self.speaks(family) && !self.speaking.can_say(family, attributes.next_hop)
+            self.has_family(family) && !self.encode_context.can_encode(family, attributes.next_hop)
         });
         self.unsendable = unsendable.count();
     }
 
-    fn as_said(&self, attributes: &Arc<Attributes>) -> Arc<Attributes> {
-        if !self.shutting {
+    fn outgoing_attributes(&self, attributes: &Arc<Attributes>) -> Arc<Attributes> {
+        if !self.shutting_down {
             return Arc::clone(attributes);
         }
         let mut changed = Attributes::clone(attributes);
@@ -173,11 +174,11 @@ impl Advertiser {
 
     fn next_withdrawal(&mut self) -> Option<Vec<u8>> {
         let mut entry = self.withdraw.first_entry()?;
-        let (message, said) = self.speaking.withdraw(*entry.key(), entry.get_mut());
+        let (message, prefixes) = self.encode_context.withdraw(*entry.key(), entry.get_mut());
         if entry.get().is_empty() {
             entry.remove();
         }
-        for prefix in &said {
+        for prefix in &prefixes {
             self.sent.remove(prefix);
         }
         Some(message)
@@ -186,13 +187,13 @@ impl Advertiser {
     fn next_announcement(&mut self) -> Option<Vec<u8>> {
         let mut entry = self.announce.first_entry()?;
         let (family, attributes) = entry.key().clone();
-        let said = self.speaking.announce(family, &attributes, entry.get_mut());
-        let Some((message, said)) = said else {
+        let encoded = self.encode_context.announce(family, &attributes, entry.get_mut());
+        let Some((message, prefixes)) = encoded else {
             // The communities alone exceed a message, so that the peer's route of this prefix is
             // outdated and must be withdrawn.
-            let silent = entry.remove();
-            self.unsendable += silent.len();
-            let had = silent.into_iter().filter(|prefix| self.sent.contains_key(prefix));
+            let too_long = entry.remove();
+            self.unsendable += too_long.len();
+            let had = too_long.into_iter().filter(|prefix| self.sent.contains_key(prefix));
             let had: Vec<IpNet> = had.collect();
             if !had.is_empty() {
                 self.withdraw.entry(family).or_default().extend(had);
@@ -202,7 +203,7 @@ impl Advertiser {
         if entry.get().is_empty() {
             entry.remove();
         }
-        for prefix in said {
+        for prefix in prefixes {
             self.sent.insert(prefix, Some(Arc::clone(&attributes)));
         }
         Some(message)
@@ -236,8 +237,8 @@ impl Advertiser {
 
     /// Returns whether everything was sent, including End-of-RIB.
     pub fn is_done(&self) -> bool {
-        let rested = |p: &Progress| p.refresh.is_none() && !(p.end_of_rib && self.complete);
-        self.withdraw.is_empty() && self.announce.is_empty() && self.progress.iter().all(rested)
+        let settled = |p: &Progress| p.refresh.is_none() && !(p.end_of_rib && self.complete);
+        self.withdraw.is_empty() && self.announce.is_empty() && self.progress.iter().all(settled)
     }
 
     /// Returns the number of desired routes that cannot be sent on this session, because of an IPv6

@@ -7,7 +7,7 @@
 //! | `session` | one connection, from OPEN to its end |
 //! | `peer` | peer state machine: connecting, collisions, backoff, administrative stop, BFD |
 //! | `advertise` | difference between desired and sent routes, and the UPDATEs for it |
-//! | `told` | peer status for the API, `weir bgp` and the metrics |
+//! | `status` | peer status for the API, `weir bgp` and the metrics |
 //! | `speaker` | sockets, timers and BFD: the only module that does I/O |
 //!
 //! All modules but `speaker` are free of sockets and clocks. `CONFORMANCE.md` lists the conformance
@@ -19,5 +19,5 @@ pub mod advertise;
 pub mod peer;
 pub mod session;
 pub mod speaker;
-pub mod told;
+pub mod status;
 pub mod wire;

@@ -5,12 +5,12 @@
 //!
 //! The caller, who owns the sockets, must keep these rules:
 //!
-//! - Octets of a connection are written in the order of [`Output::Send`].
-//! - [`Output::Close`] closes a connection once its octets are written, and after a few seconds in
-//!   any case. After it, no further input of this connection is passed, not even [`Input::Closed`].
-//! - [`Input::Written`] is passed whenever no octets are left to write.
+//! - Octets of a connection are written in the order of [`Action::Send`].
+//! - [`Action::Close`] closes a connection once its octets are written, and after a few seconds in
+//!   any case. After it, no further input of this connection is passed, not even [`Event::Closed`].
+//! - [`Event::Written`] is passed whenever no octets are left to write.
 //! - A [`ConnectionId`] is never reused.
-//! - At most one attempt to connect is in progress: a new [`Output::Connect`] replaces the previous
+//! - At most one attempt to connect is in progress: a new [`Action::Connect`] replaces the previous
 //!   one.
 //!
 //! After a failure, RFC 4271 waits in Idle, for increasing times (DampPeerOscillations), and
@@ -18,22 +18,26 @@
 //! connects while the other waits. Therefore this implementation waits in Active: it does not
 //! connect, but the peer may.
 
-mod collide;
+mod action;
+mod backoff;
+mod collision;
+mod event;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
-mod retry;
 pub mod settings;
-mod words;
+mod state;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::advertise::Table;
-use crate::session::negotiate::Without;
-use crate::session::{Direction, Down, Event, Jitter, Session, Stage};
+use crate::session::negotiate::OmitCapabilities;
+use crate::session::{CloseReason, Direction, Jitter, Session, SessionEvent, Stage};
+pub use action::Action;
+pub use event::{Event, Stop};
 use settings::Settings;
-pub use words::{History, Input, Output, State, Stop};
+pub use state::{History, State};
 
 pub use crate::session::ConnectionId;
 
@@ -45,7 +49,7 @@ const STABLE: Duration = Duration::from_secs(60);
 pub struct Peer {
     settings: Arc<Settings>,
     /// Administratively up.
-    wanted: bool,
+    enabled: bool,
     /// An attempt to connect is in progress.
     attempt: bool,
     /// When to connect next, in Connect and Active.
@@ -53,39 +57,39 @@ pub struct Peer {
     sessions: Vec<Session>,
     desired: Arc<Table>,
     complete: bool,
-    shutting: bool,
+    shutting_down: bool,
     bfd_down: bool,
     failures: u32,
     /// Attempts to connect since the last connection.
     attempts: u32,
     restarted: bool,
-    without: Without,
+    omit_capabilities: OmitCapabilities,
     jitter: Jitter,
     history: History,
-    outputs: Vec<Output>,
+    actions: Vec<Action>,
 }
 
 impl Peer {
-    /// Creates a state machine in Idle, where it stays until [`Input::Start`].
+    /// Creates a state machine in Idle, where it stays until [`Event::Start`].
     pub fn new(settings: Settings, now: Instant) -> Peer {
         let seed = u64::from(settings.local_asn) ^ (u64::from(settings.peer.port()) << 40);
         Peer {
             restarted: settings.graceful_restart.is_some_and(|restart| restart.restarted),
             jitter: Jitter::new(seed, settings.identifier),
             settings: Arc::new(settings),
-            wanted: false,
+            enabled: false,
             attempt: false,
             retry: None,
             sessions: Vec::new(),
             desired: Arc::default(),
             complete: false,
-            shutting: false,
+            shutting_down: false,
             bfd_down: false,
             failures: 0,
             attempts: 0,
-            without: Without::default(),
+            omit_capabilities: OmitCapabilities::default(),
             history: History::new(now),
-            outputs: Vec::new(),
+            actions: Vec::new(),
         }
     }
 
@@ -94,104 +98,104 @@ impl Peer {
         &self.settings
     }
 
-    /// Processes `input` and returns the actions to perform, in this order.
-    pub fn step(&mut self, now: Instant, input: Input<'_>) -> Vec<Output> {
-        let before = self.look();
-        self.hear(now, input);
+    /// Processes `event` and returns the actions to perform, in this order.
+    pub fn step(&mut self, now: Instant, event: Event<'_>) -> Vec<Action> {
+        let before = self.visible_state();
+        self.apply(now, event);
         self.tick(now);
         self.collect();
         let state = self.state();
         if state != before.0 {
             self.history.since = now;
         }
-        if self.look() != before {
-            self.outputs.push(Output::Changed);
+        if self.visible_state() != before {
+            self.actions.push(Action::Changed);
         }
-        std::mem::take(&mut self.outputs)
+        std::mem::take(&mut self.actions)
     }
 
-    /// Returns what is visible from outside; if it changes, [`Output::Changed`] is emitted.
-    fn look(&self) -> (State, Option<ConnectionId>, bool) {
+    /// Returns what is visible from outside; if it changes, [`Action::Changed`] is emitted.
+    fn visible_state(&self) -> (State, Option<ConnectionId>, bool) {
         let established = self.established().map(|session| session.id);
-        (self.state(), established, self.is_told())
+        (self.state(), established, self.all_sent())
     }
 
-    fn hear(&mut self, now: Instant, input: Input<'_>) {
-        match input {
-            Input::Tick => {}
-            Input::Start => self.start(now),
-            Input::Stop(stop) => self.stop(now, stop),
-            Input::Connected { connection, direction, local, remote } => {
+    fn apply(&mut self, now: Instant, event: Event<'_>) {
+        match event {
+            Event::Tick => {}
+            Event::Start => self.start(now),
+            Event::Stop(stop) => self.stop(now, stop),
+            Event::Connected { connection, direction, local, remote } => {
                 self.connected(now, connection, direction, (local, remote));
             }
-            Input::ConnectFailed => self.attempt = false,
-            Input::Bytes(connection, octets) => self.bytes(now, connection, octets),
-            Input::Written(connection) => {
+            Event::ConnectFailed => self.attempt = false,
+            Event::Bytes(connection, octets) => self.bytes(now, connection, octets),
+            Event::Written(connection) => {
                 if let Some(session) = self.session(connection) {
                     session.written(now);
                 }
             }
-            Input::Closed(connection) => {
-                self.down(now, connection, Down::Lost("the connection was closed"));
+            Event::Closed(connection) => {
+                self.down(now, connection, CloseReason::Lost("the connection was closed"));
             }
-            Input::Desired(table) => {
+            Event::Desired(table) => {
                 self.desired = table;
-                self.tell(now);
+                self.advertise(now);
             }
-            Input::Complete => {
+            Event::Complete => {
                 self.complete = true;
-                self.tell(now);
+                self.advertise(now);
             }
-            Input::GracefulShutdown(shutting) => {
-                self.shutting = shutting;
-                self.tell(now);
+            Event::GracefulShutdown(shutting_down) => {
+                self.shutting_down = shutting_down;
+                self.advertise(now);
             }
-            Input::Refresh => {
+            Event::Refresh => {
                 self.sessions.iter_mut().for_each(|session| session.refresh(now));
             }
-            Input::BfdDown => self.bfd_down(now),
-            Input::BfdUp | Input::BfdHeld => {
+            Event::BfdDown => self.bfd_down(now),
+            Event::BfdUp | Event::BfdAdminDown => {
                 self.bfd_down = false;
-                self.begin_if_idle(now);
+                self.connect_if_idle(now);
             }
         }
     }
 
     fn start(&mut self, now: Instant) {
-        if !self.wanted {
-            (self.wanted, self.failures, self.attempts) = (true, 0, 0);
-            self.without = Without::default();
-            self.begin_if_idle(now);
+        if !self.enabled {
+            (self.enabled, self.failures, self.attempts) = (true, 0, 0);
+            self.omit_capabilities = OmitCapabilities::default();
+            self.connect_if_idle(now);
         }
     }
 
     /// Ends all connections with a NOTIFICATION and goes to Idle, or starts again in case of a
     /// reset.
     fn stop(&mut self, now: Instant, stop: Stop) {
-        self.wanted = false;
-        self.halt(now, |session| stop.said(session));
+        self.enabled = false;
+        self.halt(now, |session| stop.close_reason(session));
         if let Stop::Reset(_) = stop {
             self.start(now);
         }
     }
 
-    /// Ends every connection and attempt; `says` returns the reason for each.
-    fn halt(&mut self, now: Instant, says: impl Fn(&Session) -> Down) {
+    /// Ends every connection and attempt; `reason` returns the reason for each.
+    fn halt(&mut self, now: Instant, reason: impl Fn(&Session) -> CloseReason) {
         while let Some(session) = self.sessions.pop() {
-            let down = says(&session);
+            let down = reason(&session);
             self.end(now, session, down);
         }
         if std::mem::take(&mut self.attempt) {
-            self.outputs.push(Output::Abandon);
+            self.actions.push(Action::Abandon);
         }
         self.retry = None;
     }
 
     fn bfd_down(&mut self, now: Instant) {
         self.bfd_down = true;
-        if self.established().is_some() || self.is_held() {
+        if self.established().is_some() || self.waits_for_bfd() {
             self.halt(now, Stop::bfd_down);
-            self.rest(now);
+            self.back_off(now);
         }
     }
 
@@ -200,13 +204,13 @@ impl Peer {
         now: Instant,
         id: ConnectionId,
         direction: Direction,
-        ends: (SocketAddr, SocketAddr),
+        endpoints: (SocketAddr, SocketAddr),
     ) {
-        let open = self.wanted && ends.1.ip() == self.settings.peer.ip();
-        let asked = direction == Direction::Inbound || self.attempt;
-        if !open || self.is_held() || !asked || self.session(id).is_some() {
+        let allowed = self.enabled && endpoints.1.ip() == self.settings.peer.ip();
+        let expected = direction == Direction::Inbound || self.attempt;
+        if !allowed || self.waits_for_bfd() || !expected || self.session(id).is_some() {
             self.history.refused += 1;
-            self.outputs.push(Output::Close(id));
+            self.actions.push(Action::Close(id));
             return;
         }
         self.attempts = 0;
@@ -214,8 +218,9 @@ impl Peer {
             Direction::Outbound => (self.attempt, self.retry) = (false, None),
             Direction::Inbound => self.supersede(now),
         }
-        let about = (id, direction, ends);
-        let session = Session::new(&self.settings, &self.without, self.restarted, now, about);
+        let connection = (id, direction, endpoints);
+        let session =
+            Session::new(&self.settings, &self.omit_capabilities, self.restarted, now, connection);
         self.sessions.push(session);
     }
 
@@ -226,9 +231,9 @@ impl Peer {
         while let Some(session) = self.session(id) {
             match session.next_event(now) {
                 Ok(None) => break,
-                Ok(Some(Event::Heard)) => session.advance(now),
-                Ok(Some(Event::Opened)) => self.opened(now, id),
-                Ok(Some(Event::Established)) => self.up(now, id),
+                Ok(Some(SessionEvent::Handled)) => session.advance(now),
+                Ok(Some(SessionEvent::Opened)) => self.opened(now, id),
+                Ok(Some(SessionEvent::Established)) => self.up(now, id),
                 Err(down) => self.down(now, id, down),
             }
         }
@@ -237,42 +242,45 @@ impl Peer {
     /// Handles a session that became established: closes all other connections and advertises
     /// routes.
     fn up(&mut self, now: Instant, id: ConnectionId) {
-        self.leave_only(now, id);
+        self.close_others(now, id);
         if std::mem::take(&mut self.attempt) {
-            self.outputs.push(Output::Abandon);
+            self.actions.push(Action::Abandon);
         }
         self.retry = None;
         self.history.established += 1;
-        self.tell(now);
+        self.advertise(now);
     }
 
-    fn tell(&mut self, now: Instant) {
+    fn advertise(&mut self, now: Instant) {
         for session in &mut self.sessions {
-            session.desire(now, &self.desired, self.complete, self.shutting);
+            session.set_desired(now, &self.desired, self.complete, self.shutting_down);
         }
     }
 
     /// Ends a connection because of an error, an expired timer or a message of the peer.
-    fn down(&mut self, now: Instant, id: ConnectionId, down: Down) {
+    fn down(&mut self, now: Instant, id: ConnectionId, down: CloseReason) {
         let Some(at) = self.sessions.iter().position(|session| session.id == id) else { return };
         let session = self.sessions.remove(at);
-        if let (Down::Told(notification), false) = (&down, session.stage() == Stage::Established) {
-            self.without.learn(notification);
+        if let (CloseReason::ReceivedNotification(notification), false) =
+            (&down, session.stage() == Stage::Established)
+        {
+            self.omit_capabilities.learn(notification);
         }
         self.end(now, session, down);
         if self.sessions.is_empty() {
-            self.rest(now);
+            self.back_off(now);
         }
     }
 
     /// Closes a connection and records why.
-    fn end(&mut self, now: Instant, mut session: Session, down: Down) {
+    fn end(&mut self, now: Instant, mut session: Session, down: CloseReason) {
         let id = session.id;
-        self.outputs.extend(session.sends().into_iter().map(|octets| Output::Send(id, octets)));
-        if let Down::Tell(notification) = &down {
-            self.outputs.push(Output::Send(id, notification.write()));
+        self.actions
+            .extend(session.take_messages().into_iter().map(|octets| Action::Send(id, octets)));
+        if let CloseReason::SendNotification(notification) = &down {
+            self.actions.push(Action::Send(id, notification.write()));
         }
-        self.outputs.push(Output::Close(id));
+        self.actions.push(Action::Close(id));
         if session.stage() == Stage::Established {
             self.history.flaps += 1;
             if now.saturating_duration_since(session.since) >= STABLE {
@@ -302,11 +310,12 @@ impl Peer {
     fn collect(&mut self) {
         for session in &mut self.sessions {
             let id = session.id;
-            self.outputs.extend(session.sends().into_iter().map(|octets| Output::Send(id, octets)));
+            self.actions
+                .extend(session.take_messages().into_iter().map(|octets| Action::Send(id, octets)));
         }
         // Once the peer has all routes, its next OPEN is not that of a restart any more.
-        let told = self.established().and_then(Session::advertiser);
-        if self.complete && told.is_some_and(|advertiser| advertiser.is_done()) {
+        let advertiser = self.established().and_then(Session::advertiser);
+        if self.complete && advertiser.is_some_and(|advertiser| advertiser.is_done()) {
             self.restarted = false;
             // From now on the data plane forwards for all of these routes, so the next OPEN sets F.
             let restart = &self.settings.graceful_restart;
@@ -324,7 +333,7 @@ impl Peer {
     }
 
     /// Returns whether BFD is down and the settings forbid to connect without it.
-    fn is_held(&self) -> bool {
+    fn waits_for_bfd(&self) -> bool {
         self.bfd_down && self.settings.strict_bfd
     }
 
@@ -348,8 +357,8 @@ impl Peer {
             Some(Stage::Established) => State::Established,
             Some(Stage::OpenConfirm) => State::OpenConfirm,
             Some(Stage::OpenSent) => State::OpenSent,
-            None if !self.wanted => State::Idle,
-            None if self.is_held() => State::Idle,
+            None if !self.enabled => State::Idle,
+            None if self.waits_for_bfd() => State::Idle,
             None if self.attempt => State::Connect,
             None => State::Active,
         }
@@ -362,7 +371,7 @@ impl Peer {
 
     /// Returns whether all desired routes were sent and are in the kernel's send buffer; true if no
     /// session is established. With an empty table it means that everything is withdrawn.
-    pub fn is_told(&self) -> bool {
+    pub fn all_sent(&self) -> bool {
         self.established().is_none_or(|session| {
             let done = session.advertiser().is_none_or(|advertiser| advertiser.is_done());
             done && session.is_written()

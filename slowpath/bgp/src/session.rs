@@ -20,15 +20,15 @@ use crate::wire::capability::code;
 use crate::wire::{
     Context, Family, Fault, Framer, Kind, Message, Notification, Open, Refresh, RefreshKind, frame,
 };
-use negotiate::{Negotiated, Without, negotiate, our_open};
+use negotiate::{Negotiated, OmitCapabilities, local_open, negotiate};
 use received::Received;
 
 /// Hold timer until the peer's OPEN arrives (RFC 4271 section 8.2.2 suggests 4 minutes).
-const OPEN_PATIENCE: Duration = Duration::from_secs(240);
+const OPEN_HOLD_TIME: Duration = Duration::from_secs(240);
 /// Minimum time between keepalives (RFC 4271 section 4.4).
-const KEEPALIVES_APART: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Minimum of the send hold timer: how long the peer may read nothing of what is sent (RFC 9687).
-const SEND_PATIENCE: Duration = Duration::from_secs(480);
+const SEND_HOLD_TIME_MIN: Duration = Duration::from_secs(480);
 
 /// Identifies a connection between the state machine and the owner of its socket.
 pub type ConnectionId = u64;
@@ -56,29 +56,29 @@ pub enum Stage {
 
 /// Result of processing a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
+pub enum SessionEvent {
     /// The peer's OPEN is valid, so its identity is known. [`Session::confirm`] continues.
     Opened,
     /// The session became established.
     Established,
     /// No effect outside of the session.
-    Heard,
+    Handled,
 }
 
 /// Why a connection ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Down {
+pub enum CloseReason {
     /// An error or a decision of this side: the NOTIFICATION is to be sent.
-    Tell(Notification),
+    SendNotification(Notification),
     /// The peer sent a NOTIFICATION.
-    Told(Notification),
+    ReceivedNotification(Notification),
     /// The connection is lost, or ends without a NOTIFICATION.
     Lost(&'static str),
 }
 
-impl From<Notification> for Down {
-    fn from(notification: Notification) -> Down {
-        Down::Tell(notification)
+impl From<Notification> for CloseReason {
+    fn from(notification: Notification) -> CloseReason {
+        CloseReason::SendNotification(notification)
     }
 }
 
@@ -90,14 +90,14 @@ pub struct Session {
     /// Which side opened it.
     pub direction: Direction,
     /// Local and remote address and port.
-    pub ends: (SocketAddr, SocketAddr),
+    pub endpoints: (SocketAddr, SocketAddr),
     /// When the connection was opened.
     pub began: Instant,
     /// When the current stage was reached.
     pub since: Instant,
     settings: Arc<Settings>,
     stage: Stage,
-    ours: Open,
+    local: Open,
     framer: Framer,
     hold: Option<Instant>,
     keepalive: Option<Instant>,
@@ -109,33 +109,33 @@ pub struct Session {
     negotiated: Option<Negotiated>,
     advertiser: Option<Advertiser>,
     received: Received,
-    sends: Vec<Vec<u8>>,
+    outgoing: Vec<Vec<u8>>,
 }
 
 impl Session {
-    /// Creates the session of a new connection. The OPEN is the first of [`Session::sends`].
+    /// Creates the session of a new connection. The OPEN is the first of [`Session::take_messages`].
     pub fn new(
         settings: &Arc<Settings>,
-        without: &Without,
+        omit_capabilities: &OmitCapabilities,
         restarted: bool,
         now: Instant,
-        (id, direction, ends): (ConnectionId, Direction, (SocketAddr, SocketAddr)),
+        (id, direction, endpoints): (ConnectionId, Direction, (SocketAddr, SocketAddr)),
     ) -> Session {
-        let ours = our_open(settings, without, restarted);
+        let local = local_open(settings, omit_capabilities, restarted);
         let mut framer = Framer::default();
-        if ours.capabilities.iter().any(|offered| offered.code() == code::EXTENDED_MESSAGE) {
+        if local.capabilities.iter().any(|offered| offered.code() == code::EXTENDED_MESSAGE) {
             framer.extend();
         }
         let mut session = Session {
             id,
             direction,
-            ends,
+            endpoints,
             began: now,
             since: now,
             settings: Arc::clone(settings),
             stage: Stage::OpenSent,
             framer,
-            hold: Some(now + OPEN_PATIENCE),
+            hold: Some(now + OPEN_HOLD_TIME),
             keepalive: None,
             unwritten: None,
             routes_unwritten: false,
@@ -143,10 +143,10 @@ impl Session {
             negotiated: None,
             advertiser: None,
             received: Received::default(),
-            sends: Vec::new(),
-            ours,
+            outgoing: Vec::new(),
+            local,
         };
-        let open = session.ours.write();
+        let open = session.local.write();
         session.send(now, open);
         session
     }
@@ -177,8 +177,8 @@ impl Session {
     }
 
     /// Takes the messages to be written, in order.
-    pub fn sends(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.sends)
+    pub fn take_messages(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.outgoing)
     }
 
     /// Adds received octets; [`Session::next_event`] parses them.
@@ -187,9 +187,9 @@ impl Session {
     }
 
     /// Processes the next complete message, if there is one.
-    pub fn next_event(&mut self, now: Instant) -> Result<Option<Event>, Down> {
+    pub fn next_event(&mut self, now: Instant) -> Result<Option<SessionEvent>, CloseReason> {
         let Some((kind, body)) = self.framer.next_message()? else { return Ok(None) };
-        let context = self.negotiated.as_ref().map(Negotiated::reading).unwrap_or_default();
+        let context = self.negotiated.as_ref().map(Negotiated::decode_context).unwrap_or_default();
         // A message that is not allowed in this state is not parsed, because its context is
         // unknown.
         if !self.expects(kind) {
@@ -201,20 +201,22 @@ impl Session {
         }
         self.received.message(&message);
         match message {
-            Message::Notification(notification) => Err(Down::Told(notification)),
-            Message::Open(theirs) => {
-                self.negotiated = Some(negotiate(&self.settings, &self.ours, &theirs)?);
-                Ok(Some(Event::Opened))
+            Message::Notification(notification) => {
+                Err(CloseReason::ReceivedNotification(notification))
+            }
+            Message::Open(remote) => {
+                self.negotiated = Some(negotiate(&self.settings, &self.local, &remote)?);
+                Ok(Some(SessionEvent::Opened))
             }
             Message::Keepalive if self.stage == Stage::OpenConfirm => {
                 self.establish(now);
-                Ok(Some(Event::Established))
+                Ok(Some(SessionEvent::Established))
             }
             Message::Refresh(refresh) => {
-                self.answer(refresh);
-                Ok(Some(Event::Heard))
+                self.handle_refresh(refresh);
+                Ok(Some(SessionEvent::Handled))
             }
-            Message::Keepalive | Message::Update(_) => Ok(Some(Event::Heard)),
+            Message::Keepalive | Message::Update(_) => Ok(Some(SessionEvent::Handled)),
         }
     }
 
@@ -228,7 +230,7 @@ impl Session {
         }
     }
 
-    fn unexpected(&self, kind: Kind) -> Down {
+    fn unexpected(&self, kind: Kind) -> CloseReason {
         let state = match self.stage {
             Stage::OpenSent => 1,
             Stage::OpenConfirm => 2,
@@ -249,25 +251,31 @@ impl Session {
         (self.stage, self.since) = (Stage::Established, now);
         let Some(negotiated) = &self.negotiated else { return };
         self.received.begin(&negotiated.families);
-        let speaking = negotiated.speaking(&self.settings);
+        let encode_context = negotiated.encode_context(&self.settings);
         let enhanced = negotiated.enhanced_refresh;
-        self.advertiser = Some(Advertiser::new(speaking, &negotiated.families, enhanced));
+        self.advertiser = Some(Advertiser::new(encode_context, &negotiated.families, enhanced));
     }
 
     /// Sets the desired routes; no effect before the session is established.
-    pub fn desire(&mut self, now: Instant, table: &Arc<Table>, complete: bool, shutting: bool) {
+    pub fn set_desired(
+        &mut self,
+        now: Instant,
+        table: &Arc<Table>,
+        complete: bool,
+        shutting_down: bool,
+    ) {
         if let Some(advertiser) = &mut self.advertiser {
-            advertiser.desire(table, complete, shutting);
+            advertiser.set_desired(table, complete, shutting_down);
         }
         self.advance(now);
     }
 
-    fn answer(&mut self, refresh: Refresh) {
+    fn handle_refresh(&mut self, refresh: Refresh) {
         let family = Family::of(refresh.family.0, refresh.family.1);
         // Begin and End of the peer's own refreshes are ignored because its routes are not
         // installed.
-        let asked = refresh.subtype == RefreshKind::Asked;
-        if let (true, Some(family), Some(advertiser)) = (asked, family, &mut self.advertiser) {
+        let requested = refresh.subtype == RefreshKind::Request;
+        if let (true, Some(family), Some(advertiser)) = (requested, family, &mut self.advertiser) {
             advertiser.refresh(family);
         }
     }
@@ -301,11 +309,11 @@ impl Session {
     }
 
     fn send(&mut self, now: Instant, message: Vec<u8>) {
-        self.sends.push(message);
+        self.outgoing.push(message);
         self.unwritten.get_or_insert(now);
         let interval = self.negotiated.as_ref().map(|n| n.keepalive).filter(|i| !i.is_zero());
-        self.keepalive =
-            interval.map(|interval| now + self.jitter.shorten(interval).max(KEEPALIVES_APART));
+        self.keepalive = interval
+            .map(|interval| now + self.jitter.shorten(interval).max(KEEPALIVE_INTERVAL_MIN));
     }
 
     fn restart_hold(&mut self, now: Instant) {
@@ -315,7 +323,7 @@ impl Session {
 
     fn send_deadline(&self) -> Option<Instant> {
         let hold = self.negotiated.as_ref().map(|n| n.hold).filter(|hold| !hold.is_zero())?;
-        Some(self.unwritten? + SEND_PATIENCE.max(2 * hold))
+        Some(self.unwritten? + SEND_HOLD_TIME_MIN.max(2 * hold))
     }
 
     /// Returns the latest time for the next [`Session::tick`].
@@ -324,7 +332,7 @@ impl Session {
     }
 
     /// Handles expired timers.
-    pub fn tick(&mut self, now: Instant) -> Result<(), Down> {
+    pub fn tick(&mut self, now: Instant) -> Result<(), CloseReason> {
         let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         if due(self.hold) {
             return Err(Notification::hold_timer().into());
@@ -344,10 +352,10 @@ impl Session {
     }
 }
 
-fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, Down> {
+fn read(kind: Kind, body: &[u8], context: &Context) -> Result<Message, CloseReason> {
     Message::read(kind, body, context).map_err(|fault| match fault {
-        Fault::Notify(notification) => Down::Tell(notification),
-        Fault::Silent(why) => Down::Lost(why),
+        Fault::Notify(notification) => CloseReason::SendNotification(notification),
+        Fault::Silent(why) => CloseReason::Lost(why),
     })
 }
 

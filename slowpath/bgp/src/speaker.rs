@@ -2,10 +2,10 @@
 //! listeners, timers and BFD.
 //!
 //! ```text
-//!   Speaker -- inputs --> slot (state machine, octets of its connections, its timer)
+//!   Speaker -- events --> peer_task (state machine, octets of its connections, its timer)
 //!                           ^ |
 //!          listener --------' '--> connection: one task per socket, connecting included
-//!          watch: BFD driver, session up and down
+//!          bfd_sessions: BFD driver, session up and down
 //! ```
 //!
 //! No method waits for a peer. Dropping a `Speaker` sends nothing, like a killed process: with
@@ -16,46 +16,46 @@
 //! and a few keepalives are queued.
 
 mod authentication;
-mod ground;
+mod bfd_sessions;
+mod config;
+mod context;
 mod listener;
-mod slot;
+mod peer_task;
 mod socket;
-pub mod told;
-mod wanted;
-mod watch;
+pub mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch as life;
+use tokio::sync::watch;
 
 use crate::advertise::Table;
-use crate::peer::{Input, Stop};
-use crate::told::{PeerTold, RouteTold};
+use crate::peer::{Event, Stop};
+use crate::status::{AdvertisedRoute, PeerStatus};
 use crate::wire::Family;
-use ground::Ground;
-use listener::{Listener, Place};
-use slot::Slot;
-use told::{Report, Told};
-use watch::Watch;
+use bfd_sessions::BfdSessions;
+use context::SpeakerContext;
+use listener::{ListenAddress, Listener};
+use peer_task::PeerTask;
+use status::{PeerSocketStatus, SpeakerStatus};
 
-pub use wanted::{PeerKey, Wanted, Watched};
+pub use config::{PeerBfd, PeerConfig, PeerKey};
 
 /// Maximum duration of [`Speaker::end`]: final notifications, then BFD's AdminDown packets, which
 /// are repeated for a while.
-const END: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The BGP speaker: a set of peers with their listeners and BFD sessions.
 pub struct Speaker {
-    ground: Arc<Ground>,
+    context: Arc<SpeakerContext>,
     /// Dropping it ends all tasks of the speaker.
-    life: life::Sender<()>,
-    peers: BTreeMap<PeerKey, Arc<Slot>>,
-    listeners: BTreeMap<Place, Arc<Listener>>,
-    watch: Arc<Watch>,
+    shutdown: watch::Sender<()>,
+    peers: BTreeMap<PeerKey, Arc<PeerTask>>,
+    listeners: BTreeMap<ListenAddress, Arc<Listener>>,
+    bfd_sessions: Arc<BfdSessions>,
     /// Graceful shutdown is on: routes carry the GRACEFUL_SHUTDOWN community (RFC 8326).
-    shutting: bool,
+    shutting_down: bool,
     /// A peer was removed with [`Stop::Restart`].
     restarting: bool,
 }
@@ -64,45 +64,45 @@ impl Speaker {
     /// Creates a speaker without peers. Must be called within a tokio runtime, whose threads open
     /// the sockets.
     pub fn new() -> Speaker {
-        let (life, alive) = life::channel(());
+        let (shutdown, receiver) = watch::channel(());
         Speaker {
-            ground: Arc::new(Ground::new(alive)),
-            life,
+            context: Arc::new(SpeakerContext::new(receiver)),
+            shutdown,
             peers: BTreeMap::new(),
             listeners: BTreeMap::new(),
-            watch: Arc::default(),
-            shutting: false,
+            bfd_sessions: Arc::default(),
+            shutting_down: false,
             restarting: false,
         }
     }
 
     /// Adds a peer and starts its session. An existing peer with this key is removed first, with
     /// [`Stop::Changed`].
-    pub fn add(&mut self, key: PeerKey, wanted: Wanted) {
-        self.take(key, Stop::Changed);
-        let slot = Slot::start(key, wanted, &self.ground);
-        slot.tell(Input::GracefulShutdown(self.shutting));
-        self.listen(&slot);
-        self.watch.add(&slot, &self.ground);
-        self.peers.insert(key, slot);
+    pub fn add(&mut self, key: PeerKey, config: PeerConfig) {
+        self.remove_peer(key, Stop::Changed);
+        let peer_task = PeerTask::start(key, config, &self.context);
+        peer_task.handle(Event::GracefulShutdown(self.shutting_down));
+        self.listen(&peer_task);
+        self.bfd_sessions.add(&peer_task, &self.context);
+        self.peers.insert(key, peer_task);
         self.prune();
     }
 
     /// Registers a peer with every listener that can receive its connections, and starts one if
     /// needed.
-    fn listen(&mut self, slot: &Arc<Slot>) {
-        let Some(place) = Place::of(&slot.wanted) else { return };
-        if !self.listeners.contains_key(&place) {
-            let fresh = Listener::start(place.clone(), &self.ground);
-            let others = self
-                .peers
-                .values()
-                .filter(|peer| Place::of(&peer.wanted).is_some_and(|other| other.meets(&place)));
+    fn listen(&mut self, peer_task: &Arc<PeerTask>) {
+        let Some(listen_address) = ListenAddress::of(&peer_task.config) else { return };
+        if !self.listeners.contains_key(&listen_address) {
+            let fresh = Listener::start(listen_address.clone(), &self.context);
+            let others = self.peers.values().filter(|peer| {
+                ListenAddress::of(&peer.config).is_some_and(|other| other.overlaps(&listen_address))
+            });
             others.for_each(|peer| fresh.add(peer));
-            self.listeners.insert(place.clone(), fresh);
+            self.listeners.insert(listen_address.clone(), fresh);
         }
-        let meeting = self.listeners.iter().filter(|(other, _)| other.meets(&place));
-        meeting.for_each(|(_, listener)| listener.add(slot));
+        let overlapping =
+            self.listeners.iter().filter(|(other, _)| other.overlaps(&listen_address));
+        overlapping.for_each(|(_, listener)| listener.add(peer_task));
     }
 
     /// Removes a peer. With [`Stop::Changed`] or [`Stop::Restart`] its listener and BFD session
@@ -112,27 +112,30 @@ impl Speaker {
         // not come back.
         let stays = matches!(why, Stop::Changed | Stop::Restart);
         self.restarting |= why == Stop::Restart;
-        self.take(key, why);
+        self.remove_peer(key, why);
         if !stays {
             self.prune();
         }
     }
 
-    fn take(&mut self, key: PeerKey, why: Stop) {
-        let Some(slot) = self.peers.remove(&key) else { return };
-        self.listeners.values().for_each(|listener| listener.remove(&slot));
-        self.watch.remove(&slot);
-        slot.remove(why);
-        self.ground.changed();
+    fn remove_peer(&mut self, key: PeerKey, why: Stop) {
+        let Some(peer_task) = self.peers.remove(&key) else { return };
+        self.listeners.values().for_each(|listener| listener.remove(&peer_task));
+        self.bfd_sessions.remove(&peer_task);
+        peer_task.remove(why);
+        self.context.notify_changed();
     }
 
     /// Ends listeners and BFD sessions that no peer uses.
     fn prune(&mut self) {
-        self.watch.prune();
-        let wanted: BTreeSet<Place> =
-            self.peers.values().filter_map(|slot| Place::of(&slot.wanted)).collect();
-        self.listeners.retain(|place, listener| {
-            let stays = wanted.contains(place);
+        self.bfd_sessions.prune();
+        let in_use: BTreeSet<ListenAddress> = self
+            .peers
+            .values()
+            .filter_map(|peer_task| ListenAddress::of(&peer_task.config))
+            .collect();
+        self.listeners.retain(|listen_address, listener| {
+            let stays = in_use.contains(listen_address);
             if !stays {
                 listener.end();
             }
@@ -142,72 +145,75 @@ impl Speaker {
 
     /// Replaces the set of routes to advertise to a peer.
     pub fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>) {
-        if let Some(slot) = self.peers.get(&key) {
-            slot.tell(Input::Desired(Arc::clone(table)));
+        if let Some(peer_task) = self.peers.get(&key) {
+            peer_task.handle(Event::Desired(Arc::clone(table)));
         }
     }
 
     /// Declares the current tables of all current peers complete, which allows End-of-RIB to be
     /// sent.
     pub fn complete(&mut self) {
-        self.peers.values().for_each(|slot| slot.tell(Input::Complete));
+        self.peers.values().for_each(|peer_task| peer_task.handle(Event::Complete));
     }
 
     /// Turns graceful shutdown (RFC 8326) on or off, for current peers and for those added later.
     pub fn graceful_shutdown(&mut self, on: bool) {
-        self.shutting = on;
-        self.peers.values().for_each(|slot| slot.tell(Input::GracefulShutdown(on)));
+        self.shutting_down = on;
+        self.peers.values().for_each(|peer_task| peer_task.handle(Event::GracefulShutdown(on)));
     }
 
     /// Sends all routes to a peer again.
     pub fn refresh(&self, key: PeerKey) {
-        if let Some(slot) = self.peers.get(&key) {
-            slot.tell(Input::Refresh);
+        if let Some(peer_task) = self.peers.get(&key) {
+            peer_task.handle(Event::Refresh);
         }
     }
 
     /// Returns whether every peer has been sent all of its desired routes
-    /// ([`crate::peer::Peer::is_told`]).
-    pub fn is_told(&self) -> bool {
-        self.peers.values().all(|slot| slot.is_told())
+    /// ([`crate::peer::Peer::all_sent`]).
+    pub fn all_sent(&self) -> bool {
+        self.peers.values().all(|peer_task| peer_task.all_sent())
     }
 
     /// Returns the status of all peers.
-    pub fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerTold)> {
-        let told = |slot: &Arc<Slot>| slot.look(|machine| machine.told(now));
-        self.peers.iter().map(|(key, slot)| (*key, told(slot))).collect()
+    pub fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerStatus)> {
+        let status =
+            |peer_task: &Arc<PeerTask>| peer_task.with_machine(|machine| machine.status(now));
+        self.peers.iter().map(|(key, peer_task)| (*key, status(peer_task))).collect()
     }
 
     /// Returns the status of a peer, including its sockets.
-    pub fn told(&self, key: PeerKey, now: Instant) -> Option<Told> {
-        self.peers.get(&key).map(|slot| slot.told(now))
+    pub fn peer_status(&self, key: PeerKey, now: Instant) -> Option<PeerSocketStatus> {
+        self.peers.get(&key).map(|peer_task| peer_task.status(now))
     }
 
     /// Returns the routes advertised to a peer for one family; empty while the session is not
     /// established.
-    pub fn advertised(&self, key: PeerKey, family: Family) -> Vec<RouteTold> {
-        let slot = self.peers.get(&key);
-        slot.map(|slot| slot.look(|machine| machine.advertised(family))).unwrap_or_default()
+    pub fn advertised(&self, key: PeerKey, family: Family) -> Vec<AdvertisedRoute> {
+        let peer_task = self.peers.get(&key);
+        peer_task
+            .map(|peer_task| peer_task.with_machine(|machine| machine.advertised(family)))
+            .unwrap_or_default()
     }
 
     /// Returns the status of all peers, listeners and BFD.
-    pub fn report(&self, now: Instant) -> Report {
-        Report {
-            peers: self.peers.values().map(|slot| slot.told(now)).collect(),
-            listeners: self.listeners.values().map(|listener| listener.told()).collect(),
-            bfd_trouble: self.watch.trouble(),
+    pub fn status(&self, now: Instant) -> SpeakerStatus {
+        SpeakerStatus {
+            peers: self.peers.values().map(|peer_task| peer_task.status(now)).collect(),
+            listeners: self.listeners.values().map(|listener| listener.status()).collect(),
+            bfd_error: self.bfd_sessions.last_error(),
         }
     }
 
     /// Returns the handle of the BFD driver; `None` until a path is monitored and BFD's ports are
     /// open.
     pub fn bfd(&self) -> Option<bfd::Bfd> {
-        self.watch.bfd()
+        self.bfd_sessions.bfd()
     }
 
     /// Subscribes to a counter that increases with each change of a peer's status or progress.
-    pub fn changes(&self) -> life::Receiver<u64> {
-        self.ground.changes()
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.context.changes()
     }
 
     /// Waits, for a few seconds at most, until notifications to removed peers are in the kernel's
@@ -220,11 +226,11 @@ impl Speaker {
         if self.restarting {
             return;
         }
-        self.watch.stop();
-        let Speaker { ground, life, peers, listeners, watch, .. } = self;
-        drop((ground, peers, listeners, watch));
+        self.bfd_sessions.stop();
+        let Speaker { context, shutdown, peers, listeners, bfd_sessions, .. } = self;
+        drop((context, peers, listeners, bfd_sessions));
         // Past the timeout the remaining notifications are given up.
-        let _ = tokio::time::timeout(END, life.closed()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, shutdown.closed()).await;
     }
 }
 

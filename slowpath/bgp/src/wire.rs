@@ -1,7 +1,7 @@
 //! BGP message encoding and decoding. The functions are pure: bytes in, a message or a [`Fault`]
 //! out, without sockets, clocks or session state.
 //!
-//! The codec is our own. `netgauze-bgp-pkt` was measured first (`wire/tests/measured.rs`): it
+//! The codec is our own. `netgauze-bgp-pkt` was measured first (`wire/tests/netgauze.rs`): it
 //! leaves the data of most notifications empty, lacks RFC 9072 and loses its position after a
 //! malformed attribute, all of which RFC 7606 and section 6 of RFC 4271 require. The tests use it
 //! as an independent decoder of the messages written here.
@@ -31,7 +31,7 @@ pub use framer::Framer;
 pub use notification::{Fault, Notification};
 pub use open::Open;
 pub use refresh::{Refresh, RefreshKind};
-pub use update::{Arrived, Treated};
+pub use update::{ErrorHandling, ReceivedUpdate};
 
 /// A received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub enum Message {
     /// Identity and capabilities of the peer.
     Open(Open),
     /// Announced and withdrawn routes.
-    Update(Arrived),
+    Update(ReceivedUpdate),
     /// End of the session and its reason.
     Notification(Notification),
     /// Restarts the hold timer.

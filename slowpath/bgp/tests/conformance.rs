@@ -22,7 +22,7 @@ fn tests(folder: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_test_that_is_named_exists() {
+fn every_named_test_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let table = fs::read_to_string(root.join("CONFORMANCE.md")).unwrap();
     let mut found = BTreeSet::new();
@@ -38,7 +38,7 @@ fn every_test_that_is_named_exists() {
 }
 
 #[test]
-fn no_section_is_without_an_answer() {
+fn every_section_has_an_answer() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let table = fs::read_to_string(root.join("CONFORMANCE.md")).unwrap();
     let rows = table.lines().filter(|line| line.starts_with("| ") && !line.contains("---"));

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use api::Problem;
 use clap::Args;
 use serde_json::json;
-use state::object::{Object, Refusal, Why};
+use state::object::{ChangeError, ErrorClass, Object};
 
 use super::difference::{self, Field};
-use super::files::{self, Files, Given, Take, Wrong};
-use super::options::{Output, With};
+use super::files::{self, FileError, Files, LocatedObject, ReadOptions};
+use super::options::{GlobalOptions, Output};
 use super::output::print;
-use super::write::{self, How, Wish};
+use super::write::{self, Change, WriteOptions};
 
 /// Arguments of `weir apply`.
 #[derive(Args)]
@@ -29,7 +29,7 @@ pub struct ApplyArgs {
     #[arg(long)]
     restore: bool,
     #[command(flatten)]
-    how: How,
+    write_options: WriteOptions,
 }
 
 /// Arguments of `weir diff`.
@@ -44,95 +44,95 @@ pub struct DiffArgs {
 }
 
 /// Runs `weir apply`.
-pub fn apply(with: &With, socket: &Path, args: &ApplyArgs) -> Result<ExitCode, String> {
-    let take = Take { as_api: args.as_api, restore: args.restore };
-    let Files { given, left_out } = match files::read(with, &args.files, take) {
+pub fn apply(options: &GlobalOptions, socket: &Path, args: &ApplyArgs) -> Result<ExitCode, String> {
+    let read_options = ReadOptions { as_api: args.as_api, restore: args.restore };
+    let Files { objects, skipped } = match files::read(options, &args.files, read_options) {
         Ok(read) => read,
-        Err(Wrong::Unread(why)) => return Err(why),
-        Err(Wrong::Refused(why)) => {
-            print(with, &json!({ "refused": why }), || {
+        Err(FileError::Unreadable(why)) => return Err(why),
+        Err(FileError::Invalid(why)) => {
+            print(options, &json!({ "refused": why }), || {
                 eprintln!("{why}\nnothing was written");
                 String::new()
             });
             return Ok(ExitCode::from(1));
         }
     };
-    left_out.iter().for_each(|why| eprintln!("{why}"));
-    let wishes: Vec<Wish<'_>> = given.iter().map(wish).collect();
-    write::carry_out(with, socket, &wishes, &args.how)
+    skipped.iter().for_each(|why| eprintln!("{why}"));
+    let changes: Vec<Change<'_>> = objects.iter().map(change).collect();
+    write::apply_and_print(options, socket, &changes, &args.write_options)
 }
 
-fn wish(given: &Given) -> Wish<'_> {
-    Wish {
-        kind: given.object.kind(),
-        name: given.object.name.clone(),
+fn change(object_in_file: &LocatedObject) -> Change<'_> {
+    Change {
+        kind: object_in_file.object.kind(),
+        name: object_in_file.object.name.clone(),
         next: Box::new(|before| {
-            fresh(&given.object, before)?;
-            Ok(Some(given.object.clone()))
+            check_revision(&object_in_file.object, before)?;
+            Ok(Some(object_in_file.object.clone()))
         }),
-        place: Box::new(|field| given.place(field)),
+        location: Box::new(|field| object_in_file.location(field)),
     }
 }
 
 /// Returns an error if the object has changed since the file was written. Status updates change an
 /// object's revision, but not its generation.
-fn fresh(given: &Object, before: Option<&Object>) -> Result<(), Problem> {
-    let seen = match before {
-        _ if given.revision == 0 => true,
+fn check_revision(object: &Object, before: Option<&Object>) -> Result<(), Problem> {
+    let is_current = match before {
+        _ if object.revision == 0 => true,
         None => false,
-        Some(before) if given.generation == 0 => before.revision == given.revision,
-        Some(before) => before.generation == given.generation || before.wants_as(given),
+        Some(before) if object.generation == 0 => before.revision == object.revision,
+        Some(before) => before.generation == object.generation || before.same_desired_state(object),
     };
-    if seen {
+    if is_current {
         return Ok(());
     }
-    let at = given.revision;
-    let wrong = match before {
+    let at = object.revision;
+    let fault = match before {
         None => format!("the file is made of revision {at}, and the object is gone"),
         Some(before) => format!(
             "the file is made of revision {at}, and somebody has changed the object since, at {}",
             before.revision
         ),
     };
-    let allowed = "read it again with `weir get`, or leave `revision` out to write over it";
-    Err(Refusal::new("revision", wrong, allowed).because(Why::Changed).into())
+    let remedy = "read it again with `weir get`, or leave `revision` out to write over it";
+    Err(ChangeError::new("revision", fault, remedy).with_class(ErrorClass::Conflict).into())
 }
 
 /// Runs `weir diff`.
-pub fn diff(with: &With, socket: &Path, args: &DiffArgs) -> Result<ExitCode, String> {
-    let take = Take { as_api: args.as_api, restore: false };
-    let read = files::read(with, &args.files, take).map_err(|wrong| match wrong {
-        Wrong::Unread(why) | Wrong::Refused(why) => why,
+pub fn diff(options: &GlobalOptions, socket: &Path, args: &DiffArgs) -> Result<ExitCode, String> {
+    let read_options = ReadOptions { as_api: args.as_api, restore: false };
+    let read = files::read(options, &args.files, read_options).map_err(|fault| match fault {
+        FileError::Unreadable(why) | FileError::Invalid(why) => why,
     })?;
-    let Files { given, left_out } = read;
-    left_out.iter().for_each(|why| eprintln!("{why}"));
+    let Files { objects, skipped } = read;
+    skipped.iter().for_each(|why| eprintln!("{why}"));
     let (mut text, mut all) = (String::new(), Vec::new());
-    for given in &given {
-        let object = &given.object;
+    for object_in_file in &objects {
+        let object = &object_in_file.object;
         let (kind, name) = (object.kind(), &object.name);
         let before = write::current(socket, kind, name).map_err(|e| e.to_string())?;
         let fields = difference::fields(before.as_ref(), Some(object));
         if fields.is_empty() && before.is_some() {
             continue;
         }
-        text.push_str(&compared(before.as_ref(), given, &fields));
+        text.push_str(&compared(before.as_ref(), object_in_file, &fields));
         let done = if before.is_some() { "changed" } else { "created" };
         all.push(json!({ "kind": kind, "name": name, "done": done, "fields": fields }));
     }
-    if with.output() != Output::Table || !all.is_empty() {
-        print(with, &all, || text);
+    if options.output() != Output::Table || !all.is_empty() {
+        print(options, &all, || text);
     }
     Ok(if all.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// Formats the header lines of `diff -u`, followed by the fields.
-fn compared(before: Option<&Object>, given: &Given, fields: &[Field]) -> String {
-    let named = format!("{} {}", given.object.kind(), given.object.name);
+fn compared(before: Option<&Object>, object_in_file: &LocatedObject, fields: &[Field]) -> String {
+    let named = format!("{} {}", object_in_file.object.kind(), object_in_file.object.name);
     let old = match before {
         Some(before) => format!("{named} (revision {})", before.revision),
         None => "nothing".to_owned(),
     };
-    format!("--- {old}\n+++ {named} ({})\n{}", given.file, difference::lines(fields))
+    format!("--- {old}\n+++ {named} ({})\n{}", object_in_file.file, difference::lines(fields))
 }
 
 #[cfg(test)]
@@ -146,9 +146,9 @@ mod tests {
     }
 
     #[test]
-    fn a_file_made_of_an_older_generation_is_refused_and_one_of_an_older_status_is_not() {
+    fn rejects_older_generation_and_accepts_older_status() {
         let now = object(9, 7, 1300);
-        for (given, fits) in [
+        for (file_object, fits) in [
             (object(0, 0, 1400), true),
             (object(9, 7, 1400), true),
             (object(8, 7, 1400), true),
@@ -157,9 +157,9 @@ mod tests {
             (object(9, 0, 1400), true),
             (object(8, 0, 1400), false),
         ] {
-            assert_eq!(fresh(&given, Some(&now)).is_ok(), fits, "{given:?}");
+            assert_eq!(check_revision(&file_object, Some(&now)).is_ok(), fits, "{file_object:?}");
         }
-        let gone = fresh(&object(9, 7, 1300), None).unwrap_err().to_string();
+        let gone = check_revision(&object(9, 7, 1300), None).unwrap_err().to_string();
         assert!(gone.contains("is gone") && gone.contains("leave `revision` out"), "{gone}");
     }
 }

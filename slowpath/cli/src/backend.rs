@@ -16,17 +16,17 @@ use slowpath::control::report::{FlowPage, ServiceReport};
 use state::name::Name;
 use state::object::{API, Kind, Object, Spec};
 
-use super::ask::{escaped, get};
-use super::draw;
-use super::options::{Output, With};
+use super::options::{GlobalOptions, Output};
 use super::output::{print, put};
 use super::policy::{self, Backend};
+use super::request::{escaped, get};
 use super::service::{json_of, lists, name};
-use super::write::{self, How, Report, Wish};
+use super::table;
+use super::write::{self, Change, Report, WriteOptions};
 
 /// Subcommands of `weir backend`.
 #[derive(Subcommand)]
-pub enum BackendWhat {
+pub enum BackendCommand {
     /// Set weight and state of a backend
     Set {
         /// Service of the backend
@@ -42,7 +42,7 @@ pub enum BackendWhat {
         #[arg(long, value_parser = ["active", "terminating", "quarantined", "maintenance"])]
         state: Option<String>,
         #[command(flatten)]
-        how: How,
+        write_options: WriteOptions,
     },
     /// Drain a backend: keep its flows and send it no new ones
     ///
@@ -76,7 +76,7 @@ pub enum BackendWhat {
         /// Weight relative to the other backends; 0 takes it out of service
         weight: u16,
         #[command(flatten)]
-        how: How,
+        write_options: WriteOptions,
     },
 }
 
@@ -90,32 +90,37 @@ struct Edit<'e> {
 }
 
 /// Runs `weir backend`.
-pub fn run(with: &With, socket: &Path, what: &BackendWhat) -> Result<ExitCode, String> {
-    match what {
-        BackendWhat::Set { service, backend, weight, state, how } => {
+pub fn run(
+    options: &GlobalOptions,
+    socket: &Path,
+    command: &BackendCommand,
+) -> Result<ExitCode, String> {
+    match command {
+        BackendCommand::Set { service, backend, weight, state, write_options } => {
             let edit = Edit { weight: *weight, state: state.as_deref(), undo: false };
-            told(with, set(with, socket, (service, backend), &edit, how)?)
+            print_outcome(options, set(options, socket, (service, backend), &edit, write_options)?)
         }
-        BackendWhat::Weight { service, backend, weight, how } => {
+        BackendCommand::Weight { service, backend, weight, write_options } => {
             let edit = Edit { weight: Some(*weight), ..Edit::default() };
-            told(with, set(with, socket, (service, backend), &edit, how)?)
+            print_outcome(options, set(options, socket, (service, backend), &edit, write_options)?)
         }
-        BackendWhat::Drain { service, backend, undo, dry_run, wait } => {
+        BackendCommand::Drain { service, backend, undo, dry_run, wait } => {
             let edit = match undo {
                 true => Edit { state: Some("active"), undo: true, weight: None },
                 false => Edit { state: Some("terminating"), ..Edit::default() },
             };
             // Flows are counted once no new ones arrive.
             let begun = Instant::now();
-            let how = How { dry_run: *dry_run, wait: if *undo { 0 } else { *wait } };
-            let outcome = set(with, socket, (service, backend), &edit, &how)?;
+            let write_options =
+                WriteOptions { dry_run: *dry_run, wait: if *undo { 0 } else { *wait } };
+            let outcome = set(options, socket, (service, backend), &edit, &write_options)?;
             match outcome {
                 Ok((reports, ExitCode::SUCCESS)) if !undo && !dry_run => {
-                    let (flows, code) = follow(with, socket, (service, backend), begun, *wait)?;
-                    print(with, &json!({ "objects": reports, "flows": flows }), String::new);
+                    let (flows, code) = follow(options, socket, (service, backend), begun, *wait)?;
+                    print(options, &json!({ "objects": reports, "flows": flows }), String::new);
                     Ok(code)
                 }
-                other => told(with, other),
+                other => print_outcome(options, other),
             }
         }
     }
@@ -124,13 +129,13 @@ pub fn run(with: &With, socket: &Path, what: &BackendWhat) -> Result<ExitCode, S
 /// The reports of the written objects, or the reason why nothing was written.
 type Outcome = Result<(Vec<Report>, ExitCode), String>;
 
-fn told(with: &With, outcome: Outcome) -> Result<ExitCode, String> {
+fn print_outcome(options: &GlobalOptions, outcome: Outcome) -> Result<ExitCode, String> {
     match outcome {
         Ok((reports, code)) => {
-            print(with, &reports, String::new);
+            print(options, &reports, String::new);
             Ok(code)
         }
-        Err(why) => Ok(write::refused(with, &why)),
+        Err(why) => Ok(write::print_rejection(options, &why)),
     }
 }
 
@@ -145,11 +150,11 @@ fn members<'o>(list: &'o Value, backend: &Backend) -> Vec<&'o Value> {
 }
 
 fn set(
-    with: &With,
+    options: &GlobalOptions,
     socket: &Path,
     (service, backend): (&Name, &Backend),
     edit: &Edit<'_>,
-    how: &How,
+    write_options: &WriteOptions,
 ) -> Result<Outcome, String> {
     let own_list = override_of(service)?;
     let all = lists(socket, service)?;
@@ -162,42 +167,47 @@ fn set(
     // The backend as another source defines it; its list has the name of the source.
     let other = others.first();
     if own.is_none() && other.is_none() {
-        return Ok(Err(absent(service, backend, &all)));
+        return Ok(Err(no_such_backend(service, backend, &all)));
     }
     let list = own.map_or(own_list.clone(), |list| list.name.clone());
-    let overriding = list == own_list;
-    let theirs: Vec<Value> = other
-        .filter(|_| overriding)
+    let is_override = list == own_list;
+    let inherited: Vec<Value> = other
+        .filter(|_| is_override)
         .map(|list| members(list, backend).into_iter().cloned().collect())
         .unwrap_or_default();
-    let wish = Wish {
+    let change = Change {
         kind: Kind::Backends,
         name: list,
-        next: Box::new(|before| edited(before, service, backend, &theirs, overriding, edit)),
-        place: Box::new(|_| String::new()),
+        next: Box::new(|before| {
+            apply_edit(before, service, backend, &inherited, is_override, edit)
+        }),
+        location: Box::new(|_| String::new()),
     };
-    let (reports, code) = write::make(with, socket, std::slice::from_ref(&wish), how)?;
-    let written = overriding && !edit.undo && !how.dry_run && code == ExitCode::SUCCESS;
+    let (reports, code) =
+        write::apply_changes(options, socket, std::slice::from_ref(&change), write_options)?;
+    let written = is_override && !edit.undo && !write_options.dry_run && code == ExitCode::SUCCESS;
     let Some(other) = other.filter(|_| written) else { return Ok(Ok((reports, code))) };
     let source = other["source"].as_str().unwrap_or_default();
-    if !counts(socket, service, backend)? {
+    if !takes_effect(socket, service, backend)? {
         // The override has no effect now: remove it, so that it does not take effect unexpectedly
         // later.
-        let back = Edit { undo: true, ..Edit::default() };
-        let wish = Wish {
-            next: Box::new(|before| edited(before, service, backend, &theirs, true, &back)),
-            ..wish
+        let revert = Edit { undo: true, ..Edit::default() };
+        let change = Change {
+            next: Box::new(|before| {
+                apply_edit(before, service, backend, &inherited, true, &revert)
+            }),
+            ..change
         };
-        let how = How { dry_run: false, wait: 0 };
-        write::make(with, socket, &[wish], &how)?;
-        let told = format!(
+        let write_options = WriteOptions { dry_run: false, wait: 0 };
+        write::apply_changes(options, socket, &[change], &write_options)?;
+        let message = format!(
             "{backend} of {service} belongs to source `{source}`, which is preferred to the API: \
              change it there, or write a [[source]] of name \"{API}\" before it into the \
              configuration; what was written is taken back"
         );
-        return Ok(Err(told));
+        return Ok(Err(message));
     }
-    if with.output() == Output::Table {
+    if options.output() == Output::Table {
         put(&format!(
             "source `{source}` names it too; this counts until \
              `weir backend drain {service} {backend} --undo`\n"
@@ -206,23 +216,23 @@ fn set(
     Ok(Ok((reports, code)))
 }
 
-fn absent(service: &Name, backend: &Backend, all: &[Object]) -> String {
+fn no_such_backend(service: &Name, backend: &Backend, all: &[Object]) -> String {
     let endpoints = all.iter().filter_map(|list| match &list.spec {
         Spec::Backends(spec) => Some(spec.endpoints.iter()),
         _ => None,
     });
-    let mut there: Vec<String> = endpoints
+    let mut existing: Vec<String> = endpoints
         .flatten()
-        .map(|m| state::words::address_port(&m.address.to_string(), m.port))
+        .map(|m| state::text::address_port(&m.address.to_string(), m.port))
         .collect();
-    there.sort();
-    there.dedup();
-    let more = there.len().saturating_sub(5);
-    there.truncate(5);
-    let has = match (there.is_empty(), more) {
+    existing.sort();
+    existing.dedup();
+    let more = existing.len().saturating_sub(5);
+    existing.truncate(5);
+    let has = match (existing.is_empty(), more) {
         (true, _) => "it has none".to_owned(),
-        (_, 0) => format!("it has {}", there.join(", ")),
-        (_, more) => format!("it has {} and {more} more", there.join(", ")),
+        (_, 0) => format!("it has {}", existing.join(", ")),
+        (_, more) => format!("it has {} and {more} more", existing.join(", ")),
     };
     format!(
         "{service} has no backend {backend}: {has}; `weir service set {service} --backend \
@@ -231,22 +241,22 @@ fn absent(service: &Name, backend: &Backend, all: &[Object]) -> String {
 }
 
 /// Returns the API's list after the change.
-fn edited(
+fn apply_edit(
     before: Option<&Object>,
     service: &Name,
     backend: &Backend,
-    theirs: &[Value],
-    overriding: bool,
+    inherited: &[Value],
+    is_override: bool,
     edit: &Edit<'_>,
 ) -> Result<Option<Object>, Problem> {
     let name = before.map(|list| list.name.clone()).map_or_else(|| override_of(service), Ok);
-    let name = name.map_err(Problem::request)?;
+    let name = name.map_err(Problem::bad_request)?;
     let new = json!({ "kind": "Backends", "name": name,
         "spec": { "service": service, "endpoints": [] } });
     let mut json = json_of(before).unwrap_or(new);
     let Some(list) = json["spec"]["endpoints"].as_array_mut() else { return Ok(None) };
     if !list.iter().any(|member| backend.is(member)) {
-        list.extend(theirs.iter().cloned());
+        list.extend(inherited.iter().cloned());
     }
     for member in list.iter_mut().filter(|member| backend.is(member)) {
         if let Some(weight) = edit.weight {
@@ -256,10 +266,10 @@ fn edited(
             member["state"] = state.into();
         }
     }
-    if overriding {
+    if is_override {
         // An entry equal to the other source's would only hide later changes of that source.
-        let taken_back = |member: &Value| edit.undo || theirs.contains(member);
-        list.retain(|member| !(backend.is(member) && taken_back(member)));
+        let is_redundant = |member: &Value| edit.undo || inherited.contains(member);
+        list.retain(|member| !(backend.is(member) && is_redundant(member)));
         if list.is_empty() {
             return Ok(None);
         }
@@ -268,7 +278,7 @@ fn edited(
 }
 
 /// Waits until the tables have the API's backend, and returns whether it takes precedence.
-fn counts(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, String> {
+fn takes_effect(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, String> {
     let until = Instant::now() + Duration::from_secs(5);
     let shadow = |text: &str, source: &str| {
         let of = text.split(' ').next().unwrap_or_default();
@@ -290,7 +300,7 @@ fn counts(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, Stri
 }
 
 /// Returns whether a name in the region denotes this service or a part of it.
-fn is_of(name: &str, service: &Name) -> bool {
+fn belongs_to(name: &str, service: &Name) -> bool {
     name.split('~').next() == Some(service.as_str())
 }
 
@@ -304,7 +314,7 @@ fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String
             escaped(&backend.to_string())
         );
         let page: FlowPage = get(socket, &format!("/flows?from={from}&limit=10000{filter}"))?;
-        let own = page.flows.iter().filter(|flow| is_of(&flow.service, service));
+        let own = page.flows.iter().filter(|flow| belongs_to(&flow.service, service));
         count += own.count() as u64;
         match page.next {
             Some(next) if next > from => from = next,
@@ -315,31 +325,31 @@ fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String
 
 /// Prints the number of flows whenever it changes, until there are none or the time is over.
 fn follow(
-    with: &With,
+    options: &GlobalOptions,
     socket: &Path,
     (service, backend): (&Name, &Backend),
     begun: Instant,
     wait: u64,
 ) -> Result<(u64, ExitCode), String> {
     let until = begun + Duration::from_secs(wait);
-    let people = with.output() == Output::Table;
+    let is_table = options.output() == Output::Table;
     let services: Vec<ServiceReport> = get(socket, "/services")?;
-    let mine = services.iter().filter(|report| is_of(&report.name, service));
+    let mine = services.iter().filter(|report| belongs_to(&report.name, service));
     let is_this =
         |address: &str, port: u16| address == backend.address.to_string() && port == backend.port;
     let others = mine
         .flat_map(|report| &report.backends)
         .any(|one| one.state == "active" && !is_this(&one.address, one.port));
-    if people && !others {
+    if is_table && !others {
         eprintln!("no other backend of {service} is active: it goes on to get new flows");
     }
-    let mut told = None;
+    let mut last_count = None;
     loop {
         let left = flows(socket, service, backend)?;
-        if people && told != Some(left) {
-            put(&format!("{backend} has {} flows\n", draw::count(left)));
+        if is_table && last_count != Some(left) {
+            put(&format!("{backend} has {} flows\n", table::count(left)));
         }
-        told = Some(left);
+        last_count = Some(left);
         if left == 0 || wait == 0 {
             return Ok((left, ExitCode::SUCCESS));
         }

@@ -5,23 +5,23 @@ mod detail;
 use std::path::Path;
 use std::process::ExitCode;
 
-use announce::told::{PeerRow, PolicyRow, PrefixRange, RouteRow, Standing};
+use announce::status::{BgpStatus, PeerRow, PolicyRow, PrefixRange, RouteRow};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::ask::{escaped, get};
-use super::draw::{Table, count, span};
-use super::options::With;
+use super::options::GlobalOptions;
 use super::output::print;
+use super::request::{escaped, get};
+use super::table::{Table, count, span};
 
 /// Maximum number of prefixes in a table cell.
 const SHOWN: usize = 5;
 
 /// Subcommands of `weir bgp`. The exit code is 1 while a policy is invalid or cannot be applied.
 #[derive(Subcommand)]
-pub enum BgpWhat {
+pub enum BgpCommand {
     /// Show neighbors: session state, uptime, received and advertised routes by family
     Peers {
         /// Show negotiated capabilities, timers, last notifications, messages, BFD, and listeners
@@ -30,7 +30,7 @@ pub enum BgpWhat {
     },
     /// Show routes to advertise, or advertised
     #[command(subcommand)]
-    Routes(RoutesWhat),
+    Routes(RoutesCommand),
     /// Show route policies: which routes are advertised to which neighbors, and how theirs are
     /// handled
     Policies,
@@ -38,7 +38,7 @@ pub enum BgpWhat {
 
 /// Subcommands of `weir bgp routes`.
 #[derive(Subcommand)]
-pub enum RoutesWhat {
+pub enum RoutesCommand {
     /// Show routes to advertise, whether the sessions are up or not
     Available(RoutesArgs),
     /// Show routes that were advertised to neighbors
@@ -74,42 +74,46 @@ enum Safi {
 }
 
 /// Runs `weir bgp`.
-pub fn run(with: &With, socket: &Path, what: &BgpWhat) -> Result<ExitCode, String> {
-    match what {
-        BgpWhat::Peers { detail: false } => told(with, socket, "/bgp/peers", peers),
-        BgpWhat::Peers { detail: true } => {
+pub fn run(
+    options: &GlobalOptions,
+    socket: &Path,
+    command: &BgpCommand,
+) -> Result<ExitCode, String> {
+    match command {
+        BgpCommand::Peers { detail: false } => print_rows(options, socket, "/bgp/peers", peers),
+        BgpCommand::Peers { detail: true } => {
             let report: Value = get(socket, "/bgp/peers/detail")?;
-            let standing: Standing = get(socket, "/bgp")?;
-            print(with, &report, || none_or(&standing, detail::text(&report)));
+            let standing: BgpStatus = get(socket, "/bgp")?;
+            print(options, &report, || rows_or_reason(&standing, detail::text(&report)));
             Ok(verdict(&standing))
         }
-        BgpWhat::Routes(RoutesWhat::Available(args)) => {
-            told(with, socket, &asked("available", args), routes)
+        BgpCommand::Routes(RoutesCommand::Available(args)) => {
+            print_rows(options, socket, &routes_path("available", args), routes)
         }
-        BgpWhat::Routes(RoutesWhat::Advertised(args)) => {
-            told(with, socket, &asked("advertised", args), routes)
+        BgpCommand::Routes(RoutesCommand::Advertised(args)) => {
+            print_rows(options, socket, &routes_path("advertised", args), routes)
         }
-        BgpWhat::Policies => told(with, socket, "/bgp/policies", policies),
+        BgpCommand::Policies => print_rows(options, socket, "/bgp/policies", policies),
     }
 }
 
 /// Prints rows as a table, followed by errors of the policies.
-fn told<R: Serialize + DeserializeOwned>(
-    with: &With,
+fn print_rows<R: Serialize + DeserializeOwned>(
+    options: &GlobalOptions,
     socket: &Path,
     path: &str,
     table: impl FnOnce(&[R]) -> Table,
 ) -> Result<ExitCode, String> {
     let rows: Vec<R> = get(socket, path)?;
-    let standing: Standing = get(socket, "/bgp")?;
-    print(with, &rows, || {
+    let standing: BgpStatus = get(socket, "/bgp")?;
+    print(options, &rows, || {
         let table = table(&rows);
-        none_or(&standing, if table.is_empty() { String::new() } else { table.text() })
+        rows_or_reason(&standing, if table.is_empty() { String::new() } else { table.text() })
     });
     Ok(verdict(&standing))
 }
 
-fn verdict(standing: &Standing) -> ExitCode {
+fn verdict(standing: &BgpStatus) -> ExitCode {
     if standing.error.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -119,7 +123,7 @@ fn verdict(standing: &Standing) -> ExitCode {
 }
 
 /// Returns the rows, or the reason why there are none.
-fn none_or(standing: &Standing, rows: String) -> String {
+fn rows_or_reason(standing: &BgpStatus, rows: String) -> String {
     match (&standing.policy, standing.policies) {
         _ if !rows.is_empty() => rows,
         _ if !standing.error.is_empty() => String::new(),
@@ -135,7 +139,7 @@ fn none_or(standing: &Standing, rows: String) -> String {
     }
 }
 
-fn asked(which: &str, args: &RoutesArgs) -> String {
+fn routes_path(which: &str, args: &RoutesArgs) -> String {
     // There is only one SAFI, so it is no filter.
     let RoutesArgs { afi, safi: _, router, peer } = args;
     let family = afi.map(|afi| match afi {
@@ -210,11 +214,11 @@ fn policies(rows: &[PolicyRow]) -> Table {
         table.row(vec![
             row.router.to_string(),
             row.policy.clone(),
-            word(&row.way),
+            serialized_name(&row.direction),
             list(&row.peers, ToString::to_string),
             list(&row.families, ToString::to_string),
             list(&row.prefixes, prefix),
-            word(&row.rib_action),
+            serialized_name(&row.rib_action),
             row.path_actions.clone(),
         ]);
     }
@@ -222,7 +226,7 @@ fn policies(rows: &[PolicyRow]) -> Table {
 }
 
 /// Returns a value's serialized name.
-fn word(value: &impl Serialize) -> String {
+fn serialized_name(value: &impl Serialize) -> String {
     serde_json::to_value(value).ok().as_ref().and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 

@@ -9,19 +9,19 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use clouds::report::{Carried, Ends, Report};
+use clouds::report::{GatewayTunnels, Report, TunnelPair};
 use serde::Serialize;
 use slowpath::control::report::Status;
 
-use super::ask::get;
-use super::draw::{Table, count};
-use super::options::With;
+use super::options::GlobalOptions;
 use super::output::print;
+use super::request::get;
+use super::table::{Table, count};
 use account::NO_CLOUD;
 
 /// Subcommands of `weir cloud`.
 #[derive(Subcommand)]
-pub enum CloudWhat {
+pub enum CloudCommand {
     /// Show the registration: target or pool, health reported by the cloud, findings, peers
     ///
     /// Exit code 0 when ready, 1 when not.
@@ -43,22 +43,26 @@ pub enum CloudWhat {
     ///
     /// Exit code 0 when it is met, 1 after the timeout.
     #[command(subcommand)]
-    Wait(remote::WaitWhat),
+    Wait(remote::WaitCommand),
 }
 
 /// Runs `weir cloud`.
-pub fn run(with: &With, socket: &Path, what: &CloudWhat) -> Result<ExitCode, String> {
-    match what {
-        CloudWhat::Status { calls } => status(with, socket, *calls),
-        CloudWhat::Doctor => doctor::run(with, socket),
-        CloudWhat::Exec(args) => remote::exec(with, args),
-        CloudWhat::Wait(what) => remote::wait(with, socket, what),
+pub fn run(
+    options: &GlobalOptions,
+    socket: &Path,
+    command: &CloudCommand,
+) -> Result<ExitCode, String> {
+    match command {
+        CloudCommand::Status { calls } => status(options, socket, *calls),
+        CloudCommand::Doctor => doctor::run(options, socket),
+        CloudCommand::Exec(args) => remote::exec(options, args),
+        CloudCommand::Wait(command) => remote::wait(options, socket, command),
     }
 }
 
 /// The document of `weir cloud status`.
 #[derive(Serialize)]
-struct Standing {
+struct CloudStatus {
     #[serde(flatten)]
     report: Report,
     /// The appliance is able to serve by its own checks.
@@ -67,19 +71,19 @@ struct Standing {
     reasons: Vec<String>,
 }
 
-fn status(with: &With, socket: &Path, calls: bool) -> Result<ExitCode, String> {
+fn status(options: &GlobalOptions, socket: &Path, calls: bool) -> Result<ExitCode, String> {
     let report: Report = get(socket, "/cloud")?;
     let Status { able, reasons, ready, .. } = get(socket, "/status")?;
     if report.cloud.is_empty() {
         return Err(format!("no cloud is asked anything: {NO_CLOUD}"));
     }
-    let standing = Standing { report: Report { ready, ..report }, able, reasons };
-    print(with, &standing, || text(&standing, calls));
+    let cloud_status = CloudStatus { report: Report { ready, ..report }, able, reasons };
+    print(options, &cloud_status, || text(&cloud_status, calls));
     Ok(if ready { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn text(standing: &Standing, calls: bool) -> String {
-    let Standing { report, able, reasons } = standing;
+fn text(cloud_status: &CloudStatus, calls: bool) -> String {
+    let CloudStatus { report, able, reasons } = cloud_status;
     let mut table = Table::new(&["", ""]);
     let mut line = |name: &str, value: String| {
         if !value.is_empty() {
@@ -87,10 +91,10 @@ fn text(standing: &Standing, calls: bool) -> String {
         }
     };
     line("phase", report.phase.clone());
-    let place = [report.region.as_str(), report.zone.as_str()];
-    let place = place.into_iter().rfind(|place| !place.is_empty()).unwrap_or_default();
+    let location = [report.region.as_str(), report.zone.as_str()];
+    let location = location.into_iter().rfind(|location| !location.is_empty()).unwrap_or_default();
     if !report.instance.is_empty() {
-        line("instance", format!("{} in {place}", report.instance));
+        line("instance", format!("{} in {location}", report.instance));
     }
     line(if report.cloud == "azure" { "pool" } else { "group" }, report.group.clone());
     line("target", report.target.clone());
@@ -106,42 +110,46 @@ fn text(standing: &Standing, calls: bool) -> String {
     let own = if *able { "able".to_owned() } else { format!("NOT able: {}", reasons.join("; ")) };
     line("own health", own);
     let seconds = |s: Option<u64>| s.map(|s| format!("{s} s")).unwrap_or_default();
-    for carried in &report.tunnels {
-        line(&format!("tunnels of {}", carried.gateway), tunnels(carried));
+    for gateway in &report.tunnels {
+        line(&format!("tunnels of {}", gateway.gateway), tunnels(gateway));
     }
     line("deregistration delay", seconds(report.deregistration_delay_s));
     line("idle timeout (TCP)", seconds(report.tcp_idle_s));
     if let Some(leaving) = &report.leaving {
-        let (flows, most) = (count(leaving.flows), leaving.at_most_s);
-        let text = format!("{}; {flows} flows left, {most} s at most", leaving.why);
+        let (flows, max) = (count(leaving.flows), leaving.at_most_s);
+        let text = format!("{}; {flows} flows left, {max} s at most", leaving.reason);
         line("leaving", text);
     }
     line("trouble", report.trouble.clone());
     let heading = if report.ready { "ready: the cloud may send traffic\n" } else { "NOT ready\n" };
     let mut text = heading.to_owned() + table.text().trim_start_matches('\n');
-    for told in &report.findings {
-        let times = if told.times > 1 { format!(", {} times", told.times) } else { String::new() };
-        text.push_str(&format!("\n{}{times}: {}\n  -> {}\n", told.name, told.text, told.remedy));
+    for finding in &report.findings {
+        let times =
+            if finding.times > 1 { format!(", {} times", finding.times) } else { String::new() };
+        text.push_str(&format!(
+            "\n{}{times}: {}\n  -> {}\n",
+            finding.name, finding.text, finding.remedy
+        ));
     }
     if !report.peers.is_empty() {
         text.push_str(&format!("\n{}", peers(report)));
     }
     if calls {
-        text.push_str(&format!("\n{}", asked(report)));
+        text.push_str(&format!("\n{}", calls_table(report)));
     }
     text
 }
 
 /// Formats ports and VNIs in force and their origin, and the cloud's if they differ.
-fn tunnels(carried: &Carried) -> String {
-    let ends = |ends: &Ends| {
-        let Ends { external_port, external_vni, internal_port, internal_vni } = ends;
+fn tunnels(gateway: &GatewayTunnels) -> String {
+    let ends = |ends: &TunnelPair| {
+        let TunnelPair { external_port, external_vni, internal_port, internal_vni } = ends;
         format!("external {external_port}/{external_vni}, internal {internal_port}/{internal_vni}")
     };
-    let Carried { carried: force, told, by, .. } = carried;
-    match force == told {
-        true => format!("{} (port/VNI), by {by}", ends(force)),
-        false => format!("{} in force, but {by} says {}", ends(force), ends(told)),
+    let GatewayTunnels { in_force, reported, source, .. } = gateway;
+    match in_force == reported {
+        true => format!("{} (port/VNI), by {source}", ends(in_force)),
+        false => format!("{} in force, but {source} says {}", ends(in_force), ends(reported)),
     }
 }
 
@@ -160,10 +168,10 @@ fn peers(report: &Report) -> String {
     table.text()
 }
 
-fn asked(report: &Report) -> String {
+fn calls_table(report: &Report) -> String {
     let mut table = Table::new(&["CALL", "OUTCOME", ">TIMES"]);
-    for asked in &report.calls {
-        table.row(vec![asked.operation.clone(), asked.outcome.clone(), count(asked.times)]);
+    for call in &report.calls {
+        table.row(vec![call.operation.clone(), call.outcome.clone(), count(call.times)]);
     }
     table.text()
 }

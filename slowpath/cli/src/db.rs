@@ -7,20 +7,20 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
 use state::show::{Row, Table, cell};
 
-use super::ask::{escaped, get};
-use super::draw::{self, span};
-use super::options::With;
-use super::output::{Told, follow, print};
+use super::options::GlobalOptions;
+use super::output::{StreamEvent, follow, print};
+use super::request::{escaped, get};
+use super::table::{self, span};
 
 /// Subcommands of `weir db`.
 #[derive(Subcommand)]
-pub enum DbWhat {
+pub enum DbCommand {
     /// Show a table
-    Show(Shown),
+    Show(TableArgs),
     /// Show the rows whose first column begins with a text, or whose address is in a network
     Prefix {
         #[command(flatten)]
-        shown: Shown,
+        args: TableArgs,
         /// Prefix of the first column (`shop/` in services, `203.0.113.10` in frontends), or a
         /// network in frontends and backends (`10.0.0.0/8`)
         prefix: Option<String>,
@@ -29,10 +29,10 @@ pub enum DbWhat {
 
 /// Selection of a table and its columns.
 #[derive(Args)]
-pub struct Shown {
+pub struct TableArgs {
     /// Table to show
     #[arg(value_enum)]
-    table: Name,
+    table: TableName,
     /// Show only these columns, in this order: `--columns name,flags`
     #[arg(long, short, value_delimiter = ',', value_name = "COLUMN")]
     columns: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Shown {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Name {
+enum TableName {
     Services,
     Frontends,
     Backends,
@@ -52,17 +52,17 @@ enum Name {
 /// Columns of the health table.
 const HEALTH: &[&str] = &["name", "level", "message"];
 
-impl Name {
+impl TableName {
     fn path(self) -> &'static str {
         self.table().map_or("health", Table::name)
     }
 
     fn table(self) -> Option<Table> {
         match self {
-            Name::Services => Some(Table::Services),
-            Name::Frontends => Some(Table::Frontends),
-            Name::Backends => Some(Table::Backends),
-            Name::Health => None,
+            TableName::Services => Some(Table::Services),
+            TableName::Frontends => Some(Table::Frontends),
+            TableName::Backends => Some(Table::Backends),
+            TableName::Health => None,
         }
     }
 
@@ -72,44 +72,44 @@ impl Name {
 }
 
 /// Runs `weir db`.
-pub fn run(with: &With, socket: &Path, what: &DbWhat) -> Result<(), String> {
-    let (shown, prefix) = match what {
-        DbWhat::Show(shown) => (shown, ""),
-        DbWhat::Prefix { shown, prefix } => (shown, prefix.as_deref().unwrap_or_default()),
+pub fn run(options: &GlobalOptions, socket: &Path, command: &DbCommand) -> Result<(), String> {
+    let (args, prefix) = match command {
+        DbCommand::Show(args) => (args, ""),
+        DbCommand::Prefix { args, prefix } => (args, prefix.as_deref().unwrap_or_default()),
     };
-    let columns = columns(shown)?;
-    let path = format!("/db/{}?prefix={}", shown.table.path(), escaped(prefix));
-    if shown.watch {
-        return watch(with, socket, &path, &columns);
+    let columns = columns(args)?;
+    let path = format!("/db/{}?prefix={}", args.table.path(), escaped(prefix));
+    if args.watch {
+        return watch(options, socket, &path, &columns);
     }
     let rows: Vec<Row> = get(socket, &path)?;
-    let rows: Vec<Row> = rows.into_iter().map(|row| chosen(row, &columns)).collect();
-    print(with, &rows, || table(&rows, &columns).text());
+    let rows: Vec<Row> = rows.into_iter().map(|row| select_columns(row, &columns)).collect();
+    print(options, &rows, || table(&rows, &columns).text());
     Ok(())
 }
 
-fn columns(shown: &Shown) -> Result<Vec<&'static str>, String> {
-    let known = shown.table.columns();
-    if shown.columns.is_empty() {
+fn columns(args: &TableArgs) -> Result<Vec<&'static str>, String> {
+    let known = args.table.columns();
+    if args.columns.is_empty() {
         return Ok(known.to_vec());
     }
-    let find = |wanted: &String| {
-        let found = known.iter().find(|column| column.eq_ignore_ascii_case(wanted.trim()));
+    let find = |requested: &String| {
+        let found = known.iter().find(|column| column.eq_ignore_ascii_case(requested.trim()));
         found.copied().ok_or_else(|| {
-            let table = shown.table.path();
-            format!("--columns {wanted}: {table} has {}", known.join(", "))
+            let table = args.table.path();
+            format!("--columns {requested}: {table} has {}", known.join(", "))
         })
     };
-    shown.columns.iter().map(find).collect()
+    args.columns.iter().map(find).collect()
 }
 
-fn chosen(row: Row, columns: &[&str]) -> Row {
+fn select_columns(row: Row, columns: &[&str]) -> Row {
     row.into_iter().filter(|(column, _)| columns.contains(&column.as_str())).collect()
 }
 
-pub(super) fn table(rows: &[Row], columns: &[&'static str]) -> draw::Table {
+pub(super) fn table(rows: &[Row], columns: &[&'static str]) -> table::Table {
     let heads: Vec<String> = columns.iter().map(|column| column.to_uppercase()).collect();
-    let mut table = draw::Table::new(&heads);
+    let mut table = table::Table::new(&heads);
     for row in rows {
         table.row(columns.iter().map(|column| text(column, row.get(*column))).collect());
     }
@@ -127,14 +127,19 @@ fn text(column: &str, value: Option<&Value>) -> String {
     }
 }
 
-fn watch(with: &With, socket: &Path, path: &str, columns: &[&'static str]) -> Result<(), String> {
-    follow(with, socket, &format!("{path}&watch=true"), |change| {
+fn watch(
+    options: &GlobalOptions,
+    socket: &Path,
+    path: &str,
+    columns: &[&'static str],
+) -> Result<(), String> {
+    follow(options, socket, &format!("{path}&watch=true"), |change| {
         if let Some(error) = change.get("error").and_then(Value::as_str) {
             return Err(error.to_owned());
         }
         Ok(match change.get("row").and_then(Value::as_object) {
-            Some(row) => Told::Row(table(std::slice::from_ref(row), columns)),
-            None => Told::Gone(change.get("gone").map(cell).unwrap_or_default()),
+            Some(row) => StreamEvent::Row(table(std::slice::from_ref(row), columns)),
+            None => StreamEvent::Removed(change.get("gone").map(cell).unwrap_or_default()),
         })
     })
 }

@@ -53,7 +53,9 @@ fn collect(value: &Value, path: &str, leaves: &mut BTreeMap<String, Value>) {
             }
         }
         // Elements with an address are identified by it, whatever their position in the list.
-        Value::Array(list) if !list.is_empty() && list.iter().all(|one| place(one).is_some()) => {
+        Value::Array(list)
+            if !list.is_empty() && list.iter().all(|one| element_key(one).is_some()) =>
+        {
             for one in list.iter().filter_map(Value::as_object) {
                 element(one, path, leaves);
             }
@@ -63,8 +65,8 @@ fn collect(value: &Value, path: &str, leaves: &mut BTreeMap<String, Value>) {
 }
 
 fn element(one: &Map<String, Value>, path: &str, leaves: &mut BTreeMap<String, Value>) {
-    let place = one.get("address").and_then(|_| place_of(one)).unwrap_or_default();
-    let mut path = format!("{path}[{place}]");
+    let element_key = one.get("address").and_then(|_| key_of_map(one)).unwrap_or_default();
+    let mut path = format!("{path}[{element_key}]");
     while leaves.contains_key(&path) {
         path.push('\'');
     }
@@ -75,20 +77,23 @@ fn element(one: &Map<String, Value>, path: &str, leaves: &mut BTreeMap<String, V
     }
 }
 
-fn place(element: &Value) -> Option<String> {
-    place_of(element.as_object()?)
+fn element_key(element: &Value) -> Option<String> {
+    key_of_map(element.as_object()?)
 }
 
 /// Returns the address of a list element, `10.0.2.11:80/tcp`, with the gateway endpoint if it has
 /// one.
-fn place_of(element: &Map<String, Value>) -> Option<String> {
+fn key_of_map(element: &Map<String, Value>) -> Option<String> {
     let address = element.get("address")?.as_str()?;
     let port = element.get("port").and_then(Value::as_u64).unwrap_or(0);
     let port = u16::try_from(port).unwrap_or(0);
-    let place = state::words::address_port(address, port);
+    let element_key = state::text::address_port(address, port);
     let protocol = element.get("protocol").and_then(Value::as_str).unwrap_or("any");
     let scope = element.get("scope").and_then(Value::as_str);
-    Some(format!("{place}/{protocol}{}", scope.map(|at| format!("@{at}")).unwrap_or_default()))
+    Some(format!(
+        "{element_key}/{protocol}{}",
+        scope.map(|at| format!("@{at}")).unwrap_or_default()
+    ))
 }
 
 /// Formats a value; null is empty.
@@ -145,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_told_and_elements_are_known_by_their_address() {
+    fn reports_only_differences_and_matches_elements_by_address() {
         let old = service(json!({ "affinity_s": 30, "mss": 1300,
             "frontends": [frontend(80), frontend(81)] }));
         let new = service(json!({ "affinity_s": 60, "algorithm": "random",
             "frontends": [frontend(82), frontend(80)] }));
-        let told = fields(Some(&old), Some(&new));
+        let changed = fields(Some(&old), Some(&new));
         let expected = "\
 -spec.affinity_s: 30
 +spec.affinity_s: 60
@@ -161,9 +166,9 @@ mod tests {
 +spec.frontends[203.0.113.1:82/tcp].type: LoadBalancer
 -spec.mss: 1300
 ";
-        assert_eq!(lines(&told), expected);
+        assert_eq!(lines(&changed), expected);
         assert_eq!(
-            summary(&told),
+            summary(&changed),
             "spec.affinity_s 30 -> 60, + spec.algorithm random, \
              - spec.frontends[203.0.113.1:81/tcp], - spec.frontends[203.0.113.1:81/tcp].type, \
              and 3 more"
@@ -172,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_new_object_is_new_and_all_of_one_that_goes_is_old() {
+    fn created_and_deleted_objects_differ_in_all_fields() {
         let object = service(json!({ "frontends": [frontend(80)] }));
         assert!(lines(&fields(None, Some(&object))).lines().all(|line| line.starts_with('+')));
         assert!(lines(&fields(Some(&object), None)).lines().all(|line| line.starts_with('-')));

@@ -4,11 +4,11 @@ use std::io::Read;
 use std::path::Path;
 
 use clap::Args;
-use explain::{Explanation, Question};
+use explain::{ExplainRequest, Explanation};
 
-use super::ask;
-use super::options::With;
+use super::options::GlobalOptions;
 use super::output::print;
+use super::request;
 
 /// Arguments of `weir explain`.
 #[derive(Args)]
@@ -35,17 +35,19 @@ pub struct ExplainArgs {
 }
 
 /// Runs `weir explain`, which prints an explanation for each packet.
-pub fn run(with: &With, socket: &Path, args: &ExplainArgs) -> Result<(), String> {
-    let question = Question {
+pub fn run(options: &GlobalOptions, socket: &Path, args: &ExplainArgs) -> Result<(), String> {
+    let question = ExplainRequest {
         arm: args.arm.clone(),
         kernel: args.kernel,
         gateway: args.gateway.clone(),
         endpoint: args.endpoint,
         packets: packets(args)?,
     };
-    let told: Vec<Explanation> =
-        ask::question(socket, "/explain", &question).map_err(|e| e.to_string())?;
-    print(with, &told, || told.iter().map(shown).collect::<Vec<_>>().join("\n"));
+    let explanations: Vec<Explanation> =
+        request::post(socket, "/explain", &question).map_err(|e| e.to_string())?;
+    print(options, &explanations, || {
+        explanations.iter().map(format_explanation).collect::<Vec<_>>().join("\n")
+    });
     Ok(())
 }
 
@@ -91,56 +93,57 @@ fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
     }
     let (mut frames, mut at) = (Vec::new(), HEAD);
     while frames.len() < at_most
-        && let (Some(kept), Some(len)) = (word(at + 8).map(number), word(at + 12).map(number))
+        && let (Some(captured), Some(len)) = (word(at + 8).map(number), word(at + 12).map(number))
     {
-        if kept < len {
+        if captured < len {
             return Err(format!(
-                "packet {} was cut to {kept} of {len} bytes; capture whole packets (-s 0)",
+                "packet {} was cut to {captured} of {len} bytes; capture whole packets (-s 0)",
                 frames.len() + 1
             ));
         }
         let first = at + RECORD;
-        let frame = bytes.get(first..first + kept as usize);
+        let frame = bytes.get(first..first + captured as usize);
         frames.push(frame.ok_or("its last packet is cut short")?);
-        at = first + kept as usize;
+        at = first + captured as usize;
     }
     if frames.is_empty() { Err("there is no packet in it".to_owned()) } else { Ok(frames) }
 }
 
 /// Formats an explanation: first the outcome, then the reasons.
-fn shown(told: &Explanation) -> String {
-    let verdict = match told.reason.as_str() {
-        "" => told.verdict.clone(),
-        reason => format!("{} ({reason})", told.verdict),
+fn format_explanation(explanation: &Explanation) -> String {
+    let verdict = match explanation.reason.as_str() {
+        "" => explanation.verdict.clone(),
+        reason => format!("{} ({reason})", explanation.verdict),
     };
-    let slot = told.slot.map(|slot| format!("{slot} of {}", told.slots)).unwrap_or_default();
-    let flow = told.flow.map(|flow| flow.to_string()).unwrap_or_default();
+    let slot =
+        explanation.slot.map(|slot| format!("{slot} of {}", explanation.slots)).unwrap_or_default();
+    let flow = explanation.flow.map(|flow| flow.to_string()).unwrap_or_default();
     let id = |name: &str, id: Option<u32>| match id {
         Some(id) if !name.is_empty() => format!("{name} (id {id})"),
         _ => name.to_owned(),
     };
-    let backend = match told.backend_state.as_str() {
-        "" => id(&told.backend, told.backend_id),
-        state => format!("{}, {state}", id(&told.backend, told.backend_id)),
+    let backend = match explanation.backend_state.as_str() {
+        "" => id(&explanation.backend, explanation.backend_id),
+        state => format!("{}, {state}", id(&explanation.backend, explanation.backend_id)),
     };
     let rows = [
-        ("packet", told.packet.clone()),
-        ("comes", told.arrival.clone()),
+        ("packet", explanation.packet.clone()),
+        ("comes", explanation.arrival.clone()),
         ("verdict", verdict),
-        ("generation", told.generation.to_string()),
+        ("generation", explanation.generation.to_string()),
         ("flow", flow),
-        ("frontend", told.frontend.clone()),
-        ("service", id(&told.service, told.service_id)),
+        ("frontend", explanation.frontend.clone()),
+        ("service", id(&explanation.service, explanation.service_id)),
         ("slot", slot),
         ("backend", backend),
-        ("rewrite", told.rewrite.clone()),
-        ("next hop", told.next_hop.clone()),
+        ("rewrite", explanation.rewrite.clone()),
+        ("next hop", explanation.next_hop.clone()),
     ];
     let mut text = String::new();
     for (name, value) in rows.into_iter().filter(|(_, value)| !value.is_empty()) {
         text.push_str(&format!("{name:<11} {value}\n"));
     }
-    for (n, why) in told.why.iter().enumerate() {
+    for (n, why) in explanation.why.iter().enumerate() {
         text.push_str(&format!("{:<11} {why}\n", if n == 0 { "because" } else { "" }));
     }
     text
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn captures_of_both_byte_orders_are_read_up_to_a_number_of_packets() {
+    fn captures_of_both_byte_orders_are_read_up_to_the_packet_limit() {
         let packets: [&[u8]; 3] = [&[1; 60], &[2; 61], &[3; 62]];
         for big_endian in [false, true] {
             let bytes = pcap(big_endian, &packets, 1, 0);
@@ -174,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_capture_is_refused_with_what_to_do() {
+    fn invalid_or_truncated_capture_is_rejected_with_the_remedy() {
         let packets: [&[u8]; 1] = [&[1; 60]];
         let whole = pcap(false, &packets, 1, 0);
         let refused = |bytes: &[u8]| frames(bytes, 10).unwrap_err();
@@ -187,8 +190,8 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_leaves_out_what_there_is_not() {
-        let told = Explanation {
+    fn explanation_omits_empty_fields() {
+        let explanation = Explanation {
             packet: "tcp 192.0.2.1:1234 -> 203.0.113.1:80".into(),
             arrival: "plain by ingress".into(),
             generation: 7,
@@ -202,6 +205,6 @@ mod tests {
                     verdict     drop (foreign-dst-mac)\n\
                     generation  7\n\
                     because     the MAC is foreign\n            it is dropped\n";
-        assert_eq!(shown(&told), text);
+        assert_eq!(format_explanation(&explanation), text);
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::ask::{self, AskError, escaped, get};
-use super::options::{Output, With};
+use super::options::{GlobalOptions, Output};
 use super::output::{print_next, put};
+use super::request::{self, RequestError, escaped, get};
 use super::show;
 use slowpath::control::report::{Failure, FlowPage, TraceLine};
 
@@ -99,26 +99,26 @@ pub fn flows(socket: &Path, args: &FlowsArgs) -> Result<FlowPage, String> {
 }
 
 /// Runs `weir trace`.
-pub fn trace(with: &With, socket: &Path, args: &TraceArgs) -> Result<(), String> {
+pub fn trace(options: &GlobalOptions, socket: &Path, args: &TraceArgs) -> Result<(), String> {
     let (packets, seconds) = (args.packets, args.seconds);
     let path = format!("/trace?packets={packets}&seconds={seconds}{}", args.filter.query());
-    let patience = ask::PATIENCE + Duration::from_secs(u64::from(seconds) + 5);
-    let answer = ask::lines(socket, &path, patience).map_err(|e| e.to_string())?;
-    if std::io::stderr().is_terminal() && with.output() == Output::Table {
+    let idle_timeout = request::IDLE_TIMEOUT + Duration::from_secs(u64::from(seconds) + 5);
+    let answer = request::lines(socket, &path, idle_timeout).map_err(|e| e.to_string())?;
+    if std::io::stderr().is_terminal() && options.output() == Output::Table {
         eprintln!("waiting up to {seconds} s for {packets} packets");
     }
     let mut packets: HashMap<(u32, u32), Vec<String>> = HashMap::new();
     let mut any = false;
     for line in answer.lines() {
-        let line = line.map_err(|e| AskError::Cut(e).to_string())?;
+        let line = line.map_err(|e| RequestError::Truncated(e).to_string())?;
         if let Ok(failure) = serde_json::from_str::<Failure>(&line) {
             return Err(failure.error);
         }
         let stage: TraceLine = serde_json::from_str(&line)
-            .map_err(|e| AskError::Strange(e.to_string()).to_string())?;
+            .map_err(|e| RequestError::Malformed(e.to_string()).to_string())?;
         any = true;
-        if with.output() != Output::Table {
-            print_next(&stage, with.output());
+        if options.output() != Output::Table {
+            print_next(&stage, options.output());
             continue;
         }
         // Packets of a burst go through the stages together; the output groups lines by packet.

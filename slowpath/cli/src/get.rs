@@ -8,10 +8,10 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 use state::object::Kind;
 
-use super::ask::{self, escaped};
-use super::draw::Table;
-use super::options::With;
-use super::output::{Told, follow, print};
+use super::options::GlobalOptions;
+use super::output::{StreamEvent, follow, print};
+use super::request::{self, escaped};
+use super::table::Table;
 
 /// Selection of objects, and output options.
 #[derive(Args)]
@@ -36,7 +36,7 @@ const HEAD: [&str; 4] = ["NAME", "SOURCE", ">REVISION", "CONDITIONS"];
 
 /// Subcommands of `weir maps`.
 #[derive(Subcommand)]
-pub enum MapsWhat {
+pub enum MapsCommand {
     /// Print services, backends, reverse NAT, affinity, source ranges and Maglev tables, sorted,
     /// one line each
     Dump {
@@ -50,20 +50,20 @@ pub enum MapsWhat {
 }
 
 /// Runs `weir get`.
-pub fn get(with: &With, socket: &Path, args: &GetArgs) -> Result<(), String> {
+pub fn get(options: &GlobalOptions, socket: &Path, args: &GetArgs) -> Result<(), String> {
     let kind = args.kind.to_lowercase();
     let all = kind == ALL;
     if args.watch {
         if all {
             return Err("--watch is for one kind of objects".to_owned());
         }
-        return watch(with, socket, &kind, args);
+        return watch(options, socket, &kind, args);
     }
     let mut objects: Vec<Value> = Vec::new();
-    let kinds = Kind::ALL.iter().filter(|kind| kind.is_wanted()).map(|kind| kind.many());
+    let kinds = Kind::ALL.iter().filter(|kind| kind.is_desired_state()).map(|kind| kind.many());
     let kinds: Vec<&str> = if all { kinds.collect() } else { vec![kind.as_str()] };
     for kind in kinds {
-        let some: Vec<Value> = ask::get(socket, &format!("/objects/{}", escaped(kind)))?;
+        let some: Vec<Value> = request::get(socket, &format!("/objects/{}", escaped(kind)))?;
         objects.extend(some);
     }
     if let Some(name) = &args.name {
@@ -72,7 +72,7 @@ pub fn get(with: &With, socket: &Path, args: &GetArgs) -> Result<(), String> {
             return Err(format!("there is no {kind} {name}; see `weir get {kind}`"));
         }
     }
-    print(with, &objects, || {
+    print(options, &objects, || {
         let mut table = Table::new(&HEAD);
         for object in &objects {
             let mut row = row(object);
@@ -92,13 +92,13 @@ fn row(object: &Value) -> Vec<String> {
 }
 
 /// Prints the existing objects, unless a revision is given, and then each change.
-fn watch(with: &With, socket: &Path, kind: &str, args: &GetArgs) -> Result<(), String> {
+fn watch(options: &GlobalOptions, socket: &Path, kind: &str, args: &GetArgs) -> Result<(), String> {
     let since = args.revision.map(|revision| format!("&revision={revision}")).unwrap_or_default();
     let path = format!("/v1/objects/{}?watch=true{since}", escaped(kind));
-    follow(with, socket, &path, |change| {
+    follow(options, socket, &path, |change| {
         let object = &change["object"];
         if args.name.as_ref().is_some_and(|name| object.is_object() && object["name"] != **name) {
-            return Ok(Told::Other);
+            return Ok(StreamEvent::Filtered);
         }
         match change["type"].as_str().unwrap_or_default() {
             "error" => {
@@ -108,10 +108,10 @@ fn watch(with: &With, socket: &Path, kind: &str, args: &GetArgs) -> Result<(), S
             "put" => {
                 let mut table = Table::new(&HEAD);
                 table.row(row(object));
-                Ok(Told::Row(table))
+                Ok(StreamEvent::Row(table))
             }
-            "gone" => Ok(Told::Gone(field(object, "name"))),
-            _ => Ok(Told::Mark),
+            "gone" => Ok(StreamEvent::Removed(field(object, "name"))),
+            _ => Ok(StreamEvent::Bookmark),
         }
     })
 }
@@ -135,10 +135,11 @@ fn conditions(object: &Value) -> String {
 }
 
 /// Runs `weir maps`.
-pub fn maps(with: &With, socket: &Path, what: &MapsWhat) -> Result<(), String> {
-    let MapsWhat::Dump { address, no_ids } = what;
+pub fn maps(options: &GlobalOptions, socket: &Path, command: &MapsCommand) -> Result<(), String> {
+    let MapsCommand::Dump { address, no_ids } = command;
     let address = address.as_deref().map(escaped).unwrap_or_default();
-    let lines: Vec<String> = ask::get(socket, &format!("/maps?address={address}&ids={}", !no_ids))?;
-    print(with, &lines, || lines.iter().map(|line| format!("{line}\n")).collect());
+    let lines: Vec<String> =
+        request::get(socket, &format!("/maps?address={address}&ids={}", !no_ids))?;
+    print(options, &lines, || lines.iter().map(|line| format!("{line}\n")).collect());
     Ok(())
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use clap::Args;
 use health::report::Row;
 
-use super::ask::get;
-use super::draw::{Table, span};
-use super::options::With;
+use super::options::GlobalOptions;
 use super::output::print;
+use super::request::get;
+use super::table::{Table, span};
 
 /// Arguments of `weir health`.
 #[derive(Args)]
@@ -21,11 +21,11 @@ pub struct HealthArgs {
 }
 
 /// Runs `weir health`.
-pub fn run(with: &With, socket: &Path, args: &HealthArgs) -> Result<(), String> {
+pub fn run(options: &GlobalOptions, socket: &Path, args: &HealthArgs) -> Result<(), String> {
     let mut rows: Vec<Row> = get(socket, "/checks")?;
     let part = args.service.as_deref().unwrap_or_default();
     rows.retain(|row| row.service.contains(part) && !(args.ill && row.state == "healthy"));
-    print(with, &rows, || table(&rows));
+    print(options, &rows, || table(&rows));
     Ok(())
 }
 

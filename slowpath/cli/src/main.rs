@@ -4,13 +4,11 @@
 #![forbid(unsafe_code)]
 
 mod apply;
-mod ask;
 mod backend;
 mod bgp;
 mod cloud;
 mod db;
 mod difference;
-mod draw;
 mod explain;
 mod files;
 mod flows;
@@ -22,9 +20,11 @@ mod output;
 mod pages;
 mod pls;
 mod policy;
+mod request;
 mod service;
 mod show;
 mod source;
+mod table;
 mod top;
 mod write;
 
@@ -33,9 +33,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use ask::get;
-use options::With;
+use options::GlobalOptions;
 use output::print;
+use request::get;
 use slowpath::control::report::{DropReport, ServiceReport, Status};
 use slowpath::sources::CONFIG;
 
@@ -47,13 +47,13 @@ const SOCKET: &str = "/run/weir/control.sock";
 #[command(name = "weir", version)]
 struct Cli {
     #[command(flatten)]
-    with: With,
+    options: GlobalOptions,
     #[command(subcommand)]
-    what: What,
+    command: CliCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum CliCommand {
     /// Show whether the appliance is able to serve, with lcores, generation and next hops
     ///
     /// Exit code 0 if it is able to serve, 1 if not.
@@ -86,13 +86,13 @@ enum What {
     },
     /// Validate the configuration
     #[command(subcommand)]
-    Config(ConfigWhat),
+    Config(ConfigCommand),
     /// Plan and reserve memory for DPDK and the region
     #[command(subcommand)]
-    Hugepages(offline::HugepagesWhat),
+    Hugepages(offline::HugepagesCommand),
     /// Show the tables of the control state: services, frontends, backends, health of components
     #[command(subcommand)]
-    Db(db::DbWhat),
+    Db(db::DbCommand),
     /// Show objects with their status
     Get(get::GetArgs),
     /// Apply the desired state from files
@@ -107,27 +107,27 @@ enum What {
     Diff(apply::DiffArgs),
     /// Confirm a large removal by a source
     #[command(subcommand)]
-    Source(source::SourceWhat),
+    Source(source::SourceCommand),
     /// Add, change and delete services of the API
     #[command(subcommand)]
-    Service(Box<service::ServiceWhat>),
+    Service(Box<service::ServiceCommand>),
     /// Set weight and state of a service's backend, whichever source defines it
     #[command(subcommand)]
-    Backend(backend::BackendWhat),
+    Backend(backend::BackendCommand),
     /// Show measured health of backends: state, since when, the last check and its result
     Health(health::HealthArgs),
     /// Show and diagnose this machine's registration with its cloud
     #[command(subcommand)]
-    Cloud(cloud::CloudWhat),
+    Cloud(cloud::CloudCommand),
     /// Show and manage Azure private links and their connections
     #[command(subcommand)]
-    Pls(pls::PlsWhat),
+    Pls(pls::PlsCommand),
     /// Show BGP sessions, routes and policies
     #[command(subcommand)]
-    Bgp(bgp::BgpWhat),
+    Bgp(bgp::BgpCommand),
     /// Show the tables of the data plane
     #[command(subcommand)]
-    Maps(get::MapsWhat),
+    Maps(get::MapsCommand),
     /// Generate shell completions: `weir completions bash > /etc/bash_completion.d/weir`
     Completions {
         /// Shell to generate completions for
@@ -151,7 +151,7 @@ enum What {
 }
 
 #[derive(Subcommand)]
-enum ConfigWhat {
+enum ConfigCommand {
     /// Validate configuration and services file, and show the effective values with their origin
     Check,
 }
@@ -174,75 +174,79 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, String> {
-    let with = &cli.with;
-    match &cli.what {
-        What::Config(ConfigWhat::Check) => return offline::config_check(with),
-        What::Hugepages(what) => return offline::hugepages(with, what),
-        What::Completions { shell } => {
-            pages::completions(with, Cli::command(), *shell);
+    let options = &cli.options;
+    match &cli.command {
+        CliCommand::Config(ConfigCommand::Check) => return offline::config_check(options),
+        CliCommand::Hugepages(command) => return offline::hugepages(options, command),
+        CliCommand::Completions { shell } => {
+            pages::completions(options, Cli::command(), *shell);
             return Ok(ExitCode::SUCCESS);
         }
-        What::Man { out } => {
-            pages::man(with, Cli::command(), out)?;
+        CliCommand::Man { out } => {
+            pages::man(options, Cli::command(), out)?;
             return Ok(ExitCode::SUCCESS);
         }
         _ => {}
     }
-    let socket = socket(with)?;
-    match &cli.what {
-        What::Status => {
+    let socket = socket(options)?;
+    match &cli.command {
+        CliCommand::Status => {
             let status: Status = get(&socket, "/status")?;
-            print(with, &status, || show::status(&status));
+            print(options, &status, || show::status(&status));
             return Ok(if status.able { ExitCode::SUCCESS } else { ExitCode::from(1) });
         }
-        What::Services { name } => {
+        CliCommand::Services { name } => {
             let mut services: Vec<ServiceReport> = get(&socket, "/services")?;
             if let Some(part) = name {
                 services.retain(|service| service.name.contains(part.as_str()));
             }
-            print(with, &services, || show::services(&services));
+            print(options, &services, || show::services(&services));
         }
-        What::Flows(args) => {
+        CliCommand::Flows(args) => {
             let page = flows::flows(&socket, args)?;
-            print(with, &page, || show::flows(&page));
+            print(options, &page, || show::flows(&page));
         }
-        What::Drops { all } => {
+        CliCommand::Drops { all } => {
             let drops: Vec<DropReport> = get(&socket, "/drops")?;
-            print(with, &drops, || show::drops(&drops, *all));
+            print(options, &drops, || show::drops(&drops, *all));
         }
-        What::Trace(args) => flows::trace(with, &socket, args)?,
-        What::Explain(args) => explain::run(with, &socket, args)?,
-        What::Drain { undo } => {
-            let what = if *undo { "off" } else { "on" };
-            let done = ask::order(&socket, &format!("/drain/{what}")).map_err(|e| e.to_string())?;
-            print(with, &done, || format!("{done}\n"));
+        CliCommand::Trace(args) => flows::trace(options, &socket, args)?,
+        CliCommand::Explain(args) => explain::run(options, &socket, args)?,
+        CliCommand::Drain { undo } => {
+            let command = if *undo { "off" } else { "on" };
+            let done =
+                request::put(&socket, &format!("/drain/{command}")).map_err(|e| e.to_string())?;
+            print(options, &done, || format!("{done}\n"));
         }
-        What::Top { every, looks } => top::run(with, &socket, *every, *looks)?,
-        What::Apply(args) => return apply::apply(with, &socket, args),
-        What::Diff(args) => return apply::diff(with, &socket, args),
-        What::Service(what) => return service::run(with, &socket, what),
-        What::Cloud(what) => return cloud::run(with, &socket, what),
-        What::Pls(what) => return pls::run(with, &socket, what),
-        What::Bgp(what) => return bgp::run(with, &socket, what),
-        What::Backend(what) => return backend::run(with, &socket, what),
-        What::Source(what) => source::run(with, &socket, what)?,
-        What::Db(what) => db::run(with, &socket, what)?,
-        What::Get(args) => get::get(with, &socket, args)?,
-        What::Health(args) => health::run(with, &socket, args)?,
-        What::Maps(what) => get::maps(with, &socket, what)?,
-        What::Config(_) | What::Hugepages(_) | What::Completions { .. } | What::Man { .. } => {}
+        CliCommand::Top { every, looks } => top::run(options, &socket, *every, *looks)?,
+        CliCommand::Apply(args) => return apply::apply(options, &socket, args),
+        CliCommand::Diff(args) => return apply::diff(options, &socket, args),
+        CliCommand::Service(command) => return service::run(options, &socket, command),
+        CliCommand::Cloud(command) => return cloud::run(options, &socket, command),
+        CliCommand::Pls(command) => return pls::run(options, &socket, command),
+        CliCommand::Bgp(command) => return bgp::run(options, &socket, command),
+        CliCommand::Backend(command) => return backend::run(options, &socket, command),
+        CliCommand::Source(command) => source::run(options, &socket, command)?,
+        CliCommand::Db(command) => db::run(options, &socket, command)?,
+        CliCommand::Get(args) => get::get(options, &socket, args)?,
+        CliCommand::Health(args) => health::run(options, &socket, args)?,
+        CliCommand::Maps(command) => get::maps(options, &socket, command)?,
+        CliCommand::Config(_)
+        | CliCommand::Hugepages(_)
+        | CliCommand::Completions { .. }
+        | CliCommand::Man { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the socket of the command line, else that of the configuration, else the default.
-fn socket(with: &With) -> Result<PathBuf, String> {
-    if let Some(socket) = &with.socket {
+fn socket(options: &GlobalOptions) -> Result<PathBuf, String> {
+    if let Some(socket) = &options.socket {
         return Ok(socket.clone());
     }
-    match (&with.config, Path::new(CONFIG).exists()) {
-        (None, false) if with.set.is_empty() => Ok(SOCKET.into()),
-        _ => Ok(offline::load(with)?.control.socket),
+    match (&options.config, Path::new(CONFIG).exists()) {
+        (None, false) if options.set.is_empty() => Ok(SOCKET.into()),
+        _ => Ok(offline::load(options)?.control.socket),
     }
 }
 

@@ -11,12 +11,12 @@ use state::object::{Kind, Object};
 
 use serde_json::{Value, json};
 
-use super::options::With;
+use super::options::GlobalOptions;
 use super::output::print;
 
 /// Subcommands of `weir hugepages`.
 #[derive(Subcommand)]
-pub enum HugepagesWhat {
+pub enum HugepagesCommand {
     /// Show the memory that the configuration needs, item by item
     Plan,
     /// Show missing memory and the commands that reserve it
@@ -26,30 +26,30 @@ pub enum HugepagesWhat {
 }
 
 /// Loads the configuration from the given file, or the default file if it exists.
-pub fn load(with: &With) -> Result<Config, String> {
+pub fn load(options: &GlobalOptions) -> Result<Config, String> {
     let default = Path::new(CONFIG);
-    let file = with.config.as_deref().or(default.exists().then_some(default));
-    config::load(file, &with.set).map_err(|e| e.render())
+    let file = options.config.as_deref().or(default.exists().then_some(default));
+    config::load(file, &options.set).map_err(|e| e.render())
 }
 
 /// Runs `weir config check`. The exit code is 0 if both files are valid, otherwise 1.
-pub fn config_check(with: &With) -> Result<ExitCode, String> {
-    let refused = |text: String| {
+pub fn config_check(options: &GlobalOptions) -> Result<ExitCode, String> {
+    let reject = |text: String| {
         let document = json!({ "good": false, "refused": text });
-        print(with, &document, || {
+        print(options, &document, || {
             eprintln!("{text}");
             String::new()
         });
         Ok(ExitCode::from(1))
     };
-    let checked = match load(with) {
+    let checked = match load(options) {
         Ok(checked) => checked,
-        Err(text) => return refused(text),
+        Err(text) => return reject(text),
     };
-    if let Err(wrong) = hugepages::sizes(&checked).check() {
-        return refused(wrong.to_string());
+    if let Err(error) = hugepages::sizes(&checked).check() {
+        return reject(error.to_string());
     }
-    let (services, said) = match &checked.services {
+    let (services, services_text) = match &checked.services {
         None => (None, "no services file: services come through the API\n".to_owned()),
         // Read like slowpath does: a file or a directory of files.
         Some(path) => match sources::read(path, &checked) {
@@ -60,10 +60,10 @@ pub fn config_check(with: &With) -> Result<ExitCode, String> {
             }
             // For a file in Weir's own format, the error shows its lines.
             Err(text) => match path.is_dir() {
-                true => return refused(text),
+                true => return reject(text),
                 false => match config::load_services(path, &checked) {
-                    Err(e) => return refused(e.render()),
-                    Ok(_) => return refused(text),
+                    Err(e) => return reject(e.render()),
+                    Ok(_) => return reject(text),
                 },
             },
         },
@@ -75,19 +75,19 @@ pub fn config_check(with: &With) -> Result<ExitCode, String> {
     let document = json!({
         "good": true, "settings": settings, "services": services, "warnings": checked.warnings,
     });
-    print(with, &document, || config::report(&checked) + &said);
+    print(options, &document, || config::report(&checked) + &services_text);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `weir hugepages plan|check|apply`. The exit code of check and apply is 0 if the machine has
 /// the needed memory, otherwise 1.
-pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> {
-    let plan = hugepages::plan(&load(with)?);
-    let node = |node: &hugepages::NodeVerdict| {
-        let hugepages::NodeVerdict { id, needed, total, free } = *node;
+pub fn hugepages(options: &GlobalOptions, command: &HugepagesCommand) -> Result<ExitCode, String> {
+    let plan = hugepages::plan(&load(options)?);
+    let node = |node: &hugepages::NodePages| {
+        let hugepages::NodePages { id, needed, total, free } = *node;
         json!({ "node": id, "needed": needed, "total": total, "free": free })
     };
-    if matches!(what, HugepagesWhat::Plan) {
+    if matches!(command, HugepagesCommand::Plan) {
         let term = |term: &hugepages::Term| {
             json!({
                 "name": term.name, "count": term.count, "bytes_each": term.bytes_each,
@@ -96,10 +96,10 @@ pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> 
         };
         // A plan may be made on a machine without hugepages, for another one.
         let machine = Machine::read(Path::new("/")).ok();
-        let verdict = machine.as_ref().map(|machine| hugepages::check(&plan, machine));
-        let nodes = verdict.iter().flat_map(|verdict| &verdict.nodes).map(node);
-        let on_nodes = verdict.as_ref().zip(machine.as_ref());
-        let on_nodes = on_nodes.map(|(verdict, machine)| verdict.render_nodes(machine));
+        let result = machine.as_ref().map(|machine| hugepages::check(&plan, machine));
+        let nodes = result.iter().flat_map(|result| &result.nodes).map(node);
+        let on_nodes = result.as_ref().zip(machine.as_ref());
+        let on_nodes = on_nodes.map(|(result, machine)| result.render_nodes(machine));
         let document = json!({
             "nodes": nodes.collect::<Vec<_>>(),
             "region": plan.region_path, "region_bytes": plan.region_bytes,
@@ -107,24 +107,24 @@ pub fn hugepages(with: &With, what: &HugepagesWhat) -> Result<ExitCode, String> 
             "flows": plan.flows.to_string(),
             "terms": plan.terms.iter().map(term).collect::<Vec<_>>(),
         });
-        print(with, &document, || plan.render() + &on_nodes.unwrap_or_default());
+        print(options, &document, || plan.render() + &on_nodes.unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
     }
     let machine = Machine::read(Path::new("/")).map_err(|e| e.to_string())?;
-    let (text, verdict) = match what {
-        HugepagesWhat::Apply => {
+    let (text, result) = match command {
+        HugepagesCommand::Apply => {
             let applied = hugepages::apply(&plan, &machine).map_err(|e| e.to_string())?;
-            (applied.render(), applied.verdict)
+            (applied.render(), applied.result)
         }
         _ => {
-            let verdict = hugepages::check(&plan, &machine);
-            (verdict.render(), verdict)
+            let result = hugepages::check(&plan, &machine);
+            (result.render(), result)
         }
     };
     let document = json!({
-        "enough": verdict.enough(), "problems": verdict.problems, "warnings": verdict.warnings,
-        "advice": verdict.advice, "nodes": verdict.nodes.iter().map(node).collect::<Vec<_>>(),
+        "enough": result.enough(), "problems": result.problems, "warnings": result.warnings,
+        "advice": result.advice, "nodes": result.nodes.iter().map(node).collect::<Vec<_>>(),
     });
-    print(with, &document, || text);
-    Ok(if verdict.enough() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    print(options, &document, || text);
+    Ok(if result.enough() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

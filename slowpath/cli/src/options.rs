@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 /// Options of all subcommands.
 #[derive(Args)]
-pub struct With {
+pub struct GlobalOptions {
     /// Configuration file [default: /etc/weir/weir.toml if it exists]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub enum Output {
     Yaml,
 }
 
-impl With {
+impl GlobalOptions {
     /// Returns the selected output format.
     pub fn output(&self) -> Output {
         if self.json { Output::Json } else { self.output }

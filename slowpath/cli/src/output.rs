@@ -7,20 +7,20 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::ask::{self, AskError};
-use super::draw::Table;
-use super::options::{Output, With};
+use super::options::{GlobalOptions, Output};
+use super::request::{self, RequestError};
+use super::table::Table;
 
 /// Prints a document, or its text if the output is a table.
-pub fn print<T: Serialize>(with: &With, document: &T, text: impl FnOnce() -> String) {
-    match with.output() {
+pub fn print<T: Serialize>(options: &GlobalOptions, document: &T, text: impl FnOnce() -> String) {
+    match options.output() {
         Output::Table => put(&text()),
-        other => put(&written(document, other)),
+        other => put(&serialize(document, other)),
     }
 }
 
 /// Serializes a document as JSON or YAML.
-pub fn written<T: Serialize>(document: &T, output: Output) -> String {
+pub fn serialize<T: Serialize>(document: &T, output: Output) -> String {
     let json = || serde_json::to_string_pretty(document).unwrap_or_default() + "\n";
     match output {
         Output::Yaml => serde_saphyr::to_string(document).unwrap_or_else(|_| json()),
@@ -32,7 +32,7 @@ pub fn written<T: Serialize>(document: &T, output: Output) -> String {
 /// YAML.
 pub fn print_next<T: Serialize>(document: &T, output: Output) {
     match output {
-        Output::Yaml => put(&format!("---\n{}", written(document, output))),
+        Output::Yaml => put(&format!("---\n{}", serialize(document, output))),
         _ => put(&(serde_json::to_string(document).unwrap_or_default() + "\n")),
     }
 }
@@ -46,42 +46,42 @@ pub fn put(text: &str) {
 }
 
 /// Text output for an event of a stream.
-pub enum Told {
+pub enum StreamEvent {
     /// A row was added or changed.
     Row(Table),
     /// The item of this name was removed.
-    Gone(String),
+    Removed(String),
     /// An event that only programs need.
-    Mark,
+    Bookmark,
     /// An event that does not match the filter.
-    Other,
+    Filtered,
 }
 
 /// Streams are followed until they are interrupted.
-const PATIENCE: Duration = Duration::from_secs(365 * 86_400);
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
 
 /// Follows a stream: prints the existing items and then each change. Returns only errors.
 pub fn follow(
-    with: &With,
+    options: &GlobalOptions,
     socket: &Path,
     path: &str,
-    read: impl Fn(&Value) -> Result<Told, String>,
+    read: impl Fn(&Value) -> Result<StreamEvent, String>,
 ) -> Result<(), String> {
-    let answer = ask::lines(socket, path, PATIENCE).map_err(|e| e.to_string())?;
-    let (mut headed, mut widths) = (false, Vec::new());
+    let answer = request::lines(socket, path, FOLLOW_TIMEOUT).map_err(|e| e.to_string())?;
+    let (mut has_heading, mut widths) = (false, Vec::new());
     for line in answer.lines() {
-        let line = line.map_err(|e| AskError::Cut(e).to_string())?;
+        let line = line.map_err(|e| RequestError::Truncated(e).to_string())?;
         let change: Value = serde_json::from_str(&line)
-            .map_err(|e| AskError::Strange(e.to_string()).to_string())?;
-        match (read(&change)?, with.output()) {
-            (Told::Other, _) | (Told::Mark, Output::Table) => {}
-            (Told::Row(table), Output::Table) => {
+            .map_err(|e| RequestError::Malformed(e.to_string()).to_string())?;
+        match (read(&change)?, options.output()) {
+            (StreamEvent::Filtered, _) | (StreamEvent::Bookmark, Output::Table) => {}
+            (StreamEvent::Row(table), Output::Table) => {
                 let text = table.text_in(&mut widths);
-                let skip = usize::from(std::mem::replace(&mut headed, true));
+                let skip = usize::from(std::mem::replace(&mut has_heading, true));
                 let lines: Vec<&str> = text.lines().skip(skip).collect();
                 put(&(lines.join("\n") + "\n"));
             }
-            (Told::Gone(name), Output::Table) => put(&format!("{name}  gone\n")),
+            (StreamEvent::Removed(name), Output::Table) => put(&format!("{name}  gone\n")),
             (_, output) => print_next(&change, output),
         }
     }

@@ -7,22 +7,22 @@ use std::path::Path;
 use clap::Command;
 use clap_complete::Shell;
 
-use super::options::With;
+use super::options::GlobalOptions;
 use super::output::print;
 
 /// Prints the completions of a shell.
-pub fn completions(with: &With, mut command: Command, shell: Shell) {
+pub fn completions(options: &GlobalOptions, mut command: Command, shell: Shell) {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, "weir", &mut text);
     let text = String::from_utf8_lossy(&text);
-    print(with, &text, || text.to_string());
+    print(options, &text, || text.to_string());
 }
 
 /// Writes a man page for `weir` and each of its subcommands into a directory.
-pub fn man(with: &With, command: Command, folder: &Path) -> Result<(), String> {
+pub fn man(options: &GlobalOptions, command: Command, folder: &Path) -> Result<(), String> {
     let failed = |e: io::Error| format!("{}: {e}; name a folder with --out", folder.display());
     std::fs::create_dir_all(folder).map_err(failed)?;
     clap_mangen::generate_to(command, folder).map_err(failed)?;
-    print(with, &folder, String::new);
+    print(options, &folder, String::new);
     Ok(())
 }

@@ -4,21 +4,21 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use private_link::object::{Connection, Truth};
+use private_link::object::{ConditionStatus, Connection};
+use private_link::status_view::{COLUMNS, Row, age};
 use private_link::time::Time;
-use private_link::told::{COLUMNS, Row, age};
 use serde_json::{Value, json};
-use slowpath::cloud::private_link::Shown;
+use slowpath::cloud::private_link::LinkDetail;
 use state::object::API;
 
-use super::ask::{self, Request, escaped, get};
-use super::draw::Table;
-use super::options::With;
+use super::options::GlobalOptions;
 use super::output::print;
+use super::request::{self, Request, escaped, get};
+use super::table::Table;
 
 /// Subcommands of `weir pls`.
 #[derive(Subcommand)]
-pub enum PlsWhat {
+pub enum PlsCommand {
     /// Show private links with alias, endpoint address and availability
     List,
     /// Show one private link: conditions, connections, created resources, events
@@ -27,9 +27,9 @@ pub enum PlsWhat {
         name: String,
     },
     /// Approve a connection
-    Approve(DecideArgs),
+    Approve(ConnectionArgs),
     /// Reject a connection; its endpoint must be recreated before it can request one again
-    Reject(DecideArgs),
+    Reject(ConnectionArgs),
     /// Pause reconciliation until `weir pls resume`, or until a time
     Pause {
         /// Name of the private link
@@ -47,7 +47,7 @@ pub enum PlsWhat {
 
 /// Selection of a connection.
 #[derive(Args)]
-pub struct DecideArgs {
+pub struct ConnectionArgs {
     /// Name of the private link
     name: String,
     /// Name of the connection, as shown by `weir pls show`
@@ -58,38 +58,42 @@ pub struct DecideArgs {
 }
 
 /// Runs `weir pls`. The exit code of `show` is 1 if the private link is not available.
-pub fn run(with: &With, socket: &Path, what: &PlsWhat) -> Result<ExitCode, String> {
-    match what {
-        PlsWhat::List => {
+pub fn run(
+    options: &GlobalOptions,
+    socket: &Path,
+    command: &PlsCommand,
+) -> Result<ExitCode, String> {
+    match command {
+        PlsCommand::List => {
             let rows: Vec<Row> = get(socket, "/private-links")?;
-            print(with, &rows, || list(&rows));
+            print(options, &rows, || list(&rows));
         }
-        PlsWhat::Show { name } => {
-            let shown = shown(socket, name)?;
-            print(with, &shown, || show(&shown));
-            let available = |c: &private_link::object::Condition| c.status == Truth::True;
+        PlsCommand::Show { name } => {
+            let detail = detail(socket, name)?;
+            print(options, &detail, || show(&detail));
+            let available = |c: &private_link::object::Condition| c.status == ConditionStatus::True;
             let aspect = private_link::object::Aspect::Available;
-            if !shown.status.condition(aspect).is_some_and(available) {
+            if !detail.status.condition(aspect).is_some_and(available) {
                 return Ok(ExitCode::from(1));
             }
         }
-        PlsWhat::Approve(args) => decide(with, socket, "approve", args)?,
-        PlsWhat::Reject(args) => decide(with, socket, "reject", args)?,
-        PlsWhat::Pause { name, until } => {
+        PlsCommand::Approve(args) => decide(options, socket, "approve", args)?,
+        PlsCommand::Reject(args) => decide(options, socket, "reject", args)?,
+        PlsCommand::Pause { name, until } => {
             let until = until.as_ref().map_or(json!(true), |until| json!(until));
             if let Some(text) = until.as_str()
                 && Time::read(text).is_none()
             {
                 return Err(format!("`{text}` is no time; write 2026-11-22T08:00:00Z"));
             }
-            pause(with, socket, name, &until)?;
+            pause(options, socket, name, &until)?;
         }
-        PlsWhat::Resume { name } => pause(with, socket, name, &Value::Null)?,
+        PlsCommand::Resume { name } => pause(options, socket, name, &Value::Null)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn shown(socket: &Path, name: &str) -> Result<Shown, String> {
+fn detail(socket: &Path, name: &str) -> Result<LinkDetail, String> {
     get(socket, &format!("/private-links/{name}", name = path(name)))
 }
 
@@ -104,8 +108,8 @@ fn list(rows: &[Row]) -> String {
     if table.is_empty() { "there is no private link\n".to_owned() } else { table.text() }
 }
 
-fn show(shown: &Shown) -> String {
-    let Shown { name, source, deleting, status, spec, events, .. } = shown;
+fn show(detail: &LinkDetail) -> String {
+    let LinkDetail { name, source, deleting, status, spec, events, .. } = detail;
     let leaving = if *deleting { ", being deleted" } else { "" };
     let mut text = format!("{name} (of {source}{leaving})\n");
     let mut facts = Table::new(&["", ""]);
@@ -128,7 +132,7 @@ fn show(shown: &Shown) -> String {
     let ago = |then: Time| age(now.since(then));
     let mut conditions = Table::new(&["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"]);
     for one in &status.conditions {
-        let holds = if one.status == Truth::True { "True" } else { "False" };
+        let holds = if one.status == ConditionStatus::True { "True" } else { "False" };
         let (aspect, reason) = (one.aspect.as_str(), one.reason.as_str());
         let cells = [aspect, holds, &ago(one.since), reason, &one.message];
         conditions.row(cells.map(str::to_owned).to_vec());
@@ -139,16 +143,16 @@ fn show(shown: &Shown) -> String {
     if !status.service.connections.is_empty() {
         text.push_str(&format!("\n{}", connections(&status.service.connections)));
     }
-    let mut happened = Table::new(&["AGO", "EVENT", "MESSAGE"]);
+    let mut event_table = Table::new(&["AGO", "EVENT", "MESSAGE"]);
     for event in events {
         let mark = if event.warning { "warning " } else { "" };
         let times =
             if event.times > 1 { format!(" ({} times)", event.times) } else { String::new() };
         let reason = format!("{mark}{}{times}", event.reason);
-        happened.row(vec![ago(event.at), reason, event.message.clone()]);
+        event_table.row(vec![ago(event.at), reason, event.message.clone()]);
     }
-    if !happened.is_empty() {
-        text.push_str(&format!("\n{}", happened.text()));
+    if !event_table.is_empty() {
+        text.push_str(&format!("\n{}", event_table.text()));
     }
     text
 }
@@ -162,26 +166,31 @@ fn connections(all: &[Connection]) -> String {
     table.text()
 }
 
-fn decide(with: &With, socket: &Path, verdict: &str, args: &DecideArgs) -> Result<(), String> {
+fn decide(
+    options: &GlobalOptions,
+    socket: &Path,
+    verdict: &str,
+    args: &ConnectionArgs,
+) -> Result<(), String> {
     let reason = args.reason.as_deref().map(|reason| format!("&reason={}", escaped(reason)));
-    let asked = format!(
+    let url = format!(
         "/private-links-connections/{verdict}/{}?connection={}{}",
         path(&args.name),
         escaped(&args.connection),
         reason.unwrap_or_default()
     );
     // The response is sent after Azure has answered.
-    let patience = ask::PATIENCE + std::time::Duration::from_secs(60);
-    let request = Request { patience, ..Request::new("PUT", &asked) };
-    let answer = ask::document_of(socket, &request);
+    let idle_timeout = request::IDLE_TIMEOUT + std::time::Duration::from_secs(60);
+    let request = Request { idle_timeout, ..Request::new("PUT", &url) };
+    let answer = request::send_json(socket, &request);
     let connection: Connection = answer.map_err(|e| e.to_string())?;
-    print(with, &connection, || format!("{} is {}\n", connection.name, connection.state));
+    print(options, &connection, || format!("{} is {}\n", connection.name, connection.state));
     Ok(())
 }
 
 /// Sets or removes `spec.paused`.
-fn pause(with: &With, socket: &Path, name: &str, until: &Value) -> Result<(), String> {
-    let Shown { source, .. } = shown(socket, name)?;
+fn pause(options: &GlobalOptions, socket: &Path, name: &str, until: &Value) -> Result<(), String> {
+    let LinkDetail { source, .. } = detail(socket, name)?;
     if source != API {
         let key = if until.is_null() { "take `paused` out" } else { "write `paused: true`" };
         return Err(format!("{name} is what source {source} says: {key} there"));
@@ -190,12 +199,12 @@ fn pause(with: &With, socket: &Path, name: &str, until: &Value) -> Result<(), St
     let at = format!("/v1/objects/private-link-services/{}", path(name));
     let headers = &[("Content-Type", "application/merge-patch+json")];
     let request = Request { headers, body: &body, ..Request::new("PATCH", &at) };
-    let object: Value = ask::document_of(socket, &request).map_err(|e| e.to_string())?;
+    let object: Value = request::send_json(socket, &request).map_err(|e| e.to_string())?;
     let done = match until {
         Value::Null => format!("{name} goes on\n"),
         Value::String(until) => format!("{name} is paused until {until}\n"),
         _ => format!("{name} is paused\n"),
     };
-    print(with, &object, || done);
+    print(options, &object, || done);
     Ok(())
 }

@@ -138,12 +138,13 @@ impl Policy {
         let word = self.mode.as_deref().unwrap_or(word);
         if word == "nat" {
             let some = self.tunnel.is_some() || self.tunnel_port.is_some() || self.vni.is_some();
-            let wrong = "mode nat has no tunnel: say --mode tunnel or dsr as well, or leave \
+            let fault = "mode nat has no tunnel: say --mode tunnel or dsr as well, or leave \
                          --tunnel, --tunnel-port and --vni out";
-            return if some { Err(wrong.to_owned()) } else { Ok(Mode::Nat) };
+            return if some { Err(fault.to_owned()) } else { Ok(Mode::Nat) };
         }
-        let told = self.tunnel.as_ref().and_then(|kind| serde_json::from_value(json!(kind)).ok());
-        let kind: TunnelKind = told.or(tunnel.map(|tunnel| tunnel.kind)).ok_or_else(|| {
+        let requested =
+            self.tunnel.as_ref().and_then(|kind| serde_json::from_value(json!(kind)).ok());
+        let kind: TunnelKind = requested.or(tunnel.map(|tunnel| tunnel.kind)).ok_or_else(|| {
             format!("--mode {word} needs to know which: --tunnel geneve, vxlan, ipip or gue")
         })?;
         let same = tunnel.filter(|tunnel| tunnel.kind == kind);
@@ -176,19 +177,19 @@ fn probe(text: &str) -> Result<Value, String> {
 
 /// Parses an address or a network, and a port; the port is 0 if omitted.
 fn host_port(text: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("`{text}` is no address: write 203.0.113.10:80 or [2001:db8::1]:80");
+    let fault = || format!("`{text}` is no address: write 203.0.113.10:80 or [2001:db8::1]:80");
     let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or_else(wrong)?,
+        Some(rest) => rest.split_once(']').ok_or_else(fault)?,
         None if text.matches(':').count() == 1 => text.split_at(text.find(':').unwrap_or(0)),
         None => (text, ""),
     };
     let port = match port.strip_prefix(':') {
         Some(port) => port.parse().map_err(|_| format!("`{port}` is no port: 1 to 65535"))?,
         None if port.is_empty() => 0,
-        None => return Err(wrong()),
+        None => return Err(fault()),
     };
     let address = host.split_once('/').map_or(host, |(address, _)| address);
-    address.parse::<IpAddr>().map(|_| (host.to_owned(), port)).map_err(|_| wrong())
+    address.parse::<IpAddr>().map(|_| (host.to_owned(), port)).map_err(|_| fault())
 }
 
 /// Parses comma-separated `key=value` pairs with these keys.
@@ -250,7 +251,7 @@ impl Backend {
 
 impl std::fmt::Display for Backend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&state::words::address_port(&self.address.to_string(), self.port))
+        f.write_str(&state::text::address_port(&self.address.to_string(), self.port))
     }
 }
 
@@ -273,24 +274,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frontends_backends_and_probes_are_read_as_people_write_them() {
+    fn parses_frontends_backends_and_probes() {
         let v6 = frontend("udp://[2001:db8::1]:53,name=dns").unwrap();
-        let told =
+        let requested =
             json!({"address": "2001:db8::1", "port": 53, "protocol": "udp", "port_name": "dns"});
-        assert_eq!(v6, told);
+        assert_eq!(v6, requested);
         assert_eq!(frontend("any://203.0.113.0/24").unwrap()["address"], "203.0.113.0/24");
         let one = backend("10.0.2.11:80,weight=5,zone=a").unwrap();
-        let told = json!({"address": "10.0.2.11", "port": 80, "protocol": "tcp", "weight": 5,
+        let requested = json!({"address": "10.0.2.11", "port": 80, "protocol": "tcp", "weight": 5,
             "zone": "a"});
-        assert_eq!((one.member("tcp"), one.is(&told)), (told.clone(), true));
+        assert_eq!((one.member("tcp"), one.is(&requested)), (requested.clone(), true));
         assert_eq!(backend("fd00::1").unwrap().to_string(), "fd00::1");
-        let told = json!({"kind": "http", "port": 8080, "path": "/a:b"});
-        assert_eq!(probe("http:8080/a:b").unwrap(), told);
+        let requested = json!({"kind": "http", "port": 8080, "path": "/a:b"});
+        assert_eq!(probe("http:8080/a:b").unwrap(), requested);
     }
 
     #[test]
-    fn what_is_none_of_them_is_refused_with_what_is_allowed() {
-        for (wrong, part) in [
+    fn rejects_invalid_arguments_with_allowed_values() {
+        for (fault, part) in [
             (frontend("203.0.113.1:80").err(), "tcp://"),
             (frontend("tcp://web:80").err(), "no address"),
             (frontend("tcp://203.0.113.1:80,port=1").err(), "scope="),
@@ -299,7 +300,10 @@ mod tests {
             (backend("10.0.0.1,weight=much").err(), "65535"),
             (probe("icmp").err(), "none"),
         ] {
-            assert!(wrong.as_ref().is_some_and(|told| told.contains(part)), "{wrong:?} {part}");
+            assert!(
+                fault.as_ref().is_some_and(|requested| requested.contains(part)),
+                "{fault:?} {part}"
+            );
         }
     }
 }

@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use state::name::Name;
 use state::object::{API, Kind, Object, Spec};
 
-use super::ask::{escaped, get};
-use super::options::With;
+use super::options::GlobalOptions;
 use super::policy::{self, Backend, Policy};
-use super::write::{self, How, Wish};
+use super::request::{escaped, get};
+use super::write::{self, Change, WriteOptions};
 
 /// Subcommands of `weir service`.
 #[derive(Subcommand)]
-pub enum ServiceWhat {
+pub enum ServiceCommand {
     /// Add a service
     ///
     /// Example: weir service add shop/web --frontend tcp://203.0.113.10:80 --backend 10.0.2.11:8080
@@ -27,7 +27,7 @@ pub enum ServiceWhat {
         #[command(flatten)]
         parts: Parts,
         #[command(flatten)]
-        how: How,
+        write_options: WriteOptions,
     },
     /// Change the given settings of a service and keep the others
     ///
@@ -45,7 +45,7 @@ pub enum ServiceWhat {
         #[arg(long, value_parser = policy::backend, value_name = "ADDRESS:PORT")]
         remove_backend: Vec<Backend>,
         #[command(flatten)]
-        how: How,
+        write_options: WriteOptions,
     },
     /// Delete a service and its backends that were defined over the API
     Delete {
@@ -53,7 +53,7 @@ pub enum ServiceWhat {
         #[arg(value_parser = name)]
         name: Name,
         #[command(flatten)]
-        how: How,
+        write_options: WriteOptions,
     },
 }
 
@@ -77,39 +77,45 @@ pub fn name(text: &str) -> Result<Name, String> {
 }
 
 /// Runs `weir service`.
-pub fn run(with: &With, socket: &Path, what: &ServiceWhat) -> Result<ExitCode, String> {
-    let asked = |e: super::ask::AskError| e.to_string();
-    match what {
-        ServiceWhat::Add { name, parts, how } => {
-            if write::current(socket, Kind::Service, name).map_err(asked)?.is_some() {
-                let told = format!("service {name} is there; `weir service set` changes it");
-                return Ok(write::refused(with, &told));
+pub fn run(
+    options: &GlobalOptions,
+    socket: &Path,
+    command: &ServiceCommand,
+) -> Result<ExitCode, String> {
+    let error_text = |e: super::request::RequestError| e.to_string();
+    match command {
+        ServiceCommand::Add { name, parts, write_options } => {
+            if write::current(socket, Kind::Service, name).map_err(error_text)?.is_some() {
+                let message = format!("service {name} is there; `weir service set` changes it");
+                return Ok(write::print_rejection(options, &message));
             }
-            if let Some(told) = owner(socket, name)? {
-                return Ok(write::refused(with, &told));
+            if let Some(message) = owner(socket, name)? {
+                return Ok(write::print_rejection(options, &message));
             }
             let new = json!({ "kind": "Service", "name": name, "spec": { "frontends": [] } });
-            let change = Change { name, parts, gone: (&[], &[]), there: new.clone() };
-            let wishes = change.wishes(Some(&new));
-            write::carry_out(with, socket, &wishes, how)
+            let change = ServiceChange { name, parts, removed: (&[], &[]), current: new.clone() };
+            let changes = change.changes(Some(&new));
+            write::apply_and_print(options, socket, &changes, write_options)
         }
-        ServiceWhat::Set { name, parts, remove_frontend, remove_backend, how } => {
-            let there = write::current(socket, Kind::Service, name).map_err(asked)?;
-            let Some(there) = json_of(there.as_ref()) else {
-                let told = owner(socket, name)?;
+        ServiceCommand::Set { name, parts, remove_frontend, remove_backend, write_options } => {
+            let current = write::current(socket, Kind::Service, name).map_err(error_text)?;
+            let Some(current) = json_of(current.as_ref()) else {
+                let message = owner(socket, name)?;
                 let absent = || {
                     format!(
                         "there is no service {name}; `weir service add` adds it, and \
                              `weir get service` shows those that are there"
                     )
                 };
-                return Ok(write::refused(with, &told.unwrap_or_else(absent)));
+                return Ok(write::print_rejection(options, &message.unwrap_or_else(absent)));
             };
-            let gone = (remove_frontend.as_slice(), remove_backend.as_slice());
-            let change = Change { name, parts, gone, there };
-            write::carry_out(with, socket, &change.wishes(None), how)
+            let removed = (remove_frontend.as_slice(), remove_backend.as_slice());
+            let change = ServiceChange { name, parts, removed, current };
+            write::apply_and_print(options, socket, &change.changes(None), write_options)
         }
-        ServiceWhat::Delete { name, how } => delete(with, socket, name, how),
+        ServiceCommand::Delete { name, write_options } => {
+            delete(options, socket, name, write_options)
+        }
     }
 }
 
@@ -120,7 +126,7 @@ fn owner(socket: &Path, name: &Name) -> Result<Option<String>, String> {
     let mut sources = rows.iter().filter(|row| row["name"] == name.as_str());
     let source = sources.find_map(|row| row["source"].as_str()).filter(|source| *source != API);
     Ok(source.map(|source| {
-        let of_files = slowpath::sources::of_files();
+        let of_files = slowpath::sources::file_sources();
         let change = match of_files.iter().any(|file| file.as_str() == source) {
             true => "change it in the services file (`weir status` shows where it is)",
             false => "change it there",
@@ -134,52 +140,52 @@ fn owner(socket: &Path, name: &Name) -> Result<Option<String>, String> {
 }
 
 /// A change of a service.
-struct Change<'c> {
+struct ServiceChange<'c> {
     name: &'c Name,
     parts: &'c Parts,
     /// Frontends and backends to remove.
-    gone: (&'c [Value], &'c [Backend]),
+    removed: (&'c [Value], &'c [Backend]),
     /// The service before the change.
-    there: Value,
+    current: Value,
 }
 
-impl<'c> Change<'c> {
+impl<'c> ServiceChange<'c> {
     /// Returns the changes of the service, which starts as `new` if it does not exist, and of its
     /// list of backends.
-    fn wishes(&'c self, new: Option<&'c Value>) -> Vec<Wish<'c>> {
-        let wish = |kind, next| Wish {
+    fn changes(&'c self, new: Option<&'c Value>) -> Vec<Change<'c>> {
+        let object_change = |kind, next| Change {
             kind,
             name: self.name.clone(),
             next,
-            place: Box::new(|_: &str| String::new()),
+            location: Box::new(|_: &str| String::new()),
         };
         let service = move |before: Option<&Object>| match (before, new) {
-            (None, None) => Err(Problem::absent(format!("there is no service {}", self.name))),
+            (None, None) => Err(Problem::not_found(format!("there is no service {}", self.name))),
             (before, _) => self.service(json_of(before).or(new.cloned()).unwrap_or_default()),
         };
-        let mut all = vec![wish(Kind::Service, Box::new(service) as Box<_>)];
-        if !self.parts.backend.is_empty() || !self.gone.1.is_empty() {
-            all.push(wish(Kind::Backends, Box::new(|before| self.backends(before))));
+        let mut all = vec![object_change(Kind::Service, Box::new(service) as Box<_>)];
+        if !self.parts.backend.is_empty() || !self.removed.1.is_empty() {
+            all.push(object_change(Kind::Backends, Box::new(|before| self.backends(before))));
         }
         all
     }
 
     fn service(&self, mut json: Value) -> Result<Option<Object>, Problem> {
-        self.parts.policy.edit(&mut json).map_err(Problem::request)?;
+        self.parts.policy.edit(&mut json).map_err(Problem::bad_request)?;
         let same = |one: &Value, other: &Value| {
             ["address", "port", "protocol"].iter().all(|key| one[key] == other[key])
         };
         if let Some(list) = json["spec"]["frontends"].as_array_mut() {
-            for gone in self.gone.0 {
+            for removed in self.removed.0 {
                 let before = list.len();
-                list.retain(|there| !same(there, gone));
+                list.retain(|current| !same(current, removed));
                 if list.len() == before {
-                    let wrong = format!("it has no frontend {}", gone["address"]);
-                    return Err(Problem::absent(wrong));
+                    let fault = format!("it has no frontend {}", removed["address"]);
+                    return Err(Problem::not_found(fault));
                 }
             }
             for new in &self.parts.frontend {
-                list.retain(|there| !same(there, new));
+                list.retain(|current| !same(current, new));
                 list.push(new.clone());
             }
         }
@@ -192,17 +198,17 @@ impl<'c> Change<'c> {
         let mut json = json_of(before).unwrap_or(new);
         let protocol = self.protocol();
         if let Some(list) = json["spec"]["endpoints"].as_array_mut() {
-            for gone in self.gone.1 {
+            for removed in self.removed.1 {
                 let before = list.len();
-                list.retain(|there| !gone.is(there));
+                list.retain(|current| !removed.is(current));
                 if list.len() == before {
-                    let wrong = format!("the API names no backend {gone} of {}", self.name);
-                    return Err(Problem::absent(wrong));
+                    let fault = format!("the API names no backend {removed} of {}", self.name);
+                    return Err(Problem::not_found(fault));
                 }
             }
             for new in &self.parts.backend {
-                match list.iter_mut().find(|there| new.is(there)) {
-                    Some(there) => new.edit(there),
+                match list.iter_mut().find(|current| new.is(current)) {
+                    Some(current) => new.edit(current),
                     None => list.push(new.member(&protocol)),
                 }
             }
@@ -212,8 +218,8 @@ impl<'c> Change<'c> {
 
     /// Returns the protocol of new backends: that of all frontends, or `any` if they differ.
     fn protocol(&self) -> String {
-        let there = self.there["spec"]["frontends"].as_array().into_iter().flatten();
-        let mut all = there.chain(&self.parts.frontend).map(|one| one["protocol"].as_str());
+        let current = self.current["spec"]["frontends"].as_array().into_iter().flatten();
+        let mut all = current.chain(&self.parts.frontend).map(|one| one["protocol"].as_str());
         let ports = |word: &&str| ["tcp", "udp", "sctp"].contains(word);
         let first = all.next().flatten().filter(ports).unwrap_or("any");
         if all.all(|other| other == Some(first)) { first.to_owned() } else { "any".to_owned() }
@@ -225,28 +231,33 @@ pub fn json_of(object: Option<&Object>) -> Option<Value> {
     object.and_then(|object| serde_json::to_value(object).ok())
 }
 
-fn delete(with: &With, socket: &Path, name: &Name, how: &How) -> Result<ExitCode, String> {
-    let mut gone: Vec<(Kind, Name)> = Vec::new();
+fn delete(
+    options: &GlobalOptions,
+    socket: &Path,
+    name: &Name,
+    write_options: &WriteOptions,
+) -> Result<ExitCode, String> {
+    let mut removed: Vec<(Kind, Name)> = Vec::new();
     if write::current(socket, Kind::Service, name).map_err(|e| e.to_string())?.is_some() {
-        gone.push((Kind::Service, name.clone()));
-    } else if let Some(told) = owner(socket, name)? {
-        return Ok(write::refused(with, &told));
+        removed.push((Kind::Service, name.clone()));
+    } else if let Some(message) = owner(socket, name)? {
+        return Ok(write::print_rejection(options, &message));
     }
     for list in lists(socket, name)?.into_iter().filter(|list| list.source.as_str() == API) {
-        gone.push((Kind::Backends, list.name));
+        removed.push((Kind::Backends, list.name));
     }
-    if gone.is_empty() {
-        let told = format!("there is no service {name}; see `weir get service`");
-        return Ok(write::refused(with, &told));
+    if removed.is_empty() {
+        let message = format!("there is no service {name}; see `weir get service`");
+        return Ok(write::print_rejection(options, &message));
     }
-    let wish = |(kind, name): (Kind, Name)| Wish {
+    let object_change = |(kind, name): (Kind, Name)| Change {
         kind,
         name,
         next: Box::new(|_| Ok(None)),
-        place: Box::new(|_| String::new()),
+        location: Box::new(|_| String::new()),
     };
-    let wishes: Vec<Wish<'_>> = gone.into_iter().map(wish).collect();
-    write::carry_out(with, socket, &wishes, how)
+    let changes: Vec<Change<'_>> = removed.into_iter().map(object_change).collect();
+    write::apply_and_print(options, socket, &changes, write_options)
 }
 
 /// Returns the lists of a service's backends of all sources.

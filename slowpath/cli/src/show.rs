@@ -1,10 +1,10 @@
 //! Formats reports of the live system as text.
 
-use super::draw::{Table, bytes, count, span};
+use super::table::{Table, bytes, count, span};
 use slowpath::control::report::{
     DropReport, FlowPage, Frontends, ServiceReport, Status, TraceLine,
 };
-use slowpath::metrics::counted::OTHERS;
+use slowpath::metrics::traffic::OTHERS;
 
 /// Formats `weir status`.
 pub fn status(status: &Status) -> String {
@@ -64,22 +64,22 @@ pub fn status(status: &Status) -> String {
         }
     }
     // Lists held from files are already shown with the rejected files.
-    let files = slowpath::sources::of_files();
+    let files = slowpath::sources::file_sources();
     let is_file = |source: &str| files.iter().any(|file| file.as_str() == source);
     for one in status.held.iter().filter(|one| !is_file(&one.source)) {
         text.push_str(&format!("\n{}\n", one.message));
     }
     let store = &status.store;
-    for trouble in store.damage.iter().chain(&store.cut) {
-        text.push_str(&format!("\nstore: {trouble}\n"));
+    for message in store.damage.iter().chain(&store.cut) {
+        text.push_str(&format!("\nstore: {message}\n"));
     }
     for one in &status.listeners {
         let (of, span) = (one.failing_for_s, span(one.failing_for_s));
         let since = if of > 0 { format!(" (for {span})") } else { String::new() };
         text.push_str(&format!("\nnot listening{since}: {}\n", one.error));
     }
-    if let Some(trouble) = &hops.trouble {
-        text.push_str(&format!("\nnext hops: {trouble}\n"));
+    if let Some(message) = &hops.trouble {
+        text.push_str(&format!("\nnext hops: {message}\n"));
     }
     text.push('\n');
     text.push_str(&lcores(status));
@@ -174,7 +174,7 @@ fn backends(service: &ServiceReport) -> Table {
         let shared = if backend.shared { " *" } else { "" };
         let own = |text: String| if backend.in_others { OTHERS.to_owned() } else { text };
         table.row(vec![
-            state::words::address_port(&backend.address, backend.port) + shared,
+            state::text::address_port(&backend.address, backend.port) + shared,
             backend.state.clone(),
             backend.weight.to_string(),
             format!("{:.1} %", backend.share * 100.0),
@@ -233,5 +233,5 @@ pub fn drops(drops: &[DropReport], all: bool) -> String {
 
 /// Formats one line of `weir trace`.
 pub fn trace(line: &TraceLine) -> String {
-    format!("packet {:<3} lcore {:<2} {:<10} {}", line.packet, line.lcore, line.stage, line.said)
+    format!("packet {:<3} lcore {:<2} {:<10} {}", line.packet, line.lcore, line.stage, line.result)
 }

@@ -5,13 +5,13 @@ use std::path::Path;
 use clap::Subcommand;
 use serde_json::Value;
 
-use super::ask::{self, Request, escaped};
-use super::options::With;
+use super::options::GlobalOptions;
 use super::output::print;
+use super::request::{self, Request, escaped};
 
 /// Subcommands of `weir source`.
 #[derive(Subcommand)]
-pub enum SourceWhat {
+pub enum SourceCommand {
     /// Confirm the removal for which a source's list is held
     ///
     /// Files are applied at once; a session is applied when its source commits the list again.
@@ -23,12 +23,12 @@ pub enum SourceWhat {
 }
 
 /// Runs `weir source`.
-pub fn run(with: &With, socket: &Path, what: &SourceWhat) -> Result<(), String> {
-    let SourceWhat::Confirm { name } = what;
+pub fn run(options: &GlobalOptions, socket: &Path, command: &SourceCommand) -> Result<(), String> {
+    let SourceCommand::Confirm { name } = command;
     let path = format!("/v1/sources/{}/confirm", escaped(name));
-    let answer = ask::document_of(socket, &Request::new("POST", &path));
+    let answer = request::send_json(socket, &Request::new("POST", &path));
     let confirmed: Value = answer.map_err(|e| e.to_string())?;
-    print(with, &confirmed, || {
+    print(options, &confirmed, || {
         let (removed, of) = (&confirmed["removed"], &confirmed["of"]);
         format!("{name}: the removal of {removed} of {of} objects is confirmed\n")
     });

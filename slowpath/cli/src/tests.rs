@@ -109,7 +109,7 @@ LCORE  STATE    GENERATION  BUSY  LINKS
 }
 
 #[test]
-fn status_of_one_that_is_not_able_says_why_and_what_the_file_lacks() {
+fn status_of_an_unable_appliance_shows_reasons_and_rejected_files() {
     let mut status = a_status();
     (status.able, status.ready) = (false, false);
     status.cloud.clear();
@@ -210,7 +210,7 @@ aws 10.0.1.200  established   3 s
 }
 
 #[test]
-fn drops_only_where_there_are_any() {
+fn drops_omit_zero_counters() {
     let drop = |reason: &str, packets| DropReport {
         arm: "ingress".into(),
         reason: reason.into(),
@@ -228,7 +228,7 @@ ingress  no-backend       12  Why.
 }
 
 #[test]
-fn the_live_view_shows_rates_between_two_looks() {
+fn live_view_shows_rates_between_two_samples() {
     let at = Instant::now();
     let drop = DropReport {
         arm: "egress".into(),
@@ -236,7 +236,7 @@ fn the_live_view_shows_rates_between_two_looks() {
         packets: 4,
         help: String::new(),
     };
-    let mut before = top::Look {
+    let mut before = top::Sample {
         at,
         status: a_status(),
         services: vec![a_service()],
@@ -245,7 +245,8 @@ fn the_live_view_shows_rates_between_two_looks() {
     before.services[0].backends[0].packets = 58_000;
     before.drops[0].packets = 2;
     let at = at + Duration::from_secs(2);
-    let now = top::Look { at, status: a_status(), services: vec![a_service()], drops: vec![drop] };
+    let now =
+        top::Sample { at, status: a_status(), services: vec![a_service()], drops: vec![drop] };
     let expected = "\
 weir-1 able, up 3 min 5 s, generation 7, flows 1 200 of 65 536, lcores busy 25 %
 
@@ -257,8 +258,8 @@ default/web
 DROPS   REASON   PACKETS  PACKETS/S
 egress  no-flow        4          1
 ";
-    assert_eq!(top::draw(&now, Some(&before)), expected);
-    assert!(top::draw(&now, None).contains("60 000          -"));
+    assert_eq!(top::render(&now, Some(&before)), expected);
+    assert!(top::render(&now, None).contains("60 000          -"));
 }
 
 #[test]
@@ -277,24 +278,24 @@ fn filters_are_escaped_for_the_query() {
 }
 
 #[test]
-fn an_absent_slowpath_is_explained() {
-    let error = ask::document::<Status>(Path::new("/nonexistent/weir.sock"), "/status");
+fn missing_slowpath_is_explained() {
+    let error = request::get_json::<Status>(Path::new("/nonexistent/weir.sock"), "/status");
     let text = error.unwrap_err().to_string();
     assert!(text.contains("start it with `slowpath"), "{text}");
 }
 
 #[test]
-fn the_command_line_is_consistent() {
+fn command_line_definition_is_valid() {
     use clap::CommandFactory;
     Cli::command().debug_assert();
 }
 
 #[test]
-fn every_command_takes_an_output() {
+fn every_command_has_the_output_option() {
     use clap::CommandFactory;
-    fn walk(command: &clap::Command, path: &str, seen: &mut Vec<String>) {
+    fn walk(command: &clap::Command, path: &str, commands: &mut Vec<String>) {
         for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
-            walk(below, &format!("{path} {}", below.get_name()), seen);
+            walk(below, &format!("{path} {}", below.get_name()), commands);
         }
         if command.has_subcommands() {
             return;
@@ -308,23 +309,23 @@ fn every_command_takes_an_output() {
             (vec!["table".into(), "json".into(), "yaml".into()], Some('o')),
             "{path}"
         );
-        seen.push(path.to_owned());
+        commands.push(path.to_owned());
     }
     let mut command = Cli::command();
     command.build();
-    let mut seen = Vec::new();
-    walk(&command, "weir", &mut seen);
+    let mut commands = Vec::new();
+    walk(&command, "weir", &mut commands);
     for path in ["weir status", "weir apply", "weir service set", "weir backend drain", "weir man"]
         .into_iter()
         .chain(["weir pls list", "weir pls show", "weir pls approve", "weir pls resume"])
         .chain(["weir bgp peers", "weir bgp routes advertised", "weir bgp policies"])
     {
-        assert!(seen.iter().any(|one| one == path), "{path} is not in {seen:?}");
+        assert!(commands.iter().any(|one| one == path), "{path} is not in {commands:?}");
     }
 }
 
 #[test]
-fn rows_of_a_table_line_up_and_long_lists_are_cut() {
+fn aligns_rows_and_truncates_long_lists() {
     let row = |name: &str, backends: usize| -> state::show::Row {
         let backends: Vec<String> = (1..=backends).map(|n| format!("10.0.0.{n}:80/TCP")).collect();
         let row = serde_json::json!({
@@ -348,7 +349,7 @@ ADDRESS              STATUS  BACKENDS
 const LISTED: &str = include_str!("../../tests/process/commands.txt");
 
 #[test]
-fn commands_of_the_documents_have_the_arguments_that_there_are() {
+fn documented_commands_parse() {
     let mut parsed = 0;
     for line in LISTED.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (how, command) = line.split_once('|').unwrap();
@@ -430,7 +431,7 @@ fn section(page: &mut String, command: &clap::Command, path: &str) {
 }
 
 #[test]
-fn the_reference_of_the_command_is_current() {
+fn command_reference_is_up_to_date() {
     let mut command = <Cli as clap::CommandFactory>::command();
     command.build();
     let mut page = String::from(

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::ask::get;
-use super::draw::{Table, count, span};
-use super::options::{Output, With};
+use super::options::{GlobalOptions, Output};
 use super::output::{print_next, put};
+use super::request::get;
+use super::table::{Table, count, span};
 use slowpath::control::report::{DropReport, ServiceReport, Status};
-use slowpath::metrics::counted::OTHERS;
-use state::words::address_port;
+use slowpath::metrics::traffic::OTHERS;
+use state::text::address_port;
 
 /// A sample of the live system.
 #[derive(Serialize)]
-pub struct Look {
+pub struct Sample {
     /// Time of the sample.
     #[serde(skip)]
     pub at: Instant,
@@ -29,8 +29,8 @@ pub struct Look {
     pub drops: Vec<DropReport>,
 }
 
-fn look(socket: &Path) -> Result<Look, String> {
-    Ok(Look {
+fn sample(socket: &Path) -> Result<Sample, String> {
+    Ok(Sample {
         at: Instant::now(),
         status: get(socket, "/status")?,
         services: get(socket, "/services")?,
@@ -39,22 +39,27 @@ fn look(socket: &Path) -> Result<Look, String> {
 }
 
 /// Samples every `every` seconds, `looks` times or without end.
-pub fn run(with: &With, socket: &Path, every: f64, looks: Option<u64>) -> Result<(), String> {
+pub fn run(
+    options: &GlobalOptions,
+    socket: &Path,
+    every: f64,
+    samples: Option<u64>,
+) -> Result<(), String> {
     let every = Duration::try_from_secs_f64(every)
         .map_err(|_| format!("--every {every} is no time: give seconds, like 0.5"))?
         .max(Duration::from_millis(100));
     let redraw = std::io::stdout().is_terminal();
-    let mut before: Option<Look> = None;
+    let mut before: Option<Sample> = None;
     let mut done = 0;
-    while looks.is_none_or(|looks| done < looks) {
-        let text = match look(socket) {
-            Ok(now) if with.output() != Output::Table => {
-                print_next(&now, with.output());
+    while samples.is_none_or(|samples| done < samples) {
+        let text = match sample(socket) {
+            Ok(now) if options.output() != Output::Table => {
+                print_next(&now, options.output());
                 before = Some(now);
                 String::new()
             }
             Ok(now) => {
-                let text = draw(&now, before.as_ref());
+                let text = render(&now, before.as_ref());
                 before = Some(now);
                 text
             }
@@ -63,13 +68,13 @@ pub fn run(with: &With, socket: &Path, every: f64, looks: Option<u64>) -> Result
             Err(e) => return Err(e),
         };
         match redraw {
-            _ if with.output() != Output::Table => {}
+            _ if options.output() != Output::Table => {}
             // Home, each line cleared to its end, the rest of the screen cleared.
             true => put(&format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))),
             false => put(&format!("{text}\n")),
         }
         done += 1;
-        if looks.is_none_or(|looks| done < looks) {
+        if samples.is_none_or(|samples| done < samples) {
             std::thread::sleep(every);
         }
     }
@@ -84,7 +89,7 @@ struct Rates<'a> {
 }
 
 impl<'a> Rates<'a> {
-    fn new(now: &Look, before: Option<&'a Look>) -> Rates<'a> {
+    fn new(now: &Sample, before: Option<&'a Sample>) -> Rates<'a> {
         let seconds = before.map_or(0.0, |b| now.at.duration_since(b.at).as_secs_f64());
         let services = before.iter().flat_map(|b| &b.services);
         let backends = services.flat_map(|service| {
@@ -106,7 +111,7 @@ impl<'a> Rates<'a> {
 }
 
 /// Formats the whole view.
-pub fn draw(now: &Look, before: Option<&Look>) -> String {
+pub fn render(now: &Sample, before: Option<&Sample>) -> String {
     let status = &now.status;
     let rates = Rates::new(now, before);
     let able = if status.able { "able" } else { "NOT able" };

@@ -19,17 +19,17 @@ use serde_json::Value;
 use state::name::Name;
 use state::object::{Kind, Object};
 
-use super::ask::{self, AskError, PATIENCE, Request};
 use super::difference::{self, Field};
-use super::options::{Output, With};
+use super::options::{GlobalOptions, Output};
 use super::output::{print, put};
+use super::request::{self, IDLE_TIMEOUT, Request, RequestError};
 
 /// Maximum number of attempts if other writers change the object concurrently.
-const TRIES: usize = 16;
+const MAX_ATTEMPTS: usize = 16;
 
 /// Options of writes.
 #[derive(Args)]
-pub struct How {
+pub struct WriteOptions {
     /// Show what would change without changing anything
     #[arg(long)]
     pub dry_run: bool,
@@ -40,24 +40,24 @@ pub struct How {
 }
 
 /// Computes the new object from the current one; `None` deletes it.
-type Next<'w> = Box<dyn Fn(Option<&Object>) -> Result<Option<Object>, Problem> + 'w>;
+type ComputeNext<'w> = Box<dyn Fn(Option<&Object>) -> Result<Option<Object>, Problem> + 'w>;
 
 /// A change of an object.
-pub struct Wish<'w> {
+pub struct Change<'w> {
     /// Kind of the object.
     pub kind: Kind,
     /// Name of the object.
     pub name: Name,
     /// Computes the new object.
-    pub next: Next<'w>,
+    pub next: ComputeNext<'w>,
     /// Returns the location of a field in a file, followed by a colon, or an empty text.
-    pub place: Box<dyn Fn(&str) -> String + 'w>,
+    pub location: Box<dyn Fn(&str) -> String + 'w>,
 }
 
 /// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Done {
+pub enum WriteResult {
     Created,
     Changed,
     Unchanged,
@@ -70,19 +70,19 @@ pub enum Done {
     NotWritten,
 }
 
-impl Done {
+impl WriteResult {
     fn text(self, dry_run: bool) -> &'static str {
         match (self, dry_run) {
-            (Done::Created, false) => "created",
-            (Done::Changed, false) => "changed",
-            (Done::Deleted, false) => "deleted",
-            (Done::Created, true) => "would be created",
-            (Done::Changed, true) => "would be changed",
-            (Done::Deleted, true) => "would be deleted",
-            (Done::Unchanged, _) => "unchanged",
-            (Done::Refused, _) => "refused",
-            (Done::Unknown, _) => "perhaps written: no answer came",
-            (Done::NotWritten, _) => "not written",
+            (WriteResult::Created, false) => "created",
+            (WriteResult::Changed, false) => "changed",
+            (WriteResult::Deleted, false) => "deleted",
+            (WriteResult::Created, true) => "would be created",
+            (WriteResult::Changed, true) => "would be changed",
+            (WriteResult::Deleted, true) => "would be deleted",
+            (WriteResult::Unchanged, _) => "unchanged",
+            (WriteResult::Refused, _) => "refused",
+            (WriteResult::Unknown, _) => "perhaps written: no answer came",
+            (WriteResult::NotWritten, _) => "not written",
         }
     }
 }
@@ -92,7 +92,7 @@ impl Done {
 pub struct Report {
     pub kind: Kind,
     pub name: Name,
-    pub done: Done,
+    pub done: WriteResult,
     /// Fields that differ.
     pub fields: Vec<Field>,
     /// Whether all lcores serve the change; `None` if it was not waited for.
@@ -104,31 +104,31 @@ pub struct Report {
 }
 
 /// Error of a write.
-enum Failed {
+enum WriteError {
     /// The API rejected the object.
-    Refused(Problem),
+    Rejected(Problem),
     /// The request could not be sent.
-    Unasked(AskError),
+    NotSent(RequestError),
     /// The request was sent, and no response arrived.
-    Unknown(AskError),
+    NoResponse(RequestError),
 }
 
-impl From<AskError> for Failed {
-    fn from(error: AskError) -> Failed {
+impl From<RequestError> for WriteError {
+    fn from(error: RequestError) -> WriteError {
         match error {
-            AskError::Problem(problem) => Failed::Refused(*problem),
-            absent @ (AskError::Absent { .. } | AskError::NotRoot { .. }) => {
-                Failed::Unasked(absent)
+            RequestError::Problem(problem) => WriteError::Rejected(*problem),
+            absent @ (RequestError::NotRunning { .. } | RequestError::PermissionDenied { .. }) => {
+                WriteError::NotSent(absent)
             }
-            other => Failed::Unknown(other),
+            other => WriteError::NoResponse(other),
         }
     }
 }
 
 /// Returns the API's object, if it exists.
-pub fn current(socket: &Path, kind: Kind, name: &Name) -> Result<Option<Object>, AskError> {
-    match ask::document(socket, &path(kind, name)) {
-        Err(AskError::Problem(problem)) if problem.status == 404 => Ok(None),
+pub fn current(socket: &Path, kind: Kind, name: &Name) -> Result<Option<Object>, RequestError> {
+    match request::get_json(socket, &path(kind, name)) {
+        Err(RequestError::Problem(problem)) if problem.status == 404 => Ok(None),
         other => other.map(Some),
     }
 }
@@ -139,36 +139,40 @@ fn path(kind: Kind, name: &Name) -> String {
 }
 
 /// Serializes the desired state without status, as sent in requests.
-fn body(object: &Object) -> Result<String, AskError> {
-    let strange = |e: serde_json::Error| AskError::Strange(e.to_string());
-    let mut json = serde_json::to_value(object).map_err(strange)?;
+fn body(object: &Object) -> Result<String, RequestError> {
+    let malformed = |e: serde_json::Error| RequestError::Malformed(e.to_string());
+    let mut json = serde_json::to_value(object).map_err(malformed)?;
     if let Some(map) = json.as_object_mut() {
         map.retain(|key, _| {
             ["kind", "name", "labels", "annotations", "spec"].contains(&key.as_str())
         });
     }
-    serde_json::to_string(&json).map_err(strange)
+    serde_json::to_string(&json).map_err(malformed)
 }
 
 /// The result, the differing fields, and whether all lcores serve the change, if it was waited for.
-type Written = (Done, Vec<Field>, Option<bool>);
+type WriteOutcome = (WriteResult, Vec<Field>, Option<bool>);
 
 /// Writes an object or tries to, provided that it has not changed since it was read. Waits only for
 /// deletions, since a deleted object cannot be polled later.
-fn write(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Written, Failed> {
-    let path = path(wish.kind, &wish.name);
-    for _ in 0..TRIES {
-        let before = current(socket, wish.kind, &wish.name).map_err(Failed::Unasked)?;
-        let after = (wish.next)(before.as_ref()).map_err(Failed::Refused)?;
+fn write(
+    socket: &Path,
+    change: &Change<'_>,
+    write_options: &WriteOptions,
+) -> Result<WriteOutcome, WriteError> {
+    let path = path(change.kind, &change.name);
+    for _ in 0..MAX_ATTEMPTS {
+        let before = current(socket, change.kind, &change.name).map_err(WriteError::NotSent)?;
+        let after = (change.next)(before.as_ref()).map_err(WriteError::Rejected)?;
         let fields = difference::fields(before.as_ref(), after.as_ref());
         let (done, method) = match (&before, &after) {
-            (None, None) => return Ok((Done::Unchanged, fields, None)),
-            (Some(before), Some(after)) if after.wants_as(before) => {
-                return Ok((Done::Unchanged, fields, None));
+            (None, None) => return Ok((WriteResult::Unchanged, fields, None)),
+            (Some(before), Some(after)) if after.same_desired_state(before) => {
+                return Ok((WriteResult::Unchanged, fields, None));
             }
-            (None, Some(_)) => (Done::Created, "PUT"),
-            (Some(_), Some(_)) => (Done::Changed, "PUT"),
-            (Some(_), None) => (Done::Deleted, "DELETE"),
+            (None, Some(_)) => (WriteResult::Created, "PUT"),
+            (Some(_), Some(_)) => (WriteResult::Changed, "PUT"),
+            (Some(_), None) => (WriteResult::Deleted, "DELETE"),
         };
         let tag = before.map(|before| format!("\"{}\"", before.revision));
         let condition = match &tag {
@@ -177,106 +181,114 @@ fn write(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Written, Failed> {
         };
         let body = after.as_ref().map(body).transpose()?.unwrap_or_default();
         let headers = [("Content-Type", "application/json"), condition];
-        let asked = match (how.dry_run, done) {
+        let url = match (write_options.dry_run, done) {
             (true, _) => format!("{path}?dry_run=true"),
-            (false, Done::Deleted) if how.wait > 0 => format!("{path}?wait={}s", how.wait),
+            (false, WriteResult::Deleted) if write_options.wait > 0 => {
+                format!("{path}?wait={}s", write_options.wait)
+            }
             _ => path.clone(),
         };
-        let patience = PATIENCE + Duration::from_secs(how.wait);
+        let idle_timeout = IDLE_TIMEOUT + Duration::from_secs(write_options.wait);
         let request =
-            Request { headers: &headers, body: &body, patience, ..Request::new(method, &asked) };
-        match ask::send(socket, &request) {
+            Request { headers: &headers, body: &body, idle_timeout, ..Request::new(method, &url) };
+        match request::send(socket, &request) {
             Ok(answer) => {
-                let waited = asked.contains("?wait=");
+                let waited = url.contains("?wait=");
                 return Ok((done, fields, waited.then_some(answer.status != StatusCode::ACCEPTED)));
             }
             // The object changed concurrently: compute the new one from its current state.
-            Err(AskError::Problem(problem)) if problem.status == 412 => {}
+            Err(RequestError::Problem(problem)) if problem.status == 412 => {}
             Err(error) => return Err(error.into()),
         }
     }
     let text = "others change it all the time; try again";
-    Err(Failed::Refused(Problem::request(text)))
+    Err(WriteError::Rejected(Problem::bad_request(text)))
 }
 
 /// Waits until the object is in force, and returns whether it is.
-fn wait(socket: &Path, report: &Report, left: Duration) -> Result<bool, Failed> {
+fn wait(socket: &Path, report: &Report, left: Duration) -> Result<bool, WriteError> {
     let ms = left.as_millis().clamp(1, 999_000);
     let wait = if ms < 1000 { format!("{ms}ms") } else { format!("{}s", ms / 1000) };
     let path = format!("{}?wait={wait}", path(report.kind, &report.name));
     // An empty change: concurrent writes of others are kept.
     let headers = [("Content-Type", "application/merge-patch+json")];
-    let patience = PATIENCE + left;
+    let idle_timeout = IDLE_TIMEOUT + left;
     let request =
-        Request { headers: &headers, body: "{}", patience, ..Request::new("PATCH", &path) };
-    Ok(ask::send(socket, &request)?.status != StatusCode::ACCEPTED)
+        Request { headers: &headers, body: "{}", idle_timeout, ..Request::new("PATCH", &path) };
+    Ok(request::send(socket, &request)?.status != StatusCode::ACCEPTED)
 }
 
 /// Makes changes and reports the result of each.
-pub fn carry_out(
-    with: &With,
+pub fn apply_and_print(
+    options: &GlobalOptions,
     socket: &Path,
-    wishes: &[Wish<'_>],
-    how: &How,
+    changes: &[Change<'_>],
+    write_options: &WriteOptions,
 ) -> Result<ExitCode, String> {
-    let (reports, code) = make(with, socket, wishes, how)?;
-    print(with, &reports, String::new);
+    let (reports, code) = apply_changes(options, socket, changes, write_options)?;
+    print(options, &reports, String::new);
     Ok(code)
 }
 
 /// Makes changes; progress is printed as text, but not for programs.
-pub fn make(
-    with: &With,
+pub fn apply_changes(
+    options: &GlobalOptions,
     socket: &Path,
-    wishes: &[Wish<'_>],
-    how: &How,
+    changes: &[Change<'_>],
+    write_options: &WriteOptions,
 ) -> Result<(Vec<Report>, ExitCode), String> {
-    let people = with.output() == Output::Table;
-    let mut reports = Vec::with_capacity(wishes.len());
+    let is_table = options.output() == Output::Table;
+    let mut reports = Vec::with_capacity(changes.len());
     let mut failed = false;
-    for wish in wishes {
-        let report = attempt(socket, wish, &How { dry_run: true, wait: 0 })?;
-        failed |= report.done == Done::Refused;
-        tell_problem(wish, &report, people);
-        if how.dry_run && people {
+    for change in changes {
+        let report = write_one(socket, change, &WriteOptions { dry_run: true, wait: 0 })?;
+        failed |= report.done == WriteResult::Refused;
+        print_problem(change, &report, is_table);
+        if write_options.dry_run && is_table {
             put(&line(&report, true));
         }
         reports.push(report);
     }
-    if failed && !how.dry_run {
-        reports.iter_mut().filter(|r| r.done != Done::Refused).for_each(|report| {
-            report.done = Done::NotWritten;
+    if failed && !write_options.dry_run {
+        reports.iter_mut().filter(|r| r.done != WriteResult::Refused).for_each(|report| {
+            report.done = WriteResult::NotWritten;
         });
-        if people {
+        if is_table {
             eprintln!("nothing was written");
         }
     }
-    if !failed && !how.dry_run {
-        failed = write_all(socket, wishes, &mut reports, how, people)?;
-        if !failed && how.wait > 0 {
-            failed = !wait_for_all(socket, wishes, &mut reports, how.wait, people)?;
+    if !failed && !write_options.dry_run {
+        failed = write_all(socket, changes, &mut reports, write_options, is_table)?;
+        if !failed && write_options.wait > 0 {
+            failed = !wait_for_all(socket, changes, &mut reports, write_options.wait, is_table)?;
         }
     }
     Ok((reports, if failed { ExitCode::from(1) } else { ExitCode::SUCCESS }))
 }
 
-fn attempt(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Report, String> {
-    let (kind, name) = (wish.kind, wish.name.clone());
+fn write_one(
+    socket: &Path,
+    change: &Change<'_>,
+    write_options: &WriteOptions,
+) -> Result<Report, String> {
+    let (kind, name) = (change.kind, change.name.clone());
     let report = |done, fields, problem| Report { kind, name, done, fields, served: None, problem };
-    Ok(match write(socket, wish, how) {
+    Ok(match write(socket, change, write_options) {
         Ok((done, fields, served)) => Report { served, ..report(done, fields, None) },
-        Err(Failed::Refused(problem)) => {
-            report(Done::Refused, Vec::new(), serde_json::to_value(&problem).ok())
+        Err(WriteError::Rejected(problem)) => {
+            report(WriteResult::Refused, Vec::new(), serde_json::to_value(&problem).ok())
         }
         // Nothing was written yet: only the error is reported.
-        Err(Failed::Unasked(error) | Failed::Unknown(error)) if how.dry_run => {
+        Err(WriteError::NotSent(error) | WriteError::NoResponse(error))
+            if write_options.dry_run =>
+        {
             return Err(error.to_string());
         }
-        Err(Failed::Unasked(error)) => {
-            report(Done::NotWritten, Vec::new(), Some(error.to_string().into()))
+        Err(WriteError::NotSent(error)) => {
+            report(WriteResult::NotWritten, Vec::new(), Some(error.to_string().into()))
         }
-        Err(Failed::Unknown(error)) => {
-            report(Done::Unknown, Vec::new(), Some(error.to_string().into()))
+        Err(WriteError::NoResponse(error)) => {
+            report(WriteResult::Unknown, Vec::new(), Some(error.to_string().into()))
         }
     })
 }
@@ -284,21 +296,21 @@ fn attempt(socket: &Path, wish: &Wish<'_>, how: &How) -> Result<Report, String> 
 /// Writes the objects in turn until one fails; returns whether one failed.
 fn write_all(
     socket: &Path,
-    wishes: &[Wish<'_>],
+    changes: &[Change<'_>],
     reports: &mut [Report],
-    how: &How,
-    people: bool,
+    write_options: &WriteOptions,
+    is_table: bool,
 ) -> Result<bool, String> {
     let mut failed = false;
-    for (wish, report) in wishes.iter().zip(reports) {
+    for (change, report) in changes.iter().zip(reports) {
         if failed {
-            report.done = Done::NotWritten;
+            report.done = WriteResult::NotWritten;
         } else {
-            *report = attempt(socket, wish, how)?;
+            *report = write_one(socket, change, write_options)?;
             failed = report.problem.is_some();
-            tell_problem(wish, report, people);
+            print_problem(change, report, is_table);
         }
-        if people {
+        if is_table {
             put(&line(report, false));
         }
     }
@@ -308,30 +320,32 @@ fn write_all(
 /// Waits until all changes are in force, and returns whether they are.
 fn wait_for_all(
     socket: &Path,
-    wishes: &[Wish<'_>],
+    changes: &[Change<'_>],
     reports: &mut [Report],
     seconds: u64,
-    people: bool,
+    is_table: bool,
 ) -> Result<bool, String> {
     let until = Instant::now() + Duration::from_secs(seconds);
     let mut all = true;
-    for (wish, report) in wishes.iter().zip(reports) {
-        let there = current(socket, wish.kind, &wish.name).map_err(|e| e.to_string())?.is_some();
-        match there.then(|| wait(socket, report, until.saturating_duration_since(Instant::now()))) {
+    for (change, report) in changes.iter().zip(reports) {
+        let exists =
+            current(socket, change.kind, &change.name).map_err(|e| e.to_string())?.is_some();
+        match exists.then(|| wait(socket, report, until.saturating_duration_since(Instant::now())))
+        {
             // Deletions were waited for when they were made; absent objects need no wait.
             None => report.served = report.served.or(Some(true)),
             Some(Ok(served)) => report.served = Some(served),
-            Some(Err(Failed::Refused(problem))) => {
+            Some(Err(WriteError::Rejected(problem))) => {
                 report.served = Some(false);
                 report.problem = serde_json::to_value(&problem).ok();
-                tell_problem(wish, report, people);
+                print_problem(change, report, is_table);
             }
-            Some(Err(Failed::Unasked(error) | Failed::Unknown(error))) => {
+            Some(Err(WriteError::NotSent(error) | WriteError::NoResponse(error))) => {
                 return Err(format!("all was written; {error}"));
             }
         }
         all &= report.served == Some(true);
-        if people && report.served == Some(false) && report.problem.is_none() {
+        if is_table && report.served == Some(false) && report.problem.is_none() {
             eprintln!(
                 "{} {}: kept, and not in force on all lcores after {seconds} s; see `weir status` \
                  and `weir db show frontends`",
@@ -339,7 +353,7 @@ fn wait_for_all(
             );
         }
     }
-    if people && all {
+    if is_table && all {
         put("in force on all lcores\n");
     }
     Ok(all)
@@ -349,29 +363,30 @@ fn wait_for_all(
 fn line(report: &Report, dry_run: bool) -> String {
     let done = report.done.text(dry_run);
     let changed = match report.done {
-        Done::Changed => format!(": {}", difference::summary(&report.fields)),
+        WriteResult::Changed => format!(": {}", difference::summary(&report.fields)),
         _ => String::new(),
     };
     format!("{} {}: {done}{changed}\n", report.kind, report.name)
 }
 
-fn tell_problem(wish: &Wish<'_>, report: &Report, people: bool) {
-    let Some(problem) = report.problem.as_ref().filter(|_| people) else { return };
+fn print_problem(change: &Change<'_>, report: &Report, is_table: bool) {
+    let Some(problem) = report.problem.as_ref().filter(|_| is_table) else { return };
     let parsed: Option<Problem> = serde_json::from_value(problem.clone()).ok();
-    let place = (wish.place)(parsed.as_ref().and_then(|p| p.field.as_deref()).unwrap_or_default());
-    let told = match parsed {
+    let location =
+        (change.location)(parsed.as_ref().and_then(|p| p.field.as_deref()).unwrap_or_default());
+    let text = match parsed {
         Some(problem) if problem.object.is_some() => problem.to_string(),
         Some(problem) => format!("{} {}: {problem}", report.kind, report.name),
         None => {
             format!("{} {}: {}", report.kind, report.name, problem.as_str().unwrap_or_default())
         }
     };
-    eprintln!("{place}{told}");
+    eprintln!("{location}{text}");
 }
 
 /// Reports why nothing is written, and returns exit code 1.
-pub fn refused(with: &With, why: &str) -> ExitCode {
-    print(with, &serde_json::json!({ "refused": why }), || {
+pub fn print_rejection(options: &GlobalOptions, why: &str) -> ExitCode {
+    print(options, &serde_json::json!({ "refused": why }), || {
         eprintln!("weir: {why}");
         String::new()
     });

@@ -22,14 +22,14 @@ pub trait Appliance: Send + Sync {
     fn activity(&self) -> (u64, u64);
     /// Returns the number of packets dropped since start because their VNI or UDP port belongs to
     /// no tunnel.
-    fn strange(&self) -> u64 {
+    fn unknown_tunnel(&self) -> u64 {
         0
     }
     /// Returns the ingress port; `None` until the port exists.
     fn ingress(&self) -> Option<Ingress>;
     /// Sets the reasons for which health probes fail. If empty, only the appliance's own ability
     /// decides.
-    fn hold_back(&self, reasons: Vec<String>);
+    fn set_probe_failures(&self, reasons: Vec<String>);
     /// Sets the idle timeout after which the gateway forgets a TCP flow.
     fn tcp_idle(&self, idle: Duration);
     /// Publishes the report for the API, `weir cloud status` and the metrics.

@@ -47,19 +47,23 @@ impl Check {
 /// Converts the report of slowpath into checks: one for its phase or trouble, one for each finding.
 /// If slowpath did not answer, the only check warns and names `remedy`. Findings with the name of
 /// one in `settings` are left out, because the caller has read those settings anew.
-pub fn reported(report: &Result<Report, String>, remedy: &str, settings: &[Finding]) -> Vec<Check> {
+pub fn from_report(
+    report: &Result<Report, String>,
+    remedy: &str,
+    settings: &[Finding],
+) -> Vec<Check> {
     let Report { phase, trouble, findings, .. } = match report {
         Ok(report) => report,
-        Err(why) => return vec![Check::new("slowpath", Verdict::Warn, why, remedy)],
+        Err(error) => return vec![Check::new("slowpath", Verdict::Warn, error, remedy)],
     };
     let own = match trouble.as_str() {
         "" => Check::ok("slowpath", format!("it is {phase}")),
         trouble => Check::new("slowpath", Verdict::Fail, trouble, "the message says what to do"),
     };
-    let new = findings.iter().filter(|told| settings.iter().all(|f| f.name != told.name));
-    let told = new.map(|told| {
-        let name = format!("finding {}", told.name);
-        Check::new(&name, Verdict::Warn, &told.text, &told.remedy)
+    let new = findings.iter().filter(|found| settings.iter().all(|f| f.name != found.name));
+    let findings = new.map(|found| {
+        let name = format!("finding {}", found.name);
+        Check::new(&name, Verdict::Warn, &found.text, &found.remedy)
     });
-    [own].into_iter().chain(told).collect()
+    [own].into_iter().chain(findings).collect()
 }

@@ -36,7 +36,7 @@ pub enum Failure {
 
 impl Failure {
     /// Returns true if the error may go away without intervention.
-    pub fn passes(self) -> bool {
+    pub fn is_temporary(self) -> bool {
         matches!(self, Failure::Throttled | Failure::Transient | Failure::Conflict)
     }
 
@@ -64,7 +64,7 @@ pub struct Operation {
 
 /// An error of one attempt, with the delay that the cloud requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Setback {
+pub struct AttemptError {
     /// The error that the caller gets when no further attempt is made.
     pub error: CallError,
     /// Minimum delay before the next attempt, as requested by the cloud (`Retry-After` for
@@ -79,30 +79,30 @@ impl Operation {
     }
 
     /// Returns an error produced by Weir itself, without a delay.
-    pub fn failed(self, kind: Failure, code: &str, message: impl Into<String>) -> Setback {
+    pub fn failed(self, kind: Failure, code: &str, message: impl Into<String>) -> AttemptError {
         let (code, message) = (code.to_owned(), message.into());
-        Setback { error: CallError { operation: self.name, kind, code, message }, after: None }
+        AttemptError { error: CallError { operation: self.name, kind, code, message }, after: None }
     }
 
     /// Returns an `Invalid` error for a response that cannot be parsed. A proxy between the cloud
     /// and Weir may have produced the response, so a later call can still succeed.
-    pub fn garbled(self, why: impl std::fmt::Display) -> Setback {
-        self.failed(Failure::Invalid, "Garbled", format!("the answer can't be read: {why}"))
+    pub fn malformed(self, cause: impl std::fmt::Display) -> AttemptError {
+        self.failed(Failure::Invalid, "Garbled", format!("the answer can't be read: {cause}"))
     }
 
-    /// Awaits a response for at most `bound`, and returns a timeout error after that.
-    pub async fn within<T>(
+    /// Awaits a response for at most `timeout`, and returns a timeout error after that.
+    pub async fn with_timeout<T>(
         self,
-        bound: Duration,
-        asked: impl Future<Output = Result<T, Setback>>,
-    ) -> Result<T, Setback> {
-        let told = tokio::time::timeout(bound, asked).await;
-        told.unwrap_or_else(|_| Err(self.late(bound)))
+        timeout: Duration,
+        request: impl Future<Output = Result<T, AttemptError>>,
+    ) -> Result<T, AttemptError> {
+        let result = tokio::time::timeout(timeout, request).await;
+        result.unwrap_or_else(|_| Err(self.timed_out(timeout)))
     }
 
-    /// Returns the timeout error for a call that got no response within `bound`.
-    pub fn late(self, bound: Duration) -> Setback {
-        let message = format!("no answer within {} s", bound.as_secs_f32());
+    /// Returns the timeout error for a call that got no response within `timeout`.
+    pub fn timed_out(self, timeout: Duration) -> AttemptError {
+        let message = format!("no answer within {} s", timeout.as_secs_f32());
         self.failed(Failure::Transient, "Timeout", message)
     }
 }

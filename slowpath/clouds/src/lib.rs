@@ -3,12 +3,12 @@
 #![forbid(unsafe_code)]
 
 pub mod appliance;
-pub mod asking;
+pub mod calls;
 pub mod check;
 pub mod failure;
-pub mod kept;
 pub mod lifecycle;
 pub mod report;
 pub mod requests;
 pub mod retry;
 pub mod runner;
+pub mod state_file;

@@ -28,26 +28,26 @@ pub enum Event<A, T> {
         packets: u64,
         /// Packets dropped since start because they belong to no known tunnel. If it grows, the
         /// tunnels may have changed, and the state machine reads them from the cloud sooner.
-        strange: u64,
+        unknown_tunnel: u64,
     },
     /// The tunnels in force in the data plane, for each pool of the appliance. Only the address
     /// families in this event are managed. The event comes before the first tick and at least once
     /// a second, so that a restarted data plane gets its tunnels again.
-    Carries(T),
+    TunnelsInForce(T),
     /// The current time in seconds since 1970, in which scheduled events give their start. The
     /// event comes before the first scheduled event, and again with each answer that contains some.
     Clock(u64),
     /// SIGTERM was received; a second one ends the process at once.
     Terminate,
     /// A call ended. Every call ends exactly once, at the latest by its own time limit.
-    Told(A),
+    Answered(A),
 }
 
 /// An output of the state machine; effects are performed in order. `C` is a kind of call, `T`
 /// describes the tunnels of the data plane, `K` is the state kept across restarts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect<C, T, K> {
-    /// Start a call; its answer comes as [`Event::Told`].
+    /// Start a call; its answer comes as [`Event::Answered`].
     Call(C),
     /// Set the answer to health probes. It takes effect before the next effect is performed.
     Probe {
@@ -61,8 +61,8 @@ pub enum Effect<C, T, K> {
     /// Set the tunnels of the data plane.
     Tunnels(T),
     /// Write state for the next process; it is on disk before the next effect is performed, unless
-    /// the disk hangs (see [`kept::write`](crate::kept::write)).
-    Keep(K),
+    /// the disk hangs (see [`state_file::write`](crate::state_file::write)).
+    Persist(K),
     /// Report a condition that the operator should see.
     Finding(Finding),
     /// Send what is queued, and end the process. No effect follows.
@@ -72,7 +72,7 @@ pub enum Effect<C, T, K> {
 /// Defines the kinds of calls of a lifecycle (`Call`) and their answers (`Answer`).
 #[macro_export]
 macro_rules! calls {
-    ($($(#[$about:meta])* $call:ident => $answer:ident($told:ty)),+ $(,)?) => {
+    ($($(#[$about:meta])* $call:ident => $answer:ident($output:ty)),+ $(,)?) => {
         /// A kind of call that the lifecycle makes. At most one call of each kind is in progress.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Call {
@@ -83,7 +83,7 @@ macro_rules! calls {
         #[derive(Clone, Debug)]
         pub enum Answer {
             $(#[doc = concat!("Of [`Call::", stringify!($call), "`].")]
-            $answer(Result<$told, $crate::failure::CallError>)),+
+            $answer(Result<$output, $crate::failure::CallError>)),+
         }
 
         impl Call {
@@ -109,7 +109,7 @@ macro_rules! calls {
             /// Returns the error of a failed call.
             pub fn error(&self) -> Option<&$crate::failure::CallError> {
                 match self {
-                    $(Answer::$answer(told) => told.as_ref().err()),+
+                    $(Answer::$answer(result) => result.as_ref().err()),+
                 }
             }
         }
@@ -143,7 +143,7 @@ pub trait Machine: Send + 'static {
     /// The tunnels of the data plane.
     type Tunnels;
     /// State that is kept across restarts.
-    type Kept;
+    type Persisted;
 
     /// Processes an event and returns the effects to perform, in order. It must be called at least
     /// once a second.
@@ -151,7 +151,7 @@ pub trait Machine: Send + 'static {
         &mut self,
         now: Instant,
         event: Event<Self::Answer, Self::Tunnels>,
-    ) -> Vec<Effect<Self::Call, Self::Tunnels, Self::Kept>>;
+    ) -> Vec<Effect<Self::Call, Self::Tunnels, Self::Persisted>>;
     /// Returns true if the appliance is able and the cloud sends it traffic.
     fn ready(&self) -> bool;
     /// Returns true if the appliance has been able for a minute but the cloud does not treat it so.

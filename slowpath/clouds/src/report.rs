@@ -37,40 +37,43 @@ pub struct Report {
     /// so.
     pub differs: bool,
     /// Progress of the drain, while the appliance leaves.
-    pub leaving: Option<Leaving>,
+    pub leaving: Option<DrainProgress>,
     /// Deregistration delay of the target group in seconds; `None` until it was read.
     pub deregistration_delay_s: Option<u64>,
     /// Idle timeout of TCP flows at the gateway in seconds; `None` until it was read.
     pub tcp_idle_s: Option<u64>,
     /// Findings for the operator, sorted by name.
-    pub findings: Vec<Told>,
+    pub findings: Vec<ReportedFinding>,
     /// All targets of the group, this machine included.
     pub peers: Vec<Peer>,
     /// Number of cloud calls since start, by operation and outcome.
-    pub calls: Vec<Asked>,
+    pub calls: Vec<CallCount>,
     /// On Azure, the tunnels of each pool.
     #[serde(default)]
-    pub tunnels: Vec<Carried>,
+    pub tunnels: Vec<GatewayTunnels>,
 }
 
 /// Tunnels of a gateway: those in force in the data plane, and those that Azure reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Carried {
+pub struct GatewayTunnels {
     /// Name of the gateway.
     pub gateway: String,
     /// Address family: `ipv4` or `ipv6`.
     pub family: String,
     /// Tunnels in force in the data plane.
-    pub carried: Ends,
+    #[serde(rename = "carried")]
+    pub in_force: TunnelPair,
     /// Tunnels as reported by the cloud; if there is no report, those in force.
-    pub told: Ends,
+    #[serde(rename = "told")]
+    pub reported: TunnelPair,
     /// Source of the report: `imds`, `arm`, `kept` (from before a restart) or `file`.
-    pub by: String,
+    #[serde(rename = "by")]
+    pub source: String,
 }
 
 /// The two tunnels of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ends {
+pub struct TunnelPair {
     /// Outer UDP destination port of the tunnel from and to the internet.
     pub external_port: u16,
     /// VNI of the external tunnel.
@@ -83,9 +86,10 @@ pub struct Ends {
 
 /// Progress of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Leaving {
+pub struct DrainProgress {
     /// Reason for leaving.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
     /// Number of flows left in the table.
     pub flows: u64,
     /// Seconds until the process ends at the latest.
@@ -94,7 +98,7 @@ pub struct Leaving {
 
 /// A reported finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct ReportedFinding {
     /// Name of the finding, as used in metrics.
     pub name: String,
     /// Description of the condition.
@@ -131,7 +135,7 @@ pub struct Peer {
 
 /// Number of calls of one operation with the same outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct CallCount {
     /// Name of the operation in the cloud's API.
     pub operation: String,
     /// Outcome: `ok`, `throttled`, `transient`, `conflict`, `denied`, `absent` or `invalid`.
@@ -142,35 +146,37 @@ pub struct Asked {
 
 impl Report {
     /// Sets the number of calls since start.
-    pub fn asked(&mut self, counts: Counts) {
-        let asked = |((operation, outcome), times): ((&str, &str), u64)| Asked {
+    pub fn set_calls(&mut self, counts: Counts) {
+        let count = |((operation, outcome), times): ((&str, &str), u64)| CallCount {
             operation: operation.to_owned(),
             outcome: outcome.to_owned(),
             times,
         };
-        self.calls = counts.into_iter().map(asked).collect();
+        self.calls = counts.into_iter().map(count).collect();
     }
 
     /// Adds a finding or counts it again, and logs it if its text is new.
-    pub fn found(&mut self, finding: Finding) {
+    pub fn add_finding(&mut self, finding: Finding) {
         let Finding { name, text, remedy } = finding;
-        let at = match self.findings.binary_search_by(|told| told.name.as_str().cmp(name)) {
+        let at = match self.findings.binary_search_by(|known| known.name.as_str().cmp(name)) {
             Ok(at) => at,
             Err(at) => {
-                self.findings.insert(at, Told { name: name.to_owned(), ..Told::default() });
+                let name = name.to_owned();
+                let new = ReportedFinding { name, ..ReportedFinding::default() };
+                self.findings.insert(at, new);
                 at
             }
         };
-        let told = &mut self.findings[at];
-        if told.text != text {
+        let known = &mut self.findings[at];
+        if known.text != text {
             tracing::warn!("{}: {name}: {text}; {remedy}", self.cloud);
         }
-        (told.text, told.remedy) = (text, remedy);
-        told.times += 1;
+        (known.text, known.remedy) = (text, remedy);
+        known.times += 1;
     }
 
     /// Sets the trouble, and logs it if it is new.
-    pub fn trouble(&mut self, trouble: String) {
+    pub fn set_trouble(&mut self, trouble: String) {
         if self.trouble != trouble {
             tracing::error!("{}: {trouble}", self.cloud);
         }
@@ -190,7 +196,7 @@ impl Report {
         };
         line.push_str(&target);
         if let Some(leaving) = &self.leaving {
-            let Leaving { flows, at_most_s, .. } = leaving;
+            let DrainProgress { flows, at_most_s, .. } = leaving;
             line.push_str(&format!(", {flows} flows left, {at_most_s} s at most"));
         }
         if !self.trouble.is_empty() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::failure::{Operation, Setback};
-use crate::retry::{Clock, Pause, Policy, Retry, persist};
+use crate::failure::{AttemptError, Operation};
+use crate::retry::{Clock, Pause, Policy, Retry, with_retries};
 
 /// Number of attempts by operation and outcome: `ok`, or the metrics name of a
 /// [`Failure`](crate::failure::Failure).
@@ -50,25 +50,25 @@ impl Requests {
     }
 
     /// Repeats a request until it succeeds or the policy gives up.
-    pub async fn persist<T, F: Future<Output = Result<T, Setback>>>(
+    pub async fn with_retries<T, F: Future<Output = Result<T, AttemptError>>>(
         &self,
-        ask: impl FnMut() -> F,
-    ) -> Result<T, Setback> {
+        request: impl FnMut() -> F,
+    ) -> Result<T, AttemptError> {
         let retry = Retry::new(self.policy, self.seed.fetch_add(1, Ordering::Relaxed));
-        persist(retry, self.pause.as_ref(), self.cancel.clone(), ask).await
+        with_retries(retry, self.pause.as_ref(), self.cancel.clone(), request).await
     }
 
-    /// Makes one attempt, limited to `bound`, and counts its outcome.
+    /// Makes one attempt, limited to `timeout`, and counts its outcome.
     pub async fn attempt<T>(
         &self,
         operation: Operation,
-        bound: Duration,
-        asked: impl Future<Output = Result<T, Setback>>,
-    ) -> Result<T, Setback> {
-        let told = operation.within(bound, asked).await;
-        let outcome = told.as_ref().map_or_else(|setback| setback.error.kind.as_str(), |_| "ok");
+        timeout: Duration,
+        request: impl Future<Output = Result<T, AttemptError>>,
+    ) -> Result<T, AttemptError> {
+        let result = operation.with_timeout(timeout, request).await;
+        let outcome = result.as_ref().map_or_else(|failed| failed.error.kind.as_str(), |_| "ok");
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry((operation.name, outcome)).or_default() += 1;
-        told
+        result
     }
 }

@@ -1,5 +1,5 @@
 //! Retries: when, how often, and when to give up. [`Retry::step`] decides and has no side effects;
-//! [`persist`] makes the attempts and the pauses.
+//! [`with_retries`] makes the attempts and the pauses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,43 +8,46 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::sync::watch;
 
-use crate::failure::{Failure, Operation, Setback};
+use crate::failure::{AttemptError, Failure, Operation};
 
-mod hurry;
+mod cutoff;
 
-pub use hurry::Hurry;
+pub use cutoff::RetryCutoff;
 
 /// Limits of the retries of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Policy {
     /// Maximum of the first pause; the maximum doubles with each further pause.
-    pub first: Duration,
+    pub first_pause: Duration,
     /// Upper limit of every pause, also of one that the cloud requests.
-    pub longest: Duration,
+    pub max_pause: Duration,
     /// Time after the first attempt past which no further attempt is started.
-    pub whole: Duration,
+    pub max_elapsed: Duration,
 }
 
 impl Policy {
     /// Policy for the cloud's APIs.
     pub const API: Policy = Policy {
-        first: Duration::from_secs(1),
-        longest: Duration::from_secs(30),
-        whole: Duration::from_secs(120),
+        first_pause: Duration::from_secs(1),
+        max_pause: Duration::from_secs(30),
+        max_elapsed: Duration::from_secs(120),
     };
     /// Policy for the instance metadata service.
     pub const IMDS: Policy = Policy {
-        first: Duration::from_secs(1),
-        longest: Duration::from_secs(10),
-        whole: Duration::from_secs(60),
+        first_pause: Duration::from_secs(1),
+        max_pause: Duration::from_secs(10),
+        max_elapsed: Duration::from_secs(60),
     };
     /// A single attempt, for callers that repeat the request themselves.
-    pub const ONCE: Policy =
-        Policy { first: Duration::ZERO, longest: Duration::ZERO, whole: Duration::ZERO };
+    pub const ONCE: Policy = Policy {
+        first_pause: Duration::ZERO,
+        max_pause: Duration::ZERO,
+        max_elapsed: Duration::ZERO,
+    };
 
     /// Returns the maximum pause after this number of earlier failures.
     pub fn ceiling(self, failures: u32) -> Duration {
-        self.first.saturating_mul(1 << failures.min(16)).min(self.longest)
+        self.first_pause.saturating_mul(1 << failures.min(16)).min(self.max_pause)
     }
 }
 
@@ -81,8 +84,9 @@ impl Retry {
         self.failures += 1;
         // Full jitter: instances that failed at the same moment do not retry at the same moment.
         let jittered = ceiling.mul_f64(self.rng.f64());
-        let pause = jittered.max(after.unwrap_or_default().min(self.policy.longest));
-        if self.policy.longest.is_zero() || since.saturating_add(pause) > self.policy.whole {
+        let pause = jittered.max(after.unwrap_or_default().min(self.policy.max_pause));
+        if self.policy.max_pause.is_zero() || since.saturating_add(pause) > self.policy.max_elapsed
+        {
             return Step::GiveUp;
         }
         Step::Wait(pause)
@@ -121,47 +125,47 @@ impl Pause for Clock {
 }
 
 /// Repeats a request until it succeeds, the policy gives up, or `cancel` becomes true.
-pub async fn persist<T, F: Future<Output = Result<T, Setback>>>(
+pub async fn with_retries<T, F: Future<Output = Result<T, AttemptError>>>(
     mut retry: Retry,
     pause: &dyn Pause,
     mut cancel: watch::Receiver<bool>,
-    mut ask: impl FnMut() -> F,
-) -> Result<T, Setback> {
-    let begun = pause.now();
-    let nothing = Operation::new("", "Nothing");
-    let stopped = nothing.failed(Failure::Transient, "Cancelled", "we are to stop");
-    let mut last = None::<Setback>;
+    mut request: impl FnMut() -> F,
+) -> Result<T, AttemptError> {
+    let started = pause.now();
+    let no_operation = Operation::new("", "Nothing");
+    let stopped = no_operation.failed(Failure::Transient, "Cancelled", "we are to stop");
+    let mut last = None::<AttemptError>;
     loop {
-        let told = tokio::select! {
+        let result = tokio::select! {
             biased;
-            () = told_to_stop(&mut cancel) => return Err(last.unwrap_or(stopped)),
-            told = ask() => told,
+            () = cancelled(&mut cancel) => return Err(last.unwrap_or(stopped)),
+            result = request() => result,
         };
-        let setback = match told {
+        let failed = match result {
             Ok(answer) => return Ok(answer),
-            Err(setback) => setback,
+            Err(failed) => failed,
         };
-        let since = pause.now().saturating_sub(begun);
-        let Step::Wait(next) = retry.step(since, setback.error.kind, setback.after) else {
-            return Err(setback);
+        let since = pause.now().saturating_sub(started);
+        let Step::Wait(next) = retry.step(since, failed.error.kind, failed.after) else {
+            return Err(failed);
         };
         tracing::debug!(
-            operation = setback.error.operation,
-            code = setback.error.code,
+            operation = failed.error.operation,
+            code = failed.error.code,
             ?next,
             "asks again"
         );
         tokio::select! {
             biased;
-            () = told_to_stop(&mut cancel) => return Err(setback),
+            () = cancelled(&mut cancel) => return Err(failed),
             () = pause.wait(next) => {}
         }
-        last = Some(setback);
+        last = Some(failed);
     }
 }
 
 /// Resolves when the channel's value becomes true; never resolves if all senders are gone.
-pub async fn told_to_stop(cancel: &mut watch::Receiver<bool>) {
+pub async fn cancelled(cancel: &mut watch::Receiver<bool>) {
     if cancel.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -2,13 +2,13 @@
 //! to the state machine, and applies its decisions to the appliance.
 //!
 //! ```text
-//!   metadata, cloud --> place: what the appliance is registered as, and where --> journal
+//!   metadata, cloud --> location: what the appliance is registered as, and where --> journal
 //!                                   |
 //!   ticks, ability, SIGTERM, answers --> Machine --> calls, probe, tunnels, findings, exit
 //! ```
 //! The runner never blocks on the cloud: each call is a task, and its answer is an event. If the
-//! cloud cannot report the place after a restart, the journal's place is used: an outage of the
-//! cloud's API must not take a working machine out of service.
+//! cloud cannot report the location after a restart, the journal's location is used: an outage of
+//! the cloud's API must not take a working machine out of service.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -22,29 +22,33 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::appliance::Appliance;
-use crate::asking::{self, Asking, Ended};
+use crate::calls::{self, Ended, PendingCalls};
 use crate::failure::{CallError, Failure, Operation};
-use crate::kept;
 use crate::lifecycle::{Effect, Event, Exit, Machine};
-use crate::report::{Finding, Leaving, Report};
+use crate::report::{DrainProgress, Finding, Report};
 use crate::requests::Counts;
 use crate::retry::{Clock, Pause, Policy, Retry, Step};
+use crate::state_file;
 
 /// Interval of the state machine's ticks.
 const TICK: Duration = Duration::from_secs(1);
-/// Pauses after a failed search for the place: `SOON` for temporary errors, `LATER` for those that
-/// the operator has to fix.
-const SOON: Policy = Policy { first: Duration::from_secs(1), longest: LATER, whole: Duration::MAX };
-const LATER: Duration = Duration::from_secs(15);
-/// Time limit of a search if the journal has a place. It must be shorter than the time in which a
-/// gateway marks the appliance unhealthy; see each cloud's `life.rs`.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Pauses after a failed search for the location: `SEARCH_RETRY` for temporary errors,
+/// `MAX_SEARCH_PAUSE` for those that the operator has to fix.
+const SEARCH_RETRY: Policy = Policy {
+    first_pause: Duration::from_secs(1),
+    max_pause: MAX_SEARCH_PAUSE,
+    max_elapsed: Duration::MAX,
+};
+const MAX_SEARCH_PAUSE: Duration = Duration::from_secs(15);
+/// Time limit of a search if the journal has a location. It must be shorter than the time in which
+/// a gateway marks the appliance unhealthy; see each cloud's state machine.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Call<L> = <<L as Lifecycle>::Machine as Machine>::Call;
 type Answer<L> = <<L as Lifecycle>::Machine as Machine>::Answer;
 type Tunnels<L> = <<L as Lifecycle>::Machine as Machine>::Tunnels;
-type Kept<L> = <<L as Lifecycle>::Machine as Machine>::Kept;
-type Told<L> = (Answer<L>, Option<<L as Lifecycle>::Seen>);
+type Persisted<L> = <<L as Lifecycle>::Machine as Machine>::Persisted;
+type CallOutput<L> = (Answer<L>, Option<<L as Lifecycle>::Details>);
 
 /// A boxed future of the cloud's client; unboxed, the SDKs' futures would nest too deeply for the
 /// compiler to lay out.
@@ -54,112 +58,114 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Lifecycle: Send + Sync + Sized + 'static {
     /// Name of the cloud in reports and logs.
     const CLOUD: &'static str;
-    /// Reason of the probe's 503 until the first search for the place ends.
-    const SEARCHES: &'static str;
+    /// Reason of the probe's 503 until the first search for the location ends.
+    const SEARCHING: &'static str;
     /// The appliance's registration: what it is registered as, and where.
-    type Place: Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// Error of a search for the place.
+    type Location: Serialize + DeserializeOwned + Send + Sync + 'static;
+    /// Error of a search for the location.
     type Error: SearchError;
     /// The lifecycle state machine.
-    type Machine: Machine<Kept: Serialize + DeserializeOwned>;
+    type Machine: Machine<Persisted: Serialize + DeserializeOwned>;
     /// Data that a call returns in addition to its answer, for the report.
-    type Seen: Send + 'static;
+    type Details: Send + 'static;
 
     /// Returns the appliance.
     fn appliance(&self) -> &dyn Appliance;
     /// Returns the seed of the retry jitter.
     fn seed(&self) -> u64;
     /// Returns the number of calls so far, for the report.
-    fn asked(&self) -> Counts;
-    /// Searches the place once.
-    fn find(&self) -> Pending<'_, Result<Self::Place, Self::Error>>;
-    /// Returns the search criteria. A place in the journal that was found by other criteria is not
-    /// used.
-    fn searches_by(&self) -> String;
-    /// Returns true if the place is known to belong to another machine: an image made of a running
-    /// appliance contains its journal.
-    fn is_others<'a>(&'a self, place: &'a Self::Place) -> Pending<'a, bool>;
-    /// Logs the place that the appliance uses.
-    fn log(&self, place: &Self::Place);
-    /// Returns the name of the place for the log.
-    fn name(place: &Self::Place) -> &dyn Display;
-    /// Returns the state machine for a place, and the state to write to the journal at start.
+    fn call_counts(&self) -> Counts;
+    /// Searches the location once.
+    fn find(&self) -> Pending<'_, Result<Self::Location, Self::Error>>;
+    /// Returns the search criteria. A location in the journal that was found by other criteria is
+    /// not used.
+    fn search_criteria(&self) -> String;
+    /// Returns true if the location is known to belong to another machine: an image made of a
+    /// running appliance contains its journal.
+    fn belongs_to_other_machine<'a>(&'a self, location: &'a Self::Location) -> Pending<'a, bool>;
+    /// Logs the location that the appliance uses.
+    fn log(&self, location: &Self::Location);
+    /// Returns the name of the location for the log.
+    fn name(location: &Self::Location) -> &dyn Display;
+    /// Returns the state machine for a location, and the state to write to the journal at start.
     /// `before` is the content of the journal.
     fn start(
         &self,
-        place: &Self::Place,
-        before: Option<Journal<Self::Place, Kept<Self>>>,
+        location: &Self::Location,
+        before: Option<Journal<Self::Location, Persisted<Self>>>,
         now: Instant,
-    ) -> (Self::Machine, Option<Kept<Self>>);
+    ) -> (Self::Machine, Option<Persisted<Self>>);
     /// Makes the call; the returned future runs as its own task.
-    fn ask(
+    fn call(
         &self,
         call: Call<Self>,
-        place: &Arc<Self::Place>,
+        location: &Arc<Self::Location>,
         machine: &Self::Machine,
-    ) -> impl Future<Output = Told<Self>> + Send + 'static;
+    ) -> impl Future<Output = CallOutput<Self>> + Send + 'static;
     /// Updates the report with the result of a call, and returns findings for the operator.
     fn observe(
         &self,
-        place: &Self::Place,
-        told: (&Answer<Self>, Option<Self::Seen>),
+        location: &Self::Location,
+        result: (&Answer<Self>, Option<Self::Details>),
         report: &mut Report,
     ) -> Vec<Finding>;
-    /// Describes the state machine and its place in the report. `state` is empty or `none` if the
-    /// appliance is not registered.
-    fn describe(&self, machine: &Self::Machine, place: &Self::Place, report: &mut Report);
+    /// Describes the state machine and its location in the report. `state` is empty or `none` if
+    /// the appliance is not registered.
+    fn describe(&self, machine: &Self::Machine, location: &Self::Location, report: &mut Report);
 
-    /// Returns true if health probes pass before the place is found.
+    /// Returns true if health probes pass before the location is found.
     fn passes_early(&self) -> bool {
         false
     }
     /// Sets whether health probes pass although the appliance is not able.
     fn preboot(&self, _pass: bool) {}
     /// Returns events to process before every other event.
-    fn sense(
+    fn poll_events(
         &self,
-        _place: &Self::Place,
+        _location: &Self::Location,
         _now: Instant,
     ) -> Vec<Event<Answer<Self>, Tunnels<Self>>> {
         Vec::new()
     }
     /// Sets the tunnels of the data plane.
-    fn follow(&self, _place: &Self::Place, _tunnels: Tunnels<Self>) {}
-    /// Returns the answer that informs the state machine that the place came from the journal,
+    fn set_tunnels(&self, _location: &Self::Location, _tunnels: Tunnels<Self>) {}
+    /// Returns the answer that informs the state machine that the location came from the journal,
     /// because the cloud failed with `error`.
-    fn silent(error: CallError) -> Answer<Self>;
+    fn unanswered(error: CallError) -> Answer<Self>;
 }
 
-/// Error of a search for the place.
+/// Error of a search for the location.
 pub trait SearchError: Display + From<CallError> + Send {
-    /// Returns the error of the call if the cloud gave no information about the place, so that the
-    /// journal's place may be used.
-    fn silence(&self) -> Option<&CallError>;
+    /// Returns the error of the call if the cloud gave no information about the location, so that
+    /// the journal's location may be used.
+    fn no_answer(&self) -> Option<&CallError>;
     /// Returns true if a retry may soon succeed without intervention.
-    fn passes(&self) -> bool;
+    fn is_temporary(&self) -> bool;
 }
 
-/// The journal on disk: the place, and the lifecycle state for the next process.
+/// The journal on disk: the location, and the lifecycle state for the next process.
 #[derive(Serialize, Deserialize)]
 pub struct Journal<P, K> {
-    /// Search criteria by which the place was found.
-    by: String,
-    /// The place.
-    pub place: P,
-    /// Lifecycle state at that place, independent of the search criteria.
-    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
-    pub life: Option<K>,
+    /// Search criteria by which the location was found.
+    #[serde(rename = "by")]
+    criteria: String,
+    /// The location.
+    #[serde(rename = "place")]
+    pub location: P,
+    /// Lifecycle state at that location, independent of the search criteria.
+    #[serde(rename = "life", default = "Option::default", skip_serializing_if = "Option::is_none")]
+    pub state: Option<K>,
 }
 
 /// The task that runs a lifecycle.
 pub struct Runner<L: Lifecycle> {
     lifecycle: L,
-    begun: Instant,
+    started: Instant,
     pause: Arc<dyn Pause>,
     journal: Option<PathBuf>,
     report: Report,
     flows: u64,
-    calls: Asking<Call<L>, Told<L>>,
+    calls: PendingCalls<Call<L>, CallOutput<L>>,
 }
 
 impl<L: Lifecycle> Runner<L> {
@@ -167,9 +173,9 @@ impl<L: Lifecycle> Runner<L> {
     pub fn new(lifecycle: L, journal: Option<PathBuf>) -> Runner<L> {
         let report =
             Report { cloud: L::CLOUD.into(), phase: "looking".into(), ..Report::default() };
-        let (begun, pause) = (Instant::now(), Arc::new(Clock::default()));
-        let calls = Asking::default();
-        Runner { lifecycle, begun, pause, journal, report, flows: 0, calls }
+        let (started, pause) = (Instant::now(), Arc::new(Clock::default()));
+        let calls = PendingCalls::default();
+        Runner { lifecycle, started, pause, journal, report, flows: 0, calls }
     }
 
     /// Replaces the clock, for tests.
@@ -178,129 +184,130 @@ impl<L: Lifecycle> Runner<L> {
     }
 
     fn now(&self) -> Instant {
-        self.begun + self.pause.now()
+        self.started + self.pause.now()
     }
 
     /// Runs until the process may end, and returns how the lifecycle ended. Each message on
     /// `terminate` is a SIGTERM; a closed channel has no effect.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
-        self.hold_back(L::SEARCHES.to_owned());
+        self.fail_probes(L::SEARCHING.to_owned());
         self.publish();
-        let (place, silence) = tokio::select! {
-            found = self.find_place() => found,
+        let (location, no_answer) = tokio::select! {
+            found = self.find_location() => found,
             // The appliance has not registered yet, so there is nothing to drain.
             Some(()) = terminate.recv() => return Exit::Drained,
         };
-        self.lifecycle.log(&place);
-        self.stay(Arc::new(place), silence, &mut terminate).await
+        self.lifecycle.log(&location);
+        self.run_machine(Arc::new(location), no_answer, &mut terminate).await
     }
 
-    /// Sets the probe's answer for the time before the place is found.
-    fn hold_back(&self, why: String) {
+    /// Sets the probe's answer for the time before the location is found.
+    fn fail_probes(&self, reason: String) {
         let pass = self.lifecycle.passes_early();
         self.lifecycle.preboot(pass);
-        self.lifecycle.appliance().hold_back(if pass { Vec::new() } else { vec![why] });
+        self.lifecycle.appliance().set_probe_failures(if pass { Vec::new() } else { vec![reason] });
     }
 
-    /// Searches until a place is found. Returns it, and if it is the journal's, the error that kept
-    /// the cloud from reporting it. Errors are reported in the meantime.
-    async fn find_place(&mut self) -> (L::Place, Option<CallError>) {
-        let mut soon = Retry::new(SOON, self.lifecycle.seed());
+    /// Searches until a location is found. Returns it, and if it is the journal's, the error that
+    /// kept the cloud from reporting it. Errors are reported in the meantime.
+    async fn find_location(&mut self) -> (L::Location, Option<CallError>) {
+        let mut retry = Retry::new(SEARCH_RETRY, self.lifecycle.seed());
         loop {
             let error = match self.search().await {
-                Ok(place) => {
+                Ok(location) => {
                     self.report.trouble.clear();
-                    return (place, None);
+                    return (location, None);
                 }
                 Err(error) => error,
             };
-            if let Some(silence) = error.silence()
-                && let Some(place) = self.kept_place().await
+            if let Some(no_answer) = error.no_answer()
+                && let Some(location) = self.journaled_location().await
             {
-                let (cloud, name) = (L::CLOUD, L::name(&place));
+                let (cloud, name) = (L::CLOUD, L::name(&location));
                 tracing::warn!("{cloud}: {error}; going on with the place that was kept, {name}");
                 self.report.trouble.clear();
-                return (place, Some(silence.clone()));
+                return (location, Some(no_answer.clone()));
             }
             let trouble = error.to_string();
-            self.report.trouble(trouble.clone());
-            self.hold_back(format!("{}: {trouble}", L::CLOUD));
+            self.report.set_trouble(trouble.clone());
+            self.fail_probes(format!("{}: {trouble}", L::CLOUD));
             self.publish();
-            let pause = match soon.step(Duration::ZERO, Failure::Transient, None) {
-                Step::Wait(pause) if error.passes() => pause,
-                _ => LATER,
+            let pause = match retry.step(Duration::ZERO, Failure::Transient, None) {
+                Step::Wait(pause) if error.is_temporary() => pause,
+                _ => MAX_SEARCH_PAUSE,
             };
             self.pause.idle(pause, 0).await;
         }
     }
 
-    fn read_journal(&self) -> Option<Journal<L::Place, Kept<L>>> {
-        kept::read(self.journal.as_deref())
+    fn read_journal(&self) -> Option<Journal<L::Location, Persisted<L>>> {
+        state_file::read(self.journal.as_deref())
     }
 
-    fn write_journal(&self, place: &L::Place, life: Option<&Kept<L>>) {
-        let by = self.lifecycle.searches_by();
-        kept::write(self.journal.as_deref(), &Journal { by, place, life });
+    fn write_journal(&self, location: &L::Location, state: Option<&Persisted<L>>) {
+        let criteria = self.lifecycle.search_criteria();
+        state_file::write(self.journal.as_deref(), &Journal { criteria, location, state });
     }
 
-    async fn kept_place(&self) -> Option<L::Place> {
-        let Journal { by, place, .. } = self.read_journal()?;
-        let others = self.lifecycle.is_others(&place).await;
-        (!others && by == self.lifecycle.searches_by()).then_some(place)
+    async fn journaled_location(&self) -> Option<L::Location> {
+        let Journal { criteria, location, .. } = self.read_journal()?;
+        let foreign = self.lifecycle.belongs_to_other_machine(&location).await;
+        (!foreign && criteria == self.lifecycle.search_criteria()).then_some(location)
     }
 
-    /// Searches the place once, limited to [`PATIENCE`] if there is a journal.
-    async fn search(&self) -> Result<L::Place, L::Error> {
+    /// Searches the location once, limited to [`SEARCH_TIMEOUT`] if there is a journal.
+    async fn search(&self) -> Result<L::Location, L::Error> {
         let found = self.lifecycle.find();
         if !self.journal.as_ref().is_some_and(|file| file.exists()) {
             return found.await;
         }
         tokio::select! {
             found = found => found,
-            () = self.pause.idle(PATIENCE, 1) => {
-                Err(Operation::new("", "Search").late(PATIENCE).error.into())
+            () = self.pause.idle(SEARCH_TIMEOUT, 1) => {
+                Err(Operation::new("", "Search").timed_out(SEARCH_TIMEOUT).error.into())
             }
         }
     }
 
-    async fn stay(
+    async fn run_machine(
         &mut self,
-        place: Arc<L::Place>,
-        silence: Option<CallError>,
+        location: Arc<L::Location>,
+        no_answer: Option<CallError>,
         terminate: &mut mpsc::Receiver<()>,
     ) -> Exit {
         let before = self.read_journal();
-        let (mut machine, life) = self.lifecycle.start(&place, before, self.now());
-        if silence.is_none() {
-            self.write_journal(&place, life.as_ref());
+        let (mut machine, state) = self.lifecycle.start(&location, before, self.now());
+        if no_answer.is_none() {
+            self.write_journal(&location, state.as_ref());
         }
         // The cloud failed a moment ago: another call before the first step would only delay the
         // probe.
-        let mut event = silence.map_or(Event::Tick, |error| Event::Told(L::silent(error)));
+        let mut event =
+            no_answer.map_or(Event::Tick, |error| Event::Answered(L::unanswered(error)));
         let mut next = self.now();
         loop {
-            let before = self.lifecycle.sense(&place, self.now());
+            let before = self.lifecycle.poll_events(&location, self.now());
             for event in before.into_iter().chain([self.ability(), event]) {
                 for effect in machine.step(self.now(), event) {
-                    if let Some(exit) = self.perform(effect, &place, &machine) {
+                    if let Some(exit) = self.perform(effect, &location, &machine) {
                         self.report.phase = "over".into();
                         self.publish();
                         return exit;
                     }
                 }
             }
-            self.describe(&machine, &place);
+            self.describe(&machine, &location);
             let rest = next.saturating_duration_since(self.now());
             event = tokio::select! {
-                () = self.pause.idle(rest, self.calls.under_way()) => {
+                () = self.pause.idle(rest, self.calls.in_progress()) => {
                     next = self.now() + TICK;
                     let appliance = self.lifecycle.appliance();
                     let (flows, packets) = appliance.activity();
                     self.flows = flows;
-                    Event::Activity { flows, packets, strange: appliance.strange() }
+                    Event::Activity { flows, packets, unknown_tunnel: appliance.unknown_tunnel() }
                 }
                 Some(()) = terminate.recv() => Event::Terminate,
-                Some(ended) = self.calls.next() => Event::Told(self.answer(ended, &place)),
+                Some(ended) = self.calls.next() => Event::Answered(self.answer(ended, &location)),
             };
         }
     }
@@ -308,38 +315,44 @@ impl<L: Lifecycle> Runner<L> {
     /// Performs an effect. Returns how the lifecycle ended, if it did.
     fn perform(
         &mut self,
-        effect: Effect<Call<L>, Tunnels<L>, Kept<L>>,
-        place: &Arc<L::Place>,
+        effect: Effect<Call<L>, Tunnels<L>, Persisted<L>>,
+        location: &Arc<L::Location>,
         machine: &L::Machine,
     ) -> Option<Exit> {
         let appliance = self.lifecycle.appliance();
         match effect {
             Effect::Call(call) => {
-                self.calls.begin(call, self.lifecycle.ask(call, place, machine));
+                self.calls.start(call, self.lifecycle.call(call, location, machine));
             }
             Effect::Probe { pass, reasons } => {
                 // The probe passes although the appliance is not able: only before it is able for
                 // the first time.
                 self.lifecycle.preboot(pass && appliance.able().is_err());
-                appliance.hold_back(if pass { Vec::new() } else { reasons });
+                appliance.set_probe_failures(if pass { Vec::new() } else { reasons });
             }
             Effect::FlowTimeout(idle) => appliance.tcp_idle(idle),
-            Effect::Tunnels(tunnels) => self.lifecycle.follow(place, tunnels),
-            Effect::Keep(life) => self.write_journal(place, Some(&life)),
-            Effect::Finding(finding) => self.report.found(finding),
+            Effect::Tunnels(tunnels) => self.lifecycle.set_tunnels(location, tunnels),
+            Effect::Persist(state) => self.write_journal(location, Some(&state)),
+            Effect::Finding(finding) => self.report.add_finding(finding),
             Effect::Exit(exit) => return Some(exit),
         }
         None
     }
 
     /// Returns the answer of a call that ended, and updates the report.
-    fn answer(&mut self, ended: Ended<Call<L>, Told<L>>, place: &L::Place) -> Answer<L> {
-        let (answer, seen) = match ended {
-            Ended::Answered(told) => told,
-            Ended::Broken(call, error) => (L::Machine::failed(call, asking::broken(&error)), None),
+    fn answer(
+        &mut self,
+        ended: Ended<Call<L>, CallOutput<L>>,
+        location: &L::Location,
+    ) -> Answer<L> {
+        let (answer, details) = match ended {
+            Ended::Answered(output) => output,
+            Ended::Panicked(call, error) => {
+                (L::Machine::failed(call, calls::panicked(&error)), None)
+            }
         };
-        for finding in self.lifecycle.observe(place, (&answer, seen), &mut self.report) {
-            self.report.found(finding);
+        for finding in self.lifecycle.observe(location, (&answer, details), &mut self.report) {
+            self.report.add_finding(finding);
         }
         answer
     }
@@ -349,10 +362,10 @@ impl<L: Lifecycle> Runner<L> {
         Event::Able { able: able.is_ok(), reasons: able.err().unwrap_or_default() }
     }
 
-    fn describe(&mut self, machine: &L::Machine, place: &L::Place) {
-        self.lifecycle.describe(machine, place, &mut self.report);
-        let leaving = machine.leaving().map(|(why, deadline)| Leaving {
-            why: why.to_owned(),
+    fn describe(&mut self, machine: &L::Machine, location: &L::Location) {
+        self.lifecycle.describe(machine, location, &mut self.report);
+        let leaving = machine.leaving().map(|(reason, deadline)| DrainProgress {
+            reason: reason.to_owned(),
             flows: self.flows,
             at_most_s: deadline.saturating_duration_since(self.now()).as_secs(),
         });
@@ -369,7 +382,7 @@ impl<L: Lifecycle> Runner<L> {
     }
 
     fn publish(&mut self) {
-        self.report.asked(self.lifecycle.asked());
+        self.report.set_calls(self.lifecycle.call_counts());
         self.lifecycle.appliance().publish(self.report.clone());
     }
 }

@@ -24,8 +24,8 @@ use tokio::runtime::{Builder, Runtime};
 #[cfg(test)]
 mod tests;
 
-/// Default of [`Request::patience`].
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Default of [`Request::idle_timeout`].
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An HTTP request.
 pub struct Request<'a> {
@@ -38,13 +38,13 @@ pub struct Request<'a> {
     /// Body: empty, or JSON.
     pub body: &'a str,
     /// Maximum time without data from the server, before the response and between its parts.
-    pub patience: Duration,
+    pub idle_timeout: Duration,
 }
 
 impl<'a> Request<'a> {
     /// Creates a request without headers and body.
     pub fn new(method: &'a str, path: &'a str) -> Request<'a> {
-        Request { method, path, headers: &[], body: "", patience: PATIENCE }
+        Request { method, path, headers: &[], body: "", idle_timeout: IDLE_TIMEOUT }
     }
 }
 
@@ -54,15 +54,15 @@ pub enum Error {
     /// The connection to the socket failed.
     #[error(transparent)]
     Connect(io::Error),
-    /// The connection broke, or the server sent nothing for [`Request::patience`].
+    /// The connection broke, or the server sent nothing for [`Request::idle_timeout`].
     #[error(transparent)]
-    Broken(#[from] io::Error),
+    Interrupted(#[from] io::Error),
 }
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         match error {
-            Error::Connect(error) | Error::Broken(error) => error,
+            Error::Connect(error) | Error::Interrupted(error) => error,
         }
     }
 }
@@ -93,13 +93,13 @@ pub struct Body {
     incoming: Incoming,
     /// Data that has arrived and was not read yet.
     arrived: Bytes,
-    patience: Duration,
+    idle_timeout: Duration,
 }
 
 impl Read for Body {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.arrived.is_empty() {
-            let frame = within(&self.runtime, self.patience, self.incoming.frame())?;
+            let frame = within(&self.runtime, self.idle_timeout, self.incoming.frame())?;
             match frame.transpose().map_err(io_error)? {
                 Some(frame) => self.arrived = frame.into_data().unwrap_or_default(),
                 None => return Ok(0),
@@ -115,9 +115,10 @@ impl Read for Body {
 pub fn send(socket: &Path, request: &Request<'_>) -> Result<Response, Error> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let stream = runtime.block_on(UnixStream::connect(socket)).map_err(Error::Connect)?;
-    let head = within(&runtime, request.patience, exchange(stream, request))??;
+    let head = within(&runtime, request.idle_timeout, exchange(stream, request))??;
     let (head, incoming) = head.into_parts();
-    let body = Body { runtime, incoming, arrived: Bytes::new(), patience: request.patience };
+    let body =
+        Body { runtime, incoming, arrived: Bytes::new(), idle_timeout: request.idle_timeout };
     Ok(Response { status: head.status, headers: head.headers, body })
 }
 
@@ -138,10 +139,10 @@ async fn exchange(stream: UnixStream, request: &Request<'_>) -> io::Result<Head<
 /// Runs a future until it completes, or until the time limit for data from the server.
 fn within<T>(
     runtime: &Runtime,
-    patience: Duration,
+    idle_timeout: Duration,
     part: impl Future<Output = T>,
 ) -> io::Result<T> {
-    let timed = runtime.block_on(async { tokio::time::timeout(patience, part).await });
+    let timed = runtime.block_on(async { tokio::time::timeout(idle_timeout, part).await });
     timed.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "timed out"))
 }
 

@@ -34,9 +34,9 @@ impl Server {
         Server { socket, thread }
     }
 
-    fn send(&self, patience: Duration) -> Result<Response, Error> {
+    fn send(&self, idle_timeout: Duration) -> Result<Response, Error> {
         let headers = &[("If-Match", "*")];
-        send(&self.socket, &Request { headers, patience, ..Request::new("PUT", "/a?b=c") })
+        send(&self.socket, &Request { headers, idle_timeout, ..Request::new("PUT", "/a?b=c") })
     }
 
     /// Stops the server and returns the head of the request it received.
@@ -50,7 +50,7 @@ impl Server {
 fn a_request_is_sent_and_its_response_read() {
     let parts = &["HTTP/1.0 202 Accepted\r\nETag: \"7\"\r\n\r\n", "on ", "its way"];
     let server = Server::start("whole", parts, true);
-    let response = server.send(PATIENCE).unwrap();
+    let response = server.send(IDLE_TIMEOUT).unwrap();
     assert_eq!(response.status, StatusCode::ACCEPTED);
     assert_eq!(response.headers["etag"], "\"7\"");
     assert_eq!(response.text().unwrap(), "on its way");
@@ -62,7 +62,7 @@ fn a_request_is_sent_and_its_response_read() {
 #[test]
 fn lines_are_read_as_they_arrive_and_the_connection_closes_with_the_body() {
     let server = Server::start("lines", &["HTTP/1.1 200 OK\r\n\r\n", "one\n", "two\n"], false);
-    let mut body = BufReader::new(server.send(PATIENCE).unwrap().body);
+    let mut body = BufReader::new(server.send(IDLE_TIMEOUT).unwrap().body);
     for expected in ["one\n", "two\n"] {
         let mut line = String::new();
         body.read_line(&mut line).unwrap();
@@ -73,17 +73,17 @@ fn lines_are_read_as_they_arrive_and_the_connection_closes_with_the_body() {
 }
 
 #[test]
-fn what_is_cut_short_or_too_late_is_an_error() {
-    let broken = |name, parts, closes, patience| {
+fn truncated_or_late_response_is_an_error() {
+    let broken = |name, parts, closes, idle_timeout| {
         let server = Server::start(name, parts, closes);
-        let text = server.send(patience).and_then(|response| Ok(response.text()?));
+        let text = server.send(idle_timeout).and_then(|response| Ok(response.text()?));
         server.end();
         io::Error::from(text.unwrap_err())
     };
-    let ended = broken("ended", &[], true, PATIENCE);
+    let ended = broken("ended", &[], true, IDLE_TIMEOUT);
     assert_eq!(ended.to_string(), "it ended before it answered");
     let short = &["HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\nhalf"];
-    assert_eq!(broken("short", short, true, PATIENCE).kind(), io::ErrorKind::UnexpectedEof);
+    assert_eq!(broken("short", short, true, IDLE_TIMEOUT).kind(), io::ErrorKind::UnexpectedEof);
     let soon = Duration::from_millis(20);
     assert_eq!(broken("silent", &[], false, soon).kind(), io::ErrorKind::TimedOut);
     let part = &["HTTP/1.0 200 OK\r\n\r\n", "a part"];

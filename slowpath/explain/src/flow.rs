@@ -11,53 +11,53 @@ use tables::fragment::{FragmentKey, FragmentTarget, Fragments};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, NONE, TUNNEL_REPLY_TOO_BIG, WhenFailed};
 
-use super::{Arrival, Reply, Step, Verdict, Walk, drop_for};
+use super::{Arrival, Reply, Step, Trace, Verdict, drop_with};
 
 /// TCP flag RST (RFC 9293 3.1).
 const RST: u8 = 4;
 
-impl Walk<'_> {
+impl Trace<'_> {
     /// Determines the flow key of the packet, and handles packets that belong to no flow.
     pub(super) fn classify(&mut self, window: &Window<'_>) -> Step {
         if self.arrival == Arrival::Kernel {
-            return self.classify_kernels(window);
+            return self.classify_from_kernel(window);
         }
         if self.arrival == Arrival::Gateway {
             self.within_gateway()?;
         }
         if self.arrival == Arrival::Backend && self.set.probe(&self.inner.dst).is_some() {
-            self.because("it answers a health probe of this machine");
+            self.add_reason("it answers a health probe of this machine");
             return Step::Break(Verdict::Punt);
         }
-        self.file_whatever(window);
+        self.set_flow_key(window);
         Step::Continue(())
     }
 
     /// Forwards packets of the kernel unchanged, except for health checks and proxies' replies.
-    fn classify_kernels(&mut self, window: &Window<'_>) -> Step {
+    fn classify_from_kernel(&mut self, window: &Window<'_>) -> Step {
         if let Some(backend) = self.set.probe(&self.inner.src) {
             self.backend = Some(backend);
-            self.because("its sender is an address from which this machine probes one backend");
+            self.add_reason("its sender is an address from which this machine probes one backend");
             return Step::Break(Verdict::Probe);
         }
         if matches!(self.inner.kind, L4::IcmpError | L4::Tcp { .. } | L4::Udp) {
-            self.file_whatever(window);
+            self.set_flow_key(window);
         }
         let hit = self.key.and_then(|key| self.flows.find(self.flows.hash(&key), &key));
         let redirected = hit.filter(|hit| !hit.is_front()).is_some_and(|hit| {
             self.flows.forward(&hit).is_ok_and(|path| path.flags & PATH_REDIRECT != 0)
         });
         if !redirected {
-            self.because("the kernel's packet is of no flow to a proxy: it goes out as it is");
+            self.add_reason("the kernel's packet is of no flow to a proxy: it goes out as it is");
             return Step::Break(Verdict::Forward);
         }
         Step::Continue(())
     }
 
-    fn file_whatever(&mut self, window: &Window<'_>) {
+    fn set_flow_key(&mut self, window: &Window<'_>) {
         let inner = self.inner;
         if inner.kind != L4::IcmpError {
-            return self.file(&inner);
+            return self.set_key(&inner);
         }
         if self.arrival != Arrival::Kernel && inner.src.is_martian() {
             return;
@@ -65,8 +65,8 @@ impl Walk<'_> {
         // A damaged quote cannot be attributed to a flow.
         let Ok(quoted) = icmp::quoted(window, &inner) else { return };
         self.quoted = Some(quoted);
-        self.because("it is an ICMP error, and of the flow that it quotes");
-        self.file(&quoted);
+        self.add_reason("it is an ICMP error, and of the flow that it quotes");
+        self.set_key(&quoted);
         self.side = self.side.other();
     }
 
@@ -76,15 +76,15 @@ impl Walk<'_> {
         if tunnel.inner_mtu == 0 || len <= tunnel.inner_mtu {
             return Step::Continue(());
         }
-        self.because(format!("{len} bytes are more than its gateway's {}", tunnel.inner_mtu));
+        self.add_reason(format!("{len} bytes are more than its gateway's {}", tunnel.inner_mtu));
         match tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0 {
             true => Step::Break(Verdict::Reply(Reply::TooBig(tunnel.inner_mtu))),
-            false => drop_for(DropReason::TooBig),
+            false => drop_with(DropReason::TooBig),
         }
     }
 
     /// Records the flow key of a packet.
-    fn file(&mut self, ip: &Ip) {
+    fn set_key(&mut self, ip: &Ip) {
         let (key, side) = FlowKey::new(self.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
         self.side = side;
         self.key = (ip.fragment != Fragment::Later).then_some(key);
@@ -100,7 +100,7 @@ impl Walk<'_> {
             return Step::Continue(());
         };
         let from_initiator = hit.from_initiator(self.side);
-        self.known(hit, from_initiator)
+        self.track_flow(hit, from_initiator)
     }
 
     fn track_fragment(&mut self) -> Step {
@@ -115,29 +115,29 @@ impl Walk<'_> {
         let fragments = Fragments::new(self.region).with_lifetime(lifetime);
         match fragments.find(&key, self.now_s) {
             Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
-                self.because("it goes where its datagram's first fragment went");
+                self.add_reason("it goes where its datagram's first fragment went");
                 match self.flows.revisit(path, stamp) {
-                    Some(hit) => self.known(hit, from_initiator),
+                    Some(hit) => self.track_flow(hit, from_initiator),
                     None => Step::Continue(()),
                 }
             }
             Some(FragmentTarget::Return) => {
-                self.because("its datagram's first fragment was returned");
+                self.add_reason("its datagram's first fragment was returned");
                 Step::Break(Verdict::Return)
             }
             None => Step::Continue(()),
         }
     }
 
-    fn known(&mut self, hit: Hit, from_initiator: bool) -> Step {
+    fn track_flow(&mut self, hit: Hit, from_initiator: bool) -> Step {
         match self.flows.forward(&hit) {
             Ok(path) => self.path = path,
             Err(Missed::Gone) => return Step::Continue(()),
-            Err(Missed::Busy) => return drop_for(DropReason::FlowContended),
+            Err(Missed::Busy) => return drop_with(DropReason::FlowContended),
         }
         let to_proxy = self.path.flags & PATH_REDIRECT != 0;
         if to_proxy && (self.arrival == Arrival::Kernel) == hit.is_front() {
-            self.because("it is to the port of a proxy itself, and not by the proxy's service");
+            self.add_reason("it is to the port of a proxy itself, and not by the proxy's service");
             return Step::Continue(());
         }
         let answer = match self.arrival {
@@ -160,28 +160,28 @@ impl Walk<'_> {
             // From the service's own address towards the client: not balanced.
             return Step::Continue(());
         }
-        let towards = self.follow(hit, from_initiator);
+        let towards = self.set_flow(hit, from_initiator);
         if !answer {
             return Step::Break(towards);
         }
         let from = self.outer.map_or(Addr::UNSPECIFIED, |outer| outer.src);
         if self.arrival == Arrival::Backend && from != self.path.backend_addr {
-            self.because(format!("its backend is {}, and not {from}", self.path.backend_addr));
-            return drop_for(DropReason::UnknownBackendTunnel);
+            self.add_reason(format!("its backend is {}, and not {from}", self.path.backend_addr));
+            return drop_with(DropReason::UnknownBackendTunnel);
         }
-        self.because("it comes from the backend's side: an answer");
+        self.add_reason("it comes from the backend's side: an answer");
         Step::Break(Verdict::Answer)
     }
 
     /// Records the packet's flow, and returns the verdict for its direction towards the backend.
-    pub(super) fn follow(&mut self, hit: Hit, from_initiator: bool) -> Verdict {
+    pub(super) fn set_flow(&mut self, hit: Hit, from_initiator: bool) -> Verdict {
         self.service = Some(self.path.service);
         self.backend = Some(self.path.backend).filter(|id| *id != NONE);
         self.hit = Some((hit, from_initiator));
-        self.told.flow = Some(hit.path);
+        self.explanation.flow = Some(hit.path);
         let to_proxy = self.path.flags & PATH_REDIRECT != 0;
         let keeps = if to_proxy { "goes on to its proxy" } else { "keeps its backend" };
-        self.because(format!("it is of the known flow {}, which {keeps}", hit.path));
+        self.add_reason(format!("it is of the known flow {}, which {keeps}", hit.path));
         match self.path.mode == Mode::Nat as u8 {
             true if to_proxy => Verdict::Redirect,
             true => Verdict::Nat,
@@ -193,24 +193,24 @@ impl Walk<'_> {
     /// connection on the old 5-tuple would select a backend again, or if the service says so for
     /// failed backends.
     fn keeps_backend(&mut self, hit: &Hit, from_initiator: bool) -> WhenFailed {
-        let there = self.set.backend(self.path.backend);
-        let there = there.filter(|b| b.incarnation == self.path.incarnation);
-        if there.is_none() && self.path.flags & PATH_REDIRECT == 0 {
-            self.because(format!("it was of flow {}, whose backend is gone", hit.path));
+        let backend = self.set.backend(self.path.backend);
+        let backend = backend.filter(|b| b.incarnation == self.path.incarnation);
+        if backend.is_none() && self.path.flags & PATH_REDIRECT == 0 {
+            self.add_reason(format!("it was of flow {}, whose backend is gone", hit.path));
             return WhenFailed::Move;
         }
-        if from_initiator && there.is_some_and(|b| BackendState::is_failed(b.state)) {
-            let fate = self.when_failed(hit);
-            if fate != WhenFailed::Keep {
-                return fate;
+        if from_initiator && backend.is_some_and(|b| BackendState::is_failed(b.state)) {
+            let action = self.when_failed(hit);
+            if action != WhenFailed::Keep {
+                return action;
             }
         }
         let L4::Tcp { flags } = self.inner.kind else { return WhenFailed::Keep };
         let opens = from_initiator && flags & (SYN | RST) == SYN;
         let state = self.flows.snapshot(hit.path).and_then(|flow| flow.tcp);
         let over = matches!(state, Some(TcpState::Closing | TcpState::Closed));
-        if opens && over && there.is_none_or(|b| b.state != BackendState::Active as u8) {
-            self.because("it opens a connection anew, for which the service is asked once more");
+        if opens && over && backend.is_none_or(|b| b.state != BackendState::Active as u8) {
+            self.add_reason("it opens a connection anew, for which the service is asked once more");
             return WhenFailed::Move;
         }
         WhenFailed::Keep
@@ -219,13 +219,16 @@ impl Walk<'_> {
     /// Returns the service's action for flows whose backend has failed.
     fn when_failed(&mut self, hit: &Hit) -> WhenFailed {
         let hash = self.key.map_or(0, |key| self.flows.hash(&key));
-        let fate = self.set.when_failed(self.path.service, self.inner.kind, hash);
-        let does = match fate {
+        let action = self.set.when_failed(self.path.service, self.inner.kind, hash);
+        let does = match action {
             WhenFailed::Keep => "stays with it",
             WhenFailed::Move => "moves to another one",
             WhenFailed::Reset => "is reset",
         };
-        self.because(format!("the backend of flow {} has failed, and the flow {does}", hit.path));
-        fate
+        self.add_reason(format!(
+            "the backend of flow {} has failed, and the flow {does}",
+            hit.path
+        ));
+        action
     }
 }

@@ -1,13 +1,13 @@
 //! Explains how a packet would be handled now, and why (`weir explain`).
 //!
 //! ```text
-//!   ask.rs     parses a 5-tuple or a frame
-//!   outer.rs   outermost headers, tunnel, inner packet
-//!   flow.rs    lookup of a known flow
-//!   choose.rs  otherwise: selection of frontend and service
-//!   begin.rs   proxy, affinity, slot, backend: begin of a flow
-//!   carry.rs   next hop, MTU
-//!   ends.rs    rewriting, translation between address families
+//!   parse.rs     parses a 5-tuple or a frame
+//!   outer.rs     outermost headers, tunnel, inner packet
+//!   flow.rs      lookup of a known flow
+//!   select.rs    otherwise: selection of frontend and service
+//!   new_flow.rs  proxy, affinity, slot, backend: begin of a flow
+//!   encap.rs     next hop, MTU
+//!   rewrite.rs   rewriting, translation between address families
 //! ```
 //! The steps are those of the data planes' pipeline, on the same tables and with the same code of
 //! `packet` and `tables`, but nothing is written, not even a scope or a flow: the number that an
@@ -16,15 +16,15 @@
 
 #![forbid(unsafe_code)]
 
-mod ask;
-mod begin;
-mod carry;
-mod choose;
-mod ends;
+mod encap;
+mod explanation;
 mod flow;
+mod format;
+mod new_flow;
 mod outer;
-mod say;
-mod told;
+mod parse;
+mod rewrite;
+mod select;
 
 use std::ops::ControlFlow;
 
@@ -39,8 +39,8 @@ use tables::record::{Service, Tunnel};
 use tables::region::Region;
 use tables::set::TableSet;
 
-pub use ask::{Asked, Tuple, read};
-pub use told::{Explanation, Question};
+pub use explanation::{ExplainRequest, Explanation};
+pub use parse::{PacketSpec, Tuple, parse};
 
 /// Action for a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +74,7 @@ enum Reply {
 type Step<T = ()> = ControlFlow<Verdict, T>;
 
 /// Ends with a drop.
-fn drop_for<T>(reason: DropReason) -> Step<T> {
+fn drop_with<T>(reason: DropReason) -> Step<T> {
     Step::Break(Verdict::Drop(reason))
 }
 
@@ -91,7 +91,7 @@ pub struct Explainer<'r> {
 }
 
 /// State of the explanation of one packet.
-struct Walk<'r> {
+struct Trace<'r> {
     region: &'r Region,
     set: TableSet<'r>,
     flows: Flows<'r>,
@@ -123,38 +123,38 @@ struct Walk<'r> {
     path: Forward,
     service: Option<u32>,
     backend: Option<u32>,
-    told: Explanation,
+    explanation: Explanation,
 }
 
 impl<'r> Explainer<'r> {
     /// Explains a frame. The frame's contents are undefined afterwards.
-    pub fn frame(&self, way: &Way, frame: &mut [u8]) -> Explanation {
-        let mut walk = self.walk(way);
+    pub fn frame(&self, entry: &EntryPoint, frame: &mut [u8]) -> Explanation {
+        let mut trace = self.trace(entry);
         let window = &mut packet::window::Window::new(frame);
-        let verdict = match walk.open(window).map_continue(|()| walk.journey(window)) {
+        let verdict = match trace.parse_outer(window).map_continue(|()| trace.run(window)) {
             Step::Break(verdict) | Step::Continue(verdict) => verdict,
         };
-        walk.finish(verdict)
+        trace.finish(verdict)
     }
 
     /// Explains the first packet of a flow.
-    pub fn tuple(&self, way: &Way, tuple: &Tuple) -> Result<Explanation, String> {
-        let mut walk = self.walk(way);
+    pub fn tuple(&self, entry: &EntryPoint, tuple: &Tuple) -> Result<Explanation, String> {
+        let mut trace = self.trace(entry);
         let mut frame = tuple.frame();
         let window = &mut packet::window::Window::new(&mut frame);
-        walk.inner = tuple.inner(window)?;
-        let verdict = match walk.come_from(way)? {
+        trace.inner = tuple.inner(window)?;
+        let verdict = match trace.enter_gateway(entry)? {
             Step::Break(verdict) => verdict,
-            Step::Continue(()) => walk.journey(window),
+            Step::Continue(()) => trace.run(window),
         };
-        Ok(walk.finish(verdict))
+        Ok(trace.finish(verdict))
     }
 
-    fn walk(&self, way: &Way) -> Walk<'r> {
-        let arm = way.arm;
+    fn trace(&self, entry: &EntryPoint) -> Trace<'r> {
+        let arm = entry.arm;
         let set = self.region.tables(self.region.generation());
-        let told = Explanation { generation: set.generation(), ..Explanation::default() };
-        Walk {
+        let explanation = Explanation { generation: set.generation(), ..Explanation::default() };
+        Trace {
             region: self.region,
             set,
             flows: Flows::new(self.region),
@@ -162,7 +162,7 @@ impl<'r> Explainer<'r> {
             names: self.tunnels,
             arm,
             own: self.macs[usize::from(arm & 1)],
-            arrival: if way.kernel { Arrival::Kernel } else { Arrival::Plain },
+            arrival: if entry.kernel { Arrival::Kernel } else { Arrival::Plain },
             tunnel: None,
             scope_key: 0,
             scope: packet::flow::SCOPE_PLAIN,
@@ -178,14 +178,14 @@ impl<'r> Explainer<'r> {
             path: Forward::default(),
             service: None,
             backend: None,
-            told,
+            explanation,
         }
     }
 }
 
 /// How a packet arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct EntryPoint {
     /// Number of the arm: 0 ingress, 1 egress.
     pub arm: u8,
     /// The packet is sent by this machine's kernel through the arm.
@@ -197,24 +197,24 @@ pub struct Way {
     pub endpoint: u64,
 }
 
-impl Walk<'_> {
+impl Trace<'_> {
     /// Runs the steps after decapsulation.
-    fn journey(&mut self, window: &mut packet::window::Window<'_>) -> Verdict {
+    fn run(&mut self, window: &mut packet::window::Window<'_>) -> Verdict {
         let decided = self.classify(window).map_continue(|()| self.track());
         let decided = match decided {
             Step::Break(verdict) | Step::Continue(Step::Break(verdict)) => verdict,
-            Step::Continue(Step::Continue(())) => match self.choose() {
+            Step::Continue(Step::Continue(())) => match self.select() {
                 Step::Break(verdict) | Step::Continue(verdict) => verdict,
             },
         };
-        match self.carry_out(window, decided) {
+        match self.check_output(window, decided) {
             Step::Break(verdict) => verdict,
             Step::Continue(()) => decided,
         }
     }
 
-    fn because(&mut self, step: impl Into<String>) {
-        self.told.why.push(step.into());
+    fn add_reason(&mut self, step: impl Into<String>) {
+        self.explanation.why.push(step.into());
     }
 
     fn of_service(&self) -> Option<&Service> {

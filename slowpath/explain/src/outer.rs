@@ -11,10 +11,10 @@ use tables::reason::DropReason;
 use tables::record::{TUNNEL_BACKEND, Tunnel, TunnelKind};
 use tables::scope::Scopes;
 
-use super::{Arrival, Step, Verdict, Walk, Way, drop_for};
+use super::{Arrival, EntryPoint, Step, Trace, Verdict, drop_with};
 
 /// A tunnel whose header was parsed, and the offset of the inner packet.
-struct Entered {
+struct ParsedTunnel {
     tunnel: u32,
     inner_at: u16,
     ethertype: u16,
@@ -28,54 +28,54 @@ fn kind(tunnel: &Tunnel) -> Option<TunnelKind> {
     TunnelKind::from_u8(tunnel.kind)
 }
 
-impl Walk<'_> {
+impl Trace<'_> {
     /// Parses the headers up to the packet that the verdict is about.
-    pub(super) fn open(&mut self, window: &Window<'_>) -> Step {
+    pub(super) fn parse_outer(&mut self, window: &Window<'_>) -> Step {
         if self.arrival == Arrival::Kernel {
-            return self.open_kernels(window);
+            return self.parse_from_kernel(window);
         }
-        let Ok(eth) = Ethernet::parse(window) else { return drop_for(DropReason::TooShort) };
-        let Ok(to) = window.load::<[u8; 6]>(0) else { return drop_for(DropReason::TooShort) };
+        let Ok(eth) = Ethernet::parse(window) else { return drop_with(DropReason::TooShort) };
+        let Ok(to) = window.load::<[u8; 6]>(0) else { return drop_with(DropReason::TooShort) };
         if self.own.is_some_and(|own| own != to) {
             if to[0] & 1 == 0 {
-                self.because("the frame is to another MAC address than ours");
-                return drop_for(DropReason::ForeignDstMac);
+                self.add_reason("the frame is to another MAC address than ours");
+                return drop_with(DropReason::ForeignDstMac);
             }
-            self.because("broadcast and multicast are the kernel's");
+            self.add_reason("broadcast and multicast are the kernel's");
             return Step::Break(Verdict::Punt);
         }
         if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
-            self.because(format!("Ethernet type {:#06x} is the kernel's", eth.ethertype));
+            self.add_reason(format!("Ethernet type {:#06x} is the kernel's", eth.ethertype));
             return Step::Break(Verdict::Punt);
         }
         let outer = match Ip::parse(window, eth.l3, eth.ethertype) {
             Ok(outer) => outer,
-            Err(Malformed::Short) => return drop_for(DropReason::TooShort),
-            Err(_) => return drop_for(DropReason::BadIpHeader),
+            Err(Malformed::Short) => return drop_with(DropReason::TooShort),
+            Err(_) => return drop_with(DropReason::BadIpHeader),
         };
         if !outer.v6 && !checksum::ipv4_header_ok(window, &outer) {
-            return drop_for(DropReason::BadIpChecksum);
+            return drop_with(DropReason::BadIpChecksum);
         }
         if self.arrival == Arrival::Plain && outer.src.is_martian() {
-            self.because("its source is loopback, multicast or broadcast");
-            return drop_for(DropReason::MartianSource);
+            self.add_reason("its source is loopback, multicast or broadcast");
+            return drop_with(DropReason::MartianSource);
         }
         self.inner = outer;
-        let Some(entered) = self.tunnel_of(window, &outer)? else { return Step::Continue(()) };
-        let Some(tunnel) = self.set.tunnel(entered.tunnel) else { return Step::Continue(()) };
-        self.enter(entered.tunnel, tunnel);
+        let Some(parsed) = self.tunnel_of(window, &outer)? else { return Step::Continue(()) };
+        let Some(tunnel) = self.set.tunnel(parsed.tunnel) else { return Step::Continue(()) };
+        self.enter(parsed.tunnel, tunnel);
         self.outer = Some(outer);
         // Bytes after the outer packet are Ethernet padding, not data.
-        match Ip::parse(window, entered.inner_at, entered.ethertype) {
+        match Ip::parse(window, parsed.inner_at, parsed.ethertype) {
             Ok(inner) if inner.end <= outer.end => self.inner = inner,
-            _ => return drop_for(DropReason::InnerMalformed),
+            _ => return drop_with(DropReason::InnerMalformed),
         }
         Step::Continue(())
     }
 
     /// Parses a packet of the kernel, which has no tunnel.
-    fn open_kernels(&mut self, window: &Window<'_>) -> Step {
-        let malformed = drop_for(DropReason::ExceptionMalformed);
+    fn parse_from_kernel(&mut self, window: &Window<'_>) -> Step {
+        let malformed = drop_with(DropReason::ExceptionMalformed);
         let Ok(eth) = Ethernet::parse(window) else { return malformed };
         if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
             return Step::Break(Verdict::Forward);
@@ -90,67 +90,67 @@ impl Walk<'_> {
     fn enter(&mut self, id: u32, tunnel: &Tunnel) {
         let name = self.tunnel_name(id);
         self.arrival = if is_backend(tunnel) { Arrival::Backend } else { Arrival::Gateway };
-        self.because(match self.arrival {
+        self.add_reason(match self.arrival {
             Arrival::Backend => format!("it came by tunnel {name}, by which backends send back"),
             _ => format!("it came by the gateway's tunnel {name}"),
         });
-        self.told.arrival = name;
+        self.explanation.arrival = name;
         self.tunnel = self.set.tunnel(id).map(|tunnel| (id, tunnel));
     }
 
     /// Sets the tunnel of a packet that is given without outer headers.
-    pub(super) fn come_from(&mut self, way: &Way) -> Result<Step, String> {
-        if way.gateway.is_empty() {
+    pub(super) fn enter_gateway(&mut self, entry: &EntryPoint) -> Result<Step, String> {
+        if entry.gateway.is_empty() {
             return Ok(Step::Continue(()));
         }
         let gateways = || self.set.tunnels().filter(|(_, tunnel)| !is_backend(tunnel));
         let found = gateways().find(|(id, _)| {
             let name = self.tunnel_name(*id);
-            name == way.gateway || name.split(' ').next() == Some(way.gateway.as_str())
+            name == entry.gateway || name.split(' ').next() == Some(entry.gateway.as_str())
         });
         let Some((id, tunnel)) = found else {
             let known: Vec<String> = gateways().map(|(id, _)| self.tunnel_name(id)).collect();
             return Err(format!(
                 "--gateway {}: there is no such gateway; there is {}",
-                way.gateway,
+                entry.gateway,
                 if known.is_empty() { "none".to_owned() } else { known.join(", ") }
             ));
         };
         self.enter(id, tunnel);
         let kind = kind(tunnel).unwrap_or(TunnelKind::Geneve);
-        let key = if kind == TunnelKind::Geneve { way.endpoint } else { tunnel.scope_key };
+        let key = if kind == TunnelKind::Geneve { entry.endpoint } else { tunnel.scope_key };
         self.scope_key = key;
         Ok(self.scope_of(kind, tunnel.gateway, key).map_continue(|scope| self.scope = scope))
     }
 
-    fn tunnel_of(&mut self, window: &Window<'_>, outer: &Ip) -> Step<Option<Entered>> {
+    fn tunnel_of(&mut self, window: &Window<'_>, outer: &Ip) -> Step<Option<ParsedTunnel>> {
         match outer.proto {
             UDP => self.udp_tunnel(window, outer),
             IPV4_IN_IP | IPV6_IN_IP => {
-                let drawn = self.set.settings().is_ipip_source(&outer.dst);
+                let hashed_source = self.set.settings().is_ipip_source(&outer.dst);
                 let ours = |(_, t): &(u32, &Tunnel)| {
                     kind(t) == Some(TunnelKind::Ipip)
-                        && (t.local == outer.dst || drawn && is_backend(t))
+                        && (t.local == outer.dst || hashed_source && is_backend(t))
                 };
                 let Some((id, _)) = self.set.tunnels().find(ours) else {
                     return Step::Continue(None);
                 };
                 // A fragment cannot be decapsulated: its inner headers may be in another one.
                 if outer.fragment != Fragment::Whole {
-                    return drop_for(DropReason::OuterFragment);
+                    return drop_with(DropReason::OuterFragment);
                 }
                 let v4 = outer.proto == IPV4_IN_IP;
                 let ethertype = if v4 { ethernet::IPV4 } else { ethernet::IPV6 };
-                Step::Continue(Some(Entered { tunnel: id, inner_at: outer.l4, ethertype }))
+                Step::Continue(Some(ParsedTunnel { tunnel: id, inner_at: outer.l4, ethertype }))
             }
             _ => Step::Continue(None),
         }
     }
 
-    fn udp_tunnel(&mut self, window: &Window<'_>, outer: &Ip) -> Step<Option<Entered>> {
+    fn udp_tunnel(&mut self, window: &Window<'_>, outer: &Ip) -> Step<Option<ParsedTunnel>> {
         if outer.fragment != Fragment::Whole {
             return match self.set.tunnels().any(|(_, tunnel)| tunnel.local == outer.dst) {
-                true => drop_for(DropReason::OuterFragment),
+                true => drop_with(DropReason::OuterFragment),
                 false => Step::Continue(None),
             };
         }
@@ -164,25 +164,25 @@ impl Walk<'_> {
             return Step::Continue(None);
         }
         let Ok(udp_len) = window.be16(usize::from(outer.l4) + 4) else {
-            return drop_for(DropReason::TooShort);
+            return drop_with(DropReason::TooShort);
         };
         if outer.l4.wrapping_add(udp_len) != outer.end {
-            return drop_for(DropReason::BadUdpLength);
+            return drop_with(DropReason::BadUdpLength);
         }
         let header = outer.l4 + 8;
-        let entered = match first {
+        let parsed = match first {
             TunnelKind::Geneve => self.geneve(window, outer, header)?,
             TunnelKind::Vxlan => self.vxlan(window, outer, header)?,
             _ => {
                 let tunnel = self.admitted(outer, TunnelKind::Gue, None)?;
                 let Ok(inner) = gue::parse(window, header) else {
-                    return drop_for(DropReason::GueHeader);
+                    return drop_with(DropReason::GueHeader);
                 };
                 let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
-                Entered { tunnel, inner_at: inner.payload, ethertype }
+                ParsedTunnel { tunnel, inner_at: inner.payload, ethertype }
             }
         };
-        Step::Continue(Some(entered))
+        Step::Continue(Some(parsed))
     }
 
     /// Returns the tunnel of this kind with the packet's outer destination, if its source is
@@ -202,19 +202,19 @@ impl Walk<'_> {
             }
             reason = DropReason::TunnelSource;
         }
-        drop_for(reason)
+        drop_with(reason)
     }
 
-    fn geneve(&mut self, window: &Window<'_>, outer: &Ip, header: u16) -> Step<Entered> {
+    fn geneve(&mut self, window: &Window<'_>, outer: &Ip, header: u16) -> Step<ParsedTunnel> {
         let id = self.admitted(outer, TunnelKind::Geneve, None)?;
-        let Some(tunnel) = self.set.tunnel(id) else { return drop_for(DropReason::NotOurAddress) };
-        let bad = |cause| drop_for(bad_geneve(cause));
+        let Some(tunnel) = self.set.tunnel(id) else { return drop_with(DropReason::NotOurAddress) };
+        let bad = |cause| drop_with(bad_geneve(cause));
         let geneve = match geneve::parse(window, header) {
             Ok(geneve) => geneve,
             Err(cause) => return bad(cause),
         };
         if geneve.control {
-            return drop_for(DropReason::GeneveControl);
+            return drop_with(DropReason::GeneveControl);
         }
         let class = tunnel.option_class;
         let options = match geneve::options(window, header + 8, geneve.opt_len, class) {
@@ -222,13 +222,13 @@ impl Walk<'_> {
             Err(cause) => return bad(cause),
         };
         if options.unknown_critical {
-            return drop_for(DropReason::GeneveCriticalOption);
+            return drop_with(DropReason::GeneveCriticalOption);
         }
         if options.present != geneve::ALL_OPTIONS {
-            return drop_for(DropReason::GeneveMissingOption);
+            return drop_with(DropReason::GeneveMissingOption);
         }
         if geneve.protocol != ethernet::IPV4 && geneve.protocol != ethernet::IPV6 {
-            return drop_for(DropReason::TunnelProtocol);
+            return drop_with(DropReason::TunnelProtocol);
         }
         self.scope_key = options.endpoint;
         self.options = geneve::usual_options(window, header + 8, geneve.opt_len, class);
@@ -245,42 +245,46 @@ impl Walk<'_> {
                 self.scope_of(kind, gateway, endpoint)?
             }
         };
-        Step::Continue(Entered { tunnel: id, inner_at: geneve.payload, ethertype: geneve.protocol })
+        Step::Continue(ParsedTunnel {
+            tunnel: id,
+            inner_at: geneve.payload,
+            ethertype: geneve.protocol,
+        })
     }
 
-    fn vxlan(&mut self, window: &Window<'_>, outer: &Ip, header: u16) -> Step<Entered> {
+    fn vxlan(&mut self, window: &Window<'_>, outer: &Ip, header: u16) -> Step<ParsedTunnel> {
         let vxlan = match vxlan::parse(window, header) {
             Ok(vxlan) => vxlan,
-            Err(Malformed::Short) => return drop_for(DropReason::TooShort),
-            Err(_) => return drop_for(DropReason::VxlanFlags),
+            Err(Malformed::Short) => return drop_with(DropReason::TooShort),
+            Err(_) => return drop_with(DropReason::VxlanFlags),
         };
         let of_vni =
             |(_, t): &(u32, &Tunnel)| kind(t) == Some(TunnelKind::Vxlan) && t.vni == vxlan.vni;
         let by_port = |tunnel: &(u32, &Tunnel)| of_vni(tunnel) && tunnel.1.port == outer.dport;
         if !self.set.tunnels().any(|tunnel| by_port(&tunnel)) {
-            return drop_for(match self.set.tunnels().any(|tunnel| of_vni(&tunnel)) {
+            return drop_with(match self.set.tunnels().any(|tunnel| of_vni(&tunnel)) {
                 false => DropReason::WrongVni,
                 true => DropReason::WrongPort,
             });
         }
         let id = self.admitted(outer, TunnelKind::Vxlan, Some(vxlan.vni))?;
         let Ok(inner) = Ethernet::parse_at(window, vxlan.payload) else {
-            return drop_for(DropReason::InnerMalformed);
+            return drop_with(DropReason::InnerMalformed);
         };
         if inner.ethertype != ethernet::IPV4 && inner.ethertype != ethernet::IPV6 {
-            return drop_for(DropReason::TunnelProtocol);
+            return drop_with(DropReason::TunnelProtocol);
         }
         if let Some(tunnel) = self.set.tunnel(id).filter(|tunnel| !is_backend(tunnel)) {
             self.scope_key = tunnel.scope_key;
             self.scope = self.scope_of(TunnelKind::Vxlan, tunnel.gateway, tunnel.scope_key)?;
         }
-        Step::Continue(Entered { tunnel: id, inner_at: inner.l3, ethertype: inner.ethertype })
+        Step::Continue(ParsedTunnel { tunnel: id, inner_at: inner.l3, ethertype: inner.ethertype })
     }
 
     fn scope_of(&self, kind: TunnelKind, gateway: u16, endpoint: u64) -> Step<u32> {
-        match Scopes::new(self.region).foresee(kind as u8, gateway, endpoint) {
+        match Scopes::new(self.region).peek(kind as u8, gateway, endpoint) {
             Some(scope) => Step::Continue(scope),
-            None => drop_for(DropReason::ScopeTableFull),
+            None => drop_with(DropReason::ScopeTableFull),
         }
     }
 }

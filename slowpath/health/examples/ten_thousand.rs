@@ -12,11 +12,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use config::checked::Probing;
 use config::services::{HealthCheck, ProbeKind, Timing};
-use health::checker::{Given, run};
+use health::checker::{Inputs, run};
 use health::counters::Counters;
-use health::machine::{Answer, Machine, Wanted};
-use health::node_port::Listening;
-use health::plan::Place;
+use health::node_port::ListenerSettings;
+use health::plan::ProbeSettings;
+use health::scheduler::{DesiredCheck, ProbeResult, Scheduler};
 use listeners::{Limits, Reserved, Slots};
 use state::address::Endpoint;
 use state::appliance::Appliance;
@@ -42,7 +42,7 @@ pub struct Load {
 fn main() {
     let (interval, measured) = (Duration::from_secs(5), Duration::from_secs(20));
     let load = Load { backends: 10_000, interval, measured };
-    machine(&load);
+    scheduler(&load);
     for kind in [ProbeKind::Tcp, ProbeKind::Http] {
         println!("{kind:?}: {}", probes(&load, kind));
     }
@@ -78,14 +78,14 @@ impl std::fmt::Display for Measured {
 }
 
 /// Returns the upper bound of the 99th percentile in ms.
-fn p99(behind: &[u64]) -> u64 {
-    let all: u64 = behind.iter().sum();
+fn p99(delays: &[u64]) -> u64 {
+    let all: u64 = delays.iter().sum();
     let mut below = 0;
-    let reached = behind.iter().position(|count| {
+    let reached = delays.iter().position(|count| {
         below += count;
         below * 100 >= all * 99
     });
-    1 << reached.unwrap_or(behind.len())
+    1 << reached.unwrap_or(delays.len())
 }
 
 fn endpoint(n: u32, port: u16) -> Endpoint {
@@ -93,7 +93,7 @@ fn endpoint(n: u32, port: u16) -> Endpoint {
     Endpoint { addr: IpAddr::V4(Ipv4Addr::new(127, 1 + high, middle, low)), port, protocol: 6 }
 }
 
-fn machine(load: &Load) {
+fn scheduler(load: &Load) {
     let timing = Timing {
         interval: load.interval,
         timeout: Duration::from_secs(2),
@@ -103,20 +103,20 @@ fn machine(load: &Load) {
         damping: 4,
     };
     let mut now = Instant::now();
-    let mut machine = Machine::new(512, 1);
+    let mut scheduler = Scheduler::new(512, 1);
     for service in 0..load.backends / OF_SERVICE {
         let all = (0..OF_SERVICE).map(|n| {
             let endpoint = endpoint(service * OF_SERVICE + n, 80);
-            (Wanted { endpoint, timing, target: () }, None)
+            (DesiredCheck { endpoint, timing, target: () }, None)
         });
-        machine.set(&Name::new(&format!("s/{service}")).unwrap(), all.collect(), now);
+        scheduler.set(&Name::new(&format!("s/{service}")).unwrap(), all.collect(), now);
     }
     let (begun, mut probes) = (Instant::now(), 0_u64);
     while probes < 1_000_000 {
-        now = machine.next_due().unwrap();
-        while let Some(start) = machine.start(now) {
-            let answer = Answer { good: Some(true), why: "".into(), took: Duration::ZERO };
-            machine.done(start.token, answer, now);
+        now = scheduler.next_due().unwrap();
+        while let Some(start) = scheduler.start(now) {
+            let answer = ProbeResult { good: Some(true), reason: "".into(), took: Duration::ZERO };
+            scheduler.done(start.token, answer, now);
             probes += 1;
         }
     }
@@ -185,30 +185,30 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         damping: 4,
     };
     let counters = Arc::new(Counters::default());
-    let (told, verdicts) = std::sync::mpsc::channel();
-    let given = Given {
+    let (events, verdicts) = std::sync::mpsc::channel();
+    let inputs = Inputs {
         writer: tables(load, kind, serve()),
-        place: Place { probing, entrances: Vec::new() },
+        settings: ProbeSettings { probing, tunnel_entries: Vec::new() },
         appliance: Arc::new(Appliance::default()),
-        able: Arc::new(|| true),
+        is_ready: Arc::new(|| true),
         seed: 1,
-        ports: Listening {
+        ports: ListenerSettings {
             slots: Slots::new(
                 Limits { connections: 8, per_source: 8, reserved: 0 },
                 Reserved::default(),
             ),
             conditions: Arc::default(),
         },
-        told,
+        events,
         counters: Arc::clone(&counters),
     };
-    let (questions, asked) = tokio::sync::mpsc::channel(1);
+    let (request_sender, requests) = tokio::sync::mpsc::channel(1);
     let (tell, thread) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let own = std::fs::read_link("/proc/thread-self").unwrap();
         tell.send(own.display().to_string()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(run(given, asked));
+        runtime.block_on(run(inputs, requests));
     });
     let thread = thread.recv().unwrap();
     // Two rounds, so that every backend has a verdict.
@@ -220,13 +220,13 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         std::thread::sleep(Duration::from_millis(50));
     }
     let (after, wall, cpu_ns) = (counters.read(), at.elapsed(), used(&thread) - cpu);
-    let behind: Vec<u64> = after.behind.iter().zip(before.behind).map(|(a, b)| a - b).collect();
-    drop(questions);
+    let delays: Vec<u64> = after.delay.iter().zip(before.delay).map(|(a, b)| a - b).collect();
+    drop(request_sender);
     Measured {
         good: after.good - before.good,
-        failed: after.bad + after.untold - before.bad - before.untold,
+        failed: after.bad + after.not_run - before.bad - before.not_run,
         late: after.late - before.late,
-        p99_ms: p99(&behind),
+        p99_ms: p99(&delays),
         at_once: most.load(Ordering::Relaxed),
         verdicts: verdicts.try_iter().count(),
         wall,

@@ -14,13 +14,13 @@ use state::writer::Writer;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::counters::Counters;
-use crate::judge::Standing;
-use crate::machine::{Answer, Known, Machine, Start, Token, Verdict};
-use crate::node_port::{self, Able, Listening, NodePorts};
-use crate::plan::{self, Place, Target};
+use crate::node_port::{self, ListenerSettings, NodePorts, ReadyFn};
+use crate::plan::{self, ProbeSettings, Target};
 use crate::probe::probe;
 use crate::report::Row;
-use crate::tls::Believed;
+use crate::scheduler::{BackendStatus, ProbeResult, Scheduler, Start, Token, Verdict};
+use crate::tls::TlsConfigs;
+use crate::verdict::HealthState;
 
 /// Condition of a service, false if some of its backends cannot be probed.
 pub const PROBED: &str = "Probed";
@@ -28,11 +28,11 @@ pub const PROBED: &str = "Probed";
 pub const PORT: &str = "HealthCheckPort";
 
 /// Request for the status of all backends.
-pub type Question = oneshot::Sender<Vec<Row>>;
+pub type StatusRequest = oneshot::Sender<Vec<Row>>;
 
 /// Event for the control loop. Events may be repeated.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum HealthEvent {
     /// A verdict to write to the tables.
     Verdict(Verdict),
     /// The backend of the service is no longer checked.
@@ -42,56 +42,57 @@ pub enum Told {
 }
 
 /// Inputs of the checker.
-pub struct Given {
+pub struct Inputs {
     /// Writer whose tables are watched; the checker does not write them.
     pub writer: Arc<Writer>,
     /// Health check settings and tunnel entries of the appliance.
-    pub place: Place,
+    pub settings: ProbeSettings,
     /// Defines which backends are local.
     pub appliance: Arc<Appliance>,
     /// Returns whether the appliance is able to serve.
-    pub able: Able,
+    pub is_ready: ReadyFn,
     /// Seed of the jitter.
     pub seed: u64,
     /// Listener settings of health check ports.
-    pub ports: Listening,
+    pub ports: ListenerSettings,
     /// Channel to the control loop.
-    pub told: Sender<Told>,
+    pub events: Sender<HealthEvent>,
     /// Counters to update.
     pub counters: Arc<Counters>,
 }
 
 struct Checker {
-    given: Given,
-    machine: Machine<Target>,
+    inputs: Inputs,
+    scheduler: Scheduler<Target>,
     ports: NodePorts,
-    believed: Believed,
-    seen: u64,
+    tls_configs: TlsConfigs,
+    observed: u64,
     /// Backends that cannot be probed, and the reason.
     unprobed: BTreeMap<(Name, Endpoint), String>,
     /// Services whose last `Probed` condition was false.
-    troubled: BTreeSet<Name>,
-    answers: mpsc::UnboundedSender<(Token, Answer)>,
+    failing: BTreeSet<Name>,
+    results: mpsc::UnboundedSender<(Token, ProbeResult)>,
 }
 
 /// Runs the checker until one of its channels closes. Requires a single-threaded tokio runtime.
-pub async fn run(given: Given, mut asked: mpsc::Receiver<Question>) {
-    let mut tables = given.writer.subscribe();
-    let (answers, mut answered) = mpsc::unbounded_channel();
+pub async fn run(inputs: Inputs, mut requests: mpsc::Receiver<StatusRequest>) {
+    let mut tables = inputs.writer.subscribe();
+    let (results, mut completed) = mpsc::unbounded_channel();
     let mut checker = Checker {
-        machine: Machine::new(given.place.probing.at_once as usize, given.seed),
-        ports: NodePorts::new(Arc::clone(&given.able), given.ports.clone()),
-        believed: Believed::default(),
-        seen: 0,
+        scheduler: Scheduler::new(inputs.settings.probing.at_once as usize, inputs.seed),
+        ports: NodePorts::new(Arc::clone(&inputs.is_ready), inputs.ports.clone()),
+        tls_configs: TlsConfigs::default(),
+        observed: 0,
         unprobed: BTreeMap::new(),
-        troubled: BTreeSet::new(),
-        answers,
-        given,
+        failing: BTreeSet::new(),
+        results,
+        inputs,
     };
-    checker.catch_up();
+    checker.apply_changes();
     loop {
-        checker.begin();
-        let due = [checker.machine.next_due(), checker.ports.again()].into_iter().flatten().min();
+        checker.start_probes();
+        let due =
+            [checker.scheduler.next_due(), checker.ports.retry_at()].into_iter().flatten().min();
         let due = async {
             match due {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -100,176 +101,179 @@ pub async fn run(given: Given, mut asked: mpsc::Receiver<Question>) {
         };
         tokio::select! {
             changed = tables.changed() => match changed {
-                Ok(()) => checker.catch_up(),
+                Ok(()) => checker.apply_changes(),
                 Err(_) => return,
             },
-            Some((token, answer)) = answered.recv() => {
-                checker.hear(token, answer);
-                while let Ok((token, answer)) = answered.try_recv() {
-                    checker.hear(token, answer);
+            Some((token, result)) = completed.recv() => {
+                checker.handle_result(token, result);
+                while let Ok((token, result)) = completed.try_recv() {
+                    checker.handle_result(token, result);
                 }
             }
-            question = asked.recv() => match question {
+            request = requests.recv() => match request {
                 // The requester may have gone.
-                Some(question) => drop(question.send(checker.rows())),
+                Some(request) => drop(request.send(checker.rows())),
                 None => return,
             },
-            () = due => checker.follow_ports(),
+            () = due => checker.retry_ports(),
         }
     }
 }
 
 impl Checker {
     /// Processes the changes of the tables.
-    fn catch_up(&mut self) {
-        let news = self.given.writer.news(self.seen);
-        self.seen = news.tables.revision();
-        let touched: BTreeSet<Name> = match &news.touched {
+    fn apply_changes(&mut self) {
+        let changes = self.inputs.writer.changes_since(self.observed);
+        self.observed = changes.tables.revision();
+        let touched: BTreeSet<Name> = match &changes.touched {
             Some(touched) => touched.iter().flat_map(|one| one.services.iter().cloned()).collect(),
             None => {
-                let known = self.machine.services().chain(self.ports.services());
-                let known = known.chain(&self.troubled).cloned();
-                known.chain(news.tables.entries().map(|(name, _)| name.clone())).collect()
+                let services = self.scheduler.services().chain(self.ports.services());
+                let services = services.chain(&self.failing).cloned();
+                services.chain(changes.tables.entries().map(|(name, _)| name.clone())).collect()
             }
         };
         for service in &touched {
-            self.look_at(service, &news.tables);
+            self.update_service(service, &changes.tables);
         }
-        self.given.counters.standing(self.machine.counts());
-        self.ports_follow(Instant::now());
+        self.inputs.counters.states(self.scheduler.counts());
+        self.apply_ports(Instant::now());
     }
 
-    fn look_at(&mut self, service: &Name, tables: &Tables) {
+    fn update_service(&mut self, service: &Name, tables: &Tables) {
         let entry = tables.entry(service);
-        let plan = entry.map(|entry| plan::plan(entry, &self.given.place)).unwrap_or_default();
+        let plan = entry.map(|entry| plan::plan(entry, &self.inputs.settings)).unwrap_or_default();
         let first = (service.clone(), Endpoint { addr: [0; 4].into(), port: 0, protocol: 0 });
         let old = self.unprobed.range(first..).take_while(|((name, _), _)| name == service);
         for key in old.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.unprobed.remove(&key);
         }
         let probed: BTreeSet<Endpoint> =
-            plan.wanted.iter().map(|(wanted, _)| wanted.endpoint).collect();
-        let ours = self.machine.has(service) || !plan.unprobed.is_empty();
-        for verdict in self.machine.set(service, plan.wanted, Instant::now()) {
-            self.tell(Told::Verdict(verdict));
+            plan.desired.iter().map(|(check, _)| check.endpoint).collect();
+        let is_checked = self.scheduler.has(service) || !plan.unprobed.is_empty();
+        for verdict in self.scheduler.set(service, plan.desired, Instant::now()) {
+            self.emit(HealthEvent::Verdict(verdict));
         }
-        if ours {
+        if is_checked {
             let left = entry.into_iter().flat_map(|entry| entry.used());
-            let judged = left.filter(|instance| instance.health.since.is_some());
-            for instance in judged.filter(|instance| !probed.contains(&instance.endpoint)) {
-                self.tell(Told::Unchecked(service.clone(), instance.endpoint));
+            let with_verdict = left.filter(|instance| instance.health.since.is_some());
+            for instance in with_verdict.filter(|instance| !probed.contains(&instance.endpoint)) {
+                self.emit(HealthEvent::Unchecked(service.clone(), instance.endpoint));
             }
         }
-        let trouble = plan.unprobed.first().map(|(endpoint, why)| format!("{endpoint}: {why}"));
-        if trouble.is_some() || self.troubled.contains(service) {
-            match trouble {
-                Some(_) => self.troubled.insert(service.clone()),
-                None => self.troubled.remove(service),
+        let error = plan.unprobed.first().map(|(endpoint, reason)| format!("{endpoint}: {reason}"));
+        if error.is_some() || self.failing.contains(service) {
+            match error {
+                Some(_) => self.failing.insert(service.clone()),
+                None => self.failing.remove(service),
             };
-            self.tell(Told::Condition(service.clone(), PROBED, trouble));
+            self.emit(HealthEvent::Condition(service.clone(), PROBED, error));
         }
         let unprobed = plan.unprobed.into_iter();
-        self.unprobed.extend(unprobed.map(|(endpoint, why)| ((service.clone(), endpoint), why)));
-        let local = entry.and_then(|entry| node_port::local(entry, &self.given.appliance));
+        self.unprobed
+            .extend(unprobed.map(|(endpoint, reason)| ((service.clone(), endpoint), reason)));
+        let local = entry.and_then(|entry| node_port::local(entry, &self.inputs.appliance));
         self.ports.set(service, local);
-        if let Some(why) = self.ports.trouble(service) {
-            self.tell(Told::Condition(service.clone(), PORT, Some(why.to_owned())));
+        if let Some(reason) = self.ports.error(service) {
+            self.emit(HealthEvent::Condition(service.clone(), PORT, Some(reason.to_owned())));
         }
     }
 
-    fn follow_ports(&mut self) {
+    fn retry_ports(&mut self) {
         let now = Instant::now();
-        if self.ports.again().is_some_and(|at| at <= now) {
-            self.ports_follow(now);
+        if self.ports.retry_at().is_some_and(|at| at <= now) {
+            self.apply_ports(now);
         }
     }
 
-    fn ports_follow(&mut self, now: Instant) {
-        for service in self.ports.follow(now) {
-            let trouble = self.ports.trouble(&service).map(str::to_owned);
-            self.tell(Told::Condition(service, PORT, trouble));
+    fn apply_ports(&mut self, now: Instant) {
+        for service in self.ports.apply(now) {
+            let error = self.ports.error(&service).map(str::to_owned);
+            self.emit(HealthEvent::Condition(service, PORT, error));
         }
     }
 
     /// Sends an event. If the control loop has ended, the process ends too.
-    fn tell(&self, told: Told) {
-        let _ = self.given.told.send(told);
+    fn emit(&self, event: HealthEvent) {
+        let _ = self.inputs.events.send(event);
     }
 
     /// Starts the probes that are due.
-    fn begin(&mut self) {
+    fn start_probes(&mut self) {
         let now = Instant::now();
-        while let Some(start) = self.machine.start(now) {
-            let Start { token, target, timeout, behind, late } = start;
-            self.given.counters.began(behind, late);
-            let tls = target.ask.tls();
-            let tls = tls.map(|tls| self.believed.by(tls.authorities.as_ref(), now)).transpose();
-            let answers = self.answers.clone();
+        while let Some(start) = self.scheduler.start(now) {
+            let Start { token, target, timeout, delay, late } = start;
+            self.inputs.counters.started(delay, late);
+            let tls = target.probe_type.tls();
+            let tls =
+                tls.map(|tls| self.tls_configs.get(tls.authorities.as_ref(), now)).transpose();
+            let results = self.results.clone();
             match tls {
                 Ok(tls) => drop(tokio::spawn(async move {
-                    let answer = probe(&target, tls, timeout).await;
-                    let _ = answers.send((token, answer));
+                    let result = probe(&target, tls, timeout).await;
+                    let _ = results.send((token, result));
                 })),
-                Err(why) => {
+                Err(reason) => {
                     let took = std::time::Duration::ZERO;
-                    let answer = Answer { good: None, why: why.into(), took };
-                    let _ = answers.send((token, answer));
+                    let result = ProbeResult { good: None, reason: reason.into(), took };
+                    let _ = results.send((token, result));
                 }
             }
         }
-        self.given.counters.running(self.machine.running());
+        self.inputs.counters.running(self.scheduler.running());
     }
 
-    fn hear(&mut self, token: Token, answer: Answer) {
-        self.given.counters.answered(&answer);
-        let why = answer.why.clone();
-        let Some(verdict) = self.machine.done(token, answer, Instant::now()) else { return };
+    fn handle_result(&mut self, token: Token, result: ProbeResult) {
+        self.inputs.counters.completed(&result);
+        let reason = result.reason.clone();
+        let Some(verdict) = self.scheduler.done(token, result, Instant::now()) else { return };
         let Verdict { service, endpoint, healthy } = &verdict;
         match healthy {
-            true => tracing::info!("{endpoint} of {service} is healthy: {why}"),
-            false => tracing::warn!("{endpoint} of {service} is unhealthy: {why}"),
+            true => tracing::info!("{endpoint} of {service} is healthy: {reason}"),
+            false => tracing::warn!("{endpoint} of {service} is unhealthy: {reason}"),
         }
-        self.given.counters.judged(*healthy);
-        self.given.counters.standing(self.machine.counts());
-        self.tell(Told::Verdict(verdict));
+        self.inputs.counters.state_changed(*healthy);
+        self.inputs.counters.states(self.scheduler.counts());
+        self.emit(HealthEvent::Verdict(verdict));
     }
 
     fn rows(&self) -> Vec<Row> {
         let (now, wall) = (Instant::now(), SystemTime::now());
-        let tables = self.given.writer.tables();
+        let tables = self.inputs.writer.tables();
         let mut rows: Vec<Row> =
-            self.machine.known().map(|known| row(&known, &tables, now, wall)).collect();
-        rows.extend(self.unprobed.iter().map(|((service, endpoint), why)| Row {
+            self.scheduler.statuses().map(|status| row(&status, &tables, now, wall)).collect();
+        rows.extend(self.unprobed.iter().map(|((service, endpoint), reason)| Row {
             service: service.to_string(),
             backend: endpoint.to_string(),
             state: "unprobed".to_owned(),
-            why: why.clone(),
+            why: reason.clone(),
             ..Row::default()
         }));
         rows
     }
 }
 
-fn row(known: &Known<'_>, tables: &Tables, now: Instant, wall: SystemTime) -> Row {
-    let instance = tables.entry(known.service).and_then(|entry| entry.at(&known.endpoint).first());
+fn row(status: &BackendStatus<'_>, tables: &Tables, now: Instant, wall: SystemTime) -> Row {
+    let instance =
+        tables.entry(status.service).and_then(|entry| entry.at(&status.endpoint).first());
     let since = instance.and_then(|instance| instance.health.since);
-    let since = since.filter(|_| known.standing != Standing::Unknown);
-    let last = match known.last.map(|(_, answer)| answer.good) {
+    let since = since.filter(|_| status.state != HealthState::Unknown);
+    let last = match status.last.map(|(_, result)| result.good) {
         None => "",
         Some(Some(true)) => "good",
         Some(Some(false)) => "bad",
         Some(None) => "untold",
     };
     Row {
-        service: known.service.to_string(),
-        backend: known.endpoint.to_string(),
-        state: known.standing.as_str().to_owned(),
+        service: status.service.to_string(),
+        backend: status.endpoint.to_string(),
+        state: status.state.as_str().to_owned(),
         since_s: since.map(|at| wall.duration_since(at).unwrap_or_default().as_secs()),
         last: last.to_owned(),
-        why: known.last.map(|(_, answer)| answer.why.to_string()).unwrap_or_default(),
-        asked_s_ago: known.last.map(|(at, _)| now.saturating_duration_since(*at).as_secs()),
-        took_ms: known.last.map(|(_, answer)| answer.took.as_millis() as u64),
-        next_ms: known.due.map(|at| at.saturating_duration_since(now).as_millis() as u64),
-        needs: known.needs,
+        why: status.last.map(|(_, result)| result.reason.to_string()).unwrap_or_default(),
+        asked_s_ago: status.last.map(|(at, _)| now.saturating_duration_since(*at).as_secs()),
+        took_ms: status.last.map(|(_, result)| result.took.as_millis() as u64),
+        next_ms: status.due.map(|at| at.saturating_duration_since(now).as_millis() as u64),
+        needs: status.needs,
     }
 }

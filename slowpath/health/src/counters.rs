@@ -3,23 +3,23 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::machine::Answer;
+use crate::scheduler::ProbeResult;
 
 /// Number of buckets for the delay of checks: below 1 ms, 2 ms, 4 ms and so on.
-pub const BEHIND: usize = 16;
+pub const DELAY_BUCKETS: usize = 16;
 
 /// Counters of one process, written by the checker only.
 #[derive(Debug, Default)]
 pub struct Counters {
     good: AtomicU64,
     bad: AtomicU64,
-    untold: AtomicU64,
+    not_run: AtomicU64,
     late: AtomicU64,
-    behind: [AtomicU64; BEHIND],
+    delay: [AtomicU64; DELAY_BUCKETS],
     healthy: AtomicU64,
     unhealthy: AtomicU64,
     running: AtomicU64,
-    standing: [AtomicU64; 3],
+    states: [AtomicU64; 3],
 }
 
 /// A snapshot of the counters.
@@ -30,11 +30,11 @@ pub struct Counts {
     /// Failed checks, including timeouts.
     pub bad: u64,
     /// Checks that this machine could not run.
-    pub untold: u64,
+    pub not_run: u64,
     /// Checks that began more than a tenth of their interval too late.
     pub late: u64,
     /// Checks by delay: bucket n counts those below 2^n ms, the last one all others.
-    pub behind: [u64; BEHIND],
+    pub delay: [u64; DELAY_BUCKETS],
     /// Transitions to healthy.
     pub healthy: u64,
     /// Transitions to unhealthy.
@@ -42,7 +42,7 @@ pub struct Counts {
     /// Running checks.
     pub running: u64,
     /// Number of backends by state: unknown, healthy, unhealthy.
-    pub standing: [u64; 3],
+    pub states: [u64; 3],
 }
 
 impl Counters {
@@ -52,32 +52,32 @@ impl Counters {
         Counts {
             good: of(&self.good),
             bad: of(&self.bad),
-            untold: of(&self.untold),
+            not_run: of(&self.not_run),
             late: of(&self.late),
-            behind: std::array::from_fn(|n| of(&self.behind[n])),
+            delay: std::array::from_fn(|n| of(&self.delay[n])),
             healthy: of(&self.healthy),
             unhealthy: of(&self.unhealthy),
             running: of(&self.running),
-            standing: [0, 1, 2].map(|n: usize| of(&self.standing[n])),
+            states: [0, 1, 2].map(|n: usize| of(&self.states[n])),
         }
     }
 
-    pub(crate) fn answered(&self, answer: &Answer) {
-        let counter = match answer.good {
+    pub(crate) fn completed(&self, result: &ProbeResult) {
+        let counter = match result.good {
             Some(true) => &self.good,
             Some(false) => &self.bad,
-            None => &self.untold,
+            None => &self.not_run,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn began(&self, behind: Duration, late: bool) {
+    pub(crate) fn started(&self, delay: Duration, late: bool) {
         self.late.fetch_add(u64::from(late), Ordering::Relaxed);
-        let bits = u128::BITS - behind.as_millis().leading_zeros();
-        self.behind[(bits as usize).min(BEHIND - 1)].fetch_add(1, Ordering::Relaxed);
+        let bits = u128::BITS - delay.as_millis().leading_zeros();
+        self.delay[(bits as usize).min(DELAY_BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn judged(&self, healthy: bool) {
+    pub(crate) fn state_changed(&self, healthy: bool) {
         let counter = if healthy { &self.healthy } else { &self.unhealthy };
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -86,8 +86,8 @@ impl Counters {
         self.running.store(running as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn standing(&self, counts: [u64; 3]) {
-        for (counter, count) in self.standing.iter().zip(counts) {
+    pub(crate) fn states(&self, counts: [u64; 3]) {
+        for (counter, count) in self.states.iter().zip(counts) {
             counter.store(count, Ordering::Relaxed);
         }
     }

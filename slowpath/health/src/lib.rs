@@ -1,23 +1,23 @@
 //! Health checks of backends: scheduling, probes and verdicts, and responses on health check ports.
 //!
 //! ```text
-//!   tables --> plan.rs (what to check) --> machine.rs (scheduling) --> probe.rs
-//!     ^                                       |  judge.rs (verdicts)      |
-//!     |                                       |  <------- results --------'
+//!   tables --> plan.rs (what to check) --> scheduler.rs --> probe.rs
+//!     ^                                       |  verdict.rs    |
+//!     |                                       |  <-- results --'
 //!   writer <-- control loop <-- verdicts <----'
 //!                                          node_port.rs: local backends, for load balancers
 //! ```
-//! `checker.rs` connects them. `judge.rs` and `machine.rs` have neither clock nor socket. Verdicts
-//! are sent to the control loop, which writes them to the tables; the tables alone decide which
-//! backends serve.
+//! `checker.rs` connects them. `verdict.rs` and `scheduler.rs` have neither clock nor socket.
+//! Verdicts are sent to the control loop, which writes them to the tables; the tables alone decide
+//! which backends serve.
 #![forbid(unsafe_code)]
 
 pub mod checker;
 pub mod counters;
-pub mod judge;
-pub mod machine;
 pub mod node_port;
 pub mod plan;
 pub mod probe;
 pub mod report;
+pub mod scheduler;
 pub mod tls;
+pub mod verdict;

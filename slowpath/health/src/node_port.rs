@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::State as Shown;
+use axum::extract::State as AxumState;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Json, Router};
@@ -26,10 +26,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Retry interval for a port that is in use.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns whether the appliance as a whole is able to serve.
-pub type Able = Arc<dyn Fn() -> bool + Send + Sync>;
+pub type ReadyFn = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Content of the responses for one service.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ pub fn local(entry: &Entry, appliance: &Appliance) -> Option<Local> {
         return None;
     }
     let serves = entry.used().filter(|instance| {
-        instance.effective() == State::Active && appliance.is_local(instance.place.as_deref())
+        instance.effective() == State::Active && appliance.is_local(instance.placement.as_deref())
     });
     let addresses: BTreeSet<_> = serves.map(|instance| instance.endpoint.addr).collect();
     Some(Local { port: service.spec.health_check_port, backends: addresses.len() })
@@ -55,7 +55,7 @@ pub fn local(entry: &Entry, appliance: &Appliance) -> Option<Local> {
 
 /// Listener settings of health check ports.
 #[derive(Clone)]
-pub struct Listening {
+pub struct ListenerSettings {
     /// Connection slots shared by all ports, since the number of ports depends on the services.
     pub slots: Arc<Slots>,
     /// Where listener errors are published.
@@ -64,23 +64,23 @@ pub struct Listening {
 
 /// Listeners on the health check ports of services.
 pub struct NodePorts {
-    able: Able,
-    listening: Listening,
-    wanted: BTreeMap<Name, Local>,
+    is_ready: ReadyFn,
+    listening: ListenerSettings,
+    desired: BTreeMap<Name, Local>,
     open: HashMap<u16, Open>,
     /// Services whose port could not be opened, with the port and the error.
-    troubles: BTreeMap<Name, (u16, String)>,
-    again: Option<Instant>,
+    errors: BTreeMap<Name, (u16, String)>,
+    retry_at: Option<Instant>,
 }
 
 /// An open port; dropping it closes the port.
 struct Open {
-    answer: watch::Sender<Answer>,
+    status: watch::Sender<LocalStatus>,
     _accepts: JoinSet<()>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-struct Answer {
+struct LocalStatus {
     service: Name,
     local: usize,
 }
@@ -91,7 +91,7 @@ struct Body<'a> {
     #[serde(rename = "localEndpoints")]
     local: usize,
     #[serde(rename = "serviceProxyHealthy")]
-    able: bool,
+    is_ready: bool,
 }
 
 #[derive(Serialize)]
@@ -101,102 +101,103 @@ struct Service<'a> {
 }
 
 impl NodePorts {
-    /// Creates an instance without services. `able` is called for each request.
-    pub fn new(able: Able, listening: Listening) -> NodePorts {
+    /// Creates an instance without services. `is_ready` is called for each request.
+    pub fn new(is_ready: ReadyFn, listening: ListenerSettings) -> NodePorts {
         NodePorts {
-            able,
+            is_ready,
             listening,
-            wanted: BTreeMap::new(),
+            desired: BTreeMap::new(),
             open: HashMap::new(),
-            troubles: BTreeMap::new(),
-            again: None,
+            errors: BTreeMap::new(),
+            retry_at: None,
         }
     }
 
     /// Sets the desired content for a service; `None` removes it.
     pub fn set(&mut self, service: &Name, local: Option<Local>) {
         match local {
-            Some(local) => drop(self.wanted.insert(service.clone(), local)),
-            None => drop(self.wanted.remove(service)),
+            Some(local) => drop(self.desired.insert(service.clone(), local)),
+            None => drop(self.desired.remove(service)),
         }
     }
 
     /// Returns the services with a health check port.
     pub fn services(&self) -> impl Iterator<Item = &Name> {
-        self.wanted.keys()
+        self.desired.keys()
     }
 
     /// Returns why a service's port is not open; `None` if it is, or if the service has none.
-    pub fn trouble(&self, service: &Name) -> Option<&str> {
-        self.troubles.get(service).map(|(_, why)| why.as_str())
+    pub fn error(&self, service: &Name) -> Option<&str> {
+        self.errors.get(service).map(|(_, why)| why.as_str())
     }
 
     /// Returns when to retry ports that are in use.
-    pub fn again(&self) -> Option<Instant> {
-        self.again
+    pub fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
     }
 
     /// Opens, updates and closes ports until they match the desired state. Returns the services
     /// whose error has changed. Must be called within a tokio runtime.
-    pub fn follow(&mut self, now: Instant) -> Vec<Name> {
+    pub fn apply(&mut self, now: Instant) -> Vec<Name> {
         let mut owners: HashMap<u16, Name> = HashMap::new();
-        let mut troubles = BTreeMap::new();
-        for (service, local) in &self.wanted {
+        let mut errors = BTreeMap::new();
+        for (service, local) in &self.desired {
             if let Some(owner) = owners.get(&local.port) {
                 let why = format!(
                     "health check port {} is service {owner}'s; give each its own",
                     local.port
                 );
-                troubles.insert(service.clone(), (local.port, why));
+                errors.insert(service.clone(), (local.port, why));
                 continue;
             }
             owners.insert(local.port, service.clone());
-            let answer = Answer { service: service.clone(), local: local.backends };
+            let status = LocalStatus { service: service.clone(), local: local.backends };
             if let Some(open) = self.open.get(&local.port) {
-                open.answer.send_if_modified(|before| {
-                    let news = *before != answer;
-                    *before = answer;
-                    news
+                open.status.send_if_modified(|before| {
+                    let is_changed = *before != status;
+                    *before = status;
+                    is_changed
                 });
                 continue;
             }
-            match listen(local.port, answer, &self.able, &self.listening.slots) {
+            match listen(local.port, status, &self.is_ready, &self.listening.slots) {
                 Ok(open) => drop(self.open.insert(local.port, open)),
                 Err(e) => {
-                    let why = taken(local.port, &e);
-                    troubles.insert(service.clone(), (local.port, why));
+                    let why = bind_error_text(local.port, &e);
+                    errors.insert(service.clone(), (local.port, why));
                 }
             }
         }
         self.open.retain(|port, _| owners.contains_key(port));
-        self.again = (!troubles.is_empty()).then_some(now + AGAIN);
-        let before = std::mem::replace(&mut self.troubles, troubles);
-        self.show(&before);
-        let touched: BTreeSet<&Name> = before.keys().chain(self.troubles.keys()).collect();
-        let news = touched.into_iter().filter(|name| before.get(*name) != self.troubles.get(*name));
-        news.cloned().collect()
+        self.retry_at = (!errors.is_empty()).then_some(now + RETRY_INTERVAL);
+        let before = std::mem::replace(&mut self.errors, errors);
+        self.publish_errors(&before);
+        let touched: BTreeSet<&Name> = before.keys().chain(self.errors.keys()).collect();
+        let changed =
+            touched.into_iter().filter(|name| before.get(*name) != self.errors.get(*name));
+        changed.cloned().collect()
     }
 
     /// Publishes the listener errors, and removes those in `before` that no longer apply.
-    fn show(&self, before: &BTreeMap<Name, (u16, String)>) {
+    fn publish_errors(&self, before: &BTreeMap<Name, (u16, String)>) {
         let key = |service: &Name| format!("health_check_port of {service}");
         let conditions = &self.listening.conditions;
         for (service, (port, _)) in before {
-            if self.troubles.get(service).is_none_or(|(now, _)| now != port) {
-                conditions.remove(&key(service), any(*port));
+            if self.errors.get(service).is_none_or(|(now, _)| now != port) {
+                conditions.remove(&key(service), any_address(*port));
             }
         }
-        for (service, (port, why)) in &self.troubles {
-            conditions.set(&key(service), any(*port), Some(why.clone()));
+        for (service, (port, why)) in &self.errors {
+            conditions.set(&key(service), any_address(*port), Some(why.clone()));
         }
     }
 }
 
-fn any(port: u16) -> SocketAddr {
+fn any_address(port: u16) -> SocketAddr {
     (Ipv6Addr::UNSPECIFIED, port).into()
 }
 
-fn taken(port: u16, error: &BindError) -> String {
+fn bind_error_text(port: u16, error: &BindError) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => format!(
             "health check port {port} is in use by another process; find it with \
@@ -207,28 +208,35 @@ fn taken(port: u16, error: &BindError) -> String {
 }
 
 /// Listens on all addresses, because probes may use any of them.
-fn listen(port: u16, answer: Answer, able: &Able, slots: &Arc<Slots>) -> Result<Open, BindError> {
+fn listen(
+    port: u16,
+    status: LocalStatus,
+    is_ready: &ReadyFn,
+    slots: &Arc<Slots>,
+) -> Result<Open, BindError> {
     let key = "health_check_port";
-    let listener = listeners::bind(key, any(port)).or_else(|e| match e.kind() {
+    let listener = listeners::bind(key, any_address(port)).or_else(|e| match e.kind() {
         io::ErrorKind::AddrInUse => Err(e),
         // The machine has no IPv6.
         _ => listeners::bind(key, (Ipv4Addr::UNSPECIFIED, port).into()),
     })?;
-    let (answer, shown) = watch::channel(answer);
-    let app = Router::new().fallback(tell).with_state((shown, Arc::clone(able)));
+    let (sender, receiver) = watch::channel(status);
+    let app = Router::new().fallback(respond).with_state((receiver, Arc::clone(is_ready)));
     let mut accepts = JoinSet::new();
     accepts.spawn(listeners::accept(listener, Arc::clone(slots), move |stream, connection| {
         listeners::http(stream, connection, app.clone(), Http::OneRequest)
     }));
-    Ok(Open { answer, _accepts: accepts })
+    Ok(Open { status: sender, _accepts: accepts })
 }
 
 /// Responds on any path, because clients are only configured with the port.
-async fn tell(Shown((shown, able)): Shown<(watch::Receiver<Answer>, Able)>) -> impl IntoResponse {
-    let Answer { service, local } = shown.borrow().clone();
-    let able = able();
+async fn respond(
+    AxumState((receiver, is_ready)): AxumState<(watch::Receiver<LocalStatus>, ReadyFn)>,
+) -> impl IntoResponse {
+    let LocalStatus { service, local } = receiver.borrow().clone();
+    let is_ready = is_ready();
     let (_, namespace, name) = service.parts();
-    let code = match able && local > 0 {
+    let code = match is_ready && local > 0 {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
@@ -236,7 +244,7 @@ async fn tell(Shown((shown, able)): Shown<(watch::Receiver<Answer>, Able)>) -> i
         ("x-load-balancing-endpoint-weight", local.to_string()),
         ("x-content-type-options", "nosniff".to_owned()),
     ];
-    let body = Json(Body { service: Service { namespace, name }, local, able });
+    let body = Json(Body { service: Service { namespace, name }, local, is_ready });
     (code, weight, body).into_response()
 }
 

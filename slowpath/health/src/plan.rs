@@ -12,34 +12,34 @@ use state::address::Endpoint;
 use state::backend::Instance;
 use state::tables::Entry;
 
-use crate::machine::Wanted;
+use crate::scheduler::DesiredCheck;
 
 /// IP protocol number of TCP.
 const TCP: u8 = 6;
 
 /// Settings of the appliance that health checks need.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ProbeSettings {
     /// Health check settings of `[health]`.
     pub probing: Probing,
     /// How probes enter tunnels, by arm.
-    pub entrances: Vec<Entrance>,
+    pub tunnel_entries: Vec<TunnelEntry>,
 }
 
 /// How packets of the kernel enter tunnels of the data plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Entrance {
+pub enum TunnelEntry {
     /// Through this kernel interface, which also receives the replies.
     Interface(Arc<str>),
     /// Through a route for packets with this mark. Replies arrive on any interface.
     Mark(u32),
 }
 
-impl fmt::Display for Entrance {
+impl fmt::Display for TunnelEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Entrance::Interface(name) => f.write_str(name),
-            Entrance::Mark(mark) => write!(f, "mark {mark}"),
+            TunnelEntry::Interface(name) => f.write_str(name),
+            TunnelEntry::Mark(mark) => write!(f, "mark {mark}"),
         }
     }
 }
@@ -52,14 +52,14 @@ pub struct Target {
     /// Source address; `None` to let the kernel select it.
     pub from: Option<IpAddr>,
     /// Entry into the service's tunnel; `None` to use the kernel's routes.
-    pub entrance: Option<Entrance>,
+    pub tunnel_entry: Option<TunnelEntry>,
     /// Type of the probe.
-    pub ask: Arc<Ask>,
+    pub probe_type: Arc<ProbeType>,
 }
 
 /// Type of a service's probes.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Ask {
+pub enum ProbeType {
     /// A TCP connection.
     Connection,
     /// An HTTP request and its expected status.
@@ -101,36 +101,36 @@ pub struct Tls {
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Backends to probe, with their verdict in the tables.
-    pub wanted: Vec<(Wanted<Target>, Option<bool>)>,
+    pub desired: Vec<(DesiredCheck<Target>, Option<bool>)>,
     /// Backends that should be probed and cannot be, with the reason.
     pub unprobed: Vec<(Endpoint, String)>,
 }
 
 /// Returns the plan for the rows under a service's name; empty if it has no health check.
-pub fn plan(entry: &Entry, place: &Place) -> Plan {
+pub fn plan(entry: &Entry, settings: &ProbeSettings) -> Plan {
     let mut plan = Plan::default();
     let Some(check) = entry.service.as_ref().and_then(|service| service.spec.health.as_ref())
     else {
         return plan;
     };
-    let ask = Arc::new(Ask::of(check, &place.probing));
-    let timing = check.timing(&place.probing);
+    let probe_type = Arc::new(ProbeType::of(check, &settings.probing));
+    let timing = check.timing(&settings.probing);
     for instance in entry.used() {
         let endpoint = instance.endpoint;
-        match target(entry, check, instance, place, &ask) {
+        match target(entry, check, instance, settings, &probe_type) {
             Ok(target) => {
                 let health = instance.health;
-                let held = health.since.is_some().then_some(!health.unhealthy);
-                plan.wanted.push((Wanted { endpoint, timing, target }, held));
+                let verdict = health.since.is_some().then_some(!health.unhealthy);
+                plan.desired.push((DesiredCheck { endpoint, timing, target }, verdict));
             }
-            Err(why) => plan.unprobed.push((endpoint, why)),
+            Err(error) => plan.unprobed.push((endpoint, error)),
         }
     }
     plan
 }
 
-impl Ask {
-    fn of(check: &HealthCheck, appliance: &Probing) -> Ask {
+impl ProbeType {
+    fn of(check: &HealthCheck, appliance: &Probing) -> ProbeType {
         let (host, path) = (check.host.clone(), check.path.as_str());
         let http = Http {
             path: if path.is_empty() { "/" } else { path }.to_owned(),
@@ -148,17 +148,17 @@ impl Ask {
         };
         let tls = Tls { authorities: check.verify.then_some(authorities), name: named.to_owned() };
         match check.kind {
-            ProbeKind::Tcp => Ask::Connection,
-            ProbeKind::Http => Ask::Http(http),
-            ProbeKind::Https => Ask::Https(http, tls),
+            ProbeKind::Tcp => ProbeType::Connection,
+            ProbeKind::Http => ProbeType::Http(http),
+            ProbeKind::Https => ProbeType::Https(http, tls),
         }
     }
 
     /// Returns the TLS settings of https probes.
     pub fn tls(&self) -> Option<&Tls> {
         match self {
-            Ask::Connection | Ask::Http(_) => None,
-            Ask::Https(_, tls) => Some(tls),
+            ProbeType::Connection | ProbeType::Http(_) => None,
+            ProbeType::Https(_, tls) => Some(tls),
         }
     }
 }
@@ -186,48 +186,49 @@ fn target(
     entry: &Entry,
     check: &HealthCheck,
     instance: &Instance,
-    place: &Place,
-    ask: &Arc<Ask>,
+    settings: &ProbeSettings,
+    probe_type: &Arc<ProbeType>,
 ) -> Result<Target, String> {
     if let Some(from) = tunnel_source(entry, instance) {
-        return by_tunnel(entry, check, instance, place, ask, from);
+        return tunnel_target(entry, check, instance, settings, probe_type, from);
     }
     let port = [check.port, instance.endpoint.port, frontend_port(entry)];
     let port = port.into_iter().find(|port| *port != 0).ok_or(
         "neither the check nor the backend nor a frontend names a port; write health.port",
     )?;
     let to = instance.endpoint.addr;
-    let sources = &place.probing.sources;
+    let sources = &settings.probing.sources;
     Ok(Target {
         to: (to, port).into(),
         from: sources.iter().find(|source| source.is_ipv4() == to.is_ipv4()).copied(),
-        entrance: None,
-        ask: Arc::clone(ask),
+        tunnel_entry: None,
+        probe_type: Arc::clone(probe_type),
     })
 }
 
 /// Returns the target for a probe through the service's tunnel: like clients, it connects to a
 /// frontend's address. The reserved source address selects the backend.
-fn by_tunnel(
+fn tunnel_target(
     entry: &Entry,
     check: &HealthCheck,
     instance: &Instance,
-    place: &Place,
-    ask: &Arc<Ask>,
+    settings: &ProbeSettings,
+    probe_type: &Arc<ProbeType>,
     from: IpAddr,
 ) -> Result<Target, String> {
     let arm = instance.arm as usize;
-    let entrance = place.entrances.get(arm).or(place.entrances.first());
-    let entrance = entrance.ok_or("the appliance has no arm for it")?;
-    let suits = |addr: IpAddr, port| addr.is_ipv4() == from.is_ipv4() && port != 0;
-    let mut ends = entry.frontends.iter().filter_map(|row| {
+    let tunnel_entry = settings.tunnel_entries.get(arm).or(settings.tunnel_entries.first());
+    let tunnel_entry = tunnel_entry.ok_or("the appliance has no arm for it")?;
+    let is_suitable = |addr: IpAddr, port| addr.is_ipv4() == from.is_ipv4() && port != 0;
+    let mut candidates = entry.frontends.iter().filter_map(|row| {
         let address = row.address();
         let port = if check.port == 0 { address.port } else { check.port };
         let tcp = matches!(address.protocol, 0 | TCP) || check.port != 0;
-        let end = (address.prefix.addr, port);
-        (address.prefix.is_single() && tcp && suits(end.0, end.1)).then_some(end)
+        let candidate = (address.prefix.addr, port);
+        (address.prefix.is_single() && tcp && is_suitable(candidate.0, candidate.1))
+            .then_some(candidate)
     });
-    let to = ends.next().ok_or_else(|| {
+    let to = candidates.next().ok_or_else(|| {
         format!(
             "through the tunnel a probe goes to a frontend's address, and none is one address of \
              the family of its source {from} with a TCP port; write such a frontend, or health.port"
@@ -236,8 +237,8 @@ fn by_tunnel(
     Ok(Target {
         to: to.into(),
         from: Some(from),
-        entrance: Some(entrance.clone()),
-        ask: Arc::clone(ask),
+        tunnel_entry: Some(tunnel_entry.clone()),
+        probe_type: Arc::clone(probe_type),
     })
 }
 

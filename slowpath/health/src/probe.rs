@@ -19,8 +19,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::machine::Answer;
-use crate::plan::{Ask, Entrance, Http, Target, Tls};
+use crate::plan::{Http, ProbeType, Target, Tls, TunnelEntry};
+use crate::scheduler::ProbeResult;
 
 /// Maximum size of a response's head in bytes.
 const HEAD: usize = 16 * 1024;
@@ -35,78 +35,84 @@ enum Failure {
     /// The backend responded negatively or not at all.
     Bad(String),
     /// This machine could not run the probe.
-    Untold(String),
+    NotRun(String),
 }
 
 /// Runs a probe. `tls` is the client configuration for https targets.
-pub async fn probe(target: &Target, tls: Option<Arc<ClientConfig>>, timeout: Duration) -> Answer {
-    let begun = Instant::now();
+pub async fn probe(
+    target: &Target,
+    tls: Option<Arc<ClientConfig>>,
+    timeout: Duration,
+) -> ProbeResult {
+    let started = Instant::now();
     let stage = AtomicUsize::new(0);
-    let asked = tokio::time::timeout(timeout, ask(target, tls, &stage)).await;
-    let (good, why) = match asked {
-        Ok(Ok(why)) => (Some(true), why),
-        Ok(Err(Failure::Bad(why))) => (Some(false), why.into()),
-        Ok(Err(Failure::Untold(why))) => (None, why.into()),
+    let outcome = tokio::time::timeout(timeout, run(target, tls, &stage)).await;
+    let (good, reason) = match outcome {
+        Ok(Ok(reason)) => (Some(true), reason),
+        Ok(Err(Failure::Bad(reason))) => (Some(false), reason.into()),
+        Ok(Err(Failure::NotRun(reason))) => (None, reason.into()),
         Err(_) => {
             let stage = STAGES[stage.load(Ordering::Relaxed)];
-            let why = format!("waited {} ms for {stage}", timeout.as_millis());
-            (Some(false), why.into())
+            let reason = format!("waited {} ms for {stage}", timeout.as_millis());
+            (Some(false), reason.into())
         }
     };
-    Answer { good, why, took: begun.elapsed() }
+    ProbeResult { good, reason, took: started.elapsed() }
 }
 
-async fn ask(
+async fn run(
     target: &Target,
     tls: Option<Arc<ClientConfig>>,
     stage: &AtomicUsize,
 ) -> Result<Cow<'static, str>, Failure> {
     let stream = connect(target).await?;
-    match &*target.ask {
-        Ask::Connection => Ok("connected".into()),
-        Ask::Http(http) => {
+    match &*target.probe_type {
+        ProbeType::Connection => Ok("connected".into()),
+        ProbeType::Http(http) => {
             stage.store(2, Ordering::Relaxed);
-            question(stream, http, target.to).await
+            request_status(stream, http, target.to).await
         }
-        Ask::Https(http, wanted) => {
+        ProbeType::Https(http, tls_settings) => {
             // Never fall back to plain text for an https probe.
-            let config = tls.ok_or_else(|| Failure::Untold("no TLS configuration".to_owned()))?;
+            let config = tls.ok_or_else(|| Failure::NotRun("no TLS configuration".to_owned()))?;
             stage.store(1, Ordering::Relaxed);
-            let stream = secured(stream, config, wanted, target.to).await?;
+            let stream = tls_handshake(stream, config, tls_settings, target.to).await?;
             stage.store(2, Ordering::Relaxed);
-            question(stream, http, target.to).await
+            request_status(stream, http, target.to).await
         }
     }
 }
 
 /// Performs the TLS handshake.
-async fn secured(
+async fn tls_handshake(
     stream: TcpStream,
     config: Arc<ClientConfig>,
-    wanted: &Tls,
+    tls_settings: &Tls,
     to: SocketAddr,
 ) -> Result<TlsStream<TcpStream>, Failure> {
-    let name = match wanted.name.as_str() {
+    let name = match tls_settings.name.as_str() {
         "" => Ok(ServerName::IpAddress(to.ip().into())),
         name => ServerName::try_from(name.to_owned()),
     };
-    let name = name.map_err(|_| Failure::Untold(format!("`{}` is no name", wanted.name)))?;
+    let name = name.map_err(|_| Failure::NotRun(format!("`{}` is no name", tls_settings.name)))?;
     let connected = TlsConnector::from(config).connect(name, stream).await;
     connected.map_err(|e| Failure::Bad(format!("TLS: {e}")))
 }
 
 async fn connect(target: &Target) -> Result<TcpStream, Failure> {
-    let untold = |e: io::Error| Failure::Untold(format!("no socket for the probe: {e}"));
+    let not_run = |e: io::Error| Failure::NotRun(format!("no socket for the probe: {e}"));
     let socket = if target.to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
-    let socket = socket.map_err(untold)?;
-    socket.set_zero_linger().map_err(untold)?;
-    if let Some(entrance) = &target.entrance {
-        let led = match entrance {
-            Entrance::Interface(name) => socket.bind_device(Some(name.as_bytes())),
-            Entrance::Mark(mark) => SockRef::from(&socket).set_mark(*mark),
+    let socket = socket.map_err(not_run)?;
+    socket.set_zero_linger().map_err(not_run)?;
+    if let Some(tunnel_entry) = &target.tunnel_entry {
+        let applied = match tunnel_entry {
+            TunnelEntry::Interface(name) => socket.bind_device(Some(name.as_bytes())),
+            TunnelEntry::Mark(mark) => SockRef::from(&socket).set_mark(*mark),
         };
-        led.map_err(|e| {
-            Failure::Untold(format!("probes of this backend enter the tunnel by {entrance}: {e}"))
+        applied.map_err(|e| {
+            Failure::NotRun(format!(
+                "probes of this backend enter the tunnel by {tunnel_entry}: {e}"
+            ))
         })?;
     }
     if let Some(from) = target.from {
@@ -114,32 +120,33 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
             io::ErrorKind::AddrNotAvailable => {
                 // slowpath adds the sources of tunnel probes; if the kernel rejects one, the log
                 // has the error.
-                let then = if target.entrance.is_some() { " yet; if that stays so," } else { ";" };
-                Failure::Untold(format!(
+                let then =
+                    if target.tunnel_entry.is_some() { " yet; if that stays so," } else { ";" };
+                Failure::NotRun(format!(
                     "this machine does not have the probe's source{then} type: ip addr add {from} \
                      dev lo"
                 ))
             }
-            _ => Failure::Untold(format!("can't probe from {from}: {e}")),
+            _ => Failure::NotRun(format!("can't probe from {from}: {e}")),
         })?;
     }
-    let through = target.entrance.as_ref();
-    socket.connect(target.to).await.map_err(|e| refused(target.to, through, &e))
+    let through = target.tunnel_entry.as_ref();
+    socket.connect(target.to).await.map_err(|e| connect_failure(target.to, through, &e))
 }
 
 /// Classifies a failed connection attempt as the backend's failure or this machine's.
-fn refused(to: SocketAddr, through: Option<&Entrance>, error: &io::Error) -> Failure {
+fn connect_failure(to: SocketAddr, through: Option<&TunnelEntry>, error: &io::Error) -> Failure {
     use io::ErrorKind as K;
     match (error.kind(), through) {
         // The kernel has no route to the frontend, which implies nothing about the backend behind
         // it.
-        (K::NetworkUnreachable | K::HostUnreachable, Some(entrance)) => {
-            let missing = match entrance {
-                Entrance::Interface(_) => "it needs a route there, by any neighbour",
-                Entrance::Mark(_) => "ebpf-fallback makes one when it starts; start it again",
+        (K::NetworkUnreachable | K::HostUnreachable, Some(tunnel_entry)) => {
+            let missing = match tunnel_entry {
+                TunnelEntry::Interface(_) => "it needs a route there, by any neighbour",
+                TunnelEntry::Mark(_) => "ebpf-fallback makes one when it starts; start it again",
             };
-            Failure::Untold(format!(
-                "the kernel has no way to {to} by {entrance} ({error}): {missing}"
+            Failure::NotRun(format!(
+                "the kernel has no way to {to} by {tunnel_entry} ({error}): {missing}"
             ))
         }
         (K::ConnectionRefused, _) => Failure::Bad("connection refused".to_owned()),
@@ -151,40 +158,44 @@ fn refused(to: SocketAddr, through: Option<&Entrance>, error: &io::Error) -> Fai
             | K::NetworkUnreachable,
             _,
         ) => Failure::Bad(format!("no connection: {error}")),
-        _ => Failure::Untold(format!("can't connect to {to}: {error}")),
+        _ => Failure::NotRun(format!("can't connect to {to}: {error}")),
     }
 }
 
 /// Sends the request over an open connection, and evaluates the status.
-async fn question(
+async fn request_status(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     http: &Http,
     to: SocketAddr,
 ) -> Result<Cow<'static, str>, Failure> {
-    let broken = |e: io::Error| Failure::Bad(format!("the connection broke: {e}"));
+    let io_failure = |e: io::Error| Failure::Bad(format!("the connection broke: {e}"));
     let Http { path, host, expect } = http;
-    let whom = if host.is_empty() { to.to_string() } else { host.clone() };
+    let authority = if host.is_empty() { to.to_string() } else { host.clone() };
     let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {whom}\r\nUser-Agent: weir-health\r\nAccept: */*\r\n\
+        "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: weir-health\r\nAccept: */*\r\n\
          Connection: close\r\n\r\n"
     );
-    stream.write_all(request.as_bytes()).await.map_err(broken)?;
-    stream.flush().await.map_err(broken)?;
+    stream.write_all(request.as_bytes()).await.map_err(io_failure)?;
+    stream.flush().await.map_err(io_failure)?;
     let mut head = Vec::with_capacity(512);
     loop {
         if let Some(status) = status(&mut head)? {
             return match expect.iter().any(|range| range.contains(&status)) {
                 true => Ok(format!("status {status}").into()),
-                false => Err(Failure::Bad(format!("status {status}, expected {}", said(http)))),
+                false => Err(Failure::Bad(format!(
+                    "status {status}, expected {}",
+                    format_expected(http)
+                ))),
             };
         }
         if head.len() >= HEAD {
             return Err(Failure::Bad(format!("its answer's head is longer than {HEAD} bytes")));
         }
         let mut rest = (&mut stream).take((HEAD - head.len()) as u64);
-        if rest.read_buf(&mut head).await.map_err(broken)? == 0 {
-            let why = if head.is_empty() { "closed without an answer" } else { "half an answer" };
-            return Err(Failure::Bad(why.to_owned()));
+        if rest.read_buf(&mut head).await.map_err(io_failure)? == 0 {
+            let reason =
+                if head.is_empty() { "closed without an answer" } else { "half an answer" };
+            return Err(Failure::Bad(reason.to_owned()));
         }
     }
 }
@@ -206,7 +217,7 @@ fn status(head: &mut Vec<u8>) -> Result<Option<u16>, Failure> {
 }
 
 /// Formats the expected statuses as configured, `200-399`.
-fn said(http: &Http) -> String {
+fn format_expected(http: &Http) -> String {
     let one = |range: &std::ops::RangeInclusive<u16>| match (range.start(), range.end()) {
         (first, last) if first == last => first.to_string(),
         (first, last) => format!("{first}-{last}"),

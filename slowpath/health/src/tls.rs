@@ -15,53 +15,53 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 use crate::plan::Authorities;
 
 /// Cache lifetime of a file of authorities. A replaced file takes effect after this time.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const CACHE_LIFETIME: Duration = Duration::from_secs(60);
 
-type Made = Result<Arc<ClientConfig>, String>;
+type ConfigResult = Result<Arc<ClientConfig>, String>;
 
-/// The same error for every cause: see [`roots`].
+/// The same error for every cause: see [`load_roots`].
 const UNUSABLE: &str = "the service's ca_file is not usable: write a PEM file of at most 1 MiB \
     into health.ca_folder; slowpath's log has the cause";
 
 /// Cache of client configurations by file of authorities.
 #[derive(Debug, Default)]
-pub struct Believed(HashMap<Option<Authorities>, (Instant, Made)>);
+pub struct TlsConfigs(HashMap<Option<Authorities>, (Instant, ConfigResult)>);
 
-impl Believed {
+impl TlsConfigs {
     /// Returns the client configuration for a file of authorities, or without verification, or the
     /// error of the file.
-    pub fn by(&mut self, authorities: Option<&Authorities>, now: Instant) -> Made {
+    pub fn get(&mut self, authorities: Option<&Authorities>, now: Instant) -> ConfigResult {
         let key = authorities.cloned();
-        let known = self.0.get(&key).filter(|(at, _)| now < *at + REMEMBERED);
-        if let Some((_, made)) = known {
-            return made.clone();
+        let cached = self.0.get(&key).filter(|(at, _)| now < *at + CACHE_LIFETIME);
+        if let Some((_, config)) = cached {
+            return config.clone();
         }
-        let made = make(authorities);
-        self.0.insert(key, (now, made.clone()));
-        made
+        let config = build(authorities);
+        self.0.insert(key, (now, config.clone()));
+        config
     }
 }
 
-fn make(authorities: Option<&Authorities>) -> Made {
+fn build(authorities: Option<&Authorities>) -> ConfigResult {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder.with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
-    let mut made = match authorities {
-        Some(file) => builder.with_root_certificates(roots(file)?).with_no_client_auth(),
+    let mut config = match authorities {
+        Some(file) => builder.with_root_certificates(load_roots(file)?).with_no_client_auth(),
         None => {
-            let anybody = Arc::new(Anybody(provider));
-            builder.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth()
+            let verifier = Arc::new(AcceptAnyCertificate(provider));
+            builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
         }
     };
     // Every probe must verify the certificate, which a resumed session would skip.
-    made.resumption = Resumption::disabled();
-    Ok(Arc::new(made))
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
 }
 
 /// Loads the authorities of a file. For a file that a service names, the cause of an error is only
 /// logged: API clients choose the name, and the response must not depend on the cause.
-fn roots(from: &Authorities) -> Result<RootCertStore, String> {
-    let wrong = |cause: String| match &from.folder {
+fn load_roots(from: &Authorities) -> Result<RootCertStore, String> {
+    let error_text = |cause: String| match &from.folder {
         None => {
             let file = from.file.display();
             format!(
@@ -77,14 +77,14 @@ fn roots(from: &Authorities) -> Result<RootCertStore, String> {
         None => secret_file::read(&from.file, SecretKind::Pem),
         Some(folder) => secret_file::read_below(folder, &from.file, SecretKind::Pem),
     };
-    let octets = octets.map_err(|error| wrong(error.cause.to_string()))?;
+    let octets = octets.map_err(|error| error_text(error.cause.to_string()))?;
     let mut roots = RootCertStore::empty();
     for one in CertificateDer::pem_slice_iter(&octets) {
         // Old bundles contain certificates that cannot be used any more; the others are used.
-        let _ = roots.add(one.map_err(|e| wrong(e.to_string()))?);
+        let _ = roots.add(one.map_err(|e| error_text(e.to_string()))?);
     }
     if roots.is_empty() {
-        Err(wrong("there is no certificate in it".to_owned()))
+        Err(error_text("there is no certificate in it".to_owned()))
     } else {
         Ok(roots)
     }
@@ -92,9 +92,9 @@ fn roots(from: &Authorities) -> Result<RootCertStore, String> {
 
 /// Accepts any certificate; the handshake signature is still verified.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -13,7 +13,7 @@ use crate::source::Source;
 use crate::stream::{Socket, Stream};
 
 /// Delay after an `accept` error that leaves the connection in the kernel's queue.
-const PAUSE: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// A listening socket.
 pub trait Accept: Send + 'static {
@@ -51,9 +51,9 @@ where
     S: Fn(Stream<L::Stream>, Connection) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut spare = Spare::new();
+    let mut spare = SpareDescriptor::new();
     loop {
-        slots.bounded().await;
+        slots.wait_until_accepting().await;
         let (stream, source) = spare.accept(&listener, &slots).await;
         let Ok((slot, evicted)) = slots.admit(source) else {
             stream.reset();
@@ -74,7 +74,7 @@ where
 /// Accepts connections and closes them at once, until the future is dropped. For clients that only
 /// probe whether a connection can be established.
 pub async fn accept_and_close<L: Accept + Sync>(listener: L, slots: Arc<Slots>) {
-    let mut spare = Spare::new();
+    let mut spare = SpareDescriptor::new();
     loop {
         let (_stream, source) = spare.accept(&listener, &slots).await;
         // Counts the connection.
@@ -84,11 +84,11 @@ pub async fn accept_and_close<L: Accept + Sync>(listener: L, slots: Arc<Slots>) 
 
 /// A reserved descriptor. Without free descriptors, `accept` fails and the connection stays in the
 /// kernel's queue; releasing this one allows it to be accepted and closed.
-struct Spare(Option<File>);
+struct SpareDescriptor(Option<File>);
 
-impl Spare {
-    fn new() -> Spare {
-        Spare(File::open("/dev/null").ok())
+impl SpareDescriptor {
+    fn new() -> SpareDescriptor {
+        SpareDescriptor(File::open("/dev/null").ok())
     }
 
     async fn accept<L: Accept + Sync>(
@@ -105,7 +105,7 @@ impl Spare {
                     // firewall, do not concern the next connection.
                     tracing::debug!(%error, "a connection could not be accepted");
                     slots.accept_failed();
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
         }
@@ -115,17 +115,17 @@ impl Spare {
     /// the waiting one, or else closes the waiting one.
     async fn exhausted<L: Accept + Sync>(&mut self, listener: &L, slots: &Slots) {
         if slots.evict_one() {
-            slots.settled(0).await;
+            slots.wait_for_closed(0).await;
             return;
         }
         if self.0.take().is_some()
-            && let Ok(Ok((stream, _))) = tokio::time::timeout(PAUSE, listener.accept()).await
+            && let Ok(Ok((stream, _))) = tokio::time::timeout(RETRY_DELAY, listener.accept()).await
         {
             stream.reset();
             slots.refused_for_descriptors();
         }
         self.0 = File::open("/dev/null").ok();
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 

@@ -13,9 +13,9 @@ use tokio::net::TcpListener;
 /// Length of the accept queue; the kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 /// Delay after the first failure; doubled after each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Maximum delay: a port that becomes free is opened within this time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(4);
 
 /// Error of binding an address.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl Conditions {
         addr: SocketAddr,
         mut open: impl FnMut() -> Result<T, E>,
     ) -> T {
-        let mut pause = FIRST_PAUSE;
+        let mut delay = MIN_RETRY_DELAY;
         loop {
             match open() {
                 Ok(opened) => {
@@ -160,8 +160,8 @@ impl Conditions {
                 }
                 Err(error) => self.set(key, addr, Some(error.to_string())),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(MAX_RETRY_DELAY);
         }
     }
 }
@@ -171,9 +171,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_busy_port_is_a_condition_until_it_is_free() {
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = taken.local_addr().unwrap();
+    async fn port_in_use_is_reported_until_free() {
+        let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = busy.local_addr().unwrap();
         let conditions = std::sync::Arc::new(Conditions::default());
         let task = tokio::spawn({
             let conditions = std::sync::Arc::clone(&conditions);
@@ -184,7 +184,7 @@ mod tests {
         }
         let error = conditions.all()[0].error.clone().unwrap();
         assert!(error.contains("health.listen") && error.contains("ss -ltnp"), "{error}");
-        drop(taken);
+        drop(busy);
         let listener = task.await.unwrap();
         assert_eq!(listener.local_addr().unwrap(), addr);
         assert_eq!(conditions.all()[0].error, None);

@@ -26,27 +26,27 @@ impl fmt::Display for TooSlow {
 impl std::error::Error for TooSlow {}
 
 /// The body of a request, with a deadline that received data extends.
-pub(crate) struct Paced {
+pub(crate) struct PacedBody {
     body: Incoming,
     slot: Arc<Slot>,
-    began: Instant,
+    started: Instant,
     received: u64,
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Paced {
-    pub(crate) fn new(body: Incoming, slot: Arc<Slot>) -> Paced {
+impl PacedBody {
+    pub(crate) fn new(body: Incoming, slot: Arc<Slot>) -> PacedBody {
         slot.request_begins();
         if body.is_end_stream() {
             slot.request_received();
         }
-        Paced { body, slot, began: Instant::now(), received: 0, deadline: None }
+        PacedBody { body, slot, started: Instant::now(), received: 0, deadline: None }
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let timeouts = self.slot.slots().timeouts();
         let allowed = Duration::from_millis(self.received * 1000 / timeouts.body_rate.max(1));
-        let due = self.began + timeouts.body + allowed;
+        let due = self.started + timeouts.body + allowed;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
         if deadline.deadline() != due {
             deadline.as_mut().reset(due);
@@ -55,7 +55,7 @@ impl Paced {
     }
 }
 
-impl Body for Paced {
+impl Body for PacedBody {
     type Data = Bytes;
     type Error = axum::BoxError;
 
@@ -93,19 +93,19 @@ impl Body for Paced {
 }
 
 /// The body of a response; dropping it marks the end of the response.
-pub(crate) struct Answered {
+pub(crate) struct ResponseBody {
     body: AnyBody,
     slot: Arc<Slot>,
     closes: bool,
 }
 
-impl Answered {
-    pub(crate) fn new(body: AnyBody, slot: Arc<Slot>, closes: bool) -> Answered {
-        Answered { body, slot, closes }
+impl ResponseBody {
+    pub(crate) fn new(body: AnyBody, slot: Arc<Slot>, closes: bool) -> ResponseBody {
+        ResponseBody { body, slot, closes }
     }
 }
 
-impl Body for Answered {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -125,8 +125,8 @@ impl Body for Answered {
     }
 }
 
-impl Drop for Answered {
+impl Drop for ResponseBody {
     fn drop(&mut self) {
-        self.slot.answered(self.closes);
+        self.slot.response_ended(self.closes);
     }
 }

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::body::{Answered, Paced};
+use crate::body::{PacedBody, ResponseBody};
 use crate::limits::{Timeout, Timeouts};
 use crate::slots::Slot;
 use crate::source::Source;
@@ -77,7 +77,8 @@ where
     let service = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(connection.clone());
         let slot = Arc::clone(slot);
-        let answer = app.call(request.map(|body| Body::new(Paced::new(body, Arc::clone(&slot)))));
+        let answer =
+            app.call(request.map(|body| Body::new(PacedBody::new(body, Arc::clone(&slot)))));
         async move {
             let Ok(mut response) = answer.await;
             // The rest of an incomplete body would be parsed as the next request.
@@ -85,7 +86,7 @@ where
                 response.headers_mut().insert(header::CONNECTION, CLOSE);
             }
             let closes = how == Http::OneRequest || closes(&response);
-            let tracked = |body| Answered::new(body, Arc::clone(&slot), closes);
+            let tracked = |body| ResponseBody::new(body, Arc::clone(&slot), closes);
             Ok::<_, Infallible>(response.map(tracked))
         }
     });

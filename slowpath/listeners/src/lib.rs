@@ -27,7 +27,7 @@ pub use accept::{Accept, accept, accept_and_close};
 pub use bind::{BindError, Conditions, ListenerStatus, bind};
 pub use body::TooSlow;
 pub use http::{Connection, Http, http};
-pub use limits::{Counts, Limits, Refused, Reserved, Timeout, Timeouts};
+pub use limits::{Counts, Limits, Reserved, SlotError, Timeout, Timeouts};
 pub use slots::{Slot, Slots};
 pub use source::{Source, SourceKey};
 pub use stream::{Socket, Stream};

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 /// Maximum number of evicted connections that still hold their descriptor; above it, no further
 /// connections are accepted.
-pub(crate) const CLOSING: usize = 32;
+pub(crate) const MAX_CLOSING: usize = 32;
 
 /// Maximum number of concurrent connections of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub struct Limits {
 impl Limits {
     /// Returns the maximum number of descriptors that connections use, evicted ones included.
     pub const fn descriptors(&self) -> usize {
-        self.connections + self.reserved + CLOSING
+        self.connections + self.reserved + MAX_CLOSING
     }
 
     /// Returns limits for a process with fewer descriptors: this percentage, but at least 8 of each
@@ -58,7 +58,7 @@ impl Reserved {
 /// Reason why a connection got no slot. No other connection could be evicted, because all are being
 /// served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum SlotError {
     /// The source has reached its limit.
     Source,
     /// The listener has reached its limit.

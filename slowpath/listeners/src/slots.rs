@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::limits::{CLOSING, Counts, Limits, Refused, Reserved, Timeout, Timeouts};
+use crate::limits::{Counts, Limits, MAX_CLOSING, Reserved, SlotError, Timeout, Timeouts};
 use crate::source::{Source, SourceKey};
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ struct Counters {
 
 /// Order of eviction: connections that never got a response precede idle ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Rank {
+enum EvictionClass {
     Unanswered,
     Idle,
 }
@@ -48,24 +48,24 @@ struct Table {
     last_id: u64,
     entries: HashMap<u64, Entry>,
     /// Connections of sources without and with reserved slots.
-    sides: [Side; 2],
+    pools: [Pool; 2],
     /// Number of evicted connections that are still open.
     closing: usize,
 }
 
 #[derive(Default)]
-struct Side {
+struct Pool {
     open: usize,
     by_source: HashMap<SourceKey, usize>,
     /// Evictable connections in the order of eviction.
-    evictable: BTreeMap<(Rank, u64), (u64, SourceKey)>,
+    evictable: BTreeMap<(EvictionClass, u64), (u64, SourceKey)>,
 }
 
 struct Entry {
-    side: usize,
+    pool: usize,
     source: SourceKey,
     /// Position in `evictable`, unless a request is being served.
-    place: Option<(Rank, u64)>,
+    eviction_key: Option<(EvictionClass, u64)>,
     evict: oneshot::Sender<()>,
 }
 
@@ -146,28 +146,28 @@ impl Slots {
     pub fn admit(
         self: &Arc<Slots>,
         source: Source,
-    ) -> Result<(Slot, oneshot::Receiver<()>), Refused> {
-        let (key, side) = (source.key(), usize::from(self.is_reserved(source)));
-        let limit = if side == 1 { self.limits.reserved } else { self.limits.connections };
+    ) -> Result<(Slot, oneshot::Receiver<()>), SlotError> {
+        let (key, pool) = (source.key(), usize::from(self.is_reserved(source)));
+        let limit = if pool == 1 { self.limits.reserved } else { self.limits.connections };
         let mut table = self.table.lock();
-        let own = table.sides[side].by_source.get(&key).copied().unwrap_or(0);
-        let (room, refused) = if own >= self.limits.per_source {
-            (self.evict(&mut table, side, Some(key)), Refused::Source)
-        } else if table.sides[side].open >= limit {
-            (self.evict(&mut table, side, None), Refused::Full)
+        let own = table.pools[pool].by_source.get(&key).copied().unwrap_or(0);
+        let (has_slot, error) = if own >= self.limits.per_source {
+            (self.evict(&mut table, pool, Some(key)), SlotError::Source)
+        } else if table.pools[pool].open >= limit {
+            (self.evict(&mut table, pool, None), SlotError::Full)
         } else {
-            (true, Refused::Full)
+            (true, SlotError::Full)
         };
-        if !room {
-            let counter = match refused {
-                Refused::Source => &self.counters.refused_source,
-                Refused::Full => &self.counters.refused_full,
+        if !has_slot {
+            let counter = match error {
+                SlotError::Source => &self.counters.refused_source,
+                SlotError::Full => &self.counters.refused_full,
             };
             counter.fetch_add(1, Relaxed);
-            return Err(refused);
+            return Err(error);
         }
         let (evict, evicted) = oneshot::channel();
-        let id = table.insert(side, key, evict);
+        let id = table.insert(pool, key, evict);
         drop(table);
         self.counters.accepted.fetch_add(1, Relaxed);
         let (slots, received) = (Arc::clone(self), AtomicBool::new(false));
@@ -181,7 +181,7 @@ impl Slots {
     }
 
     /// Waits until at most `at_most` evicted connections still hold descriptors.
-    pub(crate) async fn settled(&self, at_most: usize) {
+    pub(crate) async fn wait_for_closed(&self, at_most: usize) {
         loop {
             let closed = self.closed.notified();
             if self.table.lock().closing <= at_most {
@@ -191,9 +191,9 @@ impl Slots {
         }
     }
 
-    /// Waits until fewer than [`CLOSING`] evicted connections hold descriptors.
-    pub(crate) async fn bounded(&self) {
-        self.settled(CLOSING - 1).await;
+    /// Waits until fewer than [`MAX_CLOSING`] evicted connections hold descriptors.
+    pub(crate) async fn wait_until_accepting(&self) {
+        self.wait_for_closed(MAX_CLOSING - 1).await;
     }
 
     fn is_reserved(&self, source: Source) -> bool {
@@ -203,8 +203,8 @@ impl Slots {
         }
     }
 
-    fn evict(&self, table: &mut Table, side: usize, source: Option<SourceKey>) -> bool {
-        let mut evictable = table.sides[side].evictable.values();
+    fn evict(&self, table: &mut Table, pool: usize, source: Option<SourceKey>) -> bool {
+        let mut evictable = table.pools[pool].evictable.values();
         let found = evictable.find(|(_, key)| source.is_none_or(|source| source == *key));
         let Some((id, _)) = found.copied() else { return false };
         if let Some(entry) = table.remove(id) {
@@ -218,45 +218,45 @@ impl Slots {
 }
 
 impl Table {
-    fn insert(&mut self, side: usize, source: SourceKey, evict: oneshot::Sender<()>) -> u64 {
+    fn insert(&mut self, pool: usize, source: SourceKey, evict: oneshot::Sender<()>) -> u64 {
         self.last_id += 1;
-        let (id, place) = (self.last_id, (Rank::Unanswered, self.last_id));
-        let of = &mut self.sides[side];
+        let (id, eviction_key) = (self.last_id, (EvictionClass::Unanswered, self.last_id));
+        let of = &mut self.pools[pool];
         of.open += 1;
         *of.by_source.entry(source).or_default() += 1;
-        of.evictable.insert(place, (id, source));
-        self.entries.insert(id, Entry { side, source, place: Some(place), evict });
+        of.evictable.insert(eviction_key, (id, source));
+        self.entries.insert(id, Entry { pool, source, eviction_key: Some(eviction_key), evict });
         id
     }
 
     fn remove(&mut self, id: u64) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
-        let side = &mut self.sides[entry.side];
-        side.open -= 1;
-        if let Some(place) = entry.place {
-            side.evictable.remove(&place);
+        let pool = &mut self.pools[entry.pool];
+        pool.open -= 1;
+        if let Some(eviction_key) = entry.eviction_key {
+            pool.evictable.remove(&eviction_key);
         }
-        if let Some(count) = side.by_source.get_mut(&entry.source) {
+        if let Some(count) = pool.by_source.get_mut(&entry.source) {
             *count -= 1;
             if *count == 0 {
-                side.by_source.remove(&entry.source);
+                pool.by_source.remove(&entry.source);
             }
         }
         Some(entry)
     }
 
-    /// Makes a connection evictable with this rank, or protects it.
-    fn rank(&mut self, id: u64, rank: Option<Rank>) {
+    /// Makes a connection evictable with this class, or protects it.
+    fn set_class(&mut self, id: u64, class: Option<EvictionClass>) {
         self.last_id += 1;
         let since = self.last_id;
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let side = &mut self.sides[entry.side];
-        if let Some(place) = entry.place.take() {
-            side.evictable.remove(&place);
+        let pool = &mut self.pools[entry.pool];
+        if let Some(eviction_key) = entry.eviction_key.take() {
+            pool.evictable.remove(&eviction_key);
         }
-        if let Some(rank) = rank {
-            side.evictable.insert((rank, since), (id, entry.source));
-            entry.place = Some((rank, since));
+        if let Some(class) = class {
+            pool.evictable.insert((class, since), (id, entry.source));
+            entry.eviction_key = Some((class, since));
         }
     }
 }
@@ -275,7 +275,7 @@ impl Slot {
     /// The request was received completely: the connection is not evicted until the response ends.
     pub(crate) fn request_received(&self) {
         if !self.received.swap(true, Relaxed) {
-            self.slots.table.lock().rank(self.id, None);
+            self.slots.table.lock().set_class(self.id, None);
         }
     }
 
@@ -285,9 +285,9 @@ impl Slot {
     }
 
     /// The response has ended. With `closes`, no further request is read.
-    pub(crate) fn answered(&self, closes: bool) {
-        let rank = if closes { Rank::Unanswered } else { Rank::Idle };
-        self.slots.table.lock().rank(self.id, Some(rank));
+    pub(crate) fn response_ended(&self, closes: bool) {
+        let class = if closes { EvictionClass::Unanswered } else { EvictionClass::Idle };
+        self.slots.table.lock().set_class(self.id, Some(class));
     }
 
     /// The connection was evicted and is about to be closed.

@@ -38,14 +38,14 @@ pub struct Stream<S: Socket> {
     slot: Arc<Slot>,
     /// Deadline of the blocked write.
     deadline: Option<Pin<Box<Sleep>>>,
-    waits: bool,
-    stuck: bool,
+    is_blocked: bool,
+    timed_out: bool,
 }
 
 impl<S: Socket> Stream<S> {
     /// Creates a connection over a socket.
     pub fn new(socket: S, slot: Arc<Slot>) -> Stream<S> {
-        Stream { socket, slot, deadline: None, waits: false, stuck: false }
+        Stream { socket, slot, deadline: None, is_blocked: false, timed_out: false }
     }
 
     /// Returns the result of a write, or an error if writes have been blocked for too long.
@@ -55,17 +55,17 @@ impl<S: Socket> Stream<S> {
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.waits = false;
+            self.is_blocked = false;
             return written;
         }
         let timeout = self.slot.slots().timeouts().write;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-        if !self.waits {
-            self.waits = true;
+        if !self.is_blocked {
+            self.is_blocked = true;
             deadline.as_mut().reset(Instant::now() + timeout);
         }
         ready!(deadline.as_mut().poll(cx));
-        self.stuck = true;
+        self.timed_out = true;
         self.slot.slots().timed_out(Timeout::Write);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -117,7 +117,7 @@ impl<S: Socket> AsyncWrite for Stream<S> {
 
 impl<S: Socket> Drop for Stream<S> {
     fn drop(&mut self) {
-        if self.stuck || self.slot.is_evicted() {
+        if self.timed_out || self.slot.is_evicted() {
             self.socket.reset();
         }
     }

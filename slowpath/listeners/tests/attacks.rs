@@ -12,7 +12,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use listeners::{Http, Limits, Reserved, Slots, Timeouts};
-use patience::{eventually_async, met};
+use patience::{check, eventually_async};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -77,7 +77,7 @@ async fn good(addr: SocketAddr) -> bool {
 async fn closed(slots: &Slots) {
     eventually_async("no open connection", async || {
         let counts = slots.counts();
-        met(counts.accepted > 0 && counts.open == 0, || format!("{counts:?}"))
+        check(counts.accepted > 0 && counts.open == 0, || format!("{counts:?}"))
     })
     .await;
 }
@@ -104,7 +104,7 @@ async fn a_peer_that_sends_half_a_request_is_closed_after_the_head_timeout() {
 }
 
 #[tokio::test]
-async fn a_body_that_drips_is_given_up_and_one_at_the_minimum_rate_is_not() {
+async fn body_below_the_minimum_rate_is_aborted() {
     let (addr, slots) = serve(FEW, Http::KeepAlive).await;
     let head =
         |len: usize| format!("POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: {len}\r\n\r\n");
@@ -135,7 +135,7 @@ async fn a_body_that_drips_is_given_up_and_one_at_the_minimum_rate_is_not() {
 }
 
 #[tokio::test]
-async fn half_open_connections_make_room_for_one_that_asks() {
+async fn incomplete_connections_are_evicted_for_a_request() {
     let (addr, slots) = serve(FEW, Http::OneRequest).await;
     let mut held = Vec::new();
     for round in 0..20 {
@@ -148,7 +148,7 @@ async fn half_open_connections_make_room_for_one_that_asks() {
 }
 
 #[tokio::test]
-async fn one_request_a_connection_leaves_the_others_of_a_pipeline_unread() {
+async fn one_request_mode_ignores_pipelined_requests() {
     let (addr, _) = serve(FEW, Http::OneRequest).await;
     let mut many = send(addr, &"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3)).await;
     let answers = String::from_utf8(rest(&mut many).await).unwrap();

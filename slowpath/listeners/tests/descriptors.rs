@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn ask(stream: &mut TcpStream) -> String {
     let mut text = String::new();
-    // Refused connections end by RST.
+    // SlotError connections end by RST.
     let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
     let _ = stream.read_to_string(&mut text);
     text

@@ -2,38 +2,38 @@
 
 use std::time::Duration;
 
-use azure::arm::{Arm, Begun};
+use azure::arm::{Arm, WriteOutcome};
 use azure::id::ResourceId;
-use clouds::failure::Setback;
+use clouds::failure::AttemptError;
 use clouds::retry::Pause;
 use serde_json::{Value, json};
 
-use crate::ask;
-use crate::course::{Course, DRIFT, Event};
-use crate::errors::SOON;
+use crate::context::Side;
+use crate::errors::SHORT_DELAY;
 use crate::names::id_of;
 use crate::object::{Aspect, Connection, Reason};
+use crate::operations;
+use crate::round::{DRIFT, Event, RoundState};
 use crate::time::Time;
-use crate::turn::Side;
 
 /// Time limit of a call of [`decide`].
-const BOUND: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Decision about a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum Decision {
     /// Traffic is admitted.
     Approved,
     /// Traffic is refused; the endpoint has to be created anew before it can request again.
     Rejected,
 }
 
-impl Verdict {
+impl Decision {
     /// Returns the state as Azure spells it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Verdict::Approved => "Approved",
-            Verdict::Rejected => "Rejected",
+            Decision::Approved => "Approved",
+            Decision::Rejected => "Rejected",
         }
     }
 }
@@ -48,17 +48,16 @@ pub async fn decide(
     pause: &dyn Pause,
     service: &ResourceId,
     name: &str,
-    verdict: Verdict,
+    decision: Decision,
     description: &str,
-) -> Result<Option<Connection>, Setback> {
-    let side = Side { arm, pause, bound: BOUND, now: Time::default() };
+) -> Result<Option<Connection>, AttemptError> {
+    let side = Side { arm, pause, timeout: CALL_TIMEOUT, now: Time::default() };
     let listed = all(&side, service).await?;
-    let named =
-        |there: &&Value| there["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case(name));
-    let Some(there) = listed.iter().find(named) else { return Ok(None) };
-    judge(&side, service, there, verdict, description).await?;
-    Ok(read(there).map(|connection| Connection {
-        state: verdict.as_str().to_owned(),
+    let named = |item: &&Value| item["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case(name));
+    let Some(item) = listed.iter().find(named) else { return Ok(None) };
+    write_decision(&side, service, item, decision, description).await?;
+    Ok(parse(item).map(|connection| Connection {
+        state: decision.as_str().to_owned(),
         description: description.to_owned(),
         ..connection
     }))
@@ -66,36 +65,39 @@ pub async fn decide(
 
 /// Reads all connections. Pending ones are approved if the spec approves their subscription, and
 /// reported otherwise. Returns when to check again.
-pub(crate) async fn look(course: &mut Course<'_>, service: &Value) -> Result<Duration, Setback> {
+pub(crate) async fn reconcile(
+    round: &mut RoundState<'_>,
+    service: &Value,
+) -> Result<Duration, AttemptError> {
     let Some(id) = id_of(service) else { return Ok(DRIFT) };
-    let side = course.turn.service();
-    let approved = course.object.spec.approved();
+    let side = round.context.service();
+    let approved = round.object.spec.approved_subscriptions();
     let mut found = Vec::new();
-    for there in all(&side, &id).await? {
-        let Some(mut connection) = read(&there) else { continue };
+    for item in all(&side, &id).await? {
+        let Some(mut connection) = parse(&item) else { continue };
         if connection.state == "Pending" && approved.contains(&connection.subscription()) {
             let why = "Weir: its subscription is approved";
-            judge(&side, &id, &there, Verdict::Approved, why).await?;
-            connection.state = Verdict::Approved.as_str().to_owned();
+            write_decision(&side, &id, &item, Decision::Approved, why).await?;
+            connection.state = Decision::Approved.as_str().to_owned();
             let message = format!("{} from {} is approved", connection.name, connection.endpoint);
-            course.events.push(Event::note("ConnectionApproved", message));
+            round.events.push(Event::note("ConnectionApproved", message));
         }
         found.push(connection);
     }
     found.sort_by(|one, other| one.name.cmp(&other.name));
-    course.status.service.connections = found;
-    let waiting = waiting(course);
+    round.status.service.connections = found;
+    let waiting = waiting_message(round);
     if waiting.is_empty() {
-        course.status.untell(Aspect::ConnectionsWaiting);
+        round.status.clear_condition(Aspect::ConnectionsWaiting);
         return Ok(DRIFT);
     }
-    course.tell(Aspect::ConnectionsWaiting, (true, Reason::Pending), &waiting);
-    Ok(SOON)
+    round.set_condition(Aspect::ConnectionsWaiting, (true, Reason::Pending), &waiting);
+    Ok(SHORT_DELAY)
 }
 
 /// Returns a message about the connections that wait for a decision; empty if there are none.
-fn waiting(course: &Course<'_>) -> String {
-    let connections = course.status.service.connections.iter();
+fn waiting_message(round: &RoundState<'_>) -> String {
+    let connections = round.status.service.connections.iter();
     let named: Vec<String> = connections
         .filter(|connection| connection.state == "Pending")
         .map(|connection| match connection.subscription().as_str() {
@@ -106,22 +108,25 @@ fn waiting(course: &Course<'_>) -> String {
     if named.is_empty() {
         return String::new();
     }
-    let object = &course.object.name;
+    let object = &round.object.name;
     format!("{}; weir pls approve {object} NAME, or reject", named.join(", "))
 }
 
 /// Returns all connections of a service, from all pages.
-pub(crate) async fn all(side: &Side<'_>, service: &ResourceId) -> Result<Vec<Value>, Setback> {
-    side.list(&ask::LINK_CONNECTIONS_LIST.at(format!("{service}/privateEndpointConnections"))).await
+pub(crate) async fn all(side: &Side<'_>, service: &ResourceId) -> Result<Vec<Value>, AttemptError> {
+    side.list(
+        &operations::LINK_CONNECTIONS_LIST.at(format!("{service}/privateEndpointConnections")),
+    )
+    .await
 }
 
 /// Parses a connection; `None` without a name or a state.
-pub(crate) fn read(there: &Value) -> Option<Connection> {
-    let properties = &there["properties"];
+pub(crate) fn parse(item: &Value) -> Option<Connection> {
+    let properties = &item["properties"];
     let state = &properties["privateLinkServiceConnectionState"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Some(Connection {
-        name: there["name"].as_str()?.to_owned(),
+        name: item["name"].as_str()?.to_owned(),
         endpoint: text(&properties["privateEndpoint"]["id"]),
         state: state["status"].as_str()?.to_owned(),
         description: text(&state["description"]),
@@ -129,27 +134,27 @@ pub(crate) fn read(there: &Value) -> Option<Connection> {
 }
 
 /// Writes a decision, which takes effect at once.
-pub(crate) async fn judge(
+pub(crate) async fn write_decision(
     side: &Side<'_>,
     service: &ResourceId,
-    there: &Value,
-    verdict: Verdict,
+    item: &Value,
+    decision: Decision,
     description: &str,
-) -> Result<Begun, Setback> {
-    let name = there["name"].as_str().unwrap_or_default();
+) -> Result<WriteOutcome, AttemptError> {
+    let name = item["name"].as_str().unwrap_or_default();
     let mut properties = json!({
         "privateLinkServiceConnectionState": {
-            "status": verdict.as_str(),
+            "status": decision.as_str(),
             "description": description,
         },
     });
-    let endpoint = &there["properties"]["privateEndpoint"];
+    let endpoint = &item["properties"]["privateEndpoint"];
     if !endpoint.is_null() {
         properties["privateEndpoint"] = json!({ "id": endpoint["id"] });
     }
     let body = json!({ "name": name, "properties": properties });
     let id = service.child("privateEndpointConnections", name);
-    side.put(&ask::LINK_CONNECTIONS_PUT.at(&id), &body, None).await
+    side.put(&operations::LINK_CONNECTIONS_PUT.at(&id), &body, None).await
 }
 
 #[cfg(test)]
@@ -159,13 +164,13 @@ mod tests {
     /// Reads Microsoft's published examples.
     #[test]
     #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-    fn connections_are_read_as_microsoft_writes_them() {
-        let folder = standins::fixtures::folder("azure-rest-examples").join("network");
+    fn published_connections_are_parsed() {
+        let folder = cloud_emulators::fixtures::folder("azure-rest-examples").join("network");
         let read_all = |name: &str, at: &str| -> Vec<Connection> {
             let text = std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap();
             let json: Value = serde_json::from_str(&text).unwrap();
             let list = json.pointer(at).and_then(Value::as_array).unwrap();
-            list.iter().filter_map(read).collect()
+            list.iter().filter_map(parse).collect()
         };
         let name = "PrivateLinkServiceListPrivateEndpointConnection";
         let listed = read_all(name, "/responses/200/body/value");
@@ -178,17 +183,17 @@ mod tests {
     }
 
     #[test]
-    fn what_has_neither_name_nor_state_is_none() {
+    fn connection_without_name_or_state_is_none() {
         let state = json!({ "privateLinkServiceConnectionState": { "status": "Pending" } });
-        for (there, known) in [
+        for (item, known) in [
             (json!({ "name": "a", "properties": state }), true),
             (json!({ "properties": state }), false),
             (json!({ "name": "a", "properties": {} }), false),
             (json!(null), false),
         ] {
-            assert_eq!(read(&there).is_some(), known, "{there}");
+            assert_eq!(parse(&item).is_some(), known, "{item}");
         }
-        let nobody = read(&json!({ "name": "a", "properties": state })).unwrap();
-        assert_eq!(nobody.subscription(), "");
+        let connection = parse(&json!({ "name": "a", "properties": state })).unwrap();
+        assert_eq!(connection.subscription(), "");
     }
 }

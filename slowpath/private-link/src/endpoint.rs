@@ -5,120 +5,122 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use azure::id::ResourceId;
-use clouds::failure::Setback;
+use clouds::failure::AttemptError;
 use serde_json::{Value, json};
 
-use crate::ask;
-use crate::course::{Course, Event};
+use crate::context::{State, busy};
 use crate::dns;
 use crate::errors::{OrStop, Outcome, Stop};
 use crate::names::{self, id_of};
 use crate::object::{Aspect, Fixed, Reason, Step};
-use crate::turn::{State, busy};
+use crate::operations;
+use crate::round::{Event, RoundState};
 
 /// Properties that hold an endpoint's connections: those that need approval, and those that do not.
 const CONNECTIONS: [&str; 2] =
     ["manualPrivateLinkServiceConnections", "privateLinkServiceConnections"];
 
-pub(crate) fn error(setback: Setback) -> Stop {
-    Stop::failed(Aspect::Endpoint, Reason::AzureError, &setback)
+pub(crate) fn error(failed: AttemptError) -> Stop {
+    Stop::failed(Aspect::Endpoint, Reason::AzureError, &failed)
 }
 
 /// Performs the next step. Returns when to check again if nothing is left to do.
-pub(crate) async fn keep(course: &mut Course<'_>, fixed: &Fixed) -> Outcome<Duration> {
-    let Some(wanted) = &fixed.endpoint else { return Continue(Duration::MAX) };
-    let side = course.turn.endpoint();
-    dns::settle(course).await?;
-    let Some(alias) = course.status.service.alias.clone() else {
+pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outcome<Duration> {
+    let Some(desired) = &fixed.endpoint else { return Continue(Duration::MAX) };
+    let side = round.context.endpoint();
+    dns::poll_operation(round).await?;
+    let Some(alias) = round.status.service.alias.clone() else {
         let message = "the service has no alias yet";
         return Break(Stop::wait(Aspect::Endpoint, Reason::WaitingForAlias, message));
     };
-    let Some(there) = side.get(&ask::ENDPOINTS_GET.at(&wanted.id)).await.or_stop(error)? else {
-        gone(course);
-        return create(course, fixed, &wanted.id, &alias).await;
+    let Some(existing) =
+        side.get(&operations::ENDPOINTS_GET.at(&desired.id)).await.or_stop(error)?
+    else {
+        note_deleted(round);
+        return create(round, fixed, &desired.id, &alias).await;
     };
-    let body = there.body;
-    if !names::made_for(&body["tags"], &course.turn.settings.fleet, &course.object.name) {
-        course.status.endpoint.id = None;
-        course.status.endpoint.address = None;
+    let body = existing.body;
+    if !names::belongs_to_object(&body["tags"], &round.context.settings.fleet, &round.object.name) {
+        round.status.endpoint.id = None;
+        round.status.endpoint.address = None;
         let message = format!(
             "there is an endpoint {} that Weir did not make for this object; delete it, or hand it \
              over by the tags {} and {}",
-            wanted.id,
+            desired.id,
             names::FLEET,
             names::OBJECT
         );
-        return Break(Stop::mend(Aspect::Endpoint, Reason::NotOurs, message));
+        return Break(Stop::blocked(Aspect::Endpoint, Reason::NotOurs, message));
     }
-    course.status.endpoint.id = Some(id_of(&body).unwrap_or_else(|| wanted.id.clone()));
+    round.status.endpoint.id = Some(id_of(&body).unwrap_or_else(|| desired.id.clone()));
     if State::of(&body) == State::Busy {
         return Break(busy(Aspect::Endpoint, "the private endpoint", &body));
     }
-    if let Some(why) = astray(&body, &alias) {
-        return replace(course, &wanted.id, why).await;
+    if let Some(why) = unreachable_reason(&body, &alias) {
+        return replace(round, &desired.id, why).await;
     }
     if State::of(&body) == State::Failed {
-        return create(course, fixed, &wanted.id, &alias).await;
+        return create(round, fixed, &desired.id, &alias).await;
     }
-    approved(&body)?;
-    let address = address(course, &body).await?;
-    course.status.endpoint.address = Some(address);
-    let message = format!("{} has {address}", wanted.id.name());
-    course.tell(Aspect::Endpoint, (true, Reason::AzureSuccess), &message);
-    dns::keep(course, wanted, address).await
+    check_approved(&body)?;
+    let address = address(round, &body).await?;
+    round.status.endpoint.address = Some(address);
+    let message = format!("{} has {address}", desired.id.name());
+    round.set_condition(Aspect::Endpoint, (true, Reason::AzureSuccess), &message);
+    dns::reconcile(round, desired, address).await
 }
 
 /// Notes that a known endpoint was deleted by another party.
-fn gone(course: &mut Course<'_>) {
-    course.status.endpoint.address = None;
-    let Some(id) = course.status.endpoint.id.take() else { return };
+fn note_deleted(round: &mut RoundState<'_>) {
+    round.status.endpoint.address = None;
+    let Some(id) = round.status.endpoint.id.take() else { return };
     let message = format!("somebody deleted {id}; it is made again");
-    course.tell(Aspect::Endpoint, (false, Reason::AzureError), &message);
-    course.events.push(Event::warning("EndpointDeleted", message));
+    round.set_condition(Aspect::Endpoint, (false, Reason::AzureError), &message);
+    round.events.push(Event::warning("EndpointDeleted", message));
 }
 
 async fn create(
-    course: &mut Course<'_>,
+    round: &mut RoundState<'_>,
     fixed: &Fixed,
     id: &ResourceId,
     alias: &str,
 ) -> Outcome<Duration> {
-    let Some(wanted) = &fixed.endpoint else { return Continue(Duration::MAX) };
-    let spec = &course.object.spec;
+    let Some(desired) = &fixed.endpoint else { return Continue(Duration::MAX) };
+    let spec = &round.object.spec;
     let body = json!({
         "location": spec.location,
-        "tags": names::tags(&course.turn.settings.fleet, &course.object.name, spec),
+        "tags": names::tags(&round.context.settings.fleet, &round.object.name, spec),
         "properties": {
-            "subnet": { "id": wanted.subnet },
+            "subnet": { "id": desired.subnet },
             CONNECTIONS[0]: [{
                 "name": id.name(),
                 "properties": {
                     "privateLinkServiceId": alias,
-                    "requestMessage": format!("Weir: for {}", course.object.name),
+                    "requestMessage": format!("Weir: for {}", round.object.name),
                 },
             }],
         },
     });
-    let side = course.turn.endpoint();
-    let begun = side.put(&ask::ENDPOINTS_PUT.at(id), &body, None).await.or_stop(error)?;
-    course.events.push(Event::note("EndpointCreated", format!("{} is being made", id.name())));
-    side.begun(&mut course.status.endpoint.running, Step::WriteEndpoint, begun)?;
+    let side = round.context.endpoint();
+    let outcome = side.put(&operations::ENDPOINTS_PUT.at(id), &body, None).await.or_stop(error)?;
+    round.events.push(Event::note("EndpointCreated", format!("{} is being made", id.name())));
+    side.track(&mut round.status.endpoint.running, Step::WriteEndpoint, outcome)?;
     Break(Stop::at_once(Aspect::Endpoint, "the endpoint was made"))
 }
 
 /// Deletes an endpoint that can no longer reach the service, because Azure connects an endpoint
 /// only once.
-async fn replace(course: &mut Course<'_>, id: &ResourceId, why: String) -> Outcome<Duration> {
-    let side = course.turn.endpoint();
-    let begun = side.delete(&ask::ENDPOINTS_DELETE.at(id)).await.or_stop(error)?;
-    course.status.endpoint.id = None;
-    course.status.endpoint.address = None;
-    course.tell(Aspect::Endpoint, (false, Reason::AzureError), &why);
-    course.events.push(Event::warning("EndpointReplaced", why));
-    side.begun(&mut course.status.endpoint.running, Step::DeleteEndpoint, begun)?;
+async fn replace(round: &mut RoundState<'_>, id: &ResourceId, why: String) -> Outcome<Duration> {
+    let side = round.context.endpoint();
+    let outcome = side.delete(&operations::ENDPOINTS_DELETE.at(id)).await.or_stop(error)?;
+    round.status.endpoint.id = None;
+    round.status.endpoint.address = None;
+    round.set_condition(Aspect::Endpoint, (false, Reason::AzureError), &why);
+    round.events.push(Event::warning("EndpointReplaced", why));
+    side.track(&mut round.status.endpoint.running, Step::DeleteEndpoint, outcome)?;
     // Not at once, because the new endpoint may have the same problem.
     let message = "the endpoint was deleted, to be made again";
-    Break(Stop::taken(Aspect::Endpoint, message))
+    Break(Stop::accepted(Aspect::Endpoint, message))
 }
 
 fn connection(body: &Value) -> &Value {
@@ -127,7 +129,7 @@ fn connection(body: &Value) -> &Value {
 }
 
 /// Returns why the endpoint can never reach the service, if that is the case.
-fn astray(body: &Value, alias: &str) -> Option<String> {
+fn unreachable_reason(body: &Value, alias: &str) -> Option<String> {
     let connection = connection(body);
     let to = connection["privateLinkServiceId"].as_str().unwrap_or_default();
     // Azure may return the service's id although its alias was written.
@@ -139,7 +141,7 @@ fn astray(body: &Value, alias: &str) -> Option<String> {
         .then(|| "its service was deleted under it; it is made again".to_owned())
 }
 
-fn approved(body: &Value) -> Outcome<()> {
+fn check_approved(body: &Value) -> Outcome<()> {
     let state = &connection(body)["privateLinkServiceConnectionState"];
     let status = state["status"].as_str().unwrap_or("unknown");
     if status == "Approved" {
@@ -151,10 +153,10 @@ fn approved(body: &Value) -> Outcome<()> {
 }
 
 /// Returns the endpoint's address from its own body, else from that of its network interface.
-async fn address(course: &mut Course<'_>, body: &Value) -> Outcome<Ipv4Addr> {
+async fn address(round: &mut RoundState<'_>, body: &Value) -> Outcome<Ipv4Addr> {
     let first = |list: &Value| list[0].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok());
-    let told = body["properties"]["customDnsConfigs"].as_array().into_iter().flatten();
-    if let Some(address) = told.map(|one| &one["ipAddresses"]).find_map(first) {
+    let configs = body["properties"]["customDnsConfigs"].as_array().into_iter().flatten();
+    if let Some(address) = configs.map(|one| &one["ipAddresses"]).find_map(first) {
         return Continue(address);
     }
     let waiting = |()| {
@@ -163,8 +165,8 @@ async fn address(course: &mut Course<'_>, body: &Value) -> Outcome<Ipv4Addr> {
     };
     let id = body["properties"]["networkInterfaces"][0]["id"].as_str().or_stop(waiting)?;
     let id = ResourceId::parse(id).or_stop(|_| waiting(()))?;
-    let side = course.turn.endpoint();
-    let interface = side.get(&ask::INTERFACES_GET.at(&id)).await.or_stop(error)?;
+    let side = round.context.endpoint();
+    let interface = side.get(&operations::INTERFACES_GET.at(&id)).await.or_stop(error)?;
     let interface = interface.or_stop(waiting)?.body;
     let found = interface["properties"]["ipConfigurations"].as_array().into_iter().flatten();
     let mut found = found.filter_map(|one| one["properties"]["privateIPAddress"].as_str());

@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use clouds::failure::{Failure, Setback};
+use clouds::failure::{AttemptError, Failure};
 
 use crate::object::{Aspect, Reason};
 
 /// Delay after throttling, if Azure requests none.
 const THROTTLED: Duration = Duration::from_secs(5 * 60);
 /// Maximum delay, also of one that Azure requests.
-const LONGEST: Duration = Duration::from_secs(60 * 60);
+const MAX_DELAY: Duration = Duration::from_secs(60 * 60);
 /// Delay after an error that the operator has to fix by granting a permission.
 const DENIED: Duration = Duration::from_secs(10 * 60);
 /// Delay after a conflict with another writer.
@@ -18,12 +18,12 @@ const CONFLICT: Duration = Duration::from_secs(30);
 /// Delay after all other errors.
 const OTHER: Duration = Duration::from_secs(2 * 60);
 /// Delay if something does not exist yet.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SHORT_DELAY: Duration = Duration::from_secs(30);
 
 /// Returns the delay after an error.
-pub fn pause_after(setback: &Setback) -> Duration {
-    match setback.error.kind {
-        Failure::Throttled => setback.after.unwrap_or(THROTTLED).min(LONGEST),
+pub fn delay_after(failed: &AttemptError) -> Duration {
+    match failed.error.kind {
+        Failure::Throttled => failed.after.unwrap_or(THROTTLED).min(MAX_DELAY),
         Failure::Denied => DENIED,
         Failure::Conflict => CONFLICT,
         Failure::Transient | Failure::Absent | Failure::Invalid => OTHER,
@@ -53,7 +53,7 @@ pub(crate) struct Stop {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
     /// Azure accepted a change; a later round checks its effect.
-    Taken,
+    Accepted,
     /// Something does not exist yet, or an operation is in progress.
     Waiting,
     /// The operator has to change the object or something at Azure.
@@ -65,28 +65,28 @@ pub(crate) enum Cause {
 impl Stop {
     /// Returns a stop because something does not exist yet.
     pub(crate) fn wait(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
-        Stop { aspect, cause: Cause::Waiting, reason, message: message.into(), after: SOON }
+        Stop { aspect, cause: Cause::Waiting, reason, message: message.into(), after: SHORT_DELAY }
     }
 
     /// Returns a stop because a call failed.
-    pub(crate) fn failed(aspect: Aspect, reason: Reason, setback: &Setback) -> Stop {
-        let message = setback.error.to_string();
-        Stop { aspect, cause: Cause::Failed, reason, message, after: pause_after(setback) }
+    pub(crate) fn failed(aspect: Aspect, reason: Reason, failed: &AttemptError) -> Stop {
+        let message = failed.error.to_string();
+        Stop { aspect, cause: Cause::Failed, reason, message, after: delay_after(failed) }
     }
 
     /// Returns a stop because the operator has to act, with the delay of an unspecific error.
-    pub(crate) fn mend(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
+    pub(crate) fn blocked(aspect: Aspect, reason: Reason, message: impl Into<String>) -> Stop {
         Stop { cause: Cause::Blocked, after: OTHER, ..Stop::wait(aspect, reason, message) }
     }
 
     /// Returns a stop because a change was accepted, whose effect shows after a delay.
-    pub(crate) fn taken(aspect: Aspect, message: impl Into<String>) -> Stop {
-        Stop { cause: Cause::Taken, ..Stop::wait(aspect, Reason::UnderWay, message) }
+    pub(crate) fn accepted(aspect: Aspect, message: impl Into<String>) -> Stop {
+        Stop { cause: Cause::Accepted, ..Stop::wait(aspect, Reason::UnderWay, message) }
     }
 
     /// Returns a stop because a change was accepted, after which the next round starts at once.
     pub(crate) fn at_once(aspect: Aspect, message: impl Into<String>) -> Stop {
-        Stop { after: Duration::ZERO, ..Stop::taken(aspect, message) }
+        Stop { after: Duration::ZERO, ..Stop::accepted(aspect, message) }
     }
 }
 
@@ -123,9 +123,9 @@ impl<T> OrStop for Option<T> {
 }
 
 /// Returns true if a link failed because the network has another zone of that name.
-pub(crate) fn overlaps(setback: &Setback) -> bool {
-    let sort = matches!(setback.error.kind, Failure::Conflict | Failure::Invalid);
-    let message = setback.error.message.to_ascii_lowercase();
+pub(crate) fn overlaps(failed: &AttemptError) -> bool {
+    let sort = matches!(failed.error.kind, Failure::Conflict | Failure::Invalid);
+    let message = failed.error.message.to_ascii_lowercase();
     sort && (message.contains("overlapping namespace") || message.contains("already linked"))
 }
 
@@ -136,11 +136,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_class_of_error_has_its_pause() {
-        let setback = |kind, after: Option<u64>| {
+    fn each_error_class_has_its_delay() {
+        let failed = |kind, after: Option<u64>| {
             let failed =
                 Operation::new("", "PrivateLinkServices_Get").failed(kind, "Code", "words");
-            Setback { after: after.map(Duration::from_secs), ..failed }
+            AttemptError { after: after.map(Duration::from_secs), ..failed }
         };
         for (kind, after, pause) in [
             (Failure::Throttled, Some(17), 17),
@@ -152,19 +152,19 @@ mod tests {
             (Failure::Invalid, None, 120),
             (Failure::Absent, None, 120),
         ] {
-            let found = pause_after(&setback(kind, after));
+            let found = delay_after(&failed(kind, after));
             assert_eq!(found, Duration::from_secs(pause), "{kind:?}");
         }
         let stop =
-            Stop::failed(Aspect::Service, Reason::AzureError, &setback(Failure::Denied, None));
+            Stop::failed(Aspect::Service, Reason::AzureError, &failed(Failure::Denied, None));
         assert!(stop.message.contains("PrivateLinkServices_Get") && stop.message.contains("words"));
         assert_eq!(stop.cause, Cause::Failed);
     }
 
     #[test]
-    fn what_azure_took_is_no_failure() {
+    fn accepted_change_is_not_a_failure() {
         let stop = Stop::at_once(Aspect::Service, "the change was taken");
-        assert_eq!((stop.cause, stop.after), (Cause::Taken, Duration::ZERO));
-        assert_eq!(Stop::mend(Aspect::Service, Reason::NotOurs, "").cause, Cause::Blocked);
+        assert_eq!((stop.cause, stop.after), (Cause::Accepted, Duration::ZERO));
+        assert_eq!(Stop::blocked(Aspect::Service, Reason::NotOurs, "").cause, Cause::Blocked);
     }
 }

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_misses_a_property_is_passed_over() {
+    fn frontends_with_missing_properties_are_skipped() {
         let id = ResourceId::network("s", "g", "loadBalancers", "inner");
         let address = "10.1.0.5".parse().unwrap();
         let whole = json!({ "id": "there", "properties": { "privateIPAddress": "10.1.0.5" } });

@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use azure::arm::{Arm, Resource};
 use azure::id::ResourceId;
-use clouds::failure::{Failure, Setback};
+use clouds::failure::{AttemptError, Failure};
 use clouds::retry::Pause;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::ask;
+use crate::context::{Role, Side};
+use crate::operations;
 use crate::time::Time;
-use crate::turn::{Side, Standing};
 
 /// Maximum time limit of a call, for long periods.
-const BOUND: Duration = Duration::from_secs(15);
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Name of the record in its zone.
 const RECORD: &str = "_weir-lease";
 
@@ -44,59 +44,71 @@ pub enum Ownership {
 /// One appliance's view of the lease.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    me: String,
+    appliance: String,
     record: ResourceId,
     period: Duration,
     /// Content of the record, and since when it has not changed.
-    seen: Option<(Content, Duration)>,
+    observed: Option<(Content, Duration)>,
     /// When this appliance last wrote the record, while it holds the lease.
-    held: Option<Duration>,
-    trouble: Option<String>,
+    renewed_at: Option<Duration>,
+    error: Option<String>,
 }
 
 /// Content of the record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Content {
     holder: String,
-    times: u64,
+    renewals: u64,
 }
 
 impl Lease {
-    /// Returns the view of the appliance `me`, whose name must be unique in the fleet.
-    pub fn new(me: &str, zone: &ResourceId, period: Duration) -> Lease {
+    /// Returns the view of this appliance, whose name must be unique in the fleet.
+    pub fn new(appliance: &str, zone: &ResourceId, period: Duration) -> Lease {
         let record = zone.child("TXT", RECORD);
-        Lease { me: me.to_owned(), record, period, seen: None, held: None, trouble: None }
+        Lease {
+            appliance: appliance.to_owned(),
+            record,
+            period,
+            observed: None,
+            renewed_at: None,
+            error: None,
+        }
     }
 
     /// Returns the interval at which the owner renews the lease and others read it: a third of the
     /// period.
-    pub fn renew(&self) -> Duration {
+    pub fn renewal_interval(&self) -> Duration {
         self.period / 3
     }
 
     /// Returns whether this appliance may write at `now`. The owner gives up a lease that it could
     /// not renew, before another appliance can take it over.
-    pub fn standing(&self, now: Duration) -> Standing {
-        if self.held.is_some_and(|at| now.saturating_sub(at) < self.period - self.renew()) {
-            return Standing::Owner;
+    pub fn role(&self, now: Duration) -> Role {
+        if self
+            .renewed_at
+            .is_some_and(|at| now.saturating_sub(at) < self.period - self.renewal_interval())
+        {
+            return Role::Owner;
         }
-        let holder = self.seen.as_ref().map(|(content, _)| content.holder.as_str());
-        let owner = match (&self.trouble, holder) {
-            (Some(trouble), _) => format!("an appliance that can't be told ({trouble})"),
-            (None, Some(holder)) if !holder.is_empty() && holder != self.me => holder.to_owned(),
+        let holder = self.observed.as_ref().map(|(content, _)| content.holder.as_str());
+        let owner = match (&self.error, holder) {
+            (Some(error), _) => format!("an appliance that can't be told ({error})"),
+            (None, Some(holder)) if !holder.is_empty() && holder != self.appliance => {
+                holder.to_owned()
+            }
             (None, _) => "an appliance that is still to be chosen".to_owned(),
         };
-        Standing::Observer { owner, heir: true }
+        Role::Observer { owner, candidate: true }
     }
 
     /// Reads the lease, and takes it over or renews it if this appliance may.
     pub async fn step(&mut self, arm: &dyn Arm, pause: &dyn Pause) {
-        let bound = BOUND.min(self.renew() / 2);
-        let side = Side { arm, pause, bound, now: Time::default() };
+        let timeout = CALL_TIMEOUT.min(self.renewal_interval() / 2);
+        let side = Side { arm, pause, timeout, now: Time::default() };
         // The answer is at least as recent as this.
-        let asked = pause.now();
-        let trouble = self.try_step(&side, asked).await.err().map(|setback| {
-            let absent = setback.error.kind == Failure::Absent;
+        let started = pause.now();
+        let error = self.try_step(&side, started).await.err().map(|failed| {
+            let absent = failed.error.kind == Failure::Absent;
             let zone = self.record.named("privateDnsZones").unwrap_or_default();
             match absent {
                 true => format!(
@@ -105,62 +117,62 @@ impl Lease {
                     self.record.subscription(),
                     self.record.group()
                 ),
-                false => setback.error.to_string(),
+                false => failed.error.to_string(),
             }
         });
-        if trouble != self.trouble
-            && let Some(trouble) = &trouble
+        if error != self.error
+            && let Some(error) = &error
         {
-            tracing::warn!("private link: the lease: {trouble}");
+            tracing::warn!("private link: the lease: {error}");
         }
-        self.trouble = trouble;
+        self.error = error;
     }
 
-    async fn try_step(&mut self, side: &Side<'_>, asked: Duration) -> Result<(), Setback> {
-        let ask = ask::TEXTS_GET.at(&self.record);
-        let there = side.get(&ask).await?;
-        let content = there.as_ref().map(read).unwrap_or_default();
-        let since = match &self.seen {
-            Some((seen, since)) if *seen == content => *since,
-            _ => asked,
+    async fn try_step(&mut self, side: &Side<'_>, started: Duration) -> Result<(), AttemptError> {
+        let request = operations::TEXTS_GET.at(&self.record);
+        let resource = side.get(&request).await?;
+        let content = resource.as_ref().map(read).unwrap_or_default();
+        let since = match &self.observed {
+            Some((observed, since)) if *observed == content => *since,
+            _ => started,
         };
-        self.seen = Some((content.clone(), since));
-        let old = asked.saturating_sub(since) >= self.period;
-        if content.holder != self.me {
-            self.held = None;
+        self.observed = Some((content.clone(), since));
+        let old = started.saturating_sub(since) >= self.period;
+        if content.holder != self.appliance {
+            self.renewed_at = None;
         }
         // A new record belongs to no appliance until it is a period old, because another may be
         // writing it too.
-        if content.holder != self.me && !old {
-            if there.is_none() {
-                side.put(&ask::TEXTS_PUT.at(&self.record), &write(&content), None).await?;
+        if content.holder != self.appliance && !old {
+            if resource.is_none() {
+                side.put(&operations::TEXTS_PUT.at(&self.record), &write(&content), None).await?;
             }
             return Ok(());
         }
-        let wanted = Content { holder: self.me.clone(), times: content.times + 1 };
-        let etag = there.as_ref().and_then(|there| there.etag.as_deref());
-        let put = ask::TEXTS_PUT.at(&self.record);
-        match side.put(&put, &write(&wanted), etag).await {
+        let desired = Content { holder: self.appliance.clone(), renewals: content.renewals + 1 };
+        let etag = resource.as_ref().and_then(|resource| resource.etag.as_deref());
+        let put = operations::TEXTS_PUT.at(&self.record);
+        match side.put(&put, &write(&desired), etag).await {
             Ok(_) => {
-                self.seen = Some((wanted, asked));
-                self.held = Some(asked);
+                self.observed = Some((desired, started));
+                self.renewed_at = Some(started);
                 Ok(())
             }
             // Another appliance was faster.
-            Err(setback) if setback.error.kind == Failure::Conflict => Ok(()),
-            Err(setback) => Err(setback),
+            Err(failed) if failed.error.kind == Failure::Conflict => Ok(()),
+            Err(failed) => Err(failed),
         }
     }
 }
 
-fn read(there: &Resource) -> Content {
-    let texts = there.body["properties"]["txtRecords"][0]["value"].as_array();
+fn read(resource: &Resource) -> Content {
+    let texts = resource.body["properties"]["txtRecords"][0]["value"].as_array();
     let texts = texts.into_iter().flatten().filter_map(Value::as_str);
     let mut content = Content::default();
     for text in texts {
         match text.split_once('=') {
             Some(("holder", holder)) => content.holder = holder.to_owned(),
-            Some(("times", times)) => content.times = times.parse().unwrap_or_default(),
+            Some(("times", renewals)) => content.renewals = renewals.parse().unwrap_or_default(),
             _ => {}
         }
     }
@@ -168,28 +180,23 @@ fn read(there: &Resource) -> Content {
 }
 
 fn write(content: &Content) -> Value {
-    let texts = [format!("holder={}", content.holder), format!("times={}", content.times)];
+    let texts = [format!("holder={}", content.holder), format!("times={}", content.renewals)];
     json!({ "properties": { "ttl": 60, "txtRecords": [{ "value": texts }] } })
 }
 
 /// Keeps the lease and publishes the standing, until there is no receiver.
-pub async fn keep(
-    mut lease: Lease,
-    arm: &dyn Arm,
-    pause: &dyn Pause,
-    told: &watch::Sender<Standing>,
-) {
+pub async fn run(mut lease: Lease, arm: &dyn Arm, pause: &dyn Pause, sender: &watch::Sender<Role>) {
     loop {
         lease.step(arm, pause).await;
-        let standing = lease.standing(pause.now());
-        told.send_if_modified(|before| {
-            let news = *before != standing;
-            *before = standing;
-            news
+        let role = lease.role(pause.now());
+        sender.send_if_modified(|before| {
+            let changed = *before != role;
+            *before = role;
+            changed
         });
         tokio::select! {
-            () = pause.wait(lease.renew()) => {}
-            () = told.closed() => return,
+            () = pause.wait(lease.renewal_interval()) => {}
+            () = sender.closed() => return,
         }
     }
 }

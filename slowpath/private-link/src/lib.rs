@@ -2,7 +2,7 @@
 //! balancer, and on the consumer side a private endpoint and the DNS names that point to it.
 //!
 //! ```text
-//!   objects (file, API) --> run.rs: queue of objects, several rounds at once, one per object
+//!   objects (file, API) --> controller.rs: queue, several rounds at once, one per object
 //!                              |
 //!                  reconcile.rs: one round for one object
 //!                    |                        |
@@ -16,9 +16,9 @@
 //! long operation at Azure is stored in the status as a handle, which later rounds poll.
 #![forbid(unsafe_code)]
 
-mod ask;
 mod connections;
-mod course;
+mod context;
+pub mod controller;
 mod delete;
 mod dns;
 mod endpoint;
@@ -28,20 +28,19 @@ pub mod lease;
 
 pub mod names;
 pub mod object;
+mod operations;
 mod reconcile;
-pub mod run;
+mod round;
 
 mod service;
+pub mod status_view;
 mod subnet;
-pub mod told;
-
-mod turn;
 
 pub use config::private_link::time;
 
-pub use ask::{ENDPOINT_SIDE, LEASE, SERVICE_SIDE};
-pub use connections::{Verdict, decide};
-pub use course::Event;
-pub use errors::pause_after;
+pub use connections::{Decision, decide};
+pub use context::{ArmClients, Role, RoundContext, Settings};
+pub use errors::delay_after;
+pub use operations::{ENDPOINT_SIDE, LEASE, SERVICE_SIDE};
 pub use reconcile::{Finalizer, Next, Round, reconcile};
-pub use turn::{Arms, Settings, Standing, Turn};
+pub use round::Event;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use azure::id::ResourceId;
 use serde_json::{Map, Value, json};
 
-pub use config::private_link::names::{LONGEST, TAG_PREFIX, allowed};
+pub use config::private_link::names::{MAX_LENGTH, TAG_PREFIX, check};
 
-use crate::object::{Spec, Wrong, Zone};
+use crate::object::{Spec, ValidationError, Zone};
 
 /// Tag with the name of the fleet that created a resource.
 pub const FLEET: &str = "weir-fleet";
@@ -21,26 +21,26 @@ const ROUTER: &str = "private-router";
 ///
 /// # Errors
 /// Fails if the name is not valid at Azure.
-pub fn service(object: &str, spec: &Spec) -> Result<String, Wrong> {
+pub fn service(object: &str, spec: &Spec) -> Result<String, ValidationError> {
     if let Some(name) = &spec.service_name {
         return Ok(name.clone());
     }
     let short = object.rsplit('/').next().unwrap_or_default();
     let name = match spec.cluster.as_str() {
-        "" => format!("pls-{}", dashed(object)),
+        "" => format!("pls-{}", with_dashes(object)),
         cluster if short == ROUTER => format!("pls-{cluster}"),
-        cluster => format!("pls-{}-{cluster}", dashed(short)),
+        cluster => format!("pls-{}-{cluster}", with_dashes(short)),
     };
-    allowed("spec.service_name", &name).map(|()| name)
+    check("spec.service_name", &name).map(|()| name)
 }
 
 /// Returns the name of the endpoint.
 ///
 /// # Errors
 /// Fails if the name is not valid at Azure.
-pub fn endpoint(object: &str) -> Result<String, Wrong> {
-    let name = format!("{}-pe", dashed(object));
-    allowed("name", &name).map(|()| name)
+pub fn endpoint(object: &str) -> Result<String, ValidationError> {
+    let name = format!("{}-pe", with_dashes(object));
+    check("name", &name).map(|()| name)
 }
 
 /// Returns the name of the NAT subnet, which all objects of a cluster share.
@@ -51,14 +51,14 @@ pub fn nat_subnet(spec: &Spec) -> String {
 
 /// Returns the name of a zone's link to the endpoint's network.
 pub fn link(object: &str, zone: &Zone) -> String {
-    let long = || format!("{}-{}-vnet-link", dashed(object), zone.name.replace('.', "-"));
+    let long = || format!("{}-{}-vnet-link", with_dashes(object), zone.name.replace('.', "-"));
     let mut name = zone.link.clone().unwrap_or_else(long);
     // Truncated names can collide only within a zone, where the tags of the existing link show it.
-    name.truncate(LONGEST);
+    name.truncate(MAX_LENGTH);
     name.trim_end_matches('-').to_owned()
 }
 
-fn dashed(name: &str) -> String {
+fn with_dashes(name: &str) -> String {
     name.replace('/', "-")
 }
 
@@ -71,29 +71,30 @@ pub fn tags(fleet: &str, object: &str, spec: &Spec) -> Map<String, Value> {
 
 /// Returns the tags of a resource that objects share.
 pub fn shared_tags(fleet: &str, spec: &Spec) -> Map<String, Value> {
-    let given = spec.tags.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
-    given.chain([(FLEET.to_owned(), fleet.into())]).collect()
+    let configured =
+        spec.tags.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
+    configured.chain([(FLEET.to_owned(), fleet.into())]).collect()
 }
 
 /// Returns true if the tags belong to a resource created for this object.
-pub fn made_for(tags: &Value, fleet: &str, object: &str) -> bool {
-    made_by(tags, fleet) && tags[OBJECT] == json!(object)
+pub fn belongs_to_object(tags: &Value, fleet: &str, object: &str) -> bool {
+    belongs_to_fleet(tags, fleet) && tags[OBJECT] == json!(object)
 }
 
 /// Returns true if the tags belong to a resource created by this fleet.
-pub fn made_by(tags: &Value, fleet: &str) -> bool {
+pub fn belongs_to_fleet(tags: &Value, fleet: &str) -> bool {
     tags[FLEET] == json!(fleet)
 }
 
 /// Returns true if all of the wanted tags are present.
-pub fn has_all(tags: &Value, wanted: &Map<String, Value>) -> bool {
-    wanted.iter().all(|(key, value)| tags[key] == *value)
+pub fn has_all(tags: &Value, desired: &Map<String, Value>) -> bool {
+    desired.iter().all(|(key, value)| tags[key] == *value)
 }
 
 /// Returns the existing tags with the wanted ones added.
-pub fn with(tags: &Value, wanted: &Map<String, Value>) -> Value {
-    let there = tags.as_object().cloned().unwrap_or_default();
-    let all: BTreeMap<String, Value> = there.into_iter().chain(wanted.clone()).collect();
+pub fn merged(tags: &Value, desired: &Map<String, Value>) -> Value {
+    let existing = tags.as_object().cloned().unwrap_or_default();
+    let all: BTreeMap<String, Value> = existing.into_iter().chain(desired.clone()).collect();
     json!(all)
 }
 

@@ -7,13 +7,14 @@ mod status;
 mod tests;
 
 pub use config::private_link::{
-    ANNOTATION_CLUSTER, Address, EndpointSpec, Paused, Sibling, Spec, Wrong, Zone, from_kubernetes,
+    ANNOTATION_CLUSTER, Address, EndpointSpec, Paused, Sibling, Spec, ValidationError, Zone,
+    from_kubernetes,
 };
 pub use fixed::{Fixed, FixedEndpoint};
 pub use kubernetes::status_for_kubernetes;
 pub use status::{
-    Aspect, Condition, Connection, EndpointStatus, HeldOff, Reason, Running, ServiceStatus, Status,
-    Step, Truth, ZoneStatus,
+    Aspect, Backoff, Condition, ConditionStatus, Connection, EndpointStatus, Reason,
+    RunningOperation, ServiceStatus, Status, Step, ZoneStatus,
 };
 
 use crate::time::Time;
@@ -21,7 +22,7 @@ use crate::time::Time;
 /// Name of the kind.
 pub const KIND: &str = "PrivateLinkService";
 /// Plural name of the kind.
-pub const MANY: &str = "privatelinkservices";
+pub const PLURAL: &str = "privatelinkservices";
 /// Finalizer that stays on an object until everything at Azure is removed.
 pub const FINALIZER: &str = "weir.dev/private-link-cleanup";
 
@@ -41,5 +42,5 @@ pub struct Object {
     /// Time at which the deletion was requested.
     pub deletion: Option<Time>,
     /// True if [`FINALIZER`] is on the object.
-    pub held: bool,
+    pub has_finalizer: bool,
 }

@@ -7,38 +7,40 @@ use std::ops::ControlFlow::{Break, Continue};
 use azure::id::ResourceId;
 use serde_json::{Value, json};
 
-use crate::ask;
-use crate::course::{Course, Event};
+use crate::context::{State, busy};
 use crate::errors::{Cause, OrStop, Outcome, Stop};
 use crate::frontend::Frontend;
 use crate::names::{self, id_of};
 use crate::object::{Aspect, Fixed, Reason, Step};
-use crate::turn::{State, busy};
+use crate::operations;
+use crate::round::{Event, RoundState};
 
 /// Preferred prefix length of a created subnet.
-const USUAL: u8 = 24;
+const PREFERRED_LENGTH: u8 = 24;
 /// Longest prefix that Azure allows: three of eight addresses are usable.
-const SMALLEST: u8 = 29;
+const MAX_LENGTH: u8 = 29;
 /// Property that has to be disabled for a private link service in the subnet.
 const POLICIES: &str = "privateLinkServiceNetworkPolicies";
 
 fn stop(message: impl Into<String>) -> Stop {
-    Stop::mend(Aspect::Service, Reason::SubnetFailed, message)
+    Stop::blocked(Aspect::Service, Reason::SubnetFailed, message)
 }
 
 /// Returns the id of the NAT subnet; it is created if necessary.
-pub(crate) async fn find(
-    course: &mut Course<'_>,
+pub(crate) async fn find_or_create(
+    round: &mut RoundState<'_>,
     fixed: &Fixed,
     frontend: &Frontend,
 ) -> Outcome<ResourceId> {
-    let side = course.turn.service();
-    let given = fixed.nat_subnet.as_ref();
-    let id = match (given, &frontend.subnet) {
-        (Some(given), _) => given.clone(),
-        (None, Some(near)) => {
-            let network = near.parent().or_stop(|()| stop(format!("{near} is no subnet")))?;
-            network.child("subnets", &names::nat_subnet(&course.object.spec))
+    let side = round.context.service();
+    let configured = fixed.nat_subnet.as_ref();
+    let id = match (configured, &frontend.subnet) {
+        (Some(configured), _) => configured.clone(),
+        (None, Some(frontend_subnet)) => {
+            let network = frontend_subnet
+                .parent()
+                .or_stop(|()| stop(format!("{frontend_subnet} is no subnet")))?;
+            network.child("subnets", &names::nat_subnet(&round.object.spec))
         }
         (None, None) => {
             let message = format!(
@@ -48,35 +50,37 @@ pub(crate) async fn find(
             return Break(stop(message));
         }
     };
-    let found = side.get(&ask::SUBNETS_GET.at(&id)).await;
+    let found = side.get(&operations::SUBNETS_GET.at(&id)).await;
     let found =
-        found.or_stop(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
+        found.or_stop(|failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed))?;
     match found {
-        Some(there) => usable(course, id, there.body, there.etag).await,
-        None if given.is_some() => Break(stop(format!(
+        Some(existing) => check_policies(round, id, existing.body, existing.etag).await,
+        None if configured.is_some() => Break(stop(format!(
             "{id} is not there; make it, or delete the object and leave it out"
         ))),
-        None => make(course, id).await,
+        None => create(round, id).await,
     }
 }
 
 /// Checks the subnet of an existing service before the service is changed.
-pub(crate) async fn mend(course: &mut Course<'_>, service: &Value) -> Outcome<()> {
+pub(crate) async fn check_existing(round: &mut RoundState<'_>, service: &Value) -> Outcome<()> {
     let id = service["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
     let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Continue(()) };
-    let found = course.turn.service().get(&ask::SUBNETS_GET.at(&id)).await;
+    let found = round.context.service().get(&operations::SUBNETS_GET.at(&id)).await;
     let found =
-        found.or_stop(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
+        found.or_stop(|failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed))?;
     match found {
-        Some(there) => usable(course, id, there.body, there.etag).await.map_continue(|_| ()),
+        Some(existing) => {
+            check_policies(round, id, existing.body, existing.etag).await.map_continue(|_| ())
+        }
         None => Continue(()),
     }
 }
 
 /// Returns an existing subnet's id if its policies are disabled. They are disabled first if Weir
 /// created the subnet.
-async fn usable(
-    course: &mut Course<'_>,
+async fn check_policies(
+    round: &mut RoundState<'_>,
     id: ResourceId,
     body: Value,
     etag: Option<String>,
@@ -88,30 +92,32 @@ async fn usable(
     if !on.is_some_and(|on| on.eq_ignore_ascii_case("Enabled")) {
         return Continue(id_of(&body).unwrap_or(id));
     }
-    if course.status.service.made_subnet.as_ref() != Some(&id) {
+    if round.status.service.made_subnet.as_ref() != Some(&id) {
         let message = format!(
             "{id} has its policies for private link services on; switch them off: az network vnet \
              subnet update --ids {id} --private-link-service-network-policies Disabled"
         );
-        return Break(Stop::mend(Aspect::Service, Reason::SubnetPoliciesEnabled, message));
+        return Break(Stop::blocked(Aspect::Service, Reason::SubnetPoliciesEnabled, message));
     }
-    let mut wanted = body;
-    wanted["properties"][POLICIES] = "Disabled".into();
-    write(course, &id, &wanted, etag.as_deref()).await
+    let mut desired = body;
+    desired["properties"][POLICIES] = "Disabled".into();
+    write(round, &id, &desired, etag.as_deref()).await
 }
 
-async fn make(course: &mut Course<'_>, id: ResourceId) -> Outcome<ResourceId> {
-    let side = course.turn.service();
-    let failed = |setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback);
+async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceId> {
+    let side = round.context.service();
+    let failed = |failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed);
     let parent = id.parent().or_stop(|()| stop(format!("{id} is in no network")))?;
-    let network = side.get(&ask::NETWORKS_GET.at(&parent)).await.or_stop(failed)?;
+    let network = side.get(&operations::NETWORKS_GET.at(&parent)).await.or_stop(failed)?;
     let network = network.or_stop(|()| stop(format!("{parent} is not there")))?;
-    let subnets =
-        side.list(&ask::SUBNETS_LIST.at(format!("{parent}/subnets"))).await.or_stop(failed)?;
+    let subnets = side
+        .list(&operations::SUBNETS_LIST.at(format!("{parent}/subnets")))
+        .await
+        .or_stop(failed)?;
     let space = prefixes(&network.body["properties"]["addressSpace"]);
     let taken: Vec<Prefix> =
         subnets.iter().flat_map(|subnet| prefixes(&subnet["properties"])).collect();
-    let Some(free) = free(&space, &taken) else {
+    let Some(free) = find_free(&space, &taken) else {
         let message = format!(
             "{parent} has no room for a subnet of translated addresses; give it a prefix more, or \
              delete the object and set spec.nat_subnet"
@@ -120,26 +126,26 @@ async fn make(course: &mut Course<'_>, id: ResourceId) -> Outcome<ResourceId> {
     };
     let prefix = format!("{}/{}", Ipv4Addr::from(free.first), free.length);
     let body = json!({ "properties": { "addressPrefix": prefix, POLICIES: "Disabled" } });
-    let written = write(course, &id, &body, None).await;
+    let written = write(round, &id, &body, None).await;
     // The subnet is recorded only if Azure accepted the write; otherwise it was not created.
-    if matches!(&written, Break(stop) if stop.cause == Cause::Taken) {
-        course.status.service.made_subnet = Some(id.clone());
-        course.events.push(Event::note("SubnetMade", format!("{id} with {prefix}")));
+    if matches!(&written, Break(stop) if stop.cause == Cause::Accepted) {
+        round.status.service.made_subnet = Some(id.clone());
+        round.events.push(Event::note("SubnetMade", format!("{id} with {prefix}")));
     }
     written
 }
 
 async fn write(
-    course: &mut Course<'_>,
+    round: &mut RoundState<'_>,
     id: &ResourceId,
     body: &Value,
     etag: Option<&str>,
 ) -> Outcome<ResourceId> {
-    let side = course.turn.service();
-    let begun = side.put(&ask::SUBNETS_PUT.at(id), body, etag).await;
-    let begun =
-        begun.or_stop(|setback| Stop::failed(Aspect::Service, Reason::SubnetFailed, &setback))?;
-    side.begun(&mut course.status.service.running, Step::WriteSubnet, begun)?;
+    let side = round.context.service();
+    let outcome = side.put(&operations::SUBNETS_PUT.at(id), body, etag).await;
+    let outcome =
+        outcome.or_stop(|failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed))?;
+    side.track(&mut round.status.service.running, Step::WriteSubnet, outcome)?;
     Break(Stop::at_once(Aspect::Service, "the subnet for translated addresses was written"))
 }
 
@@ -181,22 +187,22 @@ fn prefixes(of: &Value) -> Vec<Prefix> {
 }
 
 /// Returns the first free prefix of the preferred length, or of the next longer one that fits.
-fn free(space: &[Prefix], taken: &[Prefix]) -> Option<Prefix> {
-    (USUAL..=SMALLEST).find_map(|length| {
+fn find_free(space: &[Prefix], taken: &[Prefix]) -> Option<Prefix> {
+    (PREFERRED_LENGTH..=MAX_LENGTH).find_map(|length| {
         let fits = space.iter().filter(|within| within.length <= length);
-        fits.filter_map(|within| free_within(*within, length, taken)).next()
+        fits.filter_map(|within| find_free_within(*within, length, taken)).next()
     })
 }
 
-fn free_within(within: Prefix, length: u8, taken: &[Prefix]) -> Option<Prefix> {
+fn find_free_within(within: Prefix, length: u8, taken: &[Prefix]) -> Option<Prefix> {
     let mut first = u64::from(within.first);
     while first < within.end() {
-        let place = Prefix { first: u32::try_from(first).ok()?, length };
-        let hindrance = taken.iter().filter(|other| other.overlaps(place));
-        match hindrance.map(|other| other.end()).max() {
-            None => return Some(place),
+        let candidate = Prefix { first: u32::try_from(first).ok()?, length };
+        let conflicts = taken.iter().filter(|other| other.overlaps(candidate));
+        match conflicts.map(|other| other.end()).max() {
+            None => return Some(candidate),
             // Continue after the conflicting prefixes, aligned to this length.
-            Some(end) => first = end.max(place.end()).next_multiple_of(place.addresses()),
+            Some(end) => first = end.max(candidate.end()).next_multiple_of(candidate.addresses()),
         }
     }
     None
@@ -210,12 +216,12 @@ mod tests {
 
     fn found(space: &[&str], taken: &[&str]) -> Option<String> {
         let read = |list: &[&str]| list.iter().filter_map(|t| Prefix::read(t)).collect::<Vec<_>>();
-        let free = free(&read(space), &read(taken))?;
+        let free = find_free(&read(space), &read(taken))?;
         Some(format!("{}/{}", Ipv4Addr::from(free.first), free.length))
     }
 
     #[test]
-    fn the_first_free_place_of_the_networks_own_prefixes_is_taken() {
+    fn first_free_prefix_is_chosen() {
         for (space, taken, free) in [
             (&["10.0.0.0/16"][..], &[][..], Some("10.0.0.0/24")),
             (&["10.0.0.0/16"], &["10.0.0.0/24"], Some("10.0.1.0/24")),
@@ -237,7 +243,7 @@ mod tests {
 
     /// Compares with an exhaustive search, on random networks and subnets.
     #[test]
-    fn nothing_overlaps_and_nothing_earlier_was_free() {
+    fn chosen_prefix_matches_exhaustive_search() {
         let mut rng = Rng::with_seed(7);
         for _ in 0..2_000 {
             let length = 20 + rng.u8(..11);
@@ -249,15 +255,15 @@ mod tests {
                     Prefix::read(&text).unwrap()
                 })
                 .collect();
-            let every = (USUAL..=SMALLEST).filter(|length| *length >= within.length);
+            let every = (PREFERRED_LENGTH..=MAX_LENGTH).filter(|length| *length >= within.length);
             let naive = every
                 .flat_map(|length| {
-                    let places = 1_u32 << (length - within.length);
+                    let candidates = 1_u32 << (length - within.length);
                     let size = 1_u32 << (32 - length);
-                    (0..places).map(move |i| Prefix { first: within.first + i * size, length })
+                    (0..candidates).map(move |i| Prefix { first: within.first + i * size, length })
                 })
-                .find(|place| !taken.iter().any(|other| other.overlaps(*place)));
-            assert_eq!(free(&[within], &taken), naive, "{within:?} {taken:?}");
+                .find(|candidate| !taken.iter().any(|other| other.overlaps(*candidate)));
+            assert_eq!(find_free(&[within], &taken), naive, "{within:?} {taken:?}");
         }
     }
 }

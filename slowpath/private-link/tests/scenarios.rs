@@ -4,11 +4,11 @@
 #[expect(dead_code, reason = "it uses a part of it")]
 mod side;
 
+use cloud_emulators::azure::operation::{End, Outcome};
+use cloud_emulators::faults::{Fault, Rule};
 use private_link::object::{Aspect, Reason};
-use private_link::{Next, Verdict, decide};
+use private_link::{Decision, Next, decide};
 use serde_json::json;
-use standins::azure::operation::{End, Outcome};
-use standins::faults::{Fault, Rule};
 
 use side::{GUEST, Side, guest, ours, side, world};
 
@@ -31,7 +31,7 @@ fn ends(operation: &str, end: End) -> Outcome {
 }
 
 #[tokio::test]
-async fn all_is_made_and_taken_back() {
+async fn everything_is_created_and_deleted() {
     let mut side = side(world()).await;
     side.at.azure.with(|world| world.page = Some(1));
     side.play(20 * MINUTES).await;
@@ -72,7 +72,7 @@ async fn all_is_made_and_taken_back() {
 }
 
 #[tokio::test]
-async fn each_refusal_has_its_class() {
+async fn each_error_has_its_class() {
     let get = "GET privateLinkServices";
     let dated = |after, dated| Rule {
         retry_after: Some(after),
@@ -109,7 +109,7 @@ async fn each_refusal_has_its_class() {
 }
 
 #[tokio::test]
-async fn operations_that_fail_are_told_by_their_step_and_made_again() {
+async fn failed_operations_are_reported_by_step_and_repeated() {
     let fail = || End::Fail { code: "InternalServerError".into(), message: "an accident".into() };
     for (operation, aspect, reason) in [
         ("PUT virtualNetworks/subnets", Aspect::Service, Reason::SubnetFailed),
@@ -131,7 +131,7 @@ async fn operations_that_fail_are_told_by_their_step_and_made_again() {
 }
 
 #[tokio::test]
-async fn an_operation_that_hangs_is_told_after_five_minutes() {
+async fn hanging_operation_is_reported_after_5_min() {
     let mut side = side(world()).await;
     side.at.azure.with(|world| world.outcomes = vec![ends("PUT privateLinkServices", End::Hang)]);
     side.play(4 * MINUTES).await;
@@ -152,7 +152,7 @@ async fn an_operation_that_hangs_is_told_after_five_minutes() {
 }
 
 #[tokio::test]
-async fn missing_permissions_are_told_with_what_azure_names() {
+async fn missing_permissions_are_reported_with_azures_details() {
     for (action, aspect, reason) in [
         ("Microsoft.Network/loadBalancers/read", Aspect::Balancer, Reason::BalancerLookupFailed),
         (
@@ -176,7 +176,7 @@ async fn missing_permissions_are_told_with_what_azure_names() {
 }
 
 #[tokio::test]
-async fn drift_and_deletion_by_others_are_mended() {
+async fn drift_and_foreign_deletion_are_repaired() {
     let mut side = working().await;
     let id = ours("privateLinkServices", "pls-shop-web");
     side.at.azure.with(|world| {
@@ -197,7 +197,7 @@ async fn drift_and_deletion_by_others_are_mended() {
 }
 
 #[tokio::test]
-async fn an_unknown_subscription_waits_until_somebody_decides() {
+async fn unknown_subscription_waits_for_a_decision() {
     let mut side = side(world()).await;
     side.object.spec.auto_approved_subscriptions = Some(Vec::new());
     side.play(10 * MINUTES).await;
@@ -206,14 +206,14 @@ async fn an_unknown_subscription_waits_until_somebody_decides() {
     let name = side.object.status.service.connections[0].name.clone();
     let id = side.object.status.service.id.clone().unwrap();
     let pause = clouds::retry::Clock::default();
-    let judged = decide(&side.at.client, &pause, &id, &name, Verdict::Approved, "known").await;
+    let judged = decide(&side.at.client, &pause, &id, &name, Decision::Approved, "known").await;
     assert_eq!(judged.unwrap().unwrap().state, "Approved");
     side.play(10 * MINUTES).await;
     assert!(side.is(Aspect::Available) && side.why(Aspect::ConnectionsWaiting).is_none());
 }
 
 #[tokio::test]
-async fn what_fails_on_the_way_out_is_tried_until_all_is_gone() {
+async fn deletion_is_retried_until_complete() {
     for rule in [
         Rule::first(2, "DELETE *", refuse(409, "AnotherOperationInProgress")),
         Rule::first(1, "DELETE privateLinkServices", refuse(429, "TooManyRequests")),
@@ -225,7 +225,7 @@ async fn what_fails_on_the_way_out_is_tried_until_all_is_gone() {
         side.at.azure.fault(rule.clone());
         side.delete();
         side.round().await;
-        assert!(side.object.held);
+        assert!(side.object.has_finalizer);
         side.play(60 * MINUTES).await;
         assert!(side.gone, "{rule:?}: {}", side.told());
         let left = side.at.azure.with(|world| {
@@ -237,7 +237,7 @@ async fn what_fails_on_the_way_out_is_tried_until_all_is_gone() {
 }
 
 #[tokio::test]
-async fn a_network_that_knows_another_zone_is_tolerated_though_azure_says_so_late() {
+async fn zone_linked_elsewhere_is_tolerated_when_reported_late() {
     let world = {
         let mut world = world();
         world.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/other"));

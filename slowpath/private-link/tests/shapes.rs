@@ -11,12 +11,12 @@ use std::time::Duration;
 use clouds::retry::Pause;
 use private_link::lease::Lease;
 use private_link::object::Aspect;
-use private_link::{Standing, Verdict, decide};
+use private_link::{Decision, Role, decide};
 use serde_json::{Value, json};
 
+use cloud_emulators::azure::Call;
+use cloud_emulators::fixtures::folder;
 use side::{ours, side, world};
-use standins::azure::Call;
-use standins::fixtures::folder;
 
 fn example(name: &str) -> Value {
     let path = folder("azure-rest-examples").join(format!("network/{name}.json"));
@@ -69,7 +69,7 @@ async fn each_request() -> Vec<Call> {
     let connection = side.object.status.service.connections[0].name.clone();
     let id = side.object.status.service.id.clone().unwrap();
     let pause = clouds::retry::Clock::default();
-    let judged = decide(&side.at.client, &pause, &id, &connection, Verdict::Approved, "ok").await;
+    let judged = decide(&side.at.client, &pause, &id, &connection, Decision::Approved, "ok").await;
     assert!(judged.unwrap().is_some());
     side.play(600).await;
     assert!(side.is(Aspect::Available), "{}", side.told());
@@ -81,7 +81,7 @@ async fn each_request() -> Vec<Call> {
         side.at.azure.advance(Duration::from_secs(seconds));
         lease.step(&side.at.client, &side.clock()).await;
     }
-    assert_eq!(lease.standing(side.clock().now()), Standing::Owner);
+    assert_eq!(lease.role(side.clock().now()), Role::Owner);
     side.delete();
     side.play(1_800).await;
     assert!(side.gone);
@@ -109,7 +109,7 @@ const OPERATIONS: [(&str, &str, &str); 8] = [
 ];
 
 #[tokio::test]
-async fn one_life_takes_each_operation() {
+async fn one_lifecycle_uses_each_operation() {
     let calls = each_request().await;
     for (operation, ..) in OPERATIONS {
         assert!(calls.iter().any(|call| call.operation == operation), "{operation} is not asked");
@@ -118,7 +118,7 @@ async fn one_life_takes_each_operation() {
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn our_requests_have_the_form_of_microsofts_examples() {
+async fn requests_match_microsofts_examples() {
     let calls = each_request().await;
     for (operation, name, body) in OPERATIONS {
         let call = calls.iter().find(|call| call.operation == operation);

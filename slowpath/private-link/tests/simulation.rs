@@ -12,7 +12,7 @@ mod emulator;
 
 use azure::id::ResourceId;
 use fastrand::Rng;
-use private_link::Standing;
+use private_link::Role;
 use private_link::object::{Aspect, Paused, Reason, Status};
 use serde_json::{Value, json};
 
@@ -25,8 +25,8 @@ const HISTORIES: u64 = 400;
 const HOUR: u64 = 3_600;
 
 #[test]
-fn whatever_happens_it_ends_as_wanted_or_says_why_not_and_others_things_stay() {
-    simulation::play("private-link --test simulation", HISTORIES, history);
+fn random_histories_converge_and_preserve_foreign_resources() {
+    simulation::run_histories("private-link --test simulation", HISTORIES, history);
 }
 
 struct History {
@@ -38,7 +38,7 @@ struct History {
 fn history(rng: &mut Rng) {
     let azure = sample::azure();
     {
-        let mut world = azure.world();
+        let mut world = azure.state();
         world.rng = Some(Rng::with_seed(rng.u64(..)));
         world.faults = 4 + rng.u64(..60);
         world.slowness = rng.u64(..120);
@@ -56,12 +56,12 @@ fn history(rng: &mut Rng) {
 impl History {
     /// Half an hour to two and a half hours with random disturbances.
     fn trouble(&mut self) {
-        let end = self.azure.world().now() + HOUR / 2 + self.rng.u64(..2 * HOUR);
-        while self.azure.world().now() < end {
+        let end = self.azure.state().now() + HOUR / 2 + self.rng.u64(..2 * HOUR);
+        while self.azure.state().now() < end {
             let next = self.players.iter().map(|player| player.due).min().unwrap();
-            let now = self.azure.world().now();
-            self.azure.world().pass(next.clamp(now, now + 60));
-            let now = self.azure.world().now();
+            let now = self.azure.state().now();
+            self.azure.state().pass(next.clamp(now, now + 60));
+            let now = self.azure.state().now();
             for at in 0..self.players.len() {
                 if self.players[at].due <= now {
                     self.round(at);
@@ -77,8 +77,8 @@ impl History {
     fn round(&mut self, at: usize) {
         let before = self.players[at].object.clone();
         let player = &mut self.players[at];
-        let now = self.azure.world().now();
-        let ended = player.round(&self.azure, &Standing::Owner).is_none();
+        let now = self.azure.state().now();
+        let ended = player.round(&self.azure, &Role::Owner).is_none();
         let forgets = !ended && self.rng.u32(..25) == 0;
         if forgets {
             player.object = before;
@@ -96,7 +96,7 @@ impl History {
         let endpoint = endpoint_of(&name);
         let foreign = json!({ "tags": { "made": "by hand" }, "properties": {} });
         let zone = network(GUEST, "privateDnsZones", "example.internal").to_string();
-        let mut world = self.azure.world();
+        let mut world = self.azure.state();
         let now = world.now();
         match self.rng.u64(..16) {
             0 => world.remove(&service),
@@ -182,13 +182,13 @@ impl History {
     /// Ends disturbances and hanging operations, and lets all objects continue for some hours.
     fn peace(&mut self) {
         {
-            let mut world = self.azure.world();
+            let mut world = self.azure.state();
             (world.faults, world.slowness) = (0, 20);
             world.end_all();
             let now = world.now();
             world.pass(now);
         }
-        let now = self.azure.world().now();
+        let now = self.azure.state().now();
         for player in &mut self.players {
             player.object.spec.paused = Paused::default();
             player.object.generation += 1;
@@ -199,28 +199,28 @@ impl History {
 
     /// Runs the rounds of all objects as they are due.
     fn go_on(&mut self, seconds: u64) {
-        let end = self.azure.world().now() + seconds;
+        let end = self.azure.state().now() + seconds;
         let mut rounds = 0;
         loop {
             let next = self.players.iter().filter(|player| !player.gone).map(|player| player.due);
             let Some(next) = next.min().filter(|next| *next <= end) else { break };
-            self.azure.world().pass(next);
-            let now = self.azure.world().now();
+            self.azure.state().pass(next);
+            let now = self.azure.state().now();
             for player in self.players.iter_mut().filter(|player| !player.gone) {
                 if player.due <= now {
-                    player.round(&self.azure, &Standing::Owner);
+                    player.round(&self.azure, &Role::Owner);
                     rounds += 1;
                 }
             }
             assert!(rounds < 5_000, "it goes round and round");
         }
-        self.azure.world().pass(end);
+        self.azure.state().pass(end);
     }
 
     /// Checks that the object is in its desired state, or that a condition reports correctly why
     /// not.
     fn judge(&self, player: &Player) {
-        let mut world = self.azure.world();
+        let mut world = self.azure.state();
         assert_eq!(world.foreign_changes, Vec::<String>::new());
         let object = &player.object;
         let status = player.status();
@@ -265,7 +265,7 @@ impl History {
     /// Deletes all objects, and checks that only the NAT subnet and resources of others are left.
     fn end(&mut self) {
         let others = |azure: &Azure| {
-            let mut theirs = azure.world().things(false);
+            let mut theirs = azure.state().things(false);
             theirs.sort_unstable();
             theirs
         };
@@ -274,14 +274,14 @@ impl History {
             player.delete(&self.azure);
         }
         self.go_on(2 * HOUR);
-        let world = self.azure.world();
+        let world = self.azure.state();
         for player in &self.players {
             assert!(player.gone, "{:#?}", player.status());
         }
         assert_eq!(world.foreign_changes, Vec::<String>::new());
         drop(world);
         assert_eq!(others(&self.azure), before);
-        let mut world = self.azure.world();
+        let mut world = self.azure.state();
         // A zone with records of others stays; a resource without its tags is not recognized.
         let ours = world.things(true).into_iter().filter(|id| *id != nat());
         let ours = ours.filter(|id| !id.contains("example.internal"));
@@ -306,7 +306,7 @@ impl History {
 }
 
 fn assert_wanted(
-    world: &mut emulator::World,
+    world: &mut emulator::FaultyAzure,
     object: &private_link::object::Object,
     status: &Status,
 ) {
@@ -317,7 +317,7 @@ fn assert_wanted(
         list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let visible: std::collections::BTreeSet<String> = listed("visibility");
-    assert_eq!(visible, object.spec.allowed());
+    assert_eq!(visible, object.spec.permitted_subscriptions());
     assert_eq!(status.service.alias.as_deref(), service["properties"]["alias"].as_str());
     let endpoint = world.get(&endpoint_of(&object.name)).expect("the endpoint is there");
     let connection = endpoint

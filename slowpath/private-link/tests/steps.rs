@@ -8,7 +8,7 @@ use std::time::Duration;
 use azure::id::ResourceId;
 use clouds::failure::Failure;
 use private_link::object::{Aspect, Paused, Reason, Spec};
-use private_link::{Next, Standing, Verdict, decide};
+use private_link::{Decision, Next, Role, decide};
 use serde_json::{Value, json};
 
 use emulator::play::Player;
@@ -21,7 +21,7 @@ const ADDRESS: &str = "10.7.0.4";
 
 fn begin(slowness: u64) -> (Azure, Player) {
     let azure = sample::azure();
-    azure.world().slowness = slowness;
+    azure.state().slowness = slowness;
     (azure, Player::new(sample::object("shop/web")))
 }
 
@@ -42,7 +42,7 @@ fn nat() -> String {
 }
 
 fn body(azure: &Azure, id: &str) -> Value {
-    azure.world().get(id).unwrap_or_else(|| panic!("{id} is not there"))
+    azure.state().get(id).unwrap_or_else(|| panic!("{id} is not there"))
 }
 
 /// Returns a connection's name without the suffix that Azure adds.
@@ -51,7 +51,7 @@ fn short(connection: &str) -> &str {
 }
 
 fn there(azure: &Azure, id: &str) -> bool {
-    azure.world().get(id).is_some()
+    azure.state().get(id).is_some()
 }
 
 /// Returns an object that is available.
@@ -64,12 +64,12 @@ fn working(slowness: u64) -> (Azure, Player) {
         "{web:?}",
         web = web.status()
     );
-    azure.world().asked.clear();
+    azure.state().calls.clear();
     (azure, web)
 }
 
 #[test]
-fn from_nothing_to_names_that_lead_to_the_endpoint() {
+fn creates_service_endpoint_and_dns_names() {
     for slowness in [0, 40] {
         let (azure, web) = working(slowness);
         let made = body(&azure, &service());
@@ -95,7 +95,7 @@ fn from_nothing_to_names_that_lead_to_the_endpoint() {
             assert_eq!(record["properties"]["aRecords"], json!([{ "ipv4Address": ADDRESS }]));
             assert_eq!(record["properties"]["ttl"], json!(300));
             assert_eq!(
-                azure.world().below(&format!("{}/virtualNetworkLinks", zone(zone_name))).len(),
+                azure.state().below(&format!("{}/virtualNetworkLinks", zone(zone_name))).len(),
                 1
             );
         }
@@ -103,38 +103,38 @@ fn from_nothing_to_names_that_lead_to_the_endpoint() {
         assert!(aspects.iter().all(|aspect| web.is(*aspect)));
         assert_eq!(web.status().endpoint.address, Some(ADDRESS.parse().unwrap()));
         assert_eq!(web.status().service.connections[0].state, "Approved");
-        assert!(azure.world().foreign_changes.is_empty());
+        assert!(azure.state().foreign_changes.is_empty());
     }
 }
 
 #[test]
-fn the_finalizer_is_held_before_anything_is_made() {
+fn finalizer_is_added_before_anything_is_created() {
     let (azure, mut web) = begin(0);
-    assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::Now));
-    assert!(web.object.held && azure.world().asked.is_empty());
-    assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::Now));
-    assert!(web.status().fixed.is_some() && azure.world().asked.is_empty());
+    assert_eq!(web.round(&azure, &Role::Owner), Some(Next::Now));
+    assert!(web.object.has_finalizer && azure.state().calls.is_empty());
+    assert_eq!(web.round(&azure, &Role::Owner), Some(Next::Now));
+    assert!(web.status().fixed.is_some() && azure.state().calls.is_empty());
 }
 
 #[test]
-fn no_operation_is_awaited_its_handle_is_kept_and_polled() {
+fn operations_are_stored_and_polled_not_awaited() {
     let (azure, mut web) = begin(90);
     while web.status().service.running.is_none() {
-        assert!(web.round(&azure, &Standing::Owner).is_some());
+        assert!(web.round(&azure, &Role::Owner).is_some());
     }
     let running = web.status().service.running.clone().unwrap();
     assert!(running.handle.operation.is_some());
     assert_eq!(web.why(Aspect::Service), Some((false, Reason::UnderWay)));
-    let asked = azure.world().asked.len();
+    let calls = azure.state().calls.len();
     // Before it is due no call is made.
-    assert!(web.round(&azure, &Standing::Owner).is_some());
-    assert_eq!(azure.world().asked.len(), asked);
+    assert!(web.round(&azure, &Role::Owner).is_some());
+    assert_eq!(azure.state().calls.len(), calls);
     web.play(&azure, 20 * MINUTES);
     assert!(web.is(Aspect::Available));
 }
 
 #[test]
-fn waiting_has_a_name() {
+fn waiting_is_reported_with_a_reason() {
     let (azure, mut web) = begin(0);
     web.object.spec.load_balancer_ip = None;
     web.play(&azure, 60);
@@ -151,7 +151,7 @@ fn waiting_has_a_name() {
 }
 
 #[test]
-fn a_balancer_with_another_address_is_another_frontend() {
+fn changed_address_selects_another_frontend() {
     let (azure, mut web) = working(5);
     sample::balancer(&azure, "10.1.0.99");
     web.change(&azure, |object| object.spec.load_balancer_ip = Some("10.1.0.99".parse().unwrap()));
@@ -164,7 +164,7 @@ fn a_balancer_with_another_address_is_another_frontend() {
 }
 
 #[test]
-fn a_service_that_leads_to_another_frontend_is_told_and_led_back() {
+fn service_with_another_frontend_is_reported_and_corrected() {
     let ids = |azure: &Azure| {
         let list = body(azure, &service());
         let list = list["properties"]["loadBalancerFrontendIpConfigurations"].clone();
@@ -176,17 +176,17 @@ fn a_service_that_leads_to_another_frontend_is_told_and_led_back() {
         let right = ids(&azure);
         let both = json!([{ "id": right[0] }, elsewhere[0]]);
         for wrong in [elsewhere.clone(), both, json!([])] {
-            azure.world().edit(&service(), |body| {
+            azure.state().edit(&service(), |body| {
                 body["properties"]["loadBalancerFrontendIpConfigurations"] = wrong.clone();
             });
             if taken_over {
                 // An appliance with another store: it has the object, but no status.
                 web = Player::new(sample::object("shop/web"));
-                web.object.held = true;
+                web.object.has_finalizer = true;
             }
             let mut told = false;
-            let end = azure.world().now() + 8 * MINUTES;
-            while azure.world().now() < end {
+            let end = azure.state().now() + 8 * MINUTES;
+            while azure.state().now() < end {
                 web.play(&azure, 1);
                 told |= web.why(Aspect::Service) == Some((false, Reason::FrontendDiffers))
                     && web.message(Aspect::Service).contains(right[0].as_str().unwrap())
@@ -200,9 +200,9 @@ fn a_service_that_leads_to_another_frontend_is_told_and_led_back() {
 }
 
 #[test]
-fn a_balancer_that_is_gone_under_a_service_is_told() {
+fn missing_load_balancer_is_reported() {
     let (azure, mut web) = working(0);
-    azure.world().remove(network(OURS, "loadBalancers", "inner").as_str());
+    azure.state().remove(network(OURS, "loadBalancers", "inner").as_str());
     web.play(&azure, 6 * MINUTES);
     assert_eq!(web.why(Aspect::Balancer), Some((false, Reason::BalancerNotFound)));
     assert!(!web.is(Aspect::Available));
@@ -220,8 +220,8 @@ fn drift_is_repaired_within_five_minutes() {
         |_| (),
     ];
     for (at, spoil) in spoil.into_iter().enumerate() {
-        azure.world().edit(&service(), spoil);
-        azure.world().azure.find_mut(&service()).unwrap().failed = at == 3;
+        azure.state().edit(&service(), spoil);
+        azure.state().azure.find_mut(&service()).unwrap().failed = at == 3;
         web.play(&azure, 6 * MINUTES);
         let now = body(&azure, &service());
         assert_eq!(now["properties"]["visibility"]["subscriptions"], json!([GUEST, OTHER]));
@@ -234,45 +234,45 @@ fn drift_is_repaired_within_five_minutes() {
     assert_eq!(web.status().service.alias, alias);
     // A record that another party changed, and one that it deleted.
     let record = format!("{}/A/api", zone("web.hypershift.local"));
-    azure.world().edit(&record, |body| body["properties"]["ttl"] = json!(5));
-    azure.world().remove(&format!("{}/A/*.apps", zone("web.hypershift.local")));
+    azure.state().edit(&record, |body| body["properties"]["ttl"] = json!(5));
+    azure.state().remove(&format!("{}/A/*.apps", zone("web.hypershift.local")));
     web.play(&azure, 6 * MINUTES);
     assert_eq!(body(&azure, &record)["properties"]["ttl"], json!(300));
     assert!(there(&azure, &format!("{}/A/*.apps", zone("web.hypershift.local"))));
 }
 
 #[test]
-fn lists_are_sets_and_case_does_not_matter() {
+fn subscription_lists_compare_as_case_insensitive_sets() {
     let (azure, mut web) = working(0);
-    azure.world().edit(&service(), |body| {
+    azure.state().edit(&service(), |body| {
         body["properties"]["visibility"]["subscriptions"] = json!([OTHER, GUEST, OTHER]);
     });
-    azure.world().asked.clear();
+    azure.state().calls.clear();
     web.play(&azure, 11 * MINUTES);
-    let asked = azure.world().asked.clone();
-    assert!(!asked.iter().any(|name| name == "PrivateLinkServices_CreateOrUpdate"), "{asked:?}");
+    let calls = azure.state().calls.clone();
+    assert!(!calls.iter().any(|name| name == "PrivateLinkServices_CreateOrUpdate"), "{calls:?}");
 }
 
 #[test]
-fn an_update_that_has_no_effect_is_told_and_not_repeated_without_end() {
+fn ineffective_update_is_reported_and_repeated_after_a_delay() {
     let (azure, mut web) = working(0);
     // Another party reverts every change.
     for _ in 0..10 {
-        azure.world().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
-        web.due = azure.world().now();
-        assert!(web.round(&azure, &Standing::Owner).is_some());
+        azure.state().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
+        web.due = azure.state().now();
+        assert!(web.round(&azure, &Role::Owner).is_some());
     }
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::UpdateFailed)));
-    let asked = azure.world().asked.clone();
-    let writes = asked.iter().filter(|name| *name == "PrivateLinkServices_CreateOrUpdate");
+    let calls = azure.state().calls.clone();
+    let writes = calls.iter().filter(|name| *name == "PrivateLinkServices_CreateOrUpdate");
     assert_eq!(writes.count(), 1);
 }
 
 #[test]
-fn a_service_that_somebody_deleted_is_made_again_with_its_endpoint() {
+fn deleted_service_is_recreated_with_its_endpoint() {
     let (azure, mut web) = working(15);
     let alias = web.status().service.alias.clone().unwrap();
-    azure.world().remove(&service());
+    azure.state().remove(&service());
     web.play(&azure, 15 * MINUTES);
     assert!(web.is(Aspect::Available), "{:#?}", web.status().conditions);
     assert_ne!(web.status().service.alias.clone().unwrap(), alias);
@@ -281,8 +281,8 @@ fn a_service_that_somebody_deleted_is_made_again_with_its_endpoint() {
         events.contains(&"ServiceDeleted") && events.contains(&"EndpointReplaced"),
         "{events:?}"
     );
-    azure.world().remove(&endpoint());
-    azure.world().remove(&zone("example.internal"));
+    azure.state().remove(&endpoint());
+    azure.state().remove(&zone("example.internal"));
     web.play(&azure, 15 * MINUTES);
     assert!(
         there(&azure, &endpoint())
@@ -292,8 +292,8 @@ fn a_service_that_somebody_deleted_is_made_again_with_its_endpoint() {
 }
 
 #[test]
-fn each_class_of_error_has_its_condition_and_its_pause() {
-    let asked = "PrivateLinkServices_Get";
+fn each_error_class_has_its_condition_and_delay() {
+    let calls = "PrivateLinkServices_Get";
     for (kind, after, pause) in [
         (Failure::Throttled, Some(41), 41),
         (Failure::Throttled, None, 300),
@@ -304,12 +304,12 @@ fn each_class_of_error_has_its_condition_and_its_pause() {
     ] {
         let (azure, mut web) = begin(0);
         web.object.spec.endpoint = None;
-        web.object.held = true;
+        web.object.has_finalizer = true;
         let retry_after = after.map(Duration::from_secs);
-        azure.world().retry_after = retry_after;
-        azure.world().script = vec![(asked, Fault::Refused(kind))];
-        assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::Now));
-        let next = web.round(&azure, &Standing::Owner);
+        azure.state().retry_after = retry_after;
+        azure.state().script = vec![(calls, Fault::Refused(kind))];
+        assert_eq!(web.round(&azure, &Role::Owner), Some(Next::Now));
+        let next = web.round(&azure, &Role::Owner);
         assert_eq!(next, Some(Next::After(Duration::from_secs(pause))), "{kind:?}");
         for aspect in [Aspect::Service, Aspect::Available] {
             assert_eq!(web.why(aspect), Some((false, Reason::AzureError)), "{kind:?}");
@@ -321,13 +321,13 @@ fn each_class_of_error_has_its_condition_and_its_pause() {
 }
 
 #[test]
-fn what_azure_asks_to_wait_on_one_side_is_waited_whatever_the_other_does() {
+fn requested_delay_of_one_side_does_not_depend_on_the_other() {
     let (azure, mut web) = begin(0);
-    azure.world().retry_after = Some(Duration::from_secs(1_000));
-    azure.world().script = vec![("PrivateLinkServices_Get", Fault::Refused(Failure::Throttled))];
+    azure.state().retry_after = Some(Duration::from_secs(1_000));
+    azure.state().script = vec![("PrivateLinkServices_Get", Fault::Refused(Failure::Throttled))];
     web.play(&azure, 900);
-    let asked = azure.world().asked.clone();
-    assert_eq!(asked, ["PrivateLinkServices_Get"]);
+    let calls = azure.state().calls.clone();
+    assert_eq!(calls, ["PrivateLinkServices_Get"]);
     assert_eq!(web.why(Aspect::Endpoint), Some((false, Reason::WaitingForAlias)));
     // A change of the desired state is tried at once.
     web.change(&azure, |object| object.spec.tags = [("a".to_owned(), "b".to_owned())].into());
@@ -336,8 +336,8 @@ fn what_azure_asks_to_wait_on_one_side_is_waited_whatever_the_other_does() {
 }
 
 #[test]
-fn each_step_that_fails_says_which() {
-    for (asked, fault, aspect, reason) in [
+fn each_failed_step_is_named() {
+    for (calls, fault, aspect, reason) in [
         (
             "LoadBalancers_List",
             Fault::Refused(Failure::Denied),
@@ -377,40 +377,40 @@ fn each_step_that_fails_says_which() {
         ("VirtualNetworkLinks_CreateOrUpdate", Fault::Fails, Aspect::Names, Reason::AzureError),
     ] {
         let (azure, mut web) = begin(10);
-        azure.world().script = vec![(asked, fault)];
+        azure.state().script = vec![(calls, fault)];
         let mut told = Vec::new();
         for _ in 0..60 {
-            azure.world().pass(web.due);
-            assert!(web.round(&azure, &Standing::Owner).is_some());
+            azure.state().pass(web.due);
+            assert!(web.round(&azure, &Role::Owner).is_some());
             told.extend(web.why(aspect));
             if !web.is(Aspect::Available) {
                 assert_ne!(web.why(Aspect::Available), Some((true, Reason::AzureSuccess)));
             }
         }
-        assert!(told.contains(&(false, reason)), "{asked} {fault:?}: {told:?}");
-        assert!(web.is(Aspect::Available), "{asked} {fault:?}: {:#?}", web.status());
-        assert!(azure.world().foreign_changes.is_empty());
+        assert!(told.contains(&(false, reason)), "{calls} {fault:?}: {told:?}");
+        assert!(web.is(Aspect::Available), "{calls} {fault:?}: {:#?}", web.status());
+        assert!(azure.state().foreign_changes.is_empty());
     }
 }
 
 #[test]
-fn operations_without_handle_or_end_are_seen_by_the_resource_itself() {
+fn operations_without_handle_or_end_are_checked_by_resource_state() {
     for fault in [Fault::NoHandle, Fault::Lost] {
-        for asked in [
+        for calls in [
             "PrivateLinkServices_CreateOrUpdate",
             "PrivateEndpoints_CreateOrUpdate",
             "Subnets_CreateOrUpdate",
         ] {
             let (azure, mut web) = begin(45);
-            azure.world().script = vec![(asked, fault)];
+            azure.state().script = vec![(calls, fault)];
             web.play(&azure, 30 * MINUTES);
-            assert!(web.is(Aspect::Available), "{asked} {fault:?}: {:#?}", web.status());
-            let asked_for = azure.world().asked.iter().filter(|name| *name == asked).count();
-            assert_eq!(asked_for, 1, "{asked} {fault:?}");
+            assert!(web.is(Aspect::Available), "{calls} {fault:?}: {:#?}", web.status());
+            let asked_for = azure.state().calls.iter().filter(|name| *name == calls).count();
+            assert_eq!(asked_for, 1, "{calls} {fault:?}");
         }
     }
     let (azure, mut web) = begin(10);
-    azure.world().script = vec![("PrivateLinkServices_CreateOrUpdate", Fault::Never)];
+    azure.state().script = vec![("PrivateLinkServices_CreateOrUpdate", Fault::Never)];
     web.play(&azure, 5 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::UnderWay)));
     assert!(web.status().service.running.is_some());
@@ -419,29 +419,29 @@ fn operations_without_handle_or_end_are_seen_by_the_resource_itself() {
     assert!(events.contains(&"PLSCreationFailed"), "{events:?}");
     assert!(web.status().service.running.is_none());
     assert!(web.message(Aspect::Service).contains("Updating"), "{}", web.message(Aspect::Service));
-    azure.world().end_all();
+    azure.state().end_all();
     web.play(&azure, 10 * MINUTES);
     assert!(web.is(Aspect::Available));
 }
 
 #[test]
-fn what_others_made_under_our_names_is_told_and_never_touched() {
+fn foreign_resources_with_our_names_are_reported_and_not_changed() {
     let (azure, mut web) = begin(0);
     let foreign =
         json!({ "tags": { "weir-fleet": "west", "weir-object": "shop/web" }, "properties": {} });
-    azure.world().set(&service(), foreign.clone());
+    azure.state().set(&service(), foreign.clone());
     web.play(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::NotOurs)));
     assert!(web.message(Aspect::Service).contains("az tag update"));
-    azure.world().remove(&service());
-    azure.world().set(&endpoint(), foreign.clone());
+    azure.state().remove(&service());
+    azure.state().set(&endpoint(), foreign.clone());
     web.play(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Endpoint), Some((false, Reason::NotOurs)));
-    azure.world().remove(&endpoint());
-    azure.world().set(&zone("example.internal"), json!({}));
+    azure.state().remove(&endpoint());
+    azure.state().set(&zone("example.internal"), json!({}));
     let record = format!("{}/A/api-web", zone("example.internal"));
     azure
-        .world()
+        .state()
         .set(&record, json!({ "properties": { "aRecords": [{ "ipv4Address": "10.9.9.9" }] } }));
     web.play(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Names), Some((false, Reason::NotOurs)));
@@ -451,45 +451,45 @@ fn what_others_made_under_our_names_is_told_and_never_touched() {
     assert!(web.gone && !there(&azure, &service()) && !there(&azure, &endpoint()));
     assert!(there(&azure, &zone("example.internal")) && there(&azure, &record));
     assert!(!there(&azure, &zone("web.hypershift.local")));
-    assert!(azure.world().foreign_changes.is_empty(), "{:?}", azure.world().foreign_changes);
+    assert!(azure.state().foreign_changes.is_empty(), "{:?}", azure.state().foreign_changes);
 }
 
 #[test]
-fn a_service_made_by_others_in_the_place_of_ours_stays() {
+fn foreign_service_replacing_ours_is_not_deleted() {
     let (azure, mut web) = working(0);
-    azure.world().remove(&service());
-    azure.world().set(&service(), json!({ "properties": {} }));
+    azure.state().remove(&service());
+    azure.state().set(&service(), json!({ "properties": {} }));
     web.play(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Service), Some((false, Reason::NotOurs)));
     web.delete(&azure);
     web.play(&azure, 30 * MINUTES);
     assert!(web.gone && there(&azure, &service()) && !there(&azure, &endpoint()));
-    assert!(azure.world().foreign_changes.is_empty());
+    assert!(azure.state().foreign_changes.is_empty());
     assert!(web.events.iter().any(|event| event.reason == "LeftAlone"));
 }
 
 #[test]
-fn policies_are_switched_off_on_subnets_that_we_made_and_on_no_other() {
+fn policies_are_disabled_on_own_subnets_only() {
     let on = |body: &mut Value| {
         body["properties"]["privateLinkServiceNetworkPolicies"] = "Enabled".into();
     };
     // Found by name, created by another party.
     let (azure, mut web) = begin(0);
-    azure.world().set(&nat(), json!({ "properties": { "addressPrefix": "10.1.9.0/24" } }));
-    azure.world().edit(&nat(), on);
+    azure.state().set(&nat(), json!({ "properties": { "addressPrefix": "10.1.9.0/24" } }));
+    azure.state().edit(&nat(), on);
     web.play(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetPoliciesEnabled)));
     let message = web.message(Aspect::Service);
     assert!(message.contains("az network vnet subnet update --ids"), "{message}");
-    azure.world().edit(&nat(), |body| {
+    azure.state().edit(&nat(), |body| {
         body["properties"]["privateLinkServiceNetworkPolicies"] = "Disabled".into();
     });
     web.play(&azure, 10 * MINUTES);
-    assert!(web.is(Aspect::Available) && azure.world().foreign_changes.is_empty());
+    assert!(web.is(Aspect::Available) && azure.state().foreign_changes.is_empty());
     // Created by Weir: it is needed again when the service is created anew.
     let (azure, mut web) = working(0);
-    azure.world().edit(&nat(), on);
-    azure.world().remove(&service());
+    azure.state().edit(&nat(), on);
+    azure.state().remove(&service());
     web.play(&azure, 10 * MINUTES);
     assert_eq!(body(&azure, &nat())["properties"]["privateLinkServiceNetworkPolicies"], "Disabled");
     assert!(web.is(Aspect::Available));
@@ -502,16 +502,16 @@ fn policies_are_switched_off_on_subnets_that_we_made_and_on_no_other() {
     let properties = json!({
         "addressPrefix": "10.1.8.0/24", "privateLinkServiceNetworkPolicies": "Disabled",
     });
-    azure.world().set(given.as_str(), json!({ "properties": properties }));
+    azure.state().set(given.as_str(), json!({ "properties": properties }));
     web.play(&azure, 10 * MINUTES);
     assert!(web.is(Aspect::Available) && !there(&azure, &nat()));
 }
 
 #[test]
-fn a_full_network_is_told() {
+fn full_network_is_reported() {
     let (azure, mut web) = begin(0);
     let hub = network(OURS, "virtualNetworks", "hub");
-    azure.world().edit(hub.as_str(), |body| {
+    azure.state().edit(hub.as_str(), |body| {
         body["properties"]["addressSpace"]["addressPrefixes"] = json!(["10.1.0.0/24"]);
     });
     web.play(&azure, 10 * MINUTES);
@@ -520,7 +520,7 @@ fn a_full_network_is_told() {
 }
 
 #[test]
-fn connections_are_approved_by_subscription_and_others_wait_to_be_seen() {
+fn connections_are_approved_by_subscription_and_others_wait() {
     let (azure, mut web) = working(0);
     // An unapproved subscription may see the service, and has to wait.
     web.change(&azure, |object| {
@@ -530,9 +530,9 @@ fn connections_are_approved_by_subscription_and_others_wait_to_be_seen() {
     web.play(&azure, 2 * MINUTES);
     let alias = web.status().service.alias.clone();
     // Azure's automatic approval does not contain this subscription yet.
-    azure.world().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
-    assert!(azure.world().request_connection(OTHER, "known", alias.as_deref()));
-    assert!(azure.world().request_connection(STRANGE, "strange", alias.as_deref()));
+    azure.state().edit(&service(), |body| body["properties"]["autoApproval"] = json!({}));
+    assert!(azure.state().request_connection(OTHER, "known", alias.as_deref()));
+    assert!(azure.state().request_connection(STRANGE, "strange", alias.as_deref()));
     web.play(&azure, 12 * MINUTES);
     let states: Vec<(&str, &str)> = web
         .status()
@@ -551,9 +551,9 @@ fn connections_are_approved_by_subscription_and_others_wait_to_be_seen() {
     let id = web.status().service.id.clone().unwrap();
     let strange = strange.to_uppercase();
     let judged =
-        once(decide(&azure, &azure, &id, &strange, Verdict::Rejected, "not known")).unwrap();
+        once(decide(&azure, &azure, &id, &strange, Decision::Rejected, "not known")).unwrap();
     assert_eq!(judged.unwrap().unwrap().state, "Rejected");
-    let nobody = once(decide(&azure, &azure, &id, "nobody", Verdict::Approved, "")).unwrap();
+    let nobody = once(decide(&azure, &azure, &id, "nobody", Decision::Approved, "")).unwrap();
     assert_eq!(nobody.unwrap(), None);
     web.play(&azure, 2 * MINUTES);
     assert_eq!(web.why(Aspect::ConnectionsWaiting), None);
@@ -561,7 +561,7 @@ fn connections_are_approved_by_subscription_and_others_wait_to_be_seen() {
 }
 
 #[test]
-fn an_endpoint_that_is_not_approved_waits_and_says_so() {
+fn unapproved_endpoint_waits_with_a_condition() {
     let (azure, mut web) = begin(0);
     web.object.spec.auto_approved_subscriptions = Some(vec![]);
     web.play(&azure, 5 * MINUTES);
@@ -570,13 +570,13 @@ fn an_endpoint_that_is_not_approved_waits_and_says_so() {
     let id = web.status().service.id.clone().unwrap();
     let own = web.status().service.connections[0].name.clone();
     assert_eq!(short(&own), "shop-web-pe");
-    once(decide(&azure, &azure, &id, &own, Verdict::Approved, "ok")).unwrap().unwrap();
+    once(decide(&azure, &azure, &id, &own, Decision::Approved, "ok")).unwrap().unwrap();
     web.play(&azure, 5 * MINUTES);
     assert!(web.is(Aspect::Available), "{:#?}", web.status().conditions);
 }
 
 #[test]
-fn zones_are_shared_and_go_with_the_last_record() {
+fn shared_zones_are_deleted_with_the_last_record() {
     let azure = sample::azure();
     let (mut web, mut blog) =
         (Player::new(sample::object("shop/web")), Player::new(sample::object("shop/blog")));
@@ -586,22 +586,22 @@ fn zones_are_shared_and_go_with_the_last_record() {
     }
     assert!(web.is(Aspect::Available) && blog.is(Aspect::Available));
     let links = format!("{}/virtualNetworkLinks", zone("example.internal"));
-    assert_eq!(azure.world().below(&links).len(), 1);
+    assert_eq!(azure.state().below(&links).len(), 1);
     web.delete(&azure);
     web.play(&azure, 10 * MINUTES);
     assert!(web.gone && !there(&azure, &format!("{}/A/api-web", zone("example.internal"))));
     blog.play(&azure, 10 * MINUTES);
-    assert_eq!(azure.world().below(&links).len(), 1, "whoever is left makes the link");
+    assert_eq!(azure.state().below(&links).len(), 1, "whoever is left makes the link");
     assert!(blog.is(Aspect::Available));
     blog.delete(&azure);
     blog.play(&azure, 10 * MINUTES);
     assert!(blog.gone && !there(&azure, &zone("example.internal")));
     // The subnet stays, because others may use it.
-    assert_eq!(azure.world().things(true), [nat()]);
+    assert_eq!(azure.state().things(true), [nat()]);
 }
 
 #[test]
-fn names_that_are_not_wanted_any_more_go() {
+fn undesired_dns_names_are_removed() {
     let (azure, mut web) = working(10);
     web.change(&azure, |object| {
         let endpoint = object.spec.endpoint.as_mut().unwrap();
@@ -611,46 +611,46 @@ fn names_that_are_not_wanted_any_more_go() {
     web.play(&azure, 15 * MINUTES);
     assert!(web.is(Aspect::Available), "{:#?}", web.status());
     assert!(!there(&azure, &zone("example.internal")));
-    let records = azure.world().below(&format!("{}/A", zone("web.hypershift.local"))).len();
+    let records = azure.state().below(&format!("{}/A", zone("web.hypershift.local"))).len();
     assert_eq!(records, 1);
     assert_eq!(web.status().endpoint.zones.len(), 1);
 }
 
 #[test]
-fn a_network_that_knows_another_zone_of_that_name_is_tolerated() {
+fn network_linked_to_another_zone_is_tolerated() {
     let (azure, mut web) = begin(0);
     let other = ResourceId::network("s", "x", "privateDnsZones", "example.internal");
     let spoke = network(GUEST, "virtualNetworks", "spoke");
     let link = json!({ "properties": { "virtualNetwork": { "id": spoke } } });
-    azure.world().set(&format!("{other}/virtualNetworkLinks/theirs"), link);
+    azure.state().set(&format!("{other}/virtualNetworkLinks/theirs"), link);
     web.play(&azure, 10 * MINUTES);
     assert!(web.is(Aspect::Available), "{:#?}", web.status().conditions);
     assert!(web.events.iter().any(|event| event.reason == "ZoneLinkedElsewhere"));
 }
 
 #[test]
-fn deletion_rejects_connections_first_and_lets_go_last() {
+fn deletion_rejects_connections_first_and_removes_finalizer_last() {
     let (azure, mut web) = working(25);
     let alias = web.status().service.alias.clone();
     let id = network(OTHER, "privateEndpoints", "theirs");
-    assert!(azure.world().request_connection(OTHER, "theirs", alias.as_deref()));
+    assert!(azure.state().request_connection(OTHER, "theirs", alias.as_deref()));
     web.play(&azure, MINUTES);
-    azure.world().asked.clear();
+    azure.state().calls.clear();
     web.delete(&azure);
-    assert!(web.round(&azure, &Standing::Owner).is_some());
+    assert!(web.round(&azure, &Role::Owner).is_some());
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::Deleting)));
     let list = format!("{}/privateEndpointConnections", service());
-    let mut connections = azure.world().below(&list).into_iter();
+    let mut connections = azure.state().below(&list).into_iter();
     let theirs = connections.find(|one| short(one["name"].as_str().unwrap()) == "theirs");
     let state = theirs.unwrap()["properties"]["privateLinkServiceConnectionState"].clone();
     assert_eq!(state["status"], "Rejected");
-    assert!(!azure.world().asked.iter().any(|name| name == "PrivateLinkServices_Delete"));
+    assert!(!azure.state().calls.iter().any(|name| name == "PrivateLinkServices_Delete"));
     web.play(&azure, 10 * MINUTES);
-    assert!(web.gone && !web.object.held);
+    assert!(web.gone && !web.object.has_finalizer);
     assert!(!there(&azure, &service()) && !there(&azure, &endpoint()));
-    assert!(there(&azure, id.as_str()) && azure.world().foreign_changes.is_empty());
-    let asked = azure.world().asked.clone();
-    let first = |name: &str| asked.iter().position(|asked| asked == name).unwrap();
+    assert!(there(&azure, id.as_str()) && azure.state().foreign_changes.is_empty());
+    let calls = azure.state().calls.clone();
+    let first = |name: &str| calls.iter().position(|calls| calls == name).unwrap();
     assert!(first("RecordSets_Delete") < first("VirtualNetworkLinks_Delete"));
     assert!(first("VirtualNetworkLinks_Delete") < first("PrivateZones_Delete"));
     assert!(first("PrivateZones_Delete") < first("PrivateEndpoints_Delete"));
@@ -661,22 +661,22 @@ fn deletion_rejects_connections_first_and_lets_go_last() {
 }
 
 #[test]
-fn what_is_not_there_is_deleted_and_errors_keep_the_finalizer() {
+fn absent_resources_count_as_deleted_and_errors_keep_the_finalizer() {
     // Before anything was created.
     let (azure, mut web) = begin(0);
-    web.object.held = true;
+    web.object.has_finalizer = true;
     web.delete(&azure);
-    assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::Never));
-    assert!(web.gone && azure.world().asked.is_empty());
+    assert_eq!(web.round(&azure, &Role::Owner), Some(Next::Never));
+    assert!(web.gone && azure.state().calls.is_empty());
     // Another party has deleted one of the resources before.
     for gone in [service(), endpoint(), zone("web.hypershift.local"), zone("example.internal")] {
         let (azure, mut web) = working(0);
-        azure.world().remove(&gone);
+        azure.state().remove(&gone);
         web.delete(&azure);
         web.play(&azure, 10 * MINUTES);
         assert!(web.gone, "{gone}: {:#?}", web.status());
     }
-    for asked in [
+    for calls in [
         "PrivateLinkServices_Delete",
         "PrivateLinkServices_UpdatePrivateEndpointConnection",
         "PrivateLinkServices_ListPrivateEndpointConnections",
@@ -696,41 +696,41 @@ fn what_is_not_there_is_deleted_and_errors_keep_the_finalizer() {
             Fault::Ends(false),
         ] {
             let (azure, mut web) = working(10);
-            azure.world().script = vec![(asked, fault)];
+            azure.state().script = vec![(calls, fault)];
             web.delete(&azure);
             web.play(&azure, 60 * MINUTES);
-            assert!(web.gone, "{asked} {fault:?}: {:#?}", web.status());
-            let left = azure.world().things(true).into_iter().filter(|id| *id != nat()).count();
+            assert!(web.gone, "{calls} {fault:?}: {:#?}", web.status());
+            let left = azure.state().things(true).into_iter().filter(|id| *id != nat()).count();
             // An answer that a resource is absent is trusted.
             let believed = fault == Fault::Refused(Failure::Absent);
-            assert!(left == 0 || believed, "{asked} {fault:?}");
+            assert!(left == 0 || believed, "{calls} {fault:?}");
         }
     }
     let (azure, mut web) = working(0);
-    azure.world().script = vec![("PrivateLinkServices_Delete", Fault::Refused(Failure::Denied)); 3];
+    azure.state().script = vec![("PrivateLinkServices_Delete", Fault::Refused(Failure::Denied)); 3];
     web.delete(&azure);
     web.play(&azure, 25 * MINUTES);
-    assert!(!web.gone && web.object.held);
-    let asked = azure.world().asked.clone();
+    assert!(!web.gone && web.object.has_finalizer);
+    let calls = azure.state().calls.clone();
     // Every ten minutes: at 0, 10 and 20.
-    assert_eq!(asked.iter().filter(|name| *name == "PrivateLinkServices_Delete").count(), 3);
+    assert_eq!(calls.iter().filter(|name| *name == "PrivateLinkServices_Delete").count(), 3);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::AzureError)));
 }
 
 #[test]
-fn paused_objects_are_left_as_they_are_but_not_when_they_are_deleted() {
+fn paused_objects_are_not_changed_unless_deleted() {
     let (azure, mut web) = working(0);
-    azure.world().remove(&service());
+    azure.state().remove(&service());
     let until = Paused::Until("2026-11-18T14:00:00+02:00".to_owned());
     web.change(&azure, |object| object.spec.paused = until.clone());
-    azure.world().asked.clear();
+    azure.state().calls.clear();
     web.play(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Paused), Some((true, Reason::Paused)));
-    assert!(azure.world().asked.is_empty() && web.pause(&azure) <= Duration::from_secs(300));
+    assert!(azure.state().calls.is_empty() && web.pause(&azure) <= Duration::from_secs(300));
     web.play(&azure, 60 * MINUTES);
     assert!(web.is(Aspect::Available) && web.why(Aspect::Paused).is_none());
     web.change(&azure, |object| object.spec.paused = Paused::Until("tomorrow".to_owned()));
-    azure.world().remove(&service());
+    azure.state().remove(&service());
     web.play(&azure, 10 * MINUTES);
     assert!(there(&azure, &service()), "what is no time doesn't pause");
     web.change(&azure, |object| object.spec.paused = Paused::Yes(true));
@@ -740,7 +740,7 @@ fn paused_objects_are_left_as_they_are_but_not_when_they_are_deleted() {
 }
 
 #[test]
-fn what_cannot_be_is_told_and_backed_off_from() {
+fn invalid_objects_are_reported_with_backoff() {
     let (azure, mut web) = working(0);
     type Spoil = fn(&mut Spec);
     let wrongs: [(Spoil, &str); 4] = [
@@ -752,7 +752,7 @@ fn what_cannot_be_is_told_and_backed_off_from() {
     for (wrong, field) in wrongs {
         let right = web.object.spec.clone();
         web.change(&azure, |object| wrong(&mut object.spec));
-        assert_eq!(web.round(&azure, &Standing::Owner), Some(Next::BackOff));
+        assert_eq!(web.round(&azure, &Role::Owner), Some(Next::BackOff));
         assert_eq!(web.why(Aspect::Available), Some((false, Reason::Invalid)));
         assert!(web.message(Aspect::Service).contains(field), "{}", web.message(Aspect::Service));
         web.change(&azure, |object| object.spec = right);
@@ -762,46 +762,46 @@ fn what_cannot_be_is_told_and_backed_off_from() {
 }
 
 #[test]
-fn an_observer_reads_and_writes_nothing() {
+fn observer_never_writes() {
     let (azure, web) = working(0);
-    let observer = |heir| Standing::Observer { owner: "weir-1".to_owned(), heir };
+    let observer = |candidate| Role::Observer { owner: "weir-1".to_owned(), candidate };
     let mut other = Player::new(sample::object("shop/web"));
     assert!(matches!(other.round(&azure, &observer(true)), Some(Next::After(_))));
     assert_eq!(other.why(Aspect::Observed), Some((true, Reason::OtherOwner)));
     assert!(other.message(Aspect::Observed).contains("weir-1"));
     assert_eq!(other.status().service.alias, web.status().service.alias);
-    assert!(azure.world().asked.iter().all(|name| name == "PrivateLinkServices_Get"));
+    assert!(azure.state().calls.iter().all(|name| name == "PrivateLinkServices_Get"));
     // An observer reads no more often than the owner, and obeys delays requested by Azure.
     assert_eq!(other.pause(&azure), Duration::from_secs(300));
     let mut early = Player::new(sample::object("shop/early"));
     early.round(&azure, &observer(true));
     assert_eq!(early.pause(&azure), Duration::from_secs(120));
     for (failure, pause) in [(Failure::Throttled, 1_234), (Failure::Denied, 600)] {
-        azure.world().retry_after = Some(Duration::from_secs(1_234));
-        azure.world().script = vec![("PrivateLinkServices_Get", Fault::Refused(failure))];
+        azure.state().retry_after = Some(Duration::from_secs(1_234));
+        azure.state().script = vec![("PrivateLinkServices_Get", Fault::Refused(failure))];
         other.round(&azure, &observer(true));
         assert_eq!(other.pause(&azure), Duration::from_secs(pause));
-        azure.world().asked.clear();
-        let now = azure.world().now();
-        azure.world().pass(now + pause / 2);
+        azure.state().calls.clear();
+        let now = azure.state().now();
+        azure.state().pass(now + pause / 2);
         other.round(&azure, &observer(true));
-        assert_eq!(azure.world().asked, Vec::<String>::new(), "{failure:?}: it was told to wait");
+        assert_eq!(azure.state().calls, Vec::<String>::new(), "{failure:?}: it was told to wait");
         assert_eq!(other.pause(&azure), Duration::from_secs(pause - pause / 2));
-        azure.world().pass(now + pause);
+        azure.state().pass(now + pause);
         other.round(&azure, &observer(true));
         assert_eq!(other.pause(&azure), Duration::from_secs(300));
     }
     // An appliance that may become the owner keeps the object until the service is gone; another
     // one releases it at once.
-    let mut heir = Player::new(web.object.clone());
-    heir.delete(&azure);
-    assert!(matches!(heir.round(&azure, &observer(true)), Some(Next::After(_))));
-    assert!(heir.object.held);
+    let mut candidate = Player::new(web.object.clone());
+    candidate.delete(&azure);
+    assert!(matches!(candidate.round(&azure, &observer(true)), Some(Next::After(_))));
+    assert!(candidate.object.has_finalizer);
     let mut never = Player::new(web.object.clone());
     never.delete(&azure);
     assert_eq!(never.round(&azure, &observer(false)), Some(Next::Never));
     assert!(never.gone);
-    azure.world().remove(&service());
-    assert_eq!(heir.round(&azure, &observer(true)), Some(Next::Never));
-    assert!(heir.gone);
+    azure.state().remove(&service());
+    assert_eq!(candidate.round(&azure, &observer(true)), Some(Next::Never));
+    assert!(candidate.gone);
 }

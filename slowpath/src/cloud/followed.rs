@@ -25,7 +25,7 @@ impl Followed {
         }
         for gateway in &mut config.gateways {
             if let Some((external, internal)) = self.tunnels.get(&gateway.name) {
-                gateway.carry(*external, *internal);
+                gateway.set_vxlan_ends(*external, *internal);
             }
         }
     }

@@ -2,15 +2,15 @@
 //! and to Azure.
 //!
 //! ```text
-//!   store --> kept.rs --> private_link::run --> reach.rs --> Azure
-//!     ^          |                                 ^
-//!     '----------'          `weir pls` --> routes.rs
+//!   store --> store.rs --> private_link::controller --> arm_client.rs --> Azure
+//!     ^          |                                  ^
+//!     '----------'           `weir pls` --> routes.rs
 //! ```
 
-mod kept;
-mod reach;
+mod arm_client;
 mod routes;
 mod shadowed;
+mod store;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,24 +19,24 @@ use azure::arm::Arm;
 use clouds::requests::Counts;
 use clouds::retry::{Clock, Pause};
 use config::checked::{Config, PrivateLink, PrivateLinkOwner};
+use private_link::controller::Controller;
 use private_link::lease::Ownership;
-use private_link::run::Run;
 use private_link::time::Time;
 use tokio::sync::watch;
 
 use crate::sources::desired::Store;
-pub use kept::{Kept, Told};
-use reach::Reach;
-pub use routes::{Shown, router};
+use arm_client::ArmClient;
+pub use routes::{LinkDetail, router};
+pub use store::{LinkEvent, StoredLinks};
 
 /// State of private links for the API and metrics, and the clients for Azure.
 #[derive(Clone)]
-pub struct Desk {
+pub struct PrivateLinkState {
     /// The objects.
-    pub kept: Arc<Kept>,
+    pub links: Arc<StoredLinks>,
     /// The client for the service's side, then that for the consumers' side if it has another
     /// identity. Empty if the configuration has no section `[private_link]`.
-    reaches: Vec<Arc<Reach>>,
+    clients: Vec<Arc<ArmClient>>,
     pause: Arc<dyn Pause>,
 }
 
@@ -44,45 +44,45 @@ pub struct Desk {
 pub fn open(
     config: &Config,
     store: &Arc<Store>,
-) -> (Desk, Option<impl Future<Output = ()> + use<>>) {
-    let kept = Arc::new(Kept::new(config, Arc::clone(store)));
+) -> (PrivateLinkState, Option<impl Future<Output = ()> + use<>>) {
+    let links = Arc::new(StoredLinks::new(config, Arc::clone(store)));
     let pause: Arc<dyn Pause> = Arc::new(Clock::default());
     let Some(settings) = &config.private_link else {
-        return (Desk { kept, reaches: Vec::new(), pause }, None);
+        return (PrivateLinkState { links, clients: Vec::new(), pause }, None);
     };
     // Dropping the sender cancels all outstanding requests.
-    let (keep, cancel) = watch::channel(false);
+    let (cancel_guard, cancel) = watch::channel(false);
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-    let reach = |client_id: Option<&String>, seed| {
-        Arc::new(Reach::new(settings, client_id.cloned(), seed, cancel.clone()))
+    let client = |client_id: Option<&String>, seed| {
+        Arc::new(ArmClient::new(settings, client_id.cloned(), seed, cancel.clone()))
     };
-    let service = reach(settings.client_id.as_ref(), seed);
-    let endpoint = settings.endpoint_client_id.as_ref().map(|other| reach(Some(other), seed ^ 1));
-    let reaches = [service.clone()].into_iter().chain(endpoint.clone()).collect();
-    let desk = Desk { kept, reaches, pause };
+    let service = client(settings.client_id.as_ref(), seed);
+    let endpoint = settings.endpoint_client_id.as_ref().map(|other| client(Some(other), seed ^ 1));
+    let clients = [service.clone()].into_iter().chain(endpoint.clone()).collect();
+    let state = PrivateLinkState { links, clients, pause };
     let endpoint = endpoint.unwrap_or_else(|| service.clone());
-    let run = run(config, settings, &desk, [service, endpoint]);
-    let kept = Arc::clone(&desk.kept);
-    let running = async move {
+    let run = run(config, settings, &state, [service, endpoint]);
+    let links = Arc::clone(&state.links);
+    let task = async move {
         tokio::select! {
             () = run.run(cancel) => {}
-            () = kept.tell_shadowed() => {}
+            () = links.record_shadowed() => {}
         }
-        drop(keep);
+        drop(cancel_guard);
     };
-    (desk, Some(running))
+    (state, Some(task))
 }
 
-impl Desk {
+impl PrivateLinkState {
     /// Returns the client for the service's side.
     fn arm(&self) -> Option<&dyn Arm> {
-        self.reaches.first().map(|reach| &**reach as &dyn Arm)
+        self.clients.first().map(|client| &**client as &dyn Arm)
     }
 
     /// Returns the number of requests to Azure so far, summed over both identities.
-    pub fn asked(&self) -> Counts {
+    pub fn call_counts(&self) -> Counts {
         let mut all = Counts::new();
-        for (what, times) in self.reaches.iter().flat_map(|reach| reach.asked()) {
+        for (what, times) in self.clients.iter().flat_map(|client| client.call_counts()) {
             *all.entry(what).or_default() += times;
         }
         all
@@ -92,17 +92,17 @@ impl Desk {
 fn run(
     config: &Config,
     settings: &PrivateLink,
-    desk: &Desk,
-    [service, endpoint]: [Arc<Reach>; 2],
-) -> Run {
-    Run {
-        objects: Arc::clone(&desk.kept) as _,
+    state: &PrivateLinkState,
+    [service, endpoint]: [Arc<ArmClient>; 2],
+) -> Controller {
+    Controller {
+        objects: Arc::clone(&state.links) as _,
         service,
         endpoint,
-        pause: Arc::clone(&desk.pause),
+        pause: Arc::clone(&state.pause),
         clock: Arc::new(Time::now),
         settings: private_link::Settings { fleet: settings.fleet.clone() },
-        me: config.name.clone(),
+        appliance: config.name.clone(),
         ownership: match &settings.owner {
             PrivateLinkOwner::Named(name) => Ownership::Named(name.clone()),
             PrivateLinkOwner::Lease(zone) => {

@@ -13,23 +13,23 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use state::dump::Form;
+use state::dump::TextFormat;
 use state::object::Kind;
 use state::show::{KeyFilter, Row, Table};
 use tokio::sync::mpsc;
 
-use super::answer::{at_leisure, refuse};
+use super::response::{blocking, error_response};
 use crate::live::Live;
 
 /// Interval at which a watched table is compared. A status may change without a new revision.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of changed rows queued for a slow client. The watch waits while the queue is
 /// full.
-const WAITING: usize = 4096;
+const LINE_QUEUE: usize = 4096;
 
 /// Query parameters of a table.
 #[derive(Deserialize)]
-pub(super) struct Asked {
+pub(super) struct TableQuery {
     /// Only rows whose first column starts with this text, or whose address is in this network.
     #[serde(default)]
     prefix: String,
@@ -42,27 +42,27 @@ pub(super) struct Asked {
 pub(super) async fn table(
     State(live): State<Arc<Live>>,
     Path(name): Path<String>,
-    Query(asked): Query<Asked>,
+    Query(query): Query<TableQuery>,
 ) -> Response {
-    let Some(look) = Look::named(&name) else {
+    let Some(source) = RowSource::named(&name) else {
         let known = "there are the tables services, frontends, backends and health";
-        return refuse(StatusCode::NOT_FOUND, format!("there is no table {name}: {known}"));
+        return error_response(StatusCode::NOT_FOUND, format!("there is no table {name}: {known}"));
     };
-    let filter = match look.filter(asked.prefix) {
+    let filter = match source.filter(query.prefix) {
         Ok(filter) => filter,
-        Err(wrong) => return refuse(StatusCode::BAD_REQUEST, wrong),
+        Err(wrong) => return error_response(StatusCode::BAD_REQUEST, wrong),
     };
-    if asked.watch {
-        let (lines, taken) = mpsc::channel(WAITING);
-        tokio::spawn(watch(live, look, filter, lines));
+    if query.watch {
+        let (lines, taken) = mpsc::channel(LINE_QUEUE);
+        tokio::spawn(watch(live, source, filter, lines));
         return Body::from_stream(Lines(taken)).into_response();
     }
-    at_leisure(move || Json(look.rows(&live, &filter))).await
+    blocking(move || Json(source.rows(&live, &filter))).await
 }
 
 /// Query parameters of the maps.
 #[derive(Deserialize)]
-pub(super) struct AskedMaps {
+pub(super) struct MapsQuery {
     /// Only entries of this frontend or backend address; empty for all.
     #[serde(default)]
     address: String,
@@ -78,35 +78,35 @@ fn yes() -> bool {
 /// `GET /maps`.
 pub(super) async fn maps(
     State(live): State<Arc<Live>>,
-    Query(asked): Query<AskedMaps>,
+    Query(query): Query<MapsQuery>,
 ) -> Response {
-    let only = match asked.address.as_str() {
+    let only = match query.address.as_str() {
         "" => None,
         text => match text.trim_matches(['[', ']']).parse() {
             Ok(address) => Some(address),
             Err(_) => {
                 let wrong = format!("--address {text}: give an address, like 203.0.113.10");
-                return refuse(StatusCode::BAD_REQUEST, wrong);
+                return error_response(StatusCode::BAD_REQUEST, wrong);
             }
         },
     };
-    let form = Form { only, identifiers: asked.ids };
-    at_leisure(move || Json(state::dump::text(&live.dump(), &form))).await
+    let form = TextFormat { only, identifiers: query.ids };
+    blocking(move || Json(state::dump::text(&live.dump(), &form))).await
 }
 
 /// `GET /objects/KIND`.
 pub(super) async fn objects(State(live): State<Arc<Live>>, Path(kind): Path<String>) -> Response {
     let kind: Kind = match kind.parse() {
         Ok(kind) => kind,
-        Err(refusal) => return refuse(StatusCode::NOT_FOUND, format!("{refusal}")),
+        Err(refusal) => return error_response(StatusCode::NOT_FOUND, format!("{refusal}")),
     };
-    at_leisure(move || {
-        let objects = live.wanted().objects;
+    blocking(move || {
+        let objects = live.desired().objects;
         let all: Result<Vec<Value>, _> =
             objects.of_kind(kind).map(|object| serde_json::to_value(&**object)).collect();
         match all {
             Ok(all) => Json(all).into_response(),
-            Err(e) => refuse(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
+            Err(e) => error_response(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
         }
     })
     .await
@@ -114,60 +114,60 @@ pub(super) async fn objects(State(live): State<Arc<Live>>, Path(kind): Path<Stri
 
 /// A table that can be read: one of the control state, or the appliance's health.
 #[derive(Clone, Copy)]
-enum Look {
+enum RowSource {
     Table(Table),
     Health,
 }
 
-impl Look {
-    fn named(name: &str) -> Option<Look> {
+impl RowSource {
+    fn named(name: &str) -> Option<RowSource> {
         if name == "health" {
-            return Some(Look::Health);
+            return Some(RowSource::Health);
         }
-        Table::named(name).map(Look::Table)
+        Table::named(name).map(RowSource::Table)
     }
 
     fn key(self) -> &'static str {
         match self {
-            Look::Table(table) => table.columns()[0],
-            Look::Health => "name",
+            RowSource::Table(table) => table.columns()[0],
+            RowSource::Health => "name",
         }
     }
 
     fn filter(self, text: String) -> Result<KeyFilter, String> {
         match self {
-            Look::Table(table) => KeyFilter::new(table, &text),
-            Look::Health => Ok(KeyFilter::Text(text)),
+            RowSource::Table(table) => KeyFilter::new(table, &text),
+            RowSource::Health => Ok(KeyFilter::Text(text)),
         }
     }
 
     fn rows(self, live: &Live, filter: &KeyFilter) -> Vec<Row> {
         let mut rows = match self {
-            Look::Table(table) => {
-                let wanted = live.wanted();
-                table.rows(&wanted.tables, &wanted.appliance)
+            RowSource::Table(table) => {
+                let desired = live.desired();
+                table.rows(&desired.tables, &desired.appliance)
             }
-            Look::Health => crate::control::report::health(&live.status()),
+            RowSource::Health => crate::control::report::health(&live.status()),
         };
         rows.retain(|row| filter.selects(key(self, row)));
         rows
     }
 }
 
-fn key(look: Look, row: &Row) -> &str {
-    row.get(look.key()).and_then(Value::as_str).unwrap_or_default()
+fn key(source: RowSource, row: &Row) -> &str {
+    row.get(source.key()).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Sends all rows, then changed rows (`row`) and the keys of removed rows (`gone`).
-async fn watch(live: Arc<Live>, look: Look, filter: KeyFilter, lines: mpsc::Sender<String>) {
+async fn watch(live: Arc<Live>, source: RowSource, filter: KeyFilter, lines: mpsc::Sender<String>) {
     let mut before: BTreeMap<String, Row> = BTreeMap::new();
     loop {
         let (of, like) = (Arc::clone(&live), filter.clone());
-        let Ok(rows) = tokio::task::spawn_blocking(move || look.rows(&of, &like)).await else {
+        let Ok(rows) = tokio::task::spawn_blocking(move || source.rows(&of, &like)).await else {
             return;
         };
         let now: BTreeMap<String, Row> =
-            rows.into_iter().map(|row| (key(look, &row).to_owned(), row)).collect();
+            rows.into_iter().map(|row| (key(source, &row).to_owned(), row)).collect();
         let changed = now.iter().filter(|(key, row)| before.get(*key) != Some(row));
         let changed = changed.map(|(_, row)| json!({ "row": row }));
         let gone = before.keys().filter(|key| !now.contains_key(*key));
@@ -179,7 +179,7 @@ async fn watch(live: Arc<Live>, look: Look, filter: KeyFilter, lines: mpsc::Send
         }
         before = now;
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = lines.closed() => return,
         }
     }

@@ -1,15 +1,15 @@
 //! `weir explain`: how packets would be handled by the tables in force.
 
-use explain::{Asked, Explainer, Explanation, Question, Way};
-use state::words::ARMS;
+use explain::{EntryPoint, ExplainRequest, Explainer, Explanation, PacketSpec};
+use state::text::ARMS;
 
 use crate::live::Live;
 
 impl Live {
     /// `POST /explain`: explains how each of the given packets would be handled.
-    pub fn explain(&self, question: &Question) -> Result<Vec<Explanation>, String> {
+    pub fn explain(&self, request: &ExplainRequest) -> Result<Vec<Explanation>, String> {
         let published = self.published();
-        let arm = match question.arm.as_str() {
+        let arm = match request.arm.as_str() {
             "" => 0,
             name => ARMS
                 .iter()
@@ -24,16 +24,16 @@ impl Live {
         let macs = [0, 1].map(|arm| own(arm).map(|(.., hop)| hop.src_mac));
         let (region, tunnels) = (self.region, &published.tunnels[..]);
         let explainer = Explainer { region, macs, now_s: region.now_s(), tunnels };
-        let Question { kernel, endpoint, .. } = *question;
-        let way = Way { arm, kernel, gateway: question.gateway.clone(), endpoint };
-        if kernel && !way.gateway.is_empty() {
+        let ExplainRequest { kernel, endpoint, .. } = *request;
+        let entry = EntryPoint { arm, kernel, gateway: request.gateway.clone(), endpoint };
+        if kernel && !entry.gateway.is_empty() {
             return Err("--kernel: what the kernel sends comes by no gateway; leave one out".into());
         }
-        let explain = |text: &String| match explain::read(text)? {
-            Asked::Tuple(tuple) => explainer.tuple(&way, &tuple),
-            Asked::Frame(mut frame) => Ok(explainer.frame(&way, &mut frame)),
+        let explain = |text: &String| match explain::parse(text)? {
+            PacketSpec::Tuple(tuple) => explainer.tuple(&entry, &tuple),
+            PacketSpec::Frame(mut frame) => Ok(explainer.frame(&entry, &mut frame)),
         };
-        question.packets.iter().map(explain).collect()
+        request.packets.iter().map(explain).collect()
     }
 }
 

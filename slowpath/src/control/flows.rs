@@ -12,7 +12,7 @@ use tables::region::Region;
 
 use crate::control::report::{FlowPage, FlowReport};
 use crate::live::{Live, Published};
-use state::words::{address_port, protocol_text};
+use state::text::{address_port, protocol_text};
 
 /// One end of a flow: an address, and optionally a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_read_in_all_the_ways_that_people_write_them() {
+    fn parses_addresses_with_and_without_ports() {
         let read = |text| End::read("client", text).unwrap();
         assert_eq!(read("192.0.2.1"), End { addr: addr("192.0.2.1"), port: None });
         assert_eq!(read("192.0.2.1:80"), End { addr: addr("192.0.2.1"), port: Some(80) });
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_a_port_matches_all_ports() {
+    fn an_address_without_a_port_matches_all_ports() {
         let any = End::read("client", "192.0.2.1").unwrap();
         let one = End::read("client", "192.0.2.1:80").unwrap();
         assert!(any.is(addr("192.0.2.1"), 443) && !any.is(addr("192.0.2.2"), 443));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols_have_names_and_numbers() {
+    fn parses_protocols_by_name_and_number() {
         let protocol = |text| FlowFilter::new(None, None, None, None, Some(text));
         assert_eq!(protocol("TCP").unwrap().protocol, Some(6));
         assert_eq!(protocol("47").unwrap().protocol, Some(47));

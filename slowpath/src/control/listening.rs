@@ -7,7 +7,7 @@ pub use start::start;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use api::attempts::Attempts;
+use api::auth_failures::AuthFailures;
 use config::checked::Config;
 use listeners::{Conditions, Counts, Limits, ListenerStatus, Reserved, Slots};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -39,7 +39,7 @@ pub struct Listening {
     api: Arc<Slots>,
     control: Arc<Slots>,
     conditions: Arc<Conditions>,
-    attempts: Arc<Attempts>,
+    attempts: Arc<AuthFailures>,
 }
 
 impl Listening {
@@ -65,13 +65,13 @@ impl Listening {
     }
 
     /// Returns the resources for listening on health check ports.
-    pub fn node_ports(&self) -> ::health::node_port::Listening {
+    pub fn node_ports(&self) -> ::health::node_port::ListenerSettings {
         let (slots, conditions) = (Arc::clone(&self.node_ports), Arc::clone(&self.conditions));
-        ::health::node_port::Listening { slots, conditions }
+        ::health::node_port::ListenerSettings { slots, conditions }
     }
 
     /// Returns the counters of failed authentications to the API.
-    pub fn attempts(&self) -> &Attempts {
+    pub fn attempts(&self) -> &AuthFailures {
         &self.attempts
     }
 
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_take_what_descriptors_are_left() {
+    fn listener_limits_scale_to_available_descriptors() {
         assert_eq!(share(4096, 1024, 2048), 100);
         assert_eq!(share(2048, 1024, 2048), 50);
         assert_eq!(share(512, 1024, 2048), 0);

@@ -293,7 +293,8 @@ pub struct TraceLine {
     /// Name of the stage, in pipeline order.
     pub stage: String,
     /// Result of the stage.
-    pub said: String,
+    #[serde(rename = "said")]
+    pub result: String,
     /// Whether this is the packet's last stage.
     pub last: bool,
 }

@@ -7,16 +7,16 @@ pub use request::TraceRequest;
 use std::collections::HashSet;
 use std::time::Instant;
 
-use tables::command::{Command, Decision, Seen, Stage, TraceFilter, Way};
+use tables::command::{Command, Decision, Stage, TraceExit, TraceFilter, TraceState};
 use tables::record::NONE;
 use tokio::sync::mpsc;
 
 use crate::control::report::TraceLine;
-use crate::plane::published::KnownService;
-use state::words::ARMS;
-use state::words::address_port;
+use crate::plane::published::PublishedService;
+use state::text::ARMS;
+use state::text::address_port;
 
-struct Running {
+struct RunningTrace {
     lines: mpsc::Sender<TraceLine>,
     until: Instant,
     wanted: usize,
@@ -26,13 +26,13 @@ struct Running {
 /// The running trace, if any.
 #[derive(Default)]
 pub struct Tracer {
-    running: Option<Running>,
+    running: Option<RunningTrace>,
 }
 
 impl Tracer {
     /// Starts a trace. Returns the command for all lcores.
     pub fn begin(&mut self, request: TraceRequest, now: Instant) -> Command {
-        self.running = Some(Running {
+        self.running = Some(RunningTrace {
             lines: request.lines,
             until: now + request.lasts,
             wanted: request.filter.count as usize,
@@ -48,10 +48,10 @@ impl Tracer {
         packet: u32,
         stage: u8,
         words: [u64; 5],
-        known: &[KnownService],
+        known: &[PublishedService],
     ) {
         let Some(running) = &mut self.running else { return };
-        let seen = Seen::read(words);
+        let state = TraceState::read(words);
         // Each lcore counts to the limit on its own, so more packets may be reported than
         // requested.
         let this = (lcore, packet);
@@ -62,9 +62,9 @@ impl Tracer {
         let name = stage.map_or_else(|number| number.to_string(), |stage| stage.name().into());
         let last = stage.is_ok_and(|stage| stage == Stage::LAST)
             || stage.is_err()
-            || seen.decision() == Some(Decision::Drop);
-        let said = said(&seen, stage.unwrap_or(Stage::LAST), known);
-        let line = TraceLine { lcore, packet, stage: name, said, last };
+            || state.decision() == Some(Decision::Drop);
+        let result = describe(&state, stage.unwrap_or(Stage::LAST), known);
+        let line = TraceLine { lcore, packet, stage: name, result, last };
         // Lines are dropped if the client reads too slowly; the control loop must not wait.
         let _ = running.lines.try_send(line);
         if last {
@@ -88,48 +88,52 @@ impl Tracer {
 }
 
 /// Describes what `stage` added to the packet's state.
-fn said(seen: &Seen, stage: Stage, known: &[KnownService]) -> String {
-    if seen.decision() == Some(Decision::Drop) {
-        return seen.reason().map_or_else(
-            || format!("dropped for reason {}", seen.reason),
+fn describe(state: &TraceState, stage: Stage, known: &[PublishedService]) -> String {
+    if state.decision() == Some(Decision::Drop) {
+        return state.reason().map_or_else(
+            || format!("dropped for reason {}", state.reason),
             |reason| format!("dropped as {}: {}", reason.name(), reason.help()),
         );
     }
     match stage {
-        Stage::Parse => format!("came in by {}", arm(seen.arm)),
+        Stage::Parse => format!("came in by {}", arm(state.arm)),
         Stage::Decap => {
-            let (bytes, from, to) = (seen.bytes, seen.sport, seen.dport);
-            let scope = match seen.scope {
+            let (bytes, from, to) = (state.bytes, state.sport, state.dport);
+            let scope = match state.scope {
                 0 => "plain".to_owned(),
                 scope => format!("in a tunnel, scope {scope}"),
             };
             format!("{scope}, {bytes} bytes of IP, port {from} to {to}")
         }
-        Stage::Classify if seen.hash == 0 => "no flow key".to_owned(),
-        Stage::Classify if seen.service == NONE => format!("flow key with hash {:016x}", seen.hash),
-        Stage::Classify => format!("{}, hash {:016x}", service(seen.service, known), seen.hash),
-        Stage::Track if seen.known => format!("known flow: {}", backend(seen.backend, known)),
+        Stage::Classify if state.hash == 0 => "no flow key".to_owned(),
+        Stage::Classify if state.service == NONE => {
+            format!("flow key with hash {:016x}", state.hash)
+        }
+        Stage::Classify => format!("{}, hash {:016x}", service(state.service, known), state.hash),
+        Stage::Track if state.has_flow => format!("known flow: {}", backend(state.backend, known)),
         Stage::Track => "no flow yet".to_owned(),
         Stage::Select => {
-            format!("{} for {}", backend(seen.backend, known), service(seen.service, known))
+            format!("{} for {}", backend(state.backend, known), service(state.service, known))
         }
-        Stage::Encap => format!("{}, {}", decision(seen), way(seen)),
+        Stage::Encap => format!("{}, {}", decision(state), exit(state)),
     }
 }
 
-fn decision(seen: &Seen) -> String {
-    let name = seen.decision().map(|decision| decision.name().to_owned());
-    name.unwrap_or_else(|| format!("verdict {}", seen.decision))
+fn decision(state: &TraceState) -> String {
+    let name = state.decision().map(|decision| decision.name().to_owned());
+    name.unwrap_or_else(|| format!("verdict {}", state.decision))
 }
 
-fn way(seen: &Seen) -> String {
-    match Way::from_u8(seen.way) {
-        Some(way @ (Way::Port | Way::Kernel)) => format!("{} {}", way.name(), arm(seen.exit_arm)),
-        Some(Way::Nowhere) | None => Way::Nowhere.name().to_owned(),
+fn exit(state: &TraceState) -> String {
+    match TraceExit::from_u8(state.exit) {
+        Some(exit @ (TraceExit::Port | TraceExit::Kernel)) => {
+            format!("{} {}", exit.name(), arm(state.exit_arm))
+        }
+        Some(TraceExit::NoExit) | None => TraceExit::NoExit.name().to_owned(),
     }
 }
 
-fn service(id: u32, known: &[KnownService]) -> String {
+fn service(id: u32, known: &[PublishedService]) -> String {
     if id == NONE {
         return "no service".to_owned();
     }
@@ -140,7 +144,7 @@ fn service(id: u32, known: &[KnownService]) -> String {
     )
 }
 
-fn backend(id: u32, known: &[KnownService]) -> String {
+fn backend(id: u32, known: &[PublishedService]) -> String {
     if id == NONE {
         return "no backend".to_owned();
     }

@@ -6,7 +6,7 @@ pub use start::start;
 
 use std::sync::{Arc, OnceLock};
 
-use health::checker::Question;
+use health::checker::StatusRequest;
 use health::counters::Counters;
 use health::report::Row;
 use tokio::sync::{mpsc, oneshot};
@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Channel to the health checker, once it runs.
 #[derive(Default)]
 pub struct Checks {
-    questions: OnceLock<mpsc::Sender<Question>>,
+    requests: OnceLock<mpsc::Sender<StatusRequest>>,
     counters: Arc<Counters>,
 }
 
@@ -26,10 +26,10 @@ impl Checks {
 
     /// Returns a row for each probed backend; empty before the checker runs.
     pub async fn rows(&self) -> Vec<Row> {
-        let Some(questions) = self.questions.get() else { return Vec::new() };
-        let (question, answer) = oneshot::channel();
-        match questions.send(question).await {
-            Ok(()) => answer.await.unwrap_or_default(),
+        let Some(requests) = self.requests.get() else { return Vec::new() };
+        let (request, response) = oneshot::channel();
+        match requests.send(request).await {
+            Ok(()) => response.await.unwrap_or_default(),
             Err(_) => Vec::new(),
         }
     }

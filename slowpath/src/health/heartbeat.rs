@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_stands_still_once_its_last_beat_is_too_old() {
+    fn the_loop_is_stalled_once_its_last_heartbeat_is_too_old() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let heart = Heartbeat::new(Duration::from_secs(5), start);

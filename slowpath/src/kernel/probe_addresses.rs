@@ -21,15 +21,15 @@ use state::tables::Tables;
 
 /// Mark of the addresses: their `proto`, as `ip address` shows it. The kernel's own values are
 /// below 4. The routing rules that slowpath sets have the same value.
-const MARK: u8 = 61;
+const PROTOCOL: u8 = 61;
 /// Index of `lo`, in every network namespace.
-const LO: u32 = 1;
+const LOOPBACK_INDEX: u32 = 1;
 /// Interval at which addresses are compared although no backend changed.
-const AGAIN: Duration = Duration::from_secs(10);
+const SETTLE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long an address that no backend needs is kept: probes may be in progress.
-const STAYS: Duration = Duration::from_secs(60);
+const REMOVAL_DELAY: Duration = Duration::from_secs(60);
 /// Maximum number of addresses added at once, to bound the time in the control loop.
-const AT_ONCE: usize = 256;
+const CHANGES_PER_PASS: usize = 256;
 
 /// An address of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -54,7 +54,7 @@ pub struct ProbeAddresses {
     /// Addresses of the arms, which are set elsewhere.
     arms: BTreeSet<IpAddr>,
     /// When addresses were last compared, and for which revision of the tables.
-    looked: Option<(Instant, u64)>,
+    last_settled: Option<(Instant, u64)>,
     /// Marked addresses that no backend needs, and since when.
     unwanted: BTreeMap<IpAddr, Instant>,
     failed: bool,
@@ -69,18 +69,24 @@ impl ProbeAddresses {
     fn over(config: &Config, kernel: Box<dyn Addresses + Send>) -> ProbeAddresses {
         let addresses = config.arms().flat_map(|(_, arm)| &arm.addresses);
         let arms = addresses.map(|interface| interface.addr).collect();
-        ProbeAddresses { kernel, arms, looked: None, unwanted: BTreeMap::new(), failed: false }
+        ProbeAddresses {
+            kernel,
+            arms,
+            last_settled: None,
+            unwanted: BTreeMap::new(),
+            failed: false,
+        }
     }
 
     /// Compares the addresses if it is time to, and adds or removes some. Errors are retried.
     pub fn step(&mut self, tables: &Tables, now: Instant) {
-        let (asked, revision) = (self.looked, tables.revision());
-        if asked.is_some_and(|(at, of)| of == revision && now < at + AGAIN) {
+        let (last_settled, revision) = (self.last_settled, tables.revision());
+        if last_settled.is_some_and(|(at, of)| of == revision && now < at + SETTLE_INTERVAL) {
             return;
         }
         let settled = self.settle(tables, now);
         // If some are still missing, continue at the next step.
-        self.looked = (settled != Ok(false)).then_some((now, revision));
+        self.last_settled = (settled != Ok(false)).then_some((now, revision));
         match &settled {
             Err(why) if !self.failed => tracing::error!(
                 "the machine can't be given the addresses from which backends are probed through \
@@ -102,7 +108,7 @@ impl ProbeAddresses {
         let missing: Vec<IpAddr> = wanted.difference(&any).copied().collect();
         // An address that can't be added doesn't prevent the others.
         let mut refused = None;
-        for addr in missing.iter().take(AT_ONCE) {
+        for addr in missing.iter().take(CHANGES_PER_PASS) {
             if let Err(e) = self.kernel.set(*addr, true) {
                 refused.get_or_insert(format!("{addr}: {e}; type: ip addr add {addr} dev lo"));
             }
@@ -110,13 +116,13 @@ impl ProbeAddresses {
         self.unwanted.retain(|addr, _| ours.contains(addr) && !wanted.contains(addr));
         for addr in ours.difference(&wanted) {
             let since = *self.unwanted.entry(*addr).or_insert(now);
-            if now >= since + STAYS
+            if now >= since + REMOVAL_DELAY
                 && let Err(e) = self.kernel.set(*addr, false)
             {
                 refused.get_or_insert(format!("{addr}: {e}; type: ip addr del {addr} dev lo"));
             }
         }
-        refused.map_or(Ok(missing.len() <= AT_ONCE), Err)
+        refused.map_or(Ok(missing.len() <= CHANGES_PER_PASS), Err)
     }
 
     fn wanted(&self, tables: &Tables) -> BTreeSet<IpAddr> {
@@ -145,12 +151,12 @@ impl Addresses for Netlink {
 /// Builds the message for a marked address. Its scope (IPv4) and its expired preferred lifetime
 /// (IPv6) keep the kernel from selecting it for sockets that are not bound to an address.
 fn message(addr: IpAddr) -> AddressMessage {
-    let mut message = address(LO, addr, if addr.is_ipv4() { 32 } else { 128 });
+    let mut message = address(LOOPBACK_INDEX, addr, if addr.is_ipv4() { 32 } else { 128 });
     message.header.scope = AddressScope::Host;
     let mut lifetime = CacheInfo::default();
     lifetime.ifa_valid = u32::MAX;
     message.attributes.push(AddressAttribute::CacheInfo(lifetime));
-    message.attributes.push(AddressAttribute::Protocol(MARK.into()));
+    message.attributes.push(AddressAttribute::Protocol(PROTOCOL.into()));
     message
 }
 
@@ -167,8 +173,8 @@ fn read(message: &AddressMessage) -> Option<Address> {
             _ => None,
         })
     })?;
-    let marked = message.attributes.contains(&A::Protocol(MARK.into()));
-    Some(Address { addr, ours: marked && message.header.index == LO })
+    let marked = message.attributes.contains(&A::Protocol(PROTOCOL.into()));
+    Some(Address { addr, ours: marked && message.header.index == LOOPBACK_INDEX })
 }
 
 #[cfg(test)]

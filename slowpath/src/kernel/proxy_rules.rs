@@ -14,7 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use config::checked::{Config, Plane, ROUTES, RULES_OF_PROXIES};
+use config::checked::{Config, PROXY_RULE_PROTOCOL, Plane, ROUTES};
 use netlink::rtnetlink::packet_route::route::RouteProtocol;
 use netlink::rtnetlink::packet_route::rule::{
     RuleAction, RuleAttribute, RuleMessage, RulePortRange,
@@ -26,9 +26,9 @@ use state::tables::Tables;
 /// Priority of the rules: before those of the system (32,766 is that of the main table).
 const PRIORITY: u32 = 6082;
 /// Interval at which rules are compared although no service changed.
-const AGAIN: Duration = Duration::from_secs(10);
+const SETTLE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a rule that no service needs is kept, for the proxy's established flows.
-const STAYS: Duration = Duration::from_secs(60 * 60);
+const REMOVAL_DELAY: Duration = Duration::from_secs(60 * 60);
 /// Protocols that are redirected to proxies: TCP and UDP.
 const PROTOCOLS: [u8; 2] = [6, 17];
 
@@ -59,7 +59,7 @@ pub struct ProxyRules {
     /// Interface, table and addresses of each arm.
     arms: Vec<(String, u32, Vec<IpAddr>)>,
     /// When rules were last compared, and for which revision of the tables.
-    looked: Option<(Instant, u64)>,
+    last_settled: Option<(Instant, u64)>,
     /// Rules that no service needs, and since when.
     unwanted: BTreeMap<Rule, Instant>,
     failed: bool,
@@ -78,16 +78,16 @@ impl ProxyRules {
             (config.kernel_interface(arm), table, addresses)
         });
         let arms = arms.collect();
-        ProxyRules { kernel, arms, looked: None, unwanted: BTreeMap::new(), failed: false }
+        ProxyRules { kernel, arms, last_settled: None, unwanted: BTreeMap::new(), failed: false }
     }
 
     /// Compares the rules if it is time to, and adds or removes some. Errors are retried.
     pub fn step(&mut self, tables: &Tables, now: Instant) {
-        let (asked, revision) = (self.looked, tables.revision());
-        if asked.is_some_and(|(at, of)| of == revision && now < at + AGAIN) {
+        let (last_settled, revision) = (self.last_settled, tables.revision());
+        if last_settled.is_some_and(|(at, of)| of == revision && now < at + SETTLE_INTERVAL) {
             return;
         }
-        self.looked = Some((now, revision));
+        self.last_settled = Some((now, revision));
         let settled = self.settle(tables, now);
         match &settled {
             Err(e) if !self.failed => tracing::error!(
@@ -119,7 +119,7 @@ impl ProxyRules {
         self.unwanted.retain(|rule, _| there.contains(rule) && !wanted.contains(rule));
         for rule in there.difference(&wanted) {
             let since = *self.unwanted.entry(*rule).or_insert(now);
-            if now >= since + STAYS {
+            if now >= since + REMOVAL_DELAY {
                 self.kernel.set(rule, false)?;
             }
         }
@@ -187,7 +187,7 @@ fn message(rule: &Rule) -> RuleMessage {
         RuleAttribute::SourcePortRange(RulePortRange { start: rule.port, end: rule.port }),
         RuleAttribute::Table(rule.table),
         RuleAttribute::Priority(PRIORITY),
-        RuleAttribute::Protocol(RouteProtocol::from(RULES_OF_PROXIES)),
+        RuleAttribute::Protocol(RouteProtocol::from(PROXY_RULE_PROTOCOL)),
     ];
     message
 }
@@ -197,7 +197,7 @@ fn read(message: &RuleMessage) -> Option<Rule> {
     use RuleAttribute as A;
     let find = |of: &dyn Fn(&A) -> Option<u32>| message.attributes.iter().find_map(of);
     let by = find(&|a| if let A::Protocol(by) = a { Some(u8::from(*by).into()) } else { None });
-    by.filter(|by| *by == u32::from(RULES_OF_PROXIES))?;
+    by.filter(|by| *by == u32::from(PROXY_RULE_PROTOCOL))?;
     let table = find(&|a| if let A::Table(table) = a { Some(*table) } else { None })?;
     let port = find(&|a| match a {
         A::SourcePortRange(ports) => Some(ports.start.into()),
@@ -234,35 +234,35 @@ mod tests {
 
     /// Rules of an emulated kernel.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<(BTreeSet<Rule>, bool)>>);
+    struct FakeKernel(Arc<Mutex<(BTreeSet<Rule>, bool)>>);
 
-    impl Rules for Kept {
+    impl Rules for FakeKernel {
         fn rules(&mut self) -> io::Result<Vec<Rule>> {
             Ok(self.0.lock().0.iter().copied().collect())
         }
         fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()> {
-            let mut kept = self.0.lock();
-            if kept.1 {
+            let mut kernel = self.0.lock();
+            if kernel.1 {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            let news = if there { kept.0.insert(*rule) } else { kept.0.remove(rule) };
-            assert!(news, "{rule:?} was asked for twice");
+            let changed = if there { kernel.0.insert(*rule) } else { kernel.0.remove(rule) };
+            assert!(changed, "{rule:?} was asked for twice");
             Ok(())
         }
     }
 
-    impl Kept {
+    impl FakeKernel {
         fn ports(&self) -> Vec<u16> {
             let ports: BTreeSet<u16> = self.0.lock().0.iter().map(|rule| rule.port).collect();
             ports.into_iter().collect()
         }
     }
 
-    fn begin(kept: &Kept) -> ProxyRules {
-        ProxyRules::over(&config::from_toml(TEXT).unwrap(), Box::new(kept.clone()))
+    fn begin(kernel: &FakeKernel) -> ProxyRules {
+        ProxyRules::over(&config::from_toml(TEXT).unwrap(), Box::new(kernel.clone()))
     }
 
-    fn say(writer: &Writer, port: Option<u16>) {
+    fn write_service(writer: &Writer, port: Option<u16>) {
         let mut service = Service::new(Name::new("shop/web").unwrap(), Source::new("file"));
         service = service
             .with(|spec| {
@@ -276,10 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn rules_come_with_services_and_go_a_while_after_them() {
-        let (kept, writer, mut now) = (Kept::default(), Writer::new(), Instant::now());
-        let mut rules = begin(&kept);
-        say(&writer, Some(9000));
+    fn rules_are_added_with_services_and_removed_after_a_delay() {
+        let (kernel, writer, mut now) = (FakeKernel::default(), Writer::new(), Instant::now());
+        let mut rules = begin(&kernel);
+        write_service(&writer, Some(9000));
         rules.step(&writer.tables(), now);
         let of = |from: &str, protocol, table| Rule {
             from: from.parse().unwrap(),
@@ -294,39 +294,39 @@ mod tests {
                 of("10.0.2.10", protocol, ROUTES[1]),
             ]
         });
-        assert_eq!(kept.0.lock().0, all.concat().into_iter().collect());
+        assert_eq!(kernel.0.lock().0, all.concat().into_iter().collect());
         // Another port is added immediately; the earlier one stays for the proxy's established
         // flows.
-        say(&writer, Some(9001));
+        write_service(&writer, Some(9001));
         rules.step(&writer.tables(), now);
-        assert_eq!(kept.ports(), [9000, 9001]);
+        assert_eq!(kernel.ports(), [9000, 9001]);
         // A restarted process finds them, whether needed or not.
-        let mut rules = begin(&kept);
+        let mut rules = begin(&kernel);
         rules.step(&writer.tables(), now);
-        now += STAYS;
+        now += REMOVAL_DELAY;
         rules.step(&writer.tables(), now);
-        assert_eq!(kept.ports(), [9001]);
-        say(&writer, None);
+        assert_eq!(kernel.ports(), [9001]);
+        write_service(&writer, None);
         rules.step(&writer.tables(), now);
-        rules.step(&writer.tables(), now + STAYS);
-        assert!(kept.ports().is_empty());
+        rules.step(&writer.tables(), now + REMOVAL_DELAY);
+        assert!(kernel.ports().is_empty());
     }
 
     #[test]
-    fn what_somebody_took_off_or_the_kernel_refused_is_added_again() {
-        let (kept, writer, now) = (Kept::default(), Writer::new(), Instant::now());
-        let mut rules = begin(&kept);
-        kept.0.lock().1 = true;
-        say(&writer, Some(9000));
+    fn entries_removed_or_rejected_are_added_again() {
+        let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
+        let mut rules = begin(&kernel);
+        kernel.0.lock().1 = true;
+        write_service(&writer, Some(9000));
         rules.step(&writer.tables(), now);
-        assert!(kept.ports().is_empty() && rules.failed);
-        kept.0.lock().1 = false;
+        assert!(kernel.ports().is_empty() && rules.failed);
+        kernel.0.lock().1 = false;
         rules.step(&writer.tables(), now);
-        assert!(kept.ports().is_empty(), "not at once");
-        rules.step(&writer.tables(), now + AGAIN);
-        assert!(kept.ports() == [9000] && !rules.failed);
-        kept.0.lock().0.clear();
-        rules.step(&writer.tables(), now + 2 * AGAIN);
-        assert_eq!(kept.0.lock().0.len(), 6);
+        assert!(kernel.ports().is_empty(), "not at once");
+        rules.step(&writer.tables(), now + SETTLE_INTERVAL);
+        assert!(kernel.ports() == [9000] && !rules.failed);
+        kernel.0.lock().0.clear();
+        rules.step(&writer.tables(), now + 2 * SETTLE_INTERVAL);
+        assert_eq!(kernel.0.lock().0.len(), 6);
     }
 }

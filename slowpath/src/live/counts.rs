@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use state::frontend::Progress;
 use state::tables::Tables;
-use state::words::service_of;
+use state::text::service_of;
 use tables::set::TableSet;
 
 use crate::control::report::Frontends;

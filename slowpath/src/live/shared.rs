@@ -16,7 +16,7 @@ use state::sources::Settings;
 use state::tables::Tables;
 use tokio::sync::watch;
 
-use super::wanted::Wanted;
+use super::desired::DesiredState;
 use crate::cloud::followed::{Ends, Followed};
 use crate::control::report::{Status, StoreStatus};
 use crate::control::trace::TraceRequest;
@@ -30,7 +30,7 @@ use crate::plane::published::Published;
 pub(super) enum TraceSlot {
     #[default]
     Free,
-    Asked(TraceRequest),
+    Requested(TraceRequest),
     Running,
 }
 
@@ -46,17 +46,17 @@ pub struct Shared {
     /// Whether the plane takes traffic, regardless of a drain. `None` before the first check.
     carries: RwLock<Option<bool>>,
     /// Notifies BGP of changes.
-    news: Signal,
+    changes: Signal,
     /// Reasons of the cloud's lifecycle against new traffic; empty if it has none.
     held_back: Mutex<Vec<String>>,
     /// Whether probes are answered positively regardless of `own`.
-    vouched: AtomicBool,
+    preboot_pass: AtomicBool,
     /// The combination of the above, as health probes are answered.
     pub(super) able: watch::Sender<Able>,
     /// Settings reported by the cloud that override the configuration file.
     followed: Mutex<Followed>,
     published: RwLock<Arc<Published>>,
-    wanted: RwLock<Wanted>,
+    desired: RwLock<DesiredState>,
     pub(super) trace: Mutex<TraceSlot>,
     waits: Mutex<Vec<Wait>>,
     sources: Mutex<Settings>,
@@ -67,7 +67,7 @@ pub struct Shared {
     /// Networks of the configured health probes.
     pub(crate) reserved: Reserved,
     /// Thread of the control loop, once it has rested.
-    resting: OnceLock<Thread>,
+    control_thread: OnceLock<Thread>,
 }
 
 impl Default for Shared {
@@ -87,13 +87,13 @@ impl Shared {
             stalled: AtomicBool::new(false),
             own: watch::Sender::new(starting.clone()),
             carries: RwLock::default(),
-            news: Signal::default(),
+            changes: Signal::default(),
             held_back: Mutex::default(),
-            vouched: AtomicBool::new(false),
+            preboot_pass: AtomicBool::new(false),
             able: watch::Sender::new(starting),
             followed: Mutex::default(),
             published: RwLock::default(),
-            wanted: RwLock::default(),
+            desired: RwLock::default(),
             trace: Mutex::default(),
             waits: Mutex::default(),
             sources: Mutex::default(),
@@ -102,7 +102,7 @@ impl Shared {
             checks: Checks::default(),
             cloud: RwLock::default(),
             reserved: Reserved::default(),
-            resting: OnceLock::new(),
+            control_thread: OnceLock::new(),
         }
     }
 
@@ -113,11 +113,11 @@ impl Shared {
 
     /// Compares the heartbeat with the clock, and notifies probes, BGP and the cloud's lifecycle
     /// when the loop stalls or recovers.
-    pub fn judge(&self) {
+    pub fn check_heartbeat(&self) {
         let stalled = self.heartbeat.stalled(Instant::now()).is_some();
         if self.stalled.swap(stalled, Ordering::Relaxed) != stalled {
-            self.tell_probes();
-            self.news.event();
+            self.update_probe_status();
+            self.changes.event();
         }
     }
 
@@ -125,15 +125,15 @@ impl Shared {
     /// is whether the plane takes traffic, regardless of a drain.
     pub fn publish_status(&self, status: Status, able: Able, carries: bool) {
         *self.status.lock() = status;
-        let news = self.own.send_if_modified(|before| {
+        let changed_own = self.own.send_if_modified(|before| {
             let changed = *before != able;
             before.clone_from(&able);
             changed
         });
-        if self.carries.write().replace(carries) != Some(carries) || news {
-            self.news.event();
+        if self.carries.write().replace(carries) != Some(carries) || changed_own {
+            self.changes.event();
         }
-        self.tell_probes();
+        self.update_probe_status();
     }
 
     /// Returns whether the plane takes traffic, regardless of a drain; `None` before the first
@@ -144,29 +144,29 @@ impl Shared {
     }
 
     /// Returns the signal that notifies BGP of changes.
-    pub fn news(&self) -> &Signal {
-        &self.news
+    pub fn changes(&self) -> &Signal {
+        &self.changes
     }
 
     /// Sets the reasons of the cloud's lifecycle against new traffic; none if `reasons` is empty.
     /// Probes see the change when this returns.
     pub fn hold_back(&self, reasons: Vec<String>) {
         *self.held_back.lock() = reasons;
-        self.tell_probes();
+        self.update_probe_status();
     }
 
     /// Sets whether probes are answered positively although the appliance could not take traffic
     /// yet (`azure.preboot_health = "pass"`). Reasons set by `hold_back` still apply.
-    pub fn vouch(&self, vouched: bool) {
-        self.vouched.store(vouched, Ordering::Relaxed);
-        self.tell_probes();
+    pub fn set_preboot_pass(&self, preboot_pass: bool) {
+        self.preboot_pass.store(preboot_pass, Ordering::Relaxed);
+        self.update_probe_status();
     }
 
-    fn tell_probes(&self) {
+    fn update_probe_status(&self) {
         // Held until `able` is sent, so that concurrent changes are published in order.
         let held_back = self.held_back.lock();
-        let mut able = match self.vouched.load(Ordering::Relaxed) {
-            true => self.but_stalled(Able { able: true, reasons: Vec::new() }),
+        let mut able = match self.preboot_pass.load(Ordering::Relaxed) {
+            true => self.with_stall(Able { able: true, reasons: Vec::new() }),
             false => self.own_now(),
         };
         let others = held_back.iter().filter(|reason| !able.reasons.contains(reason));
@@ -205,16 +205,16 @@ impl Shared {
     /// Returns whether the appliance can take traffic: as published, unless the control loop has
     /// stalled.
     pub fn able_now(&self) -> Able {
-        self.but_stalled(self.able.borrow().clone())
+        self.with_stall(self.able.borrow().clone())
     }
 
     /// Returns whether the appliance could take traffic, regardless of the cloud's lifecycle.
     pub fn own_now(&self) -> Able {
-        self.but_stalled(self.own.borrow().clone())
+        self.with_stall(self.own.borrow().clone())
     }
 
     /// Returns `able`, or not able if the control loop has stalled.
-    fn but_stalled(&self, mut able: Able) -> Able {
+    fn with_stall(&self, mut able: Able) -> Able {
         if let Some(reason) = self.heartbeat.stalled(Instant::now()) {
             able.able = false;
             if !able.reasons.contains(&reason) {
@@ -250,14 +250,14 @@ impl Shared {
     /// Blocks the control loop for at most this time, or until [`Shared::wake`]. Only one thread
     /// may call it.
     pub fn rest(&self, at_most: Duration) {
-        self.resting.get_or_init(std::thread::current);
+        self.control_thread.get_or_init(std::thread::current);
         std::thread::park_timeout(at_most);
     }
 
     /// Wakes the control loop: it runs another iteration immediately, or after the current one. To
     /// be called after every request to the loop.
     pub fn wake(&self) {
-        if let Some(thread) = self.resting.get() {
+        if let Some(thread) = self.control_thread.get() {
             thread.unpark();
         }
     }
@@ -278,9 +278,9 @@ impl Shared {
     }
 
     /// Publishes the desired state.
-    pub fn publish_wanted(&self, wanted: Wanted) {
-        *self.wanted.write() = wanted;
-        self.news.event();
+    pub fn publish_desired(&self, desired: DesiredState) {
+        *self.desired.write() = desired;
+        self.changes.event();
     }
 
     /// Publishes the settings of sources.
@@ -294,18 +294,18 @@ impl Shared {
     }
 
     /// Returns the desired state that was published last.
-    pub fn wanted_now(&self) -> Wanted {
-        self.wanted.read().clone()
+    pub fn desired_now(&self) -> DesiredState {
+        self.desired.read().clone()
     }
 
     /// Takes the requested trace, if there is one, and marks it as running.
     pub fn take_trace(&self) -> Option<TraceRequest> {
         let mut slot = self.trace.lock();
-        if !matches!(*slot, TraceSlot::Asked(_)) {
+        if !matches!(*slot, TraceSlot::Requested(_)) {
             return None;
         }
         match std::mem::replace(&mut *slot, TraceSlot::Running) {
-            TraceSlot::Asked(request) => Some(request),
+            TraceSlot::Requested(request) => Some(request),
             _ => None,
         }
     }
@@ -318,8 +318,8 @@ impl Shared {
 
 impl api::Control for Shared {
     fn tables(&self) -> (Tables, Arc<Appliance>) {
-        let wanted = self.wanted.read();
-        (wanted.tables.clone(), Arc::clone(&wanted.appliance))
+        let desired = self.desired.read();
+        (desired.tables.clone(), Arc::clone(&desired.appliance))
     }
 
     fn wait(&self, wait: Wait) {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_told_both_what_we_could_and_what_the_cloud_wants() {
+    fn probe_status_combines_own_health_and_the_clouds_holds() {
         let shared = Shared::default();
         let hold = |reasons: &[&str]| shared.hold_back(able(reasons).reasons);
         let told = || shared.able_now();
@@ -360,33 +360,33 @@ mod tests {
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
         assert_eq!(shared.own_now(), able(&["no lcore polls"]));
         // Before the appliance is able for the first time, probes may be answered positively.
-        shared.vouch(true);
+        shared.set_preboot_pass(true);
         assert_eq!(told(), able(&["no lcore polls", "leaving"]));
         hold(&[]);
         assert_eq!(told(), able(&[]));
-        shared.vouch(false);
+        shared.set_preboot_pass(false);
         assert_eq!(told(), able(&["no lcore polls"]));
     }
     #[test]
-    fn a_loop_that_stands_still_fails_all_that_it_has_published() {
+    fn a_stalled_loop_fails_all_published_health() {
         let shared = Shared::new(Duration::MAX);
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
         let mut told = shared.able.subscribe();
-        // Any beat is too old. Readers see it immediately, before `judge` runs.
+        // Any beat is too old. Readers see it immediately, before `check_heartbeat` runs.
         shared.heartbeat.set_timeout(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
         let stalled = |able: &Able| !able.able && able.reasons[0].contains("stands still");
         assert!(stalled(&shared.able_now()) && stalled(&shared.own_now()));
         assert_eq!(shared.carries(), Some(false), "routes are withdrawn");
-        // `judge` notifies receivers, also while probes are answered positively.
-        shared.judge();
+        // `check_heartbeat` notifies receivers, also while probes are answered positively.
+        shared.check_heartbeat();
         assert!(told.has_changed().unwrap() && stalled(&told.borrow_and_update()));
-        shared.vouch(true);
+        shared.set_preboot_pass(true);
         assert!(stalled(&shared.able_now()));
-        shared.vouch(false);
+        shared.set_preboot_pass(false);
         shared.heartbeat.set_timeout(Duration::MAX);
-        shared.judge();
+        shared.check_heartbeat();
         assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
         assert!(told.has_changed().unwrap() && told.borrow_and_update().able);
     }

@@ -4,23 +4,23 @@ use std::fmt;
 use std::time::Instant;
 
 use bgp::peer::State;
-use bgp::speaker::told::Told;
+use bgp::speaker::status::PeerSocketStatus;
 use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
 
 use super::family::Family;
-use crate::routing::Desk;
+use crate::routing::BgpState;
 
 /// A neighbor and the values of its labels.
 struct Neighbor {
-    told: Told,
+    told: PeerSocketStatus,
     router: String,
     address: String,
     asn: String,
 }
 
 impl Neighbor {
-    fn new(told: Told) -> Neighbor {
+    fn new(told: PeerSocketStatus) -> Neighbor {
         let peer = &told.peer;
         let (router, address) = (peer.local_asn.to_string(), peer.peer.to_string());
         Neighbor { router, address, asn: peer.peer_asn.to_string(), told }
@@ -48,12 +48,12 @@ impl Neighbor {
 }
 
 /// Encodes all metrics of BGP.
-pub(super) fn encode(desk: &Desk, family: &mut Family<'_, '_>) -> fmt::Result {
-    let report = desk.sockets.report(Instant::now());
+pub(super) fn encode(state: &BgpState, family: &mut Family<'_, '_>) -> fmt::Result {
+    let report = state.sockets.status(Instant::now());
     let all: Vec<Neighbor> = report.peers.into_iter().map(Neighbor::new).collect();
     sessions(&all, family)?;
     routes(&all, family)?;
-    rounds(desk, family)
+    rounds(state, family)
 }
 
 fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
@@ -88,11 +88,11 @@ fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
         "weir_bgp_received_messages",
         "Messages that came on the connection of now, by type.",
         connected().flat_map(|(one, connection)| {
-            let came = connection.messages;
+            let messages = connection.messages;
             let types = [
-                ("update", came.updates),
-                ("keepalive", came.keepalives),
-                ("route-refresh", came.refreshes),
+                ("update", messages.updates),
+                ("keepalive", messages.keepalives),
+                ("route-refresh", messages.refreshes),
             ];
             types.map(|(kind, count)| (one.and("type", kind), count))
         }),
@@ -103,10 +103,12 @@ fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
          (RFC 7606): an attribute was passed over, or its routes counted as withdrawn. The \
          neighbor is at fault; `weir bgp peers --detail` names the last one's.",
         connected().flat_map(|(one, connection)| {
-            let came = connection.messages;
-            let treated =
-                [("attribute-discard", came.discarded), ("treat-as-withdraw", came.withdrawn)];
-            treated.map(|(treated, count)| (one.and("treated", treated), count))
+            let messages = connection.messages;
+            let handling = [
+                ("attribute-discard", messages.discarded),
+                ("treat-as-withdraw", messages.withdrawn),
+            ];
+            handling.map(|(handling, count)| (one.and("treated", handling), count))
         }),
     )
 }
@@ -127,8 +129,8 @@ fn routes(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
     )
 }
 
-fn rounds(desk: &Desk, family: &mut Family<'_, '_>) -> fmt::Result {
-    let counts = desk.counts.lock().clone();
+fn rounds(state: &BgpState, family: &mut Family<'_, '_>) -> fmt::Result {
+    let counts = state.counts.lock().clone();
     let errors: Vec<(String, u64)> =
         counts.errors.iter().map(|(asn, count)| (asn.to_string(), *count)).collect();
     family.counters(

@@ -49,23 +49,23 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
     family.gauges(
         "weir_cloud_tunnels_differ",
         "1 while a gateway's tunnels in force have other ports or VNIs than its pool.",
-        report
-            .tunnels
-            .iter()
-            .map(|told| ([("gateway", &*told.gateway)], flag(told.carried != told.told))),
+        report.tunnels.iter().map(|tunnels| {
+            let differ = tunnels.in_force != tunnels.reported;
+            ([("gateway", &*tunnels.gateway)], flag(differ))
+        }),
     )?;
     family.counters(
         "weir_cloud_calls",
         "Requests to the cloud by operation and outcome.",
-        report.calls.iter().map(|asked| {
-            let labels = [("operation", &*asked.operation), ("outcome", &*asked.outcome)];
-            (labels, asked.times)
+        report.calls.iter().map(|count| {
+            let labels = [("operation", &*count.operation), ("outcome", &*count.outcome)];
+            (labels, count.times)
         }),
     )?;
     family.counters(
         "weir_cloud_findings",
         "How often something was found that people should know (`weir cloud status` says what).",
-        report.findings.iter().map(|told| ([("name", &*told.name)], told.times)),
+        report.findings.iter().map(|finding| ([("name", &*finding.name)], finding.times)),
     )?;
     let (flows, seconds) =
         report.leaving.as_ref().map_or((0, 0), |leaving| (leaving.flows, leaving.at_most_s));

@@ -19,17 +19,17 @@ pub struct Busy {
 
 impl Busy {
     /// Returns the share over the last full second, 0 to 1.
-    pub fn look(&mut self, region: &Region, lcore: usize, now: Instant) -> f64 {
-        let turns = region.lcores().get(lcore).map_or(0, |lcore| lcore.tick());
+    pub fn update(&mut self, region: &Region, lcore: usize, now: Instant) -> f64 {
+        let ticks = region.lcores().get(lcore).map_or(0, |lcore| lcore.tick());
         let page = region.counters().lcore(lcore as u32);
         let bursts = page.map_or(0, |page| page.lcore_count(Counter::Bursts));
         match self.since {
-            None => self.since = Some((now, turns, bursts)),
-            Some((at, turns_then, bursts_then)) if now >= at + SPAN => {
-                let turned = turns.wrapping_sub(turns_then).max(1);
-                let worked = bursts.wrapping_sub(bursts_then);
-                self.share = (worked as f64 / turned as f64).clamp(0.0, 1.0);
-                self.since = Some((now, turns, bursts));
+            None => self.since = Some((now, ticks, bursts)),
+            Some((at, ticks_then, bursts_then)) if now >= at + SPAN => {
+                let ticks_passed = ticks.wrapping_sub(ticks_then).max(1);
+                let bursts_passed = bursts.wrapping_sub(bursts_then);
+                self.share = (bursts_passed as f64 / ticks_passed as f64).clamp(0.0, 1.0);
+                self.since = Some((now, ticks, bursts));
             }
             Some(_) => {}
         }

@@ -10,7 +10,7 @@ use config::services::{Algorithm, FailedTcp, FailedUdp, Mode};
 use packet::addr::Addr;
 use state::address::Address;
 use state::service::Service;
-use state::words::protocol_text;
+use state::text::protocol_text;
 use tables::record::{
     self, ErrorLimits, FrontendKey, LOCAL_ADDRS, LOCAL_PORTS, Local, LocalPort, NAT_ADDRS,
     NEIGHBORS, NONE, NewFlowLimits, PORT_OWN, PORT_PROTECTED, Prefix, Settings, TUNNEL_SOURCES,

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use state::words::ARMS;
+use state::text::ARMS;
 use tables::region::Region;
 
 use crate::control::report::{Lcore, Link};
@@ -14,10 +14,10 @@ use crate::health::Able;
 /// How long a tick may stand still. BGP has to withdraw routes within a second. Poll loops iterate
 /// many thousand times in this period, even if they share their CPU with other processes as in the
 /// lab.
-const STILL: Duration = Duration::from_millis(700);
+const POLL_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// How long an lcore may take to serve a committed generation before it counts as late.
-const ACKNOWLEDGE: Duration = Duration::from_secs(1);
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 struct Tick {
     at: u64,
@@ -40,7 +40,7 @@ impl Lcores {
     }
 
     /// Reads the status of all lcores.
-    pub fn look(&mut self, region: &Region, now: Instant) -> Vec<Lcore> {
+    pub fn observe(&mut self, region: &Region, now: Instant) -> Vec<Lcore> {
         let generation = region.generation();
         let mut lcores = Vec::new();
         self.ticks.resize_with(region.lcores().len(), || Tick { at: 0, moved: None, behind: None });
@@ -61,13 +61,13 @@ impl Lcores {
             let links = ARMS.iter().take(self.arms).enumerate();
             lcores.push(Lcore {
                 id: id as u32,
-                polling: tick.moved.is_some_and(|moved| now < moved + STILL),
+                polling: tick.moved.is_some_and(|moved| now < moved + POLL_TIMEOUT),
                 acknowledged,
-                late: tick.behind.is_some_and(|since| now >= since + ACKNOWLEDGE),
+                late: tick.behind.is_some_and(|since| now >= since + ACKNOWLEDGE_TIMEOUT),
                 links: links
                     .map(|(n, arm)| Link { arm: (*arm).into(), up: lcore.link(n) })
                     .collect(),
-                busy: busy.look(region, id, now),
+                busy: busy.update(region, id, now),
             });
         }
         lcores

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tables::region::Region;
 
 /// How long a learned path MTU is used. RFC 1191, 6.3 proposes ten minutes.
-const HOLDS: Duration = Duration::from_secs(600);
+const LIFETIME: Duration = Duration::from_secs(600);
 
 /// Next hops with a learned path MTU, and its expiry.
 #[derive(Default)]
@@ -22,12 +22,12 @@ impl PathMtus {
         let lowered =
             |id: &u32| region.path_mtu(*id).is_some_and(|mtu| mtu.load(Ordering::Relaxed) != 0);
         let all = (0..region.sizes().next_hops).filter(lowered);
-        PathMtus { until: all.map(|id| (id, now + HOLDS)).collect() }
+        PathMtus { until: all.map(|id| (id, now + LIFETIME)).collect() }
     }
 
     /// Records that the fastpath learned a path MTU.
     pub fn learned(&mut self, next_hop: u32, now: Instant) {
-        self.until.insert(next_hop, now + HOLDS);
+        self.until.insert(next_hop, now + LIFETIME);
     }
 
     /// Removes expired path MTUs; the next oversized packet causes the MTU to be learned again.
@@ -60,23 +60,23 @@ mod tests {
     use tables::layout::Sizes;
 
     #[test]
-    fn a_learned_mtu_is_forgotten_after_ten_minutes_also_by_a_slowpath_that_did_not_see_it() {
+    fn a_learned_path_mtu_expires_after_ten_minutes_also_over_a_restart() {
         let region = Region::anonymous(&Sizes::SMALL).unwrap();
         let mtu = |id: u32| region.path_mtu(id).unwrap();
         let now = Instant::now();
         mtu(3).store(1400, Ordering::Relaxed);
         let mut mtus = PathMtus::find(&region, now);
         mtu(4).store(1300, Ordering::Relaxed);
-        mtus.learned(4, now + HOLDS / 2);
-        mtus.expire(&region, now + HOLDS);
+        mtus.learned(4, now + LIFETIME / 2);
+        mtus.expire(&region, now + LIFETIME);
         assert_eq!((mtu(3).load(Ordering::Relaxed), mtu(4).load(Ordering::Relaxed)), (0, 1300));
-        mtus.expire(&region, now + HOLDS * 2);
+        mtus.expire(&region, now + LIFETIME * 2);
         assert_eq!(mtu(4).load(Ordering::Relaxed), 0);
         // One without an event expires after the time counted from its discovery.
         mtu(5).store(1200, Ordering::Relaxed);
-        mtus.expire(&region, now + HOLDS * 2);
+        mtus.expire(&region, now + LIFETIME * 2);
         assert_eq!(mtu(5).load(Ordering::Relaxed), 1200);
-        mtus.expire(&region, now + HOLDS * 3);
+        mtus.expire(&region, now + LIFETIME * 3);
         assert_eq!(mtu(5).load(Ordering::Relaxed), 0);
     }
 }

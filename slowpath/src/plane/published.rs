@@ -16,7 +16,7 @@ use crate::plane::region::dump;
 
 /// A service with its ids in the region.
 #[derive(Clone, Debug)]
-pub struct KnownService {
+pub struct PublishedService {
     /// The service as desired.
     pub service: Arc<Service>,
     /// Frontends of the service.
@@ -34,7 +34,7 @@ pub struct Published {
     /// Names of tunnels by id.
     pub tunnels: Vec<(u32, String)>,
     /// Computed at first use: most commits are never read.
-    services: OnceLock<Vec<KnownService>>,
+    services: OnceLock<Vec<PublishedService>>,
 }
 
 impl Published {
@@ -44,11 +44,11 @@ impl Published {
     }
 
     /// Returns all services, ordered by name.
-    pub fn services(&self, region: &Region) -> &[KnownService] {
+    pub fn services(&self, region: &Region) -> &[PublishedService] {
         self.services.get_or_init(|| self.look_up(region))
     }
 
-    fn look_up(&self, region: &Region) -> Vec<KnownService> {
+    fn look_up(&self, region: &Region) -> Vec<PublishedService> {
         let set = region.tables(region.generation());
         let mut ids: HashMap<Address, Vec<u32>> = HashMap::new();
         for (key, id, note) in set.frontend_notes() {
@@ -65,7 +65,7 @@ impl Published {
                 let at = (instance.endpoint.addr, instance.endpoint.port);
                 (Arc::clone(instance), backends.get(&at).copied().unwrap_or(NONE))
             };
-            Some(KnownService {
+            Some(PublishedService {
                 service: Arc::clone(entry.service.as_ref()?),
                 frontends: entry.frontends.to_vec(),
                 ids,

@@ -1,10 +1,10 @@
 //! The region as a plane: applies frontends one by one through the region's single writer.
 //!
 //! ```text
-//!   Wanted --> choice.rs --> say.rs -----------> region: frontend -> service -> slots
+//!   DesiredFrontend --> selection.rs --> apply.rs ------> region: frontend -> service -> slots
 //!              keys, name,     |  ^                                     |
 //!              policy, slots   |  '-- undo, frontend by frontend        v
-//!                              '--> backends.rs: wishes of all services -> backend -> next hop
+//!                              '--> backends.rs: requirements of services -> backend -> next hop
 //!   commit: remove unused services, write settings and tunnels; one store of the generation
 //! ```
 //! Only changes are compiled and written. A service exists while a frontend refers to it, a backend
@@ -13,12 +13,12 @@
 //! each backend, which is read from the region again after a restart; and the order of backends in
 //! the Maglev tables of large services, which is recomputed if it is missing.
 
+mod apply;
 mod backends;
-mod choice;
 pub(crate) mod desired;
 pub(crate) mod dump;
-mod leaving;
-mod say;
+mod removal;
+mod selection;
 mod tunnels;
 
 #[cfg(test)]
@@ -37,16 +37,16 @@ use smallvec::SmallVec;
 use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::dump::Record;
-use state::plane::{Generation, Plane, Refusal, Wanted};
+use state::plane::{DesiredFrontend, Generation, Plane, PlaneError};
 use tables::maglev::{Order, Seed};
 use tables::next_hop::NextHop;
 use tables::region::{Region, RegionError};
 use tables::writer::Writer;
 
 use super::compile;
-use crate::kernel::neighbours::Resolved;
-use desired::{Key, Need, Wish};
-use leaving::Leaving;
+use crate::kernel::neighbors::Resolved;
+use desired::{Key, Need, Requirement};
+use removal::RetiredTunnels;
 
 /// The writer of the region, and the state kept beside the tables.
 pub struct RegionPlane<'r> {
@@ -57,15 +57,15 @@ pub struct RegionPlane<'r> {
     /// BGP neighbors of the policies.
     neighbors: Vec<IpAddr>,
     /// Frontends that no packet can reach.
-    unmet: BTreeMap<Address, Wanted>,
+    unplaced: BTreeMap<Address, DesiredFrontend>,
     /// Frontends on the unspecified address, which have a copy for each address of the appliance.
-    wildcards: BTreeMap<Address, Wanted>,
+    wildcards: BTreeMap<Address, DesiredFrontend>,
     /// Backends that the previous slowpath left as quarantined.
     quarantined: Vec<(Address, Endpoint)>,
     /// Number of lcores that forward packets.
     lcores: u32,
     /// What each service requires of each backend.
-    wishes: HashMap<Key, SmallVec<[(u32, Wish); 1]>>,
+    requirements: HashMap<Key, SmallVec<[(u32, Requirement); 1]>>,
     /// Order of backends, by key and protocol, in the Maglev tables of services with many backends.
     orders: HashMap<u32, Order<(Key, u8)>>,
     /// Tunnels that backends send through, and the number of backends for each.
@@ -79,21 +79,21 @@ pub struct RegionPlane<'r> {
     /// Whether next hops were added or removed.
     hops_changed: bool,
     /// Resolutions of next hops that are about to be added.
-    met: HashMap<(u8, Addr), Resolved>,
+    resolved_hops: HashMap<(u8, Addr), Resolved>,
     tunnel_names: Vec<(u32, String)>,
     /// Tunnels that are being removed, and when.
-    leaving: Leaving,
+    retired_tunnels: RetiredTunnels,
     /// Services that may have lost their last frontend.
-    forsaken: BTreeSet<u32>,
+    unreferenced: BTreeSet<u32>,
     /// An error that left the prepared tables inconsistent, so that the batch must not be
     /// committed.
-    broken: Option<Refusal>,
+    broken: Option<PlaneError>,
     /// Result of the last commit, until it is taken.
-    outcome: Option<Result<(), Refusal>>,
+    outcome: Option<Result<(), PlaneError>>,
     /// The writer's count of changes when the batch began, and the number of changes made by
     /// rejected frontends only.
     batch: (u64, u64),
-    swept: Option<Instant>,
+    last_sweep: Option<Instant>,
 }
 
 impl<'r> RegionPlane<'r> {
@@ -116,25 +116,25 @@ impl<'r> RegionPlane<'r> {
             config: Arc::clone(config),
             appliance: Appliance::default(),
             neighbors: Vec::new(),
-            unmet: BTreeMap::new(),
+            unplaced: BTreeMap::new(),
             wildcards: BTreeMap::new(),
             quarantined: Vec::new(),
             lcores: hugepages::forwarding_lcores(config, Path::new("/")),
-            wishes: HashMap::default(),
+            requirements: HashMap::default(),
             orders: HashMap::default(),
             needs: BTreeMap::new(),
             tunnels_changed: true,
             draining: HashMap::default(),
             hops_idle: true,
             hops_changed: true,
-            met: HashMap::default(),
+            resolved_hops: HashMap::default(),
             tunnel_names: Vec::new(),
-            leaving: Leaving::new(),
-            forsaken: BTreeSet::new(),
+            retired_tunnels: RetiredTunnels::new(),
+            unreferenced: BTreeSet::new(),
             broken: None,
             outcome: None,
             batch: (0, 0),
-            swept: None,
+            last_sweep: None,
         };
         plane.find();
         plane.quarantined = dump::quarantined(&plane.writer.committed());
@@ -143,23 +143,26 @@ impl<'r> RegionPlane<'r> {
 
     /// Reads the state kept beside the region from the region.
     fn find(&mut self) {
-        self.wishes.clear();
+        self.requirements.clear();
         self.needs.clear();
         self.tunnels_changed = true;
-        self.forsaken.clear();
+        self.unreferenced.clear();
         let set = self.writer.committed();
         for (id, _) in set.services() {
-            let wishes = self.wishes_of(id);
-            self.remember_wishes(id, wishes.iter().map(|known| (&known.key, &known.wish)));
+            let requirements = self.requirements_of(id);
+            self.add_requirements(
+                id,
+                requirements.iter().map(|known| (&known.key, &known.requirement)),
+            );
             if self.writer.frontends_of(id) == 0 {
-                self.forsaken.insert(id);
+                self.unreferenced.insert(id);
             }
         }
         let drained = set.backends().map(|(_, b)| Key { addr: b.addr, port: b.port });
-        let drained = drained.filter(|key| !self.wishes.contains_key(key));
+        let drained = drained.filter(|key| !self.requirements.contains_key(key));
         let before = std::mem::take(&mut self.draining);
         self.draining = drained.map(|key| (key, before.get(&key).copied().flatten())).collect();
-        self.find_leaving();
+        self.find_retired();
     }
 
     /// Returns whether a batch may begin: all lcores serve the committed generation. Until then,
@@ -191,13 +194,13 @@ impl<'r> RegionPlane<'r> {
 
     /// Sets resolutions for next hops of backends that are about to be added, so that the first
     /// packet to one of them finds a MAC address.
-    pub fn acquaint(&mut self, resolved: impl IntoIterator<Item = Resolved>) {
-        let met = resolved.into_iter().map(|one| ((one.arm, Addr::from(one.to)), one));
-        self.met = met.collect();
+    pub fn cache_resolved(&mut self, resolved: impl IntoIterator<Item = Resolved>) {
+        let resolved_hops = resolved.into_iter().map(|one| ((one.arm, Addr::from(one.to)), one));
+        self.resolved_hops = resolved_hops.collect();
     }
 
-    fn introduce(&mut self, id: u32, arm: u8, addr: &Addr) {
-        if let Some(resolved) = self.met.remove(&(arm, *addr)) {
+    fn fill_resolved_hop(&mut self, id: u32, arm: u8, addr: &Addr) {
+        if let Some(resolved) = self.resolved_hops.remove(&(arm, *addr)) {
             self.write_hop(id, &resolved);
         }
     }
@@ -213,7 +216,7 @@ impl<'r> RegionPlane<'r> {
     }
 
     /// Takes the result of the last commit; `None` if there was none since the last call.
-    pub fn take_outcome(&mut self) -> Option<Result<(), Refusal>> {
+    pub fn take_outcome(&mut self) -> Option<Result<(), PlaneError>> {
         self.outcome.take()
     }
 
@@ -265,15 +268,15 @@ impl<'r> RegionPlane<'r> {
     }
 
     /// Writes everything that belongs to a commit beside frontends.
-    fn finish(&mut self) -> Result<(), Refusal> {
+    fn finish(&mut self) -> Result<(), PlaneError> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
-        self.let_forsaken_go().map_err(Refusal::new)?;
+        self.remove_unreferenced_services().map_err(PlaneError::new)?;
         let flows = self.region.sizes().flows;
         let new_flow_limits = hugepages::new_flow_limits(&self.config, flows, self.lcores);
         let settings = compile::settings(&self.config, &self.neighbors, new_flow_limits);
-        self.writer.put_settings(&settings).map_err(Refusal::new)?;
+        self.writer.put_settings(&settings).map_err(PlaneError::new)?;
         if self.tunnels_changed {
             self.put_tunnels()?;
             self.tunnels_changed = false;
@@ -283,9 +286,9 @@ impl<'r> RegionPlane<'r> {
 }
 
 impl Plane for RegionPlane<'_> {
-    fn begin(&mut self) -> Result<(), Refusal> {
+    fn begin(&mut self) -> Result<(), PlaneError> {
         if !self.ready() {
-            return Err(Refusal::new(
+            return Err(PlaneError::new(
                 "a lcore still reads the generation before the committed one; `weir status` says \
                  which",
             ));
@@ -294,28 +297,28 @@ impl Plane for RegionPlane<'_> {
         Ok(())
     }
 
-    fn update(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
+    fn update(&mut self, wanted: &DesiredFrontend) -> Result<(), PlaneError> {
         let before = self.writer.changes();
-        let said = self.say(wanted);
-        if said.is_err() {
+        let applied = self.apply(wanted);
+        if applied.is_err() {
             self.batch.1 += self.writer.changes() - before;
         }
-        said
+        applied
     }
 
-    fn delete(&mut self, address: &Address) -> Result<(), Refusal> {
-        self.unsay(address)
+    fn delete(&mut self, address: &Address) -> Result<(), PlaneError> {
+        self.remove(address)
     }
 
     fn prune(
         &mut self,
         wanted: &dyn Fn(&Address) -> bool,
         at_most: usize,
-    ) -> Result<bool, Refusal> {
-        self.sweep(wanted, at_most).map_err(Refusal::new)
+    ) -> Result<bool, PlaneError> {
+        self.sweep(wanted, at_most).map_err(PlaneError::new)
     }
 
-    fn commit(&mut self) -> Result<Generation, Refusal> {
+    fn commit(&mut self) -> Result<Generation, PlaneError> {
         let done = self.finish().and_then(|()| {
             let (first, refused) = self.batch;
             // Rejected frontends are unchanged, so there is nothing to commit.
@@ -323,7 +326,7 @@ impl Plane for RegionPlane<'_> {
                 self.discard();
                 return Ok(self.region.generation());
             }
-            self.writer.commit().map_err(Refusal::new)
+            self.writer.commit().map_err(PlaneError::new)
         });
         self.outcome = Some(done.clone().map(drop));
         done.inspect_err(|_| self.discard())
@@ -338,6 +341,6 @@ impl Plane for RegionPlane<'_> {
     }
 
     fn dump(&self) -> Vec<Record> {
-        dump::records(self.region, self.unmet.values(), self.appliance.external_cluster_ip)
+        dump::records(self.region, self.unplaced.values(), self.appliance.external_cluster_ip)
     }
 }

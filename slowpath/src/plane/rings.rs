@@ -5,47 +5,47 @@ use tables::region::Region;
 use tables::ring::{Consumer, Message, Producer, SharedSlots};
 
 /// Maximum number of events taken from one lcore per call, to bound the time in the control loop.
-const AT_ONCE: usize = 1024;
+const EVENTS_PER_LCORE: usize = 1024;
 
-struct Line<'r> {
+struct LcoreRings<'r> {
     commands: Producer<SharedSlots<'r>>,
     events: Consumer<SharedSlots<'r>>,
 }
 
 /// A pair of rings for each lcore that the region has capacity for.
 pub struct Rings<'r> {
-    lines: Vec<Line<'r>>,
-    strange: u64,
+    lcores: Vec<LcoreRings<'r>>,
+    invalid: u64,
 }
 
 impl<'r> Rings<'r> {
     /// Attaches to the rings at the positions where the previous slowpath stopped.
     pub fn attach(region: &'r Region) -> Rings<'r> {
-        let lines = (0..region.sizes().lcores).filter_map(|lcore| {
-            Some(Line {
+        let lcores = (0..region.sizes().lcores).filter_map(|lcore| {
+            Some(LcoreRings {
                 commands: Producer::attach(SharedSlots::commands(region, lcore)?),
                 events: Consumer::attach(SharedSlots::events(region, lcore)?),
             })
         });
-        Rings { lines: lines.collect(), strange: 0 }
+        Rings { lcores: lcores.collect(), invalid: 0 }
     }
 
     /// Sends a command to one lcore. Returns false if its ring is full.
     pub fn send(&mut self, lcore: usize, command: &Command) -> bool {
-        self.lines.get_mut(lcore).is_some_and(|line| line.commands.push(&command.encode()))
+        self.lcores.get_mut(lcore).is_some_and(|rings| rings.commands.push(&command.encode()))
     }
 
     /// Takes the lcores' events, each with the number of its lcore.
     pub fn take(&mut self) -> Vec<(u32, Event)> {
         let mut all = Vec::new();
-        for (lcore, line) in self.lines.iter_mut().enumerate() {
+        for (lcore, rings) in self.lcores.iter_mut().enumerate() {
             let mut batch = [Message::default(); 64];
-            for _ in 0..AT_ONCE / batch.len() {
-                let count = line.events.pop_into(&mut batch);
+            for _ in 0..EVENTS_PER_LCORE / batch.len() {
+                let count = rings.events.pop_into(&mut batch);
                 for message in &batch[..count] {
                     match Event::decode(message) {
                         Ok(event) => all.push((lcore as u32, event)),
-                        Err(_) => self.strange += 1,
+                        Err(_) => self.invalid += 1,
                     }
                 }
                 if count < batch.len() {
@@ -58,8 +58,8 @@ impl<'r> Rings<'r> {
 
     /// Returns the total of messages that are no events and of invalid ring positions. It is zero
     /// unless a fastpath is defective.
-    pub fn strange(&self) -> u64 {
-        let wild = |line: &Line<'_>| line.commands.wild() + line.events.wild();
-        self.strange + self.lines.iter().map(wild).sum::<u64>()
+    pub fn invalid(&self) -> u64 {
+        let wild = |rings: &LcoreRings<'_>| rings.commands.wild() + rings.events.wild();
+        self.invalid + self.lcores.iter().map(wild).sum::<u64>()
     }
 }

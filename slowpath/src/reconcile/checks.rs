@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use health::checker::Told;
-use health::machine::Verdict;
+use health::checker::HealthEvent;
+use health::scheduler::Verdict;
 use state::reconcile::Now;
 use state::writer::Writer;
 
@@ -17,48 +17,48 @@ const AT_ONCE: usize = 4096;
 impl Reconcile<'_> {
     /// Returns the tables' writer for a health checker, and the sender of its events. A former
     /// sender is disconnected.
-    pub fn checked(&mut self) -> (Arc<Writer>, Sender<Told>) {
-        let (tell, told) = channel();
-        self.checker = Some(told);
-        (Arc::clone(&self.desired.writer), tell)
+    pub fn connect_checker(&mut self) -> (Arc<Writer>, Sender<HealthEvent>) {
+        let (sender, events) = channel();
+        self.checker = Some(events);
+        (Arc::clone(&self.desired.writer), sender)
     }
 
     /// Sets the source addresses of probes through tunnels, which the loop maintains from now on.
-    pub fn keep_addresses(&mut self, addresses: ProbeAddresses) {
+    pub fn set_probe_addresses(&mut self, addresses: ProbeAddresses) {
         self.probe_addresses = Some(addresses);
     }
 
     /// Writes the verdicts received since the last step. Does not block.
-    pub(super) fn hear_checker(&mut self, time: Now) {
+    pub(super) fn apply_health_events(&mut self, time: Now) {
         let Some(checker) = &self.checker else { return };
-        let told: Vec<Told> = checker.try_iter().take(AT_ONCE).collect();
-        if told.is_empty() {
+        let events: Vec<HealthEvent> = checker.try_iter().take(AT_ONCE).collect();
+        if events.is_empty() {
             return;
         }
         let before = self.desired.writer.tables().revision();
         let mut transaction = self.desired.writer.begin(time.wall);
-        for told in &told {
-            match told {
-                Told::Verdict(Verdict { service, endpoint, healthy }) => {
+        for event in &events {
+            match event {
+                HealthEvent::Verdict(Verdict { service, endpoint, healthy }) => {
                     let written = transaction.update_backend_health(service, endpoint, *healthy);
                     if let Err(gone) = written {
                         tracing::debug!("a verdict comes too late: {gone}");
                     }
                 }
-                Told::Unchecked(service, endpoint) => {
+                HealthEvent::Unchecked(service, endpoint) => {
                     transaction.forget_backend_health(service, endpoint);
                 }
-                Told::Condition(..) => {}
+                HealthEvent::Condition(..) => {}
             }
         }
-        let news = transaction.commit() != before;
-        for told in told {
-            if let Told::Condition(service, aspect, trouble) = told {
-                self.desired.note(&service, aspect, trouble, time.wall);
+        let changed = transaction.commit() != before;
+        for event in events {
+            if let HealthEvent::Condition(service, aspect, trouble) = event {
+                self.desired.set_condition(&service, aspect, trouble, time.wall);
             }
         }
-        if news {
-            self.publish_wanted();
+        if changed {
+            self.publish_desired();
         }
     }
 }

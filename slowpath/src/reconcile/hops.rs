@@ -7,18 +7,18 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use state::address::Endpoint;
-use state::watch::News;
+use state::watch::TableChanges;
 use tables::command::Event;
 
 use crate::control::report::NextHopStatus;
-use crate::kernel::neighbours::NextHops;
-use crate::kernel::neighbours::kernel::Kernel;
+use crate::kernel::neighbors::NextHops;
+use crate::kernel::neighbors::kernel::Kernel;
 use crate::plane::path_mtus::PathMtus;
 use crate::plane::region::RegionPlane;
 
 /// How long a change waits for the next hop of a new backend. Then the backend is served without:
 /// its source declares its state, and other backends of the change must not wait for it.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resolved next hops, and the MTUs of the paths to them.
 pub(super) struct Hops {
@@ -28,7 +28,7 @@ pub(super) struct Hops {
     /// Until when a change may wait for the next hops of its new backends.
     until: Option<Instant>,
     /// Resolution was requested for next hops that the region may never contain.
-    strangers_asked: bool,
+    new_hops_requested: bool,
 }
 
 impl Hops {
@@ -45,15 +45,15 @@ impl Hops {
             known.remember(arm, addr, mac, now);
         }
         let path_mtus = PathMtus::find(plane.region(), now);
-        Hops { known, kernel, path_mtus, until: None, strangers_asked: false }
+        Hops { known, kernel, path_mtus, until: None, new_hops_requested: false }
     }
 
     /// Handles an event of an lcore about a next hop.
-    pub(super) fn hear(&mut self, event: &Event, plane: &RegionPlane<'_>, now: Instant) {
+    pub(super) fn handle_event(&mut self, event: &Event, plane: &RegionPlane<'_>, now: Instant) {
         match *event {
-            Event::NeighbourWanted { next_hop } => {
+            Event::NextHopNeeded { next_hop } => {
                 if let Some((arm, addr)) = plane.next_hop(next_hop) {
-                    self.known.ask(arm, addr, now);
+                    self.known.request_probe(arm, addr, now);
                 }
             }
             Event::PathMtu { next_hop, mtu } => {
@@ -66,47 +66,48 @@ impl Hops {
         }
     }
 
-    /// Returns true when the next hops of all new backends are resolved, or [`PATIENCE`] is over;
-    /// the region then gets them before the backends. With `may_wait` false it never waits: before
-    /// the first commit the appliance takes no traffic.
-    pub(super) fn met(
+    /// Returns true when the next hops of all new backends are resolved, or [`RESOLVE_TIMEOUT`] is
+    /// over; the region then gets them before the backends. With `may_wait` false it never waits:
+    /// before the first commit the appliance takes no traffic.
+    pub(super) fn resolve_new(
         &mut self,
-        news: &News,
+        news: &TableChanges,
         plane: &mut RegionPlane<'_>,
         may_wait: bool,
         now: Instant,
     ) -> bool {
-        let strangers = strangers(news, plane);
-        if strangers.is_empty() {
+        let unresolved_hops = unresolved_hops(news, plane);
+        if unresolved_hops.is_empty() {
             self.until = None;
             return true;
         }
         if may_wait {
-            let until = *self.until.get_or_insert(now + PATIENCE);
+            let until = *self.until.get_or_insert(now + RESOLVE_TIMEOUT);
             let known = plane.next_hops().map(|(arm, addr, _)| (arm, addr));
-            self.strangers_asked = true;
-            self.known.want(known.chain(strangers.iter().copied()), now);
+            self.new_hops_requested = true;
+            self.known.set_needed(known.chain(unresolved_hops.iter().copied()), now);
             let resolved = |(arm, to): &(u8, IpAddr)| self.known.resolved(*arm, *to).is_some();
-            if now < until && !strangers.iter().all(resolved) {
+            if now < until && !unresolved_hops.iter().all(resolved) {
                 return false;
             }
         }
         self.until = None;
-        let resolved = strangers.iter().filter_map(|(arm, to)| self.known.resolved(*arm, *to));
-        plane.acquaint(resolved);
+        let resolved =
+            unresolved_hops.iter().filter_map(|(arm, to)| self.known.resolved(*arm, *to));
+        plane.cache_resolved(resolved);
         true
     }
 
     /// Resolves the next hops that the region has now. A record that was freed and made again lacks
     /// the MAC address of its predecessor, although the neighbor is still resolved.
     pub(super) fn follow(&mut self, plane: &mut RegionPlane<'_>, now: Instant) {
-        if !(plane.take_hops_changed() | mem::take(&mut self.strangers_asked)) {
+        if !(plane.take_hops_changed() | mem::take(&mut self.new_hops_requested)) {
             return;
         }
         let all = plane.next_hops();
-        self.known.want(all.map(|(arm, addr, _)| (arm, addr)), now);
+        self.known.set_needed(all.map(|(arm, addr, _)| (arm, addr)), now);
         for (arm, addr, _) in plane.next_hops().filter(|(.., mac)| mac.is_none()) {
-            self.known.tell_again(arm, addr);
+            self.known.report_again(arm, addr);
         }
     }
 
@@ -126,14 +127,14 @@ impl Hops {
 }
 
 /// Returns arms and addresses of new backends to which the region has no next hop.
-fn strangers(news: &News, plane: &RegionPlane<'_>) -> BTreeSet<(u8, IpAddr)> {
-    let place = |endpoint: &Endpoint| {
+fn unresolved_hops(news: &TableChanges, plane: &RegionPlane<'_>) -> BTreeSet<(u8, IpAddr)> {
+    let hops_at = |endpoint: &Endpoint| {
         let instances = news.tables.instances_at(endpoint);
         instances.map(|instance| (instance.arm as u8, instance.endpoint.addr)).collect::<Vec<_>>()
     };
-    let places: Vec<(u8, IpAddr)> = match &news.touched {
-        Some(touched) => touched.iter().flat_map(|one| &one.endpoints).flat_map(place).collect(),
-        None => news.tables.endpoints().flat_map(|(endpoint, _)| place(endpoint)).collect(),
+    let hops: Vec<(u8, IpAddr)> = match &news.touched {
+        Some(touched) => touched.iter().flat_map(|one| &one.endpoints).flat_map(hops_at).collect(),
+        None => news.tables.endpoints().flat_map(|(endpoint, _)| hops_at(endpoint)).collect(),
     };
-    places.into_iter().filter(|(arm, addr)| !plane.has_next_hop(*arm, *addr)).collect()
+    hops.into_iter().filter(|(arm, addr)| !plane.has_next_hop(*arm, *addr)).collect()
 }

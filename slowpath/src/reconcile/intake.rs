@@ -15,10 +15,10 @@ use crate::sources::List;
 use crate::sources::file::{Files, Read};
 
 /// Interval of retries when the store's disk does not accept changes.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Content that was read and has not been taken.
-pub(super) struct Waiting {
+pub(super) struct PendingFiles {
     /// The configuration that the services were checked against, if it is new.
     pub(super) config: Option<Arc<Config>>,
     pub(super) services: List,
@@ -30,27 +30,27 @@ pub(super) struct Intake {
     /// The configuration in force.
     config: Arc<Config>,
     /// A configuration that is neither in force nor rejected yet. Services are checked against it.
-    coming: Option<Arc<Config>>,
+    pending_config: Option<Arc<Config>>,
     /// Settings reported by the cloud that were applied last.
     followed: Followed,
     /// Content that has not been taken yet.
-    waiting: Option<Waiting>,
+    waiting: Option<PendingFiles>,
     /// Whether this process has taken a services file.
     synced: bool,
     /// When to read content again that the store's disk did not accept.
-    again: Option<Instant>,
-    of_config: Fate,
-    of_services: Fate,
+    retry_at: Option<Instant>,
+    of_config: FileOutcome,
+    of_services: FileOutcome,
 }
 
 /// Status of a file's content.
 #[derive(Default)]
-struct Fate {
+struct FileOutcome {
     refused: Option<String>,
     applied: Option<Instant>,
 }
 
-impl Fate {
+impl FileOutcome {
     fn status(&self, path: &std::path::Path, now: Instant) -> FileStatus {
         FileStatus {
             path: path.display().to_string(),
@@ -66,13 +66,13 @@ impl Intake {
         Intake {
             files,
             config,
-            coming: None,
+            pending_config: None,
             followed: Followed::default(),
             waiting: None,
             synced: false,
-            again: None,
-            of_config: Fate::default(),
-            of_services: Fate::default(),
+            retry_at: None,
+            of_config: FileOutcome::default(),
+            of_services: FileOutcome::default(),
         }
     }
 
@@ -87,18 +87,18 @@ impl Intake {
     }
 
     /// Takes the next content.
-    pub(super) fn next(&mut self) -> Option<Waiting> {
+    pub(super) fn next(&mut self) -> Option<PendingFiles> {
         self.waiting.take()
     }
 
     /// Requests that the files are read again.
-    pub(super) fn again(&self) {
-        self.files.again();
+    pub(super) fn reread(&self) {
+        self.files.reread();
     }
 
     /// Schedules another read of the files, because the store's disk did not accept the content.
-    pub(super) fn ask_again(&mut self, now: Instant) {
-        self.again = Some(now + ASK_AGAIN);
+    pub(super) fn retry_later(&mut self, now: Instant) {
+        self.retry_at = Some(now + RETRY_INTERVAL);
     }
 
     /// Returns why the services that were read last are not in force.
@@ -114,14 +114,14 @@ impl Intake {
 
     /// Processes what was read from both files. SIGHUP causes both to be read. `services` are those
     /// in force.
-    pub(super) fn look(&mut self, now: Instant, shared: &Shared, services: &[Object]) {
-        if self.again.is_some_and(|at| now >= at) {
-            self.again = None;
-            self.files.again();
+    pub(super) fn poll(&mut self, now: Instant, shared: &Shared, services: &[Object]) {
+        if self.retry_at.is_some_and(|at| now >= at) {
+            self.retry_at = None;
+            self.files.reread();
         }
         if shared.take_reload() {
             tracing::info!("reading configuration and services again");
-            self.files.again();
+            self.files.reread();
         }
         while let Some(read) = self.files.take() {
             match read {
@@ -141,14 +141,14 @@ impl Intake {
     /// Applies the cloud's reported settings (TCP idle timeout, tunnels) as if the configuration
     /// file had them. Runs once for each change; the result is reported like that of a file.
     fn follow_gateway(&mut self, now: Instant, shared: &Shared, services: &[Object]) {
-        let told = shared.followed();
-        if told == self.followed {
+        let followed = shared.followed();
+        if followed == self.followed {
             return;
         }
-        self.followed = told;
-        let coming = self.coming.as_deref();
-        let same = coming.unwrap_or(&self.config).clone();
-        let followed = match self.synced && coming.is_none() {
+        self.followed = followed;
+        let pending_config = self.pending_config.as_deref();
+        let same = pending_config.unwrap_or(&self.config).clone();
+        let followed = match self.synced && pending_config.is_none() {
             true => self.follow_config(same, now, services),
             false => self.read_config(same, now),
         };
@@ -165,7 +165,7 @@ impl Intake {
         now: Instant,
         services: &[Object],
     ) -> Result<(), String> {
-        if !self.is_news(&mut new, now)? {
+        if !self.is_changed(&mut new, now)? {
             return Ok(());
         }
         let new = Arc::new(new);
@@ -173,22 +173,22 @@ impl Intake {
         let in_force = || List { objects: services.to_vec(), allow_removal: false };
         let services = waiting.unwrap_or_else(in_force);
         self.files.check(Arc::clone(&new), false);
-        self.coming = Some(Arc::clone(&new));
-        self.waiting = Some(Waiting { config: Some(new), services });
+        self.pending_config = Some(Arc::clone(&new));
+        self.waiting = Some(PendingFiles { config: Some(new), services });
         Ok(())
     }
 
     /// Handles a new configuration: it is rejected, or the services are read again to be checked
     /// against it.
     fn read_config(&mut self, mut new: Config, now: Instant) -> Result<(), String> {
-        if !self.is_news(&mut new, now)? {
+        if !self.is_changed(&mut new, now)? {
             self.of_config.refused = None;
             return Ok(());
         }
         let new = Arc::new(new);
         self.waiting = None;
         self.files.check(Arc::clone(&new), true);
-        self.coming = Some(new);
+        self.pending_config = Some(new);
         Ok(())
     }
 
@@ -196,28 +196,28 @@ impl Intake {
     ///
     /// # Errors
     /// Fails if they differ in keys that take a restart.
-    fn is_news(&mut self, new: &mut Config, now: Instant) -> Result<bool, String> {
+    fn is_changed(&mut self, new: &mut Config, now: Instant) -> Result<bool, String> {
         self.followed.put_into(new);
-        let fixed = self.config.fixed_changes(new);
+        let fixed = self.config.changes_requiring_restart(new);
         if !fixed.is_empty() {
             let all: Vec<String> = fixed.iter().map(ToString::to_string).collect();
             return Err(all.join("\n"));
         }
-        let news = !self.config.same_as(new);
-        if !news {
+        let changed = !self.config.same_as(new);
+        if !changed {
             self.of_config.applied.get_or_insert(now);
-            if self.coming.is_some() {
+            if self.pending_config.is_some() {
                 // The configuration file was reverted before the change was taken.
-                self.stay_configured();
+                self.keep_config();
             }
         }
-        Ok(news)
+        Ok(changed)
     }
 
     /// Handles services that were read and checked.
     fn read_services(&mut self, against: &Arc<Config>, fresh: bool, wanted: Result<List, String>) {
-        let coming = self.coming.clone();
-        let expected = coming.as_ref().unwrap_or(&self.config);
+        let pending_config = self.pending_config.clone();
+        let expected = pending_config.as_ref().unwrap_or(&self.config);
         if !Arc::ptr_eq(expected, against) {
             // The reader has not processed the change of configuration yet.
             if fresh {
@@ -226,21 +226,21 @@ impl Intake {
             return;
         }
         match wanted {
-            Ok(services) if coming.is_some() => {
+            Ok(services) if pending_config.is_some() => {
                 self.of_config.refused = None;
-                self.waiting = Some(Waiting { config: coming, services });
+                self.waiting = Some(PendingFiles { config: pending_config, services });
             }
             Ok(services) => {
-                self.waiting = Some(Waiting { config: None, services });
+                self.waiting = Some(PendingFiles { config: None, services });
                 // What made configuration and services incompatible may have been fixed in the
                 // services.
                 if fresh && self.of_config.refused.is_some() {
-                    self.files.config_again();
+                    self.files.reread_config();
                 }
             }
             Err(refusal) => {
                 self.waiting = None;
-                match coming {
+                match pending_config {
                     Some(_) => {
                         self.refuse_config(format!("the services file does not fit it: {refusal}"));
                     }
@@ -254,14 +254,14 @@ impl Intake {
     fn refuse_config(&mut self, refusal: String) {
         tracing::error!("the configuration was refused, all of it stays as it is: {refusal}");
         self.of_config.refused = Some(refusal);
-        if self.coming.is_some() {
-            self.stay_configured();
+        if self.pending_config.is_some() {
+            self.keep_config();
         }
     }
 
     /// Drops the coming configuration, and has the services checked against that in force.
-    fn stay_configured(&mut self) {
-        (self.coming, self.waiting) = (None, None);
+    fn keep_config(&mut self) {
+        (self.pending_config, self.waiting) = (None, None);
         self.files.check(Arc::clone(&self.config), true);
     }
 
@@ -280,17 +280,17 @@ impl Intake {
     }
 
     /// Records that the content is in force, with a new configuration if there is one.
-    pub(super) fn taken(&mut self, config: Option<Arc<Config>>, now: Instant) {
+    pub(super) fn mark_applied(&mut self, config: Option<Arc<Config>>, now: Instant) {
         if let Some(config) = config {
             for warning in &config.warnings {
                 tracing::warn!("{warning}");
             }
             tracing::info!(gateways = config.gateways.len(), "configuration taken");
             self.config = config;
-            self.coming = None;
-            self.of_config = Fate { refused: None, applied: Some(now) };
+            self.pending_config = None;
+            self.of_config = FileOutcome { refused: None, applied: Some(now) };
         }
         self.synced = true;
-        self.of_services = Fate { refused: None, applied: Some(now) };
+        self.of_services = FileOutcome { refused: None, applied: Some(now) };
     }
 }

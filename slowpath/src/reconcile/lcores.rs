@@ -13,20 +13,20 @@ use crate::plane::rings::Rings;
 
 /// Interval at which a lagging lcore gets the switch command again: its ring may have been full, or
 /// it is new.
-const TELL_AGAIN: Duration = Duration::from_millis(100);
+const SWITCH_RESEND_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of liveness checks.
-const LOOK: Duration = Duration::from_millis(100);
+const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The rings of the lcores, and the state of generations, traces and liveness.
 pub(super) struct Lcores<'r> {
     region: &'r Region,
     rings: Rings<'r>,
-    watch: lcores::Lcores,
+    monitor: lcores::Lcores,
     tracer: Tracer,
-    told: Instant,
+    last_sent: Instant,
     /// When the last generation was sent that is not known to be acknowledged.
     switching: Option<Instant>,
-    looked: Option<Instant>,
+    last_status: Option<Instant>,
 }
 
 impl<'r> Lcores<'r> {
@@ -40,16 +40,16 @@ impl<'r> Lcores<'r> {
         Lcores {
             region,
             rings: Rings::attach(region),
-            watch: lcores::Lcores::new(lcores, ports),
+            monitor: lcores::Lcores::new(lcores, ports),
             tracer: Tracer::default(),
-            told: now,
+            last_sent: now,
             switching: None,
-            looked: None,
+            last_status: None,
         }
     }
 
     /// Takes the lcores' events, and returns those about next hops.
-    pub(super) fn hear(&mut self, shared: &Shared, now: Instant) -> Vec<Event> {
+    pub(super) fn take_events(&mut self, shared: &Shared, now: Instant) -> Vec<Event> {
         let mut next_hops = Vec::new();
         for (lcore, event) in self.rings.take() {
             match event {
@@ -61,7 +61,7 @@ impl<'r> Lcores<'r> {
                     let known = published.services(self.region);
                     self.tracer.stage(lcore, packet, stage, words, known);
                 }
-                Event::NeighbourWanted { .. } | Event::PathMtu { .. } => next_hops.push(event),
+                Event::NextHopNeeded { .. } | Event::PathMtu { .. } => next_hops.push(event),
             }
         }
         if let Some(request) = shared.take_trace() {
@@ -82,7 +82,7 @@ impl<'r> Lcores<'r> {
     }
 
     /// Sends the switch command to lcores that serve another generation than the committed one.
-    fn tell(&mut self) {
+    fn send_switch(&mut self) {
         let generation = self.region.generation();
         let behind = self.region.live_lcores().filter(|(_, l)| l.acknowledged() != generation);
         for (lcore, _) in behind {
@@ -92,7 +92,7 @@ impl<'r> Lcores<'r> {
 
     /// Has the lcores switch to a generation that was just committed.
     pub(super) fn switch(&mut self, now: Instant) {
-        self.tell();
+        self.send_switch();
         self.switching = Some(now);
     }
 
@@ -107,21 +107,21 @@ impl<'r> Lcores<'r> {
     }
 
     /// Sends the switch command again to lagging lcores.
-    pub(super) fn tell_again(&mut self, now: Instant) {
-        if now >= self.told + TELL_AGAIN {
-            self.told = now;
-            self.tell();
+    pub(super) fn resend_switch(&mut self, now: Instant) {
+        if now >= self.last_sent + SWITCH_RESEND_INTERVAL {
+            self.last_sent = now;
+            self.send_switch();
         }
     }
 
     /// Whether the liveness check is due.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.looked.is_none_or(|at| now >= at + LOOK)
+        self.last_status.is_none_or(|at| now >= at + STATUS_INTERVAL)
     }
 
     /// Notes a liveness check, and returns what checks.
-    pub(super) fn look(&mut self, now: Instant) -> &mut lcores::Lcores {
-        self.looked = Some(now);
-        &mut self.watch
+    pub(super) fn start_status(&mut self, now: Instant) -> &mut lcores::Lcores {
+        self.last_status = Some(now);
+        &mut self.monitor
     }
 }

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use announce::select::heard;
+use announce::select::preferred_policies;
 use tables::record::NEIGHBORS;
 
 use super::Reconcile;
@@ -20,7 +20,7 @@ impl Reconcile<'_> {
         self.neighbors_at = Some(objects.revision());
         let labels = &self.appliance.labels;
         let label = |key: &str| labels.as_ref()?.get(key).map(|value| &**value);
-        let policies = heard(objects, &precedence(self.intake.config()));
+        let policies = preferred_policies(objects, &precedence(self.intake.config()));
         let policies = policies.iter().filter(|policy| policy.spec.selects(label));
         let routers = policies.flat_map(|policy| &policy.spec.routers);
         let mut neighbors: Vec<IpAddr> =
@@ -36,7 +36,7 @@ impl Reconcile<'_> {
             neighbors.truncate(NEIGHBORS);
         }
         if self.plane.set_neighbors(neighbors) {
-            self.reconciler.say_again();
+            self.reconciler.start_full_pass();
         }
     }
 }

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use super::Reconcile;
-use crate::live::{Published, Wanted};
+use crate::live::{DesiredState, Published};
 use crate::sources::desired::precedence;
 
 impl Reconcile<'_> {
     /// Publishes the desired state.
-    pub(super) fn publish_wanted(&self) {
+    pub(super) fn publish_desired(&self) {
         let (objects, tables) = (self.desired.objects().clone(), self.desired.writer.tables());
         let (appliance, precedence) =
             (Arc::clone(&self.appliance), precedence(self.intake.config()));
-        self.shared.publish_wanted(Wanted { objects, tables, appliance, precedence });
+        self.shared.publish_desired(DesiredState { objects, tables, appliance, precedence });
     }
 
     /// Publishes the desired state, and the state of the region after a commit.
     pub(super) fn publish(&self) {
-        self.publish_wanted();
+        self.publish_desired();
         let tunnels = self.plane.tunnel_names();
         self.shared.publish_tables(Published::new(self.desired.writer.tables(), tunnels));
     }

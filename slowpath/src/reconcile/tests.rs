@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::time::SystemTime;
 
 use crate::health::Able;
-use crate::kernel::neighbours::kernel::{Link, Neighbour, News, Route};
+use crate::kernel::neighbors::kernel::{KernelEvent, Link, Neighbor, Route};
 use crate::sources::file::{ConfigFile, Reader, watch};
 use packet::flow::FlowKey;
 use state::frontend::Progress;
@@ -56,8 +56,8 @@ impl Kernel for Kind {
     fn route(&mut self, _: u32, to: IpAddr) -> std::io::Result<Option<Route>> {
         Ok(Some(Route { via: to, mtu: None }))
     }
-    fn neighbours(&mut self, index: u32) -> std::io::Result<Vec<Neighbour>> {
-        let known = (11..14).map(|last| Neighbour {
+    fn neighbors(&mut self, index: u32) -> std::io::Result<Vec<Neighbor>> {
+        let known = (11..14).map(|last| Neighbor {
             index,
             addr: IpAddr::from([10, 0, 2, last]),
             mac: Some([2, 0, 0, 0, 2, last]),
@@ -68,7 +68,7 @@ impl Kernel for Kind {
     fn probe(&mut self, _: u32, _: IpAddr) -> std::io::Result<()> {
         Ok(())
     }
-    fn news(&mut self) -> Vec<News> {
+    fn poll_events(&mut self) -> Vec<KernelEvent> {
         Vec::new()
     }
 }
@@ -95,7 +95,7 @@ impl<'r> FakeLcore<'r> {
 
     fn turn(&mut self) {
         let lcore = &self.region.lcores()[0];
-        lcore.turn();
+        lcore.count_iteration();
         while let Some(message) = self.commands.pop() {
             if let Command::Switch { generation } = Command::decode(&message).unwrap() {
                 lcore.acknowledge(generation);
@@ -193,7 +193,7 @@ impl Stage {
         for _ in 0..ms / 20 {
             self.now += Duration::from_millis(20);
             reconcile.step(Now { steady: self.now, wall: SystemTime::UNIX_EPOCH });
-            self.reader.iter_mut().for_each(|reader| reader.turn(self.now));
+            self.reader.iter_mut().for_each(|reader| reader.poll(self.now));
             if self.thawed {
                 self.store.write_waiting();
             }
@@ -222,7 +222,7 @@ fn ids(region: &Region) -> (u32, Vec<(u8, u32)>) {
 }
 
 #[test]
-fn the_first_file_becomes_the_first_generation_and_makes_us_able() {
+fn the_first_file_becomes_generation_1_and_makes_the_appliance_able() {
     let mut stage = Stage::new("first");
     let (mut reconcile, shared) = stage.start();
     stage.pass(200_000, &mut reconcile, None);
@@ -254,7 +254,7 @@ fn the_first_file_becomes_the_first_generation_and_makes_us_able() {
 }
 
 #[test]
-fn a_bad_file_is_refused_whole_and_the_old_set_stays() {
+fn an_invalid_file_is_rejected_as_a_whole() {
     let mut stage = Stage::new("bad");
     let (mut reconcile, shared) = stage.start();
     stage.backends(&["10.0.2.11"]);
@@ -273,7 +273,7 @@ fn a_bad_file_is_refused_whole_and_the_old_set_stays() {
 }
 
 #[test]
-fn a_frontend_that_the_region_refuses_stays_as_it_was_and_says_which_setting() {
+fn a_frontend_rejected_by_the_region_keeps_its_state_and_names_the_setting() {
     let mut stage = Stage::new("full");
     let (mut reconcile, shared) = stage.start();
     stage.backends(&["10.0.2.11"]);
@@ -295,7 +295,7 @@ fn a_frontend_that_the_region_refuses_stays_as_it_was_and_says_which_setting() {
 }
 
 #[test]
-fn a_file_whose_commit_is_refused_is_taken_back_whole() {
+fn a_file_whose_commit_fails_is_rolled_back() {
     let mut stage = Stage::new("tunnels");
     let (mut reconcile, shared) = stage.start();
     stage.backends(&["10.0.2.11"]);
@@ -337,7 +337,7 @@ fn a_frontend_is_done_when_every_lcore_has_acknowledged_it() {
     assert_eq!(progress(&reconcile), Progress::Done);
     stage.backends(&["10.0.2.11", "10.0.2.12"]);
     for _ in 0..100 {
-        stage.region.lcores()[0].turn();
+        stage.region.lcores()[0].count_iteration();
         stage.pass(20, &mut reconcile, None);
     }
     assert_eq!(progress(&reconcile), Progress::Pending, "it lags");
@@ -361,7 +361,7 @@ fn bgp_is_notified_of_frontends_that_are_done_without_a_new_generation() {
         reconcile.desired.writer.tables().frontends().next().unwrap().status().progress
     };
     let notified = || {
-        let wait = std::pin::pin!(shared.news().wait());
+        let wait = std::pin::pin!(shared.changes().wait());
         wait.poll(&mut Context::from_waker(Waker::noop())).is_ready()
     };
     assert_eq!(progress(&reconcile), Progress::Pending, "no lcore is running");
@@ -377,7 +377,7 @@ fn bgp_is_notified_of_frontends_that_are_done_without_a_new_generation() {
 }
 
 #[test]
-fn a_change_waits_for_the_lcore_that_lags_and_makes_us_not_able() {
+fn a_lagging_lcore_delays_a_change_and_clears_able() {
     let mut stage = Stage::new("lag");
     let (mut reconcile, shared) = stage.start();
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
@@ -388,7 +388,7 @@ fn a_change_waits_for_the_lcore_that_lags_and_makes_us_not_able() {
     stage.backends(&["10.0.2.11", "10.0.2.12"]);
     // It polls, but does not process its commands.
     for _ in 0..100 {
-        stage.region.lcores()[0].turn();
+        stage.region.lcores()[0].count_iteration();
         stage.pass(20, &mut reconcile, None);
     }
     assert_eq!(stage.region.generation(), first + 1);
@@ -404,7 +404,7 @@ fn a_change_waits_for_the_lcore_that_lags_and_makes_us_not_able() {
 }
 
 #[test]
-fn an_lcore_that_stops_polling_makes_us_not_able_and_so_does_a_link_that_is_down() {
+fn a_stopped_lcore_or_a_link_down_clears_able() {
     let mut stage = Stage::new("dead");
     let (mut reconcile, shared) = stage.start();
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
@@ -423,7 +423,7 @@ fn an_lcore_that_stops_polling_makes_us_not_able_and_so_does_a_link_that_is_down
 }
 
 #[test]
-fn a_killed_slowpath_finds_its_ids_again_and_nothing_moves() {
+fn a_killed_slowpath_recovers_its_ids_and_moves_no_flow() {
     let mut stage = Stage::new("killed");
     let (mut reconcile, _) = stage.start();
     stage.backends(&["10.0.2.11", "10.0.2.12", "10.0.2.13"]);
@@ -449,7 +449,7 @@ fn a_killed_slowpath_finds_its_ids_again_and_nothing_moves() {
 }
 
 #[test]
-fn killed_between_any_two_steps_it_goes_on_to_the_same_end() {
+fn killed_between_any_two_steps_it_converges_to_the_same_state() {
     for steps in 0..25 {
         let mut stage = Stage::new(&format!("steps{steps}"));
         let (mut reconcile, _) = stage.start();
@@ -472,7 +472,7 @@ fn killed_between_any_two_steps_it_goes_on_to_the_same_end() {
 }
 
 #[test]
-fn a_removed_backend_without_flows_leaves_and_its_id_is_free_again() {
+fn a_removed_backend_without_flows_frees_its_id() {
     let mut stage = Stage::new("leaves");
     let (mut reconcile, _) = stage.start();
     stage.backends(&["10.0.2.11", "10.0.2.12"]);
@@ -494,7 +494,7 @@ fn a_removed_backend_without_flows_leaves_and_its_id_is_free_again() {
 }
 
 #[test]
-fn a_removed_backend_keeps_its_flows_and_leaves_after_the_last() {
+fn a_removed_backend_drains_until_its_last_flow() {
     let mut stage = Stage::new("drains");
     let (mut reconcile, _) = stage.start();
     stage.backends(&["10.0.2.11", "10.0.2.12"]);
@@ -546,7 +546,7 @@ fn a_removed_backend_keeps_its_flows_and_leaves_after_the_last() {
 }
 
 #[test]
-fn a_full_sync_of_what_is_so_already_commits_nothing() {
+fn a_full_sync_without_changes_commits_nothing() {
     let mut stage = Stage::new("quiet");
     let (mut reconcile, _) = stage.start();
     let service = |n: u32| {
@@ -592,7 +592,7 @@ fn a_frontend_may_move_from_one_service_to_another() {
 }
 
 #[test]
-fn a_new_backend_is_served_once_its_mac_is_known_or_was_waited_for() {
+fn a_new_backend_waits_for_its_mac_up_to_the_timeout() {
     let mut stage = Stage::new("meet");
     let (mut reconcile, _shared) = stage.start();
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();

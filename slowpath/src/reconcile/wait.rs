@@ -1,6 +1,6 @@
 //! Waiters for writes to be in force.
 
-use api::{About, Outcome, Wait};
+use api::{Outcome, Wait, WrittenObject};
 use state::frontend::Progress;
 use state::reflect::Verdict;
 use state::tables::Tables;
@@ -28,35 +28,42 @@ impl Reconcile<'_> {
     /// again.
     fn outcome(&self, wait: &mut Wait) -> Option<Outcome> {
         let tables = self.desired.writer.tables();
-        let heard = self.reconciler.seen() >= tables.revision();
+        let heard = self.reconciler.observed() >= tables.revision();
         if self.desired.objects().revision() < wait.revision || !heard {
             return None;
         }
         for _ in 0..AT_ONCE {
-            let Some(about) = wait.about.last() else { return Some(Outcome::Done) };
-            match self.in_force(about, wait.whole, &tables) {
-                Ok(true) => drop(wait.about.pop()),
+            let Some(object) = wait.objects.last() else { return Some(Outcome::InForce) };
+            match self.in_force(object, wait.is_complete_list, &tables) {
+                Ok(true) => drop(wait.objects.pop()),
                 Ok(false) => return None,
-                Err(why) => return Some(Outcome::Refused { object: about.key.clone(), why }),
+                Err(reason) => {
+                    return Some(Outcome::Rejected { object: object.key.clone(), reason });
+                }
             }
         }
         None
     }
 
     /// Returns whether all lcores serve the object, or why they won't.
-    fn in_force(&self, about: &About, whole: bool, tables: &Tables) -> Result<bool, String> {
-        match self.desired.verdict(&about.key) {
+    fn in_force(
+        &self,
+        object: &WrittenObject,
+        is_complete_list: bool,
+        tables: &Tables,
+    ) -> Result<bool, String> {
+        match self.desired.verdict(&object.key) {
             Verdict::Accepted => {}
-            Verdict::Shadowed(_) if whole => return Ok(true),
+            Verdict::Shadowed(_) if is_complete_list => return Ok(true),
             Verdict::Shadowed(by) => {
                 return Err(format!("source `{by}` is preferred and says what it is"));
             }
-            Verdict::Refused(error) => return Err(error.to_string()),
+            Verdict::Rejected(error) => return Err(error.to_string()),
         }
-        let entry = about.service.as_ref().and_then(|service| tables.entry(service));
+        let entry = object.service.as_ref().and_then(|service| tables.entry(service));
         let rows = entry.iter().flat_map(|entry| &entry.frontends).map(|row| row.address());
         let mut done = true;
-        for address in rows.chain(&about.addresses) {
+        for address in rows.chain(&object.addresses) {
             match self.reconciler.progress(address) {
                 Progress::Done => {}
                 Progress::Pending => done = false,

@@ -1,8 +1,8 @@
 //! The desired state: the stored objects of all sources, and the tables of services, frontends and
 //! backends derived from them.
 //!
-//! No method but [`Desired::say`] waits for the store's disk: batches are submitted, and their
-//! results are taken when they are available.
+//! No method but [`Desired::apply_now`] waits for the store's disk: batches are submitted, and
+//! their results are taken when they are available.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::name::{Name, Precedence, Source};
 use state::object::{
-    Change, Condition, Event, Key, Kind, Object, Objects, Refusal, Spec, Truth, Why,
+    Change, ChangeError, Condition, ConditionStatus, ErrorClass, Event, Key, Kind, Object, Objects,
+    Spec,
 };
-use state::reflect::{Reflector, Told, Verdict, completeness};
+use state::reflect::{Reflector, Verdict, VerdictChange, completeness};
 use state::sources::removals::{self, Held, Permit};
-use state::store::{Answer, AnyDisk, Folder, Nowhere, Order, Shared, Ticket};
+use state::store::{AnyDisk, CommitResult, Folder, NullDisk, Shared, Ticket, WriteRequest};
 use state::writer::{Initializer, Transaction, Writer};
 
 use crate::sources;
@@ -35,7 +36,7 @@ pub type Store = Shared<AnyDisk>;
 pub fn open_store(folder: Option<&Path>) -> std::io::Result<Store> {
     let disk: AnyDisk = match folder {
         Some(folder) => Box::new(Folder::open(folder)?),
-        None => Box::new(Nowhere),
+        None => Box::new(NullDisk),
     };
     Ok(Store::new(state::store::Store::open(disk)))
 }
@@ -53,8 +54,8 @@ pub struct Desired {
     /// Whether the files have been taken: the stored objects are then what they contain.
     settled: bool,
     /// The write of the files' objects that is in progress, if any.
-    keeping: Option<Ticket>,
-    answers: (Sender<Answer>, Receiver<Answer>),
+    pending: Option<Ticket>,
+    answers: (Sender<CommitResult>, Receiver<CommitResult>),
     /// The files' sources with a removal that is confirmed and not yet made, and the revision at
     /// which they were determined.
     confirmed: (Vec<Source>, u64),
@@ -71,7 +72,7 @@ impl Desired {
         now: SystemTime,
     ) -> Desired {
         let writer = Writer::new();
-        let files = sources::of_files().into_iter();
+        let files = sources::file_sources().into_iter();
         let files = files.map(|source| {
             let initializer = writer.register_initializer(source.as_str());
             (source, initializer)
@@ -85,7 +86,7 @@ impl Desired {
             files: files.collect(),
             writer: Arc::new(writer),
             settled: false,
-            keeping: None,
+            pending: None,
             answers: channel(),
             confirmed: (Vec::new(), 0),
             wake: Arc::new(|| {}),
@@ -93,14 +94,15 @@ impl Desired {
         };
         let objects = desired.store.objects();
         if objects.revision() > 0 {
-            let told = desired.reflect(objects.clone(), &objects.as_events(), false, held, now).1;
-            desired.tell(told, now);
+            let verdicts =
+                desired.reflect(objects.clone(), &objects.as_events(), false, held, now).1;
+            desired.record_verdicts(verdicts, now);
         }
         desired
     }
 
-    /// Sets the callback for when the result of [`Desired::keep`] is available.
-    pub fn wake_by(&mut self, wake: Wake) {
+    /// Sets the callback for when the result of [`Desired::write`] is available.
+    pub fn set_wake(&mut self, wake: Wake) {
         self.wake = wake;
     }
 
@@ -110,17 +112,17 @@ impl Desired {
     }
 
     /// Returns the objects of the files.
-    pub fn of_files(&self) -> Vec<Object> {
+    pub fn file_objects(&self) -> Vec<Object> {
         let is_file = |source: &Source| self.files.iter().any(|(file, _)| file == source);
-        let said = self.objects.all().filter(|object| is_file(&object.source));
-        let said = said.filter(|object| object.kind().is_wanted());
-        said.map(|object| Object::clone(object)).collect()
+        let objects_of_files = self.objects.all().filter(|object| is_file(&object.source));
+        let objects_of_files = objects_of_files.filter(|object| object.kind().is_desired_state());
+        objects_of_files.map(|object| Object::clone(object)).collect()
     }
 
     /// Submits the complete list of the files to the store, all or nothing. A list that removes
     /// more than `permit` allows is held, which is recorded in the store. The result is returned by
-    /// [`Desired::kept`]; only one call may be in progress.
-    pub fn keep(&mut self, wanted: &[Object], permit: Permit, now: SystemTime) {
+    /// [`Desired::written`]; only one call may be in progress.
+    pub fn write(&mut self, wanted: &[Object], permit: Permit, now: SystemTime) {
         let objects = self.store.objects();
         let batch = match self.changes(&objects, wanted, permit, now) {
             Ok(batch) => batch,
@@ -135,17 +137,19 @@ impl Desired {
             // No write is needed. Only the store needs to know which sources are settled.
             let _ = answer.send(Ok(objects.revision()));
             if !settles.is_empty() {
-                self.store.submit(Order { batch, now, settles }, drop);
+                self.store.submit(WriteRequest { batch, now, complete_sources: settles }, drop);
             }
             return;
         }
         let wake = Arc::clone(&self.wake);
-        let answered = move |answered: Answer| {
+        let answered = move |answered: CommitResult| {
             // The receiver is gone if the control loop is.
             let _ = answer.send(answered);
             wake();
         };
-        self.keeping = Some(self.store.submit(Order { batch, now, settles }, answered));
+        self.pending = Some(
+            self.store.submit(WriteRequest { batch, now, complete_sources: settles }, answered),
+        );
     }
 
     /// Returns the changes from the stored objects to those of the files, or the lists that are
@@ -159,8 +163,9 @@ impl Desired {
     ) -> Result<Vec<Change>, Vec<Held>> {
         let (mut batch, mut held) = (Vec::new(), Vec::new());
         for (source, _) in &self.files {
-            let said = wanted.iter().filter(|object| object.source == *source).cloned().collect();
-            let changes = objects.towards(source, said);
+            let of_source =
+                wanted.iter().filter(|object| object.source == *source).cloned().collect();
+            let changes = objects.changes_to(source, of_source);
             match removals::admit(source, objects, &changes, permit, now) {
                 Ok(more) => batch.extend(changes.into_iter().chain(more)),
                 Err(one) => held.push(one),
@@ -174,7 +179,7 @@ impl Desired {
     fn hold(&self, held: Vec<Held>, objects: &Objects, now: SystemTime) {
         let record: Vec<Change> = held.iter().flat_map(|held| held.record(objects, now)).collect();
         let why: Vec<String> = held.iter().map(ToString::to_string).collect();
-        let refusal = Refusal::new("", why.join("; "), "").because(Why::Held);
+        let refusal = ChangeError::new("", why.join("; "), "").with_class(ErrorClass::Held);
         let answer = self.answers.0.clone();
         if record.is_empty() {
             // The receiver is a field of `self`.
@@ -182,7 +187,7 @@ impl Desired {
             return;
         }
         let wake = Arc::clone(&self.wake);
-        self.store.submit(Order::new(record, now), move |noted| {
+        self.store.submit(WriteRequest::new(record, now), move |noted| {
             if let Err(wrong) = noted {
                 tracing::error!("that a list is held is not noted: {wrong}");
             }
@@ -206,11 +211,11 @@ impl Desired {
         news
     }
 
-    /// Returns the result of [`Desired::keep`] once it is available: stored, rejected, or a disk
+    /// Returns the result of [`Desired::write`] once it is available: stored, rejected, or a disk
     /// error.
-    pub fn kept(&mut self) -> Option<Result<(), Refusal>> {
+    pub fn written(&mut self) -> Option<Result<(), ChangeError>> {
         let answer = self.answers.1.try_recv().ok()?;
-        self.keeping = None;
+        self.pending = None;
         self.settled |= answer.is_ok();
         Some(answer.map(drop))
     }
@@ -218,28 +223,28 @@ impl Desired {
     /// Derives rows from the files' objects, which are stored by now. Returns the revision of the
     /// tables, which is unchanged if nothing changed. `held` are the backends that the plane had as
     /// unhealthy before a restart.
-    pub fn take(&mut self, held: &[(Address, Endpoint)], now: SystemTime) -> u64 {
-        let (objects, events) = self.news();
-        let (revision, told) = self.reflect(objects, &events, true, held, now);
-        self.tell(told, now);
+    pub fn apply(&mut self, held: &[(Address, Endpoint)], now: SystemTime) -> u64 {
+        let (objects, events) = self.updates();
+        let (revision, verdicts) = self.reflect(objects, &events, true, held, now);
+        self.record_verdicts(verdicts, now);
         revision
     }
 
-    /// Performs [`Desired::keep`] and [`Desired::take`], for callers that may block on the disk and
+    /// Performs [`Desired::write`] and [`Desired::apply`], for callers that may block on the disk and
     /// whose store has no thread.
     ///
     /// # Errors
     /// Fails if the objects are rejected or the store's disk does not accept them.
-    pub fn say(
+    pub fn apply_now(
         &mut self,
         wanted: &[Object],
         held: &[(Address, Endpoint)],
         now: SystemTime,
-    ) -> Result<u64, Refusal> {
-        self.keep(wanted, Permit::Any, now);
+    ) -> Result<u64, ChangeError> {
+        self.write(wanted, Permit::Any, now);
         self.store.write_waiting();
-        self.kept().unwrap_or(Ok(()))?;
-        let revision = self.take(held, now);
+        self.written().unwrap_or(Ok(()))?;
+        let revision = self.apply(held, now);
         self.store.write_waiting();
         Ok(revision)
     }
@@ -249,13 +254,13 @@ impl Desired {
         if *self.store.watch().borrow() == self.objects.revision() {
             return false;
         }
-        let (objects, events) = self.news();
-        if self.keeping.is_some_and(|ticket| self.store.is_completed(ticket)) {
-            // The files' objects may be among them; those become rows all at once, in `take`.
+        let (objects, events) = self.updates();
+        if self.pending.is_some_and(|ticket| self.store.is_completed(ticket)) {
+            // The files' objects may be among them; those become rows all at once, in `apply`.
             return false;
         }
-        let told = self.reflect(objects, &events, false, &[], now).1;
-        self.tell(told, now);
+        let verdicts = self.reflect(objects, &events, false, &[], now).1;
+        self.record_verdicts(verdicts, now);
         true
     }
 
@@ -264,8 +269,8 @@ impl Desired {
         self.reflector.verdict(key)
     }
 
-    fn news(&self) -> (Objects, Vec<Event>) {
-        let news = self.store.news(self.objects.revision());
+    fn updates(&self) -> (Objects, Vec<Event>) {
+        let news = self.store.changes_since(self.objects.revision());
         let events = news.events.unwrap_or_else(|_| news.objects.events_since(&self.objects));
         (news.objects, events)
     }
@@ -274,20 +279,20 @@ impl Desired {
         &mut self,
         objects: Objects,
         events: &[Event],
-        files_said: bool,
+        files_complete: bool,
         held: &[(Address, Endpoint)],
         now: SystemTime,
-    ) -> (u64, Vec<Told>) {
+    ) -> (u64, Vec<VerdictChange>) {
         let mut transaction = self.writer.begin(now);
-        let told = self.reflector.apply(&objects, events, &mut transaction);
-        if files_said {
+        let verdicts = self.reflector.apply(&objects, events, &mut transaction);
+        if files_complete {
             self.files.iter().for_each(|(_, initializer)| transaction.complete(initializer));
         }
         hold(&mut transaction, held);
         let revision = transaction.commit();
         self.objects = objects;
-        note(&self.store, completeness(events, now), now);
-        (revision, told)
+        write_statuses(&self.store, completeness(events, now), now);
+        (revision, verdicts)
     }
 
     /// Applies the configured precedence of sources and the reserved ports. Rows that neither
@@ -295,11 +300,11 @@ impl Desired {
     pub fn configure(&mut self, config: &Config, now: SystemTime) {
         let mut transaction = self.writer.begin(now);
         let order = precedence(config);
-        let mut told = self.reflector.set_precedence(order, &self.objects, &mut transaction);
+        let mut verdicts = self.reflector.set_precedence(order, &self.objects, &mut transaction);
         let reserved = Reserved::of(config);
-        told.extend(self.reflector.set_reserved(reserved, &self.objects, &mut transaction));
+        verdicts.extend(self.reflector.set_reserved(reserved, &self.objects, &mut transaction));
         transaction.commit();
-        self.tell(told, now);
+        self.record_verdicts(verdicts, now);
     }
 
     /// Stores the configured appliance as the only object of its kind. Changes of its keys take a
@@ -310,35 +315,38 @@ impl Desired {
         let others = objects.of_kind(Kind::Appliance).map(|other| other.key());
         let others = others.filter(|other| *other != key);
         let mut batch: Vec<Change> = others.map(Change::delete).collect();
-        if objects.get(&key).is_none_or(|before| !before.wants_as(&object)) {
+        if objects.get(&key).is_none_or(|before| !before.same_desired_state(&object)) {
             batch.push(Change::put(object));
         }
         if batch.is_empty() {
             return;
         }
-        self.store.submit(Order { batch, now, settles: vec![key.source] }, |answer| {
-            if let Err(refusal) = answer {
-                tracing::warn!("the appliance's object is not up to date: {refusal}");
-            }
-        });
+        self.store.submit(
+            WriteRequest { batch, now, complete_sources: vec![key.source] },
+            |answer| {
+                if let Err(refusal) = answer {
+                    tracing::warn!("the appliance's object is not up to date: {refusal}");
+                }
+            },
+        );
     }
 
     /// Logs verdicts and stores them as conditions of the objects.
-    fn tell(&self, told: Vec<Told>, now: SystemTime) {
-        let mut batch = Vec::with_capacity(told.len());
-        for told in told {
-            match &told.verdict {
-                Verdict::Accepted => tracing::info!("{} is in force", told.key),
-                Verdict::Shadowed(by) => tracing::warn!("{}: source {by} is preferred", told.key),
-                Verdict::Refused(error) => tracing::error!("{}: {error}", told.key),
+    fn record_verdicts(&self, verdicts: Vec<VerdictChange>, now: SystemTime) {
+        let mut batch = Vec::with_capacity(verdicts.len());
+        for change in verdicts {
+            match &change.verdict {
+                Verdict::Accepted => tracing::info!("{} is in force", change.key),
+                Verdict::Shadowed(by) => tracing::warn!("{}: source {by} is preferred", change.key),
+                Verdict::Rejected(error) => tracing::error!("{}: {error}", change.key),
             }
-            batch.push(told.into_change(now));
+            batch.push(change.into_change(now));
         }
-        note(&self.store, batch, now);
+        write_statuses(&self.store, batch, now);
     }
 
     /// Sets a condition on a service's object that is in force, unless it has it already.
-    pub fn note(
+    pub fn set_condition(
         &self,
         service: &Name,
         aspect: &'static str,
@@ -351,8 +359,8 @@ impl Desired {
         let key = Key { kind: Kind::Service, name, source };
         let Some(object) = self.objects.get(&key) else { return };
         let (status, reason) = match trouble {
-            None => (Truth::True, aspect),
-            Some(_) => (Truth::False, "Failed"),
+            None => (ConditionStatus::True, aspect),
+            Some(_) => (ConditionStatus::False, "Failed"),
         };
         let condition = Condition {
             aspect: aspect.into(),
@@ -362,45 +370,45 @@ impl Desired {
             since: now,
         };
         let observed = object.generation;
-        let is_noted = object.life().status.as_ref().is_some_and(|status| {
-            let same = |noted: &Condition| {
-                let since = noted.since;
-                *noted == Condition { since, ..condition.clone() }
+        let is_recorded = object.lifecycle().status.as_ref().is_some_and(|status| {
+            let same = |recorded: &Condition| {
+                let since = recorded.since;
+                *recorded == Condition { since, ..condition.clone() }
             };
             status.observed == observed && status.conditions.iter().any(same)
         });
-        if is_noted {
+        if is_recorded {
             return;
         }
         if !condition.message.is_empty() {
             tracing::warn!("service {service}: {}", condition.message);
         }
         let change = Change::Status { key, observed, conditions: vec![condition] };
-        note(&self.store, vec![change], now);
+        write_statuses(&self.store, vec![change], now);
     }
 }
 
 /// Submits status changes. If an object no longer exists, the others are submitted again without
 /// it.
-fn note(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
+fn write_statuses(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
     if batch.is_empty() {
         return;
     }
     let (again, rest) = (Arc::clone(store), batch.clone());
-    let answered = move |answer: Answer| {
+    let answered = move |answer: CommitResult| {
         let Err(refusal) = answer else { return };
         let (before, mut rest) = (rest.len(), rest);
         let gone = |change: &Change| match change {
             Change::Status { key, .. } => refusal.object.as_ref() == Some(key),
             _ => false,
         };
-        rest.retain(|change| refusal.why != Why::Absent || !gone(change));
+        rest.retain(|change| refusal.class != ErrorClass::NotFound || !gone(change));
         if rest.len() < before {
-            return note(&again, rest, now);
+            return write_statuses(&again, rest, now);
         }
         tracing::debug!("what became of objects is not noted: {refusal}");
     };
-    store.submit(Order::new(batch, now), answered);
+    store.submit(WriteRequest::new(batch, now), answered);
 }
 
 /// Marks backends as unhealthy that were so before a restart, if they are health checked: the
@@ -466,17 +474,17 @@ fn appliance_object(config: &Config) -> Option<Object> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use state::backend::Place;
+    use state::backend::Placement;
 
     #[test]
-    fn the_appliance_calls_local_what_its_configuration_names() {
+    fn local_nodes_and_zones_come_from_the_configuration() {
         let text = "name = \"t\"\nzone = \"a\"\nlocal = [\"node-1\", \"b\"]\ncluster = 3\n\
                     node_ports = \"31000-31999\"\nexternal_cluster_ip = true\n\
                     [ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\"]\n\
                     [fastpath]\nlcores = [1]\n";
         let appliance = appliance(&config::from_toml(text).unwrap());
         let local = |node: &str, zone: &str| {
-            let place = Place { node: node.into(), zone: zone.into(), ..Place::default() };
+            let place = Placement { node: node.into(), zone: zone.into(), ..Placement::default() };
             appliance.is_local(Some(&place))
         };
         assert!(local("node-1", "c") && local("node-2", "b"));
@@ -505,7 +513,7 @@ mod tests {
         // An object that an earlier version accepted over the API.
         let (old, spec) = (Name::new("old").unwrap(), Arc::default());
         let old = Object::new(old, Source::new("api"), Spec::Appliance(spec));
-        store.submit(Order::new(vec![Change::put(old)], now), drop);
+        store.submit(WriteRequest::new(vec![Change::put(old)], now), drop);
         store.write_waiting();
         let first = config("weir-1", "a");
         let mut desired = Desired::new(&first, Arc::clone(&store), &[], now);
@@ -521,7 +529,7 @@ mod tests {
         let revision = store.objects().revision();
         desired.publish_appliance(&first, now);
         store.write_waiting();
-        desired.say(&[], &[], now).unwrap();
+        desired.apply_now(&[], &[], now).unwrap();
         assert_eq!((store.objects().revision(), appliances(&store)), (revision, shown));
         // The configuration of a later start replaces the object.
         desired.publish_appliance(&config("weir-2", "b"), now);

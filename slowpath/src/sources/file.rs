@@ -22,9 +22,9 @@ use parking_lot::Mutex;
 use super::{List, read, regular};
 
 /// Polling interval.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a changed file must stay unchanged before it is read.
-const SETTLE: Duration = Duration::from_millis(300);
+const SETTLE_TIME: Duration = Duration::from_millis(300);
 
 /// Identifies content without reading it: name, device, inode, size and change time of each file.
 type Stamp = Vec<(PathBuf, [u64; 3], [i64; 2])>;
@@ -35,23 +35,23 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 /// Watch on one path, which need not exist yet.
 struct Watch {
     path: PathBuf,
-    next_look: Option<Instant>,
+    next_poll: Option<Instant>,
     seen: Option<(Option<Stamp>, Instant)>,
     read: Option<Option<Stamp>>,
 }
 
 impl Watch {
     fn new(path: &Path) -> Watch {
-        Watch { path: path.to_owned(), next_look: None, seen: None, read: None }
+        Watch { path: path.to_owned(), next_poll: None, seen: None, read: None }
     }
 
     /// Returns whether to read the file: it has changed and is stable. The first content is read
     /// without a delay.
     fn is_due(&mut self, now: Instant) -> bool {
-        if self.next_look.is_some_and(|at| now < at) {
+        if self.next_poll.is_some_and(|at| now < at) {
             return false;
         }
-        self.next_look = Some(now + LOOK);
+        self.next_poll = Some(now + POLL_INTERVAL);
         let stamp = stamp(&self.path);
         if self.read.as_ref() == Some(&stamp) {
             self.seen = None;
@@ -62,7 +62,7 @@ impl Watch {
             _ => now,
         };
         self.seen = Some((stamp.clone(), since));
-        if self.read.is_some() && now < since + SETTLE {
+        if self.read.is_some() && now < since + SETTLE_TIME {
             return false;
         }
         self.read = Some(stamp);
@@ -70,8 +70,8 @@ impl Watch {
     }
 
     /// Makes the next poll read the file, changed or not, without a delay.
-    fn again(&mut self) {
-        (self.next_look, self.seen, self.read) = (None, None, None);
+    fn reread(&mut self) {
+        (self.next_poll, self.seen, self.read) = (None, None, None);
     }
 }
 
@@ -90,29 +90,29 @@ fn stamp(path: &Path) -> Option<Stamp> {
 /// The configuration file, with the `--set` options that override it.
 pub struct ConfigFile {
     watch: Watch,
-    sets: Vec<String>,
+    overrides: Vec<String>,
 }
 
 impl ConfigFile {
     /// Watches `path`; `sets` are the `--set` options of this process.
-    pub fn new(path: &Path, sets: &[String]) -> ConfigFile {
-        ConfigFile { watch: Watch::new(path), sets: sets.to_vec() }
+    pub fn new(path: &Path, overrides: &[String]) -> ConfigFile {
+        ConfigFile { watch: Watch::new(path), overrides: overrides.to_vec() }
     }
 
     /// Reads the file and applies the overrides.
     fn read(&self) -> Result<Config, String> {
         let path = &self.watch.path;
         regular::check(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        config::load(Some(path), &self.sets).map_err(|refused| refused.to_string())
+        config::load(Some(path), &self.overrides).map_err(|refused| refused.to_string())
     }
 }
 
 /// Orders from the control loop to the reader.
-enum Order {
+enum Command {
     /// Read both files again, changed or not.
-    Again,
+    Reread,
     /// Read the configuration file again.
-    ConfigAgain,
+    RereadConfig,
     /// Check services against this configuration from now on. If the flag is set, read them
     /// immediately, otherwise when they change.
     Check(Arc<Config>, bool),
@@ -146,7 +146,7 @@ struct Newest {
 pub struct Files {
     services: PathBuf,
     config: PathBuf,
-    orders: Sender<Order>,
+    commands: Sender<Command>,
     newest: Arc<Mutex<Newest>>,
 }
 
@@ -162,19 +162,19 @@ impl Files {
     }
 
     /// Orders both files to be read again, changed or not.
-    pub fn again(&self) {
-        self.order(Order::Again);
+    pub fn reread(&self) {
+        self.send(Command::Reread);
     }
 
     /// Orders the configuration file to be read again, changed or not.
-    pub fn config_again(&self) {
-        self.order(Order::ConfigAgain);
+    pub fn reread_config(&self) {
+        self.send(Command::RereadConfig);
     }
 
     /// Orders services to be checked against `config` from now on; if `now` is set, they are read
     /// immediately.
     pub fn check(&self, config: Arc<Config>, now: bool) {
-        self.order(Order::Check(config, now));
+        self.send(Command::Check(config, now));
     }
 
     /// Takes the next content, the configuration first.
@@ -183,10 +183,10 @@ impl Files {
         newest.config.take().or_else(|| newest.services.take())
     }
 
-    fn order(&self, order: Order) {
+    fn send(&self, command: Command) {
         // The reader outlives the control loop unless it fails; the files' last content then stays
         // in force.
-        if self.orders.send(order).is_err() {
+        if self.commands.send(command).is_err() {
             tracing::error!("the thread that reads files has ended; restart slowpath");
         }
     }
@@ -199,7 +199,7 @@ pub struct Reader {
     against: Arc<Config>,
     /// Read the services at the next iteration even if they have not changed.
     now: bool,
-    orders: Receiver<Order>,
+    commands: Receiver<Command>,
     newest: Arc<Mutex<Newest>>,
     wake: Wake,
 }
@@ -207,20 +207,20 @@ pub struct Reader {
 /// Creates the watch on the services of `config` and on its file: the control loop's side, and the
 /// reader.
 pub fn watch(config: &Arc<Config>, file: Option<ConfigFile>, wake: Wake) -> (Files, Reader) {
-    let (order, orders) = channel();
+    let (command, commands) = channel();
     let newest = Arc::<Mutex<Newest>>::default();
     let services = config.services.clone().unwrap_or_default();
     let reader = Reader {
         services: Watch::new(&services),
         against: Arc::clone(config),
         now: false,
-        orders,
+        commands,
         newest: Arc::clone(&newest),
         wake,
         config: file,
     };
     let config = reader.config.as_ref().map(|file| file.watch.path.clone()).unwrap_or_default();
-    (Files { services, config, orders: order, newest }, reader)
+    (Files { services, config, commands: command, newest }, reader)
 }
 
 impl Reader {
@@ -228,25 +228,25 @@ impl Reader {
     /// it.
     pub fn run(mut self) {
         loop {
-            match self.orders.recv_timeout(LOOK) {
-                Ok(order) => self.obey(order),
+            match self.commands.recv_timeout(POLL_INTERVAL) {
+                Ok(command) => self.execute(command),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.turn(Instant::now());
+            self.poll(Instant::now());
         }
     }
 
     /// Processes pending orders, and reads what is due.
-    pub fn turn(&mut self, now: Instant) {
-        while let Ok(order) = self.orders.try_recv() {
-            self.obey(order);
+    pub fn poll(&mut self, now: Instant) {
+        while let Ok(command) = self.commands.try_recv() {
+            self.execute(command);
         }
         if let Some(file) = &mut self.config
             && file.watch.is_due(now)
         {
             let read = Box::new(file.read());
-            self.tell(Read::Config(read));
+            self.publish(Read::Config(read));
         }
         let fresh = self.services.is_due(now);
         if std::mem::take(&mut self.now) || fresh {
@@ -254,25 +254,25 @@ impl Reader {
             self.services.read = Some(stamp(path));
             let against = Arc::clone(&self.against);
             let wanted = read::read(path, &against);
-            self.tell(Read::Services { against, fresh, wanted });
+            self.publish(Read::Services { against, fresh, wanted });
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        match order {
-            Order::Again => {
-                self.services.again();
-                self.config.iter_mut().for_each(|file| file.watch.again());
+    fn execute(&mut self, command: Command) {
+        match command {
+            Command::Reread => {
+                self.services.reread();
+                self.config.iter_mut().for_each(|file| file.watch.reread());
             }
-            Order::ConfigAgain => self.config.iter_mut().for_each(|file| file.watch.again()),
-            Order::Check(config, now) => {
+            Command::RereadConfig => self.config.iter_mut().for_each(|file| file.watch.reread()),
+            Command::Check(config, now) => {
                 self.against = config;
                 self.now |= now;
             }
         }
     }
 
-    fn tell(&self, read: Read) {
+    fn publish(&self, read: Read) {
         let mut newest = self.newest.lock();
         match read {
             Read::Config(_) => newest.config = Some(read),

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use config::checked::Config;
 use config::yaml::{self, Documents};
 use state::name::Source;
-use state::object::{Key, Object, Refusal};
+use state::object::{ChangeError, Key, Object};
 use state::{kubernetes, services};
 
 use super::regular;
 
 /// File extensions that are read in a folder.
-const READ: [&str; 4] = ["toml", "yaml", "yml", "json"];
+const EXTENSIONS: [&str; 4] = ["toml", "yaml", "yml", "json"];
 
 /// Returns the source of files in Weir's format.
-pub fn own_source() -> Source {
+pub fn file_source() -> Source {
     Source::new("file")
 }
 
@@ -39,7 +39,7 @@ pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
         let file = entry?.path();
         let hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
         let end = file.extension().and_then(|end| end.to_str()).unwrap_or_default();
-        if !hidden && READ.contains(&end) {
+        if !hidden && EXTENSIONS.contains(&end) {
             files.push(file);
         }
     }
@@ -72,7 +72,7 @@ pub fn read(path: &Path, config: &Config) -> Result<List, String> {
     };
     let files = files(path).map_err(|e| failed(path, e))?;
     let texts = files.into_iter().map(text).collect::<Result<Vec<_>, String>>()?;
-    let (objects, allow_removal) = parsed(texts, config)?;
+    let (objects, allow_removal) = parse(texts, config)?;
     let objects = objects.into_iter().map(|(_, object)| object).collect();
     Ok(List { objects, allow_removal })
 }
@@ -81,41 +81,41 @@ pub fn read(path: &Path, config: &Config) -> Result<List, String> {
 ///
 /// # Errors
 /// What is invalid, with file and line.
-pub fn said(
+pub fn parse_texts(
     texts: Vec<(String, String)>,
     config: &Config,
 ) -> Result<Vec<(String, Object)>, String> {
-    parsed(texts, config).map(|(objects, _)| objects)
+    parse(texts, config).map(|(objects, _)| objects)
 }
 
-/// Same as [`said`], and whether one of the texts permits any removal.
-fn parsed(
+/// Same as [`parse_texts`], and whether one of the texts permits any removal.
+fn parse(
     texts: Vec<(String, String)>,
     config: &Config,
 ) -> Result<(Vec<(String, Object)>, bool), String> {
-    let (mut all, mut foreign) = (Vec::new(), Vec::new());
+    let (mut all, mut kubernetes_texts) = (Vec::new(), Vec::new());
     let mut allow_removal = false;
     for (name, text) in texts {
-        if is_foreign(&name, &text) {
-            foreign.push((name, text));
+        if is_kubernetes(&name, &text) {
+            kubernetes_texts.push((name, text));
             continue;
         }
         if is_envelopes(&name, &text) {
-            all.extend(opened(&name, &text)?);
+            all.extend(parse_envelopes(&name, &text)?);
             continue;
         }
         let written = config::services_from(&name, &text, config).map_err(|e| e.to_string())?;
         allow_removal |= written.allow_removal;
-        let own = services::objects(&written, &own_source()).map_err(|e| e.to_string())?;
+        let own = services::objects(&written, &file_source()).map_err(|e| e.to_string())?;
         all.extend(own.into_iter().map(|object| (name.clone(), object)));
     }
-    let mut wanted = once(all)?;
-    wanted.extend(from_kubernetes(&foreign, config)?);
+    let mut wanted = reject_duplicates(all)?;
+    wanted.extend(from_kubernetes(&kubernetes_texts, config)?);
     Ok((wanted, allow_removal))
 }
 
 /// Returns whether a file is a Kubernetes manifest: its first document has an `apiVersion`.
-fn is_foreign(name: &str, text: &str) -> bool {
+fn is_kubernetes(name: &str, text: &str) -> bool {
     let first = || Documents::new(text, false).find_map(|document| document.ok());
     !name.ends_with(".toml")
         && first().is_some_and(|document| document.value["apiVersion"].is_string())
@@ -128,7 +128,7 @@ fn is_envelopes(name: &str, text: &str) -> bool {
 }
 
 /// Parses the objects of a file of envelopes.
-fn opened(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
+fn parse_envelopes(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
     let mut all = Vec::new();
     for (number, document) in Documents::new(text, false).enumerate() {
         let document = document.map_err(|wrong| {
@@ -138,30 +138,31 @@ fn opened(name: &str, text: &str) -> Result<Vec<(String, Object)>, String> {
         if document.value.is_null() {
             continue;
         }
-        let mut object = Object::from_json(&document.value).and_then(own).map_err(|refusal| {
-            let line = yaml::line_of(text, number, &refusal.field);
-            format!("{name}:{line}: {refusal}")
-        })?;
-        object.source = own_source();
+        let mut object =
+            Object::from_json(&document.value).and_then(check_writable).map_err(|refusal| {
+                let line = yaml::line_of(text, number, &refusal.field);
+                format!("{name}:{line}: {refusal}")
+            })?;
+        object.source = file_source();
         all.push((name.to_owned(), object));
     }
     Ok(all)
 }
 
 /// Returns an error for kinds that files can't contain.
-fn own(object: Object) -> Result<Object, Refusal> {
+fn check_writable(object: Object) -> Result<Object, ChangeError> {
     let Some(why) = object.kind().read_only() else { return Ok(object) };
     let wrong = format!("no file says what {} is: {why}", object.kind());
     let allowed = "allowed: Service, Backends, BgpPeeringPolicy, PrivateLinkService";
-    Err(Refusal::new("kind", wrong, allowed).of(&object.key()))
+    Err(ChangeError::new("kind", wrong, allowed).of(&object.key()))
 }
 
 /// Returns an error if two files contain objects of the same kind and name.
-fn once(all: Vec<(String, Object)>) -> Result<Vec<(String, Object)>, String> {
-    let mut said: HashMap<Key, String> = HashMap::new();
+fn reject_duplicates(all: Vec<(String, Object)>) -> Result<Vec<(String, Object)>, String> {
+    let mut seen: HashMap<Key, String> = HashMap::new();
     let mut objects = Vec::with_capacity(all.len());
     for (file, object) in all {
-        if let Some(other) = said.insert(object.key(), file.clone()) {
+        if let Some(other) = seen.insert(object.key(), file.clone()) {
             let (kind, name) = (object.kind().as_str().to_lowercase(), &object.name);
             return Err(format!("{kind} {name} is in {other} and in {file}: keep one of them"));
         }

@@ -60,8 +60,8 @@ impl Load {
         self.each(order, |transaction, n| {
             let Ok(name) = Name::new(&format!("default/service-{n}")) else { return };
             let service = Service::new(name.clone(), self.source.clone());
-            let said = FrontendSpec::new(Address::new(addr(n, 198), 80, 6), Kind::LoadBalancer);
-            let written = transaction.upsert_service_and_frontends(service, vec![said]);
+            let spec = FrontendSpec::new(Address::new(addr(n, 198), 80, 6), Kind::LoadBalancer);
+            let written = transaction.upsert_service_and_frontends(service, vec![spec]);
             assert!(written.is_ok());
             let backends = vec![instance(&name, &self.source, n)];
             transaction.set_backends(&name, &self.source, backends);
@@ -81,8 +81,8 @@ impl Load {
         self.each(order, |transaction, n| {
             let Ok(name) = Name::new(&format!("default/service-{n}")) else { return };
             let at = instance(&name, &self.source, n).endpoint;
-            let told = transaction.update_backend_health(&name, &at, healthy);
-            assert_eq!(told, Ok(true));
+            let result = transaction.update_backend_health(&name, &at, healthy);
+            assert_eq!(result, Ok(true));
         })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use crate::backend::Place;
+use crate::backend::Placement;
 use crate::labels::Pairs;
 use crate::object::ApplianceSpec;
 
@@ -67,23 +67,25 @@ impl Appliance {
 
     /// Returns whether a backend there is local: its node or zone is in `local`, or its node is
     /// unknown.
-    pub fn is_local(&self, place: Option<&Place>) -> bool {
-        let Some(place) = place else { return true };
-        place.node.is_empty() || self.local.contains(&place.zone) || self.is_local_node(place)
+    pub fn is_local(&self, placement: Option<&Placement>) -> bool {
+        let Some(placement) = placement else { return true };
+        placement.node.is_empty()
+            || self.local.contains(&placement.zone)
+            || self.is_local_node(placement)
     }
 
     /// Returns whether the backend's node is known and in `local`.
-    pub fn is_local_node(&self, place: &Place) -> bool {
-        !place.node.is_empty() && self.local.contains(&place.node)
+    pub fn is_local_node(&self, placement: &Placement) -> bool {
+        !placement.node.is_empty() && self.local.contains(&placement.node)
     }
 
     /// Returns whether the backend runs in the appliance's zone.
-    pub fn is_of_zone(&self, place: &Place) -> bool {
-        !self.zone.is_empty() && place.zone == self.zone
+    pub fn is_of_zone(&self, placement: &Placement) -> bool {
+        !self.zone.is_empty() && placement.zone == self.zone
     }
 
     /// Returns whether the backend's zone hints (`for_zones`) include the appliance's zone.
-    pub fn is_hinted(&self, place: &Place) -> bool {
-        !self.zone.is_empty() && place.for_zones.contains(&self.zone)
+    pub fn is_hinted(&self, placement: &Placement) -> bool {
+        !self.zone.is_empty() && placement.for_zones.contains(&self.zone)
     }
 }

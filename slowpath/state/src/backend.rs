@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::checked::ArmName;
-pub use config::services::{BackendState as State, Place};
+pub use config::services::{BackendState as State, Placement};
 use smallvec::SmallVec;
 
 use crate::address::Endpoint;
@@ -43,7 +43,7 @@ pub struct Instance {
     /// Names of the service's ports that the backend serves; empty for all.
     pub port_names: SmallVec<[Arc<str>; 1]>,
     /// Node and zone of the backend and its zone hints; `None` for most backends.
-    pub place: Option<Arc<Place>>,
+    pub placement: Option<Arc<Placement>>,
     /// Source address whose packets on the exception path are sent to exactly this backend.
     pub probe: Option<IpAddr>,
 }
@@ -61,7 +61,7 @@ impl Instance {
             arm: ArmName::Egress,
             health: Health::default(),
             port_names: SmallVec::new(),
-            place: None,
+            placement: None,
             probe: None,
         }
     }
@@ -73,7 +73,7 @@ impl Instance {
             State::Active if self.weight == 0 => State::Maintenance,
             State::Active | State::Terminating if self.health.unhealthy => State::Quarantined,
             State::Terminating if self.weight == 0 => State::TerminatingNotServing,
-            said => said,
+            state => state,
         }
     }
 }

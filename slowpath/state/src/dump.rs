@@ -126,26 +126,26 @@ pub enum Record {
 
 /// Format and selection of the text output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Form {
+pub struct TextFormat {
     /// Selects the frontends at this address with all their entries, and the backends at it.
     pub only: Option<IpAddr>,
     /// Whether identifiers are shown; otherwise addresses replace them.
     pub identifiers: bool,
 }
 
-impl Default for Form {
-    fn default() -> Form {
-        Form { only: None, identifiers: true }
+impl Default for TextFormat {
+    fn default() -> TextFormat {
+        TextFormat { only: None, identifiers: true }
     }
 }
 
-impl Form {
+impl TextFormat {
     /// Everything, without identifiers, for comparing planes.
-    pub const COMPARED: Form = Form { only: None, identifiers: false };
+    pub const COMPARED: TextFormat = TextFormat { only: None, identifiers: false };
 }
 
 /// Returns the records as sorted lines.
-pub fn text(records: &[Record], form: &Form) -> Vec<String> {
+pub fn text(records: &[Record], form: &TextFormat) -> Vec<String> {
     let names = Names::of(records, form);
     let mut lines: Vec<String> = records
         .iter()
@@ -173,7 +173,7 @@ struct Only {
 }
 
 impl Names {
-    fn of(records: &[Record], form: &Form) -> Names {
+    fn of(records: &[Record], form: &TextFormat) -> Names {
         let mut names = Names {
             services: HashMap::new(),
             masters: HashMap::new(),

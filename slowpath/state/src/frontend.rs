@@ -40,42 +40,42 @@ pub struct Status {
 /// result for an older row is never taken for one of the newer row.
 pub struct Frontend {
     /// Frontend, as its source wrote it.
-    pub said: FrontendSpec,
+    pub spec: FrontendSpec,
     /// Service that owns the frontend, as it was when this row was written.
     pub service: Arc<Service>,
     /// Service whose backends are used instead of the owner's.
     pub redirect_to: Option<Name>,
     /// Revision of the write that created this row.
     pub revision: u64,
-    status: Mutex<KeptStatus>,
+    status: Mutex<CompactStatus>,
 }
 
 /// Compact form of [`Status`]. Most frontends are pending or done without a note, and there are
 /// many of them.
-enum KeptStatus {
+enum CompactStatus {
     Plain { is_done: bool, since: SystemTime },
     Full(Box<Status>),
 }
 
-impl From<Status> for KeptStatus {
-    fn from(status: Status) -> KeptStatus {
+impl From<Status> for CompactStatus {
+    fn from(status: Status) -> CompactStatus {
         let since = status.since;
         match (&status.progress, status.note) {
-            (Progress::Pending, None) => KeptStatus::Plain { is_done: false, since },
-            (Progress::Done, None) => KeptStatus::Plain { is_done: true, since },
-            _ => KeptStatus::Full(Box::new(status)),
+            (Progress::Pending, None) => CompactStatus::Plain { is_done: false, since },
+            (Progress::Done, None) => CompactStatus::Plain { is_done: true, since },
+            _ => CompactStatus::Full(Box::new(status)),
         }
     }
 }
 
-impl KeptStatus {
+impl CompactStatus {
     fn status(&self) -> Status {
         match self {
-            KeptStatus::Plain { is_done, since } => {
+            CompactStatus::Plain { is_done, since } => {
                 let progress = if *is_done { Progress::Done } else { Progress::Pending };
                 Status { progress, since: *since, note: None }
             }
-            KeptStatus::Full(status) => Status::clone(status),
+            CompactStatus::Full(status) => Status::clone(status),
         }
     }
 }
@@ -83,19 +83,19 @@ impl KeptStatus {
 impl Frontend {
     /// Creates a row that is pending since `now`.
     pub fn new(
-        said: FrontendSpec,
+        spec: FrontendSpec,
         service: Arc<Service>,
         redirect_to: Option<Name>,
         revision: u64,
         now: SystemTime,
     ) -> Frontend {
-        let status = KeptStatus::Plain { is_done: false, since: now };
-        Frontend { said, service, redirect_to, revision, status: Mutex::new(status) }
+        let status = CompactStatus::Plain { is_done: false, since: now };
+        Frontend { spec, service, redirect_to, revision, status: Mutex::new(status) }
     }
 
     /// Returns the address, port and protocol of the frontend.
     pub fn address(&self) -> &Address {
-        &self.said.address
+        &self.spec.address
     }
 
     /// Returns the status of this row.
@@ -105,20 +105,20 @@ impl Frontend {
 
     /// Sets the status of this row; `since` changes only if `progress` does.
     pub fn set_status(&self, progress: Progress, note: Option<&'static str>, now: SystemTime) {
-        let mut kept = self.status.lock();
-        let before = kept.status();
+        let mut compact = self.status.lock();
+        let before = compact.status();
         let since = if before.progress == progress { before.since } else { now };
-        *kept = Status { progress, since, note }.into();
+        *compact = Status { progress, since, note }.into();
     }
 }
 
 impl fmt::Debug for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} ({:?})", self.said.address, self.service.name, self.status())
+        write!(f, "{} of {} ({:?})", self.spec.address, self.service.name, self.status())
     }
 }
 
 /// Returns whether a frontend applies to all addresses of the appliance.
-pub fn is_wildcard(said: &FrontendSpec) -> bool {
-    matches!(said.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&said.address)
+pub fn is_wildcard(spec: &FrontendSpec) -> bool {
+    matches!(spec.kind, Kind::NodePort | Kind::HostPort) && is_unspecified(&spec.address)
 }

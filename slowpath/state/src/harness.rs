@@ -27,7 +27,7 @@ pub fn object(bytes: &[u8]) {
     let Ok(json) = serde_json::from_slice(bytes) else { return };
     match Object::from_json(&json) {
         Ok(object) => applied([object]),
-        Err(refusal) => assert!(!refusal.to_string().is_empty()),
+        Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_kubernetes_are_converted_or_refused() {
+    fn kubernetes_objects_are_converted_or_rejected() {
         let text = "apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: b}\nspec:\n  \
                     type: LoadBalancer\n  clusterIP: 10.0.0.1\n  \
                     ports: [{port: 80, nodePort: 30001}]\n\
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_the_api_are_taken_or_refused() {
+    fn api_objects_are_accepted_or_rejected() {
         let text = r#"{"kind":"Service","name":"a/b","source":"api","labels":{"x":"y"},"spec":
             {"frontends":[{"address":"203.0.113.1","port":80,"protocol":"tcp"}],"mode":"nat"}}"#;
         spoilt(text, super::object);

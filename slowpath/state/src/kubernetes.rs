@@ -16,14 +16,14 @@ mod wire;
 
 pub use annotations::{CILIUM, OWN};
 pub use bgp::{FIRST_GENERATION, GENERATION, SECOND_GENERATION};
-pub use read::{Broken, Found, read};
+pub use read::{ConvertedFiles, FileError, read};
 pub use service::service;
 pub use slice::slice;
 pub use wire::{EndpointSlice, Meta, Service};
 
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
-use crate::object::Refusal;
+use crate::object::ChangeError;
 
 /// Load balancer class of this appliance.
 pub const CLASS: &str = "weir.dev/gateway";
@@ -58,12 +58,12 @@ impl Settings {
         Settings { source, labels: None, node, cluster, cluster_number: 0, classes }
     }
 
-    fn name(&self, namespace: &str, name: &str, field: &str) -> Result<Name, Refusal> {
+    fn name(&self, namespace: &str, name: &str, field: &str) -> Result<Name, ChangeError> {
         let namespace = if namespace.is_empty() { "default" } else { namespace };
         let text = match &*self.cluster {
             "" => format!("{namespace}/{name}"),
             cluster => format!("{cluster}/{namespace}/{name}"),
         };
-        Name::new(&text).map_err(|wrong| Refusal::new(field, wrong.to_string(), ""))
+        Name::new(&text).map_err(|wrong| ChangeError::new(field, wrong.to_string(), ""))
     }
 }

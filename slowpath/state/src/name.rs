@@ -21,15 +21,15 @@ pub struct Name(ArcStr);
     "`{0}` is no name: write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of \
      letters, digits, `-`, `.`, `_` and `:`, at most {NAME_BYTES} bytes"
 )]
-pub struct NoName(pub String);
+pub struct InvalidName(pub String);
 
 impl Name {
     /// Parses a name.
-    pub fn new(text: &str) -> Result<Name, NoName> {
+    pub fn new(text: &str) -> Result<Name, InvalidName> {
         let good = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
         let part = |part: &str| !part.is_empty() && part.chars().all(good);
         if text.len() > NAME_BYTES || text.split('/').count() > 3 || !text.split('/').all(part) {
-            return Err(NoName(text.to_owned()));
+            return Err(InvalidName(text.to_owned()));
         }
         Ok(Name(text.into()))
     }
@@ -61,9 +61,9 @@ impl fmt::Debug for Name {
 }
 
 impl TryFrom<String> for Name {
-    type Error = NoName;
+    type Error = InvalidName;
 
-    fn try_from(text: String) -> Result<Name, NoName> {
+    fn try_from(text: String) -> Result<Name, InvalidName> {
         Name::new(&text)
     }
 }
@@ -116,16 +116,16 @@ impl Precedence {
     /// Returns a copy in which these sources come after all others, in the same order among
     /// themselves.
     #[must_use]
-    pub fn behind<'s>(&self, sources: impl IntoIterator<Item = &'s Source>) -> Precedence {
+    pub fn demote<'s>(&self, sources: impl IntoIterator<Item = &'s Source>) -> Precedence {
         Precedence { order: self.order.clone(), behind: sources.into_iter().cloned().collect() }
     }
 
     /// Returns the rank of a source; the lowest is preferred. Sources that are not named share the
     /// last rank.
     pub fn of(&self, source: &Source) -> u8 {
-        let place = self.order.iter().position(|s| s == source).unwrap_or(self.order.len());
+        let rank = self.order.iter().position(|s| s == source).unwrap_or(self.order.len());
         let before = if self.behind.contains(source) { self.order.len() + 1 } else { 0 };
-        u8::try_from(place + before).unwrap_or(u8::MAX)
+        u8::try_from(rank + before).unwrap_or(u8::MAX)
     }
 }
 
@@ -134,25 +134,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_to_three_words() {
+    fn names_have_one_to_three_parts() {
         for good in ["web", "shop/web", "east/shop/web", "a.b_c-d:e"] {
             assert_eq!(Name::new(good).unwrap().as_str(), good);
         }
         let long = "x".repeat(NAME_BYTES + 1);
         for bad in ["", "/", "a/", "/a", "a//b", "a/b/c/d", "a b", "ä", long.as_str()] {
-            assert_eq!(Name::new(bad), Err(NoName(bad.to_owned())));
+            assert_eq!(Name::new(bad), Err(InvalidName(bad.to_owned())));
         }
         assert_eq!(Name::new("east/shop/web").unwrap().parts(), ("east", "shop", "web"));
         assert_eq!(Name::new("web").unwrap().parts(), ("", "", "web"));
     }
 
     #[test]
-    fn a_source_that_is_not_named_comes_last() {
+    fn unlisted_source_has_lowest_precedence() {
         let order = Precedence::new([Source::new("api"), Source::new("file")]);
         assert_eq!(order.of(&Source::new("api")), 0);
         assert_eq!(order.of(&Source::new("file")), 1);
         assert_eq!(order.of(&Source::new("kubernetes")), 2);
-        let order = order.behind(&[Source::new("api"), Source::new("kubernetes")]);
+        let order = order.demote(&[Source::new("api"), Source::new("kubernetes")]);
         let places =
             ["file", "other", "api", "kubernetes"].map(|name| order.of(&Source::new(name)));
         assert_eq!(places, [1, 2, 3, 5]);

@@ -1,23 +1,23 @@
 //! Objects of all kinds in one envelope.
 //!
 //! A kind is one line in `kind.rs`, one line of [`specs!`] and a type that implements
-//! [`Described`]. Changes, the store, watches, the API and the command-line tool name no kind.
+//! [`ObjectSpec`]. Changes, the store, watches, the API and the command-line tool name no kind.
 
 mod appliance;
 mod backends;
 pub mod bgp;
 mod change;
 mod checked;
-mod described;
+mod error;
 mod json;
 mod kind;
-mod nested;
+mod legacy;
 mod objects;
 mod private_link;
 mod read;
-mod refusal;
 mod service;
 mod source;
+mod spec;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -38,13 +38,13 @@ pub use config::private_link::Spec as PrivateLinkSpec;
 pub use config::services::{
     AFFINITY_MAX_S, BackendSpec, FrontendSpec, ProxyRedirect, ServiceSpec, SourceRanges,
 };
-pub use described::Described;
+pub use error::{ChangeError, ErrorClass};
 pub use json::{API, schema};
 pub use kind::{Key, Kind};
 pub use objects::{Event, History, Objects, TooOld};
-pub use read::{read, read_described};
-pub use refusal::{Refusal, Why};
+pub use read::{read, read_with_schema};
 pub use source::{LEASE_MAX_S, REVISION_MAX, SourceSpec};
+pub use spec::ObjectSpec;
 
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
@@ -64,8 +64,8 @@ macro_rules! specs {
                 match self { $(Spec::$kind(_) => Kind::$kind,)* }
             }
 
-            /// Validates the spec; see [`Described::check`].
-            pub fn check(&self) -> Result<(), Refusal> {
+            /// Validates the spec; see [`ObjectSpec::check`].
+            pub fn check(&self) -> Result<(), ChangeError> {
                 match self { $(Spec::$kind(spec) => spec.check(),)* }
             }
         }
@@ -75,9 +75,9 @@ macro_rules! specs {
                 match self { $(Kind::$kind => <$spec>::json_schema(generator).into(),)* }
             }
 
-            fn spec_from(self, json: &serde_json::Value) -> Result<Spec, Refusal> {
+            fn spec_from(self, json: &serde_json::Value) -> Result<Spec, ChangeError> {
                 match self {
-                    $(Kind::$kind => read_described::<$spec>(json, "spec").map(Spec::$kind),)*
+                    $(Kind::$kind => read_with_schema::<$spec>(json, "spec").map(Spec::$kind),)*
                 }
             }
         }
@@ -102,16 +102,16 @@ specs! {
 /// Parses the singular or plural name of a kind, ignoring case and dashes: `bgp-peering-policy`,
 /// `BgpPeeringPolicy` and `bgp-peering-policies` are the same kind.
 impl FromStr for Kind {
-    type Err = Refusal;
+    type Err = ChangeError;
 
-    fn from_str(text: &str) -> Result<Kind, Refusal> {
+    fn from_str(text: &str) -> Result<Kind, ChangeError> {
         let plain = |name: &str| name.replace('-', "").to_ascii_lowercase();
         let is = |name: &str| plain(name) == plain(text);
         let found = Kind::ALL.iter().find(|kind| is(kind.as_str()) || is(kind.many()));
         found.copied().ok_or_else(|| {
             let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
             let wrong = format!("there is no kind `{text}`");
-            Refusal::new("kind", wrong, format!("allowed: {}", all.join(", ")))
+            ChangeError::new("kind", wrong, format!("allowed: {}", all.join(", ")))
         })
     }
 }
@@ -134,12 +134,12 @@ pub struct Object {
     /// Desired state.
     pub spec: Spec,
     /// Status, deletion and progress; `None` for most objects.
-    life: Option<Box<Life>>,
+    lifecycle: Option<Box<Lifecycle>>,
 }
 
 /// Lifecycle data of an object, beside its desired state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Life {
+pub struct Lifecycle {
     /// Observed status.
     pub status: Option<Status>,
     /// Time at which deletion was requested; the object is removed with its last finalizer.
@@ -151,7 +151,8 @@ pub struct Life {
 }
 
 /// Lifecycle data of an object that has none.
-static NEW: Life = Life { status: None, deletion: None, finalizers: Vec::new(), progress: None };
+static NEW: Lifecycle =
+    Lifecycle { status: None, deletion: None, finalizers: Vec::new(), progress: None };
 
 impl Object {
     /// Creates an object that has not been written yet.
@@ -164,19 +165,19 @@ impl Object {
             revision: 0,
             generation: 0,
             spec,
-            life: None,
+            lifecycle: None,
         }
     }
 
     /// Returns the lifecycle data.
-    pub fn life(&self) -> &Life {
-        self.life.as_deref().unwrap_or(&NEW)
+    pub fn lifecycle(&self) -> &Lifecycle {
+        self.lifecycle.as_deref().unwrap_or(&NEW)
     }
 
     /// Returns the object with its lifecycle data replaced.
     #[must_use]
-    pub fn with_life(mut self, life: Life) -> Object {
-        self.life = (life != NEW).then(|| Box::new(life));
+    pub fn with_lifecycle(mut self, lifecycle: Lifecycle) -> Object {
+        self.lifecycle = (lifecycle != NEW).then(|| Box::new(lifecycle));
         self
     }
 
@@ -191,7 +192,7 @@ impl Object {
     }
 
     /// Returns whether spec, labels and annotations equal those of another object.
-    pub fn wants_as(&self, other: &Object) -> bool {
+    pub fn same_desired_state(&self, other: &Object) -> bool {
         self.spec == other.spec
             && self.labels == other.labels
             && self.annotations == other.annotations
@@ -216,7 +217,7 @@ pub struct Condition {
     #[serde(rename = "type")]
     pub aspect: Box<str>,
     /// Whether the condition holds.
-    pub status: Truth,
+    pub status: ConditionStatus,
     /// Machine-readable reason, in one word.
     #[serde(default)]
     pub reason: Box<str>,
@@ -231,7 +232,8 @@ pub struct Condition {
 
 /// Status of a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-pub enum Truth {
+#[schemars(rename = "Truth")]
+pub enum ConditionStatus {
     /// The condition holds.
     True,
     /// The condition does not hold.

@@ -14,11 +14,11 @@ use crate::frontend::Frontend;
 pub type Generation = u32;
 
 /// Note on a frontend that has backends, none of which gets new flows.
-pub const NOBODY_SERVES: &str = "no backend is healthy and serving";
+pub const NO_BACKEND_SERVES: &str = "no backend is healthy and serving";
 
 /// Desired state of one frontend, complete: a plane needs no further lookup.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct DesiredFrontend {
     /// Row of the frontend: address, kind, service.
     pub frontend: Arc<Frontend>,
     /// Backends in slot order: healthy before unhealthy, then by effective state, then by endpoint.
@@ -31,23 +31,23 @@ pub struct Wanted {
     pub note: Option<&'static str>,
 }
 
-impl Wanted {
+impl DesiredFrontend {
     /// Returns the backends that get new flows.
     pub fn serving(&self) -> &[Arc<Instance>] {
         self.backends.get(..self.serving).unwrap_or(&self.backends)
     }
 
     /// Rejects combinations that no plane supports. Every plane calls this first.
-    pub fn check(&self) -> Result<(), Refusal> {
-        let (said, service) = (&self.frontend.said, &self.frontend.service);
+    pub fn check(&self) -> Result<(), PlaneError> {
+        let (spec, service) = (&self.frontend.spec, &self.frontend.service);
         let name = &service.name;
         let proxy =
-            service.spec.proxy_redirect.as_ref().filter(|proxy| proxy.takes(said.service_port));
+            service.spec.proxy_redirect.as_ref().filter(|proxy| proxy.takes(spec.service_port));
         if let (Some(proxy), 1..) = (proxy, service.spec.affinity_s) {
-            return Err(Refusal(format!(
+            return Err(PlaneError(format!(
                 "service {name} has session affinity and sends port {} to the proxy at port {}, \
                  which sees to affinity itself; take away the one or the other",
-                said.service_port, proxy.port
+                spec.service_port, proxy.port
             )));
         }
         Ok(())
@@ -64,18 +64,18 @@ impl Wanted {
 
     /// Returns a copy with these endpoints quarantined, except those that already have a health
     /// check verdict.
-    pub fn with_quarantined(&self, endpoints: &[Endpoint]) -> Wanted {
-        let mut wanted = self.clone();
-        for instance in &mut wanted.backends {
+    pub fn with_quarantined(&self, endpoints: &[Endpoint]) -> DesiredFrontend {
+        let mut desired = self.clone();
+        for instance in &mut desired.backends {
             if instance.health.since.is_none() && endpoints.contains(&instance.endpoint) {
                 Arc::make_mut(instance).health.unhealthy = true;
             }
         }
-        wanted.serving = arrange(&mut wanted.backends);
-        if wanted.serving == 0 && !wanted.backends.is_empty() {
-            wanted.note = Some(NOBODY_SERVES);
+        desired.serving = arrange(&mut desired.backends);
+        if desired.serving == 0 && !desired.backends.is_empty() {
+            desired.note = Some(NO_BACKEND_SERVES);
         }
-        wanted
+        desired
     }
 }
 
@@ -94,12 +94,12 @@ pub fn maglev_text(endpoint: &Endpoint) -> String {
 /// Reason why a plane rejects an operation, as a message for the operator: which setting to raise.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Refusal(pub String);
+pub struct PlaneError(pub String);
 
-impl Refusal {
+impl PlaneError {
     /// Creates a rejection with this message.
-    pub fn new(text: impl fmt::Display) -> Refusal {
-        Refusal(text.to_string())
+    pub fn new(text: impl fmt::Display) -> PlaneError {
+        PlaneError(text.to_string())
     }
 }
 
@@ -110,22 +110,25 @@ impl Refusal {
 /// becomes as desired, and the other frontends are not affected.
 pub trait Plane {
     /// Begins a batch.
-    fn begin(&mut self) -> Result<(), Refusal>;
+    fn begin(&mut self) -> Result<(), PlaneError>;
 
-    /// Creates the frontend, or changes it to match `wanted`.
-    fn update(&mut self, wanted: &Wanted) -> Result<(), Refusal>;
+    /// Creates the frontend, or changes it to match `desired`.
+    fn update(&mut self, desired: &DesiredFrontend) -> Result<(), PlaneError>;
 
     /// Deletes the frontend at this address, if any.
-    fn delete(&mut self, address: &Address) -> Result<(), Refusal>;
+    fn delete(&mut self, address: &Address) -> Result<(), PlaneError>;
 
-    /// Deletes frontends whose address `wanted` rejects, and other entries that no frontend uses:
+    /// Deletes frontends whose address `desired` rejects, and other entries that no frontend uses:
     /// at most `at_most` of them. Returns whether that was all. Must not be called before every
     /// source has completed its initial list.
-    fn prune(&mut self, wanted: &dyn Fn(&Address) -> bool, at_most: usize)
-    -> Result<bool, Refusal>;
+    fn prune(
+        &mut self,
+        desired: &dyn Fn(&Address) -> bool,
+        at_most: usize,
+    ) -> Result<bool, PlaneError>;
 
     /// Makes the batch visible and returns its generation: the previous one if nothing changed.
-    fn commit(&mut self) -> Result<Generation, Refusal>;
+    fn commit(&mut self) -> Result<Generation, PlaneError>;
 
     /// Returns the generation that all lcores have acknowledged; `None` while no lcore runs.
     fn acknowledged(&self) -> Option<Generation>;

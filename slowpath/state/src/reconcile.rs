@@ -23,19 +23,19 @@ use crate::address::{Address, Endpoint};
 use crate::appliance::Appliance;
 use crate::backend::State;
 use crate::frontend::{Frontend, Progress};
-use crate::plane::{Generation, Plane, Refusal, Wanted};
+use crate::plane::{DesiredFrontend, Generation, Plane, PlaneError};
 use crate::select;
 use crate::tables::Tables;
-use crate::watch::News;
+use crate::watch::TableChanges;
 
 mod health;
-mod jobs;
 mod prune;
+mod queue;
 mod schedule;
 mod settings;
 
 pub use health::Health;
-use jobs::Jobs;
+use queue::WriteQueue;
 use schedule::{Prune, delay};
 pub use settings::{Now, Settings};
 /// Reconciler of one plane.
@@ -47,8 +47,8 @@ pub struct Reconciler {
     /// Whether all sources have completed their initial list, or the wait for them has timed out.
     running: bool,
     /// Revision up to which changes were observed.
-    seen: u64,
-    jobs: Jobs,
+    observed: u64,
+    queue: WriteQueue,
     /// Position of the full pass that is in progress.
     pass: Option<From>,
     next_pass: Option<Instant>,
@@ -61,9 +61,9 @@ pub struct Reconciler {
     /// Backends, by frontend, that were quarantined before a restart.
     quarantined: HashMap<Address, Vec<Endpoint>>,
     /// Reason why no batch can be begun.
-    blocked: Option<Refusal>,
+    blocked: Option<PlaneError>,
     /// Number of updates left that get a batch of their own, after a batch was rejected as a whole.
-    alone: usize,
+    single_writes: usize,
     /// Whether the status of a row changed since the last [`Reconciler::take_status_changed`].
     status_changed: bool,
 }
@@ -72,12 +72,12 @@ pub struct Reconciler {
 type From = Option<Address>;
 
 /// Batch that is being written to the plane.
-struct Telling<'a> {
+struct OpenBatch<'a> {
     now: Now,
     tables: &'a Tables,
     appliance: &'a Appliance,
     plane: &'a mut dyn Plane,
-    told: Vec<Told>,
+    writes: Vec<FrontendWrite>,
 }
 
 /// Updates of one committed generation.
@@ -86,12 +86,12 @@ struct Batch {
     generation: Generation,
     /// Oldest revision that the batch completes.
     oldest: u64,
-    told: Vec<Told>,
+    writes: Vec<FrontendWrite>,
 }
 
 /// Frontend that the plane accepted.
 #[derive(Debug)]
-struct Told {
+struct FrontendWrite {
     address: Address,
     /// Oldest revision that queued the address.
     revision: u64,
@@ -111,8 +111,8 @@ impl Reconciler {
             },
             started: None,
             running: false,
-            seen: 0,
-            jobs: Jobs::default(),
+            observed: 0,
+            queue: WriteQueue::default(),
             pass: None,
             next_pass: None,
             prune: Prune::default(),
@@ -120,7 +120,7 @@ impl Reconciler {
             committed: VecDeque::new(),
             quarantined: HashMap::default(),
             blocked: None,
-            alone: 0,
+            single_writes: 0,
             status_changed: false,
         }
     }
@@ -131,18 +131,24 @@ impl Reconciler {
     }
 
     /// Returns the revision since which the next step needs changes.
-    pub fn seen(&self) -> u64 {
-        self.seen
+    pub fn observed(&self) -> u64 {
+        self.observed
     }
 
     /// Does the work that is due, as one batch at most.
-    pub fn step(&mut self, now: Now, news: &News, appliance: &Appliance, plane: &mut dyn Plane) {
-        self.hear(news);
+    pub fn step(
+        &mut self,
+        now: Now,
+        changes: &TableChanges,
+        appliance: &Appliance,
+        plane: &mut dyn Plane,
+    ) {
+        self.observe(changes);
         self.acknowledge(plane, now);
-        if !self.may_run(now.steady, &news.tables, plane) {
+        if !self.may_run(now.steady, &changes.tables, plane) {
             return;
         }
-        self.look_at_timers(now.steady, &news.tables);
+        self.check_timers(now.steady, &changes.tables);
         if !self.has_work(now.steady) {
             return;
         }
@@ -150,11 +156,12 @@ impl Reconciler {
         if self.blocked.is_some() {
             return;
         }
-        let mut batch = Telling { now, tables: &news.tables, appliance, plane, told: Vec::new() };
-        self.tell(&mut batch);
-        let made_up = self.prune(&mut batch) && self.pass.is_none();
+        let mut batch =
+            OpenBatch { now, tables: &changes.tables, appliance, plane, writes: Vec::new() };
+        self.write_due(&mut batch);
+        let caught_up = self.prune(&mut batch) && self.pass.is_none();
         self.commit(batch);
-        if made_up {
+        if caught_up {
             self.gap = None;
         }
         self.acknowledge(plane, now);
@@ -162,27 +169,27 @@ impl Reconciler {
 
     /// Starts a full pass, a part in each step; for example after the appliance's addresses
     /// changed.
-    pub fn say_again(&mut self) {
+    pub fn start_full_pass(&mut self) {
         self.pass = Some(None);
     }
 
     /// Sets the number of frontends written in one step ([`Settings::at_once`]).
     pub fn set_at_once(&mut self, frontends: usize) {
         self.settings.at_once = frontends.max(1);
-        self.alone = 0;
+        self.single_writes = 0;
     }
 
     /// Returns the revision up to which everything is in the plane and acknowledged by all lcores.
     pub fn reconciled(&self) -> u64 {
         let outstanding = [
-            self.jobs.oldest(),
+            self.queue.oldest(),
             self.gap,
             self.committed.iter().map(|batch| batch.oldest).min(),
             // Nothing has been written yet.
             (!self.running).then_some(1),
         ];
         let oldest = outstanding.into_iter().flatten().min();
-        oldest.map_or(self.seen, |oldest| self.seen.min(oldest.saturating_sub(1)))
+        oldest.map_or(self.observed, |oldest| self.observed.min(oldest.saturating_sub(1)))
     }
 
     /// Returns whether a batch is committed that not all lcores have acknowledged.
@@ -192,24 +199,24 @@ impl Reconciler {
 
     /// Returns whether a step at that time would write to the plane even without new changes.
     pub fn has_work(&self, now: Instant) -> bool {
-        self.running && (self.pass.is_some() || self.jobs.has_due(now) || self.must_prune(now))
+        self.running && (self.pass.is_some() || self.queue.has_due(now) || self.is_prune_due(now))
     }
 
-    fn hear(&mut self, news: &News) {
-        match &news.touched {
+    fn observe(&mut self, changes: &TableChanges) {
+        match &changes.touched {
             Some(touched) => {
-                for touched in touched.iter().filter(|touched| touched.revision > self.seen) {
+                for touched in touched.iter().filter(|touched| touched.revision > self.observed) {
                     for address in &touched.frontends {
-                        self.jobs.add(*address, touched.revision);
+                        self.queue.add(*address, touched.revision);
                     }
                 }
             }
             None => {
-                self.gap = self.gap.or(Some(self.seen + 1));
+                self.gap = self.gap.or(Some(self.observed + 1));
                 self.pass = Some(None);
             }
         }
-        self.seen = self.seen.max(news.tables.revision());
+        self.observed = self.observed.max(changes.tables.revision());
     }
 
     /// Marks the frontends of batches that all lcores have acknowledged as done.
@@ -220,9 +227,9 @@ impl Reconciler {
         while self.committed.front().is_some_and(is_done)
             && let Some(batch) = self.committed.pop_front()
         {
-            for told in batch.told {
-                if let Some(row) = told.row {
-                    row.set_status(Progress::Done, told.note, now.wall);
+            for write in batch.writes {
+                if let Some(row) = write.row {
+                    row.set_status(Progress::Done, write.note, now.wall);
                     self.status_changed = true;
                 }
             }
@@ -237,7 +244,7 @@ impl Reconciler {
         if self.running {
             return true;
         }
-        if !tables.initialized() && now < started + self.settings.patience {
+        if !tables.initialized() && now < started + self.settings.initial_list_timeout {
             return false;
         }
         self.running = true;
@@ -248,7 +255,7 @@ impl Reconciler {
         true
     }
 
-    fn look_at_timers(&mut self, now: Instant, tables: &Tables) {
+    fn check_timers(&mut self, now: Instant, tables: &Tables) {
         if self.prune.due.is_none() && tables.initialized() {
             self.prune.due = Some(now);
         }
@@ -259,20 +266,20 @@ impl Reconciler {
     }
 
     /// Writes as many frontends as one step may.
-    fn tell(&mut self, batch: &mut Telling<'_>) {
-        let mut room = if self.alone > 0 { 1 } else { self.settings.at_once };
+    fn write_due(&mut self, batch: &mut OpenBatch<'_>) {
+        let mut remaining = if self.single_writes > 0 { 1 } else { self.settings.at_once };
         let tables = batch.tables;
-        self.alone = self.alone.saturating_sub(1);
-        while room > 0
-            && let Some((address, revision)) = self.jobs.next(batch.now.steady)
+        self.single_writes = self.single_writes.saturating_sub(1);
+        while remaining > 0
+            && let Some((address, revision)) = self.queue.next(batch.now.steady)
         {
-            room -= 1;
-            self.tell_one(batch, address, revision, tables.frontend(&address));
+            remaining -= 1;
+            self.write_frontend(batch, address, revision, tables.frontend(&address));
         }
         let Some(from) = self.pass else { return };
         let mut rows = tables.frontends_after(from.as_ref());
-        while room > 0 {
-            room -= 1;
+        while remaining > 0 {
+            remaining -= 1;
             let Some(row) = rows.next() else {
                 self.pass = None;
                 return;
@@ -280,15 +287,15 @@ impl Reconciler {
             let address = *row.address();
             self.pass = Some(Some(address));
             // Rejected frontends wait for their retry.
-            if !self.jobs.has(&address) {
-                self.tell_one(batch, address, row.revision, Some(row));
+            if !self.queue.has(&address) {
+                self.write_frontend(batch, address, row.revision, Some(row));
             }
         }
     }
 
-    fn tell_one(
+    fn write_frontend(
         &mut self,
-        batch: &mut Telling<'_>,
+        batch: &mut OpenBatch<'_>,
         address: Address,
         revision: u64,
         row: Option<&Arc<Frontend>>,
@@ -299,25 +306,25 @@ impl Reconciler {
                 (batch.plane.delete(&address), None)
             }
             Some(row) => {
-                let wanted = select::choose(batch.tables, row, batch.appliance);
-                let wanted = self.honour(wanted, batch.tables);
-                (batch.plane.update(&wanted), wanted.note)
+                let desired = select::select_backends(batch.tables, row, batch.appliance);
+                let desired = self.keep_quarantined(desired, batch.tables);
+                (batch.plane.update(&desired), desired.note)
             }
         };
-        let told = Told { address, revision, row: row.cloned(), note };
+        let write = FrontendWrite { address, revision, row: row.cloned(), note };
         match result {
-            Ok(()) => batch.told.push(told),
-            Err(refusal) => self.refused(batch.now, told, &refusal),
+            Ok(()) => batch.writes.push(write),
+            Err(error) => self.rejected(batch.now, write, &error),
         }
     }
 
     /// Keeps backends that were quarantined before a restart quarantined until their first health
     /// check, or until they are removed.
-    fn honour(&mut self, wanted: Wanted, tables: &Tables) -> Wanted {
-        let address = *wanted.frontend.address();
-        let Some(endpoints) = self.quarantined.get_mut(&address) else { return wanted };
+    fn keep_quarantined(&mut self, desired: DesiredFrontend, tables: &Tables) -> DesiredFrontend {
+        let address = *desired.frontend.address();
+        let Some(endpoints) = self.quarantined.get_mut(&address) else { return desired };
         endpoints.retain(|endpoint| {
-            let found = wanted.backends.iter().find(|instance| instance.endpoint == *endpoint);
+            let found = desired.backends.iter().find(|instance| instance.endpoint == *endpoint);
             // If a source rather than a health check had quarantined it, the source's new state
             // replaces that.
             found.map_or(!tables.initialized(), |instance| {
@@ -326,53 +333,59 @@ impl Reconciler {
         });
         if endpoints.is_empty() {
             self.quarantined.remove(&address);
-            return wanted;
+            return desired;
         }
-        wanted.with_quarantined(endpoints)
+        desired.with_quarantined(endpoints)
     }
 
-    fn refused(&mut self, now: Now, told: Told, refusal: &Refusal) {
+    fn rejected(&mut self, now: Now, write: FrontendWrite, error: &PlaneError) {
         let Settings { retry_min, retry_max, .. } = self.settings;
-        let failures = self.jobs.failures(&told.address);
-        self.refused_until(now.steady + delay(retry_min, retry_max, failures), now, told, refusal);
+        let failures = self.queue.failures(&write.address);
+        self.reject_until(now.steady + delay(retry_min, retry_max, failures), now, write, error);
     }
 
-    fn refused_until(&mut self, again: Instant, now: Now, told: Told, refusal: &Refusal) {
-        self.jobs.failed(told.address, told.revision, again, &refusal.0);
-        if let Some(row) = told.row {
-            row.set_status(Progress::Error(refusal.0.as_str().into()), told.note, now.wall);
+    fn reject_until(
+        &mut self,
+        retry_at: Instant,
+        now: Now,
+        write: FrontendWrite,
+        error: &PlaneError,
+    ) {
+        self.queue.failed(write.address, write.revision, retry_at, &error.0);
+        if let Some(row) = write.row {
+            row.set_status(Progress::Error(error.0.as_str().into()), write.note, now.wall);
             self.status_changed = true;
         }
     }
 
-    fn commit(&mut self, batch: Telling<'_>) {
-        let Telling { now, plane, told, .. } = batch;
+    fn commit(&mut self, batch: OpenBatch<'_>) {
+        let OpenBatch { now, plane, writes, .. } = batch;
         let generation = match plane.commit() {
             Ok(generation) => generation,
-            Err(refusal) => {
-                if let [_] = told.as_slice() {
-                    told.into_iter().for_each(|told| self.refused(now, told, &refusal));
+            Err(error) => {
+                if let [_] = writes.as_slice() {
+                    writes.into_iter().for_each(|write| self.rejected(now, write, &error));
                     return;
                 }
                 // One of them may be the cause; written one by one, the others are not affected.
-                self.alone = told.len();
-                for told in told {
-                    self.refused_until(now.steady, now, told, &refusal);
+                self.single_writes = writes.len();
+                for write in writes {
+                    self.reject_until(now.steady, now, write, &error);
                 }
                 return;
             }
         };
-        for told in &told {
+        for write in &writes {
             // It was shown as rejected and is now accepted.
-            if let (Some(row), 1..) = (&told.row, self.jobs.failures(&told.address)) {
-                row.set_status(Progress::Pending, told.note, now.wall);
+            if let (Some(row), 1..) = (&write.row, self.queue.failures(&write.address)) {
+                row.set_status(Progress::Pending, write.note, now.wall);
                 self.status_changed = true;
             }
-            self.jobs.done(&told.address);
+            self.queue.done(&write.address);
         }
-        let revisions = told.iter().map(|told| told.revision);
+        let revisions = writes.iter().map(|write| write.revision);
         if let Some(oldest) = revisions.chain(self.gap).min() {
-            self.committed.push_back(Batch { generation, oldest, told });
+            self.committed.push_back(Batch { generation, oldest, writes });
         }
     }
 }

@@ -26,18 +26,18 @@ use crate::object::{
 use crate::sources;
 use crate::writer::{Error, Transaction};
 
-mod ignored;
+mod completeness_condition;
 mod lists;
 mod rows;
 #[cfg(test)]
 mod tests;
-mod told;
+mod verdict;
 
-pub use ignored::{COMPLETE, completeness};
+pub use completeness_condition::{COMPLETE, completeness};
 use lists::{Lists, backends_of};
 use rows::{frontends, instance, merge_names, reserved_of, row};
-use told::was_refused;
-pub use told::{ACCEPTED, Told, Verdict};
+use verdict::was_rejected;
+pub use verdict::{ACCEPTED, Verdict, VerdictChange};
 
 /// Sources whose objects of one name changed.
 type Sources = SmallVec<[Source; 1]>;
@@ -47,9 +47,9 @@ type Sources = SmallVec<[Source; 1]>;
 pub struct Reflector {
     precedence: Precedence,
     /// Whether the writer has the current precedence.
-    ranked: bool,
+    precedence_written: bool,
     /// Sources that are quarantined ([`crate::sources`]).
-    silent: BTreeSet<Source>,
+    quarantined: BTreeSet<Source>,
     /// Arm of backends that set none.
     arm: ArmName,
     /// Range of ports that are node ports.
@@ -61,16 +61,26 @@ pub struct Reflector {
     /// Services that wait for something another service has, by the other's name.
     waiting: BTreeMap<Name, BTreeSet<Name>>,
     /// Published verdicts on objects that are not accepted.
-    told: BTreeMap<Key, Verdict>,
+    verdicts: BTreeMap<Key, Verdict>,
 }
 
 impl Reflector {
     /// Creates a reflector that has seen no objects; start it with [`Objects::as_events`].
     pub fn new(precedence: Precedence, arm: ArmName) -> Reflector {
-        let (lists, waiting, told) = (Lists::default(), BTreeMap::new(), BTreeMap::new());
-        let (ranked, silent) = (false, BTreeSet::new());
+        let (lists, waiting, verdicts) = (Lists::default(), BTreeMap::new(), BTreeMap::new());
+        let (precedence_written, quarantined) = (false, BTreeSet::new());
         let (node_ports, reserved) = (NODE_PORTS, Reserved::default());
-        Reflector { precedence, ranked, silent, arm, node_ports, reserved, lists, waiting, told }
+        Reflector {
+            precedence,
+            precedence_written,
+            quarantined,
+            arm,
+            node_ports,
+            reserved,
+            lists,
+            waiting,
+            verdicts,
+        }
     }
 
     /// Returns the reflector with this range of node ports.
@@ -92,7 +102,7 @@ impl Reflector {
         reserved: Reserved,
         objects: &Objects,
         to: &mut Transaction<'_>,
-    ) -> Vec<Told> {
+    ) -> Vec<VerdictChange> {
         if reserved == self.reserved {
             return Vec::new();
         }
@@ -102,12 +112,12 @@ impl Reflector {
             reserved_of(&before, spec).is_some() || reserved_of(&self.reserved, spec).is_some()
         });
         let services = concerned.map(|object| (object.name.clone(), Sources::new())).collect();
-        self.settle(objects, services, to)
+        self.write_services(objects, services, to)
     }
 
     /// Returns the verdict on an object.
     pub fn verdict(&self, key: &Key) -> Verdict {
-        self.told.get(key).cloned().unwrap_or(Verdict::Accepted)
+        self.verdicts.get(key).cloned().unwrap_or(Verdict::Accepted)
     }
 
     /// Sets the precedence of sources. The preferred source of each service is selected again;
@@ -118,23 +128,23 @@ impl Reflector {
         precedence: Precedence,
         objects: &Objects,
         to: &mut Transaction<'_>,
-    ) -> Vec<Told> {
+    ) -> Vec<VerdictChange> {
         if precedence == self.precedence {
             return Vec::new();
         }
         self.precedence = precedence;
-        self.rank(to);
+        self.write_precedence(to);
         let mut names: Vec<&Name> = objects.of_kind(Kind::Service).map(|o| &o.name).collect();
         // Names that several sources use.
         names = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
         let services = names.into_iter().map(|name| (name.clone(), Sources::new())).collect();
-        self.settle(objects, services, to)
+        self.write_services(objects, services, to)
     }
 
     /// Passes the precedence to the writer.
-    fn rank(&mut self, to: &mut Transaction<'_>) {
-        to.set_precedence(self.precedence.behind(&self.silent));
-        self.ranked = true;
+    fn write_precedence(&mut self, to: &mut Transaction<'_>) {
+        to.set_precedence(self.precedence.demote(&self.quarantined));
+        self.precedence_written = true;
     }
 
     /// Writes changes into the tables; `objects` is the state after all events. Returns changed
@@ -144,15 +154,15 @@ impl Reflector {
         objects: &Objects,
         events: &[Event],
         to: &mut Transaction<'_>,
-    ) -> Vec<Told> {
+    ) -> Vec<VerdictChange> {
         let mut services = BTreeMap::<Name, Sources>::new();
         let mut backends = BTreeMap::<(Name, Source), Vec<Endpoint>>::new();
-        let turned = self.hear(events);
-        if !turned.is_empty() || !self.ranked {
-            self.rank(to);
+        let toggled = self.update_quarantined(events);
+        if !toggled.is_empty() || !self.precedence_written {
+            self.write_precedence(to);
         }
-        for event in events.iter().filter(|event| is_news(event)) {
-            for (service, endpoints) in moved(event) {
+        for event in events.iter().filter(|event| changes_tables(event)) {
+            for (service, endpoints) in changed_endpoints(event) {
                 let Some(object) = event.object() else { continue };
                 let of = backends.entry((service.clone(), object.source.clone())).or_default();
                 of.extend(endpoints);
@@ -172,32 +182,32 @@ impl Reflector {
                     | Spec::PrivateLinkService(_) => {}
                 }
             }
-            self.list(event);
+            self.update_lists(event);
         }
-        let news = self.settle(objects, services, to);
+        let changes = self.write_services(objects, services, to);
         for ((service, source), mut endpoints) in backends {
             endpoints.sort_unstable();
             endpoints.dedup();
-            let said = self.instances(&service, &source, Some(&endpoints));
-            to.set_backends_at(&service, &source, &endpoints, said);
+            let instances = self.instances(&service, &source, Some(&endpoints));
+            to.set_backends_at(&service, &source, &endpoints, instances);
         }
-        if !turned.is_empty() {
-            let lists = self.lists.iter().filter(|(list, _)| turned.contains(&list.source));
+        if !toggled.is_empty() {
+            let lists = self.lists.iter().filter(|(list, _)| toggled.contains(&list.source));
             let of: BTreeSet<_> = lists.map(|(list, spec)| (&spec.service, &list.source)).collect();
             for (service, source) in of {
                 to.set_backends(service, source, self.instances(service, source, None));
             }
         }
-        news
+        changes
     }
 
     /// Writes these services from their preferred source, and the services that wait for them.
-    fn settle(
+    fn write_services(
         &mut self,
         objects: &Objects,
         mut services: BTreeMap<Name, Sources>,
         to: &mut Transaction<'_>,
-    ) -> Vec<Told> {
+    ) -> Vec<VerdictChange> {
         let is_over =
             |owner: &Name| services.contains_key(owner) || to.tables().service(owner).is_none();
         let over: Vec<Name> = self.waiting.keys().filter(|owner| is_over(owner)).cloned().collect();
@@ -205,69 +215,72 @@ impl Reflector {
             services.entry(name).or_default();
         }
         // All services release their addresses before any takes one: addresses may be exchanged.
-        let chosen: Vec<_> = services
+        let preferred: Vec<_> = services
             .into_iter()
-            .map(|(name, sources)| (self.chosen(objects, &name), name, sources))
+            .map(|(name, sources)| (self.preferred(objects, &name), name, sources))
             .collect();
-        for (object, name, sources) in &chosen {
+        for (object, name, sources) in &preferred {
             release(to, name, object.as_deref(), sources, objects);
         }
-        let mut news = Vec::new();
-        for (object, name, _) in chosen {
-            self.write(objects, &name, object, to, &mut news);
+        let mut changes = Vec::new();
+        for (object, name, _) in preferred {
+            self.write(objects, &name, object, to, &mut changes);
         }
-        news
+        changes
     }
 
     /// Records which sources are quarantined; returns those for which that changed.
-    fn hear(&mut self, events: &[Event]) -> BTreeSet<Source> {
-        let mut turned = BTreeSet::new();
+    fn update_quarantined(&mut self, events: &[Event]) -> BTreeSet<Source> {
+        let mut toggled = BTreeSet::new();
         for event in events {
             let Some(object) = event.object().filter(|o| o.kind() == Kind::Source) else {
                 continue;
             };
-            let silent = event.after.as_ref().is_some_and(|o| sources::is_quarantined(o));
-            let changed = match silent {
-                true => self.silent.insert(object.source.clone()),
-                false => self.silent.remove(&object.source),
+            let quarantined = event.after.as_ref().is_some_and(|o| sources::is_quarantined(o));
+            let changed = match quarantined {
+                true => self.quarantined.insert(object.source.clone()),
+                false => self.quarantined.remove(&object.source),
             };
-            if changed && !turned.remove(&object.source) {
-                turned.insert(object.source.clone());
+            if changed && !toggled.remove(&object.source) {
+                toggled.insert(object.source.clone());
             }
         }
-        turned
+        toggled
     }
 
     /// Updates the lists of backends.
-    fn list(&mut self, event: &Event) {
+    fn update_lists(&mut self, event: &Event) {
         if let Some((before, _)) = event.before.as_ref().and_then(backends_of) {
             self.lists.remove(before);
         }
         if let Some((after, _)) = event.after.as_ref().and_then(backends_of)
-            && after.life().deletion.is_none()
+            && after.lifecycle().deletion.is_none()
         {
             self.lists.insert(Arc::clone(after));
         }
     }
 
     /// Returns the object of the preferred source of a service name.
-    fn chosen(&self, objects: &Objects, name: &Name) -> Option<Arc<Object>> {
-        let heard = objects.named(Kind::Service, name).filter(|o| o.life().deletion.is_none());
-        heard.min_by_key(|object| self.precedence.of(&object.source)).cloned()
+    fn preferred(&self, objects: &Objects, name: &Name) -> Option<Arc<Object>> {
+        let candidates =
+            objects.named(Kind::Service, name).filter(|o| o.lifecycle().deletion.is_none());
+        candidates.min_by_key(|object| self.precedence.of(&object.source)).cloned()
     }
 
     fn write(
         &mut self,
         objects: &Objects,
         name: &Name,
-        chosen: Option<Arc<Object>>,
+        preferred: Option<Arc<Object>>,
         to: &mut Transaction<'_>,
-        news: &mut Vec<Told>,
+        changes: &mut Vec<VerdictChange>,
     ) {
-        let written = chosen.as_ref().and_then(|object| {
+        let written = preferred.as_ref().and_then(|object| {
             let Spec::Service(spec) = &object.spec else { return None };
-            let checked = Checked::new(Arc::clone(spec))
-                .map_err(|why| Error::NoSpec { service: name.clone(), why: Box::new(why) });
+            let checked = Checked::new(Arc::clone(spec)).map_err(|cause| Error::InvalidSpec {
+                service: name.clone(),
+                cause: Box::new(cause),
+            });
             Some(checked.and_then(|checked| {
                 self.ports_of(name, &checked)?;
                 let frontends = frontends(&checked);
@@ -284,50 +297,60 @@ impl Reflector {
                 if let Some(owner) = owner {
                     self.waiting.entry(owner.clone()).or_default().insert(name.clone());
                 }
-                Verdict::Refused(error)
+                Verdict::Rejected(error)
             }
             _ => Verdict::Accepted,
         };
         let named: SmallVec<[_; 2]> = objects.named(Kind::Service, name).collect();
-        let told = named.iter().any(|object| was_refused(object));
-        if verdict == Verdict::Accepted && self.told.is_empty() && !told && named.len() < 2 {
+        let was_published = named.iter().any(|object| was_rejected(object));
+        if verdict == Verdict::Accepted
+            && self.verdicts.is_empty()
+            && !was_published
+            && named.len() < 2
+        {
             return;
         }
         let mut now: BTreeMap<Key, (u64, Verdict, bool)> = BTreeMap::new();
         for object in named {
-            let verdict = match &chosen {
-                Some(heard) if heard.source == object.source => verdict.clone(),
-                Some(heard) => Verdict::Shadowed(heard.source.clone()),
+            let verdict = match &preferred {
+                Some(used) if used.source == object.source => verdict.clone(),
+                Some(used) => Verdict::Shadowed(used.source.clone()),
                 None => Verdict::Accepted,
             };
-            now.insert(object.key(), (object.generation, verdict, was_refused(object)));
+            now.insert(object.key(), (object.generation, verdict, was_rejected(object)));
         }
-        self.told.retain(|key, _| key.name != *name || now.contains_key(key));
-        for (key, (generation, verdict, refused)) in now {
+        self.verdicts.retain(|key, _| key.name != *name || now.contains_key(key));
+        for (key, (generation, verdict, rejected)) in now {
             let before = match &verdict {
-                Verdict::Accepted => self.told.remove(&key),
-                verdict => self.told.insert(key.clone(), verdict.clone()),
+                Verdict::Accepted => self.verdicts.remove(&key),
+                verdict => self.verdicts.insert(key.clone(), verdict.clone()),
             };
             // A verdict stored by an earlier process may no longer hold.
-            let stale = before.is_none() && verdict == Verdict::Accepted && refused;
+            let stale = before.is_none() && verdict == Verdict::Accepted && rejected;
             if stale || before.unwrap_or(Verdict::Accepted) != verdict {
-                news.push(Told { key, generation, verdict });
+                changes.push(VerdictChange { key, generation, verdict });
             }
         }
     }
 
     /// Rejects a service that uses a port of the appliance itself, or a node port out of range.
     fn ports_of(&self, service: &Name, spec: &ServiceSpec) -> Result<(), Error> {
-        if let Some((said, holder)) = reserved_of(&self.reserved, spec) {
-            let (service, address) = (service.clone(), said.address);
+        if let Some((frontend, holder)) = reserved_of(&self.reserved, spec) {
+            let (service, address) = (service.clone(), frontend.address);
             return Err(Error::ReservedPort { service, address, holder: holder.into() });
         }
-        let wrong = |said: &&FrontendSpec| {
-            said.kind == FrontendKind::NodePort && !self.node_ports.contains(&said.address.port)
+        let wrong = |frontend: &&FrontendSpec| {
+            frontend.kind == FrontendKind::NodePort
+                && !self.node_ports.contains(&frontend.address.port)
         };
-        let Some(said) = spec.frontends.iter().find(wrong) else { return Ok(()) };
+        let Some(frontend) = spec.frontends.iter().find(wrong) else { return Ok(()) };
         let (first, last) = (*self.node_ports.start(), *self.node_ports.end());
-        Err(Error::NoNodePort { service: service.clone(), port: said.address.port, first, last })
+        Err(Error::NodePortOutOfRange {
+            service: service.clone(),
+            port: frontend.address.port,
+            first,
+            last,
+        })
     }
 
     /// Returns the instances of a service from all lists of a source, or only those at the given
@@ -338,7 +361,7 @@ impl Reflector {
         source: &Source,
         among: Option<&[Endpoint]>,
     ) -> Vec<Instance> {
-        let is_asked = |member: &&BackendSpec| {
+        let is_selected = |member: &&BackendSpec| {
             among.is_none_or(|endpoints| endpoints.binary_search(&member.endpoint()).is_ok())
         };
         let lists = self.lists.of(service).into_iter();
@@ -347,9 +370,9 @@ impl Reflector {
         let mut several = false;
         for (_, spec) in lists {
             several |= !all.is_empty();
-            let silent = self.silent.contains(source);
-            let instance = |member| instance(member, service, source, self.arm, silent);
-            all.extend(spec.endpoints.iter().filter(is_asked).map(instance));
+            let quarantined = self.quarantined.contains(source);
+            let instance = |member| instance(member, service, source, self.arm, quarantined);
+            all.extend(spec.endpoints.iter().filter(is_selected).map(instance));
         }
         if several {
             // A backend may be in two lists for a while: all its port names count, and the better
@@ -369,9 +392,9 @@ impl Reflector {
 
 /// Returns the endpoints whose entry in a list of backends was added, changed or removed by an
 /// event, with their service. A list in deletion counts as empty.
-fn moved(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
+fn changed_endpoints(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
     fn of(object: &Option<Arc<Object>>) -> Option<&BackendsSpec> {
-        let object = object.as_ref().filter(|object| object.life().deletion.is_none())?;
+        let object = object.as_ref().filter(|object| object.lifecycle().deletion.is_none())?;
         backends_of(object).map(|(_, spec)| spec)
     }
     fn all(spec: &BackendsSpec) -> Vec<Endpoint> {
@@ -381,11 +404,12 @@ fn moved(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
         (Some(before), Some(after)) if before.service == after.service => {
             let mut was: foldhash::HashMap<Endpoint, &BackendSpec> =
                 before.endpoints.iter().map(|member| (member.endpoint(), member)).collect();
-            let is_news = |member: &&BackendSpec| was.remove(&member.endpoint()) != Some(*member);
-            let news = after.endpoints.iter().filter(is_news).map(BackendSpec::endpoint);
-            let mut moved: Vec<Endpoint> = news.collect();
-            moved.extend(was.into_keys());
-            vec![(&after.service, moved)]
+            let is_changed =
+                |member: &&BackendSpec| was.remove(&member.endpoint()) != Some(*member);
+            let changed = after.endpoints.iter().filter(is_changed).map(BackendSpec::endpoint);
+            let mut endpoints: Vec<Endpoint> = changed.collect();
+            endpoints.extend(was.into_keys());
+            vec![(&after.service, endpoints)]
         }
         (before, after) => {
             before.into_iter().chain(after).map(|spec| (&spec.service, all(spec))).collect()
@@ -394,11 +418,11 @@ fn moved(event: &Event) -> Vec<(&Name, Vec<Endpoint>)> {
 }
 
 /// Returns whether an event changes the tables; changes of status do not.
-fn is_news(event: &Event) -> bool {
+fn changes_tables(event: &Event) -> bool {
     match (&event.before, &event.after) {
         (Some(before), Some(after)) => {
-            !before.wants_as(after)
-                || before.life().deletion.is_some() != after.life().deletion.is_some()
+            !before.same_desired_state(after)
+                || before.lifecycle().deletion.is_some() != after.lifecycle().deletion.is_some()
         }
         _ => true,
     }
@@ -409,28 +433,28 @@ fn is_news(event: &Event) -> bool {
 fn release(
     to: &mut Transaction<'_>,
     name: &Name,
-    chosen: Option<&Object>,
+    preferred: Option<&Object>,
     sources: &[Source],
     objects: &Objects,
 ) {
     let Some(entry) = to.tables().entry(name).cloned() else { return };
     let Some(service) = &entry.service else { return };
     // Services written by other components, for example a local redirect, are not deleted.
-    let is_ours = || {
+    let is_from_objects = || {
         sources.contains(&service.source)
             || objects.named(Kind::Service, name).any(|object| object.source == service.source)
     };
-    match chosen.map(|object| (&object.source, &object.spec)) {
+    match preferred.map(|object| (&object.source, &object.spec)) {
         Some((source, Spec::Service(spec))) if *source == service.source => {
-            let wanted = frontends(spec);
+            let desired = frontends(spec);
             for row in &entry.frontends {
-                if !wanted.iter().any(|said| said.address == *row.address()) {
+                if !desired.iter().any(|frontend| frontend.address == *row.address()) {
                     // It exists: its entry was read in this transaction.
                     let _ = to.delete_frontend(row.address());
                 }
             }
         }
-        _ if is_ours() => {
+        _ if is_from_objects() => {
             let _ = to.delete_service_and_frontends(name, &service.source);
         }
         _ => {}

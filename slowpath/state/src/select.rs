@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use config::services::{Distribution, Mode, NatPolicy, TrafficPolicy};
 
-use crate::address::Reach;
+use crate::address::TrafficScope;
 use crate::appliance::Appliance;
-use crate::backend::{Instance, Place, State, arrange};
+use crate::backend::{Instance, Placement, State, arrange};
 use crate::dump::Flags;
 use crate::frontend::{Frontend, Kind};
-use crate::plane::{NOBODY_SERVES, Wanted};
+use crate::plane::{DesiredFrontend, NO_BACKEND_SERVES};
 use crate::tables::Tables;
 
 /// Reason why a backend is excluded, in the order of the checks. If all backends are excluded, the
 /// reason of the one that passed most checks is reported.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Without {
+enum Exclusion {
     Protocol,
     Family,
     Local,
@@ -28,68 +28,72 @@ enum Without {
     Maintenance,
 }
 
-impl Without {
+impl Exclusion {
     fn note(self) -> &'static str {
         match self {
-            Without::Protocol => "no backend of its protocol",
-            Without::Family => {
+            Exclusion::Protocol => "no backend of its protocol",
+            Exclusion::Family => {
                 "no backend of its address family, and no NAT policy that crosses it"
             }
-            Without::Local => {
+            Exclusion::Local => {
                 "no local backend: its traffic policy is Local, and no backend is on a node or in \
                  a zone that the appliance names in `local`"
             }
-            Without::PortName => "no backend serves its port name",
-            Without::Maintenance => "all backends are in maintenance or of weight 0",
+            Exclusion::PortName => "no backend serves its port name",
+            Exclusion::Maintenance => "all backends are in maintenance or of weight 0",
         }
     }
 }
 
 /// Returns the desired state of a frontend, as a plane is given it.
-pub fn choose(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) -> Wanted {
+pub fn select_backends(
+    tables: &Tables,
+    frontend: &Arc<Frontend>,
+    appliance: &Appliance,
+) -> DesiredFrontend {
     let name = frontend.redirect_to.as_ref().unwrap_or(&frontend.service.name);
     let local = is_local_only(frontend);
-    let mut furthest = None;
+    let mut last_exclusion = None;
     let mut backends: Vec<Arc<Instance>> = Vec::new();
     for instance in tables.entry(name).into_iter().flat_map(|entry| entry.used()) {
-        match without(frontend, instance, local.then_some(appliance)) {
+        match exclusion(frontend, instance, local.then_some(appliance)) {
             None => backends.push(Arc::clone(instance)),
-            why => furthest = furthest.max(why),
+            reason => last_exclusion = last_exclusion.max(reason),
         }
     }
     prefer(&mut backends, frontend, appliance);
     let serving = arrange(&mut backends);
     let note = match (backends.is_empty(), serving) {
-        (true, _) => furthest.map(Without::note).or_else(|| {
+        (true, _) => last_exclusion.map(Exclusion::note).or_else(|| {
             let redirected = frontend.redirect_to.is_some();
             redirected.then_some("the service that it is redirected to has no backends")
         }),
-        (false, 0) => Some(NOBODY_SERVES),
+        (false, 0) => Some(NO_BACKEND_SERVES),
         (false, _) => None,
     };
-    Wanted { frontend: Arc::clone(frontend), backends, serving, note }
+    DesiredFrontend { frontend: Arc::clone(frontend), backends, serving, note }
 }
 
 /// Returns the reason why no packet at the appliance can match a frontend, with a remedy where
 /// there is one; `None` if packets can match. A plane holds nothing of such a frontend.
 pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'static str> {
-    let (said, service) = (&frontend.said, &frontend.service);
-    if said.address.reach == Reach::Internal {
+    let (spec, service) = (&frontend.spec, &frontend.service);
+    if spec.address.reach == TrafficScope::Internal {
         return Some("it is for packets from within the cluster, which pass no appliance");
     }
-    if said.kind == Kind::HostPort && service.spec.loopback_host_port {
+    if spec.kind == Kind::HostPort && service.spec.loopback_host_port {
         return Some("its host port is bound to the loopback address: no packet from outside");
     }
-    if Flags::of(said, &service.spec, appliance.external_cluster_ip).has(Flags::ROUTABLE) {
+    if Flags::of(spec, &service.spec, appliance.external_cluster_ip).has(Flags::ROUTABLE) {
         return None;
     }
-    if said.kind == Kind::ClusterIp {
+    if spec.kind == Kind::ClusterIp {
         return Some(
             "cluster addresses are closed to packets from outside; set `external_cluster_ip` to \
              open them",
         );
     }
-    let is_of_family = |addr: &std::net::IpAddr| addr.is_ipv4() == said.address.is_ipv4();
+    let is_of_family = |addr: &std::net::IpAddr| addr.is_ipv4() == spec.address.is_ipv4();
     let answers = appliance.addresses.iter().any(is_of_family);
     (!answers).then_some("the appliance has no address of this family to answer on")
 }
@@ -107,13 +111,15 @@ pub enum PolicyScope {
 
 /// Returns which traffic policy of its service applies to a frontend, whatever the policy is.
 pub fn policy_scope(frontend: &Frontend) -> PolicyScope {
-    match (frontend.said.kind, frontend.said.address.reach) {
+    match (frontend.spec.kind, frontend.spec.address.reach) {
         (Kind::HostPort, _) => PolicyScope::Unrestricted,
-        (_, Reach::Internal) | (Kind::ClusterIp, Reach::External) => PolicyScope::Internal,
-        (Kind::NodePort | Kind::LoadBalancer | Kind::ExternalIps, Reach::External) => {
+        (_, TrafficScope::Internal) | (Kind::ClusterIp, TrafficScope::External) => {
+            PolicyScope::Internal
+        }
+        (Kind::NodePort | Kind::LoadBalancer | Kind::ExternalIps, TrafficScope::External) => {
             PolicyScope::External
         }
-        (Kind::LocalRedirect, Reach::External) => PolicyScope::Unrestricted,
+        (Kind::LocalRedirect, TrafficScope::External) => PolicyScope::Unrestricted,
     }
 }
 
@@ -129,29 +135,33 @@ pub fn is_local_only(frontend: &Frontend) -> bool {
 
 /// Returns the reason why an instance cannot serve a frontend. `local` is the appliance if only
 /// local backends may serve, otherwise `None`.
-fn without(frontend: &Frontend, instance: &Instance, local: Option<&Appliance>) -> Option<Without> {
+fn exclusion(
+    frontend: &Frontend,
+    instance: &Instance,
+    local: Option<&Appliance>,
+) -> Option<Exclusion> {
     let (address, endpoint) = (frontend.address(), &instance.endpoint);
     let protocols = (address.protocol, endpoint.protocol);
     if protocols.0 != protocols.1 && protocols.0 != 0 && protocols.1 != 0 {
-        return Some(Without::Protocol);
+        return Some(Exclusion::Protocol);
     }
-    if !crosses(frontend, endpoint.addr.is_ipv4()) {
-        return Some(Without::Family);
+    if !can_forward(frontend, endpoint.addr.is_ipv4()) {
+        return Some(Exclusion::Family);
     }
-    if local.is_some_and(|appliance| !appliance.is_local(instance.place.as_deref())) {
-        return Some(Without::Local);
+    if local.is_some_and(|appliance| !appliance.is_local(instance.placement.as_deref())) {
+        return Some(Exclusion::Local);
     }
     let names = &instance.port_names;
-    match &frontend.said.port_name {
-        Some(name) if !names.is_empty() && !names.contains(name) => Some(Without::PortName),
-        _ if instance.effective() == State::Maintenance => Some(Without::Maintenance),
+    match &frontend.spec.port_name {
+        Some(name) if !names.is_empty() && !names.contains(name) => Some(Exclusion::PortName),
+        _ if instance.effective() == State::Maintenance => Some(Exclusion::Maintenance),
         _ => None,
     }
 }
 
 /// Returns whether packets can be forwarded from the frontend to a backend of the given family.
 /// Tunnels carry both families.
-fn crosses(frontend: &Frontend, to_ipv4: bool) -> bool {
+fn can_forward(frontend: &Frontend, to_ipv4: bool) -> bool {
     let from_ipv4 = frontend.address().is_ipv4();
     match (frontend.service.spec.mode, frontend.service.spec.nat_policy) {
         (Mode::Tunnel(_) | Mode::Dsr(_), _) => true,
@@ -174,18 +184,18 @@ fn prefer(backends: &mut Vec<Arc<Instance>>, frontend: &Frontend, appliance: &Ap
     };
     let mut serving = backends.iter().filter(|backend| backend.effective() == state);
     let has_hint = |backend: &Arc<Instance>| {
-        backend.place.as_ref().is_some_and(|place| !place.for_zones.is_empty())
+        backend.placement.as_ref().is_some_and(|placement| !placement.for_zones.is_empty())
     };
     let is_of_zone =
         if serving.all(has_hint) { Appliance::is_hinted } else { Appliance::is_of_zone };
-    let levels: &[fn(&Appliance, &Place) -> bool] = match frontend.service.spec.distribution {
+    let levels: &[fn(&Appliance, &Placement) -> bool] = match frontend.service.spec.distribution {
         _ if frontend.redirect_to.is_some() || !appliance.zone_aware => return,
         Distribution::Any => return,
         Distribution::SameZone => &[is_of_zone],
         Distribution::SameNode => &[Appliance::is_local_node, is_of_zone],
     };
-    let is_near = |backend: &Instance, near: &fn(&Appliance, &Place) -> bool| {
-        backend.place.as_ref().is_some_and(|place| near(appliance, place))
+    let is_near = |backend: &Instance, near: &fn(&Appliance, &Placement) -> bool| {
+        backend.placement.as_ref().is_some_and(|placement| near(appliance, placement))
     };
     let level = levels.iter().find(|near| {
         backends.iter().any(|backend| backend.effective() == state && is_near(backend, near))

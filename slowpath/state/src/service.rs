@@ -2,7 +2,7 @@
 
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
-use crate::object::{Checked, Refusal, ServiceSpec};
+use crate::object::{ChangeError, Checked, ServiceSpec};
 
 /// Row of the service table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ impl Service {
     ///
     /// # Errors
     /// Returns the first invalid field of the changed spec.
-    pub fn with(mut self, change: impl FnOnce(&mut ServiceSpec)) -> Result<Service, Refusal> {
+    pub fn with(mut self, change: impl FnOnce(&mut ServiceSpec)) -> Result<Service, ChangeError> {
         self.spec = self.spec.changed(change)?;
         Ok(self)
     }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use config::services::{Service, Services};
 
 use crate::labels::Pairs;
-use crate::name::{Name, NoName, Source};
+use crate::name::{InvalidName, Name, Source};
 use crate::object::{BackendSpec, BackendsSpec, Object, Spec};
 
 /// Returns the objects that a services file describes, with `source` as their source.
 ///
 /// # Errors
 /// Returns the first service name that is not valid.
-pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, NoName> {
+pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, InvalidName> {
     let mut all = Vec::with_capacity(2 * services.services.len());
     for service in &services.services {
         let name = Name::new(&service.name)?;
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_services_file_is_objects() {
+    fn services_file_converts_to_objects() {
         let all = json(&read(WEB));
         let service = json!({
             "external_policy": "local", "distribution": "same-zone", "mode": "nat",
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_policy_of_the_file_is_kept() {
+    fn services_file_policies_are_converted() {
         let config = config::from_toml(
             "[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.10/24\", \
              \"fd00:1::10/64\"]\n[nat]\naddresses = \

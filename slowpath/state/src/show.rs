@@ -11,7 +11,7 @@ use crate::appliance::Appliance;
 use crate::backend::Instance;
 use crate::frontend::{Frontend, Progress};
 use crate::object::ServiceSpec;
-use crate::select::{choose, unreachable};
+use crate::select::{select_backends, unreachable};
 use crate::service::Service;
 use crate::tables::{Entry, Tables};
 use config::services::TrafficPolicy;
@@ -147,7 +147,7 @@ fn flags(spec: &ServiceSpec) -> Vec<String> {
 }
 
 fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) -> Row {
-    let said = &frontend.said;
+    let spec = &frontend.spec;
     let status = frontend.status();
     let (progress, error) = match (&status.progress, unreachable(frontend, appliance)) {
         (Progress::Pending, _) => ("Pending", String::new()),
@@ -158,15 +158,15 @@ fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) ->
     };
     // The note of a frontend that is done, but has no serving backend, is shown in the same column.
     let error = if error.is_empty() { status.note.unwrap_or_default().to_owned() } else { error };
-    let wanted = choose(tables, frontend, appliance);
-    let backends: Vec<String> = wanted.backends.iter().map(|b| b.endpoint.to_string()).collect();
+    let desired = select_backends(tables, frontend, appliance);
+    let backends: Vec<String> = desired.backends.iter().map(|b| b.endpoint.to_string()).collect();
     row(
         Table::Frontends,
         [
-            json!(said.address.to_string()),
-            json!(said.kind.as_str()),
+            json!(spec.address.to_string()),
+            json!(spec.kind.as_str()),
             json!(frontend.service.name),
-            json!(said.port_name.as_deref().unwrap_or_default()),
+            json!(spec.port_name.as_deref().unwrap_or_default()),
             json!(progress),
             json!(unix_ms(status.since)),
             json!(error),
@@ -194,7 +194,7 @@ fn backends(tables: &Tables) -> Vec<Row> {
             let Some(first) = here.next() else { continue };
             used.push(instance(first));
             shadows.extend(here.map(|shadow| format!("{} ({})", instance(shadow), shadow.source)));
-            nodes.extend(first.place.iter().map(|place| place.node.to_string()));
+            nodes.extend(first.placement.iter().map(|placement| placement.node.to_string()));
         }
         let nodes: Vec<String> = nodes.into_iter().filter(|node| !node.is_empty()).collect();
         rows.push(row(

@@ -19,9 +19,9 @@
 //! source renews its lease or commits a session, and open sessions, of which nothing was
 //! acknowledged as stored, are lost.
 
-mod asked;
 mod error;
-mod heard;
+mod lease_status;
+mod messages;
 pub mod removals;
 #[cfg(test)]
 mod tests;
@@ -30,19 +30,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use asked::{
+pub use error::Error;
+pub use lease_status::LEASE_VALID;
+pub(crate) use lease_status::is_quarantined;
+pub use messages::{
     Added, Begin, Begun, Commit, Committed, Confirmed, Lease, Renewed, Report, SessionReport,
 };
-pub use error::Error;
-pub use heard::HEARD;
-pub(crate) use heard::is_quarantined;
 
 use crate::name::Source;
 use crate::object::{API, Key, Kind, LEASE_MAX_S, Object, Objects, REVISION_MAX, SourceSpec, Spec};
 use crate::reconcile::Now;
 use crate::store::Batch;
 use config::checked::OnExpiry;
-use heard::Heard;
+use lease_status::LeaseStatus;
 use removals::{Permit, RemovalLimit};
 
 /// Configuration of all sources.
@@ -93,7 +93,7 @@ impl Default for Limits {
 pub struct Sources {
     settings: Settings,
     sessions: BTreeMap<Source, Session>,
-    leases: BTreeMap<Source, Running>,
+    leases: BTreeMap<Source, RunningLease>,
     /// Number of the newest session.
     last: u64,
 }
@@ -108,12 +108,12 @@ struct Session {
     /// Number of the next chunk.
     next: u64,
     items: usize,
-    heard: Instant,
+    last_request: Instant,
 }
 
 /// Running lease.
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct RunningLease {
     lease_s: u32,
     until: Instant,
 }
@@ -125,7 +125,7 @@ impl Sources {
         let mut sources = Sources { settings, sessions, leases, last: 0 };
         for object in objects.of_kind(Kind::Source) {
             if let Spec::Source(spec) = &object.spec {
-                sources.hear(&object.source, spec.lease_s, now);
+                sources.restart_lease(&object.source, spec.lease_s, now);
             }
         }
         sources
@@ -141,35 +141,35 @@ impl Sources {
     pub fn begin(
         &mut self,
         source: &str,
-        asked: &Begin,
+        request: &Begin,
         objects: &Objects,
         now: Now,
     ) -> Result<(Begun, Batch), Error> {
         let source = self.named(source)?;
-        let lease_s = self.lease_s(&source, asked.lease_s)?;
-        let found = asked.revision.chars().count();
+        let lease_s = self.lease_s(&source, request.lease_s)?;
+        let found = request.revision.chars().count();
         if found > REVISION_MAX {
             return Err(Error::Revision { found });
         }
         let others = self.sessions.keys().filter(|other| **other != source).count();
         if others >= self.settings.limits.sessions {
-            return Err(Error::Sessions { most: self.settings.limits.sessions });
+            return Err(Error::Sessions { max: self.settings.limits.sessions });
         }
         // Milliseconds since 1970: sessions of an earlier process have other numbers.
         let since = now.wall.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         self.last = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(self.last + 1);
         let session = Session {
             id: self.last,
-            revision: asked.revision.clone(),
+            revision: request.revision.clone(),
             lease_s,
             objects: BTreeMap::new(),
             next: 0,
             items: 0,
-            heard: now.steady,
+            last_request: now.steady,
         };
         self.sessions.insert(source.clone(), session);
-        self.hear(&source, lease_s, now);
-        let batch = heard::lasting(&source, objects, lease_s);
+        self.restart_lease(&source, lease_s, now);
+        let batch = lease_status::set_lease(&source, objects, lease_s);
         let Limits { chunk, session, .. } = self.settings.limits;
         Ok((Begun { session: self.last, lease_s, chunk, items: session }, batch))
     }
@@ -181,31 +181,31 @@ impl Sources {
         source: &str,
         id: u64,
         number: u64,
-        said: Vec<Object>,
+        added: Vec<Object>,
         now: Now,
     ) -> Result<Added, Error> {
         let source = self.named(source)?;
-        let Limits { chunk, session: most, .. } = self.settings.limits;
+        let Limits { chunk, session: max, .. } = self.settings.limits;
         let session = self.session(&source, id)?;
         if number > session.next {
-            return Err(Error::Gap { expected: session.next, found: number });
+            return Err(Error::MissingChunk { expected: session.next, found: number });
         }
         if number == session.next {
-            let new = checked(&source, said, &session.objects)?;
+            let new = checked(&source, added, &session.objects)?;
             let items: usize = new.values().map(items).sum();
             if items > chunk {
-                return Err(Error::Chunk { items, most: chunk });
+                return Err(Error::Chunk { items, max: chunk });
             }
-            if session.items + items > most {
-                return Err(Error::Session { most });
+            if session.items + items > max {
+                return Err(Error::Session { max });
             }
             session.objects.extend(new);
             session.items += items;
             session.next += 1;
         }
-        session.heard = now.steady;
+        session.last_request = now.steady;
         let (lease_s, next, objects) = (session.lease_s, session.next, session.objects.len());
-        self.hear(&source, lease_s, now);
+        self.restart_lease(&source, lease_s, now);
         Ok(Added { next, objects })
     }
 
@@ -216,30 +216,30 @@ impl Sources {
         &mut self,
         source: &str,
         id: u64,
-        asked: &Commit,
+        request: &Commit,
         objects: &Objects,
         now: Now,
     ) -> Result<(Committed, Batch), Error> {
         let source = self.named(source)?;
         let session = self.session(&source, id)?;
-        session.heard = now.steady;
-        let mut wanted: Vec<Object> = session.objects.values().cloned().collect();
+        session.last_request = now.steady;
+        let mut desired: Vec<Object> = session.objects.values().cloned().collect();
         let (lease_s, revision) = (session.lease_s, session.revision.clone());
-        wanted.extend(heard::object(&source, SourceSpec { lease_s, revision }));
-        let mut batch = objects.towards(&source, wanted);
+        desired.extend(lease_status::new_own_object(&source, SourceSpec { lease_s, revision }));
+        let mut batch = objects.changes_to(&source, desired);
         let count = |puts: bool| {
-            let of = batch.iter().filter(|change| heard::is_put(change) == puts);
-            of.filter(|change| !heard::is_own(change)).count()
+            let of = batch.iter().filter(|change| lease_status::is_put(change) == puts);
+            of.filter(|change| !lease_status::is_own(change)).count()
         };
         let committed = Committed { written: count(true), released: count(false) };
-        self.hear(&source, lease_s, now);
-        let permit = match asked.allow_removal {
+        self.restart_lease(&source, lease_s, now);
+        let permit = match request.allow_removal {
             true => Permit::Any,
             false => Permit::Within(self.settings.removals),
         };
         let admitted = removals::admit(&source, objects, &batch, permit, now.wall);
         batch.extend(admitted.map_err(|held| Error::Held(Box::new(held)))?);
-        batch.extend(heard::now_heard(&source, objects, now.wall));
+        batch.extend(lease_status::mark_valid(&source, objects, now.wall));
         Ok((committed, batch))
     }
 
@@ -278,24 +278,24 @@ impl Sources {
     pub fn renew(
         &mut self,
         source: &str,
-        asked: &Lease,
+        request: &Lease,
         objects: &Objects,
         now: Now,
     ) -> Result<(Renewed, Batch), Error> {
         let source = self.named(source)?;
-        let lease_s = self.lease_s(&source, asked.lease_s)?;
-        let Some(revision) = heard::revision(&source, objects) else {
-            return Err(Error::Unknown { source_of: source });
+        let lease_s = self.lease_s(&source, request.lease_s)?;
+        let Some(revision) = lease_status::revision(&source, objects) else {
+            return Err(Error::NeverBegun { source_of: source });
         };
-        if heard::of(&source, objects) == Heard::Not(OnExpiry::Release) {
+        if lease_status::recorded(&source, objects) == LeaseStatus::Expired(OnExpiry::Release) {
             return Err(Error::Released { source_of: source });
         }
         if let Some(session) = self.sessions.get_mut(&source) {
             session.lease_s = lease_s;
         }
-        self.hear(&source, lease_s, now);
-        let mut batch = heard::lasting(&source, objects, lease_s);
-        batch.extend(heard::now_heard(&source, objects, now.wall));
+        self.restart_lease(&source, lease_s, now);
+        let mut batch = lease_status::set_lease(&source, objects, lease_s);
+        batch.extend(lease_status::mark_valid(&source, objects, now.wall));
         Ok((Renewed { lease_s, revision }, batch))
     }
 
@@ -303,14 +303,14 @@ impl Sources {
     /// Also drops idle sessions. Call it about once a second.
     pub fn tick(&mut self, objects: &Objects, now: Now) -> Vec<Batch> {
         let idle = self.settings.limits.idle;
-        self.sessions.retain(|_, session| now.steady < session.heard + idle);
+        self.sessions.retain(|_, session| now.steady < session.last_request + idle);
         self.leases.retain(|source, lease| {
-            now.steady < lease.until || heard::revision(source, objects).is_some()
+            now.steady < lease.until || lease_status::revision(source, objects).is_some()
         });
         let over = self.leases.iter().filter(|(_, lease)| now.steady >= lease.until);
         let batches = over.map(|(source, _)| {
             let on_expiry = self.setting(source).on_expiry;
-            heard::no_longer(source, objects, on_expiry, now.wall)
+            lease_status::expire(source, objects, on_expiry, now.wall)
         });
         batches.filter(|batch| !batch.is_empty()).collect()
     }
@@ -328,9 +328,9 @@ impl Sources {
                 left_s: lease
                     .map(|lease| lease.until.saturating_duration_since(now.steady))
                     .map(|left| left.as_secs()),
-                heard: heard::of(&object.source, objects).as_str(),
+                heard: lease_status::recorded(&object.source, objects).as_str(),
                 on_expiry: self.setting(&object.source).on_expiry,
-                held: removals::trouble(&object.source, objects),
+                held: removals::held_reason(&object.source, objects),
                 session: session.map(|session| SessionReport {
                     session: session.id,
                     revision: session.revision.clone(),
@@ -343,12 +343,12 @@ impl Sources {
     }
 
     /// Restarts the source's lease, or removes it for a length of 0.
-    fn hear(&mut self, source: &Source, lease_s: u32, now: Now) {
+    fn restart_lease(&mut self, source: &Source, lease_s: u32, now: Now) {
         match lease_s {
             0 => drop(self.leases.remove(source)),
             lease_s => {
                 let until = now.steady + Duration::from_secs(lease_s.into());
-                self.leases.insert(source.clone(), Running { lease_s, until });
+                self.leases.insert(source.clone(), RunningLease { lease_s, until });
             }
         }
     }
@@ -357,8 +357,8 @@ impl Sources {
         self.settings.sources.get(source).copied().unwrap_or_default()
     }
 
-    fn lease_s(&self, source: &Source, asked: Option<u32>) -> Result<u32, Error> {
-        match asked {
+    fn lease_s(&self, source: &Source, request: Option<u32>) -> Result<u32, Error> {
+        match request {
             Some(found) if found == 0 || found > LEASE_MAX_S => Err(Error::Lease { found }),
             Some(lease_s) => Ok(lease_s),
             None => Ok(self.leases.get(source).map_or(self.setting(source).lease_s, |l| l.lease_s)),
@@ -370,7 +370,7 @@ impl Sources {
     fn named(&self, text: &str) -> Result<Source, Error> {
         let source = name(text)?;
         match text == API || self.settings.own.contains(&source) {
-            true => Err(Error::Own { source_of: source }),
+            true => Err(Error::Reserved { source_of: source }),
             false => Ok(source),
         }
     }
@@ -396,23 +396,23 @@ fn name(text: &str) -> Result<Source, Error> {
 /// Validates the objects of a chunk and returns them by key.
 fn checked(
     source: &Source,
-    said: Vec<Object>,
-    known: &BTreeMap<Key, Object>,
+    added: Vec<Object>,
+    existing: &BTreeMap<Key, Object>,
 ) -> Result<BTreeMap<Key, Object>, Error> {
     let mut new = BTreeMap::new();
-    for mut object in said {
-        let stranger = object.source != *source && object.source.as_str() != API;
-        if stranger {
-            return Err(Error::Stranger { object: object.key(), source_of: source.clone() });
+    for mut object in added {
+        let is_foreign = object.source != *source && object.source.as_str() != API;
+        if is_foreign {
+            return Err(Error::ForeignSource { object: object.key(), source_of: source.clone() });
         }
         object.source = source.clone();
         let key = object.key();
         if !matches!(key.kind, Kind::Service | Kind::Backends) {
             return Err(Error::Kind { object: key });
         }
-        object.spec.check().map_err(|wrong| Error::Wrong(Box::new(wrong.of(&key))))?;
-        if known.contains_key(&key) || new.insert(key.clone(), object).is_some() {
-            return Err(Error::Twice { object: key });
+        object.spec.check().map_err(|wrong| Error::Invalid(Box::new(wrong.of(&key))))?;
+        if existing.contains_key(&key) || new.insert(key.clone(), object).is_some() {
+            return Err(Error::DuplicateObject { object: key });
         }
     }
     Ok(new)

@@ -27,17 +27,17 @@ use std::time::SystemTime;
 use tracing::{error, warn};
 
 pub use damage::{Cut, Damage};
-pub use disk::{AnyDisk, Disk, Folder, Nowhere};
-pub use group::{Answer, News, Order, Shared, Ticket};
+pub use disk::{AnyDisk, Disk, Folder, NullDisk};
+pub use group::{CommitResult, ObjectChanges, Shared, Ticket, WriteRequest};
 
 use disk::{LOG, SNAPSHOT, UNFINISHED};
 use record::{Flaw, Line};
 
 use crate::name::Source;
-use crate::object::{API, Change, Event, Key, Objects, Refusal, Why};
+use crate::object::{API, Change, ChangeError, ErrorClass, Event, Key, Objects};
 
 /// Minimum length of the log, in bytes, for writing a snapshot.
-const SHORT_LOG: u64 = 1 << 20;
+const MIN_SNAPSHOT_LOG: u64 = 1 << 20;
 
 /// Changes that are made together or not at all.
 pub type Batch = Vec<Change>;
@@ -73,7 +73,7 @@ pub struct Store<D> {
     /// Interrupted write that was cut at the start.
     cut: Option<Cut>,
     /// Logs shorter than this, in bytes, cause no snapshot.
-    short_log: u64,
+    min_snapshot_log: u64,
 }
 
 impl<D: Disk> Store<D> {
@@ -112,7 +112,7 @@ impl<D: Disk> Store<D> {
             old,
             damage: None,
             cut: None,
-            short_log: SHORT_LOG,
+            min_snapshot_log: MIN_SNAPSHOT_LOG,
         };
         if tail == Tail::Found
             && let Err(error) = store.cut_tail()
@@ -145,9 +145,9 @@ impl<D: Disk> Store<D> {
     /// Applies batches of changes in order, each as a whole or not at all, with one sync for all of
     /// them. Returns, for each batch, the revision after it or the reason why it was rejected. If
     /// the disk fails, no batch is made.
-    pub fn commit(&mut self, batches: &[Batch], now: SystemTime) -> Vec<Result<u64, Refusal>> {
+    pub fn commit(&mut self, batches: &[Batch], now: SystemTime) -> Vec<Result<u64, ChangeError>> {
         if let Some(damage) = &self.damage {
-            return batches.iter().map(|_| Err(damage.refusal())).collect();
+            return batches.iter().map(|_| Err(damage.change_error())).collect();
         }
         let mut next = self.objects.clone();
         let (mut lines, mut events, mut answers) = (Vec::new(), Vec::new(), Vec::new());
@@ -163,8 +163,8 @@ impl<D: Disk> Store<D> {
             error!(%error, "the store doesn't take changes");
             let wrong = format!("the store's disk doesn't take it: {error}");
             let refusal =
-                Refusal::new("", wrong, "look at the disk of control.state, and ask again")
-                    .because(Why::Disk);
+                ChangeError::new("", wrong, "look at the disk of control.state, and ask again")
+                    .with_class(ErrorClass::Disk);
             return answers.into_iter().map(|a| a.and(Err(refusal.clone()))).collect();
         }
         for change in batches.iter().zip(&answers).filter(|(_, a)| a.is_ok()).flat_map(|(b, _)| b) {
@@ -175,7 +175,7 @@ impl<D: Disk> Store<D> {
         self.unconfirmed.retain(|key| next.get(key).is_some());
         self.objects = next;
         self.events.extend(events);
-        if self.log > self.short_log.max(2 * self.snapshot)
+        if self.log > self.min_snapshot_log.max(2 * self.snapshot)
             && let Err(error) = self.fold()
         {
             warn!(%error, "the store's log stays long: no snapshot could be written");
@@ -185,21 +185,21 @@ impl<D: Disk> Store<D> {
 
     /// Returns the changes that delete the objects that a source has not sent since the start. To
     /// be applied when the source has sent its complete list.
-    pub fn forgotten(&self, source: &Source) -> Batch {
+    pub fn unconfirmed_deletions(&self, source: &Source) -> Batch {
         let keys = self.unconfirmed.iter().filter(|key| key.source == *source);
-        let there =
-            keys.filter(|key| self.objects.get(key).is_some_and(|o| o.life().deletion.is_none()));
+        let there = keys
+            .filter(|key| self.objects.get(key).is_some_and(|o| o.lifecycle().deletion.is_none()));
         there.cloned().map(Change::delete).collect()
     }
 
     /// Marks all objects of a source as confirmed, after its complete list was applied with
-    /// [`Objects::towards`].
-    pub fn settled(&mut self, source: &Source) {
+    /// [`Objects::changes_to`].
+    pub fn confirm_source(&mut self, source: &Source) {
         self.unconfirmed.retain(|key| key.source != *source);
     }
 
     /// Returns the sources with objects that they have not sent since the start.
-    pub fn remembered(&self) -> BTreeSet<Source> {
+    pub fn unconfirmed_sources(&self) -> BTreeSet<Source> {
         self.unconfirmed.iter().map(|key| key.source.clone()).collect()
     }
 
@@ -269,7 +269,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
-fn apply(objects: &mut Objects, batch: &Batch, now: SystemTime) -> Result<Vec<Event>, Refusal> {
+fn apply(objects: &mut Objects, batch: &Batch, now: SystemTime) -> Result<Vec<Event>, ChangeError> {
     let mut next = objects.clone();
     let mut events = Vec::new();
     for change in batch {

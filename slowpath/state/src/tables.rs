@@ -13,7 +13,7 @@ use crate::backend::Instance;
 use crate::frontend::Frontend;
 use crate::name::Name;
 use crate::service::Service;
-use crate::sorted::Sorted;
+use crate::shared_btree::SharedBTree;
 
 /// Everything under one service name. Backends may exist before their service does.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ pub struct Entry {
 impl Entry {
     /// Returns the frontend at an address.
     pub fn frontend(&self, address: &Address) -> Option<&Arc<Frontend>> {
-        place_of(&self.frontends, address).ok().map(|at| &self.frontends[at])
+        frontend_index(&self.frontends, address).ok().map(|at| &self.frontends[at])
     }
 
     /// Returns the instances in use: the preferred one of each endpoint, by endpoint.
@@ -43,7 +43,7 @@ impl Entry {
 
     /// Returns the instances at an endpoint: the one in use first, then its shadows.
     pub fn at(&self, endpoint: &Endpoint) -> &[Arc<Instance>] {
-        &self.instances[places_at(&self.instances, endpoint)]
+        &self.instances[instance_range(&self.instances, endpoint)]
     }
 
     /// Returns whether nothing is left under the name.
@@ -53,12 +53,15 @@ impl Entry {
 }
 
 /// Returns the index of the frontend at an address, or where it would be inserted.
-pub(crate) fn place_of(frontends: &[Arc<Frontend>], address: &Address) -> Result<usize, usize> {
+pub(crate) fn frontend_index(
+    frontends: &[Arc<Frontend>],
+    address: &Address,
+) -> Result<usize, usize> {
     frontends.binary_search_by(|row| row.address().cmp(address))
 }
 
 /// Returns the index range of the instances at an endpoint.
-pub(crate) fn places_at(instances: &[Arc<Instance>], endpoint: &Endpoint) -> Range<usize> {
+pub(crate) fn instance_range(instances: &[Arc<Instance>], endpoint: &Endpoint) -> Range<usize> {
     let start = instances.partition_point(|instance| instance.endpoint < *endpoint);
     let len = instances[start..].iter().take_while(|i| i.endpoint == *endpoint).count();
     start..start + len
@@ -68,13 +71,13 @@ pub(crate) fn places_at(instances: &[Arc<Instance>], endpoint: &Endpoint) -> Ran
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     pub(crate) revision: u64,
-    pub(crate) entries: Sorted<Name, Arc<Entry>>,
+    pub(crate) entries: SharedBTree<Name, Arc<Entry>>,
     /// Service that owns the frontend at each address. The rows themselves are only in `entries`.
-    pub(crate) owners: Sorted<Address, Name>,
+    pub(crate) owners: SharedBTree<Address, Name>,
     /// Services that have an instance at each endpoint.
-    pub(crate) endpoints: Sorted<(Endpoint, Name), ()>,
+    pub(crate) endpoints: SharedBTree<(Endpoint, Name), ()>,
     /// Frontends that are redirected to each service.
-    pub(crate) redirects: Sorted<(Name, Address), ()>,
+    pub(crate) redirects: SharedBTree<(Name, Address), ()>,
     /// Sources that have not completed their initial list, by the number of their token.
     pub(crate) initializers: Arc<BTreeMap<u64, Box<str>>>,
 }

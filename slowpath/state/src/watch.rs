@@ -12,7 +12,7 @@ use crate::tables::Tables;
 
 /// Number of names, addresses and endpoints remembered, over all revisions. A reader that is
 /// further behind has to read the whole snapshot.
-const REMEMBERED: usize = 16_384;
+const HISTORY_MAX: usize = 16_384;
 
 /// Keys that a revision added, changed or removed; the snapshot shows which of the three. It is
 /// empty for a revision that only completes an initializer.
@@ -29,7 +29,7 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// Returns the number of items that count towards [`REMEMBERED`].
+    /// Returns the number of items that count towards [`HISTORY_MAX`].
     fn items(&self) -> usize {
         1 + self.services.len() + self.frontends.len() + self.endpoints.len()
     }
@@ -37,7 +37,7 @@ impl Touched {
 
 /// Snapshot, with the changes since an earlier one.
 #[derive(Clone, Debug)]
-pub struct News {
+pub struct TableChanges {
     /// Current tables.
     pub tables: Tables,
     /// Changes of each revision after the given one, oldest first. `None` if that is no longer
@@ -75,29 +75,29 @@ impl Watch {
     }
 
     pub(crate) fn publish(&self, tables: Tables, touched: Touched) {
-        self.published.lock().take(tables.clone(), touched);
+        self.published.lock().push(tables.clone(), touched);
         // Outside the lock: a woken receiver may call `news` at once. The previous snapshot, which
         // may take long to drop, is dropped here.
         self.current.send_replace(tables);
     }
 
-    pub(crate) fn news(&self, since: u64) -> News {
+    pub(crate) fn changes_since(&self, since: u64) -> TableChanges {
         let published = self.published.lock();
         let history = &published.history;
         let touched = (since >= published.forgotten).then(|| {
             let first = history.partition_point(|touched| touched.revision <= since);
             history.range(first..).cloned().collect()
         });
-        News { tables: published.tables.clone(), touched }
+        TableChanges { tables: published.tables.clone(), touched }
     }
 }
 
 impl Published {
-    fn take(&mut self, tables: Tables, touched: Touched) {
+    fn push(&mut self, tables: Tables, touched: Touched) {
         self.tables = tables;
         self.items += touched.items();
         self.history.push_back(Arc::new(touched));
-        while self.items > REMEMBERED
+        while self.items > HISTORY_MAX
             && let Some(oldest) = self.history.pop_front()
         {
             self.items -= oldest.items();
@@ -117,12 +117,12 @@ mod tests {
     }
 
     fn since(watch: &Watch, revision: u64) -> Option<Vec<u64>> {
-        let touched = watch.news(revision).touched?;
+        let touched = watch.changes_since(revision).touched?;
         Some(touched.iter().map(|touched| touched.revision).collect())
     }
 
     #[test]
-    fn readers_learn_what_came_after_what_they_have_seen() {
+    fn readers_get_changes_since_their_revision() {
         let watch = Watch::new();
         assert_eq!(since(&watch, 0), Some(vec![]));
         for revision in 1..=3 {
@@ -131,18 +131,18 @@ mod tests {
         assert_eq!(since(&watch, 0), Some(vec![1, 2, 3]));
         assert_eq!(since(&watch, 2), Some(vec![3]));
         assert_eq!(since(&watch, 3), Some(vec![]));
-        assert_eq!(watch.news(3).tables.revision(), 3);
+        assert_eq!(watch.changes_since(3).tables.revision(), 3);
     }
 
     #[test]
-    fn what_is_too_long_ago_is_forgotten() {
+    fn old_changes_are_forgotten() {
         let watch = Watch::new();
         publish(&watch, 1, 10);
-        publish(&watch, 2, REMEMBERED / 2);
-        publish(&watch, 3, REMEMBERED / 2 - 2);
+        publish(&watch, 2, HISTORY_MAX / 2);
+        publish(&watch, 3, HISTORY_MAX / 2 - 2);
         assert_eq!(since(&watch, 0), None);
         assert_eq!(since(&watch, 1), Some(vec![2, 3]));
-        publish(&watch, 4, REMEMBERED);
+        publish(&watch, 4, HISTORY_MAX);
         assert_eq!((since(&watch, 3), since(&watch, 4)), (None, Some(vec![])));
         publish(&watch, 5, 1);
         assert_eq!(since(&watch, 4), Some(vec![5]));

@@ -21,7 +21,7 @@ use crate::frontend::Frontend;
 use crate::name::{Name, Precedence};
 use crate::service::Service;
 use crate::tables::{Entry, Tables};
-use crate::watch::{News, Touched, Watch};
+use crate::watch::{TableChanges, Touched, Watch};
 
 mod backends;
 mod error;
@@ -84,8 +84,8 @@ impl Writer {
     }
 
     /// Returns the current tables, and what changed since a revision.
-    pub fn news(&self, since: u64) -> News {
-        self.watch.news(since)
+    pub fn changes_since(&self, since: u64) -> TableChanges {
+        self.watch.changes_since(since)
     }
 
     /// Returns a receiver that is notified of each revision and holds the latest tables.
@@ -191,8 +191,8 @@ impl Transaction<'_> {
         let Some(entry) = self.next.entries.get_mut(name) else { return };
         for row in &mut Arc::make_mut(entry).frontends {
             if which(row) && is_stale(row) {
-                let (said, to) = (row.said.clone(), row.redirect_to.clone());
-                *row = Arc::new(Frontend::new(said, Arc::clone(&service), to, revision, now));
+                let (spec, to) = (row.spec.clone(), row.redirect_to.clone());
+                *row = Arc::new(Frontend::new(spec, Arc::clone(&service), to, revision, now));
             }
         }
     }

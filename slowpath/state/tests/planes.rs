@@ -8,11 +8,11 @@
 
 #[path = "planes/crashes.rs"]
 mod crashes;
+#[path = "planes/fixture/mod.rs"]
+mod fixture;
 #[path = "planes/maps.rs"]
 mod maps;
 #[path = "planes/property.rs"]
 mod property;
 #[path = "planes/simulation.rs"]
 mod simulation;
-#[path = "planes/world/mod.rs"]
-mod world;

@@ -8,50 +8,50 @@ use map_plane::{FaultyMaps, MapPlane, MemoryMaps, Options};
 use state::address::{Address, Endpoint};
 use state::appliance::Appliance;
 use state::backend::Instance;
-use state::dump::{self, Form, Record};
+use state::dump::{self, Record, TextFormat};
 use state::frontend::{Kind, Progress, Status};
 use state::name::{Name, Source};
 use state::object::{FrontendSpec, ProxyRedirect, ServiceSpec};
-use state::plane::{Generation, Plane, Refusal, Wanted};
+use state::plane::{DesiredFrontend, Generation, Plane, PlaneError};
 use state::reconcile::{Now, Reconciler, Settings};
 use state::service::Service;
 use state::writer::{Initializer, Writer};
 use std::sync::Arc;
 
 /// Plane of maps in memory, with batches, rejections and acknowledgements that the test controls.
-struct Ruled {
+struct ControlledPlane {
     plane: MapPlane<FaultyMaps<MemoryMaps>>,
     acknowledged: Option<Generation>,
     /// Generation returned by each commit; `None` for the plane's own count.
     generation: Option<Generation>,
     /// Addresses that are rejected.
-    refused: Vec<Address>,
-    begin: Result<(), Refusal>,
-    commit: Result<(), Refusal>,
+    rejected: Vec<Address>,
+    begin: Result<(), PlaneError>,
+    commit: Result<(), PlaneError>,
     /// Address whose batches cannot be committed.
     poison: Option<Address>,
     batch: Vec<Address>,
     prunes: usize,
-    prune: Result<(), Refusal>,
-    told: usize,
+    prune: Result<(), PlaneError>,
+    update_calls: usize,
     restored: Vec<(Address, Endpoint)>,
 }
 
-impl Ruled {
-    fn new() -> Ruled {
+impl ControlledPlane {
+    fn new() -> ControlledPlane {
         let maps = FaultyMaps::new(MemoryMaps::default(), 0, 1);
-        Ruled {
+        ControlledPlane {
             plane: MapPlane::new(maps, Options::default()),
             acknowledged: None,
             generation: None,
-            refused: Vec::new(),
+            rejected: Vec::new(),
             begin: Ok(()),
             commit: Ok(()),
             poison: None,
             batch: Vec::new(),
             prunes: 0,
             prune: Ok(()),
-            told: 0,
+            update_calls: 0,
             restored: Vec::new(),
         }
     }
@@ -61,43 +61,43 @@ impl Ruled {
     }
 }
 
-impl Plane for Ruled {
-    fn begin(&mut self) -> Result<(), Refusal> {
+impl Plane for ControlledPlane {
+    fn begin(&mut self) -> Result<(), PlaneError> {
         self.begin.clone()
     }
 
-    fn update(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
-        self.told += 1;
-        self.batch.push(*wanted.frontend.address());
-        if self.refused.contains(wanted.frontend.address()) {
-            return Err(Refusal::new("raise region.slots"));
+    fn update(&mut self, desired: &DesiredFrontend) -> Result<(), PlaneError> {
+        self.update_calls += 1;
+        self.batch.push(*desired.frontend.address());
+        if self.rejected.contains(desired.frontend.address()) {
+            return Err(PlaneError::new("raise region.slots"));
         }
-        self.plane.update(wanted)
+        self.plane.update(desired)
     }
 
-    fn delete(&mut self, address: &Address) -> Result<(), Refusal> {
-        self.told += 1;
-        if self.refused.contains(address) {
-            return Err(Refusal::new("cannot be deleted"));
+    fn delete(&mut self, address: &Address) -> Result<(), PlaneError> {
+        self.update_calls += 1;
+        if self.rejected.contains(address) {
+            return Err(PlaneError::new("cannot be deleted"));
         }
         self.plane.delete(address)
     }
 
     fn prune(
         &mut self,
-        wanted: &dyn Fn(&Address) -> bool,
+        desired: &dyn Fn(&Address) -> bool,
         at_most: usize,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, PlaneError> {
         self.prunes += 1;
         self.prune.clone()?;
-        self.plane.prune(wanted, at_most)
+        self.plane.prune(desired, at_most)
     }
 
-    fn commit(&mut self) -> Result<Generation, Refusal> {
+    fn commit(&mut self) -> Result<Generation, PlaneError> {
         let batch = std::mem::take(&mut self.batch);
         self.commit.clone()?;
         if self.poison.is_some_and(|poison| batch.contains(&poison)) {
-            return Err(Refusal::new("there is room for 64 tunnels"));
+            return Err(PlaneError::new("there is room for 64 tunnels"));
         }
         let committed = self.plane.commit()?;
         Ok(self.generation.unwrap_or(committed))
@@ -117,10 +117,10 @@ impl Plane for Ruled {
 }
 
 /// A writer, a reconciler, a controlled plane, and a time that the test advances.
-struct World {
+struct Fixture {
     writer: Writer,
     reconciler: Reconciler,
-    plane: Ruled,
+    plane: ControlledPlane,
     now: Now,
 }
 
@@ -128,18 +128,18 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Every generation is acknowledged.
 const ALL: Option<Generation> = Some(1000);
 
-impl World {
-    fn with(settings: Settings) -> World {
+impl Fixture {
+    fn with(settings: Settings) -> Fixture {
         let now = Now { steady: Instant::now(), wall: SystemTime::UNIX_EPOCH };
         let (writer, reconciler) = (Writer::new(), Reconciler::new(settings));
-        World { writer, reconciler, plane: Ruled::new(), now }
+        Fixture { writer, reconciler, plane: ControlledPlane::new(), now }
     }
 
-    /// Creates a world whose lcores acknowledge at once.
-    fn new() -> World {
-        let mut world = World::with(Settings::default());
-        world.plane.acknowledged = ALL;
-        world
+    /// Creates a fixture whose lcores acknowledge at once.
+    fn new() -> Fixture {
+        let mut fixture = Fixture::with(Settings::default());
+        fixture.plane.acknowledged = ALL;
+        fixture
     }
 
     fn pass(&mut self, time: Duration) {
@@ -148,8 +148,8 @@ impl World {
     }
 
     fn step(&mut self) {
-        let news = self.writer.news(self.reconciler.seen());
-        self.reconciler.step(self.now, &news, &Appliance::default(), &mut self.plane);
+        let changes = self.writer.changes_since(self.reconciler.observed());
+        self.reconciler.step(self.now, &changes, &Appliance::default(), &mut self.plane);
     }
 
     /// Writes a service with a frontend and a backend, both derived from a number.
@@ -160,8 +160,8 @@ impl World {
     fn put_service(&self, number: u8, change: impl FnOnce(&mut ServiceSpec)) -> u64 {
         let mut transaction = self.writer.begin(self.now.wall);
         let service = Service::new(name(number), source()).with(change).unwrap();
-        let said = FrontendSpec::new(address(number), Kind::LoadBalancer);
-        transaction.upsert_service_and_frontends(service, vec![said]).unwrap();
+        let spec = FrontendSpec::new(address(number), Kind::LoadBalancer);
+        transaction.upsert_service_and_frontends(service, vec![spec]).unwrap();
         let instance = Instance::new(endpoint(number), name(number), source());
         transaction.set_backends(&name(number), &source(), vec![instance]);
         transaction.commit()
@@ -189,7 +189,7 @@ impl World {
     }
 
     fn lines(&self) -> Vec<String> {
-        dump::text(&self.plane.dump(), &Form::COMPARED)
+        dump::text(&self.plane.dump(), &TextFormat::COMPARED)
     }
 
     fn has(&self, number: u8) -> bool {
@@ -218,85 +218,88 @@ fn endpoint(number: u8) -> Endpoint {
 }
 
 #[test]
-fn what_was_written_is_done_once_all_lcores_acknowledge() {
-    let mut world = World::with(Settings::default());
-    let revision = world.put(1);
-    world.step();
-    assert!(world.has(1));
-    assert_eq!(world.status(1).progress, Progress::Pending, "nobody moves packets");
-    assert!(world.reconciler.reconciled() < revision);
+fn row_is_done_once_all_lcores_acknowledge() {
+    let mut fixture = Fixture::with(Settings::default());
+    let revision = fixture.put(1);
+    fixture.step();
+    assert!(fixture.has(1));
+    assert_eq!(fixture.status(1).progress, Progress::Pending, "nobody moves packets");
+    assert!(fixture.reconciler.reconciled() < revision);
 
-    world.plane.acknowledged = Some(1);
-    world.step();
-    assert_eq!(world.status(1).progress, Progress::Pending, "lcores are a generation behind");
-    world.pass(SECOND);
-    world.plane.acknowledged = Some(2);
-    world.step();
-    let status = world.status(1);
-    assert_eq!((status.progress, status.since), (Progress::Done, world.now.wall));
-    assert_eq!(world.reconciler.reconciled(), revision);
-    assert_eq!(world.health(), "OK, 1 objects");
+    fixture.plane.acknowledged = Some(1);
+    fixture.step();
+    assert_eq!(fixture.status(1).progress, Progress::Pending, "lcores are a generation behind");
+    fixture.pass(SECOND);
+    fixture.plane.acknowledged = Some(2);
+    fixture.step();
+    let status = fixture.status(1);
+    assert_eq!((status.progress, status.since), (Progress::Done, fixture.now.wall));
+    assert_eq!(fixture.reconciler.reconciled(), revision);
+    assert_eq!(fixture.health(), "OK, 1 objects");
 }
 
 #[test]
-fn what_is_said_late_of_an_older_row_is_not_taken_for_the_newer() {
-    let mut world = World::with(Settings::default());
-    world.put(1);
-    world.step();
-    let news = world.writer.news(world.reconciler.seen());
-    let second = world.put_service(1, |service| service.affinity_s = 30);
-    world.plane.acknowledged = Some(2);
-    world.reconciler.step(world.now, &news, &Appliance::default(), &mut world.plane);
-    assert_eq!(world.status(1).progress, Progress::Pending);
-    world.step();
-    assert!(world.reconciler.reconciled() < second);
-    world.plane.acknowledged = Some(3);
-    world.step();
-    assert!(world.is_done(1));
-    assert_eq!(world.reconciler.reconciled(), second);
+fn late_result_of_an_older_row_does_not_affect_the_newer() {
+    let mut fixture = Fixture::with(Settings::default());
+    fixture.put(1);
+    fixture.step();
+    let changes = fixture.writer.changes_since(fixture.reconciler.observed());
+    let second = fixture.put_service(1, |service| service.affinity_s = 30);
+    fixture.plane.acknowledged = Some(2);
+    fixture.reconciler.step(fixture.now, &changes, &Appliance::default(), &mut fixture.plane);
+    assert_eq!(fixture.status(1).progress, Progress::Pending);
+    fixture.step();
+    assert!(fixture.reconciler.reconciled() < second);
+    fixture.plane.acknowledged = Some(3);
+    fixture.step();
+    assert!(fixture.is_done(1));
+    assert_eq!(fixture.reconciler.reconciled(), second);
 }
 
 #[test]
 fn generations_wrap() {
-    let mut world = World::with(Settings::default());
-    world.plane.generation = Some(Generation::MAX);
-    world.put(1);
-    world.step();
-    world.plane.acknowledged = Some(Generation::MAX - 1);
-    world.step();
-    assert!(!world.is_done(1));
-    world.plane.acknowledged = Some(1);
-    world.step();
-    assert!(world.is_done(1));
+    let mut fixture = Fixture::with(Settings::default());
+    fixture.plane.generation = Some(Generation::MAX);
+    fixture.put(1);
+    fixture.step();
+    fixture.plane.acknowledged = Some(Generation::MAX - 1);
+    fixture.step();
+    assert!(!fixture.is_done(1));
+    fixture.plane.acknowledged = Some(1);
+    fixture.step();
+    assert!(fixture.is_done(1));
 }
 
 #[test]
-fn a_refusal_holds_up_nobody_and_is_tried_again_ever_less_often() {
+fn rejected_frontend_is_retried_with_backoff_without_blocking_others() {
     // No full pass during the test: it would hide frontends that wait for a retry.
     let pass = Duration::from_secs(30 * 86_400);
-    let mut world = World::with(Settings { pass, ..Settings::default() });
-    world.plane.acknowledged = ALL;
-    world.plane.refused = vec![address(1)];
-    let first = world.put(1);
-    let second = world.put(2);
-    world.step();
-    assert!(world.is_done(2));
-    let refused = Progress::Error("raise region.slots".into());
-    let status = world.status(1);
-    assert_eq!((status.progress, status.since), (refused.clone(), world.now.wall));
-    assert_eq!(world.health(), "degraded, 1 of 2 objects: 203.0.113.1:80/TCP: raise region.slots");
-    assert_eq!(world.reconciler.reconciled(), first - 1);
+    let mut fixture = Fixture::with(Settings { pass, ..Settings::default() });
+    fixture.plane.acknowledged = ALL;
+    fixture.plane.rejected = vec![address(1)];
+    let first = fixture.put(1);
+    let second = fixture.put(2);
+    fixture.step();
+    assert!(fixture.is_done(2));
+    let rejected = Progress::Error("raise region.slots".into());
+    let status = fixture.status(1);
+    assert_eq!((status.progress, status.since), (rejected.clone(), fixture.now.wall));
+    assert_eq!(
+        fixture.health(),
+        "degraded, 1 of 2 objects: 203.0.113.1:80/TCP: raise region.slots"
+    );
+    assert_eq!(fixture.reconciler.reconciled(), first - 1);
     assert!(second > first);
 
     let mut waits = Vec::new();
     let mut waited = Duration::ZERO;
     while waits.len() < 14 {
-        let told = world.plane.told;
+        let writes = fixture.plane.update_calls;
         let step = Duration::from_millis(10);
-        world.pass(step);
+        fixture.pass(step);
         waited += step;
-        world.step();
-        if world.plane.told > told {
+        fixture.step();
+        if fixture.plane.update_calls > writes {
             waits.push(waited.as_millis());
             waited = Duration::ZERO;
         }
@@ -304,361 +307,365 @@ fn a_refusal_holds_up_nobody_and_is_tried_again_ever_less_often() {
     let doubling = [50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200];
     assert_eq!(waits[..11], doubling);
     assert_eq!(waits[11..], [60_000; 3]);
-    assert_eq!(world.status(1).progress, refused);
-    assert!(world.status(1).since < world.now.wall, "since when it has been refused");
+    assert_eq!(fixture.status(1).progress, rejected);
+    assert!(fixture.status(1).since < fixture.now.wall, "since when it has been refused");
 
-    world.plane.refused.clear();
-    world.pass(Duration::from_secs(60));
-    world.step();
-    assert!(world.is_done(1));
-    assert_eq!(world.health(), "OK, 2 objects");
+    fixture.plane.rejected.clear();
+    fixture.pass(Duration::from_secs(60));
+    fixture.step();
+    assert!(fixture.is_done(1));
+    assert_eq!(fixture.health(), "OK, 2 objects");
 }
 
 #[test]
-fn a_changed_row_is_told_at_once_and_its_back_off_begins_anew() {
-    let mut world = World::new();
-    world.plane.refused = vec![address(1)];
-    world.put(1);
+fn changed_row_is_written_at_once_and_resets_its_backoff() {
+    let mut fixture = Fixture::new();
+    fixture.plane.rejected = vec![address(1)];
+    fixture.put(1);
     for _ in 0..5 {
-        world.step();
-        world.pass(SECOND);
+        fixture.step();
+        fixture.pass(SECOND);
     }
-    let told = world.plane.told;
-    world.put_service(1, |service| service.mss = 1400);
-    world.step();
-    assert_eq!(world.plane.told, told + 1);
-    world.pass(Duration::from_millis(50));
-    world.step();
-    assert_eq!(world.plane.told, told + 2);
+    let writes = fixture.plane.update_calls;
+    fixture.put_service(1, |service| service.mss = 1400);
+    fixture.step();
+    assert_eq!(fixture.plane.update_calls, writes + 1);
+    fixture.pass(Duration::from_millis(50));
+    fixture.step();
+    assert_eq!(fixture.plane.update_calls, writes + 2);
 }
 
 #[test]
-fn a_row_that_was_refused_is_pending_until_its_generation_is_acknowledged() {
-    let mut world = World::with(Settings::default());
-    world.plane.refused = vec![address(1)];
-    world.put(1);
-    world.step();
-    world.plane.refused.clear();
-    world.pass(SECOND);
-    world.step();
-    assert_eq!(world.status(1).progress, Progress::Pending);
-    world.plane.acknowledged = ALL;
-    world.step();
-    assert!(world.is_done(1));
+fn rejected_row_is_pending_until_acknowledged() {
+    let mut fixture = Fixture::with(Settings::default());
+    fixture.plane.rejected = vec![address(1)];
+    fixture.put(1);
+    fixture.step();
+    fixture.plane.rejected.clear();
+    fixture.pass(SECOND);
+    fixture.step();
+    assert_eq!(fixture.status(1).progress, Progress::Pending);
+    fixture.plane.acknowledged = ALL;
+    fixture.step();
+    assert!(fixture.is_done(1));
 }
 
 #[test]
-fn failed_deletes_are_tried_again() {
-    let mut world = World::new();
-    world.put(1);
-    world.step();
-    world.plane.refused = vec![address(1)];
-    let revision = world.delete(1);
-    world.step();
-    assert!(world.has(1));
-    assert_eq!(world.reconciler.errors().collect::<Vec<_>>(), [(&address(1), "cannot be deleted")]);
-    assert_eq!(world.health(), "degraded, 1 of 0 objects: 203.0.113.1:80/TCP: cannot be deleted");
-    assert!(world.reconciler.reconciled() < revision);
-    world.plane.refused.clear();
-    world.pass(Duration::from_millis(50));
-    world.step();
-    assert!(world.lines().is_empty());
-    assert_eq!(world.reconciler.reconciled(), revision);
+fn failed_deletes_are_retried() {
+    let mut fixture = Fixture::new();
+    fixture.put(1);
+    fixture.step();
+    fixture.plane.rejected = vec![address(1)];
+    let revision = fixture.delete(1);
+    fixture.step();
+    assert!(fixture.has(1));
+    assert_eq!(
+        fixture.reconciler.errors().collect::<Vec<_>>(),
+        [(&address(1), "cannot be deleted")]
+    );
+    assert_eq!(fixture.health(), "degraded, 1 of 0 objects: 203.0.113.1:80/TCP: cannot be deleted");
+    assert!(fixture.reconciler.reconciled() < revision);
+    fixture.plane.rejected.clear();
+    fixture.pass(Duration::from_millis(50));
+    fixture.step();
+    assert!(fixture.lines().is_empty());
+    assert_eq!(fixture.reconciler.reconciled(), revision);
 }
 
 #[test]
 fn an_impossible_combination_is_an_error_of_its_frontend() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     let proxy = |service: &mut ServiceSpec| {
         service.affinity_s = 30;
         service.proxy_redirect = Some(Arc::new(ProxyRedirect { port: 2000, ports: vec![80] }));
     };
-    world.put_service(1, proxy);
-    world.step();
-    let Progress::Error(text) = world.status(1).progress else { panic!("it was taken") };
+    fixture.put_service(1, proxy);
+    fixture.step();
+    let Progress::Error(text) = fixture.status(1).progress else { panic!("it was taken") };
     assert!(text.contains("service web-1 has session affinity and sends port 80"), "{text}");
 }
 
 #[test]
-fn a_batch_that_cannot_be_committed_is_told_again() {
-    let mut world = World::new();
-    world.plane.commit = Err(Refusal::new("the region has no room; raise tables.slots"));
-    let revision = world.put(1);
+fn failed_commit_is_retried() {
+    let mut fixture = Fixture::new();
+    fixture.plane.commit = Err(PlaneError::new("the region has no room; raise tables.slots"));
+    let revision = fixture.put(1);
     for wait in [50, 100, 200] {
-        world.step();
-        assert!(matches!(world.status(1).progress, Progress::Error(_)));
-        world.pass(Duration::from_millis(wait));
+        fixture.step();
+        assert!(matches!(fixture.status(1).progress, Progress::Error(_)));
+        fixture.pass(Duration::from_millis(wait));
     }
-    assert_eq!(world.plane.told, 3, "after 50, 100 and 200 ms");
-    world.plane.commit = Ok(());
-    world.step();
-    assert!(world.is_done(1));
-    assert_eq!(world.reconciler.reconciled(), revision);
+    assert_eq!(fixture.plane.update_calls, 3, "after 50, 100 and 200 ms");
+    fixture.plane.commit = Ok(());
+    fixture.step();
+    assert!(fixture.is_done(1));
+    assert_eq!(fixture.reconciler.reconciled(), revision);
 }
 
 #[test]
-fn one_that_no_batch_can_be_committed_with_holds_up_nobody_else() {
-    let mut world = World::new();
+fn frontend_that_fails_every_commit_does_not_block_others() {
+    let mut fixture = Fixture::new();
     for number in 1..=5 {
-        world.put(number);
+        fixture.put(number);
     }
-    world.plane.poison = Some(address(3));
+    fixture.plane.poison = Some(address(3));
     for _ in 0..6 {
-        world.step();
+        fixture.step();
     }
     for number in [1, 2, 4, 5] {
-        assert!(world.is_done(number), "{number}");
+        assert!(fixture.is_done(number), "{number}");
     }
-    assert!(matches!(world.status(3).progress, Progress::Error(_)));
-    world.put(6);
-    world.step();
-    assert!(world.is_done(6));
-    world.plane.poison = None;
-    world.pass(SECOND);
-    world.step();
-    assert!(world.is_done(3));
+    assert!(matches!(fixture.status(3).progress, Progress::Error(_)));
+    fixture.put(6);
+    fixture.step();
+    assert!(fixture.is_done(6));
+    fixture.plane.poison = None;
+    fixture.pass(SECOND);
+    fixture.step();
+    assert!(fixture.is_done(3));
 }
 
 #[test]
-fn where_no_batch_can_begin_everything_waits_and_health_says_why() {
-    let mut world = World::new();
-    world.plane.begin = Err(Refusal::new("lcore 3 still reads generation 7"));
-    world.put(1);
-    world.step();
-    assert_eq!(world.status(1).progress, Progress::Pending);
-    assert_eq!(world.health(), "degraded, 0 of 1 objects: lcore 3 still reads generation 7");
-    world.plane.begin = Ok(());
-    world.step();
-    assert!(world.is_done(1));
-    assert_eq!(world.health(), "OK, 1 objects");
+fn failed_begin_is_reported_by_health() {
+    let mut fixture = Fixture::new();
+    fixture.plane.begin = Err(PlaneError::new("lcore 3 still reads generation 7"));
+    fixture.put(1);
+    fixture.step();
+    assert_eq!(fixture.status(1).progress, Progress::Pending);
+    assert_eq!(fixture.health(), "degraded, 0 of 1 objects: lcore 3 still reads generation 7");
+    fixture.plane.begin = Ok(());
+    fixture.step();
+    assert!(fixture.is_done(1));
+    assert_eq!(fixture.health(), "OK, 1 objects");
 }
 
 #[test]
-fn nothing_is_told_before_sources_said_all_or_had_a_minute() {
-    let mut world = World::new();
-    let source = world.writer.register_initializer("kubernetes");
-    let revision = world.put(1);
-    world.step();
-    world.pass(Duration::from_secs(59));
-    world.step();
-    assert_eq!(world.plane.told, 0);
-    assert_eq!(world.reconciler.reconciled(), 0);
-    world.pass(SECOND);
-    world.step();
-    assert!(world.is_done(1));
-    assert!(world.reconciler.reconciled() >= revision);
-    assert_eq!(world.plane.prunes, 0, "a source is missing still");
-    world.complete(&source);
-    world.step();
-    assert_eq!(world.plane.prunes, 1);
+fn waits_for_initial_lists_or_the_timeout() {
+    let mut fixture = Fixture::new();
+    let source = fixture.writer.register_initializer("kubernetes");
+    let revision = fixture.put(1);
+    fixture.step();
+    fixture.pass(Duration::from_secs(59));
+    fixture.step();
+    assert_eq!(fixture.plane.update_calls, 0);
+    assert_eq!(fixture.reconciler.reconciled(), 0);
+    fixture.pass(SECOND);
+    fixture.step();
+    assert!(fixture.is_done(1));
+    assert!(fixture.reconciler.reconciled() >= revision);
+    assert_eq!(fixture.plane.prunes, 0, "a source is missing still");
+    fixture.complete(&source);
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 1);
 }
 
 #[test]
-fn it_runs_as_soon_as_sources_said_all() {
-    let mut world = World::new();
-    let sources = ["file", "api"].map(|name| world.writer.register_initializer(name));
-    world.put(1);
-    world.step();
-    world.complete(&sources[0]);
-    world.step();
-    assert_eq!(world.plane.told, 0);
-    world.complete(&sources[1]);
-    world.step();
-    assert!(world.is_done(1));
-    assert_eq!(world.plane.prunes, 1);
+fn runs_once_initial_lists_are_complete() {
+    let mut fixture = Fixture::new();
+    let sources = ["file", "api"].map(|name| fixture.writer.register_initializer(name));
+    fixture.put(1);
+    fixture.step();
+    fixture.complete(&sources[0]);
+    fixture.step();
+    assert_eq!(fixture.plane.update_calls, 0);
+    fixture.complete(&sources[1]);
+    fixture.step();
+    assert!(fixture.is_done(1));
+    assert_eq!(fixture.plane.prunes, 1);
 }
 
 #[test]
-fn it_prunes_every_half_hour_and_on_demand() {
-    let mut world = World::new();
-    world.step();
-    assert_eq!(world.plane.prunes, 1);
-    world.pass(Duration::from_secs(30 * 60 - 1));
-    world.step();
-    assert_eq!(world.plane.prunes, 1);
-    world.pass(SECOND);
-    world.step();
-    assert_eq!(world.plane.prunes, 2);
-    world.reconciler.prune_now(world.now);
-    world.step();
-    assert_eq!(world.plane.prunes, 3);
-    world.step();
-    assert_eq!(world.plane.prunes, 3);
+fn prunes_every_half_hour_and_on_demand() {
+    let mut fixture = Fixture::new();
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 1);
+    fixture.pass(Duration::from_secs(30 * 60 - 1));
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 1);
+    fixture.pass(SECOND);
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 2);
+    fixture.reconciler.prune_now(fixture.now);
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 3);
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 3);
 }
 
 #[test]
-fn a_failed_prune_is_tried_again_and_holds_up_nobody() {
-    let mut world = World::new();
-    world.plane.prune = Err(Refusal::new("the write failed"));
-    world.put(1);
-    world.step();
-    assert!(world.is_done(1));
-    assert_eq!(world.health(), "degraded, 0 of 1 objects: pruning: the write failed");
-    world.plane.prune = Ok(());
-    world.pass(Duration::from_millis(49));
-    world.step();
-    assert_eq!(world.plane.prunes, 1);
-    world.pass(Duration::from_millis(1));
-    world.step();
-    assert_eq!(world.plane.prunes, 2);
-    assert_eq!(world.health(), "OK, 1 objects");
+fn failed_prune_is_retried_without_blocking_others() {
+    let mut fixture = Fixture::new();
+    fixture.plane.prune = Err(PlaneError::new("the write failed"));
+    fixture.put(1);
+    fixture.step();
+    assert!(fixture.is_done(1));
+    assert_eq!(fixture.health(), "degraded, 0 of 1 objects: pruning: the write failed");
+    fixture.plane.prune = Ok(());
+    fixture.pass(Duration::from_millis(49));
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 1);
+    fixture.pass(Duration::from_millis(1));
+    fixture.step();
+    assert_eq!(fixture.plane.prunes, 2);
+    assert_eq!(fixture.health(), "OK, 1 objects");
 }
 
 #[test]
 fn a_full_pass_changes_nothing_where_nothing_differs() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     for number in 1..=20 {
-        world.put(number);
+        fixture.put(number);
     }
-    world.step();
-    let before = (world.plane.plane.commit().unwrap(), world.plane.writes(), world.lines());
-    let since = world.status(1).since;
-    let told = world.plane.told;
-    world.pass(Settings::default().pass);
-    world.step();
-    assert_eq!(world.plane.told, told + 20, "everything was told again");
-    let after = (world.plane.plane.commit().unwrap(), world.plane.writes(), world.lines());
+    fixture.step();
+    let before = (fixture.plane.plane.commit().unwrap(), fixture.plane.writes(), fixture.lines());
+    let since = fixture.status(1).since;
+    let writes = fixture.plane.update_calls;
+    fixture.pass(Settings::default().pass);
+    fixture.step();
+    assert_eq!(fixture.plane.update_calls, writes + 20, "everything was told again");
+    let after = (fixture.plane.plane.commit().unwrap(), fixture.plane.writes(), fixture.lines());
     assert_eq!(after, before);
-    assert_eq!(world.status(1).since, since);
-    assert!(!world.reconciler.has_work(world.now.steady));
+    assert_eq!(fixture.status(1).since, since);
+    assert!(!fixture.reconciler.has_work(fixture.now.steady));
 }
 
 #[test]
 fn a_full_pass_repairs() {
     use map_plane::{Key, Map, Maps};
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     for number in 1..=3 {
-        world.put(number);
+        fixture.put(number);
     }
-    world.step();
-    let lines = world.lines();
-    for key in world.plane.plane.maps().keys(Map::Maglev) {
-        world.plane.plane.maps_mut().delete(&key).unwrap();
+    fixture.step();
+    let lines = fixture.lines();
+    for key in fixture.plane.plane.maps().keys(Map::Maglev) {
+        fixture.plane.plane.maps_mut().delete(&key).unwrap();
     }
-    world.plane.plane.maps_mut().delete(&Key::Service(address(2), 0)).unwrap();
-    assert_ne!(world.lines(), lines);
-    world.reconciler.say_again();
-    world.step();
-    assert_eq!(world.lines(), lines);
+    fixture.plane.plane.maps_mut().delete(&Key::Service(address(2), 0)).unwrap();
+    assert_ne!(fixture.lines(), lines);
+    fixture.reconciler.start_full_pass();
+    fixture.step();
+    assert_eq!(fixture.lines(), lines);
 }
 
 #[test]
-fn one_step_tells_a_bounded_number() {
-    let mut world = World::with(Settings { at_once: 4, ..Settings::default() });
-    world.plane.acknowledged = ALL;
+fn one_step_writes_a_bounded_number() {
+    let mut fixture = Fixture::with(Settings { at_once: 4, ..Settings::default() });
+    fixture.plane.acknowledged = ALL;
     for number in 1..=10 {
-        world.put(number);
+        fixture.put(number);
     }
-    let mut told = Vec::new();
-    while world.reconciler.reconciled() < world.writer.tables().revision() {
-        world.step();
-        told.push(world.plane.told);
+    let mut writes = Vec::new();
+    while fixture.reconciler.reconciled() < fixture.writer.tables().revision() {
+        fixture.step();
+        writes.push(fixture.plane.update_calls);
     }
-    assert_eq!(told, [4, 8, 10]);
-    assert!(world.is_done(10), "in the order of revisions, the last comes last");
-    world.reconciler.say_again();
+    assert_eq!(writes, [4, 8, 10]);
+    assert!(fixture.is_done(10), "in the order of revisions, the last comes last");
+    fixture.reconciler.start_full_pass();
     let mut steps = 0;
-    while world.reconciler.has_work(world.now.steady) {
-        world.step();
+    while fixture.reconciler.has_work(fixture.now.steady) {
+        fixture.step();
         steps += 1;
     }
-    assert_eq!((world.plane.told, steps), (20, 3));
+    assert_eq!((fixture.plane.update_calls, steps), (20, 3));
 }
 
 #[test]
-fn whoever_missed_the_news_looks_at_everything() {
-    let mut world = World::new();
-    world.put(1);
-    world.put(2);
-    world.step();
+fn missed_changes_cause_a_full_pass() {
+    let mut fixture = Fixture::new();
+    fixture.put(1);
+    fixture.put(2);
+    fixture.step();
     // More changes than the history keeps.
-    let mut transaction = world.writer.begin(world.now.wall);
+    let mut transaction = fixture.writer.begin(fixture.now.wall);
     let service = Service::new(name(3), source());
     let port = |port| FrontendSpec::new(Address { port, ..address(3) }, Kind::LoadBalancer);
     transaction.upsert_service_and_frontends(service, (1..20_000).map(port).collect()).unwrap();
     transaction.commit();
-    world.delete(2);
-    let revision = world.put(4);
-    assert!(world.writer.news(world.reconciler.seen()).touched.is_none());
-    world.step();
-    assert!(world.reconciler.reconciled() < revision);
-    while world.reconciler.has_work(world.now.steady) {
-        world.step();
+    fixture.delete(2);
+    let revision = fixture.put(4);
+    assert!(fixture.writer.changes_since(fixture.reconciler.observed()).touched.is_none());
+    fixture.step();
+    assert!(fixture.reconciler.reconciled() < revision);
+    while fixture.reconciler.has_work(fixture.now.steady) {
+        fixture.step();
     }
-    assert_eq!(world.reconciler.reconciled(), revision);
-    assert!(world.has(1) && !world.has(2) && world.has(4));
-    assert_eq!(world.lines().iter().filter(|line| line.contains("SLOT=0")).count(), 20_001);
-    assert_eq!(world.plane.prunes, 2);
+    assert_eq!(fixture.reconciler.reconciled(), revision);
+    assert!(fixture.has(1) && !fixture.has(2) && fixture.has(4));
+    assert_eq!(fixture.lines().iter().filter(|line| line.contains("SLOT=0")).count(), 20_001);
+    assert_eq!(fixture.plane.prunes, 2);
 }
 
 #[test]
-fn quarantine_is_honoured_after_a_restart_until_somebody_has_looked() {
-    let mut world = World::new();
-    world.put(1);
-    world.put(2);
-    world.plane.restored = vec![(address(1), endpoint(1)), (address(2), endpoint(2))];
-    world.step();
-    let quarantined =
-        |world: &World| world.lines().iter().filter(|line| line.contains("+quarantined")).count();
-    assert_eq!(quarantined(&world), 2);
-    assert_eq!(world.status(1).note, Some("no backend is healthy and serving"));
+fn quarantine_survives_a_restart_until_the_first_health_check() {
+    let mut fixture = Fixture::new();
+    fixture.put(1);
+    fixture.put(2);
+    fixture.plane.restored = vec![(address(1), endpoint(1)), (address(2), endpoint(2))];
+    fixture.step();
+    let quarantined = |fixture: &Fixture| {
+        fixture.lines().iter().filter(|line| line.contains("+quarantined")).count()
+    };
+    assert_eq!(quarantined(&fixture), 2);
+    assert_eq!(fixture.status(1).note, Some("no backend is healthy and serving"));
 
-    let mut transaction = world.writer.begin(world.now.wall);
+    let mut transaction = fixture.writer.begin(fixture.now.wall);
     transaction.update_backend_health(&name(1), &endpoint(1), true).unwrap();
     transaction.commit();
-    world.step();
-    assert_eq!(quarantined(&world), 1);
-    assert_eq!(world.status(1).note, None);
+    fixture.step();
+    assert_eq!(quarantined(&fixture), 1);
+    assert_eq!(fixture.status(1).note, None);
 
     // The other backend is not checked, but does not stay out of service forever.
-    world.pass(Duration::from_secs(30 * 60));
-    world.step();
-    world.step();
-    assert_eq!(quarantined(&world), 0);
+    fixture.pass(Duration::from_secs(30 * 60));
+    fixture.step();
+    fixture.step();
+    assert_eq!(quarantined(&fixture), 0);
 }
 
 #[test]
 fn a_note_of_selection_is_shown_on_the_frontend() {
-    let mut world = World::new();
-    world.put_service(1, |service| {
+    let mut fixture = Fixture::new();
+    fixture.put_service(1, |service| {
         service.external_policy = config::services::TrafficPolicy::Local;
     });
     let mut instance = Instance::new(endpoint(1), name(1), source());
-    let place = state::backend::Place { node: "elsewhere".into(), ..Default::default() };
-    instance.place = Some(Arc::new(place));
-    let mut transaction = world.writer.begin(world.now.wall);
+    let placement = state::backend::Placement { node: "elsewhere".into(), ..Default::default() };
+    instance.placement = Some(Arc::new(placement));
+    let mut transaction = fixture.writer.begin(fixture.now.wall);
     transaction.set_backends(&name(1), &source(), vec![instance]);
     transaction.commit();
-    world.step();
-    let status = world.status(1);
+    fixture.step();
+    let status = fixture.status(1);
     assert_eq!(status.progress, Progress::Done);
     assert!(status.note.unwrap().starts_with("no local backend"), "{:?}", status.note);
 }
 
 #[test]
-fn an_address_goes_from_one_service_to_another_without_a_gap() {
-    let mut world = World::new();
-    world.put(1);
-    world.step();
-    let id = |world: &World| {
-        let records = world.plane.dump();
+fn address_moves_between_services_without_a_gap() {
+    let mut fixture = Fixture::new();
+    fixture.put(1);
+    fixture.step();
+    let id = |fixture: &Fixture| {
+        let records = fixture.plane.dump();
         records.into_iter().find_map(|record| match record {
             Record::Service { id, .. } => Some(id),
             _ => None,
         })
     };
-    let before = id(&world);
-    let mut transaction = world.writer.begin(world.now.wall);
+    let before = id(&fixture);
+    let mut transaction = fixture.writer.begin(fixture.now.wall);
     transaction.delete_service_and_frontends(&name(1), &source()).unwrap();
     let service = Service::new(name(2), source());
-    let said = FrontendSpec::new(address(1), Kind::LoadBalancer);
-    transaction.upsert_service_and_frontends(service, vec![said]).unwrap();
+    let spec = FrontendSpec::new(address(1), Kind::LoadBalancer);
+    transaction.upsert_service_and_frontends(service, vec![spec]).unwrap();
     let instance = Instance::new(endpoint(2), name(2), source());
     transaction.set_backends(&name(2), &source(), vec![instance]);
     transaction.commit();
-    world.step();
-    assert!(world.is_done(1));
-    assert_eq!(id(&world), before, "the identifier is bound to the address");
-    assert!(world.lines().contains(&"BE: ADDR=10.0.0.2:8080/TCP STATE=active".to_owned()));
-    assert!(!world.lines().iter().any(|line| line.contains("10.0.0.1:")));
+    fixture.step();
+    assert!(fixture.is_done(1));
+    assert_eq!(id(&fixture), before, "the identifier is bound to the address");
+    assert!(fixture.lines().contains(&"BE: ADDR=10.0.0.2:8080/TCP STATE=active".to_owned()));
+    assert!(!fixture.lines().iter().any(|line| line.contains("10.0.0.1:")));
 }

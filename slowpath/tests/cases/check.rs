@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 
 use state::show::{Table, cell};
 
-use super::planes::Below;
+use super::planes::PlaneKind;
 use super::script::{Case, Section, Step};
 use super::stage::Shown;
 
 /// Returns all differences between a plane and the case, with the actual state.
-pub fn complaints(case: &Case, shown: &[Shown], below: Below) -> Vec<String> {
+pub fn mismatches(case: &Case, shown: &[Shown], plane_kind: PlaneKind) -> Vec<String> {
     let mut wrong = Vec::new();
     let nothing = Vec::new();
     for (number, (step, now)) in case.steps.iter().zip(shown).enumerate() {
         let before = number.checked_sub(1).map_or(&nothing, |before| &shown[before].lines);
-        let region = below.is_region().then(|| Region::of(step));
+        let region = plane_kind.is_region().then(|| Region::of(step));
         let refused = region.as_ref().map(|region| region.refuses.clone()).unwrap_or_default();
         let mut complain = |title: &str, expected: &[String], there: &[String]| {
             if expected != there {
                 let (name, sentence) = (&case.name, &case.sentence);
                 wrong.push(format!(
-                    "{name}, step {} over {below:?}: {sentence}\n{}-- {title} --\n{}\n",
+                    "{name}, step {} over {plane_kind:?}: {sentence}\n{}-- {title} --\n{}\n",
                     number + 1,
                     difference(expected, there),
                     there.join("\n"),

@@ -11,7 +11,7 @@ use map_plane::{FaultyMaps, MapPlane, MemoryMaps, Options, Sizes};
 use slowpath::plane::region::RegionPlane;
 use state::appliance::Appliance;
 use state::plane::Plane;
-use tables::region::{Claim, Place, Region, Role};
+use tables::region::{Claim, Region, RegionLocation, Role};
 
 /// Number of slots of Maglev tables; small, so that they are built quickly.
 const MAGLEV_SIZE: u32 = 251;
@@ -20,7 +20,7 @@ const FAULTS: u32 = 100;
 
 /// The plane below the reconciler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Below {
+pub enum PlaneKind {
     /// Maps in memory.
     Memory,
     /// Maps in memory, of whose writes one in ten fails.
@@ -31,31 +31,31 @@ pub enum Below {
     KernelMaps,
 }
 
-impl Below {
+impl PlaneKind {
     pub fn is_region(self) -> bool {
-        matches!(self, Below::File | Below::KernelMaps)
+        matches!(self, PlaneKind::File | PlaneKind::KernelMaps)
     }
 
     /// Creates an empty plane. The seed selects the writes that fail.
-    pub fn made(self, seed: u64) -> Box<dyn Played> {
+    pub fn create(self, seed: u64) -> Box<dyn TestPlane> {
         match self {
-            Below::Memory => Box::new(Maps::made(0, seed)),
-            Below::Faulty => Box::new(Maps::made(FAULTS, seed)),
-            Below::File => Box::new(InRegion::made("dpdk")),
-            Below::KernelMaps => Box::new(InRegion::made("xdp")),
+            PlaneKind::Memory => Box::new(Maps::create(0, seed)),
+            PlaneKind::Faulty => Box::new(Maps::create(FAULTS, seed)),
+            PlaneKind::File => Box::new(InRegion::create("dpdk")),
+            PlaneKind::KernelMaps => Box::new(InRegion::create("xdp")),
         }
     }
 }
 
 /// A plane with its process.
-pub trait Played {
+pub trait TestPlane {
     fn plane(&mut self) -> &mut dyn Plane;
     /// Applies new attributes of the appliance.
-    fn appoint(&mut self, appliance: &Appliance);
+    fn set_appliance(&mut self, appliance: &Appliance);
     /// Ends the process and starts another over the same state.
     fn restart(&mut self, appliance: &Appliance);
     /// Performs the work of other processes.
-    fn meanwhile(&mut self, now: Instant);
+    fn between_steps(&mut self, now: Instant);
     /// Returns a counter of writes.
     fn writes(&self) -> u64;
     fn faults(&self) -> u64;
@@ -74,19 +74,19 @@ fn options(appliance: &Appliance) -> Options {
 }
 
 impl Maps {
-    fn made(per_mille: u32, seed: u64) -> Maps {
+    fn create(per_mille: u32, seed: u64) -> Maps {
         let maps = FaultyMaps::new(MemoryMaps::new(Sizes::all(1000)), per_mille, seed);
         Maps(MapPlane::new(maps, options(&Appliance::default())))
     }
 }
 
-impl Played for Maps {
+impl TestPlane for Maps {
     fn plane(&mut self) -> &mut dyn Plane {
         &mut self.0
     }
 
     /// Whether cluster addresses are open is fixed at process start.
-    fn appoint(&mut self, appliance: &Appliance) {
+    fn set_appliance(&mut self, appliance: &Appliance) {
         self.restart(appliance);
     }
 
@@ -94,7 +94,7 @@ impl Played for Maps {
         self.0 = MapPlane::new(self.0.maps().clone(), options(appliance));
     }
 
-    fn meanwhile(&mut self, _: Instant) {}
+    fn between_steps(&mut self, _: Instant) {}
 
     fn writes(&self) -> u64 {
         self.0.maps().maps.writes()
@@ -108,17 +108,17 @@ impl Played for Maps {
 /// The region, with a fastpath of one lcore without packets.
 struct InRegion {
     config: Arc<Config>,
-    place: Place,
+    location: RegionLocation,
     plane: Option<RegionPlane<'static>>,
     fastpath: &'static Region,
     _claim: Claim<'static>,
 }
 
 /// Counts the regions of this test process.
-static MADE: AtomicU32 = AtomicU32::new(0);
+static COUNT: AtomicU32 = AtomicU32::new(0);
 
 fn config(plane: &str) -> Config {
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let own = format!("weir-cases-{}-{number}", std::process::id());
     let text = format!(
         r#"
@@ -162,28 +162,28 @@ fn open(config: &Config) -> &'static Region {
 }
 
 impl InRegion {
-    fn made(plane: &str) -> InRegion {
+    fn create(plane: &str) -> InRegion {
         let config = Arc::new(config(plane));
         let fastpath = open(&config);
         let claim = fastpath.claim(Role::Fastpath).unwrap();
         fastpath.lcores()[0].join(fastpath, claim.epoch(), 1);
-        let place = match config.plane {
-            config::checked::Plane::Dpdk => Place::from(&config.region.path),
-            config::checked::Plane::Xdp => Place::Maps(config.region.maps.clone()),
+        let location = match config.plane {
+            config::checked::Plane::Dpdk => RegionLocation::from(&config.region.path),
+            config::checked::Plane::Xdp => RegionLocation::Maps(config.region.maps.clone()),
         };
-        assert_eq!(fastpath.path(), Some(place.path()));
-        let mut made = InRegion { config, place, plane: None, fastpath, _claim: claim };
-        made.restart(&Appliance::default());
-        made
+        assert_eq!(fastpath.path(), Some(location.path()));
+        let mut plane = InRegion { config, location, plane: None, fastpath, _claim: claim };
+        plane.restart(&Appliance::default());
+        plane
     }
 }
 
-impl Played for InRegion {
+impl TestPlane for InRegion {
     fn plane(&mut self) -> &mut dyn Plane {
         self.plane.as_mut().expect("there is one but in a restart")
     }
 
-    fn appoint(&mut self, appliance: &Appliance) {
+    fn set_appliance(&mut self, appliance: &Appliance) {
         let plane = self.plane.as_mut().expect("there is one but in a restart");
         plane.set_appliance(appliance);
     }
@@ -195,7 +195,7 @@ impl Played for InRegion {
         self.plane = Some(plane);
     }
 
-    fn meanwhile(&mut self, now: Instant) {
+    fn between_steps(&mut self, now: Instant) {
         self.fastpath.lcores()[0].acknowledge(self.fastpath.generation());
         self.plane.as_mut().expect("there is one but in a restart").reclaim(now, &|_, _| true);
     }
@@ -212,10 +212,12 @@ impl Played for InRegion {
 impl Drop for InRegion {
     fn drop(&mut self) {
         self.plane = None;
-        let _ = self.place.remove();
-        match &self.place {
-            Place::File { path, .. } => drop(std::fs::remove_dir(path.parent().expect("a folder"))),
-            Place::Maps(folder) => {
+        let _ = self.location.remove();
+        match &self.location {
+            RegionLocation::File { path, .. } => {
+                drop(std::fs::remove_dir(path.parent().expect("a folder")))
+            }
+            RegionLocation::Maps(folder) => {
                 let name = folder.display().to_string().trim_start_matches('/').replace('/', ":");
                 let _ = std::fs::remove_file(PathBuf::from(format!("/run/weir/{name}.lock")));
             }

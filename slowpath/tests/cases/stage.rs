@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use slowpath::sources::desired;
 use state::address::Address;
 use state::appliance::Appliance;
-use state::dump::{self, Form};
+use state::dump::{self, TextFormat};
 use state::frontend::Progress;
 use state::kubernetes;
 use state::name::{Name, Precedence, Source};
 use state::object::{Change, Event, Key, Object, Objects};
 use state::reconcile::{Now, Reconciler, Settings};
-use state::reflect::{Reflector, Told};
+use state::reflect::{Reflector, VerdictChange};
 use state::show::{Row, Table};
 use state::writer::{Initializer, Writer};
 
-use super::planes::{Below, Played};
+use super::planes::{PlaneKind, TestPlane};
 use super::script::{Case, Section};
 
 /// Longer than any retry interval and any patience.
@@ -38,28 +38,28 @@ pub struct Shown {
 }
 
 /// The result of a case.
-pub struct Of {
+pub struct Run {
     pub shown: Vec<Shown>,
     /// Number of injected write errors.
     pub faults: u64,
 }
 
 /// Runs a case; panics if a step can't be performed. The seed selects the writes that fail.
-pub fn play(case: &Case, below: Below, seed: u64) -> Of {
-    let mut stage = Stage::new(below.made(seed));
+pub fn play(case: &Case, plane_kind: PlaneKind, seed: u64) -> Run {
+    let mut stage = Stage::new(plane_kind.create(seed));
     let mut shown = Vec::new();
     for step in &case.steps {
         for section in &step.done {
             stage.act(section);
-            stage.settle(&format!("{} over {below:?}, `{}`", case.name, section.title));
+            stage.settle(&format!("{} over {plane_kind:?}, `{}`", case.name, section.title));
         }
         shown.push(stage.shown());
     }
-    Of { shown, faults: stage.below.faults() }
+    Run { shown, faults: stage.test_plane.faults() }
 }
 
 struct Stage {
-    below: Box<dyn Played>,
+    test_plane: Box<dyn TestPlane>,
     objects: Objects,
     precedence: Precedence,
     process: Process,
@@ -90,10 +90,10 @@ impl Process {
 }
 
 impl Stage {
-    fn new(below: Box<dyn Played>) -> Stage {
+    fn new(test_plane: Box<dyn TestPlane>) -> Stage {
         let precedence = Precedence::default();
         Stage {
-            below,
+            test_plane,
             objects: Objects::default(),
             process: Process::new(&precedence),
             precedence,
@@ -104,7 +104,7 @@ impl Stage {
 
     fn act(&mut self, section: &Section) {
         match section.words().as_slice() {
-            ["appliance"] => self.appoint(&section.body),
+            ["appliance"] => self.set_appliance(&section.body),
             ["objects"] => self.change(puts(&section.body)),
             ["delete"] => self.change(deletes(section)),
             ["health"] => self.health(section),
@@ -122,12 +122,12 @@ impl Stage {
         }
     }
 
-    fn appoint(&mut self, yaml: &str) {
+    fn set_appliance(&mut self, yaml: &str) {
         let written = documents(yaml).into_iter().next().unwrap_or(Value::Null);
         self.appliance = configured(&written);
-        self.below.appoint(&self.appliance);
+        self.test_plane.set_appliance(&self.appliance);
         // Copies of node ports are added by a full pass and removed by pruning.
-        self.process.reconciler.say_again();
+        self.process.reconciler.start_full_pass();
         self.process.reconciler.prune_now(self.now);
     }
 
@@ -150,7 +150,7 @@ impl Stage {
         let mut to = writer.begin(self.now.wall);
         let told = reflector.apply(&self.objects, events, &mut to);
         to.commit();
-        self.tell(told);
+        self.record_verdicts(told);
     }
 
     fn prefer(&mut self, section: &Section) {
@@ -159,11 +159,11 @@ impl Stage {
         let mut to = writer.begin(self.now.wall);
         let told = reflector.set_precedence(self.precedence.clone(), &self.objects, &mut to);
         to.commit();
-        self.tell(told);
+        self.record_verdicts(told);
     }
 
     /// Stores verdicts as conditions of the objects.
-    fn tell(&mut self, told: Vec<Told>) {
+    fn record_verdicts(&mut self, told: Vec<VerdictChange>) {
         let conditions = told.into_iter().map(|told| told.into_change(self.now.wall)).collect();
         self.changed(conditions);
     }
@@ -203,20 +203,20 @@ impl Stage {
         to.commit();
     }
 
-    /// Restarts the process, applying `meanwhile` in between. The maps keep their content, and
+    /// Restarts the process, applying `changes` in between. The maps keep their content, and
     /// objects applied again get the identifiers that they had.
-    fn restart(&mut self, meanwhile: Vec<Change>, waiting: bool) {
+    fn restart(&mut self, changes: Vec<Change>, waiting: bool) {
         let before = self.numbered();
         self.process = Process::new(&self.precedence);
         if waiting {
             self.process.waiting = Some(self.process.writer.register_initializer("test"));
         }
-        self.below.restart(&self.appliance);
+        self.test_plane.restart(&self.appliance);
         let found = self.numbered();
         let strange: Vec<&String> = found.iter().filter(|line| !before.contains(line)).collect();
         assert!(strange.is_empty(), "after the restart: {strange:#?}\nbefore: {before:#?}");
-        let same = meanwhile.is_empty();
-        self.changed(meanwhile);
+        let same = changes.is_empty();
+        self.changed(changes);
         let events = self.objects.as_events();
         self.reflect(&events);
         if same && !waiting {
@@ -231,12 +231,12 @@ impl Stage {
 
     fn step(&mut self) {
         let reconciler = &mut self.process.reconciler;
-        let news = self.process.writer.news(reconciler.seen());
-        reconciler.step(self.now, &news, &self.appliance, self.below.plane());
-        self.below.meanwhile(self.now.steady);
+        let news = self.process.writer.changes_since(reconciler.observed());
+        reconciler.step(self.now, &news, &self.appliance, self.test_plane.plane());
+        self.test_plane.between_steps(self.now.steady);
         // Acknowledgments of lcores are read by the next step.
-        reconciler.step(self.now, &news, &self.appliance, self.below.plane());
-        self.below.meanwhile(self.now.steady);
+        reconciler.step(self.now, &news, &self.appliance, self.test_plane.plane());
+        self.test_plane.between_steps(self.now.steady);
     }
 
     fn steps(&mut self) {
@@ -263,14 +263,14 @@ impl Stage {
         }
         // The region removes drained entries one after the other.
         (0..3).for_each(|_| self.pass(Duration::from_secs(2)));
-        let before = self.below.writes();
+        let before = self.test_plane.writes();
         let lines = self.numbered();
-        self.process.reconciler.say_again();
+        self.process.reconciler.start_full_pass();
         self.process.reconciler.prune_now(self.now);
         self.steps();
         let after = self.numbered();
         assert_eq!(
-            (self.below.writes(), &after),
+            (self.test_plane.writes(), &after),
             (before, &lines),
             "{at}: nothing differed, and something was written"
         );
@@ -286,7 +286,7 @@ impl Stage {
     }
 
     fn numbered(&mut self) -> Vec<String> {
-        dump::text(&self.below.plane().dump(), &Form::default())
+        dump::text(&self.test_plane.plane().dump(), &TextFormat::default())
     }
 
     fn shown(&mut self) -> Shown {
@@ -299,7 +299,7 @@ impl Stage {
             refused: refused.collect(),
             rows: Table::ALL.map(|table| table.rows(&tables, &self.appliance)),
             conditions: self.objects.all().flat_map(|object| conditions(object)).collect(),
-            lines: dump::text(&self.below.plane().dump(), &Form::COMPARED),
+            lines: dump::text(&self.test_plane.plane().dump(), &TextFormat::COMPARED),
         }
     }
 }
@@ -345,7 +345,7 @@ fn deletes(section: &Section) -> Vec<Change> {
 
 /// Formats conditions like `Service shop/web of api: Accepted=False Shadowed: ...`.
 fn conditions(object: &Object) -> Vec<String> {
-    let status = object.life().status.iter().flat_map(|status| &status.conditions);
+    let status = object.lifecycle().status.iter().flat_map(|status| &status.conditions);
     let line = |condition: &state::object::Condition| {
         let told = format!("{}={:?}", condition.aspect, condition.status);
         let line = format!("{}: {told} {}: {}", object.key(), condition.reason, condition.message);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use control_client::Request;
-use patience::{eventually, met};
+use patience::{check, eventually};
 use serde_json::{Value, json};
 
 use crate::appliance::{Answer, Folder, free_port};
@@ -37,7 +37,7 @@ fn backends(of: &str) -> Value {
 }
 
 fn put(folder: &Folder, path: &str, body: &Value) -> Answer {
-    folder.ask("PUT", &format!("/v1/objects/{path}"), &[JSON], &body.to_string())
+    folder.request("PUT", &format!("/v1/objects/{path}"), &[JSON], &body.to_string())
 }
 
 fn etag(answer: &Answer) -> &str {
@@ -69,7 +69,7 @@ fn objects_are_written_conditionally_and_read_back() {
     let body = service(1, 81).to_string();
     let first = etag(&new).to_owned();
     let ask = |method: &str, headers: &[(&str, &str)], body: &str| {
-        folder.ask(method, path, headers, body)
+        folder.request(method, path, headers, body)
     };
     is_problem(&ask("PUT", &[JSON, ("If-None-Match", "*")], &body), 412, "changed", &["revision"]);
     is_problem(&ask("PUT", &[JSON, ("If-Match", "\"9999\"")], &body), 412, "changed", &[]);
@@ -92,7 +92,7 @@ fn objects_are_written_conditionally_and_read_back() {
     let patched = ask("PATCH", &[PATCH], r#"{"spec": {"affinity_s": null}}"#).json();
     assert!(patched["spec"].get("affinity_s").is_none(), "{patched}");
     // Dry run.
-    let tried = folder.ask("DELETE", &format!("{path}?dry_run=true"), &[], "");
+    let tried = folder.request("DELETE", &format!("{path}?dry_run=true"), &[], "");
     assert_eq!(tried.status, 204, "{tried:?}");
     assert_eq!(ask("GET", &[], "").json(), patched);
     slowpath.kill();
@@ -105,7 +105,7 @@ fn objects_are_written_conditionally_and_read_back() {
 }
 
 #[test]
-fn what_is_wrong_is_told_by_its_field() {
+fn errors_name_the_field() {
     let folder = Folder::new("api-wrong");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -115,7 +115,7 @@ fn what_is_wrong_is_told_by_its_field() {
     is_problem(&answer, 422, "wrong", &["spec.mss", "0 to 9460", "Service a of api"]);
     assert_eq!(answer.json()["field"], "spec.mss");
     let ask = |method: &str, path: &str, headers: &[(&str, &str)], body: &str| {
-        folder.ask(method, &format!("/v1/{path}"), headers, body)
+        folder.request(method, &format!("/v1/{path}"), headers, body)
     };
     let good = service(1, 80).to_string();
     is_problem(
@@ -172,7 +172,7 @@ fn what_is_wrong_is_told_by_its_field() {
 }
 
 #[test]
-fn lists_go_page_by_page_and_tables_too() {
+fn lists_and_tables_are_paginated() {
     let folder = served("api-lists");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -185,7 +185,7 @@ fn lists_go_page_by_page_and_tables_too() {
     let all = |path: &str| {
         let (mut names, mut next, mut pages) = (Vec::new(), String::new(), 0);
         loop {
-            let answer = folder.ask("GET", &format!("{path}&limit=3{next}"), &[], "");
+            let answer = folder.request("GET", &format!("{path}&limit=3{next}"), &[], "");
             let page = answer.json();
             names.extend(page["items"].as_array().unwrap().iter().map(|item| {
                 item.get("name").or(item.get("address")).unwrap().as_str().unwrap().to_owned()
@@ -201,26 +201,30 @@ fn lists_go_page_by_page_and_tables_too() {
     assert_eq!(all("/v1/objects/services?fields=name"), (names.clone(), 3));
     assert_eq!(all("/v1/tables/services?prefix=s/"), (names, 3));
     assert_eq!(all("/v1/tables/frontends?fields=address").0.len(), 7);
-    let some =
-        folder.ask("GET", "/v1/objects/services?fields=name,spec.frontends.port&limit=1", &[], "");
+    let some = folder.request(
+        "GET",
+        "/v1/objects/services?fields=name,spec.frontends.port&limit=1",
+        &[],
+        "",
+    );
     assert_eq!(
         some.json()["items"],
         json!([{ "name": "s/1", "spec": { "frontends": [{ "port": 80 }] } }])
     );
-    let list = folder.ask("GET", "/v1/objects/services", &[], "");
+    let list = folder.request("GET", "/v1/objects/services", &[], "");
     let again = [("If-None-Match", etag(&list))];
-    assert_eq!(folder.ask("GET", "/v1/objects/services", &again, "").status, 304);
+    assert_eq!(folder.request("GET", "/v1/objects/services", &again, "").status, 304);
     let shown = folder.until(&["get", "services"], |o| o.as_array().is_some_and(|o| o.len() == 7));
     assert_eq!(shown, list.json()["items"]);
 }
 
 #[test]
-fn a_watch_tells_what_happens_after_a_revision() {
+fn a_watch_streams_changes_after_a_revision() {
     let folder = served("api-watch");
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     put(&folder, "services/a", &service(1, 80));
-    let at = folder.ask("GET", "/v1/objects/services", &[], "").json()["revision"].clone();
+    let at = folder.request("GET", "/v1/objects/services", &[], "").json()["revision"].clone();
     let mut weir = Command::new(super::appliance::weir())
         .args(["--socket", &folder.socket(), "get", "service", "--watch", "--json"])
         .args(["--revision", &at.to_string()])
@@ -235,7 +239,7 @@ fn a_watch_tells_what_happens_after_a_revision() {
     };
     put(&folder, "services/b", &service(2, 80));
     put(&folder, "backends/b", &backends("b"));
-    folder.ask("DELETE", "/v1/objects/services/a", &[], "");
+    folder.request("DELETE", "/v1/objects/services/a", &[], "");
     let told = next();
     assert_eq!((&told["type"], &told["object"]["name"]), (&json!("put"), &json!("b")), "{told}");
     let told = next();
@@ -250,7 +254,7 @@ fn a_watch_tells_what_happens_after_a_revision() {
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let watch = |query: &str| {
-        folder.ask("GET", &format!("/v1/objects/services?watch=true&seconds=0{query}"), &[], "")
+        folder.request("GET", &format!("/v1/objects/services?watch=true&seconds=0{query}"), &[], "")
     };
     let old = watch(&format!("&revision={}", last - 1));
     is_problem(&old, 410, "too-old", &["read all objects anew"]);
@@ -264,7 +268,7 @@ fn a_watch_tells_what_happens_after_a_revision() {
 }
 
 #[test]
-fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
+fn wait_returns_when_lcores_serve_the_change_or_the_reason() {
     let folder = served("api-wait");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -279,8 +283,8 @@ fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
     is_problem(&waited("c", &node), 409, "not-in-force", &["30000 to 32767", "node_ports"]);
     // The object's conditions are written after the response.
     eventually("the condition Refused", || {
-        let kept = folder.ask("GET", "/v1/objects/services/c", &[], "").json();
-        met(kept["status"]["conditions"][0]["reason"] == "Refused", || kept.to_string())
+        let kept = folder.request("GET", "/v1/objects/services/c", &[], "").json();
+        check(kept["status"]["conditions"][0]["reason"] == "Refused", || kept.to_string())
     });
 
     // An lcore that only acknowledges generations.
@@ -293,7 +297,7 @@ fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                lcore.turn();
+                lcore.count_iteration();
                 lcore.acknowledge(region.generation());
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
@@ -301,13 +305,13 @@ fn who_waits_is_told_when_lcores_serve_it_or_why_not() {
         let answers = [
             put(&folder, "services/d?wait=20s", &service(4, 80)),
             put(&folder, "backends/d?wait=20s", &backends("d")),
-            folder.ask("DELETE", "/v1/objects/services/d?wait=20s", &[], ""),
+            folder.request("DELETE", "/v1/objects/services/d?wait=20s", &[], ""),
             // The complete list of a source, then an empty one.
-            said(
+            write_session(
                 &folder,
                 &json!([object("Service", &service(5, 80)), object("Backends", &backends("e"))]),
             ),
-            said(&folder, &json!([])),
+            write_session(&folder, &json!([])),
         ];
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let statuses = answers.each_ref().map(|answer| answer.status);
@@ -320,9 +324,9 @@ fn object(kind: &str, spec: &Value) -> Value {
 }
 
 /// Sends a complete list with `wait`; returns the response to the commit.
-fn said(folder: &Folder, objects: &Value) -> Answer {
+fn write_session(folder: &Folder, objects: &Value) -> Answer {
     let ask = |method: &str, path: &str, body: &str| {
-        folder.ask(method, &format!("/v1/sources/k8s/sessions{path}"), &[JSON], body)
+        folder.request(method, &format!("/v1/sources/k8s/sessions{path}"), &[JSON], body)
     };
     let session = ask("POST", "", "{}").json()["session"].clone();
     let taken = ask("PUT", &format!("/{session}/chunks/0"), &objects.to_string());
@@ -348,7 +352,7 @@ pub fn write_certificate(folder: &Folder, port: u16) -> String {
 }
 
 #[test]
-fn over_tcp_there_is_tls_and_a_token() {
+fn tcp_requires_tls_and_a_token() {
     let folder = served("api-tls");
     let (port, path) = (free_port(), folder.path.display().to_string());
     let token = "0123456789abcdefXYZ";
@@ -394,11 +398,11 @@ fn over_tcp_there_is_tls_and_a_token() {
 }
 
 #[test]
-fn the_document_names_every_kind_and_nothing_that_is_not_there() {
+fn the_openapi_document_matches_the_routes() {
     let folder = served("api-document");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
-    let document = folder.ask("GET", "/v1/openapi.json", &[], "").json();
+    let document = folder.request("GET", "/v1/openapi.json", &[], "").json();
     let paths = document["paths"].as_object().unwrap();
     for kind in state::object::Kind::ALL {
         assert!(paths.keys().any(|path| **path == format!("/v1/objects/{}", kind.many())));
@@ -406,7 +410,7 @@ fn the_document_names_every_kind_and_nothing_that_is_not_there() {
     for (path, methods) in paths {
         let asked = ["{name}", "{source}", "{session}", "{chunk}"];
         let asked = asked.iter().fold(path.clone(), |path, of| path.replace(of, "1"));
-        let answer = folder.ask("GET", &asked, &[], "");
+        let answer = folder.request("GET", &asked, &[], "");
         let expected = match methods.get("get") {
             None => 405,
             Some(_) if asked != *path => 404,
@@ -427,7 +431,7 @@ fn the_document_names_every_kind_and_nothing_that_is_not_there() {
 }
 
 #[test]
-fn the_appliance_is_shown_as_configured_and_written_by_nobody_else() {
+fn the_appliance_object_is_read_only() {
     let folder = Folder::new("api-appliance");
     let config = |zone: &str| format!("zone = \"{zone}\"\n{}", folder.config());
     folder.write("weir.toml", &config("a"));
@@ -446,13 +450,13 @@ fn the_appliance_is_shown_as_configured_and_written_by_nobody_else() {
         (&json!("a"), &json!(["10.97.1.10", "10.97.2.10"]))
     );
     let path = "/v1/objects/appliances/weir-p";
-    let read = folder.ask("GET", &format!("{path}?source=configuration"), &[], "");
+    let read = folder.request("GET", &format!("{path}?source=configuration"), &[], "");
     assert_eq!((read.status, &read.json()), (200, &shown[0]), "{read:?}");
     let body = r#"{"spec": {"zone": "z"}}"#;
     for (method, headers) in [("PUT", &[JSON][..]), ("PATCH", &[PATCH]), ("DELETE", &[])] {
         for name in ["weir-p", "other"] {
             let at = format!("/v1/objects/appliances/{name}");
-            let answer = folder.ask(method, &at, headers, body);
+            let answer = folder.request(method, &at, headers, body);
             is_problem(&answer, 405, "method", &["`zone`", "`external_cluster_ip`"]);
             assert_eq!(answer.header("allow"), Some("GET,HEAD"), "{answer:?}");
         }

@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use control_client::Request;
-use patience::{PATIENCE, eventually_within};
+use patience::{DEFAULT_TIMEOUT, eventually_within};
 use serde_json::Value;
-use tables::region::Place;
+use tables::region::RegionLocation;
 
 pub struct Folder {
     pub path: PathBuf,
@@ -86,9 +86,9 @@ impl Folder {
         )
     }
 
-    pub fn maps(&self) -> Place {
+    pub fn maps(&self) -> RegionLocation {
         let name = self.path.file_name().unwrap();
-        Place::Maps(Path::new("/sys/fs/bpf").join(name))
+        RegionLocation::Maps(Path::new("/sys/fs/bpf").join(name))
     }
 
     pub fn write(&self, name: &str, text: &str) {
@@ -139,7 +139,7 @@ impl Folder {
         args: &[&str],
         fits: impl Fn(&serde_json::Value) -> bool,
     ) -> serde_json::Value {
-        self.until_within(PATIENCE, args, fits)
+        self.until_within(DEFAULT_TIMEOUT, args, fits)
     }
 
     /// Same, with another timeout.
@@ -162,20 +162,26 @@ impl Folder {
     }
 
     /// Sends a request to the API over the unix socket.
-    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let tried = self.try_to_ask(method, path, headers, body);
+    pub fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let tried = self.try_request(method, path, headers, body);
         tried.unwrap_or_else(|e| panic!("{method} {path}: {e}"))
     }
 
     /// Same, but returns `None` if there is no response.
-    pub fn try_to_ask(
+    pub fn try_request(
         &self,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
     ) -> io::Result<Answer> {
-        let request = Request { method, path, headers, body, patience: PATIENCE * 10 };
+        let request = Request { method, path, headers, body, idle_timeout: DEFAULT_TIMEOUT * 10 };
         let response = control_client::send(Path::new(&self.socket()), &request)?;
         let headers = response.headers.iter();
         let head = headers.map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap()));

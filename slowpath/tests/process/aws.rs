@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
+use cloud_emulators::Emulator;
+use cloud_emulators::state::AwsState;
+use cloud_emulators::target::{State, Target};
 use patience::eventually;
 use serde_json::Value;
-use standins::Standin;
-use standins::target::{State, Target};
-use standins::world::World;
 
 use crate::appliance::{Folder, Running};
 
@@ -33,7 +33,7 @@ impl Drop for Port {
 /// The appliance of a test, with an emulator of its own. Its ingress port is `tap`.
 struct Stage {
     folder: Folder,
-    aws: Standin,
+    aws: Emulator,
     _runtime: tokio::runtime::Runtime,
 }
 
@@ -41,7 +41,7 @@ impl Stage {
     fn new(name: &str, tap: &str) -> Stage {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
-        let aws = runtime.block_on(Standin::start(World::sample("ip"))).unwrap();
+        let aws = runtime.block_on(Emulator::start(AwsState::sample("ip"))).unwrap();
         let folder = Folder::new(name);
         let config = folder.config().replace("wsp-none0", tap);
         folder.write("weir.toml", &format!("{config}\n[aws]\ncluster = \"north\"\n"));
@@ -51,7 +51,7 @@ impl Stage {
     /// Sets the state left by an earlier process: registered and healthy.
     fn registered(self) -> Stage {
         self.aws.with(|world| {
-            let rhythm = world.groups[0].rhythm();
+            let rhythm = world.groups[0].health_check();
             let mut target = Target::new(OWN_IP, true, world.now, rhythm);
             target.state = State::Healthy;
             world.groups[0].targets.push(target);
@@ -68,7 +68,7 @@ impl Stage {
     /// Polls the status of the control socket until it satisfies `fits`.
     fn until(&self, fits: impl Fn(&Value) -> bool) -> Value {
         eventually("a report of the cloud that fits", || {
-            let told = self.folder.try_to_ask("GET", "/cloud", &[], "");
+            let told = self.folder.try_request("GET", "/cloud", &[], "");
             let told = told.ok().filter(|answer| answer.status == 200).map(|a| a.json());
             let fitting = told.clone().filter(|told| fits(told));
             fitting.ok_or_else(|| format!("{told:?}\n{}", self.folder.log()))
@@ -91,13 +91,13 @@ impl Stage {
         self.aws.with(|world| world.groups[0].targets.first().map(|target| target.state))
     }
 
-    fn asked(&self, operation: &str) -> bool {
+    fn was_called(&self, operation: &str) -> bool {
         self.aws.take_calls().iter().any(|call| call.operation == operation)
     }
 }
 
 #[test]
-fn without_a_fastpath_it_says_503_with_the_reasons_and_registers_nothing() {
+fn without_a_fastpath_it_returns_503_and_does_not_register() {
     let _port = Port::new("wsp-aws0");
     let stage = Stage::new("aws-unable", "wsp-aws0");
     let _slowpath = stage.slowpath();
@@ -112,12 +112,12 @@ fn without_a_fastpath_it_says_503_with_the_reasons_and_registers_nothing() {
     for metric in ["weir_cloud_phase{phase=\"outside\"} 1", "weir_ready 0"] {
         assert!(metrics.contains(metric), "{metric} is missing in\n{metrics}");
     }
-    assert!(!stage.asked("RegisterTargets"));
+    assert!(!stage.was_called("RegisterTargets"));
     assert_eq!(stage.state(), None);
 }
 
 #[test]
-fn sigterm_while_it_looks_for_its_place_ends_it() {
+fn sigterm_during_discovery_ends_it() {
     // The interface does not exist, so discovery can't finish.
     let stage = Stage::new("aws-looking", "wsp-none9");
     let mut slowpath = stage.slowpath();
@@ -127,7 +127,7 @@ fn sigterm_while_it_looks_for_its_place_ends_it() {
     stage.signal(&slowpath, "-TERM");
     let log = stage.ended(&mut slowpath);
     assert!(log.contains("left AWS: Drained"), "{log}");
-    assert!(!stage.asked("DeregisterTargets"));
+    assert!(!stage.was_called("DeregisterTargets"));
 }
 
 #[test]
@@ -156,10 +156,10 @@ fn sigint_ends_it_and_leaves_the_registration() {
     stage.signal(&slowpath, "-INT");
     stage.ended(&mut slowpath);
     assert_eq!(stage.state(), Some(State::Healthy));
-    assert!(!stage.asked("DeregisterTargets"));
+    assert!(!stage.was_called("DeregisterTargets"));
     // The successor finds it so, and its target in the persisted state.
     assert!(stage.folder.path.join("state/aws.json").exists());
     let _again = stage.slowpath();
     stage.until(|told| told["state"] == "healthy");
-    assert!(!stage.asked("RegisterTargets"));
+    assert!(!stage.was_called("RegisterTargets"));
 }

@@ -28,7 +28,7 @@ fn of_source(all: &[[Value; 4]], source: &str) -> Vec<[Value; 4]> {
 }
 
 #[test]
-fn a_backup_brings_back_what_the_api_said_and_on_demand_what_others_said() {
+fn a_backup_restores_api_objects_and_on_request_all_sources() {
     let folder = Folder::new("backup");
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -38,7 +38,7 @@ fn a_backup_brings_back_what_the_api_said_and_on_demand_what_others_said() {
     run(&folder, &[&add[..], &no_wait].concat(), 0);
     let session = |method: &str, path: &str, body: &str| {
         let path = format!("/v1/sources/inventory/sessions{path}");
-        let answer = folder.ask(method, &path, &[("Content-Type", "application/json")], body);
+        let answer = folder.request(method, &path, &[("Content-Type", "application/json")], body);
         assert!(answer.status < 300, "{answer:?}");
         answer
     };
@@ -91,7 +91,7 @@ fn a_backup_brings_back_what_the_api_said_and_on_demand_what_others_said() {
 }
 
 #[test]
-fn every_kind_is_got_by_each_of_its_names() {
+fn every_kind_is_read_by_each_of_its_names() {
     let folder = Folder::new("kinds");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use routers::{Daemon, End, Frr, Netns, PATIENCE, cable, namespace, wait_for};
+use routers::{DEFAULT_TIMEOUT, Daemon, End, Frr, Netns, cable, namespace, wait_for};
 use serde_json::{Value, json};
 use tables::region::{Region, Role};
 
@@ -43,7 +43,7 @@ impl Polling {
             lcore.join(&region, region.epoch(Role::Fastpath), 1);
             (0..2).for_each(|arm| lcore.set_link(arm, true));
             while !stopped.load(Ordering::Relaxed) {
-                lcore.turn();
+                lcore.count_iteration();
                 lcore.acknowledge(region.generation());
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -115,7 +115,7 @@ impl Stage {
     }
 
     fn metrics(&self) -> String {
-        self.folder.ask("GET", "/metrics", &[], "").body
+        self.folder.request("GET", "/metrics", &[], "").body
     }
 
     #[track_caller]
@@ -143,7 +143,7 @@ fn rows(value: &Value) -> &[Value] {
 }
 
 #[test]
-fn sessions_routes_and_policies_are_told_by_command_api_and_metrics() {
+fn sessions_routes_and_policies_appear_in_command_api_and_metrics() {
     let stage = Stage::new();
     assert_eq!(
         stage.shown(&["peers"]),
@@ -196,7 +196,7 @@ fn up(stage: &Stage, frr: &Frr) {
             &"ipv4-unicast".into()
         )
     );
-    wait_for("our route at FRR", PATIENCE, || {
+    wait_for("our route at FRR", DEFAULT_TIMEOUT, || {
         let said = frr.json("show bgp ipv4 unicast 203.0.113.1/32")?;
         Ok((said["paths"][0]["community"]["string"] == "65001:7", said.to_string()))
     })
@@ -234,7 +234,7 @@ fn routes(stage: &Stage) {
     assert!(table.starts_with("VROUTER  POLICY NAME  TYPE"), "{table}");
     assert!(table.contains("203.0.113.1/32 (32..32)") && table.contains("reject"), "{table}");
     // The API returns the same.
-    let ask = |path: &str| stage.folder.ask("GET", &format!("/v1/bgp{path}"), &[], "");
+    let ask = |path: &str| stage.folder.request("GET", &format!("/v1/bgp{path}"), &[], "");
     assert_eq!(ask("/policies").json(), policies);
     let of = ask("/routes/advertised?family=ipv4-unicast&router=65001&peer=10.97.1.1").json();
     assert_eq!(of[0]["prefix"], advertised[0]["prefix"]);

@@ -4,10 +4,10 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use cloud_emulators::Emulator;
+use cloud_emulators::state::AwsState;
 use patience::eventually;
 use serde_json::{Value, json};
-use standins::Standin;
-use standins::world::World;
 use tokio::runtime::Runtime;
 
 use crate::appliance::{Folder, Running, weir};
@@ -18,7 +18,7 @@ const OTHER: &str = "i-00000000000000002";
 /// An appliance and an emulated AWS.
 struct Cloud {
     folder: Folder,
-    aws: Standin,
+    aws: Emulator,
     _serves: Runtime,
 }
 
@@ -26,7 +26,7 @@ impl Cloud {
     fn new(name: &str, section: &str) -> Cloud {
         let mut serves = tokio::runtime::Builder::new_multi_thread();
         let serves = serves.worker_threads(1).enable_all().build().unwrap();
-        let aws = serves.block_on(Standin::start(World::sample("ip"))).unwrap();
+        let aws = serves.block_on(Emulator::start(AwsState::sample("ip"))).unwrap();
         let folder = Folder::new(name);
         folder.write("weir.toml", &format!("{}\n[aws]\n{section}\n", folder.config()));
         Cloud { folder, aws, _serves: serves }
@@ -56,7 +56,7 @@ impl Cloud {
     }
 
     /// Runs `weir ARGS` with JSON output; returns the document and the exit code.
-    fn asked(&self, args: &[&str]) -> (Value, Option<i32>) {
+    fn run_json(&self, args: &[&str]) -> (Value, Option<i32>) {
         let out = self.weir(&[&["--output", "json"], args].concat());
         let document = serde_json::from_slice(&out.stdout);
         (document.unwrap_or_else(|e| panic!("{args:?}: {e}: {out:?}")), out.status.code())
@@ -72,7 +72,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_leader_leads_the_routes_here_once_it_is_able() {
+fn the_leader_points_the_routes_at_itself_once_able() {
     let cloud = Cloud::new("cloud-routes", "mode = \"routes\"\ncluster = \"north\"");
     for instance in 0..2 {
         cloud.aws.with(|world| {
@@ -116,7 +116,7 @@ fn doctor_needs_no_slowpath() {
         ingress.addresses = vec!["10.97.1.10".into()];
         world.forbidden.push("DescribeListeners".into());
     });
-    let (checks, code) = cloud.asked(&["cloud", "doctor"]);
+    let (checks, code) = cloud.run_json(&["cloud", "doctor"]);
     let checks = checks.as_array().unwrap();
     let verdict = |name: &str| {
         let found = checks.iter().find(|check| check["name"] == name);
@@ -138,7 +138,7 @@ fn doctor_needs_no_slowpath() {
 }
 
 /// Completes each command, as if the instance had run it.
-fn run_there(aws: &Standin, code: i32, output: &str) {
+fn run_there(aws: &Emulator, code: i32, output: &str) {
     eventually("a command", || {
         aws.with(|world| {
             world.now += Duration::from_secs(1);
@@ -155,7 +155,7 @@ fn run_there(aws: &Standin, code: i32, output: &str) {
 }
 
 #[test]
-fn a_command_elsewhere_ends_as_it_ended_there() {
+fn a_remote_command_returns_its_exit_status() {
     let cloud = Cloud::new("cloud-exec", "cluster = \"north\"");
     let exec = |code, output: &str, args: &[&str]| {
         std::thread::scope(|scope| {
@@ -177,9 +177,9 @@ fn a_command_elsewhere_ends_as_it_ended_there() {
 }
 
 #[test]
-fn scripts_wait_until_it_is_so_or_hear_what_it_is() {
+fn wait_returns_on_the_state_or_reports_the_current_one() {
     let cloud = Cloud::new("cloud-wait", "cluster = \"north\"");
-    let wait = |args: &[&str]| cloud.asked(&[&["cloud", "wait"], args].concat());
+    let wait = |args: &[&str]| cloud.run_json(&[&["cloud", "wait"], args].concat());
     let (told, code) = wait(&["instance", OTHER, "running"]);
     assert_eq!((code, &told["reached"]), (Some(0), &json!(true)));
     let (told, code) = wait(&["instance", OTHER, "stopped", "--timeout", "0"]);

@@ -51,7 +51,7 @@ pub fn with_an_lcore(folder: &Folder, test: impl FnOnce()) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                lcore.turn();
+                lcore.count_iteration();
                 lcore.acknowledge(region.generation());
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
@@ -66,7 +66,7 @@ fn path(folder: &Folder, name: &str) -> String {
 }
 
 #[test]
-fn a_service_is_applied_compared_changed_drained_and_deleted() {
+fn a_service_is_applied_diffed_changed_drained_and_deleted() {
     let folder = Folder::new("command");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -120,7 +120,7 @@ fn a_service_is_applied_compared_changed_drained_and_deleted() {
         assert_eq!(states[0]["backends"].as_array().unwrap().len(), 2, "{states}");
         let set = ["service", "set", "shop/web", "--remove-backend", "10.97.2.21:80"];
         run(&folder, &[&set[..], &["--backend", "10.97.2.24:80"]].concat(), 0);
-        let list = folder.ask("GET", "/v1/objects/backends/shop/web", &[], "").json();
+        let list = folder.request("GET", "/v1/objects/backends/shop/web", &[], "").json();
         let told = ["address", "protocol"].map(|key| list["spec"]["endpoints"][1][key].clone());
         assert_eq!(told, ["10.97.2.24", "tcp"], "{list}");
         let (text, _) = run(&folder, &["service", "delete", "shop/web"], 0);
@@ -138,7 +138,7 @@ fn a_service_is_applied_compared_changed_drained_and_deleted() {
             text.starts_with("Service shop/dns: created\nBackends shop/dns: created"),
             "{text}"
         );
-        let object = folder.ask("GET", "/v1/objects/backends/shop/dns", &[], "").json();
+        let object = folder.request("GET", "/v1/objects/backends/shop/dns", &[], "").json();
         let member = &object["spec"]["endpoints"][0];
         assert_eq!((&member["protocol"], &member["weight"]), (&json!("udp"), &json!(7)));
         assert!(run(&folder, &add, 1).1.contains("`weir service set` changes it"));
@@ -146,7 +146,7 @@ fn a_service_is_applied_compared_changed_drained_and_deleted() {
 }
 
 #[test]
-fn what_a_file_says_is_left_to_it_but_its_backends_can_be_drained() {
+fn services_of_a_file_are_read_only_but_their_backends_can_be_drained() {
     let folder = Folder::new("command-file");
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -194,7 +194,7 @@ fn what_a_file_says_is_left_to_it_but_its_backends_can_be_drained() {
 }
 
 #[test]
-fn nothing_is_written_of_files_of_which_something_is_refused() {
+fn apply_is_all_or_nothing() {
     let folder = Folder::new("command-refused");
     folder.write("weir.toml", &without_file(&folder));
     let _slowpath = folder.slowpath();
@@ -249,7 +249,7 @@ fn kubernetes_objects_and_folders_are_applied_too() {
     let (text, _) = run(&folder, &["apply", "-f", &path(&folder, "shop"), "--wait", "0"], 0);
     let made = "Service shop/web: created\nBackends shop/web: created\nService shop/api: created\n";
     assert_eq!(text, made);
-    let object = folder.ask("GET", "/v1/objects/services/shop/api", &[], "").json();
+    let object = folder.request("GET", "/v1/objects/services/shop/api", &[], "").json();
     assert_eq!(object["source"], "api", "{object}");
     let rows =
         folder.until(&["db", "show", "frontends"], |rows| rows.to_string().contains("113.9"));
@@ -257,7 +257,7 @@ fn kubernetes_objects_and_folders_are_applied_too() {
 }
 
 #[test]
-fn what_apply_said_was_done_is_there_after_a_kill() {
+fn applied_objects_survive_a_kill() {
     let folder = Folder::new("command-kills");
     folder.write("weir.toml", &without_file(&folder));
     let mut slowpath = folder.slowpath();
@@ -311,7 +311,7 @@ fn what_apply_said_was_done_is_there_after_a_kill() {
 }
 
 #[test]
-fn every_command_that_reads_answers_in_json_and_yaml() {
+fn every_read_command_supports_json_and_yaml() {
     let folder = Folder::new("command-json");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);

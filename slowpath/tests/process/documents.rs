@@ -28,14 +28,14 @@ const PROGRAMS: [&str; 11] = [
     "dpdk-devbind.py",
 ];
 
-fn house(path: &str) -> PathBuf {
+fn repository_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
 /// The pages of the book that are written by hand. Those of the reference are generated, and what
 /// they name is the programs' own help.
 fn pages() -> Vec<PathBuf> {
-    let (mut pages, mut folders) = (Vec::new(), vec![house("docs/src")]);
+    let (mut pages, mut folders) = (Vec::new(), vec![repository_path("docs/src")]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -51,9 +51,9 @@ fn pages() -> Vec<PathBuf> {
 }
 
 fn documents() -> Vec<String> {
-    let mut files = vec![house("README.md"), house("CONTRIBUTING.md")];
+    let mut files = vec![repository_path("README.md"), repository_path("CONTRIBUTING.md")];
     files.extend(pages());
-    let examples = std::fs::read_dir(house("config/examples")).unwrap();
+    let examples = std::fs::read_dir(repository_path("config/examples")).unwrap();
     files.extend(examples.map(|entry| entry.unwrap().path()).filter(|path| {
         path.extension().is_some_and(|end| ["toml", "yaml", "nft"].iter().any(|e| end == *e))
     }));
@@ -118,7 +118,7 @@ fn listed() -> Vec<(&'static str, &'static str)> {
 }
 
 #[test]
-fn every_command_of_the_documents_is_listed_once() {
+fn every_documented_command_is_listed_once() {
     let listed = listed();
     let known: BTreeSet<String> = listed.iter().map(|(_, one)| (*one).to_owned()).collect();
     assert_eq!(known.len(), listed.len(), "one is listed twice");
@@ -172,7 +172,7 @@ fn output(command: &mut Command) -> Output {
 }
 
 #[test]
-fn commands_of_the_documents_run_as_they_stand_there() {
+fn documented_commands_run_as_written() {
     let folder = Folder::new("documents");
     folder.write("weir.toml", &without_file(&folder));
     let object = r#"[{"kind": "Service", "name": "inventory/web", "spec": {"frontends": []}}]"#;
@@ -202,13 +202,14 @@ fn commands_of_the_documents_run_as_they_stand_there() {
         }
         let out = output(&mut shell(&folder, &of("shell").join("\n")));
         assert!(out.status.success(), "{out:?}");
-        let made = folder.ask("GET", "/v1/objects/service/inventory/web?source=inventory", &[], "");
+        let made =
+            folder.request("GET", "/v1/objects/service/inventory/web?source=inventory", &[], "");
         assert_eq!(made.status, 200, "{made:?}");
     });
 }
 
 #[test]
-fn arguments_of_other_programs_are_theirs() {
+fn arguments_of_other_programs_are_not_checked() {
     let folder = weir().parent().unwrap().to_owned();
     for command in of("program") {
         let mut words = command.split(' ');
@@ -222,7 +223,10 @@ fn arguments_of_other_programs_are_theirs() {
     }
     for command in of("make") {
         let out = output(
-            Command::new("make").arg("-n").args(command.split(' ').skip(1)).current_dir(house("")),
+            Command::new("make")
+                .arg("-n")
+                .args(command.split(' ').skip(1))
+                .current_dir(repository_path("")),
         );
         assert!(out.status.success(), "{command}: {out:?}");
     }
@@ -246,7 +250,7 @@ fn with_sections(config: &str, block: &str) -> String {
 }
 
 #[test]
-fn services_and_settings_of_the_documents_are_taken() {
+fn documented_services_and_settings_are_accepted() {
     let folder = Folder::new("documents-toml");
     let config = config::from_toml(&folder.config()).unwrap();
     let (mut services, mut settings) = (0, 0);
@@ -267,11 +271,12 @@ fn services_and_settings_of_the_documents_are_taken() {
 }
 
 #[test]
-fn nft_takes_the_table_for_af_packet() {
+fn nft_accepts_the_table_for_af_packet() {
     let script = "ip link add eth1 type veth peer name eth1p && nft -f \"$1\" && \
                   nft list table netdev weir && nft delete table netdev weir";
     let mut bash = Command::new("unshare");
-    bash.args(["-n", "sh", "-c", script, "sh"]).arg(house("config/examples/af-packet.nft"));
+    bash.args(["-n", "sh", "-c", script, "sh"])
+        .arg(repository_path("config/examples/af-packet.nft"));
     let out = output(&mut bash);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success() && text.contains("device \"eth1\""), "{out:?}");

@@ -86,7 +86,7 @@ fn allow_descriptors(wanted: u64) {
 }
 
 #[test]
-fn probes_are_answered_beside_ten_thousand_half_open_connections() {
+fn probes_are_answered_despite_10_000_half_open_connections() {
     allow_descriptors(12_000);
     let folder = Folder::new("flood-health");
     let node_port = free_port();
@@ -181,7 +181,7 @@ fn served_over_tls(name: &str) -> (Folder, Client) {
 }
 
 #[test]
-fn an_honest_client_is_served_beside_connections_that_pipeline_and_never_read() {
+fn a_client_is_served_despite_connections_that_pipeline_and_never_read() {
     let (folder, client) = served_over_tls("flood-api");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -226,7 +226,7 @@ fn failed_authentications_are_limited_by_source_counted_and_logged() {
 }
 
 #[test]
-fn a_listener_that_fails_is_shown_and_tried_again_while_the_others_serve() {
+fn a_failed_listener_is_reported_and_retried_while_the_others_serve() {
     let folder = Folder::new("busy");
     let (port, [http, tcp, metrics]) = (free_port(), folder.ports);
     let api = write_certificate(&folder, port);
@@ -248,7 +248,7 @@ fn a_listener_that_fails_is_shown_and_tried_again_while_the_others_serve() {
     assert!(shown.contains("not listening") && shown.contains("metrics.listen"), "{shown}");
     let up =
         format!("weir_listener_up{{listener=\"metrics.listen\",address=\"127.0.0.1:{metrics}\"}}");
-    let answer = folder.ask("GET", "/metrics", &[], "");
+    let answer = folder.request("GET", "/metrics", &[], "");
     assert!(answer.body.contains(&format!("{up} 0")), "{answer:?}");
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert!(log.contains("not listening") && log.contains("health.tcp"), "{log}");

@@ -44,7 +44,7 @@ fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
     let (mut acknowledged, mut sent, mut unsure) = (0, 0, false);
     while !over.load(Ordering::Relaxed) || unsure {
         if unsure {
-            let Ok(answer) = folder.try_to_ask("GET", &path, &[], "") else {
+            let Ok(answer) = folder.try_request("GET", &path, &[], "") else {
                 std::thread::sleep(Duration::from_millis(2));
                 continue;
             };
@@ -58,8 +58,8 @@ fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
         }
         sent += 1;
         let answer = match sent % DELETES {
-            0 => folder.try_to_ask("DELETE", &path, &[], ""),
-            _ => folder.try_to_ask("PUT", &path, &json, &wanted(writer, sent).to_string()),
+            0 => folder.try_request("DELETE", &path, &[], ""),
+            _ => folder.try_request("PUT", &path, &json, &wanted(writer, sent).to_string()),
         };
         match answer {
             // The deletion before may have been made without a response.
@@ -74,7 +74,7 @@ fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
 }
 
 #[test]
-fn killed_at_any_moment_it_has_all_that_it_acknowledged() {
+fn acknowledged_writes_survive_a_kill_at_any_time() {
     let kills = std::env::var("KILLS").map_or(KILLS, |text| text.parse().unwrap());
     let folder = Folder::new("api-kills");
     folder.write("weir.toml", &without_file(&folder));

@@ -10,13 +10,13 @@ mod appliance;
 mod aws;
 mod backup;
 mod bgp;
-mod checked;
+mod check_command;
 mod cloud;
 mod command;
 mod documents;
 mod floods;
-mod kept;
 mod kills;
+mod persistence;
 mod private_link;
 mod reference;
 mod removal;
@@ -33,11 +33,11 @@ use appliance::{Folder, free_port, weir};
 use tables::region::Region;
 
 /// Addresses added to this machine for the duration of a test.
-struct Own(&'static [&'static str]);
+struct OwnAddresses(&'static [&'static str]);
 
-impl Own {
-    fn new(addresses: &'static [&'static str]) -> Own {
-        let own = Own(addresses);
+impl OwnAddresses {
+    fn new(addresses: &'static [&'static str]) -> OwnAddresses {
+        let own = OwnAddresses(addresses);
         own.each("replace");
         own
     }
@@ -51,7 +51,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnAddresses {
     fn drop(&mut self) {
         self.each("del");
     }
@@ -62,7 +62,7 @@ fn generation(status: &serde_json::Value) -> u64 {
 }
 
 #[test]
-fn it_takes_changes_is_killed_and_goes_on_where_it_was() {
+fn state_survives_a_kill() {
     let folder = Folder::new("kill");
     let mut slowpath = folder.slowpath();
     let first = folder.until(&["status"], |s| generation(s) > 0);
@@ -112,7 +112,7 @@ fn it_takes_changes_is_killed_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn the_configuration_changes_without_a_restart_and_says_what_needs_one() {
+fn the_configuration_reloads_and_names_keys_that_need_a_restart() {
     let folder = Folder::new("config");
     let mut slowpath = folder.slowpath();
     let at = generation(&folder.until(&["status"], |s| generation(s) > 0));
@@ -143,7 +143,7 @@ fn the_configuration_changes_without_a_restart_and_says_what_needs_one() {
 }
 
 #[test]
-fn a_second_slowpath_is_refused_by_region_state_and_socket() {
+fn a_second_slowpath_is_rejected_by_region_state_and_socket() {
     let folder = Folder::new("second");
     let _first = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -168,7 +168,7 @@ fn a_second_slowpath_is_refused_by_region_state_and_socket() {
 }
 
 #[test]
-fn a_typo_names_file_key_and_what_is_allowed() {
+fn a_typo_is_reported_with_file_key_and_allowed_values() {
     let folder = Folder::new("typo");
     folder.write("weir.toml", &folder.config().replace("[metrics]", "[metrix]"));
     for program in [PathBuf::from(env!("CARGO_BIN_EXE_slowpath")), weir()] {
@@ -185,7 +185,7 @@ fn a_typo_names_file_key_and_what_is_allowed() {
 }
 
 #[test]
-fn a_region_of_another_version_is_refused_with_what_to_type() {
+fn a_region_of_another_version_is_rejected_with_a_remedy() {
     let folder = Folder::new("version");
     let region = folder.path.join("region");
     std::fs::create_dir_all(&region).unwrap();
@@ -199,7 +199,7 @@ fn a_region_of_another_version_is_refused_with_what_to_type() {
 }
 
 #[test]
-fn a_region_that_is_cut_ends_slowpath_with_a_message() {
+fn a_truncated_region_ends_slowpath_with_a_message() {
     let folder = Folder::new("cut");
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -213,7 +213,7 @@ fn a_region_that_is_cut_ends_slowpath_with_a_message() {
 }
 
 #[test]
-fn the_control_socket_is_roots_or_of_the_group_that_is_named() {
+fn the_control_socket_belongs_to_root_or_the_configured_group() {
     let folder = Folder::new("sockets-group");
     let about = |folder: &Folder| std::fs::metadata(folder.socket()).unwrap();
     let mut slowpath = folder.slowpath();
@@ -240,7 +240,7 @@ fn the_control_socket_is_roots_or_of_the_group_that_is_named() {
 }
 
 #[test]
-fn plane_xdp_has_its_tables_in_kernel_maps_and_each_plane_takes_over_from_the_other() {
+fn xdp_tables_are_kernel_maps_and_each_plane_takes_over_from_the_other() {
     let folder = Folder::new("xdp");
     let dpdk = folder.config();
     let xdp = format!("plane = \"xdp\"\n{}", dpdk.replace("net_null", "wsp-none"));
@@ -265,7 +265,7 @@ fn plane_xdp_has_its_tables_in_kernel_maps_and_each_plane_takes_over_from_the_ot
 }
 
 #[test]
-fn metrics_please_promtool_and_every_view_draws() {
+fn metrics_pass_promtool_and_every_view_renders() {
     let folder = Folder::new("metrics");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -299,7 +299,7 @@ fn metrics_please_promtool_and_every_view_draws() {
 }
 
 #[test]
-fn a_drain_holds_over_a_restart_until_it_is_undone() {
+fn a_drain_survives_a_restart_until_undone() {
     let folder = Folder::new("drain");
     let mut slowpath = folder.slowpath();
     let draining = |s: &serde_json::Value| s["reasons"].to_string().contains("draining");
@@ -323,12 +323,12 @@ fn a_drain_holds_over_a_restart_until_it_is_undone() {
 }
 
 #[test]
-fn checked_backends_are_shown_their_verdicts_outlive_it_and_health_check_ports_answer() {
+fn health_verdicts_are_shown_and_survive_a_restart_and_health_check_ports_respond() {
     let folder = Folder::new("checks");
     let (port, taken) = (free_port(), TcpListener::bind("[::]:0").unwrap());
     let other = taken.local_addr().unwrap().port();
     // Addresses of this machine without listeners.
-    let _own = Own::new(&["10.97.3.11", "10.97.3.12"]);
+    let _own = OwnAddresses::new(&["10.97.3.11", "10.97.3.12"]);
     let service = |name: &str, last: u8, port: u16| {
         format!(
             "[[service]]\nname = \"shop/{name}\"\nmode = \"nat\"\nexternal_policy = \"local\"\n\

@@ -3,26 +3,26 @@
 
 use std::time::Duration;
 
+use cloud_emulators::azure::{AzureState, Emulator};
 use patience::eventually_within;
 use serde_json::{Value, json};
-use standins::azure::{Standin, World};
 
 use crate::appliance::{Folder, Running};
 
 const OURS: &str = "00000000-0000-0000-0000-0000000000aa";
-const GUEST: &str = "00000000-0000-0000-0000-0000000000bb";
+const FOREIGN: &str = "00000000-0000-0000-0000-0000000000bb";
 /// Azure is polled every few seconds, and there are many steps.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// An emulated Azure, with the consumers' subscription and a network in it.
 struct Stage {
-    azure: Standin,
+    azure: Emulator,
     _serves: tokio::runtime::Runtime,
 }
 
 fn spoke() -> String {
     format!(
-        "/subscriptions/{GUEST}/resourceGroups/guest/providers/Microsoft.Network/virtualNetworks/\
+        "/subscriptions/{FOREIGN}/resourceGroups/guest/providers/Microsoft.Network/virtualNetworks/\
          spoke"
     )
 }
@@ -31,15 +31,15 @@ impl Stage {
     fn new() -> Stage {
         let mut serves = tokio::runtime::Builder::new_multi_thread();
         let serves = serves.worker_threads(1).enable_all().build().unwrap();
-        let mut world = World::sample();
-        world.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/guest"));
+        let mut world = AzureState::sample();
+        world.groups.push(format!("/subscriptions/{FOREIGN}/resourceGroups/guest"));
         let subnet = json!({ "name": "endpoints",
             "properties": { "addressPrefix": "10.7.0.0/24" } });
         let properties = json!({
             "addressSpace": { "addressPrefixes": ["10.7.0.0/16"] }, "subnets": [subnet],
         });
         world.write(&spoke(), json!({ "location": "westeurope", "properties": properties }));
-        Stage { azure: serves.block_on(Standin::start(world)).unwrap(), _serves: serves }
+        Stage { azure: serves.block_on(Emulator::start(world)).unwrap(), _serves: serves }
     }
 
     fn slowpath(&self, folder: &Folder) -> Running {
@@ -70,7 +70,7 @@ impl Stage {
     }
 
     /// Connects a foreign endpoint, which still exists after the appliance's own is deleted.
-    fn connect_a_stranger(&self) {
+    fn connect_foreign_endpoint(&self) {
         let endpoint = "/subscriptions/00000000-0000-0000-0000-0000000000ff/resourceGroups/theirs/\
                         providers/Microsoft.Network/privateEndpoints/theirs";
         let connection = json!({ "name": "theirs.1", "properties": {
@@ -82,12 +82,12 @@ impl Stage {
         self.azure.with(|world| {
             let mut all = world.resources.iter_mut();
             let service = all.find(|one| one.id.contains("/privateLinkServices/")).unwrap();
-            let there = &mut service.body["properties"]["privateEndpointConnections"];
-            there.as_array_mut().unwrap().push(connection);
+            let exists = &mut service.body["properties"]["privateEndpointConnections"];
+            exists.as_array_mut().unwrap().push(connection);
         });
     }
 
-    fn there(&self, kind: &str) -> bool {
+    fn exists(&self, kind: &str) -> bool {
         self.azure.with(|world| world.resources.iter().any(|one| one.id.contains(kind)))
     }
 }
@@ -115,7 +115,7 @@ fn remove_the_only_file(folder: &Folder) {
 
 /// Runs `weir pls ARGS` until the output satisfies `fits`.
 fn until(folder: &Folder, args: &[&str], fits: impl Fn(&Value) -> bool) -> Value {
-    folder.until_within(PATIENCE, &[&["pls"], args].concat(), fits)
+    folder.until_within(TIMEOUT, &[&["pls"], args].concat(), fits)
 }
 
 fn condition<'v>(shown: &'v Value, aspect: &str) -> Option<&'v Value> {
@@ -132,7 +132,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_file_becomes_a_service_that_outlives_a_kill_and_is_taken_back() {
+fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     let stage = Stage::new();
     let folder = stage.appliance("weir-a", "owner = \"weir-a\"");
     folder.write("wanted/link.yaml", &link());
@@ -157,7 +157,7 @@ fn a_file_becomes_a_service_that_outlives_a_kill_and_is_taken_back() {
     let table = text(&folder.weir(&["pls", "list"]).stdout);
     assert!(table.starts_with("NAME") && table.contains("shop/web"), "{table}");
     let path = "/v1/objects/private-link-services/shop/web?source=file";
-    let object = folder.ask("GET", path, &[], "").json();
+    let object = folder.request("GET", path, &[], "").json();
     assert!(is(&object, "AzurePrivateLinkServiceAvailable"), "{object}");
     assert_eq!(object["finalizers"], json!(["weir.dev/private-link-cleanup"]));
     let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
@@ -167,16 +167,16 @@ fn a_file_becomes_a_service_that_outlives_a_kill_and_is_taken_back() {
     assert!(metrics.contains(asked), "{metrics}");
     let happened = |shown: &Value| shown["events"].to_string().contains("ServiceCreated");
     assert!(happened(&until(&folder, &show, |_| true)), "events outlive the process");
-    another_of_that_name_is_told_that_it_is_not_heard(&folder);
+    assert_second_object_is_shadowed(&folder);
     let paused = folder.weir(&["pls", "pause", "shop/web"]);
     assert!(text(&paused.stderr).contains("source file"), "{paused:?}");
 
-    stage.connect_a_stranger();
+    stage.connect_foreign_endpoint();
     stage.azure.take_calls();
     remove_the_only_file(&folder);
     until(&folder, &["list"], |rows| rows == &json!([]));
     for kind in ["/privateLinkServices/", "/privateEndpoints/", "/privateDnsZones/shop.internal"] {
-        assert!(!stage.there(kind), "{kind} is left");
+        assert!(!stage.exists(kind), "{kind} is left");
     }
     let calls = stage.azure.take_calls();
     let rejected = |body: &Value| body.to_string().contains("\"Rejected\"");
@@ -184,34 +184,34 @@ fn a_file_becomes_a_service_that_outlives_a_kill_and_is_taken_back() {
     let last = calls.iter().position(|call| call.operation == "DELETE privateLinkServices");
     let (first, last) = (first.unwrap(), last.unwrap());
     assert!(first < last, "its connection is rejected first: {first} {last}");
-    assert_eq!(folder.ask("GET", path, &[], "").status, 404);
+    assert_eq!(folder.request("GET", path, &[], "").status, 404);
 }
 
-fn another_of_that_name_is_told_that_it_is_not_heard(folder: &Folder) {
+fn assert_second_object_is_shadowed(folder: &Folder) {
     let path = "/v1/objects/private-link-services/shop/web";
-    let put = folder.ask("PUT", path, &[("Content-Type", "application/json")], &link());
+    let put = folder.request("PUT", path, &[("Content-Type", "application/json")], &link());
     assert_eq!(put.status, 201, "{put:?}");
-    let told = eventually_within(PATIENCE, "the condition Accepted", || {
-        let object = folder.ask("GET", path, &[], "").json();
+    let told = eventually_within(TIMEOUT, "the condition Accepted", || {
+        let object = folder.request("GET", path, &[], "").json();
         condition(&object, "Accepted").cloned().ok_or_else(|| object.to_string())
     });
     let said = (&told["status"], &told["reason"]);
     assert_eq!(said, (&json!("False"), &json!("Shadowed")), "{told}");
     assert!(told["message"].as_str().unwrap().contains("`file`"), "{told}");
-    assert!(matches!(folder.ask("DELETE", path, &[], "").status, 202 | 204));
+    assert!(matches!(folder.request("DELETE", path, &[], "").status, 202 | 204));
 }
 
 #[test]
-fn an_appliance_that_is_not_the_owner_observes_and_says_so() {
+fn an_appliance_that_is_not_the_owner_only_observes() {
     let stage = Stage::new();
     let folder = stage.appliance("weir-b", "owner = \"weir-a\"");
     let _slowpath = stage.slowpath(&folder);
     until(&folder, &["list"], |rows| rows == &json!([]));
     let path = "/v1/objects/private-link-services/shop/web";
     let wrong = link().replace("westeurope", "West Europe");
-    let refused = folder.ask("PUT", path, &[("Content-Type", "application/json")], &wrong);
+    let refused = folder.request("PUT", path, &[("Content-Type", "application/json")], &wrong);
     assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("spec.location")));
-    let put = folder.ask("PUT", path, &[("Content-Type", "application/json")], &link());
+    let put = folder.request("PUT", path, &[("Content-Type", "application/json")], &link());
     assert_eq!(put.status, 201, "{put:?}");
     let shown = until(&folder, &["show", "shop/web"], |shown| is(shown, "Observed"));
     assert!(condition(&shown, "Observed").unwrap()["message"].to_string().contains("weir-a"));
@@ -220,8 +220,8 @@ fn an_appliance_that_is_not_the_owner_observes_and_says_so() {
     assert_eq!(spec(&until(&folder, &["show", "shop/web"], |_| true)), json!(true));
     assert!(folder.weir(&["pls", "resume", "shop/web"]).status.success());
     assert_eq!(spec(&until(&folder, &["show", "shop/web"], |_| true)), Value::Null);
-    assert!(!stage.there("/privateLinkServices/"), "nothing is made by an observer");
-    assert!(matches!(folder.ask("DELETE", path, &[], "").status, 202 | 204));
+    assert!(!stage.exists("/privateLinkServices/"), "nothing is made by an observer");
+    assert!(matches!(folder.request("DELETE", path, &[], "").status, 202 | 204));
     until(&folder, &["list"], |rows| rows == &json!([]));
 }
 
@@ -250,7 +250,7 @@ fn observes(shown: &Value, owner: &str) -> bool {
 }
 
 #[test]
-fn of_two_appliances_the_other_takes_over_when_its_setting_says_so() {
+fn ownership_moves_by_configuration() {
     let stage = Stage::new();
     let folders = ["weir-1", "weir-2"].map(|name| stage.appliance(name, "owner = \"weir-1\""));
     folders.iter().for_each(|folder| folder.write("wanted/link.yaml", &plain_link()));
@@ -276,7 +276,7 @@ fn of_two_appliances_the_other_takes_over_when_its_setting_says_so() {
 }
 
 #[test]
-fn of_two_appliances_with_a_lease_the_other_takes_over_when_the_owner_is_killed() {
+fn ownership_by_lease_moves_when_the_owner_is_killed() {
     let stage = Stage::new();
     let zone = format!(
         "/subscriptions/{OURS}/resourceGroups/north/providers/Microsoft.Network/privateDnsZones/\
@@ -289,7 +289,7 @@ fn of_two_appliances_with_a_lease_the_other_takes_over_when_the_owner_is_killed(
     folders.iter().for_each(|folder| folder.write("wanted/link.yaml", &plain_link()));
     let mut running = [stage.slowpath(&folders[0]), stage.slowpath(&folders[1])];
     // Whichever is the owner, the other one reports it.
-    let owner = eventually_within(PATIENCE, "one owner and one observer", || {
+    let owner = eventually_within(TIMEOUT, "one owner and one observer", || {
         let shown = folders.each_ref().map(|folder| until(folder, &SHOW, |_| true));
         let told = |at: usize| available(&shown[at]) && observes(&shown[1 - at], names[at]);
         [0, 1].into_iter().find(|at| told(*at)).ok_or_else(|| format!("{shown:?}"))
@@ -302,5 +302,5 @@ fn of_two_appliances_with_a_lease_the_other_takes_over_when_the_owner_is_killed(
     // The new owner may delete what the other one created.
     remove_the_only_file(&folders[other]);
     until(&folders[other], &["list"], |rows| rows == &json!([]));
-    assert!(!stage.there("/privateLinkServices/") && !stage.there("/privateEndpoints/"));
+    assert!(!stage.exists("/privateLinkServices/") && !stage.exists("/privateEndpoints/"));
 }

@@ -141,7 +141,7 @@ fn the_reference_of_the_api_is_current() {
     let folder = everything("reference-api");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| generation(status) > 0);
-    let answer = folder.ask("GET", "/v1/openapi.json", &[], "");
+    let answer = folder.request("GET", "/v1/openapi.json", &[], "");
     let document: Value = serde_json::from_str(&answer.body).unwrap();
     let mut page = format!(
         "# HTTP API\n\n{GENERATED}\n\nThe API is served on `control.socket`, and with `[api]` over \

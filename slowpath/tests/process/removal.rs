@@ -34,14 +34,14 @@ fn names(folder: &Folder) -> Vec<String> {
 }
 
 /// Waits until the files are rejected with an error that contains `why`; returns the status.
-fn refused(folder: &Folder, why: &str) -> Value {
+fn assert_held(folder: &Folder, why: &str) -> Value {
     folder.until(&["status"], |status| {
         status["services_file"]["refused"].as_str().is_some_and(|told| told.contains(why))
     })
 }
 
 /// Waits until the files are in force.
-fn taken(folder: &Folder) {
+fn assert_applied(folder: &Folder) {
     folder.until(&["status"], |status| {
         status["services_file"]["refused"].is_null() && status["held"] == json!([])
     });
@@ -72,7 +72,7 @@ fn with_folder(name: &str, files: &[(&str, String)]) -> (Folder, PathBuf) {
 }
 
 #[test]
-fn an_empty_commented_out_or_cut_file_removes_no_service_and_health_stays_good() {
+fn an_empty_commented_out_or_truncated_file_removes_no_service() {
     let all = text(1, 12);
     let folder = with_services("removal-file", &all);
     let _slowpath = folder.slowpath();
@@ -86,7 +86,7 @@ fn an_empty_commented_out_or_cut_file_removes_no_service_and_health_stays_good()
         {
             let at = generation(&folder.until(&["status"], |_| true));
             folder.write("services.toml", &text);
-            let status = refused(&folder, why);
+            let status = assert_held(&folder, why);
             assert_eq!((generation(&status), &status["services"]), (at, &json!(12)));
             assert_eq!(
                 (&status["able"], &status["held"][0]["source"]),
@@ -101,7 +101,7 @@ fn an_empty_commented_out_or_cut_file_removes_no_service_and_health_stays_good()
                 assert!(shown.contains(why), "{args:?} without {why:?}:\n{shown}");
             }
             folder.write("services.toml", &all);
-            taken(&folder);
+            assert_applied(&folder);
         }
         let metrics = folder.get(folder.ports[2], "/metrics", "*/*");
         assert!(metrics.contains("weir_source_held{source=\"file\"} 0"), "{metrics}");
@@ -112,7 +112,7 @@ fn an_empty_commented_out_or_cut_file_removes_no_service_and_health_stays_good()
 }
 
 #[test]
-fn in_a_folder_what_is_no_regular_file_or_has_vanished_changes_nothing_at_all() {
+fn a_non_regular_or_vanished_file_in_a_folder_changes_nothing() {
     let files = [("a.toml", text(1, 8)), ("b.toml", text(21, 2))];
     let (folder, services) = with_folder("removal-folder", &files);
     let _slowpath = folder.slowpath();
@@ -122,7 +122,7 @@ fn in_a_folder_what_is_no_regular_file_or_has_vanished_changes_nothing_at_all() 
     let at = generation(&status);
     let (a, b) = (services.join("a.toml"), services.join("b.toml"));
     let nothing_changed = |why: &str| {
-        let status = refused(&folder, why);
+        let status = assert_held(&folder, why);
         assert_eq!((generation(&status), names(&folder).len()), (at, 10), "{why}");
     };
     // Each with one new service beside it.
@@ -149,11 +149,11 @@ fn in_a_folder_what_is_no_regular_file_or_has_vanished_changes_nothing_at_all() 
     // One small missing file is the removal of its service.
     fs::rename(services.join("a.hidden"), &a).unwrap();
     folder.until(&["status"], |status| status["services"] == 8);
-    taken(&folder);
+    assert_applied(&folder);
 }
 
 #[test]
-fn it_is_held_over_restarts_until_the_command_confirms_it() {
+fn a_held_removal_survives_restarts_until_confirmed() {
     let folder = with_services("removal-restart", &text(1, 1));
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |status| status["services"] == 1);
@@ -162,16 +162,16 @@ fn it_is_held_over_restarts_until_the_command_confirms_it() {
     folder.write("services.toml", "");
     for _ in 0..2 {
         let mut slowpath = folder.slowpath();
-        let status = refused(&folder, "all 2 objects of the source");
+        let status = assert_held(&folder, "all 2 objects of the source");
         assert_eq!((&status["services"], names(&folder)), (&json!(1), vec!["s1".to_owned()]));
         slowpath.kill();
     }
     let _slowpath = folder.slowpath();
-    refused(&folder, "weir source confirm file");
+    assert_held(&folder, "weir source confirm file");
     let confirmed = shown(&folder, &["source", "confirm", "file"]);
     assert_eq!(confirmed, "file: the removal of 2 of 2 objects is confirmed\n");
     folder.until(&["status"], |status| status["services"] == 0);
-    taken(&folder);
+    assert_applied(&folder);
     assert!(names(&folder).is_empty());
     // The confirmation was for that list only.
     let again = folder.weir(&["source", "confirm", "file"]);
@@ -180,7 +180,7 @@ fn it_is_held_over_restarts_until_the_command_confirms_it() {
     folder.write("services.toml", &text(1, 1));
     folder.until(&["status"], |status| status["services"] == 1);
     folder.write("services.toml", "");
-    refused(&folder, "is held");
+    assert_held(&folder, "is held");
 }
 
 #[test]
@@ -189,17 +189,17 @@ fn a_key_in_a_services_file_permits_the_removal() {
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| status["services"] == 12);
     folder.write("services.toml", &text(1, 2));
-    refused(&folder, "20 of 24 objects");
+    assert_held(&folder, "20 of 24 objects");
     folder.write("services.toml", &format!("allow_removal = true\n{}", text(1, 2)));
     folder.until(&["status"], |status| status["services"] == 2);
-    taken(&folder);
+    assert_applied(&folder);
     folder.write("services.toml", "allow_removal = true\n");
     folder.until(&["status"], |status| status["services"] == 0);
     assert!(names(&folder).is_empty());
 }
 
 #[test]
-fn the_share_is_configured_and_changes_while_weir_runs() {
+fn the_removal_limit_is_reloaded_at_run_time() {
     let folder = with_services("removal-share", &text(1, 10));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |status| status["services"] == 10);
@@ -217,28 +217,28 @@ fn the_share_is_configured_and_changes_while_weir_runs() {
     };
     share(0, 1);
     folder.write("services.toml", &text(1, 9));
-    refused(&folder, "more than the 0 % of control.max_removal_percent");
+    assert_held(&folder, "more than the 0 % of control.max_removal_percent");
     folder.write("services.toml", &text(1, 10));
-    taken(&folder);
+    assert_applied(&folder);
     share(80, 2);
     folder.write("services.toml", &text(1, 2));
     folder.until(&["status"], |status| status["services"] == 2);
 }
 
-fn ask(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
-    folder.ask(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
+fn request(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
+    folder.request(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
 }
 
 /// Opens a session of source `inventory` with these objects; returns its path for the commit.
 fn session(folder: &Folder, objects: &Value) -> String {
-    let begun = ask(folder, "POST", "inventory/sessions", &json!({ "revision": "1" })).json();
+    let begun = request(folder, "POST", "inventory/sessions", &json!({ "revision": "1" })).json();
     let session = format!("inventory/sessions/{}", begun["session"]);
-    assert_eq!(ask(folder, "PUT", &format!("{session}/chunks/0"), objects).status, 200);
+    assert_eq!(request(folder, "PUT", &format!("{session}/chunks/0"), objects).status, 200);
     format!("{session}/commit")
 }
 
 #[test]
-fn a_session_that_lost_its_services_is_held_and_single_deletes_are_not() {
+fn a_session_that_lost_its_services_is_held_but_single_deletes_are_applied() {
     let folder = Folder::new("removal-session");
     folder.write("weir.toml", &without_file(&folder));
     let _slowpath = folder.slowpath();
@@ -251,14 +251,14 @@ fn a_session_that_lost_its_services_is_held_and_single_deletes_are_not() {
     let all: Value = (1..=12).map(service).collect();
     let none = json!({});
     let commit = session(&folder, &all);
-    assert_eq!(ask(&folder, "POST", &commit, &none).status, 200);
+    assert_eq!(request(&folder, "POST", &commit, &none).status, 200);
 
     let commit = session(&folder, &json!([]));
-    let tried = ask(&folder, "POST", &format!("{commit}?dry_run=true"), &none);
+    let tried = request(&folder, "POST", &format!("{commit}?dry_run=true"), &none);
     assert_eq!(tried.json()["type"], "urn:weir:held");
-    let report = |folder: &Folder| ask(folder, "GET", "inventory", &none).json();
+    let report = |folder: &Folder| request(folder, "GET", "inventory", &none).json();
     assert_eq!(report(&folder)["held"], Value::Null, "it was only tried");
-    let held = ask(&folder, "POST", &commit, &none);
+    let held = request(&folder, "POST", &commit, &none);
     assert_eq!((held.status, &held.json()["type"]), (409, &json!("urn:weir:held")), "{held:?}");
     assert_eq!(
         (report(&folder)["held"].clone(), names(&folder).len()),
@@ -266,7 +266,7 @@ fn a_session_that_lost_its_services_is_held_and_single_deletes_are_not() {
     );
     let status = shown(&folder, &["status"]);
     assert!(status.contains("the list of source `inventory` is held"), "{status}");
-    let wrong = ask(&folder, "POST", &commit, &json!({ "allow_removals": true }));
+    let wrong = request(&folder, "POST", &commit, &json!({ "allow_removals": true }));
     assert_eq!((wrong.status, names(&folder).len()), (422, 12), "{wrong:?}");
 
     // By the operator, who permits that list only.
@@ -274,26 +274,26 @@ fn a_session_that_lost_its_services_is_held_and_single_deletes_are_not() {
     assert_eq!(confirmed, "inventory: the removal of 12 of 12 objects is confirmed\n");
     assert_eq!(names(&folder).len(), 12, "the source says it again");
     let other = session(&folder, &json!([service(1)]));
-    assert_eq!(ask(&folder, "POST", &other, &none).status, 409);
+    assert_eq!(request(&folder, "POST", &other, &none).status, 409);
     let commit = session(&folder, &json!([]));
-    assert_eq!(ask(&folder, "POST", &commit, &none).status, 409, "that one is held now");
-    assert_eq!(ask(&folder, "POST", "inventory/confirm", &none).json()["removed"], 12);
-    let made = ask(&folder, "POST", &commit, &none);
+    assert_eq!(request(&folder, "POST", &commit, &none).status, 409, "that one is held now");
+    assert_eq!(request(&folder, "POST", "inventory/confirm", &none).json()["removed"], 12);
+    let made = request(&folder, "POST", &commit, &none);
     assert_eq!(made.json(), json!({ "written": 0, "released": 12 }), "{made:?}");
     assert!(names(&folder).is_empty());
 
     // By the source itself.
     let commit = session(&folder, &all);
-    assert_eq!(ask(&folder, "POST", &commit, &none).status, 200);
+    assert_eq!(request(&folder, "POST", &commit, &none).status, 200);
     let commit = session(&folder, &json!([service(1)]));
-    assert_eq!(ask(&folder, "POST", &commit, &none).status, 409);
-    assert_eq!(ask(&folder, "POST", &commit, &json!({ "allow_removal": true })).status, 200);
+    assert_eq!(request(&folder, "POST", &commit, &none).status, 409);
+    assert_eq!(request(&folder, "POST", &commit, &json!({ "allow_removal": true })).status, 200);
     assert_eq!(names(&folder), ["s1"]);
     assert_eq!(report(&folder)["held"], Value::Null);
 
     // The only object of the source `api` can be deleted without a confirmation.
     let only = "/v1/objects/service/shop/only";
     let body = json!({ "spec": { "frontends": [] } }).to_string();
-    assert_eq!(folder.ask("PUT", only, &[JSON], &body).status, 201);
-    assert_eq!(folder.ask("DELETE", only, &[], "").status, 204);
+    assert_eq!(folder.request("PUT", only, &[JSON], &body).status, 201);
+    assert_eq!(folder.request("DELETE", only, &[], "").status, 204);
 }

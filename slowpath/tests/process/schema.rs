@@ -43,7 +43,7 @@ fn program() -> PathBuf {
 }
 
 #[test]
-fn whatever_the_document_allows_is_answered_as_it_says() {
+fn responses_match_the_openapi_document() {
     let program = program();
     assert!(program.exists(), "{} is missing: type `make setup`", program.display());
     let folder = Folder::new("api-schema");
@@ -63,7 +63,7 @@ fn whatever_the_document_allows_is_answered_as_it_says() {
         json!({ "spec": { "routers": [{ "local_asn": 65001, "neighbors": [neighbor] }] } });
     let path = "/v1/objects/bgp-peering-policies/edge";
     let json = [("Content-Type", "application/json")];
-    assert_eq!(folder.ask("PUT", path, &json, &policy.to_string()).status, 201);
+    assert_eq!(folder.request("PUT", path, &json, &policy.to_string()).status, 201);
     folder.until(&["bgp", "peers"], |rows| rows.as_array().is_some_and(|rows| rows.len() == 2));
     let out = Command::new(program)
         .current_dir(&folder.path)
@@ -79,5 +79,5 @@ fn whatever_the_document_allows_is_answered_as_it_says() {
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{said}\n{}", String::from_utf8_lossy(&out.stderr));
     println!("{said}");
-    assert_eq!(folder.ask("GET", "/v1/objects/services", &[], "").status, 200);
+    assert_eq!(folder.request("GET", "/v1/objects/services", &[], "").status, 200);
 }

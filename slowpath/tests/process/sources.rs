@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use patience::{eventually, met};
+use patience::{check, eventually};
 use serde_json::{Value, json};
 
 use crate::api::without_file;
@@ -49,42 +49,42 @@ fn web(name: &str, frontend: &str, hosts: &[(u8, bool)]) -> Value {
     ])
 }
 
-fn ask(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
-    folder.ask(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
+fn request(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
+    folder.request(method, &format!("/v1/sources/{path}"), &[JSON], &body.to_string())
 }
 
 /// Opens a session and sends all objects in one chunk; returns the path for the commit.
-fn say(folder: &Folder, source: &str, revision: &str, objects: &Value) -> String {
+fn write_source(folder: &Folder, source: &str, revision: &str, objects: &Value) -> String {
     let asked = json!({ "revision": revision });
-    let begun = ask(folder, "POST", &format!("{source}/sessions"), &asked);
+    let begun = request(folder, "POST", &format!("{source}/sessions"), &asked);
     assert_eq!(begun.status, 201, "{begun:?}");
     let session = begun.header("location").unwrap().strip_prefix("/v1/sources/").unwrap();
-    let chunk = ask(folder, "PUT", &format!("{session}/chunks/0"), objects);
+    let chunk = request(folder, "PUT", &format!("{session}/chunks/0"), objects);
     assert_eq!(chunk.status, 200, "{chunk:?}");
     format!("{session}/commit")
 }
 
 /// Commits and permits any removal.
 fn commit(folder: &Folder, path: &str) -> Value {
-    let answer = ask(folder, "POST", path, &json!({ "allow_removal": true }));
+    let answer = request(folder, "POST", path, &json!({ "allow_removal": true }));
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
 }
 
 fn report(folder: &Folder, source: &str) -> Value {
-    folder.ask("GET", &format!("/v1/sources/{source}"), &[], "").json()
+    folder.request("GET", &format!("/v1/sources/{source}"), &[], "").json()
 }
 
 /// Polls the report of a source until it satisfies `fits`.
 fn until(folder: &Folder, source: &str, fits: impl Fn(&Value) -> bool) {
     eventually(&format!("a report of the source {source} that fits"), || {
         let report = report(folder, source);
-        met(fits(&report), || report.to_string())
+        check(fits(&report), || report.to_string())
     });
 }
 
 /// Returns the hosts in the Maglev table of a frontend in the region; empty without a table.
-fn chosen(dump: &Value, frontend: &str) -> BTreeSet<u8> {
+fn selected_hosts(dump: &Value, frontend: &str) -> BTreeSet<u8> {
     let lines = dump.as_array().into_iter().flatten().filter_map(Value::as_str);
     let head = format!("MAGLEV: ID={frontend}:80/TCP INNER=[");
     let found = lines.filter_map(|line| line.strip_prefix(&head)).next();
@@ -96,7 +96,7 @@ fn chosen(dump: &Value, frontend: &str) -> BTreeSet<u8> {
 /// Waits until new flows of a frontend go to exactly these hosts.
 fn serves(folder: &Folder, frontend: &str, hosts: &[u8]) {
     let hosts: BTreeSet<u8> = hosts.iter().copied().collect();
-    folder.until(&["maps", "dump", "--no-ids"], |dump| chosen(dump, frontend) == hosts);
+    folder.until(&["maps", "dump", "--no-ids"], |dump| selected_hosts(dump, frontend) == hosts);
 }
 
 fn no_frontend(folder: &Folder, frontend: &str) {
@@ -113,7 +113,7 @@ fn names(folder: &Folder, kind: &str, source: &str) -> Vec<String> {
 }
 
 #[test]
-fn two_sources_of_one_service_are_heard_in_the_order_of_the_configuration() {
+fn source_precedence_follows_the_configuration() {
     let (a, b) = ("\"a\"", "\"b\"");
     let folder = appliance("sources-two", &[a, b]);
     let mut slowpath = start(&folder);
@@ -121,10 +121,10 @@ fn two_sources_of_one_service_are_heard_in_the_order_of_the_configuration() {
     let of_a = web("shop/web", WEB, &[(11, false), (12, false)]);
     let of_b = web("shop/web", WEB, &[(12, true), (13, false)]);
     let both = json!([of_b[0], of_b[1], web("shop/b", "203.0.113.20", &[(13, false)])[0]]);
-    let path = say(&folder, "a", "1", &of_a);
+    let path = write_source(&folder, "a", "1", &of_a);
     assert_eq!(commit(&folder, &path), json!({ "written": 2, "released": 0 }));
     serves(&folder, WEB, &[11, 12]);
-    let path = say(&folder, "b", "1", &both);
+    let path = write_source(&folder, "b", "1", &both);
     assert_eq!(commit(&folder, &path), json!({ "written": 3, "released": 0 }));
     serves(&folder, WEB, &[11, 12, 13]);
 
@@ -141,24 +141,24 @@ fn two_sources_of_one_service_are_heard_in_the_order_of_the_configuration() {
 
     // Each sends a complete list again: objects it no longer names are removed, the other's stay.
     let less = web("shop/web", WEB, &[(13, false)]);
-    let path = say(&folder, "b", "2", &less);
-    let tried = folder.ask("POST", &format!("/v1/sources/{path}?dry_run=true"), &[], "").json();
+    let path = write_source(&folder, "b", "2", &less);
+    let tried = folder.request("POST", &format!("/v1/sources/{path}?dry_run=true"), &[], "").json();
     assert_eq!(tried, json!({ "written": 1, "released": 1 }));
     assert_eq!(commit(&folder, &path), tried);
     serves(&folder, WEB, &[11, 12, 13]);
     no_frontend(&folder, "203.0.113.20");
     assert_eq!(names(&folder, "services", "b"), ["shop/web"]);
-    let path = say(&folder, "b", "3", &json!([]));
+    let path = write_source(&folder, "b", "3", &json!([]));
     assert_eq!(commit(&folder, &path), json!({ "written": 0, "released": 2 }));
     serves(&folder, WEB, &[11, 12]);
-    let path = say(&folder, "a", "2", &json!([]));
+    let path = write_source(&folder, "a", "2", &json!([]));
     commit(&folder, &path);
     no_frontend(&folder, WEB);
     assert_eq!(report(&folder, "b")["revision"], "3");
 }
 
 #[test]
-fn a_lease_that_runs_out_is_kept_quarantined_or_released_as_configured() {
+fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
     let of = |name: &str| format!("\"{name}\"\nlease_s = 1\non_expiry = \"{name}\"");
     let all = ["keep", "quarantine", "release"];
     let texts = all.map(of);
@@ -172,12 +172,12 @@ fn a_lease_that_runs_out_is_kept_quarantined_or_released_as_configured() {
     for (n, source) in all.into_iter().enumerate() {
         let service = format!("shop/{source}");
         let said = web(&service, &frontend(n), &hosts(n));
-        let path = say(&folder, source, "1", &said);
+        let path = write_source(&folder, source, "1", &said);
         commit(&folder, &path);
         let list = web(&service, &frontend(n), &hosts(n)[1..]);
         others.extend(list.as_array().unwrap().clone());
     }
-    let path = say(&folder, "other", "1", &json!(others));
+    let path = write_source(&folder, "other", "1", &json!(others));
     commit(&folder, &path);
     let heard = ["Kept", "Quarantined", "Released"];
     let after = |folder: &Folder| {
@@ -209,45 +209,45 @@ fn a_lease_that_runs_out_is_kept_quarantined_or_released_as_configured() {
     // Recovery: by a longer lease, or by a complete list.
     let longer = json!({ "lease_s": 600 });
     for source in ["keep", "quarantine"] {
-        let renewed = ask(&folder, "POST", &format!("{source}/renew"), &longer);
+        let renewed = request(&folder, "POST", &format!("{source}/renew"), &longer);
         let expected = json!({ "lease_s": 600, "revision": "1" });
         assert_eq!((renewed.status, renewed.json()), (200, expected));
         assert_eq!(report(&folder, source)["heard"], "yes");
     }
     serves(&folder, &frontend(1), &[12, 13]);
-    let late = ask(&folder, "POST", "release/renew", &longer);
+    let late = request(&folder, "POST", "release/renew", &longer);
     assert_eq!((late.status, &late.json()["type"]), (409, &json!("urn:weir:released")));
     let asked = json!({ "revision": "2", "lease_s": 600 });
-    let begun = ask(&folder, "POST", "release/sessions", &asked).json();
+    let begun = request(&folder, "POST", "release/sessions", &asked).json();
     let session = format!("release/sessions/{}", begun["session"]);
     let said = web("shop/release", &frontend(2), &hosts(2));
-    assert_eq!(ask(&folder, "PUT", &format!("{session}/chunks/0"), &said).status, 200);
+    assert_eq!(request(&folder, "PUT", &format!("{session}/chunks/0"), &said).status, 200);
     commit(&folder, &format!("{session}/commit"));
     serves(&folder, &frontend(2), &[13, 14]);
     assert_eq!(report(&folder, "release")["heard"], "yes");
 }
 
 #[test]
-fn killed_before_the_commit_nothing_was_said_and_after_it_all_of_it() {
+fn a_session_is_applied_all_or_nothing_over_a_kill() {
     let folder = appliance("sources-kills", &["\"a\""]);
     let mut slowpath = start(&folder);
     let mut there = Value::Null;
     for round in 0..10_u8 {
         let said = web("shop/web", WEB, &[(11 + round, false), (31 + round, false)]);
         let revision = round.to_string();
-        let path = say(&folder, "a", &revision, &said);
+        let path = write_source(&folder, "a", &revision, &said);
         let objects = |folder: &Folder| {
-            let list = folder.ask("GET", "/v1/objects/backends/shop/web?source=a", &[], "");
+            let list = folder.request("GET", "/v1/objects/backends/shop/web?source=a", &[], "");
             list.json()["spec"].clone()
         };
         slowpath.kill();
         slowpath = start(&folder);
         assert_eq!(objects(&folder), there, "round {round}: nothing of it was promised");
-        let gone = folder.ask("POST", &format!("/v1/sources/{path}"), &[], "");
+        let gone = folder.request("POST", &format!("/v1/sources/{path}"), &[], "");
         assert_eq!(gone.status, 404, "{gone:?}");
         assert_eq!(report(&folder, "a")["session"], Value::Null);
 
-        let path = say(&folder, "a", &revision, &said);
+        let path = write_source(&folder, "a", &revision, &said);
         commit(&folder, &path);
         slowpath.kill();
         slowpath = start(&folder);

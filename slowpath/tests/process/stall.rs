@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use patience::{eventually_within, met};
+use patience::{check, eventually_within};
 use serde_json::{Value, json};
 use tables::region::{Region, Role};
 
@@ -20,7 +20,7 @@ use crate::appliance::{Answer, Folder, Running};
 use crate::generation;
 
 /// Maximum duration of any step before the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Default of `health.stall_timeout_ms`.
 const STALL: Duration = Duration::from_secs(5);
 
@@ -33,7 +33,7 @@ fn run(program: &str, args: &[&str]) {
 
 #[track_caller]
 fn until<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
-    eventually_within(PATIENCE, what, look)
+    eventually_within(TIMEOUT, what, look)
 }
 
 /// A file system of the test that can be frozen.
@@ -85,7 +85,7 @@ impl Lcore {
             lcore.join(region, claim.epoch(), 1);
             (0..2).for_each(|arm| lcore.set_link(arm, true));
             while !stopped.load(Ordering::Relaxed) {
-                lcore.turn();
+                lcore.count_iteration();
                 lcore.acknowledge(region.generation());
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -119,7 +119,7 @@ fn able(folder: &Folder) -> (Running, Lcore) {
 fn until_able(folder: &Folder) {
     until("health by 200", || {
         let told = health(folder);
-        met(told.contains(" 200 "), || told)
+        check(told.contains(" 200 "), || told)
     });
 }
 
@@ -139,11 +139,11 @@ fn status(folder: &Folder) -> (Option<i32>, Value) {
 fn fails(folder: &Folder, reason: &str) {
     until(reason, || {
         let told = health(folder);
-        met(told.contains(" 503 ") && told.contains(reason), || told)
+        check(told.contains(" 503 ") && told.contains(reason), || told)
     });
     until("a refused TCP probe", || {
         let probe = TcpStream::connect(("127.0.0.1", folder.ports[1]));
-        met(probe.is_err(), || format!("{probe:?}"))
+        check(probe.is_err(), || format!("{probe:?}"))
     });
     let (code, status) = status(folder);
     assert_eq!((code, &status["able"]), (Some(1), &json!(false)), "{status}");
@@ -164,11 +164,11 @@ fn put(folder: &Folder, name: &str) -> Answer {
     let frontend = json!({ "address": "203.0.113.9", "port": 1000, "protocol": "udp" });
     let body = json!({ "spec": { "frontends": [frontend] } }).to_string();
     let path = format!("/v1/objects/services/{name}");
-    folder.ask("PUT", &path, &[("Content-Type", "application/json")], &body)
+    folder.request("PUT", &path, &[("Content-Type", "application/json")], &body)
 }
 
-fn is_there(folder: &Folder, name: &str) -> bool {
-    folder.ask("GET", &format!("/v1/objects/services/{name}"), &[], "").status == 200
+fn exists(folder: &Folder, name: &str) -> bool {
+    folder.request("GET", &format!("/v1/objects/services/{name}"), &[], "").status == 200
 }
 
 #[track_caller]
@@ -200,7 +200,7 @@ fn ends(slowpath: &mut Running, code: i32) {
 }
 
 #[test]
-fn a_frozen_disk_fails_writes_and_not_health_and_hides_no_dead_link() {
+fn a_frozen_disk_fails_writes_but_not_health_checks() {
     let folder = Folder::new("frozen");
     let disk = Ext4::mount(&folder, "state");
     let (mut slowpath, lcore) = able(&folder);
@@ -219,7 +219,7 @@ fn a_frozen_disk_fails_writes_and_not_health_and_hides_no_dead_link() {
     // A write queued behind it is withdrawn: it is certain not to be made.
     is_unavailable(&put(&folder, "b"), "store", "nothing was changed");
     is_unavailable(&put(&folder, "b"), "store", "does not answer");
-    assert!(!is_there(&folder, "b") && is_there(&folder, "a"), "reads go on");
+    assert!(!exists(&folder, "b") && exists(&folder, "a"), "reads go on");
     // The lcores' status still counts.
     lcore.link(false);
     fails(&folder, "the link of egress is down");
@@ -229,23 +229,23 @@ fn a_frozen_disk_fails_writes_and_not_health_and_hides_no_dead_link() {
     disk.thaw();
     backends(&folder, 3);
     folder.until(&["status"], |s| refused(s).is_empty());
-    assert!(!is_there(&folder, "b"), "it was said that it is not made");
+    assert!(!exists(&folder, "b"), "it was said that it is not made");
     assert_eq!(put(&folder, "b").status, 201);
 
     // A write that has reached the disk may still be made, which is all that the response states.
     disk.freeze();
     is_unavailable(&put(&folder, "c"), "unanswered", "may still be made");
-    assert!(!is_there(&folder, "c"), "nothing is published before its sync");
+    assert!(!exists(&folder, "c"), "nothing is published before its sync");
     drop(lcore);
     fails(&folder, "the fastpath is not running");
     disk.thaw();
-    until("the write of c", || met(is_there(&folder, "c"), || "c is not there".to_owned()));
+    until("the write of c", || check(exists(&folder, "c"), || "c is not there".to_owned()));
     terminate(&slowpath);
     ends(&mut slowpath, 0);
 }
 
 #[test]
-fn sigterm_while_the_disk_is_frozen_closes_all_and_loses_nothing_that_was_acknowledged() {
+fn sigterm_with_a_frozen_disk_exits_and_loses_no_acknowledged_write() {
     let folder = Folder::new("frozen-end");
     let disk = Ext4::mount(&folder, "state");
     let (mut slowpath, lcore) = able(&folder);
@@ -259,7 +259,7 @@ fn sigterm_while_the_disk_is_frozen_closes_all_and_loses_nothing_that_was_acknow
     until("the end of the process but for that thread", || {
         let stat = std::fs::read_to_string(&stat).unwrap();
         let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
-        met(state.starts_with('Z'), || stat.clone())
+        check(state.starts_with('Z'), || stat.clone())
     });
     for port in folder.ports {
         assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "port {port} is open");
@@ -269,11 +269,11 @@ fn sigterm_while_the_disk_is_frozen_closes_all_and_loses_nothing_that_was_acknow
     ends(&mut slowpath, 0);
     drop(lcore);
     let (_again, _lcore) = able(&folder);
-    assert!(is_there(&folder, "a"), "it was acknowledged");
+    assert!(exists(&folder, "a"), "it was acknowledged");
 }
 
 #[test]
-fn a_fifo_in_the_place_of_the_services_is_named_and_holds_nothing_up() {
+fn a_fifo_as_services_file_is_reported_and_blocks_nothing() {
     let folder = Folder::new("fifo");
     let (mut slowpath, lcore) = able(&folder);
     let services = folder.path.join("services.toml");
@@ -302,7 +302,7 @@ fn a_fifo_in_the_place_of_the_services_is_named_and_holds_nothing_up() {
 }
 
 #[test]
-fn a_loop_that_stands_still_fails_health_until_it_goes_on() {
+fn a_stalled_loop_fails_health_until_it_continues() {
     let folder = Folder::new("stalled");
     // Here the region's own file hangs: the loop's next write to it does not return.
     let disk = Ext4::mount(&folder, "region");

@@ -16,7 +16,7 @@ pub const fn budget(flows: u32, percent: u32) -> u32 {
 
 /// Returns the slots of both rings for a table of `flows`: powers of two that hold the largest
 /// budgets.
-pub const fn places(flows: u32) -> [u32; 2] {
+pub const fn unconfirmed_ring_slots(flows: u32) -> [u32; 2] {
     let [two_way, one_way] = MAX_PERCENT;
     [budget(flows, two_way).next_power_of_two(), budget(flows, one_way).next_power_of_two()]
 }

@@ -45,7 +45,7 @@ impl Forward {
     /// Creates the path of a flow that is in no table, from the packet `ip` that the backend at
     /// `from` sent through its tunnel.
     #[inline(always)]
-    pub fn of_answer(ip: &Ip, service: u32, backend: u32, from: &Addr) -> Forward {
+    pub fn of_reply(ip: &Ip, service: u32, backend: u32, from: &Addr) -> Forward {
         Forward {
             backend_addr: *from,
             service,
@@ -59,7 +59,7 @@ impl Forward {
     /// Turns a path to a backend into that of a translated flow. Returns false if NAT does not
     /// translate the protocol of `ip`, or if `ip` is an echo reply.
     #[inline(always)]
-    pub fn translates(&mut self, ip: &Ip) -> bool {
+    pub fn set_nat(&mut self, ip: &Ip) -> bool {
         self.mode = Mode::Nat as u8;
         if self.backend_addr.is_v4() == ip.v6 {
             self.flags = PATH_CROSSES;
@@ -75,18 +75,18 @@ impl Forward {
 
     /// Returns the protocol towards the backend of the translated flow of this packet.
     #[inline(always)]
-    pub fn proto_behind(&self, ip: &Ip) -> u8 {
+    pub fn backend_proto(&self, ip: &Ip) -> u8 {
         if self.crosses() { translate::proto(ip) } else { ip.proto }
     }
 
     /// Returns the key towards the backend of the translated flow of this packet, and the
     /// initiator's side in it.
     #[inline(always)]
-    pub fn key_behind(&self, ip: &Ip) -> (FlowKey, Side) {
-        self.key_from(ip, self.proto_behind(ip), self.nat_addr(), self.nat_port)
+    pub fn backend_key(&self, ip: &Ip) -> (FlowKey, Side) {
+        self.key_from(ip, self.backend_proto(ip), self.nat_addr(), self.nat_port)
     }
 
-    /// As [`Forward::key_behind`], for protocol `proto` and the local address and port `ours` and
+    /// As [`Forward::backend_key`], for protocol `proto` and the local address and port `ours` and
     /// `port`.
     #[inline(always)]
     pub fn key_from(&self, ip: &Ip, proto: u8, ours: &Addr, port: u16) -> (FlowKey, Side) {
@@ -97,7 +97,7 @@ impl Forward {
     /// Returns the rewrites of a packet from the client's side of a translated flow, and of the
     /// packet that it quotes, if any.
     #[inline(always)]
-    pub fn outward(&self, ip: &Ip, quoted: Option<&Ip>) -> (Rewrite, Rewrite) {
+    pub fn forward_rewrites(&self, ip: &Ip, quoted: Option<&Ip>) -> (Rewrite, Rewrite) {
         let (ours, backend) = (*self.nat_addr(), self.backend_addr);
         let port = |ip: &Ip| if is_echo(ip) { self.nat_port } else { self.backend_port };
         let Some(quoted) = quoted else {
@@ -116,7 +116,7 @@ impl Ends {
     /// packet that it quotes, if it does. The error of a `router` gets that router's address as
     /// source.
     #[inline(always)]
-    pub const fn homeward(&self, quotes: bool, router: Option<Addr>) -> (Rewrite, Rewrite) {
+    pub const fn reply_rewrites(&self, quotes: bool, router: Option<Addr>) -> (Rewrite, Rewrite) {
         let (client, service) = (self.initiator, self.target);
         if !quotes {
             let (src, sport) = service;

@@ -4,7 +4,7 @@
 //! high half, which distinguishes a head that was changed and restored from an unchanged one (ABA
 //! problem).
 
-use super::hands::Hands;
+use super::ring_positions::RingPositions;
 use super::step::step;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use crate::record::NONE;
@@ -21,7 +21,7 @@ pub(crate) struct State {
     /// meaningful.
     pub(super) live: AtomicU32,
     /// Positions in the rings; in an lcore's own line, its reserved positions.
-    pub(super) hands: Hands,
+    pub(super) rings: RingPositions,
 }
 
 const _: () = assert!(size_of::<State>() == 64);
@@ -87,17 +87,17 @@ impl<'r> FreeList<'r> {
 
 #[cfg(not(target_arch = "bpf"))]
 impl FreeList<'_> {
-    /// Moves up to `most` numbers from the top of `other` to this list; returns false if it has
+    /// Moves up to `max` numbers from the top of `other` to this list; returns false if it has
     /// none.
-    pub(super) fn refill(&self, other: &FreeList<'_>, most: u32) -> bool {
+    pub(super) fn refill(&self, other: &FreeList<'_>, max: u32) -> bool {
         let mut head = other.head.load(Acquire);
         loop {
             let Some(first) = (head as u32).checked_sub(1) else { return false };
             let (mut last, mut below) = (first, 0);
-            for n in 1..=most {
+            for n in 1..=max {
                 // A link read while the list changes is discarded, because the exchange then fails.
                 below = self.links.row(last).map_or(0, |link| link.load(Relaxed));
-                match below.checked_sub(1).filter(|_| n < most) {
+                match below.checked_sub(1).filter(|_| n < max) {
                     Some(next) => last = next,
                     None => break,
                 }
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_given_to_one_at_a_time() {
+    fn number_is_allocated_to_one_thread_at_a_time() {
         let (count, rounds) = (8, if cfg!(miri) { 50 } else { 20_000 });
         let (head, links) = (AtomicU64::new(0), (0..count).map(|_| AtomicU32::new(0)));
         let links: Vec<_> = links.collect();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_take_from_each_other_give_a_number_to_one_at_a_time() {
+    fn concurrent_refills_allocate_each_number_once() {
         let (count, rounds) = (40, if cfg!(miri) { 50 } else { 20_000 });
         let heads: Vec<_> = (0..4).map(|_| AtomicU64::new(0)).collect();
         let links: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
@@ -199,7 +199,7 @@ mod tests {
         let owned: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
         let work = |own: usize| {
             crate::flow::step::kill::with_pauses(77 + own as u32);
-            let mut held = Vec::new();
+            let mut taken = Vec::new();
             for round in 0..rounds {
                 let mut number = list(own).pop();
                 if number == NONE && (0..4).any(|n| n != own && list(own).refill(&list(n), 5)) {
@@ -207,16 +207,16 @@ mod tests {
                 }
                 if number != NONE {
                     assert_eq!(owned[number as usize].fetch_add(1, AcqRel), 0);
-                    held.push(number);
+                    taken.push(number);
                 }
                 if number == NONE || round % 7 == 0 {
-                    for number in held.drain(..) {
+                    for number in taken.drain(..) {
                         owned[number as usize].fetch_sub(1, AcqRel);
                         list(own).push(number);
                     }
                 }
             }
-            held.drain(..).for_each(|number| list(own).push(number));
+            taken.drain(..).for_each(|number| list(own).push(number));
         };
         std::thread::scope(|scope| (0..3).for_each(|n| drop(scope.spawn(move || work(n)))));
         let mut all: Vec<_> = (0..4).flat_map(|n| list(n).all().collect::<Vec<_>>()).collect();

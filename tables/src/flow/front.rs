@@ -68,7 +68,7 @@ impl Front {
 /// Comparison of fronts and entries in tests.
 #[cfg(test)]
 impl Front {
-    pub(super) fn says(&self, key: &FlowKey, hit: &Hit) -> bool {
+    pub(super) fn matches_entry(&self, key: &FlowKey, hit: &Hit) -> bool {
         let high = hit.initiator() == Side::High;
         self.differs(&Words::of(key)) == 0
             && self.high.load(Relaxed) == u32::from(high)

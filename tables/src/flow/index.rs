@@ -10,17 +10,17 @@
 //! reveals concurrent changes. A writer locks the home bucket, so that a key cannot be inserted
 //! twice; a slot is claimed by its state, and the claimant changes its tag.
 
-mod place;
+mod key_position;
 #[cfg(not(target_arch = "bpf"))]
 mod rebuild;
 #[cfg(target_arch = "bpf")]
 mod seek;
 mod slots;
 
-pub use slots::NotKept;
+pub use slots::IndexError;
 
 #[cfg(target_arch = "bpf")]
-pub use seek::Asked;
+pub use seek::PendingLookup;
 
 use super::entry::{Entry, Hit};
 use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
@@ -28,12 +28,12 @@ use crate::atomic::{AtomicU64, Ordering::*, spin_loop};
 use crate::layout::BUCKET_ENTRIES;
 use crate::region::Region;
 use crate::rows::{Numbered, Rows};
+#[cfg(not(target_arch = "bpf"))]
+use key_position::WINDOW;
+use key_position::{KeyPosition, LOCK, OWNER, SPILLED, equal_tags};
 use packet::flow::FlowKey;
 #[cfg(not(target_arch = "bpf"))]
 use packet::flow::HashKey;
-#[cfg(not(target_arch = "bpf"))]
-use place::WINDOW;
-use place::{LOCK, OWNER, Place, SPILLED, equal_tags};
 
 /// Number of attempts to take a lock before the caller gives up. The kernel's verifier checks each
 /// iteration.
@@ -41,7 +41,7 @@ const TRIES: u32 = if cfg!(target_arch = "bpf") { 64 } else { 512 };
 
 /// The table that uses an index.
 #[derive(Clone, Copy)]
-pub(crate) enum Which {
+pub(crate) enum TableKind {
     Flows,
     Fragments,
     Affinities,
@@ -53,7 +53,7 @@ pub(crate) struct Index<'r> {
     entries: Rows<'r, Entry>,
     words: Rows<'r, AtomicU64>,
     #[cfg(target_arch = "bpf")]
-    which: Which,
+    table: TableKind,
     // The BPF program reads both where needed, because it has few registers.
     #[cfg(not(target_arch = "bpf"))]
     mask: u32,
@@ -69,7 +69,7 @@ impl<'r> Index<'r> {
     #[inline]
     pub(crate) fn new(
         #[cfg_attr(not(target_arch = "bpf"), expect(unused, reason = "the kernel's alone"))]
-        which: Which,
+        table: TableKind,
         entries: Rows<'r, Entry>,
         words: Rows<'r, AtomicU64>,
         #[cfg_attr(target_arch = "bpf", expect(unused, reason = "there it is the program's"))]
@@ -78,7 +78,7 @@ impl<'r> Index<'r> {
         debug_assert!(words.count().is_power_of_two() && entries.count() == words.count() * 4);
         Index {
             #[cfg(target_arch = "bpf")]
-            which,
+            table,
             entries,
             words,
             #[cfg(not(target_arch = "bpf"))]
@@ -112,11 +112,11 @@ impl<'r> Index<'r> {
     }
 
     #[inline(always)]
-    pub(crate) fn place(&self, hash: u64) -> Place {
+    pub(crate) fn position(&self, hash: u64) -> KeyPosition {
         let home = hash as u32 & self.mask();
         // Near the home bucket, so that both words are usually in one cache line.
         let apart = 1 + ((((hash >> 40) & 0xff) * 7) >> 8) as u32;
-        Place {
+        KeyPosition {
             home,
             second: (home ^ apart) & self.mask(),
             slot: (hash >> 28) as u32 & 3,
@@ -136,9 +136,9 @@ impl<'r> Index<'r> {
 
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
-        let place = self.place(hash);
-        self.word(place.home).into_iter().for_each(prefetch);
-        self.entry(place.home * 4 + place.slot).into_iter().for_each(prefetch);
+        let position = self.position(hash);
+        self.word(position.home).into_iter().for_each(prefetch);
+        self.entry(position.home * 4 + position.slot).into_iter().for_each(prefetch);
     }
 
     pub(crate) fn prefetch_entry(&self, i: u32) {
@@ -151,11 +151,13 @@ impl<'r> Index<'r> {
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(crate) fn prefetch_claim(&self, hash: u64) {
-        let place = self.place(hash);
-        let Some(word) = self.word(place.home) else { return };
+        let position = self.position(hash);
+        let Some(word) = self.word(position.home) else { return };
         let word = word.load(Relaxed);
-        if let Some(slot) = place.slots().into_iter().find(|slot| place::is_free(word, *slot)) {
-            self.prefetch_entry(place.home * 4 + slot);
+        if let Some(slot) =
+            position.slots().into_iter().find(|slot| key_position::is_free(word, *slot))
+        {
+            self.prefetch_entry(position.home * 4 + slot);
         }
     }
 
@@ -182,22 +184,22 @@ impl<'r> Index<'r> {
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(crate) fn find_to(&self, hash: u64, key: &FlowKey, out: &mut Option<Hit>) {
-        let place = self.place(hash);
+        let position = self.position(hash);
         *out = None;
-        let Some(home) = self.word(place.home) else { return };
+        let Some(home) = self.word(position.home) else { return };
         let home = home.load(Acquire);
-        let equal = equal_tags(home, &place);
+        let equal = equal_tags(home, &position);
         if equal != 0 {
             // Which of the four slots matches is effectively random, so no branch depends on it.
-            let likeliest = place.home * 4 + equal.trailing_zeros() / 8;
+            let likeliest = position.home * 4 + equal.trailing_zeros() / 8;
             if let Some(hit) = self.compare(likeliest, key) {
                 *out = Some(hit);
                 return;
             }
         } else {
             // Most absent keys are detected by their tags alone, from one cache line.
-            let Some(second) = self.word(place.second) else { return };
-            if equal_tags(second.load(Acquire), &place) == 0 && (home / SPILLED) & 0xff == 0 {
+            let Some(second) = self.word(position.second) else { return };
+            if equal_tags(second.load(Acquire), &position) == 0 && (home / SPILLED) & 0xff == 0 {
                 return;
             }
         }
@@ -208,20 +210,20 @@ impl<'r> Index<'r> {
     #[cfg(not(target_arch = "bpf"))]
     #[inline(never)]
     fn find_by_tag(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
-        let place = &self.place(hash);
-        let home = self.word(place.home)?.load(Acquire);
-        if let Some(hit) = self.compare_tagged(place.home, home, place, key) {
+        let position = &self.position(hash);
+        let home = self.word(position.home)?.load(Acquire);
+        if let Some(hit) = self.compare_tagged(position.home, home, position, key) {
             return Some(hit);
         }
-        let second = self.word(place.second)?.load(Acquire);
-        let hit = self.compare_tagged(place.second, second, place, key);
+        let second = self.word(position.second)?.load(Acquire);
+        let hit = self.compare_tagged(position.second, second, position, key);
         if hit.is_some() || (home / SPILLED) & 0xff == 0 {
             return hit;
         }
         for i in 1..=WINDOW {
-            let bucket = (place.home + i) & self.mask();
+            let bucket = (position.home + i) & self.mask();
             let word = self.word(bucket)?.load(Acquire);
-            if let Some(hit) = self.compare_tagged(bucket, word, place, key) {
+            if let Some(hit) = self.compare_tagged(bucket, word, position, key) {
                 return Some(hit);
             }
         }
@@ -232,28 +234,35 @@ impl<'r> Index<'r> {
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub(crate) fn lacks(&self, hash: u64) -> bool {
-        let place = &self.place(hash);
-        let (Some(home), Some(second)) = (self.word(place.home), self.word(place.second)) else {
+        let position = &self.position(hash);
+        let (Some(home), Some(second)) = (self.word(position.home), self.word(position.second))
+        else {
             return false;
         };
         let home = home.load(Acquire);
-        equal_tags(home, place) | equal_tags(second.load(Acquire), place) == 0
+        equal_tags(home, position) | equal_tags(second.load(Acquire), position) == 0
             && (home / SPILLED) & 0xff == 0
     }
 
     /// Returns bucket `n` of those that may hold a key: home, second, then the window.
     #[inline(always)]
-    fn bucket(&self, place: &Place, n: u32) -> u32 {
+    fn bucket(&self, position: &KeyPosition, n: u32) -> u32 {
         match n {
-            0 => place.home,
-            1 => place.second,
-            n => (place.home + n - 1) & self.mask(),
+            0 => position.home,
+            1 => position.second,
+            n => (position.home + n - 1) & self.mask(),
         }
     }
 
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
-    fn compare_tagged(&self, bucket: u32, word: u64, at: &Place, wanted: &FlowKey) -> Option<Hit> {
+    fn compare_tagged(
+        &self,
+        bucket: u32,
+        word: u64,
+        at: &KeyPosition,
+        wanted: &FlowKey,
+    ) -> Option<Hit> {
         let mut equal = equal_tags(word, at);
         while equal != 0 {
             if let Some(hit) = self.compare(bucket * 4 + equal.trailing_zeros() / 8, wanted) {
@@ -278,7 +287,7 @@ impl<'r> Index<'r> {
     /// Locks a home bucket; returns false after a bounded number of attempts.
     pub(crate) fn lock(&self, home: u32) -> bool {
         #[cfg(target_arch = "bpf")]
-        if let Which::Flows = self.which {
+        if let TableKind::Flows = self.table {
             return crate::parts::lock(home, self.owner);
         }
         self.lock_as(home, self.owner)

@@ -150,8 +150,8 @@ impl Flows<'_> {
             return Err(InsertError::OptionsTooLong);
         }
         let sides = Sides { front, back, has_back: *new.back_key() != new.front };
-        let home = self.index.place(sides.front).home;
-        let other = self.index.place(sides.back).home;
+        let home = self.index.position(sides.front).home;
+        let other = self.index.position(sides.back).home;
         // All of these lines are written, so they are fetched in parallel. The BPF program has
         // prefetched them: `Flows::prefetch_new`.
         #[cfg(not(target_arch = "bpf"))]
@@ -201,7 +201,7 @@ impl Flows<'_> {
     /// Body of [`Flows::claim`].
     #[inline(always)]
     pub(crate) fn claim_slot(&self, hash: u64) -> u32 {
-        self.index.claim(&self.index.place(hash))
+        self.index.claim(&self.index.position(hash))
     }
 
     /// Prefetches the record that is most likely allocated next.
@@ -274,13 +274,13 @@ impl Flows<'_> {
             let side = new.back.map_or(Side::Low, |(_, side)| side);
             let (key, flags) = (new.back_key(), flags(false, side));
             let filling = Filling { key, path: id, flags, digest: entry, now_s };
-            self.index.fill(back, &self.index.place(sides.back), &filling);
+            self.index.fill(back, &self.index.position(sides.back), &filling);
         }
         step!();
         let flags = flags(true, new.front_initiator);
         let filling = Filling { key: &new.front, path: id, flags, digest: new.digest, now_s };
-        let place = self.index.place(sides.front);
-        let stamp = self.index.fill(entry, &place, &filling);
+        let position = self.index.position(sides.front);
+        let stamp = self.index.fill(entry, &position, &filling);
         if let Some(state) = self.own_state() {
             state.live.fetch_add(1, Relaxed);
         }

@@ -1,4 +1,4 @@
-//! `LegCopy`: the gateway legs of one path before an update (see `copies`).
+//! `LegCopy`: the gateway legs of one path before an update (see `leg_updates`).
 
 use super::path::{Answer, Slab, Stored};
 use super::step::step;
@@ -37,7 +37,7 @@ impl LegCopy {
     }
 
     /// Releases the copy to other writers; its contents are kept.
-    pub(super) fn give_back(&self) {
+    pub(super) fn release(&self) {
         self.claimed.store(0, Release);
     }
 

@@ -70,7 +70,7 @@ impl<'r> Flows<'r> {
         };
         path.publish();
         step!();
-        copy.give_back();
+        copy.release();
         done
     }
 
@@ -85,8 +85,8 @@ impl<'r> Flows<'r> {
     }
 
     fn update_responder(&self, path: &Stored, entry: &Entry, latest: Latest<'_>) -> LegUpdate {
-        let alone = path.owns.load(Relaxed) == NONE;
-        let done = if alone && entry.digest.load(Relaxed) == latest.digest {
+        let is_shared = path.owns.load(Relaxed) == NONE;
+        let done = if is_shared && entry.digest.load(Relaxed) == latest.digest {
             LegUpdate::Same
         } else if let Some(slab) = self.responders_slab(path) {
             slab.set(latest.leg, &latest.options);

@@ -8,7 +8,7 @@
 //! A seqlock (`seq`) guards all three lines, except for the TCP state, which is a separate atomic.
 //! Options longer than 48 bytes are in a slab, as is the responder's leg if it differs.
 
-mod held;
+mod ownership;
 
 use super::entry::{LIVE, WRITING};
 use super::step::step;
@@ -346,7 +346,7 @@ impl Stored {
 
     /// Copies the space of options of usual length out, whether or not it contains such options.
     #[inline(always)]
-    pub(super) fn usual_options<const N: usize>(&self, to: &mut [u64; N]) {
+    pub(super) fn inline_options<const N: usize>(&self, to: &mut [u64; N]) {
         const { assert!(N <= INLINE / 8) };
         self.options.iter().zip(to).for_each(|(from, to)| *to = from.load(Relaxed));
     }

@@ -15,7 +15,7 @@ const AHEAD: usize = 16;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recovery {
     /// Number of flows taken over.
-    pub kept: u32,
+    pub recovered: u32,
     /// Number of path records cleared: incomplete, partly ended or inconsistent.
     pub cleared_paths: u32,
     /// Number of entries cleared for the same reasons.
@@ -26,12 +26,12 @@ pub struct Recovery {
 
 impl Recovery {
     /// Log message; `None` if there were no flows.
-    pub fn news(&self) -> Option<String> {
-        let Recovery { kept, cleared_paths, stale_locks, .. } = self;
-        (kept + cleared_paths > 0).then(|| {
+    pub fn log_message(&self) -> Option<String> {
+        let Recovery { recovered, cleared_paths, stale_locks, .. } = self;
+        (recovered + cleared_paths > 0).then(|| {
             format!(
-                "{kept} flows taken over, {cleared_paths} incomplete ones cleared, {stale_locks} \
-                 stale locks released"
+                "{recovered} flows taken over, {cleared_paths} incomplete ones cleared, \
+                 {stale_locks} stale locks released"
             )
         })
     }
@@ -45,7 +45,7 @@ impl Flows<'_> {
     /// before any lcore runs.
     pub fn recover(&self) -> Recovery {
         let mut found = Recovery::default();
-        self.clear_places();
+        self.clear_rings();
         self.copies.iter().for_each(|copy| copy.clear());
         let mut slabs_used = vec![false; self.slabs.len()];
         self.nat.clear();
@@ -57,13 +57,13 @@ impl Flows<'_> {
             if !path.is_touched() {
                 continue;
             }
-            if path.is_live() && self.holds_together(id, path) {
-                self.settle(path, &mut slabs_used);
-                self.hold_found(id, path);
+            if path.is_live() && self.is_consistent(id, path) {
+                self.repair(path, &mut slabs_used);
+                self.add_recovered(id, path);
                 if let Some((key, hit)) = self.index.read(path.forward().front) {
-                    self.face(id, &key, &hit);
+                    self.set_front(id, &key, &hit);
                 }
-                found.kept += 1;
+                found.recovered += 1;
             } else {
                 path.free();
                 found.cleared_paths += 1;
@@ -84,7 +84,7 @@ impl Flows<'_> {
         if let Some(shared) = self.state() {
             let paths = FreeList::new(&shared.paths, self.path_links);
             paths.rebuild(|id| !self.paths[id as usize].is_live());
-            shared.live.store(found.kept, Relaxed);
+            shared.live.store(found.recovered, Relaxed);
         }
         self.free_slabs()
             .into_iter()
@@ -94,12 +94,12 @@ impl Flows<'_> {
 
     /// Returns whether a path's entries are complete and refer to it, and marks its NAT port, which
     /// no other flow may have.
-    fn holds_together(&self, id: u32, path: &Stored) -> bool {
+    fn is_consistent(&self, id: u32, path: &Stored) -> bool {
         let (forward, back) = (path.forward(), path.back.load(Relaxed));
         let refers = |i: u32, front: bool| {
             let (key, hit): (FlowKey, Hit) = self.index.read(i)?;
-            let place = self.index.place(self.index.hash(&key));
-            let fits = self.index.belongs(i, &place) && hit.path == id;
+            let position = self.index.position(self.index.hash(&key));
+            let fits = self.index.belongs(i, &position) && hit.path == id;
             (fits && (hit.flags & FRONT != 0) == front).then_some(())
         };
         let map = if forward.is_nat() { path.owns.load(Relaxed) } else { NONE };
@@ -110,7 +110,7 @@ impl Flows<'_> {
 
     /// Repairs a path left by a kill during `update_gateway`: the flow is kept, and its next packet
     /// of each direction writes leg and options again.
-    fn settle(&self, path: &Stored, slabs_used: &mut [bool]) {
+    fn repair(&self, path: &Stored, slabs_used: &mut [bool]) {
         if path.is_held() {
             if let Some(entry) = self.index.entry(path.forward().front) {
                 entry.digest.fetch_xor(u32::MAX, Relaxed);

@@ -95,7 +95,7 @@ impl Flows<'_> {
                 // The entry's line was just read. If it belongs to another flow by now, that flow
                 // is live as well.
                 let scope = self.index.entry(forward.front).map_or(0, Entry::scope);
-                self.scopes.keep(scope, now_s);
+                self.scopes.keep_alive(scope, now_s);
                 continue;
             }
             // Checked again at the end: the flow may have become active, or the record may be

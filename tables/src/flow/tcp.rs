@@ -107,7 +107,7 @@ fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
 /// Returns whether a segment with these flags leaves the word unchanged and does not reopen the
 /// connection.
 #[inline(always)]
-pub(super) fn stays(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> bool {
+pub(super) fn keeps_state(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> bool {
     flags & (SYN | FIN | RST) == 0 && next(word, flags, from_initiator, one_way) == word
 }
 
@@ -161,12 +161,12 @@ impl Flows<'_> {
             }
             match path.tcp.compare_exchange_weak(word, wanted, AcqRel, Acquire) {
                 Ok(_) if flags & SYN != 0 && wanted & BITS == 0 => {
-                    self.look_again(hit, forward.front);
+                    self.recheck(hit, forward.front);
                     return TcpState::Reopened;
                 }
                 Ok(_) => {
                     if is_reset(wanted) && !is_reset(word) {
-                        self.look_again(hit, forward.front);
+                        self.recheck(hit, forward.front);
                     }
                     word = wanted;
                     break;
@@ -182,7 +182,7 @@ impl Flows<'_> {
 
     /// Clears the established flag of both entries, so that their next packets read the path's
     /// state.
-    fn look_again(&self, hit: &Hit, front: u32) {
+    fn recheck(&self, hit: &Hit, front: u32) {
         let back = self.paths.row(hit.path).map_or(NONE, |path| path.back.load(Relaxed));
         for entry in [front, back].into_iter().filter_map(|i| self.index.entry(i)) {
             if entry.path.load(Relaxed) == hit.path {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_that_nobody_confirms_stays_embryonic() {
+    fn unconfirmed_syn_stays_embryonic() {
         let segments = [('>', SYN), ('<', SYN | ACK), ('<', SYN | ACK), ('>', SYN)];
         assert_eq!(run(false, &segments), [Embryonic; 4]);
         assert_eq!(run(false, &[('>', ACK), ('<', ACK)]), [Embryonic; 2]);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_taken_back_by_the_next_segment_of_its_side() {
+    fn reset_is_revoked_by_next_segment_of_same_side() {
         let open = [('>', SYN), ('<', SYN | ACK), ('>', ACK)];
         for (side, other) in [('>', '<'), ('<', '>')] {
             let more = [(side, RST), (other, ACK), (other, RST), (side, ACK), (other, ACK)];
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_confirms_nothing() {
+    fn reset_does_not_confirm_flow() {
         let mut word = 0;
         for (flags, from_initiator) in [(SYN, true), (SYN | ACK, false), (RST, true)] {
             word = next(word, flags, from_initiator, false);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_is_confirmed_by_a_packet_after_an_answer() {
+    fn non_tcp_flow_is_confirmed_by_packet_after_reply() {
         let confirmed = |one_way, senders: &str| {
             let word = senders.chars().fold(0, |word, from| next(word, 0, from == '>', one_way));
             !is_unconfirmed(word)
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn where_answers_are_never_seen_the_initiator_decides() {
+    fn one_way_flow_state_follows_initiator() {
         let segments = [('>', SYN), ('>', ACK), ('>', FIN | ACK), ('>', SYN)];
         assert_eq!(run(true, &segments), [Embryonic, Established, Closed, Embryonic]);
     }

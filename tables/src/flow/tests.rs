@@ -2,8 +2,8 @@
 
 mod between;
 mod legs;
-mod meet;
 mod model;
+mod path_lookup;
 mod threads;
 mod unconfirmed;
 
@@ -81,7 +81,7 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
         assert!(path.is_live() && !path.is_held(), "entry {i} has a path");
         let (front, back) = (path.forward().front, path.back.load(Relaxed));
         assert_eq!(if hit.is_front() { front } else { back }, i);
-        let says = !hit.is_front() || flows.fronts[hit.path as usize].says(key, hit);
+        let says = !hit.is_front() || flows.fronts[hit.path as usize].matches_entry(key, hit);
         assert!(says, "path {} has the front of entry {i}", hit.path);
         live.push(*key);
         true
@@ -137,7 +137,7 @@ pub(super) fn insert_nat(flows: &Flows<'_>, n: u32, options: &[u8]) -> Result<Hi
 }
 
 #[test]
-fn a_flow_is_found_from_both_sides_and_says_how_to_go_on() {
+fn flow_is_found_by_both_keys_with_its_forwarding() {
     let region = small();
     let flows = table(&region);
     let options: Vec<u8> = (0..32).collect();
@@ -182,7 +182,7 @@ fn a_flow_is_found_from_both_sides_and_says_how_to_go_on() {
 }
 
 #[test]
-fn a_path_whose_leg_is_being_changed_still_leads_to_its_backend() {
+fn path_forwards_to_backend_during_leg_update() {
     let region = small();
     let flows = table(&region);
     let hit = insert_nat(&flows, 1, &[]).unwrap();
@@ -192,7 +192,7 @@ fn a_path_whose_leg_is_being_changed_still_leads_to_its_backend() {
     assert_eq!(flows.forward(&hit), Err(Missed::Busy));
     assert_eq!((flows.forward_to(&hit, &mut out), out), (Ok(()), forward));
     path.publish();
-    copy.give_back();
+    copy.release();
     flows.remove(&hit).unwrap();
     assert_eq!(flows.forward_to(&hit, &mut out), Err(Missed::Gone));
     let new = insert_nat(&flows, 2, &[]).unwrap();
@@ -204,7 +204,7 @@ fn a_path_whose_leg_is_being_changed_still_leads_to_its_backend() {
 }
 
 #[test]
-fn a_hit_never_leads_to_the_flow_that_took_the_record_over() {
+fn stale_hit_does_not_resolve_to_reused_record() {
     let region = small();
     let flows = table(&region);
     let old = insert_nat(&flows, 1, &[]).unwrap();
@@ -222,7 +222,7 @@ fn a_hit_never_leads_to_the_flow_that_took_the_record_over() {
 }
 
 #[test]
-fn a_flow_comes_in_once_and_its_back_key_is_its_own() {
+fn duplicate_flow_and_taken_back_key_are_rejected() {
     let region = small();
     let flows = table(&region);
     let hit = insert_nat(&flows, 1, &[]).unwrap();
@@ -240,7 +240,7 @@ fn a_flow_comes_in_once_and_its_back_key_is_its_own() {
 }
 
 #[test]
-fn a_full_table_refuses_and_keeps_what_it_has() {
+fn full_flow_table_rejects_inserts_and_keeps_flows() {
     let region = small();
     let flows = table(&region);
     let capacity = flows.capacity();
@@ -260,7 +260,7 @@ fn a_full_table_refuses_and_keeps_what_it_has() {
 }
 
 #[test]
-fn the_latest_options_answer_long_or_short() {
+fn reply_uses_latest_options_of_any_length() {
     let region = small();
     let flows = table(&region);
     let hit = insert_nat(&flows, 1, &[1; 48]).unwrap();
@@ -307,12 +307,12 @@ fn idle_flows_end_by_their_protocol_and_state() {
     let mut udp = nat_flow(5, port);
     udp.forward.proto = 17;
     flows.insert(&udp, &[], 100).unwrap();
-    let mut asked = NewFlow { nat_map: NONE, ..nat_flow(7, 2002) };
-    asked.forward.proto = 17;
-    let asked = flows.insert(&asked, &[], 100).unwrap();
-    flows.touch(&asked, 180);
+    let mut udp = NewFlow { nat_map: NONE, ..nat_flow(7, 2002) };
+    udp.forward.proto = 17;
+    let udp = flows.insert(&udp, &[], 100).unwrap();
+    flows.touch(&udp, 180);
     for side in [true, false, true] {
-        flows.note(&asked, 0, side);
+        flows.note(&udp, 0, side);
     }
     let mut own_udp = NewFlow { nat_map: NONE, idle_s: 40, ..nat_flow(8, 2003) };
     own_udp.forward.proto = 17;
@@ -376,7 +376,7 @@ fn a_syn_reopens_a_closed_connection_for_both_entries() {
 }
 
 #[test]
-fn each_backend_in_use_is_named() {
+fn each_backend_reports_all_backends_in_use() {
     let region = small();
     let flows = table(&region);
     let hits = [3, 9, 12].map(|n| insert_nat(&flows, n, &[]).unwrap());
@@ -433,7 +433,7 @@ fn an_insert_killed_at_any_step_leaves_both_entries_or_none() {
                 let new = nat_flow(50, 1034);
                 let (front, back) = (find(flows, &new.front), find(flows, &new.back.unwrap().0));
                 assert_eq!(front.is_some(), back.is_some());
-                assert_eq!(recovery.kept, 10 + u32::from(front.is_some()));
+                assert_eq!(recovery.recovered, 10 + u32::from(front.is_some()));
                 match insert_nat(flows, 50, options) {
                     Ok(_) => assert_eq!(front, None),
                     Err(error) => assert_eq!(error, InsertError::Exists(front.unwrap().path)),
@@ -445,7 +445,7 @@ fn an_insert_killed_at_any_step_leaves_both_entries_or_none() {
 }
 
 #[test]
-fn a_removal_killed_at_any_step_is_whole_afterwards() {
+fn removal_killed_at_any_step_is_completed_by_recovery() {
     killed_everywhere(
         |flows| {
             let hit = find(flows, &nat_flow(4, 0).front).unwrap();
@@ -461,7 +461,7 @@ fn a_removal_killed_at_any_step_is_whole_afterwards() {
 }
 
 #[test]
-fn a_flow_that_begins_anew_and_is_killed_at_any_step_is_there_once_or_not_at_all() {
+fn flow_reopened_and_killed_at_any_step_exists_once_or_not_at_all() {
     killed_everywhere(
         |flows| {
             let hit = find(flows, &nat_flow(4, 0).front).unwrap();
@@ -477,7 +477,7 @@ fn a_flow_that_begins_anew_and_is_killed_at_any_step_is_there_once_or_not_at_all
 }
 
 #[test]
-fn an_update_killed_at_any_step_keeps_the_flow_and_is_done_again() {
+fn update_killed_at_any_step_keeps_flow_and_is_repeated() {
     let leg = GatewayLeg { vni: 99, ..GatewayLeg::default() };
     for options in [&[7; 12][..], &[7; 100][..]] {
         killed_everywhere(
@@ -486,7 +486,7 @@ fn an_update_killed_at_any_step_keeps_the_flow_and_is_done_again() {
                 update(flows, &hit, &leg, options, 1234);
             },
             |flows, recovery| {
-                assert_eq!((recovery.kept, recovery.cleared_paths), (10, 0));
+                assert_eq!((recovery.recovered, recovery.cleared_paths), (10, 0));
                 let hit = find(flows, &nat_flow(2, 0).front).unwrap();
                 let mut answer = Answer::empty();
                 flows.answer(&hit, true, &mut answer).unwrap();
@@ -509,7 +509,7 @@ fn a_bucket_that_stays_locked_is_contended_until_recovery() {
     let region = small();
     let flows = table(&region);
     let key = nat_flow(1, 0).front;
-    assert!(flows.index.lock(flows.index.place(flows.hash(&key)).home));
+    assert!(flows.index.lock(flows.index.position(flows.hash(&key)).home));
     assert_eq!(insert_nat(&flows, 1, &[]), Err(InsertError::Contended));
     assert_eq!(find(&flows, &key), None);
     assert_eq!(flows.recover(), Recovery { stale_locks: 1, ..Recovery::default() });
@@ -517,7 +517,7 @@ fn a_bucket_that_stays_locked_is_contended_until_recovery() {
 }
 
 #[test]
-fn a_region_full_of_nonsense_recovers_to_an_empty_table() {
+fn region_with_random_contents_recovers_to_empty_table() {
     let region = small();
     for section in [
         Section::FlowIndex,
@@ -541,7 +541,7 @@ fn a_region_full_of_nonsense_recovers_to_an_empty_table() {
     }
     let flows = Flows::new(&region);
     let recovery = flows.recover();
-    assert_eq!(recovery.kept, 0);
+    assert_eq!(recovery.recovered, 0);
     assert!(recovery.cleared_entries > 0 && recovery.cleared_paths > 0);
     assert_whole(&flows);
     for n in 0..flows.capacity() {

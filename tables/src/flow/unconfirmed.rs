@@ -14,11 +14,11 @@
 //! ([`Flows::set_unconfirmed_budget`]): no flow moves for it.
 
 #[cfg(not(target_arch = "bpf"))]
-use super::budget::{DEFAULT_PERCENT, MAX_PERCENT, budget, places};
+use super::budget::{DEFAULT_PERCENT, MAX_PERCENT, budget, unconfirmed_ring_slots};
 #[cfg(not(target_arch = "bpf"))]
 use super::free::State;
-use super::hands::Hands;
 use super::path::Stored;
+use super::ring_positions::RingPositions;
 use super::step::step;
 use super::{Ended, Flows, Hit, tcp};
 use crate::atomic::Ordering::Relaxed;
@@ -27,7 +27,7 @@ use crate::record::NONE;
 use crate::rows::Numbered;
 
 /// Maximum number of slots examined for an unconfirmed flow, and of path records for a reset one.
-const LOOKS: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
+const MAX_EXAMINED: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
 /// Number of ports of an exhausted NAT map that a new flow examines for one whose flow can be
 /// evicted, regardless of the number of NAT addresses. Each costs at most two lookups, and the next
 /// flow examines others, so that a higher number would not find a port proportionally sooner.
@@ -42,7 +42,7 @@ const AHEAD: [u32; 2] = [12, 6];
 const RESERVED: (u32, u32) = (64, 1024);
 
 /// Returns the contents of a slot: a path's number + 1, and the record's count of flows above it.
-const fn held(path: u32, count: u32) -> u64 {
+const fn slot_word(path: u32, count: u32) -> u64 {
     (path as u64 + 1) | (count as u64) << 32
 }
 
@@ -50,18 +50,18 @@ impl Flows<'_> {
     /// Puts a new flow into the next slot of its ring. Returns the flow that was evicted for it, if
     /// any.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub fn hold(&self, hit: &Hit, one_way: bool) -> Option<Ended> {
-        let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
-        let next = self.next_slot(hands, ring);
-        let at = hands.place(ring, next);
-        let oldest = next.wrapping_sub(hands.budget(ring));
+    pub fn add_unconfirmed(&self, hit: &Hit, one_way: bool) -> Option<Ended> {
+        let (rings, ring) = (&self.state()?.rings, usize::from(one_way));
+        let next = self.next_slot(rings, ring);
+        let at = rings.slot_index(ring, next);
+        let oldest = next.wrapping_sub(rings.budget(ring));
         step!();
         #[cfg(not(target_arch = "bpf"))]
-        self.prefetch_ahead(hands, ring, oldest);
-        let ended = self.end_at(hands.place(ring, oldest));
+        self.prefetch_ahead(rings, ring, oldest);
+        let ended = self.end_at(rings.slot_index(ring, oldest));
         step!();
         let count = tcp::count(self.paths.row(hit.path)?.tcp.load(Relaxed));
-        self.unconfirmed.row(at)?.store(held(hit.path, count), Relaxed);
+        self.unconfirmed.row(at)?.store(slot_word(hit.path, count), Relaxed);
         ended
     }
 
@@ -69,23 +69,23 @@ impl Flows<'_> {
     /// lcores do not contend for one line. A slot reserved long ago may hold a flow that is not the
     /// oldest; this affects at most [`RESERVED`] slots per lcore.
     #[inline(always)]
-    fn next_slot(&self, hands: &Hands, ring: usize) -> u32 {
+    fn next_slot(&self, rings: &RingPositions, ring: usize) -> u32 {
         #[cfg(not(target_arch = "bpf"))]
         if self.line != 0
             && let Some(own) = self.own_state()
         {
-            let [next, end] = own.hands.reserved(ring);
+            let [next, end] = own.rings.reserved(ring);
             let mut slot = next.load(Relaxed);
             if slot == end.load(Relaxed) {
-                let (most, part) = RESERVED;
-                let count = (hands.places(ring) / part).clamp(1, most);
-                slot = hands.next[ring].fetch_add(count, Relaxed);
+                let (max, part) = RESERVED;
+                let count = (rings.slots(ring) / part).clamp(1, max);
+                slot = rings.next[ring].fetch_add(count, Relaxed);
                 end.store(slot.wrapping_add(count), Relaxed);
             }
             next.store(slot.wrapping_add(1), Relaxed);
             return slot;
         }
-        hands.next[ring].fetch_add(1, Relaxed)
+        rings.next[ring].fetch_add(1, Relaxed)
     }
 
     /// Prefetches what a new flow whose replies pass this appliance writes.
@@ -93,16 +93,17 @@ impl Flows<'_> {
     #[inline(always)]
     pub fn prefetch_new(&self) {
         self.prefetch_free();
-        let hands = self.state().map(|state| &state.hands);
-        let place = hands.map_or(NONE, |hands| hands.place(0, hands.next[0].load(Relaxed)));
-        self.unconfirmed.row(place).into_iter().for_each(super::index::prefetch);
+        let rings = self.state().map(|state| &state.rings);
+        let slot = rings.map_or(NONE, |rings| rings.slot_index(0, rings.next[0].load(Relaxed)));
+        self.unconfirmed.row(slot).into_iter().for_each(super::index::prefetch);
     }
 
     /// Prefetches what the eviction of the flows in the next slots reads and writes.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
-    fn prefetch_ahead(&self, hands: &Hands, ring: usize, oldest: u32) {
-        let [far, near] = AHEAD.map(|n| self.path_at(hands.place(ring, oldest.wrapping_add(n))));
+    fn prefetch_ahead(&self, rings: &RingPositions, ring: usize, oldest: u32) {
+        let [far, near] =
+            AHEAD.map(|n| self.path_at(rings.slot_index(ring, oldest.wrapping_add(n))));
         if let Some(path) = far {
             path.prefetch();
         }
@@ -115,7 +116,7 @@ impl Flows<'_> {
     /// Evicts the oldest unconfirmed flow found within a bounded number of slots, else a reset one.
     /// Returns `None` if neither was found.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn make_room(&self) -> Option<Ended> {
+    pub fn evict_any(&self) -> Option<Ended> {
         self.end_oldest(false).or_else(|| self.end_oldest(true)).or_else(|| self.end_reset())
     }
 
@@ -123,42 +124,42 @@ impl Flows<'_> {
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn evict(&self, hit: &Hit) -> Option<Ended> {
         let (entry, path) = (self.index.entry(hit.entry)?, self.paths.row(hit.path)?);
-        let is_weak = || {
+        let is_evictable = || {
             let word = path.tcp.load(Relaxed);
             entry.still(hit.stamp) && (tcp::is_unconfirmed(word) || tcp::is_reset(word))
         };
-        if is_weak() { self.end(hit.path, is_weak) } else { None }
+        if is_evictable() { self.end(hit.path, is_evictable) } else { None }
     }
 
     /// Evicts the oldest unconfirmed flow of a ring, within a bounded number of slots.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn end_oldest(&self, one_way: bool) -> Option<Ended> {
-        let (hands, ring) = (&self.state()?.hands, usize::from(one_way));
-        let (next, budget) = (hands.next[ring].load(Relaxed), hands.budget(ring));
-        let mut oldest = hands.oldest[ring].load(Relaxed);
+        let (rings, ring) = (&self.state()?.rings, usize::from(one_way));
+        let (next, budget) = (rings.next[ring].load(Relaxed), rings.budget(ring));
+        let mut oldest = rings.oldest[ring].load(Relaxed);
         if next.wrapping_sub(oldest) > budget {
             oldest = next.wrapping_sub(budget);
         }
         let mut ended = None;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_EXAMINED {
             if oldest == next || ended.is_some() {
                 break;
             }
-            ended = self.end_at(hands.place(ring, oldest));
+            ended = self.end_at(rings.slot_index(ring, oldest));
             oldest = oldest.wrapping_add(1);
         }
-        hands.oldest[ring].store(oldest, Relaxed);
+        rings.oldest[ring].store(oldest, Relaxed);
         ended
     }
 
     /// Evicts a reset flow, within a bounded number of path records.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub fn end_reset(&self) -> Option<Ended> {
-        let hands = &self.state()?.hands;
+        let rings = &self.state()?.rings;
         let records = self.paths.count();
-        let mut at = hands.record.load(Relaxed);
+        let mut at = rings.record.load(Relaxed);
         let mut ended = None;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_EXAMINED {
             if ended.is_some() {
                 break;
             }
@@ -169,28 +170,28 @@ impl Flows<'_> {
             }
             at = at.wrapping_add(1);
         }
-        hands.record.store(at, Relaxed);
+        rings.record.store(at, Relaxed);
         ended
     }
 
     /// Evicts the flow in this slot, if it is unconfirmed.
     #[inline(always)]
     fn end_at(&self, at: u32) -> Option<Ended> {
-        let place = self.unconfirmed.row(at)?.load(Relaxed);
-        let (id, count) = ((place as u32).wrapping_sub(1), (place >> 32) as u32);
+        let slot = self.unconfirmed.row(at)?.load(Relaxed);
+        let (id, count) = ((slot as u32).wrapping_sub(1), (slot >> 32) as u32);
         let path = self.paths.row(id)?;
-        let is_it = || {
+        let matches = || {
             let word = path.tcp.load(Relaxed);
             tcp::count(word) == count && tcp::is_unconfirmed(word)
         };
-        if is_it() { self.end(id, is_it) } else { None }
+        if matches() { self.end(id, matches) } else { None }
     }
 
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     fn path_at(&self, at: u32) -> Option<&Stored> {
-        let place = self.unconfirmed.row(at)?.load(Relaxed);
-        self.paths.row((place as u32).wrapping_sub(1))
+        let slot = self.unconfirmed.row(at)?.load(Relaxed);
+        self.paths.row((slot as u32).wrapping_sub(1))
     }
 
     /// Sets the shares of the table in percent for unconfirmed flows whose replies pass this
@@ -198,40 +199,40 @@ impl Flows<'_> {
     /// smaller budget remain until they time out or the table is full.
     #[cfg(not(target_arch = "bpf"))]
     pub fn set_unconfirmed_budget(&self, percent: [u32; 2]) {
-        let Some(State { hands, .. }) = self.state() else { return };
-        for ((stored, percent), most) in hands.budget.iter().zip(percent).zip(MAX_PERCENT) {
-            stored.store(budget(self.capacity(), percent.min(most)), Relaxed);
+        let Some(State { rings, .. }) = self.state() else { return };
+        for ((stored, percent), max) in rings.budget.iter().zip(percent).zip(MAX_PERCENT) {
+            stored.store(budget(self.capacity(), percent.min(max)), Relaxed);
         }
     }
 
     /// Reinitializes the rings as empty, for recovery.
     #[cfg(not(target_arch = "bpf"))]
-    pub(super) fn clear_places(&self) {
-        self.unconfirmed.iter().for_each(|place| place.store(0, Relaxed));
-        let Some(State { hands, .. }) = self.state() else { return };
-        for (mask, places) in hands.mask.iter().zip(places(self.capacity())) {
-            mask.store(places - 1, Relaxed);
+    pub(super) fn clear_rings(&self) {
+        self.unconfirmed.iter().for_each(|slot| slot.store(0, Relaxed));
+        let Some(State { rings, .. }) = self.state() else { return };
+        for (mask, slots) in rings.mask.iter().zip(unconfirmed_ring_slots(self.capacity())) {
+            mask.store(slots - 1, Relaxed);
         }
-        if hands.budget.iter().any(|budget| budget.load(Relaxed) == 0) {
+        if rings.budget.iter().any(|budget| budget.load(Relaxed) == 0) {
             self.set_unconfirmed_budget(DEFAULT_PERCENT);
         }
         // In all lines, because the slots reserved by lcores are void as well.
-        for State { hands, .. } in self.state {
-            hands.next.iter().chain(&hands.oldest).for_each(|hand| hand.store(0, Relaxed));
+        for State { rings, .. } in self.state {
+            rings.next.iter().chain(&rings.oldest).for_each(|position| position.store(0, Relaxed));
         }
     }
 
     /// Puts a recovered flow into its ring, if it is unconfirmed.
     #[cfg(not(target_arch = "bpf"))]
-    pub(super) fn hold_found(&self, id: u32, path: &Stored) {
-        let Some(State { hands, .. }) = self.state() else { return };
+    pub(super) fn add_recovered(&self, id: u32, path: &Stored) {
+        let Some(State { rings, .. }) = self.state() else { return };
         let (word, ring) = (path.tcp.load(Relaxed), usize::from(path.is_one_way()));
         if !tcp::is_unconfirmed(word) {
             return;
         }
-        let at = hands.place(ring, hands.next[ring].fetch_add(1, Relaxed));
-        if let Some(room) = self.unconfirmed.get(at as usize) {
-            room.store(held(id, tcp::count(word)), Relaxed);
+        let at = rings.slot_index(ring, rings.next[ring].fetch_add(1, Relaxed));
+        if let Some(slot) = self.unconfirmed.get(at as usize) {
+            slot.store(slot_word(id, tcp::count(word)), Relaxed);
         }
     }
 }

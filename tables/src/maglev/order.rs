@@ -6,10 +6,10 @@
 use super::{MaglevBackend, Seed, Share, Start, Walk, fill, start, walks};
 
 /// Maximum number of new backends; above it, everything is recomputed.
-const FEW: usize = 32;
+const MAX_NEW: usize = 32;
 /// Number of former backends among which an unchanged one is searched.
-const NEAR: usize = 8;
-const GONE: u32 = u32::MAX;
+const SEARCH_WINDOW: usize = 8;
+const REMOVED: u32 = u32::MAX;
 
 /// Backends sorted by text, with the starts of their slot orders. `K` is the key from which a text
 /// is made.
@@ -42,7 +42,7 @@ impl<K: Copy + Eq> Order<K> {
         if keys.is_empty() || size < 2 {
             return Vec::new();
         }
-        self.starts = self.follow(keys, &text, size, seed).unwrap_or_else(|| {
+        self.starts = self.update_starts(keys, &text, size, seed).unwrap_or_else(|| {
             let backend = |key| MaglevBackend { text: text(key), weight: 1 };
             let backends: Vec<MaglevBackend> = keys.iter().map(backend).collect();
             walks(&backends, u64::from(size), seed)
@@ -56,7 +56,7 @@ impl<K: Copy + Eq> Order<K> {
     }
 
     /// Returns the starts for a new list of keys, or `None` if too many of them are new.
-    fn follow(
+    fn update_starts(
         &self,
         keys: &[K],
         text: impl Fn(&K) -> String,
@@ -66,12 +66,12 @@ impl<K: Copy + Eq> Order<K> {
         if (size, seed) != (self.size, self.seed) {
             return None;
         }
-        let (places, mut new) = self.moved(keys)?;
-        let stays = self.starts.iter().filter_map(|start| {
-            let backend = places[start.backend as usize];
-            (backend != GONE).then_some(Start { backend, ..*start })
+        let (new_indices, mut new) = self.moved(keys)?;
+        let unchanged = self.starts.iter().filter_map(|start| {
+            let backend = new_indices[start.backend as usize];
+            (backend != REMOVED).then_some(Start { backend, ..*start })
         });
-        let stays: Vec<Start> = stays.collect();
+        let unchanged: Vec<Start> = unchanged.collect();
         let mut texts: Vec<(String, u32)> =
             new.drain(..).map(|index| (text(&keys[index as usize]), index)).collect();
         texts.sort_unstable();
@@ -82,30 +82,30 @@ impl<K: Copy + Eq> Order<K> {
                 let other = text(&keys[start.backend as usize]);
                 (other.as_str(), start.backend) < (new.as_str(), index)
             };
-            let upto = from + stays[from..].partition_point(is_before);
-            starts.extend_from_slice(&stays[from..upto]);
+            let upto = from + unchanged[from..].partition_point(is_before);
+            starts.extend_from_slice(&unchanged[from..upto]);
             starts.push(start(&new, index, u64::from(size), seed));
             from = upto;
         }
-        starts.extend_from_slice(&stays[from..]);
+        starts.extend_from_slice(&unchanged[from..]);
         Some(starts)
     }
 
     /// Returns the new index of each former key and the indices of new keys, or `None` if too many
     /// are new.
     fn moved(&self, keys: &[K]) -> Option<(Vec<u32>, Vec<u32>)> {
-        let mut places = vec![GONE; self.keys.len()];
+        let mut new_indices = vec![REMOVED; self.keys.len()];
         let (mut new, mut at) = (Vec::new(), 0);
         for (index, key) in (0..).zip(keys) {
-            match self.keys[at..].iter().take(NEAR).position(|former| former == key) {
+            match self.keys[at..].iter().take(SEARCH_WINDOW).position(|former| former == key) {
                 Some(passed) => {
-                    places[at + passed] = index;
+                    new_indices[at + passed] = index;
                     at += passed + 1;
                 }
-                None if new.len() == FEW => return None,
+                None if new.len() == MAX_NEW => return None,
                 None => new.push(index),
             }
         }
-        Some((places, new))
+        Some((new_indices, new))
     }
 }

@@ -94,7 +94,7 @@ fn the_order_of_backends_changes_no_slot() {
 /// Backends are removed and added, change order and weights, few and many at once, and have equal
 /// texts.
 #[test]
-fn a_kept_order_gives_the_table_that_is_built_anew() {
+fn cached_order_builds_the_same_table() {
     let mut random = fastrand::Rng::with_seed(7);
     let text = |key: &u16| text(&Addr::from(IpAddr::from([10, 0, 0, *key as u8])), *key / 256, "");
     let mut order = Order::default();
@@ -184,7 +184,7 @@ fn no_share_is_off_by_more_than_this_many_slots() {
 }
 
 #[test]
-fn no_backends_and_more_backends_than_slots_are_no_trouble() {
+fn handles_no_backends_and_more_backends_than_slots() {
     assert!(build(&[], 251, Seed::default()).is_empty());
     let many: Vec<_> =
         (0..300).map(|i| backend(&format!("10.0.{}.{}", i / 250, i % 250), 1, 1)).collect();

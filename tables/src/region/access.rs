@@ -18,9 +18,9 @@ use super::RegionError;
 pub(super) const LOCKS: &str = "/run/weir";
 
 /// Mode bits that a region's file may have: read and write for owner and group.
-const MOST: u32 = 0o660;
+const MAX_MODE: u32 = 0o660;
 /// All mode bits except the file type.
-const BITS: u32 = 0o7777;
+const MODE_BITS: u32 = 0o7777;
 const STICKY: u32 = 0o1000;
 
 /// Opens the file for reading and writing. `create` creates it if it is missing and assigns it to
@@ -31,13 +31,13 @@ pub(super) fn open(path: &Path, group: Option<u32>, create: bool) -> Result<File
     // O_NONBLOCK prevents a hang on a FIFO; it has no effect on regular files.
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     loop {
-        check_way(path, group)?;
+        check_path(path, group)?;
         match options.open(path) {
             Ok(file) => {
                 let about = file.metadata().map_err(failed)?;
                 check_file(path, &about, group)?;
                 if create {
-                    give(&file, &about, group).map_err(failed)?;
+                    set_group(&file, &about, group).map_err(failed)?;
                 }
                 return Ok(file);
             }
@@ -45,7 +45,7 @@ pub(super) fn open(path: &Path, group: Option<u32>, create: bool) -> Result<File
                 match options.clone().create_new(true).mode(0o600).open(path) {
                     Ok(file) => {
                         let about = file.metadata().map_err(failed)?;
-                        give(&file, &about, group).map_err(failed)?;
+                        set_group(&file, &about, group).map_err(failed)?;
                         return Ok(file);
                     }
                     // Another process created it first: its file is checked.
@@ -89,18 +89,18 @@ pub(super) fn make_locks_folder() -> Result<(), RegionError> {
 }
 
 /// Assigns a file owned by this process's user to the group, if one is given.
-fn give(file: &File, about: &Metadata, group: Option<u32>) -> io::Result<()> {
+fn set_group(file: &File, about: &Metadata, group: Option<u32>) -> io::Result<()> {
     let Some(gid) = group else { return Ok(()) };
-    if about.uid() != user() || (about.gid() == gid && about.mode() & BITS == MOST) {
+    if about.uid() != user() || (about.gid() == gid && about.mode() & MODE_BITS == MAX_MODE) {
         return Ok(());
     }
     std::os::unix::fs::fchown(file, None, group)?;
-    file.set_permissions(Permissions::from_mode(MOST))
+    file.set_permissions(Permissions::from_mode(MAX_MODE))
 }
 
 /// Checks the folders in a file's path, both as written and with links resolved: a folder that
 /// another user can change could redirect this process or the next one to another file.
-fn check_way(path: &Path, group: Option<u32>) -> Result<(), RegionError> {
+fn check_path(path: &Path, group: Option<u32>) -> Result<(), RegionError> {
     let failed = |source| RegionError::open(path, source);
     let written = std::path::absolute(path).map_err(failed)?;
     let Some(folder) = written.parent() else { return Ok(()) };
@@ -164,9 +164,9 @@ fn check_file(path: &Path, about: &Metadata, group: Option<u32>) -> Result<(), R
         let what = format!("it has {} names (hard links)", about.nlink());
         return refuse(what, remove());
     }
-    let mode = about.mode() & BITS;
-    if mode & !MOST != 0 {
-        let what = format!("its mode is {mode:04o}; at most {MOST:04o} is allowed");
+    let mode = about.mode() & MODE_BITS;
+    if mode & !MAX_MODE != 0 {
+        let what = format!("its mode is {mode:04o}; at most {MAX_MODE:04o} is allowed");
         return refuse(what, format!("`chmod 0600 {file}`"));
     }
     if mode & 0o060 != 0 && !of_group(about.gid(), group) {

@@ -42,7 +42,7 @@ struct Object {
 
 /// Attributes of `BPF_OBJ_GET_INFO_BY_FD`.
 #[repr(C)]
-struct Ask {
+struct InfoQuery {
     fd: u32,
     bytes: u32,
     answer: u64,
@@ -136,7 +136,7 @@ pub(super) fn shape(map: &OwnedFd) -> io::Result<Shape> {
     let mut shape = Shape::default();
     let answer = std::ptr::from_mut(&mut shape) as u64;
     let bytes = size_of::<Shape>() as u32;
-    call(OBJ_GET_INFO_BY_FD, &mut Ask { fd: map.as_raw_fd() as u32, bytes, answer })?;
+    call(OBJ_GET_INFO_BY_FD, &mut InfoQuery { fd: map.as_raw_fd() as u32, bytes, answer })?;
     Ok(shape)
 }
 

@@ -51,7 +51,7 @@ impl Region {
         if self.claimed[role as usize].load(Ordering::Acquire) {
             return true;
         }
-        self.place.as_ref().is_some_and(|(file, _)| is_locked(file, role))
+        self.location.as_ref().is_some_and(|(file, _)| is_locked(file, role))
     }
 
     /// Process id of the role's current or last holder.
@@ -60,7 +60,7 @@ impl Region {
     }
 
     fn lock_byte(&self, role: Role, kind: i32) -> bool {
-        let Some((file, _)) = &self.place else { return true };
+        let Some((file, _)) = &self.location else { return true };
         let lock = byte_lock(role, kind);
         // SAFETY: an open descriptor and a local `flock` structure.
         #[expect(unsafe_code, reason = "a system call that std has not")]

@@ -140,16 +140,16 @@ pub enum RegionError {
         path: PathBuf,
     },
     /// A size is out of range.
-    #[error("{setting} is {found}; allowed are {least} to {most}{}", power_hint(*power))]
+    #[error("{setting} is {found}; allowed are {min} to {max}{}", power_hint(*power))]
     Limit {
         /// Configuration key of the size.
         setting: &'static str,
         /// Configured value.
         found: u32,
         /// Minimum.
-        least: u32,
+        min: u32,
         /// Maximum.
-        most: u32,
+        max: u32,
         /// Whether it must be a power of two.
         power: bool,
     },

@@ -270,7 +270,7 @@ impl Sizes {
     /// Checks the sizes, and reports the first configuration key whose value is out of range.
     pub fn check(&self) -> Result<(), RegionError> {
         for (setting, found) in self.settings() {
-            let (least, most) = match setting {
+            let (min, max) = match setting {
                 "gateway" => (1, MAX_TUNNELS),
                 "fastpath.lcores" => (1, MAX_LCORES),
                 "region.ring_slots" => (2, 1 << 20),
@@ -280,8 +280,8 @@ impl Sizes {
                 _ => (1, 1 << 26),
             };
             let power = setting == "region.ring_slots";
-            if found < least || found > most || (power && !found.is_power_of_two()) {
-                return Err(RegionError::Limit { setting, found, least, most, power });
+            if found < min || found > max || (power && !found.is_power_of_two()) {
+                return Err(RegionError::Limit { setting, found, min, max, power });
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Memory of a region: a mapped file, mapped kernel maps, or private memory.
 
-use std::alloc::{Layout as Room, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -88,11 +88,11 @@ impl Memory {
     }
 
     pub(super) fn heap(bytes: usize) -> Memory {
-        let room = heap_room(bytes);
+        let layout = heap_layout(bytes);
         // SAFETY: the size is not zero: every layout has a header.
         #[expect(unsafe_code, reason = "zeroed pages without touching them")]
-        let at = unsafe { alloc_zeroed(room) };
-        let Some(start) = NonNull::new(at) else { handle_alloc_error(room) };
+        let at = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(at) else { handle_alloc_error(layout) };
         Memory { start, bytes, page: 4096, mapped: false }
     }
 }
@@ -104,17 +104,18 @@ impl Drop for Memory {
         #[expect(unsafe_code, reason = "gives back what map and heap took")]
         unsafe {
             if self.mapped {
-                super::cut::forget(self.start.as_ptr());
+                super::truncation::unwatch(self.start.as_ptr());
                 libc::munmap(self.start.as_ptr().cast(), self.bytes);
             } else {
-                dealloc(self.start.as_ptr(), heap_room(self.bytes));
+                dealloc(self.start.as_ptr(), heap_layout(self.bytes));
             }
         }
     }
 }
 
-fn heap_room(bytes: usize) -> Room {
-    Room::from_size_align(bytes, SECTION_ALIGN).expect("a layout's size is far below isize::MAX")
+fn heap_layout(bytes: usize) -> HeapLayout {
+    HeapLayout::from_size_align(bytes, SECTION_ALIGN)
+        .expect("a layout's size is far below isize::MAX")
 }
 
 fn no_memory(path: &Path, needed: usize, page: usize) -> RegionError {

@@ -1,7 +1,7 @@
 //! Recovery of a region, at each start of fastpath and after a change of data plane.
 
 use super::Region;
-use crate::addresses::Addresses;
+use crate::address_filter::AddressFilter;
 use crate::affinity::Affinities;
 use crate::flow::{Flows, Recovery};
 use crate::fragment::Fragments;
@@ -14,10 +14,10 @@ impl Region {
     pub fn recover(&self) -> Recovery {
         let flows = Flows::new(self);
         let recovery = flows.recover();
-        let addresses = Addresses::of_flows(self);
-        if addresses.is_crowded() || flows.live() == 0 {
+        let addresses = AddressFilter::of_flows(self);
+        if addresses.needs_rebuild() || flows.live() == 0 {
             let live = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
-            addresses.renew(live.map(|flow| flow.front.end(flow.initiator.other()).0));
+            addresses.rebuild(live.map(|flow| flow.front.end(flow.initiator.other()).0));
         }
         Fragments::new(self).recover();
         Affinities::new(self).recover();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use super::{Label, Place, Region, RegionError, Role, header};
+use super::{Label, Region, RegionError, RegionLocation, Role, header};
 use crate::layout::{Section, Sizes};
 
 /// Sections that are copied unchanged. Header and counters are handled below. All others belong to
@@ -56,7 +56,7 @@ pub enum TakeOver {
 
 impl TakeOver {
     /// Returns a log message; `None` if there was no other region.
-    pub fn told(&self) -> Option<String> {
+    pub fn log_message(&self) -> Option<String> {
         match self {
             TakeOver::Nothing => None,
             TakeOver::Taken { from, flows, generation } => Some(format!(
@@ -75,13 +75,13 @@ impl Region {
     /// As [`Region::create_or_open`]. A new region takes over the state of the one at `other`, the
     /// location of the other data plane's region, which is then removed.
     pub fn create_or_take_over(
-        place: impl Into<Place>,
-        other: Option<&Place>,
+        location: impl Into<RegionLocation>,
+        other: Option<&RegionLocation>,
         sizes: &Sizes,
         seed: u64,
     ) -> Result<(Region, TakeOver), RegionError> {
         let fill = |region: &Region| other.map(|other| region.fill_from(other)).transpose();
-        let (region, taken, _creating) = Region::create_filled(place.into(), sizes, seed, fill)?;
+        let (region, taken, _creating) = Region::create_filled(location.into(), sizes, seed, fill)?;
         let taken = taken.flatten().unwrap_or(TakeOver::Nothing);
         if let (TakeOver::Taken { .. }, Some(other)) = (&taken, other) {
             other.remove()?;
@@ -92,7 +92,7 @@ impl Region {
     /// Copies the state of the region at `other` into this one, to which no other process has
     /// access yet. A region that cannot be read or was created with other parameters is left; one
     /// that is in use is an error.
-    fn fill_from(&self, other: &Place) -> Result<TakeOver, RegionError> {
+    fn fill_from(&self, other: &RegionLocation) -> Result<TakeOver, RegionError> {
         if !other.exists() {
             return Ok(TakeOver::Nothing);
         }
@@ -118,13 +118,13 @@ impl Region {
             return Ok(TakeOver::Left { why });
         }
         // Prevents other processes from starting on the region that is about to be removed.
-        let _nobody = (old.claim(Role::Fastpath)?, old.claim(Role::Slowpath)?);
+        let _claims = (old.claim(Role::Fastpath)?, old.claim(Role::Slowpath)?);
         for section in SECTIONS {
             self.copy_section(&old, section);
         }
         self.add_counters(&old);
         self.copy_header(&old);
-        let flows = self.recover().kept;
+        let flows = self.recover().recovered;
         let from = other.path().to_path_buf();
         Ok(TakeOver::Taken { from, flows, generation: self.generation() })
     }

@@ -40,7 +40,7 @@ fn made(name: &str) -> (Region, Removed) {
 }
 
 #[test]
-fn whoever_comes_second_finds_what_the_first_made() {
+fn second_opener_finds_existing_region() {
     let (first, file) = made("second");
     let second = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap();
     let third = Region::open(&file.0).unwrap();
@@ -56,13 +56,13 @@ fn whoever_comes_second_finds_what_the_first_made() {
 }
 
 #[test]
-fn a_role_is_had_once_and_comes_back_when_dropped() {
+fn role_is_exclusive_and_released_on_drop() {
     let (first, file) = made("role");
     let second = Region::open(&file.0).unwrap();
-    assert_eq!(Place::from(&file.0).holder(), None);
+    assert_eq!(RegionLocation::from(&file.0).holder(), None);
     let claim = first.claim(Role::Fastpath).unwrap();
     assert_eq!(claim.epoch(), 1);
-    assert_eq!(Place::from(&file.0).holder(), Some(Role::Fastpath));
+    assert_eq!(RegionLocation::from(&file.0).holder(), Some(Role::Fastpath));
     for region in [&first, &second] {
         let refused = region.claim(Role::Fastpath).unwrap_err().to_string();
         assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
@@ -75,7 +75,7 @@ fn a_role_is_had_once_and_comes_back_when_dropped() {
 }
 
 #[test]
-fn a_file_that_is_no_region_is_refused_and_left_alone() {
+fn foreign_file_is_rejected_and_unchanged() {
     let file = Removed(scratch("foreign"));
     private(&file.0).write_all(b"hello, this is somebody's file").unwrap();
     let refused = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap_err();
@@ -84,7 +84,7 @@ fn a_file_that_is_no_region_is_refused_and_left_alone() {
 }
 
 #[test]
-fn version_checksum_and_size_are_each_refused_by_name() {
+fn version_checksum_and_size_errors_are_distinct() {
     let patch = |at: u64, bytes: &[u8], name: &str| {
         let (region, file) = made(name);
         drop(region);
@@ -106,7 +106,7 @@ fn version_checksum_and_size_are_each_refused_by_name() {
 }
 
 #[test]
-fn other_sizes_name_the_setting() {
+fn size_mismatch_names_the_setting() {
     let (_region, file) = made("sizes");
     let wanted = Sizes { backends: 64, ..Sizes::SMALL };
     let refused = Region::create_or_open(&file.0, &wanted, SEED).unwrap_err().to_string();
@@ -117,7 +117,7 @@ fn other_sizes_name_the_setting() {
 }
 
 #[test]
-fn another_seed_is_refused_and_moves_no_flow() {
+fn seed_mismatch_is_rejected_and_keeps_flows() {
     let (region, file) = made("seed");
     let refused = Region::create_or_open(&file.0, &Sizes::SMALL, SEED + 1).unwrap_err().to_string();
     assert!(refused.contains("tables.seed") && refused.contains("`rm /dev/shm"), "{refused}");
@@ -126,7 +126,7 @@ fn another_seed_is_refused_and_moves_no_flow() {
 }
 
 #[test]
-fn a_creation_that_was_killed_is_begun_again() {
+fn killed_creation_is_restarted() {
     let file = Removed(scratch("killed"));
     let mut half = private(&file.0);
     let refused = Region::open(&file.0).unwrap_err();
@@ -140,7 +140,7 @@ fn a_creation_that_was_killed_is_begun_again() {
 
 /// Run by the test below in a process of its own, which is killed. (Miri cannot map files.)
 #[test]
-fn claims_and_waits_to_be_killed() {
+fn child_claims_role_and_waits() {
     let Some(path) = std::env::var_os("WEIR_TEST_CLAIM") else { return };
     let region = Region::open(Path::new(&path)).unwrap();
     let claim = region.claim(Role::Fastpath).unwrap();
@@ -149,10 +149,10 @@ fn claims_and_waits_to_be_killed() {
 }
 
 #[test]
-fn a_role_comes_back_when_its_process_dies() {
+fn role_is_released_when_its_process_dies() {
     let (region, file) = made("death");
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "region::tests::claims_and_waits_to_be_killed"])
+        .args(["--exact", "region::tests::child_claims_role_and_waits"])
         .env("WEIR_TEST_CLAIM", &file.0)
         .stdout(std::process::Stdio::null())
         .spawn()

@@ -70,12 +70,12 @@ fn answer(region: &Region, endpoint: u64, origin: &Origin) -> Option<Answer> {
 }
 
 #[test]
-fn an_answer_goes_by_the_leg_of_its_endpoint_and_node_with_its_own_port_and_cookie() {
+fn reply_uses_leg_of_endpoint_and_node_with_own_port_and_cookie() {
     let region = region(tunnel());
     let legs = ReturnLegs::new(&region);
-    legs.note(5, 0xa77a, 7, &leg(1));
-    legs.note(6, 0xb88b, 7, &leg(1));
-    legs.note(5, 0xa77a, 7, &leg(2));
+    legs.record(5, 0xa77a, 7, &leg(1));
+    legs.record(6, 0xb88b, 7, &leg(1));
+    legs.record(5, 0xa77a, 7, &leg(2));
     for (endpoint, attachment, n) in [(5, 0xa77a, 1), (6, 0xb88b, 1), (5, 0xa77a, 2)] {
         let found = answer(&region, endpoint, &origin(n)).unwrap();
         let expected = GatewayLeg { node_port: 60_001, option_len: 32, ..leg(n) };
@@ -90,43 +90,43 @@ fn an_answer_goes_by_the_leg_of_its_endpoint_and_node_with_its_own_port_and_cook
 }
 
 #[test]
-fn delivery_may_change_and_what_the_gateway_gets_back_may_not() {
+fn leg_delivery_can_change_but_not_gateway_options() {
     let region = region(tunnel());
     let legs = ReturnLegs::new(&region);
-    legs.note(5, 1, 7, &leg(1));
+    legs.record(5, 1, 7, &leg(1));
     let moved = GatewayLeg { gateway_mac: [2, 0, 0, 0, 0, 8], vlan: 9, arm: 1, ..leg(1) };
-    legs.note(5, 1, 7, &moved);
+    legs.record(5, 1, 7, &moved);
     let found = answer(&region, 5, &origin(1)).unwrap().gateway;
     assert_eq!((found.gateway_mac, found.vlan, found.arm), ([2, 0, 0, 0, 0, 8], 9, 1));
     let vni = GatewayLeg { vni: 3, ..leg(2) };
     for (n, other) in [(1, (2, moved)), (2, (1, vni))] {
-        legs.note(5, 1, 7, &leg(n));
+        legs.record(5, 1, 7, &leg(n));
         assert!(answer(&region, 5, &origin(n)).is_some(), "{n}");
         let (attachment, other) = other;
-        legs.note(5, attachment, 7, &other);
+        legs.record(5, attachment, 7, &other);
         assert_eq!(answer(&region, 5, &origin(n)), None, "{n}");
-        legs.note(5, 1, 7, &leg(n));
+        legs.record(5, 1, 7, &leg(n));
         assert_eq!(answer(&region, 5, &origin(n)), None, "{n}: it stays so");
     }
 }
 
 /// Two nodes with equal digests, which have 16 bits.
 #[test]
-fn nodes_that_look_alike_are_ambiguous() {
+fn nodes_with_equal_digests_are_ambiguous() {
     let mut tunnel = tunnel();
     tunnel.sources[0] = Prefix { addr: node(0), len: 96, pad: [0; 3] };
     let region = region(tunnel);
     let other = Addr::v4(u32::from_ne_bytes([10 ^ 1, 1 ^ 1, 1, 1]));
     assert_eq!(node_digest(&other), node_digest(&node(0)));
     let legs = ReturnLegs::new(&region);
-    legs.note(5, 1, 7, &leg(0));
+    legs.record(5, 1, 7, &leg(0));
     assert!(answer(&region, 5, &origin(0)).is_some());
-    legs.note(5, 1, 7, &GatewayLeg { node: other, ..leg(0) });
+    legs.record(5, 1, 7, &GatewayLeg { node: other, ..leg(0) });
     assert_eq!(answer(&region, 5, &origin(0)), None);
 }
 
 #[test]
-fn a_gateway_that_is_configured_no_more_gets_nothing() {
+fn removed_gateway_gets_no_replies() {
     let changed: [fn(&mut Tunnel); 6] = [
         |t| t.sources[0].len = 128,
         |t| t.source_count = 0,
@@ -137,7 +137,7 @@ fn a_gateway_that_is_configured_no_more_gets_nothing() {
     ];
     for (i, change) in changed.iter().enumerate() {
         let region = region(tunnel());
-        ReturnLegs::new(&region).note(5, 1, 7, &leg(1));
+        ReturnLegs::new(&region).record(5, 1, 7, &leg(1));
         assert!(answer(&region, 5, &origin(1)).is_some());
         let mut other = tunnel();
         change(&mut other);
@@ -147,12 +147,12 @@ fn a_gateway_that_is_configured_no_more_gets_nothing() {
 }
 
 #[test]
-fn a_full_table_keeps_the_latest() {
+fn full_set_replaces_older_records() {
     let region = region(tunnel());
     let legs = ReturnLegs::new(&region);
     let endpoints = 1000;
     for endpoint in 0..endpoints {
-        legs.note(endpoint, endpoint, 7, &leg(1));
+        legs.record(endpoint, endpoint, 7, &leg(1));
         assert!(answer(&region, endpoint, &origin(1)).is_some(), "{endpoint}");
     }
     let known = (0..endpoints).filter(|e| answer(&region, *e, &origin(1)).is_some()).count();
@@ -160,18 +160,18 @@ fn a_full_table_keeps_the_latest() {
 }
 
 #[test]
-fn a_killed_writer_leaves_no_answer_and_nothing_that_stays_locked() {
+fn killed_writer_leaves_no_record_and_no_lock() {
     let region = region(tunnel());
     let legs = ReturnLegs::new(&region);
-    legs.note(5, 1, 7, &leg(1));
+    legs.record(5, 1, 7, &leg(1));
     let (first, _) = legs.set(5, key(7, node_digest(&node(1))));
     let seq = &legs.records[first as usize].seq;
     seq.fetch_add(1, Relaxed);
     assert_eq!(answer(&region, 5, &origin(1)), None);
-    legs.note(5, 2, 7, &leg(1));
+    legs.record(5, 2, 7, &leg(1));
     assert_eq!((legs.recover(), legs.recover()), (1, 0));
     assert_eq!(answer(&region, 5, &origin(1)), None);
-    legs.note(5, 2, 7, &leg(1));
+    legs.record(5, 2, 7, &leg(1));
     assert!(answer(&region, 5, &origin(1)).is_some());
 }
 
@@ -182,7 +182,7 @@ fn readers_never_see_half_of_a_record() {
     let legs = ReturnLegs::new(&region);
     let rounds: u64 = if cfg!(miri) { 30 } else { 20_000 };
     // Few sets, so that records replace each other.
-    let note = |n: u64| legs.note(n % 97, n % 97 * 3, 7, &leg((n % 97) as u16));
+    let note = |n: u64| legs.record(n % 97, n % 97 * 3, 7, &leg((n % 97) as u16));
     std::thread::scope(|scope| {
         let writers =
             [0, 1].map(|w| scope.spawn(move || (0..rounds).for_each(|n| note(n * 2 + w))));

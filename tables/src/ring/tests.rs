@@ -26,7 +26,7 @@ fn message(n: u64) -> Message {
 }
 
 #[test]
-fn messages_come_out_in_order_and_a_full_ring_refuses() {
+fn messages_are_in_order_and_full_ring_rejects() {
     let mut memory = memory(4);
     let slots = ring(&mut memory, 4);
     let (mut tx, mut rx) = (Producer::attach(slots), Consumer::attach(slots));
@@ -57,7 +57,7 @@ fn indices_wrap_around() {
 }
 
 #[test]
-fn a_successor_goes_on_where_the_last_one_stopped() {
+fn restart_continues_at_previous_position() {
     let mut memory = memory(4);
     let slots = ring(&mut memory, 4);
     assert!(Producer::attach(slots).push(&message(1)));
@@ -68,7 +68,7 @@ fn a_successor_goes_on_where_the_last_one_stopped() {
 }
 
 #[test]
-fn a_wild_index_of_the_other_side_is_counted_and_never_followed() {
+fn invalid_peer_index_is_counted_and_ignored() {
     let mut memory = memory(4);
     let slots = ring(&mut memory, 4);
     let (mut tx, mut rx) = (Producer::attach(slots), Consumer::attach(slots));
@@ -93,7 +93,7 @@ fn a_wild_index_of_the_other_side_is_counted_and_never_followed() {
 }
 
 #[test]
-fn two_threads_lose_and_invent_nothing() {
+fn two_threads_deliver_every_message_once() {
     const COUNT: u64 = if cfg!(miri) { 300 } else { 200_000 };
     let mut memory = memory(64);
     let slots = ring(&mut memory, 64);

@@ -5,7 +5,7 @@ use crate::layout::{Section, Sizes};
 use crate::lcore::LcoreStatus;
 use crate::record::{Backend, FrontendKey, NONE, Service};
 use crate::region::{Region, Role};
-use crate::writer::{Refusal, Writer};
+use crate::writer::{UpdateError, Writer};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32 as LoomWord;
 use packet::addr::Addr;
@@ -24,33 +24,33 @@ impl Word for LoomWord {
 }
 
 #[test]
-fn a_version_is_seen_from_its_birth_to_before_its_death() {
-    let pen = Pen::default();
-    let life: Life = Life::default();
-    assert!((0..9).all(|at| !life.sees(at)));
-    life.renew(&pen, 3, || ());
-    life.end(&pen, 6);
-    let seen: Vec<u32> = (0..9).filter(|at| life.sees(*at)).collect();
+fn version_is_visible_within_its_lifetime() {
+    let writer = RegionWriter::default();
+    let lifetime: Lifetime = Lifetime::default();
+    assert!((0..9).all(|at| !lifetime.sees(at)));
+    lifetime.renew(&writer, 3, || ());
+    lifetime.end(&writer, 6);
+    let seen: Vec<u32> = (0..9).filter(|at| lifetime.sees(*at)).collect();
     assert_eq!(seen, [3, 4, 5]);
-    life.recover(&pen, 5);
-    assert!(life.sees(8), "a death that was only prepared is taken back");
-    life.recover(&pen, 2);
-    assert!(!life.sees(8), "and so is a birth");
+    lifetime.recover(&writer, 5);
+    assert!(lifetime.sees(8), "a death that was only prepared is taken back");
+    lifetime.recover(&writer, 2);
+    assert!(!lifetime.sees(8), "and so is a birth");
 }
 
 #[test]
-fn what_was_prepared_and_removed_again_was_never_there() {
-    let pen = Pen::default();
+fn version_prepared_and_removed_is_never_visible() {
+    let writer = RegionWriter::default();
     let region = Region::anonymous(&Sizes::SMALL).unwrap();
     let twin: &Twin<crate::lookup::FrontendKinds> = &region.slice(Section::FrontendKinds)[0];
     let kinds = |hosts| crate::lookup::FrontendKinds { hosts, ..Default::default() };
-    twin.put(&pen, 1, kinds(1));
-    twin.put(&pen, 2, kinds(2));
-    twin.put(&pen, 2, kinds(22));
+    twin.put(&writer, 1, kinds(1));
+    twin.put(&writer, 2, kinds(2));
+    twin.put(&writer, 2, kinds(22));
     assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), Some(&kinds(22))));
-    twin.remove(&pen, 2);
+    twin.remove(&writer, 2);
     assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), None));
-    twin.put(&pen, 2, kinds(3));
+    twin.put(&writer, 2, kinds(3));
     assert_eq!((twin.get(1), twin.get(2)), (Some(&kinds(1)), Some(&kinds(3))));
 }
 
@@ -59,39 +59,40 @@ struct LoomTwin {
     generation: LoomWord,
     acknowledged: LoomWord,
     state: LoomWord,
-    rooms: [(Life<LoomWord>, loom::cell::UnsafeCell<u32>); 2],
+    versions: [(Lifetime<LoomWord>, loom::cell::UnsafeCell<u32>); 2],
 }
 
 impl LoomTwin {
     fn committed_one() -> LoomTwin {
-        let room = |born, value| {
-            let life = Life { born: LoomWord::new(born), dead: LoomWord::new(NEVER) };
-            (life, loom::cell::UnsafeCell::new(value))
+        let version = |born, value| {
+            let lifetime = Lifetime { born: LoomWord::new(born), dead: LoomWord::new(NEVER) };
+            (lifetime, loom::cell::UnsafeCell::new(value))
         };
         LoomTwin {
             generation: LoomWord::new(1),
             acknowledged: LoomWord::new(0),
             state: LoomWord::new(0),
-            rooms: [room(1, 1), room(0, 0)],
+            versions: [version(1, 1), version(0, 0)],
         }
     }
 
     /// Returns what a reader of generation `at` sees.
     #[expect(unsafe_code, reason = "loom's cells give pointers, and check who uses them")]
     fn read(&self, at: u32) -> Vec<u32> {
-        let seen = self.rooms.iter().filter(|(life, _)| life.sees(at));
+        let seen = self.versions.iter().filter(|(lifetime, _)| lifetime.sees(at));
         // SAFETY: loom fails the test on a concurrent write.
         seen.map(|(_, cell)| cell.with(|value| unsafe { *value })).collect()
     }
 
     /// As `Twin::put` and `Writer::commit` do it.
     #[expect(unsafe_code, reason = "loom's cells give pointers, and check who uses them")]
-    fn put_and_commit(&self, pen: &Pen, next: u32) {
-        let room = self.rooms.iter().position(|(life, _)| !life.sees(next - 1)).unwrap();
-        let (life, cell) = &self.rooms[room];
+    fn put_and_commit(&self, writer: &RegionWriter, next: u32) {
+        let version =
+            self.versions.iter().position(|(lifetime, _)| !lifetime.sees(next - 1)).unwrap();
+        let (lifetime, cell) = &self.versions[version];
         // SAFETY: loom fails the test on a concurrent read.
-        life.renew(pen, next, || cell.with_mut(|value| unsafe { *value = next }));
-        self.rooms[1 - room].0.end(pen, next);
+        lifetime.renew(writer, next, || cell.with_mut(|value| unsafe { *value = next }));
+        self.versions[1 - version].0.end(writer, next);
         self.generation.set(next, Ordering::Release);
     }
 
@@ -112,12 +113,12 @@ fn under_all_orders_a_reader_sees_exactly_its_generation() {
         let writer = {
             let twin = twin.clone();
             loom::thread::spawn(move || {
-                let pen = Pen::default();
+                let writer = RegionWriter::default();
                 for committed in 1..3 {
                     if !twin.may_begin(committed) {
                         break;
                     }
-                    twin.put_and_commit(&pen, committed + 1);
+                    twin.put_and_commit(&writer, committed + 1);
                 }
             })
         };
@@ -139,7 +140,7 @@ fn service(mss: u16) -> Service {
     Service { mss, ..Service::EMPTY }
 }
 
-fn place(last: u8) -> Backend {
+fn backend(last: u8) -> Backend {
     Backend {
         addr: Addr::v4(u32::from_ne_bytes([10, 0, 2, last])),
         probe: Addr::UNSPECIFIED,
@@ -161,7 +162,7 @@ fn frontend(port: u16) -> FrontendKey {
 
 /// Two lcores perform lookups while a writer changes everything as fast as they acknowledge.
 #[test]
-fn lcores_never_see_half_a_table_set_while_everything_changes() {
+fn readers_never_see_a_partial_table_set() {
     const ROUNDS: u32 = if cfg!(miri) { 3 } else { 1_000 };
     const SIZE: u32 = if cfg!(miri) { 251 } else { 1021 };
     let region = Region::anonymous(&Sizes::SMALL).unwrap();
@@ -179,7 +180,10 @@ fn lcores_never_see_half_a_table_set_while_everything_changes() {
         let readers: Vec<_> = region.lcores().iter().map(reader).collect();
         for round in 0..ROUNDS {
             while let Err(refused) = change(&mut writer, web, round, SIZE) {
-                assert!(matches!(refused, Refusal::Unacknowledged { .. } | Refusal::Full { .. }));
+                assert!(matches!(
+                    refused,
+                    UpdateError::Unacknowledged { .. } | UpdateError::Full { .. }
+                ));
                 if readers.iter().any(|reader| reader.is_finished()) {
                     // The write failed; the scope reports the error.
                     return stop.store(true, Ordering::Relaxed);
@@ -200,7 +204,7 @@ fn read_until(region: &Region, lcore: &LcoreStatus, epoch: u32, stop: &AtomicBoo
             look(&set, web);
             std::thread::yield_now();
         }
-        lcore.turn();
+        lcore.count_iteration();
         if region.generation() != set.generation() {
             set = region.tables(region.generation());
             lcore.acknowledge(set.generation());
@@ -210,13 +214,13 @@ fn read_until(region: &Region, lcore: &LcoreStatus, epoch: u32, stop: &AtomicBoo
 }
 
 /// Performs one change; every record of a generation contains its round.
-fn change(writer: &mut Writer<'_>, web: u32, round: u32, size: u32) -> Result<(), Refusal> {
+fn change(writer: &mut Writer<'_>, web: u32, round: u32, size: u32) -> Result<(), UpdateError> {
     let mark = round as u16 % 20_000;
     let other = writer.put_service(&format!("round {}", round % 3), &service(mark))?;
     writer.put_service("web", &service(mark))?;
     let ids: Vec<(u32, u32)> = (0..2 + round % 3)
         .map(|i| {
-            let backend = Backend { nat_ports: NONE, ..place((round + i) as u8 % 20) };
+            let backend = Backend { nat_ports: NONE, ..backend((round + i) as u8 % 20) };
             writer.put_backend(&Backend { arm: (mark % 250) as u8, ..backend }).map(|id| (id, 1))
         })
         .collect::<Result<_, _>>()?;

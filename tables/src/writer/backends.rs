@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use packet::addr::Addr;
 
-use super::{Refusal, Writer};
+use super::{UpdateError, Writer};
 use crate::layout::Section;
 use crate::lookup::probe_mark;
 use crate::next_hop::{NextHop, NextHopCell, chain};
@@ -17,12 +17,12 @@ impl<'r> Writer<'r> {
     /// `incarnation` is ignored; the writer assigns it. A value of `nat_ports` other than [`NONE`]
     /// requests NAT port maps, which the writer assigns. A backend that is added again while flows
     /// still refer to it gets its former id and incarnation.
-    pub fn put_backend(&mut self, wanted: &Backend) -> Result<u32, Refusal> {
-        let known = self.known.places.get(&(wanted.addr, wanted.port)).copied();
-        let id = known.or_else(|| self.known.backends.peek()).ok_or_else(|| {
-            let (used, room, retired) = self.known.backends.fill();
+    pub fn put_backend(&mut self, wanted: &Backend) -> Result<u32, UpdateError> {
+        let known = self.index.backend_ids.get(&(wanted.addr, wanted.port)).copied();
+        let id = known.or_else(|| self.index.backends.peek()).ok_or_else(|| {
+            let (used, capacity, retired) = self.index.backends.usage();
             let setting = "region.max_backends";
-            Refusal::Full { what: "backends", setting, used, room, retired }
+            UpdateError::Full { what: "backends", setting, used, capacity, retired }
         })?;
         let before = self.prepared().backend(id).copied();
         let incarnation = match known {
@@ -32,7 +32,7 @@ impl<'r> Writer<'r> {
         let mut backend = Backend { incarnation, pad: 0, ..*wanted };
         backend.nat_ports = self.nat_ports(id, wanted)?;
         if backend.next_hop != NONE {
-            self.known_hop(backend.next_hop)?;
+            self.existing_hop(backend.next_hop)?;
         }
         if before == Some(backend) {
             return Ok(id);
@@ -40,8 +40,8 @@ impl<'r> Writer<'r> {
         self.begin()?;
         let probe_before = before.map_or(Addr::UNSPECIFIED, |b| b.probe);
         self.put_probe(id, probe_before, backend.probe)?;
-        self.known.backends.take(id);
-        self.known.places.insert((backend.addr, backend.port), id);
+        self.index.backends.allocate(id);
+        self.index.backend_ids.insert((backend.addr, backend.port), id);
         if let Some(before) = before {
             self.count_hop(before.next_hop, false);
         }
@@ -52,132 +52,132 @@ impl<'r> Writer<'r> {
 
     /// Returns the id of a backend by its address and port.
     pub fn backend_id(&self, addr: &Addr, port: u16) -> Option<u32> {
-        self.known.places.get(&(*addr, port)).copied()
+        self.index.backend_ids.get(&(*addr, port)).copied()
     }
 
     /// Removes a backend; flows that refer to it no longer find it. (To drain it, update its state
     /// and omit it from [`Writer::set_table`].) [`Writer::reclaim`] frees its id.
-    pub fn remove_backend(&mut self, id: u32) -> Result<(), Refusal> {
+    pub fn remove_backend(&mut self, id: u32) -> Result<(), UpdateError> {
         let before = *self.prepared().backend(id).ok_or_else(|| self.no_backend(id))?;
         self.begin()?;
         self.put_probe(id, before.probe, Addr::UNSPECIFIED)?;
         self.count_hop(before.next_hop, false);
         self.remove_twin(Section::Backends, self.parts.backends, id)?;
-        self.known.backends.retire(id, self.next());
+        self.index.backends.retire(id, self.next());
         Ok(())
     }
 
-    pub(super) fn no_backend(&self, id: u32) -> Refusal {
-        Refusal::NoSuchId { what: "backends", id, count: self.region.sizes().backends }
+    pub(super) fn no_backend(&self, id: u32) -> UpdateError {
+        UpdateError::NoSuchId { what: "backends", id, count: self.region.sizes().backends }
     }
 
     /// Returns the highest incarnation of this id in either version, whether visible or not.
     pub(super) fn last_incarnation(&self, id: u32) -> u32 {
-        let rooms = self.parts.backends[id as usize].rooms();
-        rooms.iter().map(|room| room.record().incarnation).max().unwrap_or(0)
+        let versions = self.parts.backends[id as usize].versions();
+        versions.iter().map(|version| version.record().incarnation).max().unwrap_or(0)
     }
 
     /// Port maps are assigned by backend id, so that they need no search after a restart.
-    fn nat_ports(&self, id: u32, wanted: &Backend) -> Result<u32, Refusal> {
+    fn nat_ports(&self, id: u32, wanted: &Backend) -> Result<u32, UpdateError> {
         if wanted.nat_ports == NONE {
             return Ok(NONE);
         }
         match self.nat_stride() {
-            0 => Err(Refusal::NatMaps { addresses: 1, maps: self.region.sizes().nat_maps }),
+            0 => Err(UpdateError::NatMaps { addresses: 1, maps: self.region.sizes().nat_maps }),
             stride => Ok(id * stride),
         }
     }
 
-    fn put_probe(&mut self, id: u32, before: Addr, probe: Addr) -> Result<(), Refusal> {
+    fn put_probe(&mut self, id: u32, before: Addr, probe: Addr) -> Result<(), UpdateError> {
         if before == probe {
             return Ok(());
         }
         if probe != Addr::UNSPECIFIED {
             let key = probe_mark(&probe);
             if let Some(other) = self.parts.frontends.target(&key, self.next()) {
-                return Err(Refusal::Probe { addr: IpAddr::from(probe), id: other });
+                return Err(UpdateError::Probe { addr: IpAddr::from(probe), id: other });
             }
-            self.entry_room(1)?;
-            self.chain_room(&key)?;
+            self.reserve_entries(1)?;
+            self.check_chain(&key)?;
             self.link(key, (id, 0));
-            self.known.kinds.add_probe(&probe);
+            self.index.kinds.add_probe(&probe);
         }
         if before != Addr::UNSPECIFIED && self.unlink_from(&probe_mark(&before)).is_some() {
-            self.known.kinds.remove_probe(&before);
+            self.index.kinds.remove_probe(&before);
         }
         Ok(())
     }
 
     pub(super) fn count_hop(&mut self, hop: u32, more: bool) {
-        if let Some(uses) = self.known.hop_uses.get_mut(hop as usize) {
+        if let Some(uses) = self.index.hop_uses.get_mut(hop as usize) {
             *uses = if more { *uses + 1 } else { uses.saturating_sub(1) };
         }
     }
 
     /// Returns the id of the next hop at `addr` on `arm`, and allocates one if there is none.
-    pub fn put_next_hop(&mut self, addr: &Addr, arm: u8) -> Result<u32, Refusal> {
-        if let Some(&id) = self.known.hop_places.get(&(*addr, arm)) {
-            self.known.next_hops.take(id);
+    pub fn put_next_hop(&mut self, addr: &Addr, arm: u8) -> Result<u32, UpdateError> {
+        if let Some(&id) = self.index.next_hop_ids.get(&(*addr, arm)) {
+            self.index.next_hops.allocate(id);
             return Ok(id);
         }
-        if self.known.next_hops.peek().is_none() {
+        if self.index.next_hops.peek().is_none() {
             self.begin()?;
         }
-        let id = self.known.next_hops.peek().ok_or_else(|| {
-            let (used, room, retired) = self.known.next_hops.fill();
+        let id = self.index.next_hops.peek().ok_or_else(|| {
+            let (used, capacity, retired) = self.index.next_hops.usage();
             let setting = "region.max_next_hops";
-            Refusal::Full { what: "next hops", setting, used, room, retired }
+            UpdateError::Full { what: "next hops", setting, used, capacity, retired }
         })?;
-        self.known.next_hops.take(id);
-        self.known.hop_places.insert((*addr, arm), id);
-        self.parts.next_hops[id as usize].take(&self.pen, addr, &NextHop::unknown(arm));
-        chain::link(self.parts.next_hops, &self.pen, id);
+        self.index.next_hops.allocate(id);
+        self.index.next_hop_ids.insert((*addr, arm), id);
+        self.parts.next_hops[id as usize].take(&self.region_writer, addr, &NextHop::unknown(arm));
+        chain::link(self.parts.next_hops, &self.region_writer, id);
         Ok(id)
     }
 
     /// Returns the id of the next hop at `addr` on `arm`.
     pub fn next_hop_id(&self, addr: &Addr, arm: u8) -> Option<u32> {
-        self.known.hop_places.get(&(*addr, arm)).copied()
+        self.index.next_hop_ids.get(&(*addr, arm)).copied()
     }
 
     /// Updates a next hop. Lcores see it at once, without a commit.
-    pub fn set_next_hop(&mut self, id: u32, hop: &NextHop) -> Result<(), Refusal> {
-        let cell = self.known_hop(id)?;
+    pub fn set_next_hop(&mut self, id: u32, hop: &NextHop) -> Result<(), UpdateError> {
+        let cell = self.existing_hop(id)?;
         if cell.load().as_ref() != Some(hop) {
-            cell.store(&self.pen, hop);
+            cell.store(&self.region_writer, hop);
         }
         Ok(())
     }
 
     /// Removes a next hop that no backend refers to; its id is free after the next commit.
-    pub fn remove_next_hop(&mut self, id: u32) -> Result<(), Refusal> {
-        self.known_hop(id)?;
-        let uses = self.known.hop_uses[id as usize];
+    pub fn remove_next_hop(&mut self, id: u32) -> Result<(), UpdateError> {
+        self.existing_hop(id)?;
+        let uses = self.index.hop_uses[id as usize];
         if uses > 0 {
-            return Err(Refusal::InUse { what: "next hop", id, uses, users: "backends" });
+            return Err(UpdateError::InUse { what: "next hop", id, uses, users: "backends" });
         }
-        self.known.next_hops.retire(id, self.next());
+        self.index.next_hops.retire(id, self.next());
         Ok(())
     }
 
     /// Frees next hops that were removed before the committed generation.
     pub(super) fn reuse_next_hops(&mut self) {
-        let freed = self.known.next_hops.reclaim(self.committed, |_| false);
+        let freed = self.index.next_hops.reclaim(self.committed, |_| false);
         if freed.is_empty() {
             return;
         }
         for id in &freed {
-            chain::unlink(self.parts.next_hops, &self.pen, *id);
-            self.parts.next_hops[*id as usize].free(&self.pen);
+            chain::unlink(self.parts.next_hops, &self.region_writer, *id);
+            self.parts.next_hops[*id as usize].free(&self.region_writer);
         }
         // In one pass, since many may be freed together.
         let freed: HashSet<u32> = freed.into_iter().collect();
-        self.known.hop_places.retain(|_, id| !freed.contains(id));
+        self.index.next_hop_ids.retain(|_, id| !freed.contains(id));
     }
 
-    fn known_hop(&self, id: u32) -> Result<&'r NextHopCell, Refusal> {
+    fn existing_hop(&self, id: u32) -> Result<&'r NextHopCell, UpdateError> {
         let known = self.parts.next_hops.get(id as usize).filter(|hop| hop.load().is_some());
         let count = self.region.sizes().next_hops;
-        known.ok_or(Refusal::NoSuchId { what: "next hops", id, count })
+        known.ok_or(UpdateError::NoSuchId { what: "next hops", id, count })
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use packet::addr::Addr;
 
-use super::room::Unlinked;
-use super::{Refusal, Writer, place};
+use super::free_space::Unlinked;
+use super::{UpdateError, Writer, checksum_seed};
 use crate::checksum::checksum;
 use crate::layout::Section;
 use crate::lookup::{Entry, MAX_CHAIN, address_mark, is_probe_mark, scope_mark};
@@ -31,7 +31,7 @@ impl Writer<'_> {
         key: &FrontendKey,
         service: u32,
         note: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UpdateError> {
         check_key(key)?;
         if self.prepared().service(service).is_none() {
             return Err(self.no_service(service));
@@ -40,17 +40,23 @@ impl Writer<'_> {
         if before == Some((service, note)) {
             return Ok(());
         }
-        let room = self.region.sizes().frontends;
-        if before.is_none() && self.known.frontends == room {
-            let (setting, used) = ("region.max_frontends", self.known.frontends);
-            return Err(Refusal::Full { what: "frontends", setting, used, room, retired: 0 });
+        let capacity = self.region.sizes().frontends;
+        if before.is_none() && self.index.frontends == capacity {
+            let (setting, used) = ("region.max_frontends", self.index.frontends);
+            return Err(UpdateError::Full {
+                what: "frontends",
+                setting,
+                used,
+                capacity,
+                retired: 0,
+            });
         }
         self.begin()?;
         let marks: Vec<FrontendKey> =
-            marks_of(key).filter(|mark| !self.known.marks.contains_key(mark)).collect();
-        self.entry_room(1 + marks.len())?;
+            marks_of(key).filter(|mark| !self.index.marks.contains_key(mark)).collect();
+        self.reserve_entries(1 + marks.len())?;
         for one in marks.iter().chain([key]) {
-            self.chain_room(one)?;
+            self.check_chain(one)?;
         }
         if before.is_some() {
             self.end_frontend(key);
@@ -72,14 +78,14 @@ impl Writer<'_> {
 
     /// Returns the number of frontends of a service in the next generation.
     pub fn frontends_of(&self, service: u32) -> u32 {
-        self.known.service_uses.get(service as usize).copied().unwrap_or(0)
+        self.index.service_uses.get(service as usize).copied().unwrap_or(0)
     }
 
     /// Adds a frontend that the next generation sees to the index.
     pub(super) fn count_frontend(&mut self, key: &FrontendKey, service: u32) {
-        self.known.kinds.add(key);
-        self.known.frontends += 1;
-        if let Some(uses) = self.known.service_uses.get_mut(service as usize) {
+        self.index.kinds.add(key);
+        self.index.frontends += 1;
+        if let Some(uses) = self.index.service_uses.get_mut(service as usize) {
             *uses += 1;
         }
     }
@@ -87,9 +93,9 @@ impl Writer<'_> {
     /// Adds the marks that a frontend requires to the index.
     pub(super) fn count_marks(&mut self, key: &FrontendKey) {
         for mark in marks_of(key) {
-            let count = self.known.marks.entry(mark).or_insert(0);
+            let count = self.index.marks.entry(mark).or_insert(0);
             *count += 1;
-            self.known.kinds.scopes += u32::from(*count == 1 && is_scope_mark(&mark));
+            self.index.kinds.scopes += u32::from(*count == 1 && is_scope_mark(&mark));
         }
     }
 
@@ -97,12 +103,12 @@ impl Writer<'_> {
     /// frontends.
     pub(super) fn learn_mark(&mut self, key: &FrontendKey) {
         if is_probe_mark(key) {
-            self.known.kinds.add_probe(&key.addr);
+            self.index.kinds.add_probe(&key.addr);
         }
     }
 
     /// Removes a frontend, if it exists.
-    pub fn remove_frontend(&mut self, key: &FrontendKey) -> Result<(), Refusal> {
+    pub fn remove_frontend(&mut self, key: &FrontendKey) -> Result<(), UpdateError> {
         if self.parts.frontends.find(key, self.next()).is_none() {
             return Ok(());
         }
@@ -114,19 +120,19 @@ impl Writer<'_> {
     /// Ends a frontend and the marks that no other frontend requires.
     fn end_frontend(&mut self, key: &FrontendKey) {
         let Some(service) = self.unlink_from(key) else { return };
-        self.known.kinds.remove(key);
-        self.known.frontends -= 1;
-        if let Some(uses) = self.known.service_uses.get_mut(service as usize) {
+        self.index.kinds.remove(key);
+        self.index.frontends -= 1;
+        if let Some(uses) = self.index.service_uses.get_mut(service as usize) {
             *uses -= 1;
         }
         for mark in marks_of(key) {
-            let left = self.known.marks.get_mut(&mark).map(|count| {
+            let left = self.index.marks.get_mut(&mark).map(|count| {
                 *count -= 1;
                 *count
             });
             if left == Some(0) {
-                self.known.marks.remove(&mark);
-                self.known.kinds.scopes -= u32::from(is_scope_mark(&mark));
+                self.index.marks.remove(&mark);
+                self.index.kinds.scopes -= u32::from(is_scope_mark(&mark));
                 self.unlink_from(&mark);
             }
         }
@@ -134,16 +140,22 @@ impl Writer<'_> {
 
     /// Adds an entry that the next generation sees. The caller has ensured that one is free.
     pub(super) fn link(&mut self, key: FrontendKey, (target, note): (u32, u32)) {
-        let Some(number) = self.known.entries.free.pop() else { return };
+        let Some(number) = self.index.entries.free.pop() else { return };
         let frontends = self.parts.frontends;
         let head = frontends.head(&key);
         let first = head.load(Ordering::Relaxed);
-        frontends.entries[number as usize].fill(&self.pen, key, (target, note), first, self.next());
-        frontends.mark(&self.pen, &key, true);
+        frontends.entries[number as usize].fill(
+            &self.region_writer,
+            key,
+            (target, note),
+            first,
+            self.next(),
+        );
+        frontends.mark(&self.region_writer, &key, true);
         if key.prefix_len == 128 {
-            self.parts.addresses.write(&self.pen, &key.addr);
+            self.parts.addresses.write(&self.region_writer, &key.addr);
         }
-        self.pen.word(head, number + 1);
+        self.region_writer.store_word(head, number + 1);
         self.sum ^= entry_sum(&frontends.entries[number as usize]);
     }
 
@@ -153,37 +165,37 @@ impl Writer<'_> {
         let next = self.next();
         let (number, entry) = self.parts.frontends.find(key, next)?;
         self.sum ^= entry_sum(entry);
-        entry.life.end(&self.pen, next);
-        self.known.entries.ending.push(number);
+        entry.lifetime.end(&self.region_writer, next);
+        self.index.entries.ending.push(number);
         Some(entry.target())
     }
 
     /// Ensures that `count` entries are free.
-    pub(super) fn entry_room(&mut self, count: usize) -> Result<(), Refusal> {
-        if self.known.entries.free.len() < count {
+    pub(super) fn reserve_entries(&mut self, count: usize) -> Result<(), UpdateError> {
+        if self.index.entries.free.len() < count {
             // With XDP programs as readers, one more grace period frees entries that they may be
             // visiting.
             if let Some(grace) =
-                self.grace.as_ref().filter(|_| !self.known.entries.limbo.is_empty())
+                self.grace.as_ref().filter(|_| !self.index.entries.limbo.is_empty())
             {
-                grace.wait().map_err(|e| Refusal::Kernel(e.to_string()))?;
+                grace.wait().map_err(|e| UpdateError::Kernel(e.to_string()))?;
             }
             self.free_unlinked();
         }
-        if self.known.entries.free.len() >= count {
+        if self.index.entries.free.len() >= count {
             return Ok(());
         }
-        let room = self.parts.frontends.entries.len() as u32;
-        let waiting = self.known.entries.ending.len()
-            + self.known.entries.limbo.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
+        let capacity = self.parts.frontends.entries.len() as u32;
+        let waiting = self.index.entries.ending.len()
+            + self.index.entries.limbo.iter().map(|unlinked| unlinked.entries.len()).sum::<usize>();
         let retired = waiting as u32;
-        let used = room - retired - self.known.entries.free.len() as u32;
+        let used = capacity - retired - self.index.entries.free.len() as u32;
         let (what, setting) = ("frontend entries", "region.max_frontends");
-        Err(Refusal::Full { what, setting, used, room, retired })
+        Err(UpdateError::Full { what, setting, used, capacity, retired })
     }
 
     /// Checks that the key's chain stays within the length that readers walk.
-    pub(super) fn chain_room(&self, key: &FrontendKey) -> Result<(), Refusal> {
+    pub(super) fn check_chain(&self, key: &FrontendKey) -> Result<(), UpdateError> {
         let frontends = &self.parts.frontends;
         let mut link = frontends.head(key).load(Ordering::Relaxed);
         // The frontend and its two marks may hash to the same chain: three entries at once.
@@ -192,13 +204,13 @@ impl Writer<'_> {
             let Some(entry) = frontends.entries.get(number as usize) else { break };
             link = entry.next.load(Ordering::Relaxed);
         }
-        Err(Refusal::Crowded)
+        Err(UpdateError::ChainTooLong)
     }
 
     /// Unlinks entries that no reader sees any more, and frees those unlinked long enough ago.
     pub(super) fn reuse_entries(&mut self) {
         self.free_unlinked();
-        let ended = std::mem::take(&mut self.known.entries.ending);
+        let ended = std::mem::take(&mut self.index.entries.ending);
         for number in &ended {
             self.unlink(*number);
         }
@@ -207,12 +219,12 @@ impl Writer<'_> {
 
     /// Frees entries that were unlinked long enough ago.
     fn free_unlinked(&mut self) {
-        let now = self.turns();
-        for unlinked in std::mem::take(&mut self.known.entries.limbo) {
-            if unlinked.is_left(&now) {
-                self.known.entries.free.extend(unlinked.entries);
+        let now = self.ticks();
+        for unlinked in std::mem::take(&mut self.index.entries.limbo) {
+            if unlinked.is_unvisited(&now) {
+                self.index.entries.free.extend(unlinked.entries);
             } else {
-                self.known.entries.limbo.push(unlinked);
+                self.index.entries.limbo.push(unlinked);
             }
         }
     }
@@ -221,17 +233,17 @@ impl Writer<'_> {
     pub(super) fn keep_unlinked(&mut self, entries: Vec<u32>) {
         // An lcore that is not seen here joins later, and finds the chains without these entries.
         fence(Ordering::SeqCst);
-        let turns = self.turns();
-        if turns.is_empty() {
-            self.known.entries.free.extend(entries);
+        let ticks = self.ticks();
+        if ticks.is_empty() {
+            self.index.entries.free.extend(entries);
         } else if !entries.is_empty() {
-            self.known.entries.limbo.push(Unlinked { entries, turns });
+            self.index.entries.limbo.push(Unlinked { entries, ticks });
         }
     }
 
     /// Returns the iteration count of each live lcore. XDP programs count as one lcore that is
     /// always live; a grace period counts as two iterations.
-    fn turns(&self) -> Vec<(usize, u64)> {
+    fn ticks(&self) -> Vec<(usize, u64)> {
         if let Some(grace) = &self.grace {
             return vec![(0, 2 * grace.periods())];
         }
@@ -246,9 +258,9 @@ impl Writer<'_> {
         for _ in 0..=frontends.entries.len() {
             let Some(at) = link.load(Ordering::Relaxed).checked_sub(1) else { return };
             if at == number {
-                self.pen.word(link, gone.next.load(Ordering::Relaxed));
+                self.region_writer.store_word(link, gone.next.load(Ordering::Relaxed));
                 if frontends.head(gone.key()).load(Ordering::Relaxed) == 0 {
-                    frontends.mark(&self.pen, gone.key(), false);
+                    frontends.mark(&self.region_writer, gone.key(), false);
                 }
                 return;
             }
@@ -262,10 +274,10 @@ impl Writer<'_> {
 pub(super) fn entry_sum(entry: &Entry) -> u64 {
     let target = entry.target();
     super::sum(Section::Frontends, target, entry.key())
-        ^ checksum(place(Section::FrontendHeads, target), &entry.note().to_le_bytes())
+        ^ checksum(checksum_seed(Section::FrontendHeads, target), &entry.note().to_le_bytes())
 }
 
-fn check_key(key: &FrontendKey) -> Result<(), Refusal> {
+fn check_key(key: &FrontendKey) -> Result<(), UpdateError> {
     let (addr, prefix_len) = (IpAddr::from(key.addr), key.prefix_len);
     let why = if key.proto == ADDRESS_MARK {
         "protocol 255 is reserved; give tcp, udp, a number below 255, or any"
@@ -280,5 +292,5 @@ fn check_key(key: &FrontendKey) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(Refusal::Key { addr, prefix_len, why })
+    Err(UpdateError::Key { addr, prefix_len, why })
 }

@@ -2,7 +2,7 @@
 
 use super::runs::RANGES;
 use super::runs::array_sum;
-use super::{Refusal, Writer, sum};
+use super::{UpdateError, Writer, sum};
 use crate::layout::Section;
 use crate::maglev;
 use crate::note::{Member, ServiceNote};
@@ -19,8 +19,8 @@ impl Writer<'_> {
         id: u32,
         note: &ServiceNote,
         members: &[Member],
-    ) -> Result<(), Refusal> {
-        self.known_service(id)?;
+    ) -> Result<(), UpdateError> {
+        self.existing_service(id)?;
         let before = self.prepared().service_note(id).copied().unwrap_or_default();
         let words: Vec<u32> = members.iter().flat_map(|member| member.words()).collect();
         let run = self.put_run(SECTION, id, before.members, &words)?;
@@ -34,23 +34,28 @@ impl Writer<'_> {
     ///
     /// It returns the error that these would return: [`Writer::set_table`], [`Writer::put_note`]
     /// (two words per backend), [`Writer::set_ranges`] (its bounds, and five words per range) and
-    /// [`Writer::set_stays`].
-    pub fn slots_room(&mut self, size: u32, serving: usize, runs: &[usize]) -> Result<(), Refusal> {
+    /// [`Writer::set_affinity_backends`].
+    pub fn check_slots(
+        &mut self,
+        size: u32,
+        serving: usize,
+        runs: &[usize],
+    ) -> Result<(), UpdateError> {
         if !maglev::SIZES.contains(&size) {
-            return Err(Refusal::TableSize { found: size });
+            return Err(UpdateError::TableSize { found: size });
         }
         if serving > size as usize {
-            return Err(Refusal::TableFull { backends: serving, size });
+            return Err(UpdateError::TableFull { backends: serving, size });
         }
         // Runs that ended before the committed generation are free.
         self.prepare()?;
-        let arena = &mut self.known.arena;
+        let arena = &mut self.index.arena;
         let table = if serving > 1 { size } else { 0 };
         let runs = runs.iter().map(|words| *words as u32);
-        let mut fits: Vec<_> = runs.map(|words| (arena.take_last(words), words)).collect();
-        fits.push((arena.take(table), table));
+        let mut fits: Vec<_> = runs.map(|words| (arena.allocate_last(words), words)).collect();
+        fits.push((arena.allocate(table), table));
         for (first, count) in &fits {
-            arena.give(first.unwrap_or(0), if first.is_some() { *count } else { 0 });
+            arena.release(first.unwrap_or(0), if first.is_some() { *count } else { 0 });
         }
         match fits.into_iter().find(|(first, count)| first.is_none() && *count > 0) {
             Some((_, count)) => Err(self.no_slots(count)),
@@ -58,13 +63,13 @@ impl Writer<'_> {
         }
     }
 
-    pub(super) fn no_slots(&self, wanted: u32) -> Refusal {
-        let (free, room) = self.known.arena.fill();
-        Refusal::Slots { wanted, free, room }
+    pub(super) fn no_slots(&self, wanted: u32) -> UpdateError {
+        let (free, capacity) = self.index.arena.usage();
+        UpdateError::Slots { wanted, free, capacity }
     }
 
     /// Removes the note of a service that is being removed.
-    pub(super) fn remove_note(&mut self, id: u32) -> Result<(), Refusal> {
+    pub(super) fn remove_note(&mut self, id: u32) -> Result<(), UpdateError> {
         let before = self.prepared().service_note(id).copied().unwrap_or_default();
         self.release_run(SECTION, id, before.members);
         self.release_run(RANGES, id, before.ranges);

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use super::frontends::entry_sum;
 use super::notes::note_sum;
 use super::runs::array_sum;
-use super::runs::{BOUNDS, STAYS};
+use super::runs::{AFFINITY_BACKENDS, BOUNDS};
 use super::services::name_sum;
-use super::{Known, Writer, sum};
+use super::{Writer, WriterIndex, sum};
 use crate::layout::Section;
 use crate::lookup::is_mark;
 use crate::next_hop::chain;
@@ -28,9 +28,9 @@ impl Writer<'_> {
         self.committed = self.region.generation();
         self.open = false;
         self.published = self.changes;
-        self.known = Known::new(self.region.sizes());
+        self.index = WriterIndex::new(self.region.sizes());
         let linked = self.verify()?;
-        self.take_back();
+        self.roll_back();
         self.learn_entries(&linked);
         self.learn_services()?;
         self.learn_backends();
@@ -56,7 +56,7 @@ impl Writer<'_> {
                     break;
                 };
                 linked[number as usize] = true;
-                seen += u64::from(entry.life.sees(self.committed));
+                seen += u64::from(entry.lifetime.sees(self.committed));
                 link = entry.next.load(Ordering::Acquire);
             }
         }
@@ -73,24 +73,24 @@ impl Writer<'_> {
     }
 
     /// Rolls back everything stamped with a generation after the committed one.
-    fn take_back(&self) {
-        let (pen, committed) = (&self.pen, self.committed);
+    fn roll_back(&self) {
+        let (region_writer, committed) = (&self.region_writer, self.committed);
         fn all<T: Record>(twins: &[Twin<T>], mut each: impl FnMut(&Twin<T>)) {
             twins.iter().for_each(&mut each);
         }
-        all(self.parts.tunnels, |twin| twin.recover(pen, committed));
-        all(self.parts.settings, |twin| twin.recover(pen, committed));
-        all(self.parts.services, |twin| twin.recover(pen, committed));
-        self.parts.notes.iter().for_each(|cell| cell.note.recover(pen, committed));
-        all(self.parts.kinds, |twin| twin.recover(pen, committed));
-        all(self.parts.backends, |twin| twin.recover(pen, committed));
+        all(self.parts.tunnels, |twin| twin.recover(region_writer, committed));
+        all(self.parts.settings, |twin| twin.recover(region_writer, committed));
+        all(self.parts.services, |twin| twin.recover(region_writer, committed));
+        self.parts.notes.iter().for_each(|cell| cell.note.recover(region_writer, committed));
+        all(self.parts.kinds, |twin| twin.recover(region_writer, committed));
+        all(self.parts.backends, |twin| twin.recover(region_writer, committed));
         for entry in self.parts.frontends.entries {
-            entry.life.recover(pen, committed);
+            entry.lifetime.recover(region_writer, committed);
         }
-        self.parts.frontends.mark_all(pen);
+        self.parts.frontends.mark_all(region_writer);
         let tables = self.committed();
         let single = tables.entries().filter(|(key, _)| key.prefix_len == 128);
-        self.parts.addresses.renew_by(pen, single.map(|(key, _)| key.addr));
+        self.parts.addresses.rebuild_with(region_writer, single.map(|(key, _)| key.addr));
     }
 
     /// Classifies the entries as visible, ending, unlinked or unused.
@@ -98,18 +98,18 @@ impl Writer<'_> {
         let mut unlinked = Vec::new();
         for (number, entry) in self.parts.frontends.entries.iter().enumerate() {
             let number = number as u32;
-            if entry.life.sees(self.committed) {
+            if entry.lifetime.sees(self.committed) {
                 self.learn_entry(number);
             } else if linked[number as usize] {
-                self.known.entries.ending.push(number);
-            } else if entry.life.dead.load(Ordering::Relaxed) == 0 {
-                self.known.entries.free.push(number);
+                self.index.entries.ending.push(number);
+            } else if entry.lifetime.dead.load(Ordering::Relaxed) == 0 {
+                self.index.entries.free.push(number);
             } else {
                 unlinked.push(number);
             }
         }
         // Low numbers are used first, so that the table stays dense.
-        self.known.entries.free.reverse();
+        self.index.entries.free.reverse();
         self.keep_unlinked(unlinked);
     }
 
@@ -130,16 +130,22 @@ impl Writer<'_> {
             let name = self.parts.notes[id as usize].name();
             let Some(service) = tables.service(id) else {
                 if !name.is_empty() {
-                    self.known.services.found_retired(id);
+                    self.index.services.add_retired(id);
                 }
                 continue;
             };
-            self.known.services.take(id);
-            self.known.names.insert(name, id);
+            self.index.services.allocate(id);
+            self.index.names.insert(name, id);
             let note = tables.service_note(id).copied().unwrap_or_default();
-            let arrays = [service.slots, service.ranges, service.stays, note.members, note.ranges];
+            let arrays = [
+                service.slots,
+                service.ranges,
+                service.affinity_backends,
+                note.members,
+                note.ranges,
+            ];
             for array in arrays.into_iter().filter(|array| array.count > 0) {
-                if !self.known.arena.take_at(array.first, array.count) {
+                if !self.index.arena.allocate_at(array.first, array.count) {
                     // Two services share slots, or slots lie outside the arena.
                     self.same("slot arena", u64::from(array.first), u64::MAX)?;
                 }
@@ -150,18 +156,18 @@ impl Writer<'_> {
 
     fn learn_backends(&mut self) {
         let tables = self.committed();
-        chain::renew(self.parts.next_hops, &self.pen);
+        chain::renew(self.parts.next_hops, &self.region_writer);
         for (id, addr, hop) in tables.next_hops() {
-            self.known.next_hops.take(id);
-            self.known.hop_places.insert((addr, hop.arm), id);
+            self.index.next_hops.allocate(id);
+            self.index.next_hop_ids.insert((addr, hop.arm), id);
         }
         for id in 0..self.region.sizes().backends {
             if let Some(backend) = tables.backend(id) {
-                self.known.backends.take(id);
-                self.known.places.insert((backend.addr, backend.port), id);
+                self.index.backends.allocate(id);
+                self.index.backend_ids.insert((backend.addr, backend.port), id);
                 self.count_hop(backend.next_hop, true);
             } else if self.last_incarnation(id) > 0 {
-                self.known.backends.found_retired(id);
+                self.index.backends.add_retired(id);
                 self.learn_retired(id);
             }
         }
@@ -170,16 +176,16 @@ impl Writer<'_> {
     /// Restores the address of a removed backend from its latest version, so that it gets its
     /// former id if it is added again.
     fn learn_retired(&mut self, id: u32) {
-        let rooms = self.parts.backends[id as usize].rooms();
-        let born = |room: &&_| -> u32 {
-            let room: &crate::versioned::Version<crate::record::Backend> = room;
-            room.life.born.load(Ordering::Relaxed)
+        let versions = self.parts.backends[id as usize].versions();
+        let born = |version: &&_| -> u32 {
+            let version: &crate::versioned::Version<crate::record::Backend> = version;
+            version.lifetime.born.load(Ordering::Relaxed)
         };
-        if let Some(last) = rooms.iter().max_by_key(born)
+        if let Some(last) = versions.iter().max_by_key(born)
             && born(&last) != 0
         {
             let last = last.record();
-            self.known.places.entry((last.addr, last.port)).or_insert(id);
+            self.index.backend_ids.entry((last.addr, last.port)).or_insert(id);
         }
     }
 }
@@ -199,8 +205,11 @@ fn tables_sum(tables: &TableSet<'_>) -> u64 {
         ^ all(Section::Backends, parts.backends, at);
     for (id, service) in tables.services() {
         whole ^= name_sum(id, &parts.notes[id as usize].name());
-        let runs =
-            [(Section::Slots, service.slots), (BOUNDS, service.ranges), (STAYS, service.stays)];
+        let runs = [
+            (Section::Slots, service.slots),
+            (BOUNDS, service.ranges),
+            (AFFINITY_BACKENDS, service.affinity_backends),
+        ];
         for (section, run) in runs {
             if run.count > 0 {
                 whole ^= array_sum(tables, section, id, &run);
@@ -210,5 +219,5 @@ fn tables_sum(tables: &TableSet<'_>) -> u64 {
             whole ^= note_sum(tables, id, note);
         }
     }
-    tables.seen().fold(whole, |sum, entry| sum ^ entry_sum(entry))
+    tables.visible_entries().fold(whole, |sum, entry| sum ^ entry_sum(entry))
 }

@@ -1,7 +1,7 @@
 //! Runs of the slot arena of arbitrary length that belong to a service. They are allocated from the
 //! end of the arena, away from the Maglev tables with their few sizes.
 
-use super::{Refusal, Writer, place};
+use super::{UpdateError, Writer, checksum_seed};
 use crate::checksum::checksum_of_words;
 use crate::layout::Section;
 use crate::record::{Prefix, SlotArray};
@@ -10,7 +10,7 @@ use crate::set::TableSet;
 /// Section that seeds the checksum of source range bounds.
 pub(super) const BOUNDS: Section = Section::Services;
 /// Section that seeds the checksum of affinity backends.
-pub(super) const STAYS: Section = Section::Backends;
+pub(super) const AFFINITY_BACKENDS: Section = Section::Backends;
 /// Section that seeds the checksum of source ranges as configured.
 pub(super) const RANGES: Section = Section::Frontends;
 
@@ -23,8 +23,8 @@ impl Writer<'_> {
         id: u32,
         ranges: &[Prefix],
         bounds: &[u32],
-    ) -> Result<(), Refusal> {
-        let mut service = self.known_service(id)?;
+    ) -> Result<(), UpdateError> {
+        let mut service = self.existing_service(id)?;
         let note = self.prepared().service_note(id).copied();
         let mut note = note.ok_or_else(|| self.no_service(id))?;
         let words: Vec<u32> = ranges.iter().flat_map(Prefix::words).collect();
@@ -35,9 +35,10 @@ impl Writer<'_> {
     }
 
     /// Sets the backends to which clients of a service may have affinity; ids in ascending order.
-    pub fn set_stays(&mut self, id: u32, ids: &[u32]) -> Result<(), Refusal> {
-        let mut service = self.known_service(id)?;
-        service.stays = self.put_run(STAYS, id, service.stays, ids)?;
+    pub fn set_affinity_backends(&mut self, id: u32, ids: &[u32]) -> Result<(), UpdateError> {
+        let mut service = self.existing_service(id)?;
+        service.affinity_backends =
+            self.put_run(AFFINITY_BACKENDS, id, service.affinity_backends, ids)?;
         self.put_twin(Section::Services, self.parts.services, id, service)
     }
 
@@ -48,7 +49,7 @@ impl Writer<'_> {
         id: u32,
         before: SlotArray,
         words: &[u32],
-    ) -> Result<SlotArray, Refusal> {
+    ) -> Result<SlotArray, UpdateError> {
         if self.prepared().slots(&before).eq(words.iter().copied()) {
             return Ok(before);
         }
@@ -58,13 +59,18 @@ impl Writer<'_> {
         Ok(run)
     }
 
-    fn fill_run(&mut self, section: Section, id: u32, words: &[u32]) -> Result<SlotArray, Refusal> {
+    fn fill_run(
+        &mut self,
+        section: Section,
+        id: u32,
+        words: &[u32],
+    ) -> Result<SlotArray, UpdateError> {
         if words.is_empty() {
             return Ok(SlotArray::default());
         }
         let count = words.len() as u32;
-        let first = self.known.arena.take_last(count).ok_or_else(|| self.no_slots(count))?;
-        self.pen.words(&self.parts.slots[first as usize..][..words.len()], words);
+        let first = self.index.arena.allocate_last(count).ok_or_else(|| self.no_slots(count))?;
+        self.region_writer.store_words(&self.parts.slots[first as usize..][..words.len()], words);
         let run = SlotArray { first, count };
         self.sum ^= array_sum(&self.prepared(), section, id, &run);
         Ok(run)
@@ -74,7 +80,7 @@ impl Writer<'_> {
     pub(super) fn release_run(&mut self, section: Section, id: u32, run: SlotArray) {
         if run.count > 0 {
             self.sum ^= array_sum(&self.prepared(), section, id, &run);
-            self.known.arena.retire(run.first, run.count);
+            self.index.arena.retire(run.first, run.count);
         }
     }
 }
@@ -86,5 +92,5 @@ pub(super) fn array_sum(
     service: u32,
     array: &SlotArray,
 ) -> u64 {
-    checksum_of_words(place(section, service), tables.slots(array))
+    checksum_of_words(checksum_seed(section, service), tables.slots(array))
 }

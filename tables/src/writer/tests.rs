@@ -20,7 +20,7 @@ impl Writer<'_> {
         backends: &[(u32, u32)],
         size: u32,
         protocol: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UpdateError> {
         let tables = self.prepared();
         let (mut ids, mut views) = (Vec::new(), Vec::new());
         for &(id, weight) in backends.iter().filter(|(_, weight)| *weight > 0) {
@@ -33,7 +33,7 @@ impl Writer<'_> {
     }
 
     /// Assigns a frontend to a service.
-    pub(crate) fn put_frontend(&mut self, key: &FrontendKey, id: u32) -> Result<(), Refusal> {
+    pub(crate) fn put_frontend(&mut self, key: &FrontendKey, id: u32) -> Result<(), UpdateError> {
         self.put_noted_frontend(key, id, 0)
     }
 }
@@ -75,7 +75,7 @@ fn network(text: &str, prefix_len: u8, port: u16, proto: u8) -> FrontendKey {
 }
 
 #[test]
-fn nothing_is_seen_before_the_commit_and_all_of_it_after() {
+fn changes_become_visible_at_commit() {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();
     let web = writer.put_service("default/web", &policy()).unwrap();
@@ -98,7 +98,7 @@ fn nothing_is_seen_before_the_commit_and_all_of_it_after() {
 }
 
 #[test]
-fn two_appliances_of_one_seed_choose_alike_whatever_their_ids() {
+fn appliances_with_equal_seed_select_equal_backends() {
     const SEED: u64 = 0x0123_4567_89ab_cdef;
     let choices = |order: [u8; 3], name: &str| {
         let path = format!("/dev/shm/weir-tables-{}-alike-{name}", std::process::id());
@@ -139,7 +139,7 @@ fn a_change_of_its_policy_moves_no_slot_of_a_service() {
 }
 
 #[test]
-fn a_reader_of_the_old_generation_keeps_all_of_it() {
+fn old_generation_stays_readable_until_acknowledged() {
     let region = region();
     let _fastpath = region.claim(Role::Fastpath).unwrap();
     let lcore = &region.lcores()[0];
@@ -167,7 +167,7 @@ fn a_reader_of_the_old_generation_keeps_all_of_it() {
     // The lcore still reads the old generation: its memory must not be overwritten.
     assert!(!writer.acknowledged(2));
     let refused = writer.put_backend(&backend(9)).unwrap_err();
-    assert_eq!(refused, Refusal::Unacknowledged { lcore: 0, at: 1, committed: 2 });
+    assert_eq!(refused, UpdateError::Unacknowledged { lcore: 0, at: 1, committed: 2 });
     lcore.acknowledge(2);
     writer.put_backend(&backend(9)).unwrap();
     let new = region.tables(2);
@@ -176,7 +176,7 @@ fn a_reader_of_the_old_generation_keeps_all_of_it() {
 }
 
 #[test]
-fn the_fastpath_s_death_frees_what_its_lcores_read() {
+fn dead_lcores_do_not_block_reuse() {
     let region = region();
     let claim = region.claim(Role::Fastpath).unwrap();
     let mut writer = Writer::attach(&region).unwrap();
@@ -191,7 +191,7 @@ fn the_fastpath_s_death_frees_what_its_lcores_read() {
 }
 
 #[test]
-fn the_match_order_is_that_of_the_contract() {
+fn frontends_match_in_documented_order() {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();
     let names = ["exact", "port", "proto", "any", "net24", "net16", "net0", "net0v6"];
@@ -253,7 +253,7 @@ fn a_scope_with_frontends_of_its_own_sees_no_others() {
 }
 
 #[test]
-fn an_id_is_used_again_only_when_no_flow_refers_to_it() {
+fn id_is_reused_only_without_flow_references() {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();
     let id = writer.put_backend(&backend(1)).unwrap();
@@ -282,9 +282,9 @@ fn every_full_table_names_its_setting() {
     let region = region();
     let sizes = *region.sizes();
     let mut writer = Writer::attach(&region).unwrap();
-    let setting = |refused: Refusal| match refused {
-        Refusal::Full { setting, used, room, .. } => {
-            assert_eq!(used, room);
+    let setting = |refused: UpdateError| match refused {
+        UpdateError::Full { setting, used, capacity, .. } => {
+            assert_eq!(used, capacity);
             setting
         }
         other => panic!("{other}"),
@@ -309,7 +309,7 @@ fn every_full_table_names_its_setting() {
     assert_eq!(setting(refused), "region.max_next_hops");
     writer.set_slots(0, &[(0, 1), (1, 1)], 8191, "TCP").unwrap();
     let refused = writer.set_slots(1, &[(0, 1), (1, 1)], 16_381, "TCP").unwrap_err();
-    assert_eq!(refused, Refusal::Slots { wanted: 16_381, free: 8193, room: 16_384 });
+    assert_eq!(refused, UpdateError::Slots { wanted: 16_381, free: 8193, capacity: 16_384 });
     assert!(refused.to_string().contains("raise region.slots"));
     writer.commit().unwrap();
 }
@@ -321,7 +321,7 @@ fn probe_sources_lead_to_their_backend_and_to_no_other() {
     let probed = |last, probe: &str| Backend { probe: addr(probe), ..backend(last) };
     let id = writer.put_backend(&probed(1, "198.18.0.1")).unwrap();
     let refused = writer.put_backend(&probed(2, "198.18.0.1")).unwrap_err();
-    assert_eq!(refused, Refusal::Probe { addr: "198.18.0.1".parse().unwrap(), id });
+    assert_eq!(refused, UpdateError::Probe { addr: "198.18.0.1".parse().unwrap(), id });
     writer.commit().unwrap();
     let set = region.tables(1);
     assert_eq!(set.probe(&addr("198.18.0.1")), Some(id));
@@ -348,7 +348,7 @@ fn next_hops_change_at_once_and_live_as_long_as_backends_need_them() {
     assert_eq!(set.next_hop(hop), Some(known));
     let id = writer.put_backend(&Backend { next_hop: hop, ..backend(1) }).unwrap();
     writer.commit().unwrap();
-    assert!(matches!(writer.remove_next_hop(hop), Err(Refusal::InUse { uses: 1, .. })));
+    assert!(matches!(writer.remove_next_hop(hop), Err(UpdateError::InUse { uses: 1, .. })));
     writer.remove_backend(id).unwrap();
     writer.remove_next_hop(hop).unwrap();
     assert_eq!(set.next_hop(hop), Some(known), "the committed generation still uses it");
@@ -394,7 +394,7 @@ fn a_next_hop_is_found_by_its_address_and_arm_as_long_as_it_lives() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_changes_nothing() {
+fn invalid_updates_are_rejected_without_effect() {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();
     let web = writer.put_service("web", &policy()).unwrap();
@@ -409,14 +409,14 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         key("::", 80, 6),
     ];
     for bad in bad_keys {
-        assert!(matches!(writer.put_frontend(&bad, web), Err(Refusal::Key { .. })), "{bad:?}");
+        assert!(matches!(writer.put_frontend(&bad, web), Err(UpdateError::Key { .. })), "{bad:?}");
     }
     writer.put_frontend(&key("203.0.113.2", 80, 6), 5).unwrap_err();
     writer.put_service("", &policy()).unwrap_err();
     writer.put_service(&"x".repeat(121), &policy()).unwrap_err();
     writer.put_service(&"x".repeat(120), &policy()).map(drop).unwrap();
     writer.abort().unwrap();
-    assert!(matches!(writer.remove_service(web), Err(Refusal::InUse { uses: 1, .. })));
+    assert!(matches!(writer.remove_service(web), Err(UpdateError::InUse { uses: 1, .. })));
     writer.set_slots(web, &[(7, 1)], 251, "TCP").unwrap_err();
     writer.set_slots(web, &[], 250, "TCP").unwrap_err();
     writer.put_backend(&Backend { next_hop: 3, ..backend(1) }).unwrap_err();
@@ -426,7 +426,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         *nat = Local { addr: addr(&format!("10.0.2.{}", i + 1)), arm: 1, ..Local::default() };
     }
     let refused = writer.put_settings(&settings).unwrap_err();
-    assert_eq!(refused, Refusal::NatMaps { addresses: 3, maps: 64 });
+    assert_eq!(refused, UpdateError::NatMaps { addresses: 3, maps: 64 });
     assert_eq!((writer.commit().unwrap(), writer.sum), (1, sum));
 }
 
@@ -439,12 +439,12 @@ fn each_backend_has_port_maps_of_its_own() {
     let set = writer.prepared();
     assert_eq!(set.backend(first).unwrap().nat_ports, 0);
     assert_eq!(set.backend(other).unwrap().nat_ports, 2);
-    let most = writer.region.sizes().backends - 1;
-    assert!(most * 2 + 2 <= writer.region.sizes().nat_maps);
+    let max = writer.region.sizes().backends - 1;
+    assert!(max * 2 + 2 <= writer.region.sizes().nat_maps);
 }
 
 #[test]
-fn a_hundred_thousand_changes_leak_no_room() {
+fn hundred_thousand_changes_leak_no_space() {
     let region = region();
     let claim = region.claim(Role::Fastpath).unwrap();
     let lcore = &region.lcores()[0];
@@ -460,8 +460,8 @@ fn a_hundred_thousand_changes_leak_no_room() {
         }
         writer.set_slots(web, &ids[..2 + round as usize % 2], 2039, "TCP").unwrap();
         lcore.acknowledge(writer.commit().unwrap());
-        lcore.turn();
-        lcore.turn();
+        lcore.count_iteration();
+        lcore.count_iteration();
     }
     drop(writer);
     let writer = Writer::attach(&region).unwrap();
@@ -469,37 +469,37 @@ fn a_hundred_thousand_changes_leak_no_room() {
 }
 
 #[test]
-fn an_address_with_a_frontend_is_no_stranger() {
+fn address_with_frontend_passes_the_filter() {
     let region = region();
-    let (web, mail, nobody) = (addr("203.0.113.1"), addr("2001:db8::25"), addr("198.51.100.7"));
-    let strangers = |one: &Addr, other: &Addr| {
-        let known = region.tables(region.generation()).acquaintances();
-        known.is_some_and(|known| !known.may_have(one) && !known.may_have(other))
+    let (web, mail, unused) = (addr("203.0.113.1"), addr("2001:db8::25"), addr("198.51.100.7"));
+    let are_unmatched = |one: &Addr, other: &Addr| {
+        let known = region.tables(region.generation()).address_filter();
+        known.is_some_and(|known| !known.may_contain(one) && !known.may_contain(other))
     };
-    assert!(strangers(&web, &nobody), "no frontends, no acquaintances");
+    assert!(are_unmatched(&web, &unused), "no frontends, no acquaintances");
     let mut writer = Writer::attach(&region).unwrap();
     let service = writer.put_service("default/web", &policy()).unwrap();
     writer.put_frontend(&key("203.0.113.1", 80, 6), service).unwrap();
     writer.put_frontend(&key("2001:db8::25", 25, 6), service).unwrap();
     writer.commit().unwrap();
     for known in [&web, &mail] {
-        assert!(!strangers(known, &nobody) && !strangers(&nobody, known), "{known}");
+        assert!(!are_unmatched(known, &unused) && !are_unmatched(&unused, known), "{known}");
     }
-    assert!(strangers(&nobody, &addr("198.51.100.8")));
+    assert!(are_unmatched(&unused, &addr("198.51.100.8")));
     // The next writer clears the bits of removed addresses, and no others.
     writer.remove_frontend(&key("203.0.113.1", 80, 6)).unwrap();
     writer.commit().unwrap();
     drop(writer);
     let mut writer = Writer::attach(&region).unwrap();
-    assert!(strangers(&web, &nobody) && !strangers(&mail, &nobody));
+    assert!(are_unmatched(&web, &unused) && !are_unmatched(&mail, &unused));
     // Addresses of a network have no bits.
     writer.put_frontend(&network("198.51.100.0", 120, 0, 0), service).unwrap();
     writer.commit().unwrap();
-    assert!(!strangers(&nobody, &addr("192.0.2.1")));
+    assert!(!are_unmatched(&unused, &addr("192.0.2.1")));
 }
 
 #[test]
-fn a_service_keeps_what_it_was_made_of_until_it_goes() {
+fn service_note_lives_as_long_as_its_service() {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();
     let web = writer.put_service("web", &policy()).unwrap();
@@ -518,8 +518,8 @@ fn a_service_keeps_what_it_was_made_of_until_it_goes() {
     let mut writer = Writer::attach(&region).unwrap();
     let set = writer.committed();
     assert_eq!(set.members(web).collect::<Vec<_>>(), all);
-    let kept = set.service_note(web).unwrap();
-    assert_eq!((kept.made_of, kept.serving, kept.table_size), (5, 2, 251));
+    let stored = set.service_note(web).unwrap();
+    assert_eq!((stored.made_of, stored.serving, stored.table_size), (5, 2, 251));
     writer.put_note(web, &note, &all[..1]).unwrap();
     assert_eq!(writer.committed().members(web).count(), 3, "nobody sees it before the commit");
     writer.remove_service(web).unwrap();
@@ -530,23 +530,23 @@ fn a_service_keeps_what_it_was_made_of_until_it_goes() {
 }
 
 #[test]
-fn room_for_slots_is_told_without_taking_it() {
+fn check_slots_reports_errors_without_allocating() {
     let region = Region::anonymous_with(&Sizes { slots: 600, ..Sizes::SMALL }, 7).unwrap();
     let mut writer = Writer::attach(&region).unwrap();
     writer.commit().unwrap();
     for _ in 0..3 {
-        writer.slots_room(251, 2, &[200]).unwrap();
+        writer.check_slots(251, 2, &[200]).unwrap();
         assert!(matches!(
-            writer.slots_room(509, 2, &[100]),
-            Err(Refusal::Slots { wanted: 509, .. })
+            writer.check_slots(509, 2, &[100]),
+            Err(UpdateError::Slots { wanted: 509, .. })
         ));
         assert!(matches!(
-            writer.slots_room(251, 1, &[602]),
-            Err(Refusal::Slots { wanted: 602, .. })
+            writer.check_slots(251, 1, &[602]),
+            Err(UpdateError::Slots { wanted: 602, .. })
         ));
-        writer.slots_room(509, 1, &[400, 200]).unwrap();
+        writer.check_slots(509, 1, &[400, 200]).unwrap();
     }
-    assert!(matches!(writer.slots_room(250, 1, &[2]), Err(Refusal::TableSize { found: 250 })));
-    assert!(matches!(writer.slots_room(251, 252, &[504]), Err(Refusal::TableFull { .. })));
+    assert!(matches!(writer.check_slots(250, 1, &[2]), Err(UpdateError::TableSize { found: 250 })));
+    assert!(matches!(writer.check_slots(251, 252, &[504]), Err(UpdateError::TableFull { .. })));
     assert_eq!(writer.commit().unwrap(), 1, "to ask is no change");
 }

@@ -10,9 +10,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 use tests::lab::folder::remove_all;
-use tests::lab::journey::{self, Outcome, Plan};
 use tests::lab::netns::need_root;
 use tests::lab::process::find;
+use tests::lab::scenario::{self, Outcome, Plan};
 use tests::lab::settings::Plane;
 use tests::lab::topology::Lab;
 use tests::lab::{LabError, Result};
@@ -49,8 +49,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<Outcome> {
     need_root()?;
-    let plane = Plane::asked();
-    find(plane.mover(), plane.mover())?;
+    let plane = Plane::from_env();
+    find(plane.program(), plane.program())?;
     find("slowpath", "slowpath")?;
     println!("Wiring the lab: a cloud side, the appliance, four web servers behind it.");
     clean_up_on_signals()?;
@@ -63,10 +63,11 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
         false => println!("Starting the gateways, fastpath (DPDK on virtual wires) and slowpath."),
     }
     let live = std::io::stdout().is_terminal() && !arguments.plain;
-    let glance = Duration::from_millis(if live { 250 } else { 2_000 });
-    let plan = Plan { requests: arguments.requests, pause: Duration::from_millis(15), glance };
+    let report_interval = Duration::from_millis(if live { 250 } else { 2_000 });
+    let plan =
+        Plan { requests: arguments.requests, pause: Duration::from_millis(15), report_interval };
     let mut view = view::View::new(live, &lab);
-    let outcome = journey::run(&mut lab, plan, &mut |progress| view.show(progress));
+    let outcome = scenario::run(&mut lab, plan, &mut |progress| view.show(progress));
     view.end();
     drop(lab);
     outcome
@@ -106,6 +107,6 @@ fn summary(outcome: &Outcome) -> ExitCode {
         print!("client {name}: {seen}");
     }
     print!("AWS gateway: {}", outcome.gateway);
-    println!("{}", LabError::Asked("run with WEIR_LAB_KEEP=1 to keep the logs".into()));
+    println!("{}", LabError::Other("run with WEIR_LAB_KEEP=1 to keep the logs".into()));
     ExitCode::FAILURE
 }

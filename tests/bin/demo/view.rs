@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use tests::lab::journey::Progress;
+use tests::lab::scenario::Progress;
 use tests::lab::topology::Lab;
 
 /// The state of the display.

@@ -1,10 +1,10 @@
 //! Errors about translated packets: from routers and hosts on either side, and Weir's own about
 //! sizes.
 
+use super::super::addresses::*;
 use super::super::setups::{aws_translated, plain_translated};
-use super::super::world::*;
 use super::super::{Case, Step, arrives, case};
-use super::who::{W46, W64, Who, alone, quoted, written};
+use super::ends::{Ends, W46, W64, alone, quoted, written};
 use crate::frames::{Frame, Ip, echo, error, flags, tcp};
 use tables::reason::DropReason;
 
@@ -35,18 +35,18 @@ const TO_SIX: Words = &[
 
 fn errors() -> Vec<Case> {
     let words = |six: bool| if six { TO_FOUR } else { TO_SIX };
-    let about_requests = |who: Who| {
+    let about_requests = |who: Ends| {
         let mut steps = vec![who.there(who.syn())];
         let words = words(!who.six).iter();
         steps.extend(words.map(|(was, is)| who.error_back(who.routers[1], *was, *is)));
         steps
     };
-    let about_answers = |who: Who| {
+    let about_answers = |who: Ends| {
         let mut steps = vec![who.there(who.syn()), who.back(who.syn_ack())];
         steps.extend(words(who.six).iter().map(|(was, is)| who.error_there(*was, *is)));
         steps
     };
-    let refused = |who: Who, was: (u8, u8), is: (u8, u8)| {
+    let refused = |who: Ends, was: (u8, u8), is: (u8, u8)| {
         let own = alone(who.backend);
         let port = who.error_back(&own, (was.0, was.1, 0), (is.0, is.1, 0));
         vec![who.there(who.syn()), port]
@@ -126,7 +126,7 @@ fn short_quotes() -> Vec<Case> {
     ]
 }
 
-impl Who {
+impl Ends {
     /// Builds a client's packet of `len` bytes.
     fn big(&self, len: usize) -> Ip {
         tcp(self.client, self.frontend, flags::ACK).sized(len)

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use clap::Parser;
-use standins::Standin;
-use standins::world::World;
+use cloud_emulators::Emulator;
+use cloud_emulators::state::AwsState;
 use tokio::net::TcpListener;
 
 /// Emulate AWS on a local port: ELBv2, tagging, EC2, SSM, Auto Scaling and IMDSv2
@@ -33,21 +33,21 @@ struct Arguments {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
-    let world = match &arguments.world {
+    let cloud = match &arguments.world {
         Some(path) => serde_json::from_slice(&std::fs::read(path)?)?,
-        None => World::sample(&arguments.targets),
+        None => AwsState::sample(&arguments.targets),
     };
-    let standin = Standin::listen(TcpListener::bind(&arguments.listen).await?, world)?;
-    println!("export AWS_ENDPOINT_URL={0} AWS_EC2_METADATA_SERVICE_ENDPOINT={0}", standin.url);
+    let emulator = Emulator::listen(TcpListener::bind(&arguments.listen).await?, cloud)?;
+    println!("export AWS_ENDPOINT_URL={0} AWS_EC2_METADATA_SERVICE_ENDPOINT={0}", emulator.url);
     let step = Duration::from_millis(250);
     let mut ticks = tokio::time::interval(step);
     loop {
         ticks.tick().await;
         if arguments.probe {
-            standin.probe().await;
+            emulator.probe().await;
         }
         if !arguments.stopped {
-            standin.advance(step);
+            emulator.advance(step);
         }
     }
 }

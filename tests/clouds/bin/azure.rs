@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use standins::azure::{Standin, World};
+use cloud_emulators::azure::{AzureState, Emulator};
 use tokio::net::TcpListener;
 
 /// Emulate Azure on two local ports: Resource Manager and login over TLS, and the metadata service
@@ -40,28 +40,28 @@ struct Arguments {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
-    let world = match &arguments.world {
+    let cloud = match &arguments.world {
         Some(path) => serde_json::from_slice(&std::fs::read(path)?)?,
-        None => World::sample(),
+        None => AzureState::sample(),
     };
     let resources = TcpListener::bind(arguments.listen).await?;
     let metadata = TcpListener::bind(arguments.metadata).await?;
     let names: Vec<String> = arguments.name.into_iter().collect();
-    let standin = Standin::listen(resources, metadata, &names, world)?;
-    std::fs::write(&arguments.ca, &standin.ca)?;
+    let emulator = Emulator::listen(resources, metadata, &names, cloud)?;
+    std::fs::write(&arguments.ca, &emulator.ca)?;
     println!("export SSL_CERT_FILE={}", std::path::absolute(&arguments.ca)?.display());
-    println!("export AZURE_AUTHORITY_HOST={}", standin.url);
-    println!("azure.resource_manager = \"{}\"", standin.url);
-    println!("azure.metadata = \"{}\"", standin.imds);
+    println!("export AZURE_AUTHORITY_HOST={}", emulator.url);
+    println!("azure.resource_manager = \"{}\"", emulator.url);
+    println!("azure.metadata = \"{}\"", emulator.imds);
     let step = Duration::from_millis(250);
     let mut ticks = tokio::time::interval(step);
     loop {
         ticks.tick().await;
         if arguments.probe {
-            standin.probe().await;
+            emulator.probe().await;
         }
         if !arguments.stopped {
-            standin.advance(step);
+            emulator.advance(step);
         }
     }
 }

@@ -5,7 +5,7 @@ pub type Members = Vec<(String, String)>;
 
 /// An error response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub struct ServiceError {
     /// HTTP status.
     pub status: u16,
     /// Error code.
@@ -15,8 +15,8 @@ pub struct Refusal {
 }
 
 /// Returns an error response with status 400.
-pub fn refuse<T>(code: &str, message: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { status: 400, code: code.into(), message: message.into() })
+pub fn fail<T>(code: &str, message: impl Into<String>) -> Result<T, ServiceError> {
+    Err(ServiceError { status: 400, code: code.into(), message: message.into() })
 }
 
 /// Format of a service's responses.
@@ -44,8 +44,8 @@ impl Format {
     }
 
     /// Formats an error response.
-    pub fn refusal(self, refusal: &Refusal) -> String {
-        let Refusal { code, message, .. } = refusal;
+    pub fn error(self, error: &ServiceError) -> String {
+        let ServiceError { code, message, .. } = error;
         match self {
             Format::Query => format!(
                 "<ErrorResponse><Error><Type>Sender</Type>{}{}</Error>\
@@ -93,9 +93,9 @@ pub fn get<'a>(members: &'a Members, name: &str) -> Option<&'a str> {
 }
 
 /// Returns the value of a required member.
-pub fn need<'a>(members: &'a Members, name: &str) -> Result<&'a str, Refusal> {
+pub fn need<'a>(members: &'a Members, name: &str) -> Result<&'a str, ServiceError> {
     get(members, name).map_or_else(
-        || refuse("MissingParameter", format!("The request must contain the parameter {name}")),
+        || fail("MissingParameter", format!("The request must contain the parameter {name}")),
         Ok,
     )
 }
@@ -112,11 +112,11 @@ pub fn page<T>(
     mut all: Vec<T>,
     token: Option<&str>,
     size: Option<usize>,
-) -> Result<(Vec<T>, Option<String>), Refusal> {
+) -> Result<(Vec<T>, Option<String>), ServiceError> {
     let from = match token.filter(|t| !t.is_empty()).map(|t| t.trim_start_matches("at-").parse()) {
         None => 0,
         Some(Ok(from)) if from <= all.len() => from,
-        Some(_) => return refuse("InvalidParameterValue", "no such page"),
+        Some(_) => return fail("InvalidParameterValue", "no such page"),
     };
     let to = size.map_or(all.len(), |size| all.len().min(from + size.max(1)));
     let next = (to < all.len()).then(|| format!("at-{to}"));

@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
-use crate::answer::{Members, Refusal, element, list, need, refuse};
-use crate::world::World;
+use crate::answer::{Members, ServiceError, element, fail, list, need};
+use crate::state::AwsState;
 
 /// Performs an operation; returns the content of its result element.
-pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<String, Refusal> {
+pub fn answer(
+    cloud: &mut AwsState,
+    operation: &str,
+    request: &Members,
+) -> Result<String, ServiceError> {
     match operation {
-        "DescribeAutoScalingInstances" => Ok(instances(world, asked)),
+        "DescribeAutoScalingInstances" => Ok(instances(cloud, request)),
         "DescribeLifecycleHooks" => {
-            let name = need(asked, "AutoScalingGroupName")?;
-            let found = world.scaling.iter().find(|s| s.name == name);
+            let name = need(request, "AutoScalingGroupName")?;
+            let found = cloud.scaling.iter().find(|s| s.name == name);
             let hooks = found.map(|s| s.hooks.as_slice()).unwrap_or_default();
             let each = hooks.iter().map(|(name, transition, heartbeat, whole)| {
                 format!(
@@ -25,21 +29,21 @@ pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<Str
             Ok(format!("<LifecycleHooks>{}</LifecycleHooks>", each.collect::<String>()))
         }
         "CompleteLifecycleAction" | "RecordLifecycleActionHeartbeat" => {
-            let now = world.now;
+            let now = cloud.now;
             let (group, hook) =
-                (need(asked, "AutoScalingGroupName")?, need(asked, "LifecycleHookName")?);
-            let id = need(asked, "InstanceId")?;
-            let scaling = world.scaling.iter_mut().find(|s| s.name == group);
+                (need(request, "AutoScalingGroupName")?, need(request, "LifecycleHookName")?);
+            let id = need(request, "InstanceId")?;
+            let scaling = cloud.scaling.iter_mut().find(|s| s.name == group);
             let waits = scaling.and_then(|s| {
                 let heartbeat = s.hooks.iter().find(|h| h.0 == hook)?.2;
                 s.deadlines.contains_key(id).then_some((s, heartbeat))
             });
             let Some((scaling, heartbeat)) = waits else {
                 let why = format!("No active Lifecycle Action found with instance ID {id}");
-                return refuse("ValidationError", why);
+                return fail("ValidationError", why);
             };
             if operation == "CompleteLifecycleAction" {
-                need(asked, "LifecycleActionResult")?;
+                need(request, "LifecycleActionResult")?;
                 scaling.deadlines.remove(id);
                 scaling.instances.insert(id.into(), "Terminating:Proceed".into());
             } else {
@@ -47,14 +51,14 @@ pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<Str
             }
             Ok(String::new())
         }
-        _ => refuse("InvalidAction", format!("no operation {operation}")),
+        _ => fail("InvalidAction", format!("no operation {operation}")),
     }
 }
 
-fn instances(world: &World, asked: &Members) -> String {
-    let ids = list(asked, "InstanceIds.member", "");
+fn instances(cloud: &AwsState, request: &Members) -> String {
+    let ids = list(request, "InstanceIds.member", "");
     let mut text = String::from("<AutoScalingInstances>");
-    for scaling in &world.scaling {
+    for scaling in &cloud.scaling {
         for (id, state) in scaling.instances.iter().filter(|(id, _)| ids.contains(&id.as_str())) {
             text += &format!(
                 "<member>{}{}{}</member>",

@@ -1,49 +1,53 @@
 //! EC2: instances, interfaces and routes.
 
-use crate::answer::{Members, Refusal, element, get, list, need, page, refuse};
-use crate::world::{Instance, Interface, Table, Words, World};
+use crate::answer::{Members, ServiceError, element, fail, get, list, need, page};
+use crate::state::{AwsState, Instance, Interface, StringMap, Table};
 
 /// Performs an operation; returns the content of its response element.
-pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<String, Refusal> {
-    let dry = get(asked, "DryRun") == Some("true");
+pub fn answer(
+    cloud: &mut AwsState,
+    operation: &str,
+    request: &Members,
+) -> Result<String, ServiceError> {
+    let dry = get(request, "DryRun") == Some("true");
     match operation {
-        "DescribeInstances" => instances(world, asked),
-        "DescribeNetworkInterfaces" => interfaces(world, asked),
-        "DescribeSecurityGroups" => security_groups(world, asked),
-        "DescribeRouteTables" => tables(world, asked),
-        "ReplaceRoute" => route(world, asked, dry),
-        "ModifyNetworkInterfaceAttribute" => modify(world, asked, dry),
-        _ => refuse("InvalidAction", format!("The action {operation} is not valid")),
+        "DescribeInstances" => instances(cloud, request),
+        "DescribeNetworkInterfaces" => interfaces(cloud, request),
+        "DescribeSecurityGroups" => security_groups(cloud, request),
+        "DescribeRouteTables" => tables(cloud, request),
+        "ReplaceRoute" => route(cloud, request, dry),
+        "ModifyNetworkInterfaceAttribute" => modify(cloud, request, dry),
+        _ => fail("InvalidAction", format!("The action {operation} is not valid")),
     }
 }
 
 /// Returns all filters with their values.
-fn filters(asked: &Members) -> Vec<(String, Vec<String>)> {
-    let names = list(asked, "Filter", ".Name").into_iter().enumerate();
-    let values = |n: usize| list(asked, &format!("Filter.{}.Value", n + 1), "");
+fn filters(request: &Members) -> Vec<(String, Vec<String>)> {
+    let names = list(request, "Filter", ".Name").into_iter().enumerate();
+    let values = |n: usize| list(request, &format!("Filter.{}.Value", n + 1), "");
     let owned = |values: Vec<&str>| values.into_iter().map(str::to_owned).collect();
     names.map(|(n, name)| (name.to_owned(), owned(values(n)))).collect()
 }
 
 /// Returns true if all filters match; `value` returns the property that a filter compares.
-fn meets<'a>(
+fn matches_filters<'a>(
     filters: &[(String, Vec<String>)],
-    tags: &Words,
+    tags: &StringMap,
     value: impl Fn(&str) -> Option<&'a str>,
-) -> Result<bool, Refusal> {
+) -> Result<bool, ServiceError> {
     for (name, wanted) in filters {
-        let met = match name.strip_prefix("tag:") {
+        let matched = match name.strip_prefix("tag:") {
             Some(key) => tags.get(key).is_some_and(|v| wanted.contains(v)),
             None if name == "tag-key" => wanted.iter().any(|key| tags.contains_key(key)),
             None => match value(name) {
                 Some(v) => wanted.iter().any(|w| w == v),
                 None => {
                     let why = format!("The filter '{name}' is invalid");
-                    return refuse("InvalidParameterValue", why);
+                    return fail("InvalidParameterValue", why);
                 }
             },
         };
-        if !met {
+        if !matched {
             return Ok(false);
         }
     }
@@ -55,47 +59,47 @@ fn items(name: &str, each: impl Iterator<Item = String>) -> String {
     format!("<{name}>{each}</{name}>")
 }
 
-fn tags(words: &Words) -> String {
+fn tags(words: &StringMap) -> String {
     items("tagSet", words.iter().map(|(k, v)| element("key", k) + &element("value", v)))
 }
 
 fn shown<T: Clone>(
-    world: &World,
-    asked: &Members,
+    cloud: &AwsState,
+    request: &Members,
     all: &[T],
     name: &str,
     one: impl Fn(&T) -> String,
-) -> Result<String, Refusal> {
-    let (found, next) = page(all.to_vec(), get(asked, "NextToken"), world.page)?;
+) -> Result<String, ServiceError> {
+    let (found, next) = page(all.to_vec(), get(request, "NextToken"), cloud.page)?;
     let next = next.map(|n| element("nextToken", n)).unwrap_or_default();
     Ok(items(name, found.iter().map(one)) + &next)
 }
 
-fn instances(world: &World, asked: &Members) -> Result<String, Refusal> {
-    let ids = list(asked, "InstanceId", "");
+fn instances(cloud: &AwsState, request: &Members) -> Result<String, ServiceError> {
+    let ids = list(request, "InstanceId", "");
     for id in &ids {
-        if world.instances.iter().all(|i| i.id != *id) {
+        if cloud.instances.iter().all(|i| i.id != *id) {
             let why = format!("The instance ID '{id}' does not exist");
-            return refuse("InvalidInstanceID.NotFound", why);
+            return fail("InvalidInstanceID.NotFound", why);
         }
     }
-    let (filters, mut found) = (filters(asked), Vec::new());
-    for instance in &world.instances {
+    let (filters, mut found) = (filters(request), Vec::new());
+    for instance in &cloud.instances {
         let value = |name: &str| match name {
             "vpc-id" => Some(instance.vpc.as_str()),
             "instance-state-name" => Some(instance.state.as_str()),
             _ => None,
         };
         let meant = ids.is_empty() || ids.contains(&instance.id.as_str());
-        if meant && meets(&filters, &instance.tags, value)? {
+        if meant && matches_filters(&filters, &instance.tags, value)? {
             found.push(instance.clone());
         }
     }
-    shown(world, asked, &found, "reservationSet", |i: &Instance| {
+    shown(cloud, request, &found, "reservationSet", |i: &Instance| {
         let first = i.interfaces.first();
         let nics = (0..).zip(&i.interfaces).map(|(n, nic): (u32, _)| {
-            let place = format!("<attachment>{}</attachment>", element("deviceIndex", n));
-            element("networkInterfaceId", &nic.id) + &place
+            let attachment = format!("<attachment>{}</attachment>", element("deviceIndex", n));
+            element("networkInterfaceId", &nic.id) + &attachment
         });
         let state = format!("<instanceState>{}</instanceState>", element("name", &i.state));
         let zone = format!("<placement>{}</placement>", element("availabilityZone", &i.zone));
@@ -114,26 +118,26 @@ fn instances(world: &World, asked: &Members) -> Result<String, Refusal> {
     })
 }
 
-fn interfaces(world: &World, asked: &Members) -> Result<String, Refusal> {
-    let (filters, mut found) = (filters(asked), Vec::new());
-    for instance in &world.instances {
-        for (place, nic) in instance.interfaces.iter().enumerate() {
+fn interfaces(cloud: &AwsState, request: &Members) -> Result<String, ServiceError> {
+    let (filters, mut found) = (filters(request), Vec::new());
+    for instance in &cloud.instances {
+        for (index, nic) in instance.interfaces.iter().enumerate() {
             let value = |name: &str| match name {
                 "attachment.instance-id" => Some(instance.id.as_str()),
                 "subnet-id" => Some(nic.subnet.as_str()),
                 _ => None,
             };
-            if meets(&filters, &nic.tags, value)? {
-                found.push((instance.clone(), place, nic.clone()));
+            if matches_filters(&filters, &nic.tags, value)? {
+                found.push((instance.clone(), index, nic.clone()));
             }
         }
     }
-    let one = |(instance, place, nic): &(Instance, usize, Interface)| {
+    let one = |(instance, index, nic): &(Instance, usize, Interface)| {
         let (six, four): (Vec<_>, Vec<_>) = nic.addresses.iter().partition(|a| a.contains(':'));
         let four_items = four.iter().map(|a| element("privateIpAddress", a));
         let attachment = format!(
             "<attachment>{}{}</attachment>",
-            element("deviceIndex", place),
+            element("deviceIndex", index),
             element("instanceId", &instance.id)
         );
         let groups = nic.security_groups.iter().map(|g| element("groupId", g));
@@ -150,21 +154,18 @@ fn interfaces(world: &World, asked: &Members) -> Result<String, Refusal> {
             + &items("privateIpAddressesSet", four_items)
             + &items("ipv6AddressesSet", six.iter().map(|a| element("ipv6Address", a)))
     };
-    shown(world, asked, &found, "networkInterfaceSet", one)
+    shown(cloud, request, &found, "networkInterfaceSet", one)
 }
 
-fn security_groups(world: &World, asked: &Members) -> Result<String, Refusal> {
-    let ids = list(asked, "GroupId", "");
-    let known = |id: &&str| world.security_groups.iter().any(|g| g.id == **id);
+fn security_groups(cloud: &AwsState, request: &Members) -> Result<String, ServiceError> {
+    let ids = list(request, "GroupId", "");
+    let known = |id: &&str| cloud.security_groups.iter().any(|g| g.id == **id);
     if let Some(id) = ids.iter().find(|id| !known(id)) {
-        return refuse(
-            "InvalidGroup.NotFound",
-            format!("The security group '{id}' does not exist"),
-        );
+        return fail("InvalidGroup.NotFound", format!("The security group '{id}' does not exist"));
     }
-    let meant = world.security_groups.iter().filter(|g| ids.contains(&g.id.as_str()));
+    let meant = cloud.security_groups.iter().filter(|g| ids.contains(&g.id.as_str()));
     let found: Vec<_> = meant.cloned().collect();
-    shown(world, asked, &found, "securityGroupInfo", |group| {
+    shown(cloud, request, &found, "securityGroupInfo", |group| {
         let rules = group.ingress.iter().map(|(protocol, ports, prefix)| {
             let ports = ports.map(|(a, b)| element("fromPort", a) + &element("toPort", b));
             let (set, word) = match prefix.contains(':') {
@@ -181,23 +182,23 @@ fn security_groups(world: &World, asked: &Members) -> Result<String, Refusal> {
     })
 }
 
-fn tables(world: &World, asked: &Members) -> Result<String, Refusal> {
-    let (filters, mut found) = (filters(asked), Vec::new());
-    for table in &world.tables {
+fn tables(cloud: &AwsState, request: &Members) -> Result<String, ServiceError> {
+    let (filters, mut found) = (filters(request), Vec::new());
+    for table in &cloud.tables {
         let value = |name: &str| (name == "vpc-id").then_some(table.vpc.as_str());
-        if meets(&filters, &Words::new(), value)? {
+        if matches_filters(&filters, &StringMap::new(), value)? {
             found.push(table.clone());
         }
     }
-    shown(world, asked, &found, "routeTableSet", |table: &Table| {
+    shown(cloud, request, &found, "routeTableSet", |table: &Table| {
         let bound = table.subnets.iter().map(|s| element("subnetId", s) + "<main>false</main>");
         let main = table.main.then(|| "<main>true</main>".to_owned());
         let routes = table.routes.iter().map(|(destination, target)| {
             let six = destination.contains(':');
-            let place = if six { "destinationIpv6CidrBlock" } else { "destinationCidrBlock" };
+            let name = if six { "destinationIpv6CidrBlock" } else { "destinationCidrBlock" };
             let eni = target.starts_with("eni-");
-            let gone = eni && interface(world, target).is_none();
-            element(place, destination)
+            let gone = eni && interface(cloud, target).is_none();
+            element(name, destination)
                 + &element(if eni { "networkInterfaceId" } else { "gatewayId" }, target)
                 + &element("state", if gone { "blackhole" } else { "active" })
         });
@@ -208,39 +209,39 @@ fn tables(world: &World, asked: &Members) -> Result<String, Refusal> {
     })
 }
 
-fn interface<'a>(world: &'a World, id: &str) -> Option<&'a Interface> {
-    world.instances.iter().flat_map(|i| &i.interfaces).find(|nic| nic.id == id)
+fn interface<'a>(cloud: &'a AwsState, id: &str) -> Option<&'a Interface> {
+    cloud.instances.iter().flat_map(|i| &i.interfaces).find(|nic| nic.id == id)
 }
 
-fn no_interface<T>(id: &str) -> Result<T, Refusal> {
+fn no_interface<T>(id: &str) -> Result<T, ServiceError> {
     let why = format!("The networkInterface ID '{id}' does not exist");
-    refuse("InvalidNetworkInterfaceID.NotFound", why)
+    fail("InvalidNetworkInterfaceID.NotFound", why)
 }
 
 const DONE: &str = "<return>true</return>";
 
-fn would<T>() -> Result<T, Refusal> {
+fn dry_run_error<T>() -> Result<T, ServiceError> {
     let message = "Request would have succeeded, but DryRun flag is set.".to_owned();
-    Err(Refusal { status: 412, code: "DryRunOperation".into(), message })
+    Err(ServiceError { status: 412, code: "DryRunOperation".into(), message })
 }
 
-fn route(world: &mut World, asked: &Members, dry: bool) -> Result<String, Refusal> {
-    let destination = match get(asked, "DestinationIpv6CidrBlock") {
+fn route(cloud: &mut AwsState, request: &Members, dry: bool) -> Result<String, ServiceError> {
+    let destination = match get(request, "DestinationIpv6CidrBlock") {
         Some(destination) => destination,
-        None => need(asked, "DestinationCidrBlock")?,
+        None => need(request, "DestinationCidrBlock")?,
     };
-    let nic = need(asked, "NetworkInterfaceId")?;
-    if interface(world, nic).is_none() {
+    let nic = need(request, "NetworkInterfaceId")?;
+    if interface(cloud, nic).is_none() {
         return no_interface(nic);
     }
-    let id = need(asked, "RouteTableId")?;
-    let Some(table) = world.tables.iter_mut().find(|t| t.id == id) else {
+    let id = need(request, "RouteTableId")?;
+    let Some(table) = cloud.tables.iter_mut().find(|t| t.id == id) else {
         let why = format!("The routeTable ID '{id}' does not exist");
-        return refuse("InvalidRouteTableID.NotFound", why);
+        return fail("InvalidRouteTableID.NotFound", why);
     };
     match table.routes.get_mut(destination) {
-        None => refuse("InvalidRoute.NotFound", "no route with that destination"),
-        Some(_) if dry => would(),
+        None => fail("InvalidRoute.NotFound", "no route with that destination"),
+        Some(_) if dry => dry_run_error(),
         Some(target) => {
             *target = nic.into();
             Ok(DONE.into())
@@ -248,13 +249,13 @@ fn route(world: &mut World, asked: &Members, dry: bool) -> Result<String, Refusa
     }
 }
 
-fn modify(world: &mut World, asked: &Members, dry: bool) -> Result<String, Refusal> {
-    let id = need(asked, "NetworkInterfaceId")?;
-    let value = need(asked, "SourceDestCheck.Value")? == "true";
-    let mut all = world.instances.iter_mut().flat_map(|i| &mut i.interfaces);
+fn modify(cloud: &mut AwsState, request: &Members, dry: bool) -> Result<String, ServiceError> {
+    let id = need(request, "NetworkInterfaceId")?;
+    let value = need(request, "SourceDestCheck.Value")? == "true";
+    let mut all = cloud.instances.iter_mut().flat_map(|i| &mut i.interfaces);
     let Some(nic) = all.find(|nic| nic.id == id) else { return no_interface(id) };
     if dry {
-        return would();
+        return dry_run_error();
     }
     nic.check = value;
     Ok(DONE.into())

@@ -1,25 +1,29 @@
 //! Elastic Load Balancing: target groups and their targets.
 
-use crate::answer::{Members, Refusal, element, get, list, need, page, refuse};
+use crate::answer::{Members, ServiceError, element, fail, get, list, need, page};
+use crate::state::{AwsState, Group, StringMap};
 use crate::target::Target;
-use crate::world::{Group, Words, World};
 
 /// Performs an operation; returns the content of its result element.
-pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<String, Refusal> {
+pub fn answer(
+    cloud: &mut AwsState,
+    operation: &str,
+    request: &Members,
+) -> Result<String, ServiceError> {
     match operation {
-        "DescribeTargetGroups" => groups(world, asked),
+        "DescribeTargetGroups" => groups(cloud, request),
         "DescribeTargetGroupAttributes" => {
-            let set = &world.group(need(asked, "TargetGroupArn")?)?.attributes;
+            let set = &cloud.group(need(request, "TargetGroupArn")?)?.attributes;
             Ok(attributes(set))
         }
         "DescribeLoadBalancerAttributes" => {
-            let arn = need(asked, "LoadBalancerArn")?;
-            let found = world.balancers.iter().find(|b| b.arn == arn);
+            let arn = need(request, "LoadBalancerArn")?;
+            let found = cloud.balancers.iter().find(|b| b.arn == arn);
             found.map_or_else(no_balancer, |b| Ok(attributes(&b.attributes)))
         }
         "DescribeListeners" => {
-            let arn = need(asked, "LoadBalancerArn")?;
-            let found = world.balancers.iter().find(|b| b.arn == arn);
+            let arn = need(request, "LoadBalancerArn")?;
+            let found = cloud.balancers.iter().find(|b| b.arn == arn);
             found.map_or_else(no_balancer, |b| {
                 let (listener, balancer) =
                     (element("ListenerArn", &b.listener), element("LoadBalancerArn", &b.arn));
@@ -27,42 +31,42 @@ pub fn answer(world: &mut World, operation: &str, asked: &Members) -> Result<Str
             })
         }
         "DescribeListenerAttributes" => {
-            let arn = need(asked, "ListenerArn")?;
-            let found = world.balancers.iter().find(|b| b.listener == arn);
+            let arn = need(request, "ListenerArn")?;
+            let found = cloud.balancers.iter().find(|b| b.listener == arn);
             found.map_or_else(
-                || refuse("ListenerNotFound", "One or more listeners not found"),
+                || fail("ListenerNotFound", "One or more listeners not found"),
                 |b| Ok(attributes(&b.listener_attributes)),
             )
         }
-        "DescribeTargetHealth" => health(world, asked),
-        "RegisterTargets" => register(world, asked),
-        "DeregisterTargets" => deregister(world, asked),
-        _ => refuse("InvalidAction", format!("no operation {operation}")),
+        "DescribeTargetHealth" => health(cloud, request),
+        "RegisterTargets" => register(cloud, request),
+        "DeregisterTargets" => deregister(cloud, request),
+        _ => fail("InvalidAction", format!("no operation {operation}")),
     }
 }
 
-fn no_balancer<T>() -> Result<T, Refusal> {
-    refuse("LoadBalancerNotFound", "One or more load balancers not found")
+fn no_balancer<T>() -> Result<T, ServiceError> {
+    fail("LoadBalancerNotFound", "One or more load balancers not found")
 }
 
-fn attributes(set: &Words) -> String {
+fn attributes(set: &StringMap) -> String {
     let each = set.iter().map(|(key, value)| {
         format!("<member>{}{}</member>", element("Key", key), element("Value", value))
     });
     format!("<Attributes>{}</Attributes>", each.collect::<String>())
 }
 
-fn groups(world: &mut World, asked: &Members) -> Result<String, Refusal> {
-    let wanted = list(asked, "TargetGroupArns.member", "");
+fn groups(cloud: &mut AwsState, request: &Members) -> Result<String, ServiceError> {
+    let wanted = list(request, "TargetGroupArns.member", "");
     for arn in &wanted {
-        world.group(arn)?;
+        cloud.group(arn)?;
     }
     let meant = |g: &&Group| wanted.is_empty() || wanted.contains(&g.arn.as_str());
-    let found: Vec<Group> = world.groups.iter().filter(meant).cloned().collect();
-    let (shown, next) = page(found, get(asked, "Marker"), world.page)?;
+    let found: Vec<Group> = cloud.groups.iter().filter(meant).cloned().collect();
+    let (shown, next) = page(found, get(request, "Marker"), cloud.page)?;
     let mut text = String::from("<TargetGroups>");
     for g in shown {
-        let balancers = world.balancers.iter().filter(|b| b.group == g.arn);
+        let balancers = cloud.balancers.iter().filter(|b| b.group == g.arn);
         let balancers: String = balancers.map(|b| element("member", &b.arn)).collect();
         text += "<member>";
         text += &element("TargetGroupArn", &g.arn);
@@ -84,12 +88,12 @@ fn groups(world: &mut World, asked: &Members) -> Result<String, Refusal> {
     Ok(text + "</TargetGroups>" + &next)
 }
 
-fn health(world: &mut World, asked: &Members) -> Result<String, Refusal> {
-    let arn = need(asked, "TargetGroupArn")?;
-    let used = world.used(arn);
-    let zones: Words = world.instances.iter().map(|i| (i.id.clone(), i.zone.clone())).collect();
-    let group = world.group(arn)?;
-    let wanted = list(asked, "Targets.member", ".Id");
+fn health(cloud: &mut AwsState, request: &Members) -> Result<String, ServiceError> {
+    let arn = need(request, "TargetGroupArn")?;
+    let used = cloud.is_used(arn);
+    let zones: StringMap = cloud.instances.iter().map(|i| (i.id.clone(), i.zone.clone())).collect();
+    let group = cloud.group(arn)?;
+    let wanted = list(request, "Targets.member", ".Id");
     let mut text = String::from("<TargetHealthDescriptions>");
     let mut one = |id: &str, state: &str, why: Option<(&str, &str)>| {
         let zone = zones.get(id).map(|z| element("AvailabilityZone", z)).unwrap_or_default();
@@ -105,8 +109,8 @@ fn health(world: &mut World, asked: &Members) -> Result<String, Refusal> {
     };
     for target in &group.targets {
         if wanted.is_empty() || wanted.contains(&target.id.as_str()) {
-            let state = target.told(used);
-            one(&target.id, state.word(), state.why());
+            let state = target.reported(used);
+            one(&target.id, state.as_str(), state.reason());
         }
     }
     for id in wanted.iter().filter(|id| group.targets.iter().all(|t| t.id != **id)) {
@@ -115,18 +119,18 @@ fn health(world: &mut World, asked: &Members) -> Result<String, Refusal> {
     Ok(text + "</TargetHealthDescriptions>")
 }
 
-fn register(world: &mut World, asked: &Members) -> Result<String, Refusal> {
-    let (now, good) = (world.now, world.good);
-    let known: Vec<String> = world.instances.iter().map(|i| i.id.clone()).collect();
-    let group = world.group(need(asked, "TargetGroupArn")?)?;
-    let rhythm = group.rhythm();
-    let ids = list(asked, "Targets.member", ".Id");
+fn register(cloud: &mut AwsState, request: &Members) -> Result<String, ServiceError> {
+    let (now, good) = (cloud.now, cloud.good);
+    let known: Vec<String> = cloud.instances.iter().map(|i| i.id.clone()).collect();
+    let group = cloud.group(need(request, "TargetGroupArn")?)?;
+    let settings = group.health_check();
+    let ids = list(request, "Targets.member", ".Id");
     if ids.is_empty() {
-        return refuse("ValidationError", "Targets is required");
+        return fail("ValidationError", "Targets is required");
     }
-    for port in list(asked, "Targets.member", ".Port") {
+    for port in list(request, "Targets.member", ".Port") {
         if port != "6081" {
-            return refuse("ValidationError", "The port of GENEVE targets is 6081");
+            return fail("ValidationError", "The port of GENEVE targets is 6081");
         }
     }
     for id in ids {
@@ -135,33 +139,33 @@ fn register(world: &mut World, asked: &Members) -> Result<String, Refusal> {
             _ => id.parse::<std::net::IpAddr>().is_ok(),
         };
         if !possible {
-            return refuse("InvalidTarget", format!("The target '{id}' is not valid"));
+            return fail("InvalidTarget", format!("The target '{id}' is not valid"));
         }
         let full = group.targets.len() >= group.limit;
         match group.targets.iter_mut().find(|t| t.id == id) {
             // A draining target is registered again, and starts over.
             Some(target) if target.until.is_some() => {
-                *target = Target::new(id, target.good, now, rhythm);
+                *target = Target::new(id, target.good, now, settings);
             }
             Some(_) => {}
             None if full => {
-                return refuse("TooManyTargets", "You've reached the limit of targets");
+                return fail("TooManyTargets", "You've reached the limit of targets");
             }
-            None => group.targets.push(Target::new(id, good, now, rhythm)),
+            None => group.targets.push(Target::new(id, good, now, settings)),
         }
     }
     Ok(String::new())
 }
 
-fn deregister(world: &mut World, asked: &Members) -> Result<String, Refusal> {
-    let now = world.now;
-    let group = world.group(need(asked, "TargetGroupArn")?)?;
-    let rhythm = group.rhythm();
-    for id in list(asked, "Targets.member", ".Id") {
+fn deregister(cloud: &mut AwsState, request: &Members) -> Result<String, ServiceError> {
+    let now = cloud.now;
+    let group = cloud.group(need(request, "TargetGroupArn")?)?;
+    let settings = group.health_check();
+    for id in list(request, "Targets.member", ".Id") {
         let Some(target) = group.targets.iter_mut().find(|t| t.id == id) else {
-            return refuse("InvalidTarget", format!("The target '{id}' is not registered"));
+            return fail("InvalidTarget", format!("The target '{id}' is not registered"));
         };
-        target.leave(now, rhythm);
+        target.drain(now, settings);
     }
     Ok(String::new())
 }

@@ -21,7 +21,8 @@ pub enum Fault {
     /// The connection breaks within the response.
     Cut,
     /// Status 200 with this body.
-    Say(String),
+    #[serde(rename = "say")]
+    Body(String),
     /// The response with random bytes changed, removed and duplicated.
     Garble,
     /// The response truncated to this number of bytes, with a matching length.
@@ -85,7 +86,7 @@ impl Default for Faults {
 
 impl Faults {
     /// Returns the fault for a call, if any, and the requested delay.
-    pub fn strike(&mut self, operation: &str) -> Option<(Fault, Option<u64>)> {
+    pub fn match_call(&mut self, operation: &str) -> Option<(Fault, Option<u64>)> {
         self.rule(operation).map(|rule| (rule.fault, rule.retry_after))
     }
 

@@ -2,16 +2,16 @@
 
 use serde_json::json;
 
-use crate::world::{Interface, World};
+use crate::state::{AwsState, Interface};
 
 /// Returns the text at a path.
-pub fn at(world: &World, path: &str) -> Option<String> {
-    let own = world.instances.first()?;
+pub fn at(cloud: &AwsState, path: &str) -> Option<String> {
+    let own = cloud.instances.first()?;
     let path = path.strip_prefix("/latest/")?;
     if path == "dynamic/instance-identity/document" {
         let document = json!({
-            "instanceId": own.id, "region": world.region, "availabilityZone": own.zone,
-            "accountId": world.account, "imageId": "ami-00000000000000001",
+            "instanceId": own.id, "region": cloud.region, "availabilityZone": own.zone,
+            "accountId": cloud.account, "imageId": "ami-00000000000000001",
             "instanceType": "c7gn.xlarge", "version": "2017-09-30",
         });
         return Some(document.to_string());
@@ -21,18 +21,18 @@ pub fn at(world: &World, path: &str) -> Option<String> {
         return match rest.split_once('/') {
             None => Some(own.interfaces.iter().map(|n| format!("{}/\n", n.mac)).collect()),
             Some((mac, name)) => {
-                let place = own.interfaces.iter().position(|n| n.mac == mac)?;
-                of(&own.interfaces[place], place, &own.vpc, name)
+                let index = own.interfaces.iter().position(|n| n.mac == mac)?;
+                of(&own.interfaces[index], index, &own.vpc, name)
             }
         };
     }
     match path {
-        "placement/region" => Some(world.region.clone()),
+        "placement/region" => Some(cloud.region.clone()),
         "iam/security-credentials/" | "iam/security-credentials-extended/" => {
             Some("weir".to_owned())
         }
         "iam/security-credentials/weir" | "iam/security-credentials-extended/weir" => {
-            let (key, secret) = world.keys.first_key_value()?;
+            let (key, secret) = cloud.keys.first_key_value()?;
             let keys = json!({
                 "Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": key,
                 "SecretAccessKey": secret, "Token": "session",
@@ -40,21 +40,21 @@ pub fn at(world: &World, path: &str) -> Option<String> {
             });
             Some(keys.to_string())
         }
-        "autoscaling/target-lifecycle-state" => world.imds.lifecycle.clone(),
-        "spot/instance-action" => world.imds.spot.clone(),
-        "events/recommendations/rebalance" => world.imds.rebalance.clone(),
+        "autoscaling/target-lifecycle-state" => cloud.imds.lifecycle.clone(),
+        "spot/instance-action" => cloud.imds.spot.clone(),
+        "events/recommendations/rebalance" => cloud.imds.rebalance.clone(),
         _ => None,
     }
 }
 
-fn of(nic: &Interface, place: usize, vpc: &str, name: &str) -> Option<String> {
+fn of(nic: &Interface, index: usize, vpc: &str, name: &str) -> Option<String> {
     let addresses = |six: bool| {
         let found: Vec<_> =
             nic.addresses.iter().filter(|a| a.contains(':') == six).cloned().collect();
         Some(found.join("\n")).filter(|text| !text.is_empty())
     };
     match name {
-        "device-number" => Some(place.to_string()),
+        "device-number" => Some(index.to_string()),
         "interface-id" => Some(nic.id.clone()),
         "local-ipv4s" => addresses(false),
         "ipv6s" => addresses(true),

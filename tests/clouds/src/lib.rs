@@ -16,7 +16,7 @@ mod imds;
 mod json;
 mod server;
 pub mod signature;
+pub mod state;
 pub mod target;
-pub mod world;
 
-pub use server::{Call, Standin};
+pub use server::{Call, Emulator};

@@ -15,9 +15,9 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::answer::{Format, Members, Refusal, get, refuse};
+use crate::answer::{Format, Members, ServiceError, fail, get};
 use crate::faults::{Fault, Faults, Rule};
-use crate::world::World;
+use crate::state::AwsState;
 use crate::{autoscaling, ec2, elbv2, imds, json, signature};
 
 /// A recorded call, with the status of its response.
@@ -36,48 +36,48 @@ pub struct Call {
 }
 
 #[derive(Default)]
-struct Inside {
-    world: Option<World>,
+struct Shared {
+    cloud: Option<AwsState>,
     faults: Faults,
     calls: Vec<Call>,
 }
 
 /// A running emulator. Clones share it.
 #[derive(Clone)]
-pub struct Standin {
-    inside: Arc<Mutex<Inside>>,
+pub struct Emulator {
+    shared: Arc<Mutex<Shared>>,
     /// Base URL, `http://127.0.0.1:...`, for all services including metadata.
     pub url: String,
 }
 
-impl Standin {
+impl Emulator {
     /// Starts a server with this state; it runs as long as the runtime.
-    pub async fn start(world: World) -> std::io::Result<Standin> {
-        Standin::listen(TcpListener::bind("127.0.0.1:0").await?, world)
+    pub async fn start(cloud: AwsState) -> std::io::Result<Emulator> {
+        Emulator::listen(TcpListener::bind("127.0.0.1:0").await?, cloud)
     }
 
-    /// Like [`Standin::start`], on a given socket.
-    pub fn listen(listener: TcpListener, world: World) -> std::io::Result<Standin> {
+    /// Like [`Emulator::start`], on a given socket.
+    pub fn listen(listener: TcpListener, cloud: AwsState) -> std::io::Result<Emulator> {
         let url = format!("http://{}", listener.local_addr()?);
-        let inside = Inside { world: Some(world), ..Inside::default() };
-        let standin = Standin { inside: Arc::new(Mutex::new(inside)), url };
-        let router = Router::new().fallback(serve).with_state(standin.clone());
+        let shared = Shared { cloud: Some(cloud), ..Shared::default() };
+        let emulator = Emulator { shared: Arc::new(Mutex::new(shared)), url };
+        let router = Router::new().fallback(serve).with_state(emulator.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(standin)
+        Ok(emulator)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads or changes the state.
-    pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
-        look(self.lock().world.as_mut().expect("there is a world from the start"))
+    pub fn with<T>(&self, f: impl FnOnce(&mut AwsState) -> T) -> T {
+        f(self.lock().cloud.as_mut().expect("there is a world from the start"))
     }
 
     /// Advances the clock.
     pub fn advance(&self, by: Duration) {
-        self.with(|world| world.advance(by));
+        self.with(|cloud| cloud.advance(by));
     }
 
     /// Adds a fault rule.
@@ -91,7 +91,7 @@ impl Standin {
     }
 
     /// Removes all fault rules.
-    pub fn behave(&self) {
+    pub fn clear_faults(&self) {
         self.lock().faults.rules.clear();
     }
 
@@ -103,11 +103,11 @@ impl Standin {
     /// Probes all targets once over HTTP, as their groups require. The results become those of
     /// their next emulated probes.
     pub async fn probe(&self) {
-        let targets = self.with(|world| {
+        let targets = self.with(|cloud| {
             let mut found = Vec::new();
-            for group in &world.groups {
+            for group in &cloud.groups {
                 for target in &group.targets {
-                    let instance = world.instances.iter().find(|i| i.id == target.id);
+                    let instance = cloud.instances.iter().find(|i| i.id == target.id);
                     let address = instance.and_then(|i| i.interfaces.first()?.addresses.first());
                     let address = address.unwrap_or(&target.id).clone();
                     let port = match group.health_port.as_str() {
@@ -121,9 +121,10 @@ impl Standin {
             found
         });
         for (id, to, path, timeout) in targets {
-            let asked = tokio::time::timeout(Duration::from_secs(timeout), ask(&to, &path)).await;
-            let good = matches!(asked, Ok(Ok(200..=399)));
-            self.with(|world| world.probe(&id, good));
+            let response =
+                tokio::time::timeout(Duration::from_secs(timeout), ask(&to, &path)).await;
+            let good = matches!(response, Ok(Ok(200..=399)));
+            self.with(|cloud| cloud.set_probe_result(&id, good));
         }
     }
 }
@@ -140,9 +141,9 @@ async fn ask(to: &str, path: &str) -> std::io::Result<u16> {
 }
 
 /// A body that fails with a connection reset.
-struct Broken;
+struct ResetBody;
 
-impl http_body::Body for Broken {
+impl http_body::Body for ResetBody {
     type Data = Bytes;
     type Error = std::io::Error;
 
@@ -155,14 +156,14 @@ impl http_body::Body for Broken {
 }
 
 /// A parsed request.
-struct Asked {
+struct ParsedRequest {
     service: String,
     operation: String,
     members: Members,
     json: Value,
 }
 
-async fn serve(State(standin): State<Standin>, request: Request) -> Response {
+async fn serve(State(emulator): State<Emulator>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
     let path = parts.uri.path().to_owned();
@@ -171,8 +172,8 @@ async fn serve(State(standin): State<Standin>, request: Request) -> Response {
         .iter()
         .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or_default().to_owned()))
         .collect();
-    if let Some(wish) = path.strip_prefix("/_weir/") {
-        return control(&standin, parts.method.as_str(), wish, &body);
+    if let Some(command) = path.strip_prefix("/_weir/") {
+        return control(&emulator, parts.method.as_str(), command, &body);
     }
     let request = signature::Request {
         method: parts.method.as_str(),
@@ -181,51 +182,51 @@ async fn serve(State(standin): State<Standin>, request: Request) -> Response {
         headers: &headers,
         body: &body,
     };
-    let asked = asked(&request);
-    let struck = standin.lock().faults.strike(&asked.operation);
-    let format = Format::of(&asked.service);
-    let (status, text, after) = match struck {
+    let parsed = parse(&request);
+    let fault = emulator.lock().faults.match_call(&parsed.operation);
+    let format = Format::of(&parsed.service);
+    let (status, text, after) = match fault {
         Some((Fault::Hang, _)) => {
-            note(&standin, asked, 0);
+            note(&emulator, parsed, 0);
             return std::future::pending().await;
         }
         Some((Fault::Cut, _)) => {
-            note(&standin, asked, 0);
-            return Response::new(Body::new(Broken));
+            note(&emulator, parsed, 0);
+            return Response::new(Body::new(ResetBody));
         }
         Some((Fault::Status(status), after)) => (status, "<html>not AWS</html>".to_owned(), after),
-        Some((Fault::Say(text), after)) => (200, text, after),
+        Some((Fault::Body(text), after)) => (200, text, after),
         Some((Fault::Refuse { status, code }, after)) => {
-            let refusal = Refusal { status, message: format!("told to say {code}"), code };
-            (status, format.refusal(&refusal), after)
+            let error = ServiceError { status, message: format!("told to say {code}"), code };
+            (status, format.error(&error), after)
         }
         other => {
-            let told = standin.with(|world| answer(world, &request, &asked));
-            let (status, mut text) = match told {
+            let result = emulator.with(|cloud| answer(cloud, &request, &parsed));
+            let (status, mut text) = match result {
                 Ok(text) => (200, text),
-                Err(refusal) => (refusal.status, format.refusal(&refusal)),
+                Err(error) => (error.status, format.error(&error)),
             };
             if let Some((Fault::Shorten(to), _)) = other {
                 text.truncate(to.min(text.len()));
             }
             if let Some((Fault::Garble, _)) = other {
-                text = standin.lock().faults.garble(&text);
+                text = emulator.lock().faults.garble(&text);
             }
             (status, text, None)
         }
     };
-    let silent = asked.operation == "PUT /latest/api/token"
-        && standin.with(|world| world.imds.mode == "silent");
-    note(&standin, asked, status);
+    let silent = parsed.operation == "PUT /latest/api/token"
+        && emulator.with(|cloud| cloud.imds.mode == "silent");
+    note(&emulator, parsed, status);
     if silent {
         return std::future::pending().await;
     }
     reply(status, &text, format, after)
 }
 
-fn note(standin: &Standin, asked: Asked, status: u16) {
-    let Asked { service, operation, members, json } = asked;
-    standin.lock().calls.push(Call { service, operation, members, json, status });
+fn note(emulator: &Emulator, parsed: ParsedRequest, status: u16) {
+    let ParsedRequest { service, operation, members, json } = parsed;
+    emulator.lock().calls.push(Call { service, operation, members, json, status });
 }
 
 fn reply(status: u16, text: &str, format: Format, after: Option<u64>) -> Response {
@@ -241,48 +242,53 @@ fn reply(status: u16, text: &str, format: Format, after: Option<u64>) -> Respons
 }
 
 /// Parses a request.
-fn asked(request: &signature::Request) -> Asked {
+fn parse(request: &signature::Request) -> ParsedRequest {
     let pairs = form_urlencoded::parse(request.body).into_owned();
     if request.path.starts_with("/latest/") {
         let operation = match request.method {
             "GET" => request.path.to_owned(),
             method => format!("{method} {}", request.path),
         };
-        return Asked { service: "imds".into(), operation, members: vec![], json: Value::Null };
+        return ParsedRequest {
+            service: "imds".into(),
+            operation,
+            members: vec![],
+            json: Value::Null,
+        };
     }
     let service = request.scope().map(|scope| scope.service).unwrap_or_default();
     let target = request.headers.iter().find(|(name, _)| name == "x-amz-target");
     if let Some((_, target)) = target {
         let operation = target.rsplit('.').next().unwrap_or_default().to_owned();
         let json = serde_json::from_slice(request.body).unwrap_or_default();
-        return Asked { service, operation, members: vec![], json };
+        return ParsedRequest { service, operation, members: vec![], json };
     }
     let members: Members = pairs.collect();
     let operation = get(&members, "Action").unwrap_or_default().to_owned();
-    Asked { service, operation, members, json: Value::Null }
+    ParsedRequest { service, operation, members, json: Value::Null }
 }
 
 fn answer(
-    world: &mut World,
+    cloud: &mut AwsState,
     request: &signature::Request,
-    asked: &Asked,
-) -> Result<String, Refusal> {
-    if asked.service == "imds" {
-        return metadata(world, request);
+    parsed: &ParsedRequest,
+) -> Result<String, ServiceError> {
+    if parsed.service == "imds" {
+        return metadata(cloud, request);
     }
-    let scope = request.verify(|key| world.keys.get(key).cloned())?;
-    let (service, operation) = (asked.service.as_str(), asked.operation.as_str());
-    if scope.region != world.region {
-        return refuse("SignatureDoesNotMatch", "Credential should be scoped to a valid region");
+    let scope = request.verify(|key| cloud.keys.get(key).cloned())?;
+    let (service, operation) = (parsed.service.as_str(), parsed.operation.as_str());
+    if scope.region != cloud.region {
+        return fail("SignatureDoesNotMatch", "Credential should be scoped to a valid region");
     }
-    if world.forbidden.iter().any(|o| o == operation) {
+    if cloud.forbidden.iter().any(|o| o == operation) {
         let code = match service {
             "ec2" => "UnauthorizedOperation",
             "elasticloadbalancing" | "autoscaling" => "AccessDenied",
             _ => "AccessDeniedException",
         };
         let message = format!("not authorized to perform: {service}:{operation}");
-        return Err(Refusal { status: 403, code: code.into(), message });
+        return Err(ServiceError { status: 403, code: code.into(), message });
     }
     let versions = [
         ("elasticloadbalancing", "2015-12-01"),
@@ -290,104 +296,104 @@ fn answer(
         ("autoscaling", "2011-01-01"),
     ];
     let version = versions.iter().find(|(s, _)| *s == service).map(|(_, version)| *version);
-    if version.is_some() && get(&asked.members, "Version") != version {
-        return refuse("InvalidAction", format!("no such version of {operation}"));
+    if version.is_some() && get(&parsed.members, "Version") != version {
+        return fail("InvalidAction", format!("no such version of {operation}"));
     }
-    let result = |text: String, place: &str| {
+    let result = |text: String, namespace: &str| {
         format!(
-            "<{operation}Response xmlns=\"{place}\"><{operation}Result>{text}</{operation}Result>\
+            "<{operation}Response xmlns=\"{namespace}\"><{operation}Result>{text}</{operation}Result>\
              <ResponseMetadata><RequestId>4</RequestId></ResponseMetadata></{operation}Response>"
         )
     };
     match service {
-        "elasticloadbalancing" => elbv2::answer(world, operation, &asked.members)
+        "elasticloadbalancing" => elbv2::answer(cloud, operation, &parsed.members)
             .map(|t| result(t, "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/")),
-        "autoscaling" => autoscaling::answer(world, operation, &asked.members)
+        "autoscaling" => autoscaling::answer(cloud, operation, &parsed.members)
             .map(|t| result(t, "http://autoscaling.amazonaws.com/doc/2011-01-01/")),
-        "ec2" => ec2::answer(world, operation, &asked.members).map(|text| {
+        "ec2" => ec2::answer(cloud, operation, &parsed.members).map(|text| {
             format!(
                 "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{operation}Response \
                  xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>4</requestId>{text}\
                  </{operation}Response>"
             )
         }),
-        "tagging" | "ssm" => json::answer(world, operation, &asked.json),
-        other => refuse("UnknownService", format!("signed for {other}")),
+        "tagging" | "ssm" => json::answer(cloud, operation, &parsed.json),
+        other => fail("UnknownService", format!("signed for {other}")),
     }
 }
 
 /// Answers a metadata request: a token first, everything else with a token.
-fn metadata(world: &mut World, request: &signature::Request) -> Result<String, Refusal> {
+fn metadata(cloud: &mut AwsState, request: &signature::Request) -> Result<String, ServiceError> {
     let header = |name: &str| {
         let found = request.headers.iter().find(|(key, _)| key == name);
         found.and_then(|(_, value)| value.parse::<u64>().ok())
     };
-    let refuse = |status: u16, message: &str| {
-        Err(Refusal { status, code: String::new(), message: message.into() })
+    let fail = |status: u16, message: &str| {
+        Err(ServiceError { status, code: String::new(), message: message.into() })
     };
-    if world.imds.mode == "off" {
-        return refuse(403, "Forbidden");
+    if cloud.imds.mode == "off" {
+        return fail(403, "Forbidden");
     }
     if (request.method, request.path) == ("PUT", "/latest/api/token") {
         return match header("x-aws-ec2-metadata-token-ttl-seconds") {
             Some(1..=21_600) => {
-                world.imds.tokens += 1;
-                Ok(world.imds.tokens.to_string())
+                cloud.imds.tokens += 1;
+                Ok(cloud.imds.tokens.to_string())
             }
-            _ => refuse(400, "Bad Request"),
+            _ => fail(400, "Bad Request"),
         };
     }
     match header("x-aws-ec2-metadata-token") {
-        Some(n) if n > world.imds.expired && n <= world.imds.tokens => {}
-        _ => return refuse(401, "Unauthorized"),
+        Some(n) if n > cloud.imds.expired && n <= cloud.imds.tokens => {}
+        _ => return fail(401, "Unauthorized"),
     }
-    match imds::at(world, request.path) {
+    match imds::at(cloud, request.path) {
         Some(text) => Ok(text),
-        None => refuse(404, "Not Found"),
+        None => fail(404, "Not Found"),
     }
 }
 
 /// Answers a request to the emulator itself, under `/_weir/`.
-fn control(standin: &Standin, method: &str, wish: &str, body: &[u8]) -> Response {
+fn control(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> Response {
     let text = String::from_utf8_lossy(body).into_owned();
-    let told: Result<String, String> = match (method, wish) {
-        ("GET", "world") => serde_json::to_string_pretty(&standin.with(|world| world.clone()))
+    let result: Result<String, String> = match (method, command) {
+        ("GET", "world") => serde_json::to_string_pretty(&emulator.with(|cloud| cloud.clone()))
             .map_err(|e| e.to_string()),
         ("PUT", "world") => serde_json::from_str(&text)
-            .map(|world: World| standin.with(|w| *w = world))
+            .map(|cloud: AwsState| emulator.with(|w| *w = cloud))
             .map(|()| "done\n".to_owned())
             .map_err(|e| e.to_string()),
         ("POST", "advance") => match text.trim().parse::<f64>() {
             Ok(seconds) if (0.0..1e9).contains(&seconds) => {
-                standin.advance(Duration::from_secs_f64(seconds));
-                Ok(format!("{:?}\n", standin.with(|world| world.now)))
+                emulator.advance(Duration::from_secs_f64(seconds));
+                Ok(format!("{:?}\n", emulator.with(|cloud| cloud.now)))
             }
             _ => Err(format!("`{text}` is no number of seconds")),
         },
         ("POST", "terminate") => {
-            standin.with(|world| world.terminate(text.trim()));
+            emulator.with(|cloud| cloud.terminate(text.trim()));
             Ok("done\n".to_owned())
         }
         ("POST", "fault") => serde_json::from_str(&text)
-            .map(|rule| standin.fault(rule))
+            .map(|rule| emulator.fault(rule))
             .map(|()| "done\n".to_owned())
             .map_err(|e| e.to_string()),
         ("DELETE", "fault") => {
-            standin.behave();
+            emulator.clear_faults();
             Ok("done\n".to_owned())
         }
         ("GET", "calls") => {
-            serde_json::to_string_pretty(&standin.lock().calls).map_err(|e| e.to_string())
+            serde_json::to_string_pretty(&emulator.lock().calls).map_err(|e| e.to_string())
         }
         ("DELETE", "calls") => {
-            standin.take_calls();
+            emulator.take_calls();
             Ok("done\n".to_owned())
         }
         _ => Err("GET or PUT world, POST advance, POST terminate, POST or DELETE fault, GET or \
                   DELETE calls\n"
             .to_owned()),
     };
-    match told {
+    match result {
         Ok(text) => reply(200, &text, Format::Plain, None),
         Err(why) => reply(400, &why, Format::Plain, None),
     }

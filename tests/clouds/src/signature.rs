@@ -3,7 +3,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use crate::answer::Refusal;
+use crate::answer::ServiceError;
 
 /// A received request.
 #[derive(Debug)]
@@ -81,9 +81,9 @@ impl Request<'_> {
     pub fn signature(&self, scope: &Scope, secret: &str, signed: &str) -> String {
         let when = self.header("x-amz-date").unwrap_or_default();
         let day = when.split('T').next().unwrap_or_default();
-        let place = format!("{day}/{}/{}/aws4_request", scope.region, scope.service);
+        let scope_text = format!("{day}/{}/{}/aws4_request", scope.region, scope.service);
         let hash = hex(Sha256::digest(self.canonical(signed)));
-        let text = format!("AWS4-HMAC-SHA256\n{when}\n{place}\n{hash}");
+        let text = format!("AWS4-HMAC-SHA256\n{when}\n{scope_text}\n{hash}");
         let mut key = hmac(format!("AWS4{secret}").as_bytes(), day);
         for part in [&scope.region, &scope.service, "aws4_request"] {
             key = hmac(&key, part);
@@ -92,23 +92,23 @@ impl Request<'_> {
     }
 
     /// Returns the scope of a valid signature, else the error that AWS returns.
-    pub fn verify(&self, secret: impl Fn(&str) -> Option<String>) -> Result<Scope, Refusal> {
-        let refuse = |code: &str, message: &str| {
-            Err(Refusal { status: 403, code: code.into(), message: message.into() })
+    pub fn verify(&self, secret: impl Fn(&str) -> Option<String>) -> Result<Scope, ServiceError> {
+        let fail = |code: &str, message: &str| {
+            Err(ServiceError { status: 403, code: code.into(), message: message.into() })
         };
         let (Some(scope), Some(signed)) = (self.scope(), self.field("SignedHeaders=")) else {
-            return refuse("MissingAuthenticationToken", "Request is missing a signature");
+            return fail("MissingAuthenticationToken", "Request is missing a signature");
         };
         let names: Vec<&str> = signed.split(';').collect();
         if ["host", "x-amz-date"].iter().any(|name| !names.contains(name)) {
-            return refuse("SignatureDoesNotMatch", "'host' and 'x-amz-date' must be signed");
+            return fail("SignatureDoesNotMatch", "'host' and 'x-amz-date' must be signed");
         }
         let Some(secret) = secret(&scope.key) else {
-            return refuse("UnrecognizedClientException", "The security token is invalid");
+            return fail("UnrecognizedClientException", "The security token is invalid");
         };
         let ought = self.signature(&scope, &secret, signed);
         if self.field("Signature=") != Some(ought.as_str()) {
-            return refuse(
+            return fail(
                 "SignatureDoesNotMatch",
                 "The request signature we calculated does not match the signature you provided",
             );
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_vector_is_accepted_and_no_other() {
+    fn the_published_test_vector_is_accepted_and_variants_are_rejected() {
         let headers = |signature: &str| {
             let authorization = format!(
                 "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, \
@@ -142,14 +142,14 @@ mod tests {
         let secret = |_: &str| Some("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".to_owned());
         let scope = request(&good, b"Param1=value1").verify(secret).unwrap();
         assert_eq!((scope.service.as_str(), scope.region.as_str()), ("service", "us-east-1"));
-        let code = |told: Result<Scope, Refusal>| told.unwrap_err().code;
+        let code = |result: Result<Scope, ServiceError>| result.unwrap_err().code;
         assert_eq!(code(request(&good, b"Param1=value2").verify(secret)), "SignatureDoesNotMatch");
         let wrong = headers("00");
-        let told = request(&wrong, b"Param1=value1").verify(secret);
-        assert_eq!(code(told), "SignatureDoesNotMatch");
-        let told = request(&good[..3], b"Param1=value1").verify(secret);
-        assert_eq!(code(told), "MissingAuthenticationToken");
-        let told = request(&good, b"Param1=value1").verify(|_| None);
-        assert_eq!(code(told), "UnrecognizedClientException");
+        let result = request(&wrong, b"Param1=value1").verify(secret);
+        assert_eq!(code(result), "SignatureDoesNotMatch");
+        let result = request(&good[..3], b"Param1=value1").verify(secret);
+        assert_eq!(code(result), "MissingAuthenticationToken");
+        let result = request(&good, b"Param1=value1").verify(|_| None);
+        assert_eq!(code(result), "UnrecognizedClientException");
     }
 }

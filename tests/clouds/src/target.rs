@@ -32,7 +32,7 @@ pub enum State {
 
 impl State {
     /// Returns the state as AWS spells it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             State::Initial => "initial",
             State::Healthy => "healthy",
@@ -45,7 +45,7 @@ impl State {
     }
 
     /// Returns AWS's reason code and description for the state.
-    pub fn why(self) -> Option<(&'static str, &'static str)> {
+    pub fn reason(self) -> Option<(&'static str, &'static str)> {
         match self {
             State::Healthy => None,
             State::Initial => {
@@ -67,7 +67,7 @@ impl State {
 
 /// Health check and drain settings of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rhythm {
+pub struct HealthCheckSettings {
     /// Time between two probes.
     pub interval: Duration,
     /// Consecutive successful probes until healthy.
@@ -100,46 +100,46 @@ pub struct Target {
 
 impl Target {
     /// Returns a newly registered target.
-    pub fn new(id: &str, good: bool, now: Duration, rhythm: Rhythm) -> Target {
-        let (state, next) = (State::Initial, now + rhythm.interval);
+    pub fn new(id: &str, good: bool, now: Duration, settings: HealthCheckSettings) -> Target {
+        let (state, next) = (State::Initial, now + settings.interval);
         Target { id: id.into(), good, forced: None, state, streak: 0, next, until: None }
     }
 
     /// Starts draining.
-    pub fn leave(&mut self, now: Duration, rhythm: Rhythm) {
+    pub fn drain(&mut self, now: Duration, settings: HealthCheckSettings) {
         if self.state != State::Draining {
             self.state = State::Draining;
-            self.until = Some(now + rhythm.delay);
+            self.until = Some(now + settings.delay);
         }
     }
 
     /// Performs all probes until `now`. Returns false once the target is gone.
-    pub fn advance(&mut self, now: Duration, rhythm: Rhythm) -> bool {
+    pub fn advance(&mut self, now: Duration, settings: HealthCheckSettings) -> bool {
         if self.state == State::Draining {
             return self.until.is_none_or(|until| now < until);
         }
         while self.next <= now {
-            self.probed(rhythm);
-            self.next += rhythm.interval.max(Duration::from_millis(1));
+            self.apply_probe(settings);
+            self.next += settings.interval.max(Duration::from_millis(1));
         }
         true
     }
 
-    fn probed(&mut self, rhythm: Rhythm) {
+    fn apply_probe(&mut self, settings: HealthCheckSettings) {
         let same = (self.streak > 0) == self.good && self.streak != 0;
         let step = if self.good { 1 } else { -1 };
         self.streak = if same { self.streak + step } else { step };
         // The thresholds also apply to the first probes: a target leaves `initial` only when one of
         // them is reached.
-        if self.streak >= i64::from(rhythm.healthy) {
+        if self.streak >= i64::from(settings.healthy) {
             self.state = State::Healthy;
-        } else if -self.streak >= i64::from(rhythm.unhealthy) {
+        } else if -self.streak >= i64::from(settings.unhealthy) {
             self.state = State::Unhealthy;
         }
     }
 
     /// Returns the reported state, which depends on whether a load balancer uses the group.
-    pub fn told(&self, used: bool) -> State {
+    pub fn reported(&self, used: bool) -> State {
         self.forced.unwrap_or(if used { self.state } else { State::Unused })
     }
 }

@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn geneve_options_go_back_as_they_came() {
+    fn geneve_options_are_returned_unchanged() {
         let bytes = [1, 0, 8, 0, 0, 0, 0, 0, 1, 8, 3, 0, 0x45];
         let envelope = read(Kind::Geneve, &bytes).unwrap();
         assert_eq!(envelope.around(&bytes[envelope.front_len()..]), bytes);
     }
 
     #[test]
-    fn the_inner_frame_of_vxlan_goes_back_to_its_sender() {
+    fn the_inner_vxlan_frame_returns_to_its_sender() {
         let mut bytes = vec![8, 0, 0, 0, 0, 3, 0x20, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0];
         bytes.push(0x45);
         let envelope = read(Kind::Vxlan, &bytes).unwrap();
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn both_variants_of_gue_are_read() {
+    fn both_gue_variants_are_parsed() {
         assert_eq!(read(Kind::Gue, &[0x45, 0, 0]).unwrap().front_len(), 0);
         assert_eq!(read(Kind::Gue, &[0x01, 4, 0, 0, 9, 9, 9, 9, 0x45]).unwrap().front_len(), 8);
         assert_eq!(read(Kind::Gue, &[0x80, 4, 0, 0, 0x45]), None);
     }
 
     #[test]
-    fn nothing_cut_short_panics() {
+    fn truncated_input_does_not_panic() {
         for kind in Kind::ALL {
             for len in 0..80 {
                 for first in [0, 8, 0x3f, 0x45, 0x60, 0xff] {

@@ -61,7 +61,7 @@ fn refused(ledger: &mut Ledger, frame: &[u8], check: Check) {
 }
 
 #[test]
-fn what_it_sends_is_geneve_with_three_options() {
+fn sends_geneve_with_three_options() {
     let mut ledger = Ledger::new(setup());
     let sent = send(&mut ledger, &to(SERVER, b"x"));
     let header = Header::read(&sent, false).unwrap();
@@ -78,7 +78,7 @@ fn what_it_sends_is_geneve_with_three_options() {
 }
 
 #[test]
-fn a_returned_packet_is_right() {
+fn a_returned_packet_is_accepted() {
     let mut ledger = Ledger::new(setup());
     let inner = to(SERVER, b"hello");
     let sent = send(&mut ledger, &inner);
@@ -90,7 +90,7 @@ fn a_returned_packet_is_right() {
 }
 
 #[test]
-fn a_wrong_cookie_is_seen() {
+fn a_wrong_cookie_is_detected() {
     let mut ledger = Ledger::new(setup());
     let mut frame = returned(&send(&mut ledger, &to(SERVER, b"hello")));
     frame[14 + 67] ^= 1;
@@ -98,7 +98,7 @@ fn a_wrong_cookie_is_seen() {
 }
 
 #[test]
-fn each_changed_byte_is_seen() {
+fn each_changed_byte_is_detected() {
     let inner = to(SERVER, b"hello");
     let len = returned(&send(&mut Ledger::new(setup()), &inner)).len();
     // All but Ethernet and the IPv4 fields that a hop may change: TOS, id, flags, TTL, checksum.
@@ -114,7 +114,7 @@ fn each_changed_byte_is_seen() {
 }
 
 #[test]
-fn each_way_of_being_wrong_has_its_name() {
+fn each_kind_of_error_has_its_name() {
     let inner = to(SERVER, b"hello");
     let wrong = |at: usize, check: Check| {
         let mut ledger = Ledger::new(setup());
@@ -138,7 +138,7 @@ fn each_way_of_being_wrong_has_its_name() {
 }
 
 #[test]
-fn addresses_that_were_not_swapped_are_seen() {
+fn addresses_not_swapped_are_detected() {
     let mut ledger = Ledger::new(setup());
     let mut frame = vec![0; 14];
     frame.extend(send(&mut ledger, &to(SERVER, b"hello")));
@@ -146,7 +146,7 @@ fn addresses_that_were_not_swapped_are_seen() {
 }
 
 #[test]
-fn a_lost_packet_is_seen_when_its_time_is_over() {
+fn a_lost_packet_is_detected_after_its_timeout() {
     let mut ledger = Ledger::new(setup());
     send(&mut ledger, &to(SERVER, b"hello"));
     ledger.expire(Instant::now());
@@ -156,7 +156,7 @@ fn a_lost_packet_is_seen_when_its_time_is_over() {
 }
 
 #[test]
-fn a_packet_that_comes_twice_is_seen() {
+fn a_duplicate_packet_is_detected() {
     let mut ledger = Ledger::new(setup());
     let frame = returned(&send(&mut ledger, &to(SERVER, b"hello")));
     assert!(ledger.incoming(&frame, Instant::now()).is_some());
@@ -184,7 +184,7 @@ fn two_packets_of_one_flow_each_need_their_own_cookie_back() {
 }
 
 #[test]
-fn an_answer_needs_the_flows_latest_options() {
+fn a_reply_needs_the_flows_latest_options() {
     let mut ledger = Ledger::new(Setup { churn: 1, former_for: Duration::ZERO, ..setup() });
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     let first = send(&mut ledger, &to(FRONTEND, b"hello"));
@@ -197,7 +197,7 @@ fn an_answer_needs_the_flows_latest_options() {
 }
 
 #[test]
-fn an_answer_may_have_left_just_before_the_options_changed() {
+fn a_reply_may_carry_the_options_from_just_before_a_change() {
     let mut ledger = Ledger::new(Setup { churn: 1, roam: 1, ..setup() });
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     let first = send(&mut ledger, &to(FRONTEND, b"hello"));
@@ -210,7 +210,7 @@ fn an_answer_may_have_left_just_before_the_options_changed() {
 }
 
 #[test]
-fn an_answer_with_a_wrong_checksum_is_seen() {
+fn a_reply_with_a_wrong_checksum_is_detected() {
     let mut ledger = Ledger::new(setup());
     let mut answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     answer[30] ^= 1;
@@ -226,7 +226,7 @@ fn a_flow_that_a_service_should_answer_must_not_come_back() {
 }
 
 #[test]
-fn an_answer_to_nobody_is_seen() {
+fn a_reply_without_a_flow_is_detected() {
     let mut ledger = Ledger::new(setup());
     let sent = send(&mut ledger, &to(FRONTEND, b"hello"));
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_001), &[b"welcome"], true);
@@ -234,7 +234,7 @@ fn an_answer_to_nobody_is_seen() {
 }
 
 #[test]
-fn an_icmp_error_ends_the_wait_for_the_packet_that_it_quotes() {
+fn an_icmp_error_settles_the_packet_that_it_quotes() {
     let mut ledger = Ledger::new(setup());
     let inner = to(SERVER, &[7; 100]);
     let sent = send(&mut ledger, &inner);
@@ -256,7 +256,7 @@ fn an_icmp_error_ends_the_wait_for_the_packet_that_it_quotes() {
 }
 
 #[test]
-fn what_is_larger_than_the_gateway_takes_is_not_sent() {
+fn packets_larger_than_the_gateways_mtu_are_not_sent() {
     let mut ledger = Ledger::new(setup());
     assert!(ledger.outgoing(&to(SERVER, &[0; 8_500 - 28]), Instant::now()).is_some());
     assert!(ledger.outgoing(&to(SERVER, &[0; 8_501 - 28]), Instant::now()).is_none());
@@ -264,7 +264,7 @@ fn what_is_larger_than_the_gateway_takes_is_not_sent() {
 }
 
 #[test]
-fn nothing_from_the_wire_or_the_clients_makes_it_panic() {
+fn arbitrary_input_does_not_panic() {
     let mut ledger = Ledger::new(setup());
     let frame = returned(&send(&mut ledger, &to(SERVER, b"hello")));
     let mut rng = Rng::with_seed(1);
@@ -278,7 +278,7 @@ fn nothing_from_the_wire_or_the_clients_makes_it_panic() {
 }
 
 #[test]
-fn ipv6_inside_is_read_as_well() {
+fn inner_ipv6_is_parsed() {
     let (src, dst) = ("2001:db8::7".parse().unwrap(), "2001:db8::9".parse().unwrap());
     let mut packet = vec![0x60, 0, 0, 0, 0, 28, 0, 64];
     packet.extend(pseudo(src, dst, 0, 0)[..32].iter());
@@ -299,7 +299,7 @@ fn ipv6_inside_is_read_as_well() {
 }
 
 #[test]
-fn what_no_target_may_have_is_held_and_flows_that_are_known_go_on() {
+fn new_flows_without_a_target_are_held_and_established_ones_continue() {
     let mut ledger = Ledger::new(setup());
     send(&mut ledger, &to(SERVER, b"hello"));
     ledger.admit(Admits::Known);

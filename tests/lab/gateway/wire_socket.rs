@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Receive buffer size in bytes. Frames arrive while this process waits for a core, which the
 /// poll loop under test never yields; a frame lost here would be counted against the appliance.
-const ROOM: usize = 64 << 20;
+const SOCKET_BUFFER: usize = 64 << 20;
 
 /// Frames of one interface, of all protocols or IPv4 only.
 pub struct Frames(OwnedFd);
@@ -25,13 +25,13 @@ impl Frames {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Packet, SockType::Raw, flags, protocol)
             .map_err(LabError::errno(what()))?;
-        setsockopt(&fd, sockopt::RcvBufForce, &ROOM).map_err(LabError::errno(what()))?;
+        setsockopt(&fd, sockopt::RcvBufForce, &SOCKET_BUFFER).map_err(LabError::errno(what()))?;
         let addresses = nix::ifaddrs::getifaddrs().map_err(LabError::errno(what()))?;
         let link = addresses
             .filter(|a| a.interface_name == interface)
             .find_map(|a| a.address.filter(|s| s.family() == Some(AddressFamily::Packet)));
         let link = link.ok_or_else(|| {
-            LabError::Asked(format!("there is no interface {interface} here; see: ip link"))
+            LabError::Other(format!("there is no interface {interface} here; see: ip link"))
         })?;
         bind(fd.as_raw_fd(), &link).map_err(LabError::errno(what()))?;
         Ok(Self(fd))

@@ -34,7 +34,7 @@ impl Identifiers {
     }
 
     /// Allocates the next free identifier after the last allocated one.
-    pub fn take(&mut self) -> Result<u32, Exhausted> {
+    pub fn allocate(&mut self) -> Result<u32, Exhausted> {
         if self.in_use >= self.highest as usize {
             return Err(Exhausted(self.highest));
         }
@@ -55,7 +55,7 @@ impl Identifiers {
 
     /// Frees an identifier.
     pub fn release(&mut self, id: u32) {
-        let (at, bit) = place(id);
+        let (at, bit) = bitmap_position(id);
         let Some(word) = self.used.get_mut(&at).filter(|word| **word & bit != 0) else { return };
         *word &= !bit;
         self.in_use -= 1;
@@ -66,7 +66,7 @@ impl Identifiers {
 
     /// Marks an identifier as in use. Returns false if it already was.
     fn insert(&mut self, id: u32) -> bool {
-        let (at, bit) = place(id);
+        let (at, bit) = bitmap_position(id);
         let word = self.used.entry(at).or_default();
         let new = *word & bit == 0;
         *word |= bit;
@@ -92,7 +92,7 @@ impl Identifiers {
 }
 
 /// Returns the index of an identifier's bitmap, and its bit there.
-fn place(id: u32) -> (u32, u64) {
+fn bitmap_position(id: u32) -> (u32, u64) {
     (id / u64::BITS, 1 << (id % u64::BITS))
 }
 
@@ -101,33 +101,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_freed_one_is_not_used_again_before_the_counter_wraps() {
+    fn freed_identifier_is_not_reused_before_wraparound() {
         let mut ids = Identifiers::up_to(3);
-        assert_eq!((ids.take(), ids.take()), (Ok(1), Ok(2)));
+        assert_eq!((ids.allocate(), ids.allocate()), (Ok(1), Ok(2)));
         ids.release(1);
-        assert_eq!(ids.take(), Ok(3));
-        assert_eq!(ids.take(), Ok(1), "wrapped");
-        assert_eq!(ids.take(), Err(Exhausted(3)));
+        assert_eq!(ids.allocate(), Ok(3));
+        assert_eq!(ids.allocate(), Ok(1), "wrapped");
+        assert_eq!(ids.allocate(), Err(Exhausted(3)));
         ids.release(2);
-        assert_eq!(ids.take(), Ok(2));
+        assert_eq!(ids.allocate(), Ok(2));
         assert_eq!(ids.in_use(), 3);
     }
 
     #[test]
-    fn after_a_restart_it_goes_on_behind_what_was_restored() {
+    fn allocation_continues_after_restored_identifiers() {
         let mut ids = Identifiers::up_to(10);
         ids.restore(7);
         ids.restore(3);
-        assert_eq!(ids.take(), Ok(8));
+        assert_eq!(ids.allocate(), Ok(8));
         ids.retain(|id| id == 7);
         assert_eq!(ids.in_use(), 1);
-        assert_eq!((ids.take(), ids.take(), ids.take()), (Ok(9), Ok(10), Ok(1)));
+        assert_eq!((ids.allocate(), ids.allocate(), ids.allocate()), (Ok(9), Ok(10), Ok(1)));
     }
 
     #[test]
-    fn they_are_counted_across_words() {
+    fn identifiers_are_counted_across_bitmaps() {
         let mut ids = Identifiers::up_to(1_000);
-        assert!((1..=200).all(|id| ids.take() == Ok(id)));
+        assert!((1..=200).all(|id| ids.allocate() == Ok(id)));
         ids.release(64);
         ids.release(64);
         ids.restore(65);
@@ -136,6 +136,6 @@ mod tests {
         assert_eq!(ids.in_use(), 99);
         (1..=200).for_each(|id| ids.release(id));
         assert_eq!((ids.in_use(), ids.used.len()), (0, 0));
-        assert_eq!(ids.take(), Ok(201));
+        assert_eq!(ids.allocate(), Ok(201));
     }
 }

@@ -153,7 +153,7 @@ pub enum Value {
     /// Of reverse NAT.
     Address(Address),
     /// Of rows without a value: affinity matches and source ranges.
-    There,
+    Present,
     /// Of a Maglev table.
     Table(Table),
 }

@@ -7,7 +7,7 @@ use foldhash::HashMap;
 
 use super::{Backend, Failure, Key, Map, Maps, Master, Sizes, Slot, Table, Value};
 use state::address::Address;
-use state::room::give_back;
+use state::shrink::shrink_if_sparse;
 
 /// In-memory maps with limited capacity.
 #[derive(Clone, Debug, Default)]
@@ -57,10 +57,10 @@ impl Maps for MemoryMaps {
             Key::Backend(id) => self.backends.get(id).copied().map(Value::Backend),
             Key::Reverse(id) => self.reverse.get(id).copied().map(Value::Address),
             Key::Match(id, backend) => {
-                self.matches.contains_key(&(*id, *backend)).then_some(Value::There)
+                self.matches.contains_key(&(*id, *backend)).then_some(Value::Present)
             }
             Key::Range(id, prefix) => {
-                self.ranges.contains_key(&(*id, *prefix)).then_some(Value::There)
+                self.ranges.contains_key(&(*id, *prefix)).then_some(Value::Present)
             }
             Key::Maglev(id) => self.maglev.get(id).cloned().map(Value::Table),
         }
@@ -85,10 +85,10 @@ impl Maps for MemoryMaps {
             (Key::Reverse(id), Value::Address(address)) => {
                 self.reverse.insert(id, address);
             }
-            (Key::Match(id, backend), Value::There) => {
+            (Key::Match(id, backend), Value::Present) => {
                 self.matches.insert((id, backend), ());
             }
-            (Key::Range(id, prefix), Value::There) => {
+            (Key::Range(id, prefix), Value::Present) => {
                 self.ranges.insert((id, prefix), ());
             }
             (Key::Maglev(id), Value::Table(table)) => {
@@ -135,6 +135,6 @@ impl Maps for MemoryMaps {
 /// Removes a key and returns whether it existed.
 fn remove<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: &K) -> bool {
     let was = map.remove(key).is_some();
-    give_back(map);
+    shrink_if_sparse(map);
     was
 }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use state::address::{Address, wildcard_of};
 use state::frontend::is_wildcard;
-use state::plane::Wanted;
+use state::plane::DesiredFrontend;
 
 use super::plane::MapPlane;
 use super::wildcard::at;
@@ -16,12 +16,12 @@ use super::{Failure, Maps};
 
 impl<M: Maps> MapPlane<M> {
     /// Writes a row and its copies.
-    pub(super) fn update_row(&mut self, wanted: &Wanted) -> Result<(), Failure> {
-        let said = &wanted.frontend.said;
-        if is_wildcard(said) {
-            return self.update_wildcard(wanted);
+    pub(super) fn update_row(&mut self, desired: &DesiredFrontend) -> Result<(), Failure> {
+        let spec = &desired.frontend.spec;
+        if is_wildcard(spec) {
+            return self.update_wildcard(desired);
         }
-        self.update_plain(wanted)
+        self.update_plain(desired)
     }
 
     /// Deletes a row and its copies.
@@ -39,8 +39,8 @@ impl<M: Maps> MapPlane<M> {
         self.copy_to(address)
     }
 
-    fn update_plain(&mut self, wanted: &Wanted) -> Result<(), Failure> {
-        let address = *wanted.frontend.address();
+    fn update_plain(&mut self, desired: &DesiredFrontend) -> Result<(), Failure> {
+        let address = *desired.frontend.address();
         // A wildcard that became another frontend, or a copy that got a row of its own.
         if self.wildcards.contains_key(&address) {
             self.drop_copies(&address, |_| false)?;
@@ -50,20 +50,20 @@ impl<M: Maps> MapPlane<M> {
         if let Some(wildcard) = of.and_then(|of| self.wildcards.get_mut(&of)) {
             wildcard.copies.retain(|copy| *copy != address);
         }
-        self.write(address, wanted)
+        self.write(address, desired)
     }
 
-    fn update_wildcard(&mut self, wanted: &Wanted) -> Result<(), Failure> {
-        let address = *wanted.frontend.address();
-        self.wildcards.entry(address).or_default().wanted = Some(wanted.clone());
-        self.write(address, wanted).and(self.copy(&address))
+    fn update_wildcard(&mut self, desired: &DesiredFrontend) -> Result<(), Failure> {
+        let address = *desired.frontend.address();
+        self.wildcards.entry(address).or_default().desired = Some(desired.clone());
+        self.write(address, desired).and(self.copy(&address))
     }
 
     /// Updates the copies of all wildcards to their last desired state, including those that
     /// could not be written before.
     pub(super) fn copy_all(&mut self) -> Result<(), Failure> {
-        let said = self.wildcards.iter().filter(|(_, wildcard)| wildcard.wanted.is_some());
-        let mut wildcards: Vec<Address> = said.map(|(address, _)| *address).collect();
+        let desired = self.wildcards.iter().filter(|(_, wildcard)| wildcard.desired.is_some());
+        let mut wildcards: Vec<Address> = desired.map(|(address, _)| *address).collect();
         wildcards.sort_unstable();
         let mut result = Ok(());
         for wildcard in &wildcards {
@@ -91,15 +91,15 @@ impl<M: Maps> MapPlane<M> {
     fn copy_to(&mut self, address: &Address) -> Result<(), Failure> {
         let ours = self.options.addresses.contains(&address.prefix.addr);
         let Some(of) = wildcard_of(address).filter(|_| ours) else { return Ok(()) };
-        let taken = self.books.contains_key(address);
+        let taken = self.addresses.contains_key(address);
         let Some(wildcard) = self.wildcards.get_mut(&of) else { return Ok(()) };
-        let Some(wanted) = wildcard.wanted.clone() else { return Ok(()) };
+        let Some(desired) = wildcard.desired.clone() else { return Ok(()) };
         match (wildcard.copies.contains(address), taken) {
             (true, _) => {}
             (false, true) => return Ok(()),
             (false, false) => wildcard.copies.push(*address),
         }
-        self.write(*address, &wanted)
+        self.write(*address, &desired)
     }
 
     /// Deletes the copies of a wildcard that are not to be kept.

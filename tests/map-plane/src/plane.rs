@@ -13,7 +13,7 @@ use crate::ids::Identifiers;
 use state::address::{Address, Endpoint};
 use state::backend::State;
 use state::dump::Record;
-use state::plane::{Generation, Plane, Refusal, Wanted};
+use state::plane::{DesiredFrontend, Generation, Plane, PlaneError};
 
 /// The appliance's properties that a map plane needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ impl Default for Options {
 /// The rows that the maps may contain for one address. It is updated before a write and after a
 /// delete, so that a step that fails leaves no untracked rows behind.
 #[derive(Clone, Debug)]
-pub(super) struct Book {
+pub(super) struct AddressRows {
     /// The service's identifier at this address.
     pub id: u32,
     /// The highest slot number.
@@ -58,16 +58,16 @@ pub(super) struct Book {
     pub ranges: Vec<Prefix>,
 }
 
-impl Book {
-    pub fn new(id: u32) -> Book {
+impl AddressRows {
+    pub fn new(id: u32) -> AddressRows {
         let held = SmallVec::new();
-        Book { id, slots: 0, matches: false, table: 0, held, ranges: Vec::new() }
+        AddressRows { id, slots: 0, matches: false, table: 0, held, ranges: Vec::new() }
     }
 }
 
 /// A backend, and the number of addresses that hold it in each state.
 #[derive(Clone, Debug)]
-pub(super) struct Use {
+pub(super) struct BackendUse {
     pub endpoint: Endpoint,
     holders: [u32; STATES.len()],
 }
@@ -80,9 +80,9 @@ const STATES: [State; 5] = [
     State::Maintenance,
 ];
 
-impl Use {
-    pub fn of(endpoint: Endpoint) -> Use {
-        Use { endpoint, holders: [0; STATES.len()] }
+impl BackendUse {
+    pub fn of(endpoint: Endpoint) -> BackendUse {
+        BackendUse { endpoint, holders: [0; STATES.len()] }
     }
 
     pub fn add(&mut self, state: State) {
@@ -111,9 +111,9 @@ pub struct MapPlane<M> {
     pub(super) options: Options,
     pub(super) services: Identifiers,
     pub(super) backends: Identifiers,
-    pub(super) books: HashMap<Address, Book>,
+    pub(super) addresses: HashMap<Address, AddressRows>,
     pub(super) ids: HashMap<Endpoint, u32>,
-    pub(super) uses: HashMap<u32, Use>,
+    pub(super) backend_uses: HashMap<u32, BackendUse>,
     pub(super) wildcards: HashMap<Address, Wildcard>,
     pub(super) quarantined: Vec<(Address, Endpoint)>,
     generation: Generation,
@@ -124,11 +124,11 @@ impl<M: Maps> MapPlane<M> {
     /// Creates a plane over maps that may contain rows of an earlier process, whose identifiers
     /// are kept.
     pub fn new(maps: M, options: Options) -> MapPlane<M> {
-        MapPlane::numbered(maps, options, Identifiers::default(), Identifiers::default())
+        MapPlane::with_identifiers(maps, options, Identifiers::default(), Identifiers::default())
     }
 
     /// Creates a plane with limited identifiers for services and for backends.
-    pub fn numbered(
+    pub fn with_identifiers(
         maps: M,
         options: Options,
         services: Identifiers,
@@ -139,9 +139,9 @@ impl<M: Maps> MapPlane<M> {
             options,
             services,
             backends,
-            books: HashMap::default(),
+            addresses: HashMap::default(),
             ids: HashMap::default(),
-            uses: HashMap::default(),
+            backend_uses: HashMap::default(),
             wildcards: HashMap::default(),
             quarantined: Vec::new(),
             generation: 1,
@@ -216,8 +216,8 @@ impl<M: Maps> MapPlane<M> {
                 Record::Backend { id, endpoint: backend.endpoint, state: backend.state }
             }
             (Key::Reverse(id), Value::Address(address)) => Record::Reverse { id, address },
-            (Key::Match(id, backend), Value::There) => Record::AffinityMatch { id, backend },
-            (Key::Range(id, prefix), Value::There) => Record::SourceRange { id, prefix },
+            (Key::Match(id, backend), Value::Present) => Record::AffinityMatch { id, backend },
+            (Key::Range(id, prefix), Value::Present) => Record::SourceRange { id, prefix },
             (Key::Maglev(id), Value::Table(table)) => Record::Maglev { id, inner: table.counts() },
             _ => return None,
         })
@@ -225,28 +225,28 @@ impl<M: Maps> MapPlane<M> {
 }
 
 impl<M: Maps> Plane for MapPlane<M> {
-    fn begin(&mut self) -> Result<(), Refusal> {
+    fn begin(&mut self) -> Result<(), PlaneError> {
         Ok(())
     }
 
-    fn update(&mut self, wanted: &Wanted) -> Result<(), Refusal> {
-        wanted.check()?;
-        self.update_row(wanted).map_err(Refusal::new)
+    fn update(&mut self, desired: &DesiredFrontend) -> Result<(), PlaneError> {
+        desired.check()?;
+        self.update_row(desired).map_err(PlaneError::new)
     }
 
-    fn delete(&mut self, address: &Address) -> Result<(), Refusal> {
-        self.delete_row(address).map_err(Refusal::new)
+    fn delete(&mut self, address: &Address) -> Result<(), PlaneError> {
+        self.delete_row(address).map_err(PlaneError::new)
     }
 
     fn prune(
         &mut self,
-        wanted: &dyn Fn(&Address) -> bool,
+        desired: &dyn Fn(&Address) -> bool,
         at_most: usize,
-    ) -> Result<bool, Refusal> {
-        self.prune_rows(wanted, at_most).map_err(Refusal::new)
+    ) -> Result<bool, PlaneError> {
+        self.prune_rows(desired, at_most).map_err(PlaneError::new)
     }
 
-    fn commit(&mut self) -> Result<Generation, Refusal> {
+    fn commit(&mut self) -> Result<Generation, PlaneError> {
         if std::mem::take(&mut self.changed) {
             self.generation = self.generation.wrapping_add(1);
         }

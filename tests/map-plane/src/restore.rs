@@ -3,7 +3,7 @@
 
 use foldhash::{HashMap, HashSet};
 
-use super::plane::{Book, MapPlane, Use};
+use super::plane::{AddressRows, BackendUse, MapPlane};
 use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Value};
 use state::address::{Address, is_unspecified, wildcard_of};
 use state::backend::State;
@@ -19,7 +19,7 @@ impl<M: Maps> MapPlane<M> {
             if let (Key::Backend(id), Some(Value::Backend(backend))) = (key, self.maps.get(&key)) {
                 let Backend { endpoint, .. } = backend;
                 self.ids.insert(endpoint, id);
-                self.uses.insert(id, Use::of(endpoint));
+                self.backend_uses.insert(id, BackendUse::of(endpoint));
                 self.backends.restore(id);
             }
         }
@@ -30,7 +30,7 @@ impl<M: Maps> MapPlane<M> {
                 (key, self.maps.get(key))
             {
                 self.services.restore(master.id);
-                self.books.insert(*address, Book::new(master.id));
+                self.addresses.insert(*address, AddressRows::new(master.id));
                 addresses.insert(master.id, *address);
                 self.restore_wildcard(address, &master);
             }
@@ -65,33 +65,33 @@ impl<M: Maps> MapPlane<M> {
     }
 
     fn restore_slot(&mut self, address: &Address, number: u32, slot: Slot) {
-        let Some(book) = self.books.get_mut(address) else { return };
-        book.slots = book.slots.max(number);
+        let Some(rows) = self.addresses.get_mut(address) else { return };
+        rows.slots = rows.slots.max(number);
         // A quarantine that the source itself requests is not restored: the source reports it
         // again.
-        let is_said = matches!(
+        let is_set_by_source = matches!(
             self.maps.get(&Key::Backend(slot.backend)),
             Some(Value::Backend(Backend { state: State::Quarantined, .. }))
         );
         if slot.quarantined
-            && !is_said
-            && let Some(of) = self.uses.get(&slot.backend)
+            && !is_set_by_source
+            && let Some(of) = self.backend_uses.get(&slot.backend)
         {
             self.quarantined.push((*address, of.endpoint));
         }
-        self.restore_hold(address, slot.backend);
+        self.restore_holder(address, slot.backend);
     }
 
     /// Adds the address as a holder of a backend that a row refers to, even if it was to be
     /// deleted.
-    fn restore_hold(&mut self, address: &Address, id: u32) {
-        let Some(book) = self.books.get_mut(address) else { return };
-        let Some(of) = self.uses.get_mut(&id) else { return };
-        if let Err(at) = book.held.binary_search_by_key(&id, |held| held.0)
+    fn restore_holder(&mut self, address: &Address, id: u32) {
+        let Some(rows) = self.addresses.get_mut(address) else { return };
+        let Some(of) = self.backend_uses.get_mut(&id) else { return };
+        if let Err(at) = rows.held.binary_search_by_key(&id, |held| held.0)
             && let Some(Value::Backend(backend)) = self.maps.get(&Key::Backend(id))
         {
             of.add(backend.state);
-            book.held.insert(at, (id, backend.state));
+            rows.held.insert(at, (id, backend.state));
         }
     }
 
@@ -102,17 +102,17 @@ impl<M: Maps> MapPlane<M> {
         };
         self.services.restore(id);
         let Some(address) = addresses.get(&id) else { return };
-        let Some(book) = self.books.get_mut(address) else { return };
+        let Some(rows) = self.addresses.get_mut(address) else { return };
         match key {
             Key::Match(_, backend) => {
-                book.matches = true;
-                self.restore_hold(address, backend);
+                rows.matches = true;
+                self.restore_holder(address, backend);
             }
-            Key::Range(_, prefix) => book.ranges.push(prefix),
+            Key::Range(_, prefix) => rows.ranges.push(prefix),
             Key::Maglev(_) => {
                 if let Some(Value::Table(table)) = self.maps.get(&key) {
                     for (backend, _) in table.counts() {
-                        self.restore_hold(address, backend);
+                        self.restore_holder(address, backend);
                     }
                 }
             }
@@ -124,31 +124,31 @@ impl<M: Maps> MapPlane<M> {
     /// `at_most`. Returns whether that was all. Continues after a failure, and returns the first.
     pub(super) fn prune_rows(
         &mut self,
-        wanted: &dyn Fn(&Address) -> bool,
+        desired: &dyn Fn(&Address) -> bool,
         at_most: usize,
     ) -> Result<bool, Failure> {
         let keeps = |plane: &Self, address: &Address| {
-            let of = wildcard_of(address).filter(wanted);
+            let of = wildcard_of(address).filter(desired);
             let copies = of.and_then(|of| plane.wildcards.get(&of)).map(|of| &of.copies);
-            wanted(address) || copies.is_some_and(|copies| copies.contains(address))
+            desired(address) || copies.is_some_and(|copies| copies.contains(address))
         };
-        let mut all: Vec<Address> = self.books.keys().copied().collect();
+        let mut all: Vec<Address> = self.addresses.keys().copied().collect();
         all.sort_unstable();
         all.retain(|address| !keeps(self, address));
-        let (mut result, mut room) = (Ok(()), at_most);
+        let (mut result, mut remaining) = (Ok(()), at_most);
         for address in &all {
-            if room == 0 {
+            if remaining == 0 {
                 return result.map(|()| false);
             }
             // A copy may have been deleted with its wildcard.
-            if self.books.contains_key(address) {
-                room -= 1;
+            if self.addresses.contains_key(address) {
+                remaining -= 1;
                 result = result.and(self.delete_row(address));
             }
         }
         result = result.and(self.copy_all());
         let ids: HashMap<u32, Address> =
-            self.books.iter().map(|(address, book)| (book.id, *address)).collect();
+            self.addresses.iter().map(|(address, rows)| (rows.id, *address)).collect();
         // Backends last: no row may refer to a missing one.
         let pointing = Map::ALL.into_iter().filter(|map| *map != Map::Backends);
         for map in pointing.chain([Map::Backends]) {
@@ -156,11 +156,11 @@ impl<M: Maps> MapPlane<M> {
                 if self.is_needed(&key, &ids) {
                     continue;
                 }
-                if room == 0 {
+                if remaining == 0 {
                     return result.map(|()| false);
                 }
-                room -= 1;
-                result = result.and(self.remove_needless(key));
+                remaining -= 1;
+                result = result.and(self.remove_unneeded(key));
             }
         }
         if result.is_ok() {
@@ -171,23 +171,23 @@ impl<M: Maps> MapPlane<M> {
     }
 
     fn is_needed(&self, key: &Key, ids: &HashMap<u32, Address>) -> bool {
-        let book = |id: &u32| ids.get(id).and_then(|address| self.books.get(address));
+        let rows = |id: &u32| ids.get(id).and_then(|address| self.addresses.get(address));
         match key {
             Key::Service(address, number) => {
-                self.books.get(address).is_some_and(|book| *number <= book.slots)
+                self.addresses.get(address).is_some_and(|rows| *number <= rows.slots)
             }
-            Key::Backend(id) => self.uses.get(id).is_some_and(|of| of.holders() > 0),
-            Key::Reverse(id) | Key::Maglev(id) => book(id).is_some(),
-            Key::Match(id, backend) => book(id).is_some_and(|book| {
-                book.matches && book.held.binary_search_by_key(backend, |held| held.0).is_ok()
+            Key::Backend(id) => self.backend_uses.get(id).is_some_and(|of| of.holders() > 0),
+            Key::Reverse(id) | Key::Maglev(id) => rows(id).is_some(),
+            Key::Match(id, backend) => rows(id).is_some_and(|rows| {
+                rows.matches && rows.held.binary_search_by_key(backend, |held| held.0).is_ok()
             }),
-            Key::Range(id, prefix) => book(id).is_some_and(|book| book.ranges.contains(prefix)),
+            Key::Range(id, prefix) => rows(id).is_some_and(|rows| rows.ranges.contains(prefix)),
         }
     }
 
-    fn remove_needless(&mut self, key: Key) -> Result<(), Failure> {
+    fn remove_unneeded(&mut self, key: Key) -> Result<(), Failure> {
         match key {
-            Key::Backend(id) => self.forget(id),
+            Key::Backend(id) => self.delete_backend(id),
             key => self.remove(key),
         }
     }

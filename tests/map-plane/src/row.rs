@@ -18,135 +18,148 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use smallvec::SmallVec;
 use tables::maglev;
 
-use super::plane::{Book, MapPlane, Use};
+use super::plane::{AddressRows, BackendUse, MapPlane};
 use super::{Backend, Failure, Key, Map, Maps, Master, Slot, Table, Value};
 use config::services::Algorithm;
 use state::address::Address;
 use state::backend::{Instance, State};
 use state::dump::{Flags, Spread};
 use state::object::FrontendSpec;
-use state::plane::Wanted;
-use state::room::give_back;
+use state::plane::DesiredFrontend;
+use state::shrink::shrink_if_sparse;
 
 /// Identifiers of an address's backends in the order of slots.
 type Ids = SmallVec<[u32; 4]>;
 
 impl<M: Maps> MapPlane<M> {
     /// Writes the desired state of an address: a row of this address or of a wildcard.
-    pub(super) fn write(&mut self, address: Address, wanted: &Wanted) -> Result<(), Failure> {
-        let mut book = match self.books.remove(&address) {
-            Some(book) => book,
-            None => Book::new(self.services.take()?),
+    pub(super) fn write(
+        &mut self,
+        address: Address,
+        desired: &DesiredFrontend,
+    ) -> Result<(), Failure> {
+        let mut rows = match self.addresses.remove(&address) {
+            Some(rows) => rows,
+            None => AddressRows::new(self.services.allocate()?),
         };
-        let result = match self.apply(&mut book, address, wanted) {
+        let result = match self.apply(&mut rows, address, desired) {
             Err(Failure::Full(Map::Backends, _) | Failure::Exhausted(_))
-                if self.can_spare(&book, wanted) =>
+                if self.can_free_backends(&rows, desired) =>
             {
-                let there = self.only_there(wanted);
-                let first = self.apply(&mut book, address, &there);
-                first.and_then(|()| self.apply(&mut book, address, wanted))
+                let existing = self.only_existing(desired);
+                let first = self.apply(&mut rows, address, &existing);
+                first.and_then(|()| self.apply(&mut rows, address, desired))
             }
             result => result,
         };
-        self.books.insert(address, book);
+        self.addresses.insert(address, rows);
         result
     }
 
     /// Deletes all rows of the address.
     pub(super) fn erase(&mut self, address: &Address) -> Result<(), Failure> {
-        let Some(mut book) = self.books.remove(address) else { return Ok(()) };
-        let result = self.take_down(address, &mut book);
+        let Some(mut rows) = self.addresses.remove(address) else { return Ok(()) };
+        let result = self.delete_rows(address, &mut rows);
         match result {
             Ok(()) => {
-                self.services.release(book.id);
-                give_back(&mut self.books);
+                self.services.release(rows.id);
+                shrink_if_sparse(&mut self.addresses);
             }
             Err(_) => {
-                self.books.insert(*address, book);
+                self.addresses.insert(*address, rows);
             }
         }
         result
     }
 
-    fn apply(&mut self, book: &mut Book, address: Address, wanted: &Wanted) -> Result<(), Failure> {
-        let master = self.master(book.id, address, wanted);
+    fn apply(
+        &mut self,
+        rows: &mut AddressRows,
+        address: Address,
+        desired: &DesiredFrontend,
+    ) -> Result<(), Failure> {
+        let master = self.master(rows.id, address, desired);
         let before = match self.maps.get(&Key::Service(address, 0)) {
             Some(Value::Master(before)) => before.count,
             _ => 0,
         };
-        let ids = self.hold(book, wanted)?;
-        self.admit(book, &master, wanted, &ids)?;
+        let ids = self.write_backends(rows, desired)?;
+        self.write_matches(rows, &master, desired, &ids)?;
         let early = |slot| slot <= master.count || slot > before;
-        self.slots(book, address, wanted, &ids, early)?;
-        let table = self.table(book, &master, wanted, &ids)?;
-        self.admit_ranges(book, wanted)?;
-        self.put(Key::Reverse(book.id), Value::Address(address))?;
+        self.slots(rows, address, desired, &ids, early)?;
+        let table = self.table(rows, &master, desired, &ids)?;
+        self.write_ranges(rows, desired)?;
+        self.put(Key::Reverse(rows.id), Value::Address(address))?;
         self.put(Key::Service(address, 0), Value::Master(master))?;
-        self.slots(book, address, wanted, &ids, |slot| !early(slot))?;
+        self.slots(rows, address, desired, &ids, |slot| !early(slot))?;
         if !table {
-            self.remove(Key::Maglev(book.id))?;
-            book.table = 0;
+            self.remove(Key::Maglev(rows.id))?;
+            rows.table = 0;
         }
         if !master.flags.has(Flags::AFFINITY) {
-            self.no_matches(book)?;
+            self.remove_matches(rows)?;
         }
-        self.leave_ranges(book, wanted)?;
-        self.leave_slots(book, &address, ids.len() as u32)?;
-        self.leave_backends(book, &ids)
+        self.remove_surplus_ranges(rows, desired)?;
+        self.remove_surplus_slots(rows, &address, ids.len() as u32)?;
+        self.remove_surplus_backends(rows, &ids)
     }
 
-    fn take_down(&mut self, address: &Address, book: &mut Book) -> Result<(), Failure> {
+    fn delete_rows(&mut self, address: &Address, rows: &mut AddressRows) -> Result<(), Failure> {
         self.remove(Key::Service(*address, 0))?;
-        self.remove(Key::Maglev(book.id))?;
-        book.table = 0;
-        self.no_matches(book)?;
-        self.leave_slots(book, address, 0)?;
-        while let Some(prefix) = book.ranges.last().copied() {
-            self.remove(Key::Range(book.id, prefix))?;
-            book.ranges.pop();
+        self.remove(Key::Maglev(rows.id))?;
+        rows.table = 0;
+        self.remove_matches(rows)?;
+        self.remove_surplus_slots(rows, address, 0)?;
+        while let Some(prefix) = rows.ranges.last().copied() {
+            self.remove(Key::Range(rows.id, prefix))?;
+            rows.ranges.pop();
         }
-        self.leave_backends(book, &[])?;
+        self.remove_surplus_backends(rows, &[])?;
         // Last, since after a restart this row shows that the identifier is in use.
-        self.remove(Key::Reverse(book.id))
+        self.remove(Key::Reverse(rows.id))
     }
 
-    fn master(&self, id: u32, address: Address, wanted: &Wanted) -> Master {
-        let service = &wanted.frontend.service;
-        let said = FrontendSpec { address, ..wanted.frontend.said.clone() };
-        let count = wanted.serving().len() as u32;
+    fn master(&self, id: u32, address: Address, desired: &DesiredFrontend) -> Master {
+        let service = &desired.frontend.service;
+        let spec = FrontendSpec { address, ..desired.frontend.spec.clone() };
+        let count = desired.serving().len() as u32;
         Master {
             id,
-            spread: Spread::of(&service.spec, said.service_port),
+            spread: Spread::of(&service.spec, spec.service_port),
             count,
-            rest: wanted.backends.len() as u32 - count,
-            flags: Flags::of(&said, &service.spec, self.options.open_cluster),
+            rest: desired.backends.len() as u32 - count,
+            flags: Flags::of(&spec, &service.spec, self.options.open_cluster),
         }
     }
 
     /// Writes the backends, each with an identifier that it keeps while it has holders.
-    fn hold(&mut self, book: &mut Book, wanted: &Wanted) -> Result<Ids, Failure> {
-        let mut ids = Ids::with_capacity(wanted.backends.len());
-        for instance in &wanted.backends {
-            let (endpoint, said) = (instance.endpoint, instance.state);
+    fn write_backends(
+        &mut self,
+        rows: &mut AddressRows,
+        desired: &DesiredFrontend,
+    ) -> Result<Ids, Failure> {
+        let mut ids = Ids::with_capacity(desired.backends.len());
+        for instance in &desired.backends {
+            let (endpoint, state) = (instance.endpoint, instance.state);
             let id = match self.ids.get(&endpoint) {
                 Some(id) => *id,
                 None => {
-                    let id = self.backends.take()?;
+                    let id = self.backends.allocate()?;
                     self.ids.insert(endpoint, id);
                     id
                 }
             };
-            let of = self.uses.entry(id).or_insert_with(|| Use::of(endpoint));
-            match book.held.binary_search_by_key(&id, |held| held.0) {
-                Ok(at) if book.held[at].1 == said => {}
+            let of = self.backend_uses.entry(id).or_insert_with(|| BackendUse::of(endpoint));
+            match rows.held.binary_search_by_key(&id, |held| held.0) {
+                Ok(at) if rows.held[at].1 == state => {}
                 Ok(at) => {
-                    of.remove(book.held[at].1);
-                    of.add(said);
-                    book.held[at].1 = said;
+                    of.remove(rows.held[at].1);
+                    of.add(state);
+                    rows.held[at].1 = state;
                 }
                 Err(at) => {
-                    of.add(said);
-                    book.held.insert(at, (id, said));
+                    of.add(state);
+                    rows.held.insert(at, (id, state));
                 }
             }
             let state = of.state().unwrap_or_default();
@@ -157,51 +170,51 @@ impl<M: Maps> MapPlane<M> {
     }
 
     /// Writes affinity matches: clients stay with active backends only.
-    fn admit(
+    fn write_matches(
         &mut self,
-        book: &mut Book,
+        rows: &mut AddressRows,
         master: &Master,
-        wanted: &Wanted,
+        desired: &DesiredFrontend,
         ids: &[u32],
     ) -> Result<(), Failure> {
         if !master.flags.has(Flags::AFFINITY) {
             return Ok(());
         }
-        book.matches = true;
-        for (instance, id) in wanted.backends.iter().zip(ids) {
-            let key = Key::Match(book.id, *id);
+        rows.matches = true;
+        for (instance, id) in desired.backends.iter().zip(ids) {
+            let key = Key::Match(rows.id, *id);
             match instance.effective() {
-                State::Active => self.put(key, Value::There)?,
+                State::Active => self.put(key, Value::Present)?,
                 _ => self.remove(key)?,
             }
         }
         Ok(())
     }
 
-    fn no_matches(&mut self, book: &mut Book) -> Result<(), Failure> {
-        if !book.matches {
+    fn remove_matches(&mut self, rows: &mut AddressRows) -> Result<(), Failure> {
+        if !rows.matches {
             return Ok(());
         }
-        for (id, _) in &book.held {
-            self.remove(Key::Match(book.id, *id))?;
+        for (id, _) in &rows.held {
+            self.remove(Key::Match(rows.id, *id))?;
         }
-        book.matches = false;
+        rows.matches = false;
         Ok(())
     }
 
     fn slots(
         &mut self,
-        book: &mut Book,
+        rows: &mut AddressRows,
         address: Address,
-        wanted: &Wanted,
+        desired: &DesiredFrontend,
         ids: &[u32],
         now: impl Fn(u32) -> bool,
     ) -> Result<(), Failure> {
-        for (number, (instance, id)) in (1..).zip(wanted.backends.iter().zip(ids)) {
+        for (number, (instance, id)) in (1..).zip(desired.backends.iter().zip(ids)) {
             if !now(number) {
                 continue;
             }
-            book.slots = book.slots.max(number);
+            rows.slots = rows.slots.max(number);
             let quarantined = instance.effective() == State::Quarantined;
             let slot = Slot { backend: *id, quarantined };
             self.put(Key::Service(address, number), Value::Slot(slot))?;
@@ -212,9 +225,9 @@ impl<M: Maps> MapPlane<M> {
     /// Writes the Maglev table and returns whether there is to be one.
     fn table(
         &mut self,
-        book: &mut Book,
+        rows: &mut AddressRows,
         master: &Master,
-        wanted: &Wanted,
+        desired: &DesiredFrontend,
         ids: &[u32],
     ) -> Result<bool, Failure> {
         let maglev = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 0 };
@@ -225,104 +238,116 @@ impl<M: Maps> MapPlane<M> {
         if spread != maglev || !master.flags.has(Flags::ROUTABLE) || master.count == 0 {
             return Ok(false);
         }
-        let size = match wanted.frontend.service.spec.table_size {
+        let size = match desired.frontend.service.spec.table_size {
             0 => self.options.maglev_size,
             size => size,
         };
-        let key = Key::Maglev(book.id);
+        let key = Key::Maglev(rows.id);
         if let (1, Some(backend)) = (master.count, ids.first()) {
             self.put(key, Value::Table(Table::One { backend: *backend, size }))?;
-            book.table = 0;
+            rows.table = 0;
             return Ok(true);
         }
-        let digest = digest(wanted.serving(), ids, size);
-        if book.table != digest {
-            let slots = maglev::build(&wanted.maglev(), size, self.options.seed);
+        let digest = digest(desired.serving(), ids, size);
+        if rows.table != digest {
+            let slots = maglev::build(&desired.maglev(), size, self.options.seed);
             let of = |index: &u32| ids.get(*index as usize).copied().unwrap_or_default();
             let table = Table::Slots(slots.iter().map(of).collect());
             self.put(key, Value::Table(table))?;
-            book.table = digest;
+            rows.table = digest;
         }
         Ok(true)
     }
 
-    fn admit_ranges(&mut self, book: &mut Book, wanted: &Wanted) -> Result<(), Failure> {
-        let Some(ranges) = &wanted.frontend.service.spec.source_ranges else { return Ok(()) };
-        for prefix in &ranges.prefixes {
-            if !book.ranges.contains(prefix) {
-                book.ranges.push(*prefix);
-            }
-            self.put(Key::Range(book.id, *prefix), Value::There)?;
-        }
-        Ok(())
-    }
-
-    fn leave_ranges(&mut self, book: &mut Book, wanted: &Wanted) -> Result<(), Failure> {
-        let wanted = wanted.frontend.service.spec.source_ranges.as_ref();
-        for at in (0..book.ranges.len()).rev() {
-            let prefix = book.ranges[at];
-            if !wanted.is_some_and(|ranges| ranges.prefixes.contains(&prefix)) {
-                self.remove(Key::Range(book.id, prefix))?;
-                book.ranges.swap_remove(at);
-            }
-        }
-        Ok(())
-    }
-
-    fn leave_slots(
+    fn write_ranges(
         &mut self,
-        book: &mut Book,
+        rows: &mut AddressRows,
+        desired: &DesiredFrontend,
+    ) -> Result<(), Failure> {
+        let Some(ranges) = &desired.frontend.service.spec.source_ranges else { return Ok(()) };
+        for prefix in &ranges.prefixes {
+            if !rows.ranges.contains(prefix) {
+                rows.ranges.push(*prefix);
+            }
+            self.put(Key::Range(rows.id, *prefix), Value::Present)?;
+        }
+        Ok(())
+    }
+
+    fn remove_surplus_ranges(
+        &mut self,
+        rows: &mut AddressRows,
+        desired: &DesiredFrontend,
+    ) -> Result<(), Failure> {
+        let desired = desired.frontend.service.spec.source_ranges.as_ref();
+        for at in (0..rows.ranges.len()).rev() {
+            let prefix = rows.ranges[at];
+            if !desired.is_some_and(|ranges| ranges.prefixes.contains(&prefix)) {
+                self.remove(Key::Range(rows.id, prefix))?;
+                rows.ranges.swap_remove(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_surplus_slots(
+        &mut self,
+        rows: &mut AddressRows,
         address: &Address,
         left: u32,
     ) -> Result<(), Failure> {
-        while book.slots > left {
-            self.remove(Key::Service(*address, book.slots))?;
-            book.slots -= 1;
+        while rows.slots > left {
+            self.remove(Key::Service(*address, rows.slots))?;
+            rows.slots -= 1;
         }
         Ok(())
     }
 
     /// Releases backends that are not among these; deletes those without other holders.
-    fn leave_backends(&mut self, book: &mut Book, ids: &[u32]) -> Result<(), Failure> {
-        if book.held.len() == ids.len() {
+    fn remove_surplus_backends(
+        &mut self,
+        rows: &mut AddressRows,
+        ids: &[u32],
+    ) -> Result<(), Failure> {
+        if rows.held.len() == ids.len() {
             return Ok(());
         }
-        let mut kept: Ids = ids.into();
-        kept.sort_unstable();
-        for at in (0..book.held.len()).rev() {
-            let (id, said) = book.held[at];
-            if kept.binary_search(&id).is_ok() {
+        let mut desired_ids: Ids = ids.into();
+        desired_ids.sort_unstable();
+        for at in (0..rows.held.len()).rev() {
+            let (id, state) = rows.held[at];
+            if desired_ids.binary_search(&id).is_ok() {
                 continue;
             }
-            if book.matches {
-                self.remove(Key::Match(book.id, id))?;
+            if rows.matches {
+                self.remove(Key::Match(rows.id, id))?;
             }
-            self.let_go(id, said)?;
-            book.held.remove(at);
+            self.release_backend(id, state)?;
+            rows.held.remove(at);
         }
         Ok(())
     }
 
-    fn let_go(&mut self, id: u32, said: State) -> Result<(), Failure> {
-        let Some(mut of) = self.uses.get(&id).cloned() else { return Ok(()) };
-        of.remove(said);
-        let Some(state) = of.state() else { return self.forget(id) };
+    fn release_backend(&mut self, id: u32, state: State) -> Result<(), Failure> {
+        let Some(mut of) = self.backend_uses.get(&id).cloned() else { return Ok(()) };
+        of.remove(state);
+        let Some(state) = of.state() else { return self.delete_backend(id) };
         // It is missing if the map was full.
         if self.maps.get(&Key::Backend(id)).is_some() {
             let backend = Backend { endpoint: of.endpoint, state };
             self.put(Key::Backend(id), Value::Backend(backend))?;
         }
-        self.uses.insert(id, of);
+        self.backend_uses.insert(id, of);
         Ok(())
     }
 
     /// Deletes a backend and frees its identifier.
-    pub(super) fn forget(&mut self, id: u32) -> Result<(), Failure> {
+    pub(super) fn delete_backend(&mut self, id: u32) -> Result<(), Failure> {
         self.remove(Key::Backend(id))?;
-        if let Some(of) = self.uses.remove(&id) {
+        if let Some(of) = self.backend_uses.remove(&id) {
             self.ids.remove(&of.endpoint);
-            give_back(&mut self.ids);
-            give_back(&mut self.uses);
+            shrink_if_sparse(&mut self.ids);
+            shrink_if_sparse(&mut self.backend_uses);
         }
         self.backends.release(id);
         Ok(())
@@ -330,21 +355,21 @@ impl<M: Maps> MapPlane<M> {
 
     /// Returns whether capacity can be gained from backends that only this address holds and that
     /// are no longer desired.
-    fn can_spare(&self, book: &Book, wanted: &Wanted) -> bool {
-        let wants = |id| wanted.backends.iter().any(|b| self.ids.get(&b.endpoint) == Some(&id));
-        let only_here = |id| self.uses.get(&id).is_some_and(|of| of.holders() == 1);
-        book.held.iter().any(|(id, _)| only_here(*id) && !wants(*id))
+    fn can_free_backends(&self, rows: &AddressRows, desired: &DesiredFrontend) -> bool {
+        let wants = |id| desired.backends.iter().any(|b| self.ids.get(&b.endpoint) == Some(&id));
+        let only_here = |id| self.backend_uses.get(&id).is_some_and(|of| of.holders() == 1);
+        rows.held.iter().any(|(id, _)| only_here(*id) && !wants(*id))
     }
 
     /// Returns the desired state without the backends that are not in the map yet.
-    fn only_there(&self, wanted: &Wanted) -> Wanted {
-        let there = |instance: &Instance| {
+    fn only_existing(&self, desired: &DesiredFrontend) -> DesiredFrontend {
+        let exists = |instance: &Instance| {
             let id = self.ids.get(&instance.endpoint);
             id.is_some_and(|id| self.maps.get(&Key::Backend(*id)).is_some())
         };
-        let serving = wanted.serving().iter().filter(|instance| there(instance)).count();
-        let mut only = Wanted { serving, ..wanted.clone() };
-        only.backends.retain(|instance| there(instance));
+        let serving = desired.serving().iter().filter(|instance| exists(instance)).count();
+        let mut only = DesiredFrontend { serving, ..desired.clone() };
+        only.backends.retain(|instance| exists(instance));
         only
     }
 }

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use config::checked::Prefix;
 use state::address::Address;
-use state::plane::Wanted;
+use state::plane::DesiredFrontend;
 
 /// A wildcard row and its copies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wildcard {
     /// The last desired state; `None` after a restart until it is set again.
-    pub wanted: Option<Wanted>,
+    pub desired: Option<DesiredFrontend>,
     /// Addresses of copies that may exist.
     pub copies: Vec<Address>,
 }

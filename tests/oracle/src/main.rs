@@ -54,10 +54,14 @@ const READERS: [(&str, Reader); 10] = [
 /// What the models can't express: operation, member, and why that is theirs. Each has to occur.
 const BEYOND: [(&str, &str, &str); 13] = [
     (POOLS, ".properties.loadBalancerBackendAddresses = []", EMPTY),
-    (POOLS, ".properties.loadBalancerBackendAddresses[].etag", TOLD),
-    (POOLS, ".properties.loadBalancerBackendAddresses[].id", TOLD),
-    (POOLS, ".properties.loadBalancerBackendAddresses[].properties.provisioningState", TOLD),
-    (POOLS, ".properties.loadBalancerBackendAddresses[].type", TOLD),
+    (POOLS, ".properties.loadBalancerBackendAddresses[].etag", UNDOCUMENTED),
+    (POOLS, ".properties.loadBalancerBackendAddresses[].id", UNDOCUMENTED),
+    (
+        POOLS,
+        ".properties.loadBalancerBackendAddresses[].properties.provisioningState",
+        UNDOCUMENTED,
+    ),
+    (POOLS, ".properties.loadBalancerBackendAddresses[].type", UNDOCUMENTED),
     (POOLS, ".properties.futureKey", LATER),
     ("PUT privateLinkServices", ".properties.fqdns = []", EMPTY),
     ("PUT privateLinkServices", ".properties.privateEndpointConnections = []", EMPTY),
@@ -74,7 +78,8 @@ const BEYOND: [(&str, &str, &str); 13] = [
 const POOLS: &str = "PUT loadBalancers/backendAddressPools";
 const INTERFACES: &str = "PUT networkInterfaces";
 const EMPTY: &str = "the model leaves an empty list out, so the last member could never leave";
-const TOLD: &str = "Azure tells it of entries, and its specification doesn't; it is written back";
+const UNDOCUMENTED: &str =
+    "Azure tells it of entries, and its specification doesn't; it is written back";
 const LATER: &str = "a test's member of a later version, which is written back as well";
 
 /// All that the model lost or changed, by its place: `.properties.ipConfigurations[].name`. A list
@@ -102,7 +107,7 @@ fn differences(at: &str, meant: &Value, again: &Value, found: &mut BTreeSet<Stri
 }
 
 /// What is wrong with the bodies of a folder, and how many there are of each operation.
-fn judge(folder: &Path) -> Result<(Vec<String>, BTreeMap<&'static str, usize>), String> {
+fn check_folder(folder: &Path) -> Result<(Vec<String>, BTreeMap<&'static str, usize>), String> {
     let listed = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let (mut wrong, mut counts) = (Vec::new(), BTreeMap::new());
     let mut beyond: BTreeSet<(&str, &str)> = BTreeSet::new();
@@ -112,30 +117,30 @@ fn judge(folder: &Path) -> Result<(Vec<String>, BTreeMap<&'static str, usize>), 
         let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
         let call: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         let operation = call["operation"].as_str().unwrap_or_default();
-        let mut tell =
+        let mut report =
             |what: String| wrong.push(format!("{operation}: {what} ({})", path.display()));
         let Some((operation, reader)) = READERS.iter().find(|(known, _)| *known == operation)
         else {
-            tell("no model reads it; add it to READERS".to_owned());
+            report("no model reads it; add it to READERS".to_owned());
             continue;
         };
         *counts.entry(*operation).or_default() += 1;
         let read = match reader(&call["body"]) {
             Ok(read) => read,
             Err(error) => {
-                tell(format!("the model refuses it: {error}"));
+                report(format!("the model refuses it: {error}"));
                 continue;
             }
         };
         if read.unknown {
-            tell("it has a word that the model doesn't know".to_owned());
+            report("it has a word that the model doesn't know".to_owned());
         }
         let mut found = BTreeSet::new();
         differences("", &call["body"], &read.again, &mut found);
         for member in found {
             match BEYOND.iter().find(|(of, known, _)| of == operation && *known == member) {
                 Some((of, known, _)) => drop(beyond.insert((of, known))),
-                None => tell(format!("the model reads {member} otherwise")),
+                None => report(format!("the model reads {member} otherwise")),
             }
         }
     }
@@ -152,7 +157,7 @@ fn main() -> ExitCode {
         eprintln!("oracle: name the folder with the bodies: make oracle");
         return ExitCode::from(2);
     };
-    match judge(Path::new(&folder)) {
+    match check_folder(Path::new(&folder)) {
         Err(error) => {
             eprintln!("oracle: {error}");
             ExitCode::from(2)
@@ -187,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_misspelt_or_misplaced_is_found() {
+    fn misspelled_or_misplaced_words_are_found() {
         let (key, at) = ("privateIPAllocationMethod", ".properties.ipConfigurations[].properties");
         assert_eq!(lost(&service(key, "Dynamic")), (vec![], false));
         assert_eq!(lost(&service(key, "Dynamical")), (vec![], true));

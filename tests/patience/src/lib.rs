@@ -2,11 +2,11 @@
 //! times out reports the condition, the duration, and the last result.
 //!
 //! ```
-//! use patience::{eventually, met};
+//! use patience::{check, eventually};
 //! let mut polls = 0;
 //! eventually("the third poll", || {
 //!     polls += 1;
-//!     met(polls == 3, || format!("poll {polls}"))
+//!     check(polls == 3, || format!("poll {polls}"))
 //! });
 //! ```
 
@@ -16,16 +16,16 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 /// The default time limit: the machine may be busy with other tests.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The pause between two polls: a hundredth of the elapsed wait, within these bounds. So the
 /// moment at which a condition becomes true is known to 1 %, and long waits use little CPU time.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_millis(5);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// A condition that did not hold in time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TooLate {
+pub struct TimeoutError {
     /// The condition.
     pub what: String,
     /// The duration of the wait.
@@ -34,65 +34,65 @@ pub struct TooLate {
     pub found: String,
 }
 
-impl fmt::Display for TooLate {
+impl fmt::Display for TimeoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TooLate { what, waited, found } = self;
+        let TimeoutError { what, waited, found } = self;
         write!(f, "waited {waited:.1?} for {what}; last found: {found}")
     }
 }
 
-impl std::error::Error for TooLate {}
+impl std::error::Error for TimeoutError {}
 
 /// Returns the result of one poll of a condition without a value: whether it holds, or a
 /// description of what was found instead.
-pub fn met(holds: bool, found: impl FnOnce() -> String) -> Result<(), String> {
+pub fn check(holds: bool, found: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(found()) }
 }
 
 /// Polls until `look` returns a value, at least once; its errors describe what it found instead.
 pub fn poll<T>(
     what: &str,
-    patience: Duration,
-    mut look: impl FnMut() -> Result<T, String>,
-) -> Result<T, TooLate> {
-    let wait = Wait { what, patience, begun: Instant::now() };
+    timeout: Duration,
+    mut poll_once: impl FnMut() -> Result<T, String>,
+) -> Result<T, TimeoutError> {
+    let wait = Wait { what, timeout, begun: Instant::now() };
     loop {
-        match look() {
+        match poll_once() {
             Ok(value) => return Ok(value),
             Err(found) => std::thread::sleep(wait.pause(found)?),
         }
     }
 }
 
-/// Polls for [`PATIENCE`], then panics.
+/// Polls for [`DEFAULT_TIMEOUT`], then panics.
 #[track_caller]
-pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
-    eventually_within(PATIENCE, what, look)
+pub fn eventually<T>(what: &str, poll_once: impl FnMut() -> Result<T, String>) -> T {
+    eventually_within(DEFAULT_TIMEOUT, what, poll_once)
 }
 
 /// Polls for the given time, then panics.
 #[track_caller]
 #[expect(clippy::panic, reason = "a test that waits in vain fails")]
 pub fn eventually_within<T>(
-    patience: Duration,
+    timeout: Duration,
     what: &str,
-    look: impl FnMut() -> Result<T, String>,
+    poll_once: impl FnMut() -> Result<T, String>,
 ) -> T {
-    match poll(what, patience, look) {
+    match poll(what, timeout, poll_once) {
         Ok(value) => value,
         Err(late) => panic!("{late}"),
     }
 }
 
-/// Polls for [`PATIENCE`] in a task, yielding between two polls; then panics.
+/// Polls for [`DEFAULT_TIMEOUT`] in a task, yielding between two polls; then panics.
 #[expect(clippy::panic, reason = "a test that waits in vain fails")]
 pub async fn eventually_async<T>(
     what: &str,
-    mut look: impl AsyncFnMut() -> Result<T, String>,
+    mut poll_once: impl AsyncFnMut() -> Result<T, String>,
 ) -> T {
-    let wait = Wait { what, patience: PATIENCE, begun: Instant::now() };
+    let wait = Wait { what, timeout: DEFAULT_TIMEOUT, begun: Instant::now() };
     loop {
-        let found = match look().await {
+        let found = match poll_once().await {
             Ok(value) => return value,
             Err(found) => found,
         };
@@ -105,18 +105,18 @@ pub async fn eventually_async<T>(
 
 struct Wait<'a> {
     what: &'a str,
-    patience: Duration,
+    timeout: Duration,
     begun: Instant,
 }
 
 impl Wait<'_> {
     /// Returns the pause after an unsuccessful poll, or an error if the time is over.
-    fn pause(&self, found: String) -> Result<Duration, TooLate> {
+    fn pause(&self, found: String) -> Result<Duration, TimeoutError> {
         let waited = self.begun.elapsed();
-        if waited <= self.patience {
-            return Ok((waited / 100).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
+        if waited <= self.timeout {
+            return Ok((waited / 100).clamp(MIN_PAUSE, MAX_PAUSE));
         }
-        Err(TooLate { what: self.what.to_owned(), waited, found })
+        Err(TimeoutError { what: self.what.to_owned(), waited, found })
     }
 }
 
@@ -125,9 +125,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_that_comes_ends_the_wait() {
+    fn a_value_ends_the_wait() {
         let mut polls = 0;
-        let third = poll("the third poll", PATIENCE, || {
+        let third = poll("the third poll", DEFAULT_TIMEOUT, || {
             polls += 1;
             if polls == 3 { Ok(polls) } else { Err(polls.to_string()) }
         });
@@ -135,19 +135,19 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_in_vain_says_what_for_and_what_was_found_last() {
+    fn a_timeout_reports_the_condition_and_the_last_value() {
         let mut polls = 0;
-        let late = poll("rain", LONGEST_PAUSE, || -> Result<(), String> {
+        let late = poll("rain", MAX_PAUSE, || -> Result<(), String> {
             polls += 1;
             Err(format!("sun {polls}"))
         });
         let late = late.unwrap_err();
         assert_eq!((late.what.as_str(), late.found), ("rain", format!("sun {polls}")));
-        assert!(polls > 1 && late.waited > LONGEST_PAUSE);
+        assert!(polls > 1 && late.waited > MAX_PAUSE);
     }
 
     #[tokio::test]
-    async fn a_task_waits_while_others_run() {
+    async fn an_async_wait_lets_other_tasks_run() {
         let (sender, mut receiver) = tokio::sync::oneshot::channel();
         let task = tokio::spawn(async move { sender.send(7) });
         let seven = eventually_async("a message", async || {

@@ -29,7 +29,7 @@ impl Bird {
             ns: ns.clone(),
             path: "/usr/sbin/bird",
             package: "bird2",
-            by: &[],
+            wrapper: &[],
             args: args.map(str::to_owned).to_vec(),
             log: folder.file("bird.log"),
             process: None,
@@ -42,7 +42,7 @@ impl Bird {
     fn begin(&mut self, more: &[&str]) -> Result<()> {
         self.program.start(more)?;
         let (ns, folder) = (self.program.ns.clone(), &self.folder);
-        self.program.wait_until_up(|| ask(&ns, folder, "show status"))
+        self.program.wait_until_up(|| query(&ns, folder, "show status"))
     }
 
     /// Starts it again after a kill or a stop; with `recovering`, neighbors keep its routes
@@ -52,14 +52,14 @@ impl Bird {
     }
 
     /// Runs an operator's command: `show protocols all`.
-    pub fn ask(&self, question: &str) -> Result<String> {
-        ask(&self.program.ns, &self.folder, question)
+    pub fn query(&self, command: &str) -> Result<String> {
+        query(&self.program.ns, &self.folder, command)
     }
 
     /// Applies another configuration at run time.
     pub fn configure(&self, configuration: &str) -> Result<()> {
         self.folder.write("bird.conf", configuration)?;
-        self.ask("configure").map(drop)
+        self.query("configure").map(drop)
     }
 
     /// Kills it with SIGKILL, so that it cannot notify its neighbors.
@@ -83,8 +83,8 @@ impl Bird {
     }
 }
 
-fn ask(ns: &Netns, folder: &Folder, question: &str) -> Result<String> {
+fn query(ns: &Netns, folder: &Folder, command: &str) -> Result<String> {
     let socket = folder.file("bird.ctl").display().to_string();
-    let words: Vec<&str> = ["-s", &socket].into_iter().chain(question.split(' ')).collect();
+    let words: Vec<&str> = ["-s", &socket].into_iter().chain(command.split(' ')).collect();
     ns.command("birdc", &words)
 }

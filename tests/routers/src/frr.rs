@@ -76,9 +76,9 @@ impl Frr {
     pub fn start(ns: &Arc<Netns>, daemons: &[Daemon], configuration: &str) -> Result<Frr> {
         let folder = Folder::new()?;
         let own = folder.file("frr");
-        let said = || LabError::NoProgram { program: "FRR".into(), package: "frr" };
+        let output = || LabError::NoProgram { program: "FRR".into(), package: "frr" };
         let user = User::from_name(USER).map_err(LabError::errno("looking for FRR's user"))?;
-        let user = user.ok_or_else(said)?;
+        let user = user.ok_or_else(output)?;
         std::fs::create_dir(&own)
             .and_then(|()| chown(&own, Some(user.uid.as_raw()), Some(user.gid.as_raw())))
             .map_err(LabError::io(format!("making {}", own.display())))?;
@@ -116,7 +116,7 @@ impl Frr {
         }
         let log = self.folder.file(&format!("{name}.log"));
         let (path, package) = (daemon.path(), "frr");
-        Program { ns: self.ns.clone(), path, package, by: AS_USER, args, log, process: None }
+        Program { ns: self.ns.clone(), path, package, wrapper: AS_USER, args, log, process: None }
     }
 
     fn own(&self) -> String {
@@ -153,15 +153,15 @@ impl Frr {
     }
 
     /// Runs an operator's command: `show bgp summary`.
-    pub fn ask(&self, question: &str) -> Result<String> {
-        self.vtysh(&["--command", question])
+    pub fn query(&self, command: &str) -> Result<String> {
+        self.vtysh(&["--command", command])
     }
 
     /// Runs a command with `json` appended, and parses the result.
-    pub fn json(&self, question: &str) -> Result<Value> {
-        let said = self.ask(&format!("{question} json"))?;
-        serde_json::from_str(&said)
-            .map_err(|e| LabError::Asked(format!("`{question} json` of FRR: {e} in: {said}")))
+    pub fn json(&self, command: &str) -> Result<Value> {
+        let output = self.query(&format!("{command} json"))?;
+        serde_json::from_str(&output)
+            .map_err(|e| LabError::Other(format!("`{command} json` of FRR: {e} in: {output}")))
     }
 
     /// Returns whether both sides of a session have sent all routes of each family (End-of-RIB,
@@ -207,7 +207,7 @@ impl Frr {
     }
 
     fn named(&mut self, daemon: Daemon) -> Result<&mut Program> {
-        let missing = || LabError::Asked(format!("this FRR was started without {daemon:?}"));
+        let missing = || LabError::Other(format!("this FRR was started without {daemon:?}"));
         self.daemons.get_mut(&daemon).ok_or_else(missing)
     }
 }

@@ -26,7 +26,7 @@ impl Gobgp {
             ns: ns.clone(),
             path: "/usr/bin/gobgpd",
             package: "gobgpd",
-            by: &[],
+            wrapper: &[],
             args: ["-f", &conf, &hosts, "--pprof-disable", "-p"].map(str::to_owned).to_vec(),
             log: folder.file("gobgp.log"),
             process: None,
@@ -44,7 +44,7 @@ impl Gobgp {
         }
         self.program.start(more)?;
         let (ns, folder) = (self.program.ns.clone(), &self.folder);
-        self.program.wait_until_up(|| ask(&ns, folder, &["global"]))
+        self.program.wait_until_up(|| query(&ns, folder, &["global"]))
     }
 
     /// Starts it again after a kill or a stop; with `recovering`, neighbors keep its routes
@@ -55,15 +55,15 @@ impl Gobgp {
 
     /// Runs an operator's command: `["global", "rib", "add", "192.0.2.0/24"]`. For an unknown
     /// command GoBGP reports success and prints nothing.
-    pub fn ask(&self, words: &[&str]) -> Result<String> {
-        ask(&self.program.ns, &self.folder, words)
+    pub fn query(&self, words: &[&str]) -> Result<String> {
+        query(&self.program.ns, &self.folder, words)
     }
 
     /// Runs a command and parses its JSON output.
     pub fn json(&self, words: &[&str]) -> Result<Value> {
-        let said = self.ask(&[&["--json"], words].concat())?;
-        serde_json::from_str(&said)
-            .map_err(|e| LabError::Asked(format!("`gobgp {}`: {e} in: {said}", words.join(" "))))
+        let output = self.query(&[&["--json"], words].concat())?;
+        serde_json::from_str(&output)
+            .map_err(|e| LabError::Other(format!("`gobgp {}`: {e} in: {output}", words.join(" "))))
     }
 
     /// Kills it with SIGKILL, so that it cannot notify its neighbors.
@@ -91,7 +91,7 @@ fn target(folder: &Folder) -> String {
     format!("unix://{}", folder.file("gobgp.sock").display())
 }
 
-fn ask(ns: &Netns, folder: &Folder, words: &[&str]) -> Result<String> {
+fn query(ns: &Netns, folder: &Folder, words: &[&str]) -> Result<String> {
     let target = target(folder);
     ns.command("gobgp", &[&["--target", target.as_str()], words].concat())
 }

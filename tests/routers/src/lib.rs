@@ -36,7 +36,7 @@ pub use cable::{End, beyond_a_router, cable, namespace};
 pub use frr::{Daemon, Frr};
 pub use gobgp::Gobgp;
 pub use nix::sys::signal::Signal;
-pub use patience::PATIENCE;
+pub use patience::DEFAULT_TIMEOUT;
 pub use tests::lab::netns::Netns;
 pub use tests::lab::{LabError, Result};
 

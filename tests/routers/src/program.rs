@@ -8,7 +8,7 @@ use tests::lab::netns::Netns;
 use tests::lab::process::Process;
 use tests::lab::{LabError, Result};
 
-use crate::PATIENCE;
+use crate::DEFAULT_TIMEOUT;
 
 /// The program's parameters, and its process while it runs.
 pub struct Program {
@@ -19,7 +19,7 @@ pub struct Program {
     /// The Debian package that contains it.
     pub package: &'static str,
     /// A wrapper command with arguments; may be empty.
-    pub by: &'static [&'static str],
+    pub wrapper: &'static [&'static str],
     /// Its arguments.
     pub args: Vec<String>,
     /// Its log file.
@@ -38,7 +38,7 @@ impl Program {
             let (program, package) = (self.path.to_owned(), self.package);
             return Err(LabError::NoProgram { program, package });
         }
-        let mut words: Vec<String> = self.by.iter().map(|word| (*word).to_owned()).collect();
+        let mut words: Vec<String> = self.wrapper.iter().map(|word| (*word).to_owned()).collect();
         words.push(self.path.to_owned());
         words.extend(self.args.iter().cloned());
         words.extend(more.iter().map(|word| (*word).to_owned()));
@@ -55,7 +55,7 @@ impl Program {
 
     /// Stops it and waits for its end. It notifies its neighbors as it normally does.
     pub fn stop(&mut self) -> Result<()> {
-        self.process.take().map_or(Ok(()), |process| process.stop(PATIENCE))
+        self.process.take().map_or(Ok(()), |process| process.stop(DEFAULT_TIMEOUT))
     }
 
     /// Sends a signal, for example SIGSTOP.
@@ -77,12 +77,12 @@ impl Program {
     /// Waits until `answers` succeeds, or the program ends.
     pub fn wait_until_up(&mut self, answers: impl Fn() -> Result<String>) -> Result<()> {
         let mut ended = None;
-        crate::wait_for(self.path, PATIENCE, || {
+        crate::wait_for(self.path, DEFAULT_TIMEOUT, || {
             if let Err(error) = self.must_live() {
                 ended = Some(error);
                 return Ok((true, String::new()));
             }
-            answers().map(|said| (true, said))
+            answers().map(|output| (true, output))
         })?;
         ended.map_or(Ok(()), Err)
     }

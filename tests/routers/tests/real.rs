@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use routers::{
-    Bird, Daemon, End, Frr, Gobgp, LabError, Netns, PATIENCE, cable, namespace, wait_for,
+    Bird, DEFAULT_TIMEOUT, Daemon, End, Frr, Gobgp, LabError, Netns, cable, namespace, wait_for,
 };
 
 const FRR: &str = "\
@@ -65,7 +65,7 @@ struct Three {
     frr: Frr,
     bird: Bird,
     gobgp: Gobgp,
-    _places: [Arc<Netns>; 3],
+    _namespaces: [Arc<Netns>; 3],
 }
 
 fn three() -> routers::Result<Three> {
@@ -80,8 +80,8 @@ fn three() -> routers::Result<Three> {
     )?;
     let frr = Frr::start(&middle, &[Daemon::Bgpd, Daemon::Bfdd, Daemon::Staticd], FRR)?;
     let (bird, gobgp) = (Bird::start(&one, BIRD)?, Gobgp::start(&two, GOBGP)?);
-    gobgp.ask(&["global", "rib", "add", "192.0.2.3/32"])?;
-    Ok(Three { frr, bird, gobgp, _places: [middle, one, two] })
+    gobgp.query(&["global", "rib", "add", "192.0.2.3/32"])?;
+    Ok(Three { frr, bird, gobgp, _namespaces: [middle, one, two] })
 }
 
 impl Three {
@@ -92,13 +92,13 @@ impl Three {
             let routes = said["routes"].as_object().map_or(0, |routes| routes.len());
             Ok((routes == 3, said.to_string()))
         };
-        wait_for("three routes at FRR", PATIENCE, frr)?;
-        wait_for("FRR's and GoBGP's routes at BIRD", PATIENCE, || {
-            let said = self.bird.ask("show route")?;
+        wait_for("three routes at FRR", DEFAULT_TIMEOUT, frr)?;
+        wait_for("FRR's and GoBGP's routes at BIRD", DEFAULT_TIMEOUT, || {
+            let said = self.bird.query("show route")?;
             let all = ["192.0.2.1/32", "192.0.2.3/32", "2001:db8::1/128"];
             Ok((all.iter().all(|route| said.contains(route)), said))
         })?;
-        wait_for("FRR's and BIRD's routes at GoBGP", PATIENCE, || {
+        wait_for("FRR's and BIRD's routes at GoBGP", DEFAULT_TIMEOUT, || {
             let said = self.gobgp.json(&["global", "rib"])?;
             Ok((said.get("192.0.2.1/32").and(said.get("192.0.2.2/32")).is_some(), said.to_string()))
         })?;
@@ -122,15 +122,15 @@ fn folders() -> String {
 }
 
 #[test]
-fn routes_die_with_a_daemon_and_come_back_and_nothing_is_left() -> Result<(), Box<dyn Error>> {
+fn routes_follow_the_daemon_and_nothing_is_left() -> Result<(), Box<dyn Error>> {
     let _alone = alone();
-    let before = rooms();
+    let before = namespaces();
     let mut three = three()?;
     three.wait_for_routes()?;
 
     three.frr.kill(Daemon::Bgpd)?;
-    wait_for("no route at BIRD", PATIENCE, || {
-        let said = three.bird.ask("show route")?;
+    wait_for("no route at BIRD", DEFAULT_TIMEOUT, || {
+        let said = three.bird.query("show route")?;
         Ok((!said.contains("192.0.2.1/32"), said))
     })?;
     three.frr.restart(Daemon::Bgpd)?;
@@ -140,16 +140,16 @@ fn routes_die_with_a_daemon_and_come_back_and_nothing_is_left() -> Result<(), Bo
     three.gobgp.kill()?;
     three.bird.restart(false)?;
     three.gobgp.restart(false)?;
-    three.gobgp.ask(&["global", "rib", "add", "192.0.2.3/32"])?;
+    three.gobgp.query(&["global", "rib", "add", "192.0.2.3/32"])?;
     three.wait_for_routes()?;
 
     three.frr.configure(&["router bgp 65001", "neighbor 10.0.2.2 shutdown"])?;
-    wait_for("no neighbour at GoBGP", PATIENCE, || {
+    wait_for("no neighbour at GoBGP", DEFAULT_TIMEOUT, || {
         let said = three.gobgp.json(&["global", "rib"])?;
         Ok((said.get("192.0.2.1/32").is_none(), said.to_string()))
     })?;
     three.bird.configure(&BIRD.replace("192.0.2.2/32", "192.0.2.9/32"))?;
-    wait_for("BIRD's other route at FRR", PATIENCE, || {
+    wait_for("BIRD's other route at FRR", DEFAULT_TIMEOUT, || {
         let said = three.frr.json("show bgp ipv4 unicast")?;
         Ok((said["routes"].get("192.0.2.9/32").is_some(), said.to_string()))
     })?;
@@ -165,9 +165,9 @@ fn routes_die_with_a_daemon_and_come_back_and_nothing_is_left() -> Result<(), Bo
 }
 
 #[test]
-fn a_panic_leaves_nothing_either() {
+fn a_panic_leaves_nothing_behind() {
     let _alone = alone();
-    let before = rooms();
+    let before = namespaces();
     let unwound = std::panic::catch_unwind(|| {
         let three = three().unwrap();
         assert!(!processes(&folders()).is_empty(), "they run");
@@ -180,7 +180,7 @@ fn a_panic_leaves_nothing_either() {
 }
 
 #[test]
-fn what_a_router_does_not_know_is_told_in_its_words() -> Result<(), Box<dyn Error>> {
+fn router_errors_are_reported_verbatim() -> Result<(), Box<dyn Error>> {
     let _alone = alone();
     let ns = namespace("one")?;
     let said = |result: Result<(), LabError>| result.unwrap_err().to_string();
@@ -195,7 +195,7 @@ fn what_a_router_does_not_know_is_told_in_its_words() -> Result<(), Box<dyn Erro
 }
 
 /// Returns the names of the crash log directories of FRR daemons that have ended.
-fn rooms() -> BTreeSet<String> {
+fn namespaces() -> BTreeSet<String> {
     let all = std::fs::read_dir("/var/tmp/frr").into_iter().flatten().flatten();
     let names = all.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let number = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
@@ -203,13 +203,13 @@ fn rooms() -> BTreeSet<String> {
 }
 
 #[track_caller]
-fn nothing_is_left(rooms_before: &BTreeSet<String>) {
+fn nothing_is_left(namespaces_before: &BTreeSet<String>) {
     let (name, left) = (folders(), processes(&folders()));
     assert!(left.is_empty(), "processes {left:?} with {name} in their command line");
     let folders = std::fs::read_dir("/tmp").into_iter().flatten().flatten();
     let folders = folders.map(|entry| entry.path().display().to_string());
     let left: Vec<String> = folders.filter(|path| path.starts_with(&name)).collect();
     assert!(left.is_empty(), "{left:?}");
-    let left: Vec<String> = rooms().difference(rooms_before).cloned().collect();
+    let left: Vec<String> = namespaces().difference(namespaces_before).cloned().collect();
     assert!(left.is_empty(), "{left:?} in /var/tmp/frr");
 }

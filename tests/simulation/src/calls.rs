@@ -8,31 +8,31 @@ use fastrand::Rng;
 
 /// How reliably a cloud answers.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct Reliability {
     /// If set, all calls fail with this error.
     pub outage: Option<Failure>,
     /// Maximum time in seconds until a call takes effect, and again until its answer.
-    pub slowness: u64,
+    pub max_delay: u64,
 }
 
-impl Weather {
+impl Reliability {
     /// All calls succeed, within seconds.
-    pub const FAIR: Weather = Weather { outage: None, slowness: 2 };
+    pub const GOOD: Reliability = Reliability { outage: None, max_delay: 2 };
 
     /// Changes to one of four kinds of trouble.
-    pub fn change(&mut self, which: u64, rng: &mut Rng) {
-        match which {
+    pub fn change(&mut self, kind: u64, rng: &mut Rng) {
+        match kind {
             0 => self.outage = Some(Failure::Transient),
             1 => self.outage = rng.choice([Failure::Throttled, Failure::Conflict]),
             2 => self.outage = rng.choice([Failure::Denied, Failure::Invalid]),
-            _ => self.slowness = 1 + rng.u64(..120),
+            _ => self.max_delay = 1 + rng.u64(..120),
         }
     }
 
     /// Returns whether a call takes effect, and its error, if any. A temporary error may be
     /// returned although the call took effect; a permanent one means that it did not.
-    pub fn befalls(self, rng: &mut Rng) -> (bool, Option<Failure>) {
-        let effect = self.outage.is_none_or(|kind| kind.passes() && rng.u32(..3) == 0);
+    pub fn outcome(self, rng: &mut Rng) -> (bool, Option<Failure>) {
+        let effect = self.outage.is_none_or(|kind| kind.is_temporary() && rng.u32(..3) == 0);
         (effect, self.outage)
     }
 }
@@ -41,7 +41,7 @@ impl Weather {
 #[derive(Debug)]
 pub struct Calls<C, A> {
     /// How reliably the cloud answers.
-    pub weather: Weather,
+    pub reliability: Reliability,
     calls: Vec<Call<C, A>>,
 }
 
@@ -49,7 +49,7 @@ pub struct Calls<C, A> {
 struct Call<C, A> {
     call: C,
     process: u64,
-    begun: Instant,
+    started: Instant,
     /// When it takes effect; `None` once it has.
     effect: Option<Instant>,
     answer_at: Instant,
@@ -65,7 +65,7 @@ pub struct Ended<C, A> {
     /// Number of the process that made it.
     pub process: u64,
     /// Start of the call.
-    pub begun: Instant,
+    pub started: Instant,
     /// Answer of the call.
     pub answer: A,
 }
@@ -73,46 +73,46 @@ pub struct Ended<C, A> {
 impl<C: Copy, A: Clone> Calls<C, A> {
     /// Returns an empty set of calls.
     pub fn new(rng: &mut Rng) -> Calls<C, A> {
-        let weather = Weather { outage: None, slowness: 1 + rng.u64(..4) };
-        Calls { weather, calls: Vec::new() }
+        let reliability = Reliability { outage: None, max_delay: 1 + rng.u64(..4) };
+        Calls { reliability, calls: Vec::new() }
     }
 
     /// Starts a call of a process.
-    pub fn begin(&mut self, call: C, process: u64, now: Instant, rng: &mut Rng) {
-        let effect = now + self.takes(rng);
-        let (answer_at, effect) = (effect + self.takes(rng), Some(effect));
-        let (begun, answer, answered) = (now, None, false);
-        self.calls.push(Call { call, process, begun, effect, answer_at, answer, answered });
+    pub fn start(&mut self, call: C, process: u64, now: Instant, rng: &mut Rng) {
+        let effect = now + self.delay(rng);
+        let (answer_at, effect) = (effect + self.delay(rng), Some(effect));
+        let (started, answer, answered) = (now, None, false);
+        self.calls.push(Call { call, process, started, effect, answer_at, answer, answered });
     }
 
     /// Ends the last call for its process early, with this answer; it may still take effect.
     pub fn give_up(&mut self, answer: A, rng: &mut Rng) {
-        let takes = self.takes(rng);
+        let delay = self.delay(rng);
         if let Some(call) = self.calls.last_mut() {
-            (call.answer_at, call.answer) = (call.begun + takes, Some(answer));
+            (call.answer_at, call.answer) = (call.started + delay, Some(answer));
         }
     }
 
-    fn takes(&self, rng: &mut Rng) -> Duration {
-        Duration::from_secs(rng.u64(..self.weather.slowness + 1))
+    fn delay(&self, rng: &mut Rng) -> Duration {
+        Duration::from_secs(rng.u64(..self.reliability.max_delay + 1))
     }
 
     /// Returns the calls of a process that are not answered yet.
-    pub fn under_way(&self, process: u64) -> Vec<C> {
-        let waits = |call: &&Call<C, A>| call.process == process && !call.answered;
-        self.calls.iter().filter(waits).map(|call| call.call).collect()
+    pub fn in_progress(&self, process: u64) -> Vec<C> {
+        let pending = |call: &&Call<C, A>| call.process == process && !call.answered;
+        self.calls.iter().filter(pending).map(|call| call.call).collect()
     }
 
     /// Returns the next call that takes effect by now; [`Calls::answer`] sets its answer.
     pub fn effect(&mut self, now: Instant) -> Option<(usize, C)> {
         let due = |call: &mut Call<C, A>| call.effect.take_if(|at| now >= *at).is_some();
-        let at = self.calls.iter_mut().position(due)?;
-        Some((at, self.calls[at].call))
+        let index = self.calls.iter_mut().position(due)?;
+        Some((index, self.calls[index].call))
     }
 
     /// Sets the answer of a call that took effect, unless its process gave up waiting.
-    pub fn answer(&mut self, at: usize, answer: A) {
-        self.calls[at].answer.get_or_insert(answer);
+    pub fn answer(&mut self, index: usize, answer: A) {
+        self.calls[index].answer.get_or_insert(answer);
     }
 
     /// Returns one of the answers that have arrived by now.
@@ -121,10 +121,10 @@ impl<C: Copy, A: Clone> Calls<C, A> {
         let ready = |call: &Call<C, A>| !call.answered && call.answer_at <= now;
         let ready = |(_, call): &(usize, &Call<C, A>)| ready(call) && call.answer.is_some();
         let ready: Vec<usize> =
-            self.calls.iter().enumerate().filter(ready).map(|(at, _)| at).collect();
+            self.calls.iter().enumerate().filter(ready).map(|(index, _)| index).collect();
         let call = &mut self.calls[*ready.get(rng.usize(..ready.len().max(1)))?];
         call.answered = true;
-        let (begun, answer) = (call.begun, call.answer.clone()?);
-        Some(Ended { call: call.call, process: call.process, begun, answer })
+        let (started, answer) = (call.started, call.answer.clone()?);
+        Some(Ended { call: call.call, process: call.process, started, answer })
     }
 }

@@ -7,7 +7,7 @@ use fastrand::Rng;
 /// `SIMULATIONS=100000` that many. The seed of a failing history is printed with `test`, the
 /// package and name of the test for cargo.
 #[expect(clippy::expect_used, reason = "a variable of the environment that is no number")]
-pub fn play(test: &str, histories: u64, history: impl Fn(&mut Rng)) {
+pub fn run_histories(test: &str, histories: u64, history: impl Fn(&mut Rng)) {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
         Some(text.parse::<u64>().expect("a number"))
@@ -17,9 +17,9 @@ pub fn play(test: &str, histories: u64, history: impl Fn(&mut Rng)) {
         None => 1..=number("SIMULATIONS").unwrap_or(histories),
     };
     for seed in seeds {
-        let printed_if_it_fails = Seed { seed, test };
+        let printed_on_failure = Seed { seed, test };
         history(&mut Rng::with_seed(seed));
-        drop(printed_if_it_fails);
+        drop(printed_on_failure);
     }
 }
 
@@ -38,64 +38,64 @@ impl Drop for Seed<'_> {
 }
 
 /// An appliance at a cloud, as driven by a history.
-pub trait World {
+pub trait Scenario {
     /// Starts the appliance.
-    fn begin(&mut self, rng: &mut Rng);
+    fn start(&mut self, rng: &mut Rng);
     /// Advances everything by a second.
-    fn second(&mut self, rng: &mut Rng);
+    fn tick(&mut self, rng: &mut Rng);
     /// Changes whether the appliance can take traffic.
-    fn turn(&mut self, able: impl FnOnce(bool, &mut Rng) -> bool, rng: &mut Rng);
+    fn set_able(&mut self, able: impl FnOnce(bool, &mut Rng) -> bool, rng: &mut Rng);
     /// Lets another party interfere, or changes the cloud's reliability.
     fn disturb(&mut self, rng: &mut Rng);
     /// Performs random events specific to this cloud, including the end of the process.
-    fn happen(&mut self, rng: &mut Rng);
+    fn random_events(&mut self, rng: &mut Rng);
     /// Sends SIGTERM.
     fn signal(&mut self, rng: &mut Rng);
     /// Ends all interference, and checks that the appliance becomes ready.
-    fn stay(&mut self, rng: &mut Rng);
+    fn settle(&mut self, rng: &mut Rng);
     /// Makes the appliance leave.
     fn leave(&mut self, rng: &mut Rng);
     /// Returns true if the appliance leaves only after a SIGTERM that is still to be sent.
-    fn lacks_signal(&self) -> bool;
+    fn needs_signal(&self) -> bool;
     /// Returns true if the appliance has left, which is checked, or the machine is gone.
     fn is_over(&mut self) -> bool;
 }
 
 /// Runs a history: disturbances, an optional undisturbed period, then leaving, again with
 /// disturbances.
-pub fn live(world: &mut impl World, rng: &mut Rng) {
-    let meddling = rng.u32(..2) == 0;
-    world.begin(rng);
+pub fn run_history(scenario: &mut impl Scenario, rng: &mut Rng) {
+    let interference = rng.u32(..2) == 0;
+    scenario.start(rng);
     for _ in 0..rng.u64(..500) {
         // Changes in favor of being able.
-        maybe(rng, 15, |rng| world.turn(|able, rng| !able || rng.u32(..3) == 0, rng));
-        maybe(rng, if meddling { 40 } else { 0 }, |rng| world.disturb(rng));
-        world.happen(rng);
-        world.second(rng);
-        if world.is_over() {
+        maybe(rng, 15, |rng| scenario.set_able(|able, rng| !able || rng.u32(..3) == 0, rng));
+        maybe(rng, if interference { 40 } else { 0 }, |rng| scenario.disturb(rng));
+        scenario.random_events(rng);
+        scenario.tick(rng);
+        if scenario.is_over() {
             return;
         }
     }
-    maybe(rng, 2, |rng| world.stay(rng));
-    world.leave(rng);
+    maybe(rng, 2, |rng| scenario.settle(rng));
+    scenario.leave(rng);
     let impatient = rng.u32(..4) == 0;
     for _ in 0..1000 {
-        if world.is_over() {
+        if scenario.is_over() {
             return;
         }
-        if world.lacks_signal() || impatient && rng.u32(..60) == 0 {
-            world.signal(rng);
+        if scenario.needs_signal() || impatient && rng.u32(..60) == 0 {
+            scenario.signal(rng);
         }
-        maybe(rng, 30, |rng| world.turn(|able, _| !able, rng));
-        maybe(rng, if meddling { 20 } else { 0 }, |rng| world.disturb(rng));
-        world.second(rng);
+        maybe(rng, 30, |rng| scenario.set_able(|able, _| !able, rng));
+        maybe(rng, if interference { 20 } else { 0 }, |rng| scenario.disturb(rng));
+        scenario.tick(rng);
     }
-    assert!(world.is_over(), "it never ends");
+    assert!(scenario.is_over(), "it never ends");
 }
 
-/// Performs an action with a probability of one in `times`; never if 0.
-fn maybe(rng: &mut Rng, times: u32, act: impl FnOnce(&mut Rng)) {
-    if times > 0 && rng.u32(..times) == 0 {
-        act(rng);
+/// Performs an action with a probability of one in `one_in`; never if 0.
+fn maybe(rng: &mut Rng, one_in: u32, action: impl FnOnce(&mut Rng)) {
+    if one_in > 0 && rng.u32(..one_in) == 0 {
+        action(rng);
     }
 }

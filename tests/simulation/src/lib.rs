@@ -3,19 +3,19 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "azure")]
-pub mod azure_side;
+pub mod azure_fixture;
 mod calls;
+mod clock;
 mod file;
 mod history;
 mod recorder;
 mod running;
-mod time;
 mod traffic;
 
-pub use calls::{Calls, Ended, Weather};
+pub use calls::{Calls, Ended, Reliability};
+pub use clock::{AdvanceClock, EmulatedClock, SkippingClock};
 pub use file::File;
-pub use history::{World, live, play};
+pub use history::{Scenario, run_histories, run_history};
 pub use recorder::{Probes, Recorder};
 pub use running::Running;
-pub use time::{Emulator, Moved, Time};
 pub use traffic::Traffic;

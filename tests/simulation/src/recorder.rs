@@ -8,15 +8,15 @@ use clouds::appliance::{Appliance, Ingress};
 use clouds::report::Report;
 use tokio::sync::watch;
 
-use crate::running::PATIENCE;
+use crate::running::TEST_TIMEOUT;
 
 /// The cloud's view of an appliance's health probes.
 pub trait Probes: Send + Sync + 'static {
     /// State recorded with each change.
-    type Seen: Clone + Send + Sync;
+    type State: Clone + Send + Sync;
 
     /// Sets whether probes pass, and returns the state to record.
-    fn answered(&self, pass: bool) -> Self::Seen;
+    fn set_passing(&self, pass: bool) -> Self::State;
 }
 
 /// An appliance whose state tests set, and which records what it was set to.
@@ -28,10 +28,10 @@ pub struct Recorder<P: Probes> {
     /// Ingress port.
     pub ingress: Mutex<Option<Ingress>>,
     /// Number of packets in unknown tunnels.
-    pub strange: AtomicU64,
+    pub unknown_tunnel: AtomicU64,
     flows: AtomicU64,
     idle: Mutex<Option<Duration>>,
-    told: watch::Sender<Vec<(P::Seen, String)>>,
+    answers: watch::Sender<Vec<(P::State, String)>>,
     report: watch::Sender<Report>,
 }
 
@@ -42,33 +42,35 @@ impl<P: Probes> Recorder<P> {
             probes,
             able: Mutex::new(Ok(())),
             ingress: Mutex::new(Some(ingress)),
-            strange: AtomicU64::new(0),
+            unknown_tunnel: AtomicU64::new(0),
             flows: AtomicU64::new(0),
             idle: Mutex::default(),
-            told: watch::Sender::new(Vec::new()),
+            answers: watch::Sender::new(Vec::new()),
             report: watch::Sender::default(),
         }
     }
 
     /// Returns all probe answers so far; empty for 200, else the reasons.
-    pub fn told(&self) -> Vec<(P::Seen, String)> {
-        self.told.borrow().clone()
+    pub fn probe_answers(&self) -> Vec<(P::State, String)> {
+        self.answers.borrow().clone()
     }
 
     /// Returns the current probe answer.
     pub fn probe(&self) -> String {
-        self.told.borrow().last().map(|(_, told)| told.clone()).unwrap_or_default()
+        self.answers.borrow().last().map(|(_, answer)| answer.clone()).unwrap_or_default()
     }
 
     /// Waits until the probe answer satisfies `fits`.
     #[expect(clippy::panic, reason = "a test says what it waited for")]
     pub async fn until_probe(&self, what: &str, fits: impl Fn(&str) -> bool) {
-        let mut heard = self.told.subscribe();
-        let fits = |all: &Vec<(P::Seen, String)>| all.last().is_some_and(|(_, told)| fits(told));
-        let came = tokio::time::timeout(PATIENCE, heard.wait_for(fits)).await;
-        if came.is_err() {
-            let told: Vec<String> = self.told().into_iter().map(|(_, told)| told).collect();
-            panic!("probes are not told {what:?}: {told:?}");
+        let mut answers = self.answers.subscribe();
+        let fits =
+            |all: &Vec<(P::State, String)>| all.last().is_some_and(|(_, answer)| fits(answer));
+        let result = tokio::time::timeout(TEST_TIMEOUT, answers.wait_for(fits)).await;
+        if result.is_err() {
+            let answers: Vec<String> =
+                self.probe_answers().into_iter().map(|(_, answer)| answer).collect();
+            panic!("probes are not told {what:?}: {answers:?}");
         }
     }
 
@@ -99,17 +101,17 @@ impl<P: Probes> Appliance for Recorder<P> {
         (self.flows.load(Ordering::Relaxed), 1)
     }
 
-    fn strange(&self) -> u64 {
-        self.strange.load(Ordering::Relaxed)
+    fn unknown_tunnel(&self) -> u64 {
+        self.unknown_tunnel.load(Ordering::Relaxed)
     }
 
     fn ingress(&self) -> Option<Ingress> {
         self.ingress.lock().unwrap().clone()
     }
 
-    fn hold_back(&self, reasons: Vec<String>) {
-        let seen = self.probes.answered(reasons.is_empty());
-        self.told.send_modify(|all| all.push((seen, reasons.join("; "))));
+    fn set_probe_failures(&self, reasons: Vec<String>) {
+        let state = self.probes.set_passing(reasons.is_empty());
+        self.answers.send_modify(|all| all.push((state, reasons.join("; "))));
     }
 
     fn tcp_idle(&self, idle: Duration) {

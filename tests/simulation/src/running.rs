@@ -4,14 +4,14 @@ use std::future::Future;
 use std::time::Duration;
 
 use clouds::lifecycle::Exit;
-use clouds::report::{Asked, Report};
+use clouds::report::{CallCount, Report};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::Emulator;
+use crate::AdvanceClock;
 
 /// Maximum wait of a test, after which it fails with what it waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running lifecycle, with its published reports.
 pub struct Running<E> {
@@ -20,22 +20,22 @@ pub struct Running<E> {
     reports: watch::Receiver<Report>,
     task: JoinHandle<Exit>,
     /// Ends the lifecycle's calls on drop.
-    _stay: watch::Sender<bool>,
+    _stop: watch::Sender<bool>,
 }
 
-impl<E: Emulator> Running<E> {
-    /// Starts a lifecycle. `begin` returns the runner's future for a receiver of signals and a
+impl<E: AdvanceClock> Running<E> {
+    /// Starts a lifecycle. `start` returns the runner's future for a receiver of signals and a
     /// receiver that ends calls.
-    pub fn begin<F: Future<Output = Exit> + Send + 'static>(
+    pub fn start<F: Future<Output = Exit> + Send + 'static>(
         emulator: &E,
         reports: &watch::Sender<Report>,
-        begin: impl FnOnce(mpsc::Receiver<()>, watch::Receiver<bool>) -> F,
+        start: impl FnOnce(mpsc::Receiver<()>, watch::Receiver<bool>) -> F,
     ) -> Running<E> {
         let (signals, received) = mpsc::channel(2);
-        let (stay, cancel) = watch::channel(false);
-        let task = tokio::spawn(begin(received, cancel));
+        let (stop, cancel) = watch::channel(false);
+        let task = tokio::spawn(start(received, cancel));
         let (emulator, reports) = (emulator.clone(), reports.subscribe());
-        Running { emulator, signals, reports, task, _stay: stay }
+        Running { emulator, signals, reports, task, _stop: stop }
     }
 
     /// Returns the last published report.
@@ -46,9 +46,9 @@ impl<E: Emulator> Running<E> {
     /// Waits for a report that satisfies `fits`, and returns it.
     #[expect(clippy::panic, clippy::unwrap_used, reason = "a test says what it waited for")]
     pub async fn until(&mut self, what: &str, fits: impl FnMut(&Report) -> bool) -> Report {
-        let came = tokio::time::timeout(PATIENCE, self.reports.wait_for(fits)).await;
-        let came = came.ok().map(|report| report.unwrap().clone());
-        came.unwrap_or_else(|| panic!("not {what}: {:#?}", self.report()))
+        let result = tokio::time::timeout(TEST_TIMEOUT, self.reports.wait_for(fits)).await;
+        let report = result.ok().map(|report| report.unwrap().clone());
+        report.unwrap_or_else(|| panic!("not {what}: {:#?}", self.report()))
     }
 
     /// Waits for the phase `ready`.
@@ -57,9 +57,9 @@ impl<E: Emulator> Running<E> {
     }
 
     /// Returns how often an operation had this outcome.
-    pub fn asked(&self, operation: &str, outcome: &str) -> u64 {
+    pub fn call_count(&self, operation: &str, outcome: &str) -> u64 {
         let report = self.report();
-        let fits = |c: &&Asked| c.operation == operation && c.outcome == outcome;
+        let fits = |c: &&CallCount| c.operation == operation && c.outcome == outcome;
         report.calls.iter().filter(fits).map(|call| call.times).sum()
     }
 
@@ -79,7 +79,7 @@ impl<E: Emulator> Running<E> {
     /// Waits for the end, and returns how the lifecycle ended.
     #[expect(clippy::panic, clippy::unwrap_used, reason = "a test says what it waited for")]
     pub async fn ended(&mut self) -> Exit {
-        let ended = tokio::time::timeout(PATIENCE, &mut self.task).await;
+        let ended = tokio::time::timeout(TEST_TIMEOUT, &mut self.task).await;
         ended.unwrap_or_else(|_| panic!("it does not end: {:#?}", self.report())).unwrap()
     }
 

@@ -11,7 +11,7 @@ use aya::programs::TestRun;
 use aya::{Ebpf, EbpfLoader, TestRunOptions};
 use fastrand::Rng;
 use loading::{load, program};
-use open::{Found, OPENED, Report};
+use open::{Found, PARSED, Report};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, HashKey};
 use packet::ip::Ip;
@@ -28,7 +28,7 @@ fn loaded(object: &[u8], programs: &[&str]) -> Ebpf {
 }
 
 /// Returns the result of the stages on the host.
-fn here(bytes: &mut [u8]) -> Report {
+fn on_host(bytes: &mut [u8]) -> Report {
     let w = Window::new(bytes);
     let (outer, inner, key) = (Ip::default(), Ip::default(), FlowKey::default());
     let (hash, endpoint, attachment, cookie, options) = (0, 0, 0, 0, 0);
@@ -46,11 +46,11 @@ fn here(bytes: &mut [u8]) -> Report {
         inner_type,
     };
     let mut outcome = open::outer(&w, &mut found);
-    if outcome == OPENED {
+    if outcome == PARSED {
         outcome =
             open::usual_tunnel(&w, &mut found).unwrap_or_else(|| open::tunnel(&w, &mut found));
     }
-    if outcome == OPENED {
+    if outcome == PARSED {
         outcome = open::inner(&w, &mut found);
     }
     open::classify(&mut found, &HashKey::new(0));
@@ -58,7 +58,7 @@ fn here(bytes: &mut [u8]) -> Report {
 }
 
 /// Returns the result of the stages in the kernel.
-fn there(ebpf: &mut Ebpf, bytes: &[u8]) -> Report {
+fn in_kernel(ebpf: &mut Ebpf, bytes: &[u8]) -> Report {
     let options = TestRunOptions { data_in: Some(bytes), ..Default::default() };
     program(ebpf, "parse").test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
     let found = ebpf.map("FOUND").expect("the object has this map");
@@ -100,20 +100,20 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 fn assert_agreed(ebpf: &mut Ebpf, bytes: &mut [u8]) -> u32 {
-    let (here, there) = (here(bytes), there(ebpf, bytes));
-    assert_eq!(here.outcome, there.outcome, "{bytes:02x?}");
-    if here.outcome == OPENED {
-        assert_eq!(here, there, "{bytes:02x?}");
+    let (on_host, in_kernel) = (on_host(bytes), in_kernel(ebpf, bytes));
+    assert_eq!(on_host.outcome, in_kernel.outcome, "{bytes:02x?}");
+    if on_host.outcome == PARSED {
+        assert_eq!(on_host, in_kernel, "{bytes:02x?}");
     }
-    here.outcome
+    on_host.outcome
 }
 
 #[test]
-fn kernel_and_host_find_the_same_in_every_frame_of_the_cases() {
+fn kernel_and_host_parse_every_case_frame_alike() {
     let mut ebpf = loaded(xdp_test_programs::FLOOR, &["nothing", "parse"]);
     let mut frames = frames();
     let opened =
-        frames.iter_mut().filter_map(|f| (assert_agreed(&mut ebpf, f) == OPENED).then_some(()));
+        frames.iter_mut().filter_map(|f| (assert_agreed(&mut ebpf, f) == PARSED).then_some(()));
     let opened = opened.count();
     println!("{} frames, {opened} of them with a flow key", frames.len());
     assert!(opened > 50, "only {opened}");

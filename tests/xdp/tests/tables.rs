@@ -2,17 +2,17 @@
 //! bytes.
 #![expect(clippy::panic, reason = "a test that can't be set up fails")]
 
-#[path = "../bpf/src/asked.rs"]
-mod asked;
 mod loading;
 mod maps;
+#[path = "../bpf/src/query.rs"]
+mod query;
 
-use asked::{Asked, BACK, BACK_HIGH, FRONT_HIGH, MISSED};
 use fastrand::Rng;
 use maps::Kernel;
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN, Side};
-use tables::addresses::Addresses;
+use query::{BACK, BACK_HIGH, FRONT_HIGH, MISSED, Query};
+use tables::address_filter::AddressFilter;
 use tables::flow::{Answer, Flows, Forward, GatewayLeg, NewFlow, Recovery};
 use tables::fragment::Fragments;
 use tables::layout::{Section, Sizes};
@@ -32,14 +32,14 @@ const PROGRAMS: [&str; 12] = [
 ];
 
 #[test]
-fn the_verifier_takes_them_for_a_region_of_the_default_sizes() {
+fn verifier_accepts_the_programs_for_default_region_sizes() {
     let region = Region::anonymous(&Sizes::DEFAULT).expect("they are in range");
-    let kernel = Kernel::<Asked>::new(&region, &PROGRAMS);
+    let kernel = Kernel::<Query>::new(&region, &PROGRAMS);
     assert_eq!(kernel.differs(&region), []);
 }
 
-fn nothing() -> Asked {
-    Asked {
+fn nothing() -> Query {
+    Query {
         scope_key: 0,
         hash: 0,
         outcome: 0,
@@ -74,7 +74,7 @@ fn region() -> Region {
 }
 
 /// Adds eight services with several backends, one or none.
-fn furnish(writer: &mut Writer<'_>) -> Vec<u32> {
+fn fill_tables(writer: &mut Writer<'_>) -> Vec<u32> {
     let mut backends = Vec::new();
     for n in 0..12 {
         let addr = v4(0x0a00_0200 + n);
@@ -137,11 +137,11 @@ fn frontend_key(rng: &mut Rng, kinds: u64) -> FrontendKey {
 }
 
 #[test]
-fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
+fn kernel_and_host_select_the_same_services_and_backends() {
     for kinds in 0..2 {
         let region = region();
         let mut writer = Writer::attach(&region).expect("the region is new");
-        let services = furnish(&mut writer);
+        let services = fill_tables(&mut writer);
         let mut rng = Rng::with_seed(7 + kinds);
         for n in 0..48 {
             let key = frontend_key(&mut rng, kinds);
@@ -166,8 +166,8 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
             }
             here.hash = rng.u64(..);
             here.front.low = v4(0xc633_6400 + rng.u32(..32));
-            let there = kernel.ask("frontend", &here);
-            asked::frontend(&mut here, &set);
+            let there = kernel.run("frontend", &here);
+            query::frontend(&mut here, &set);
             assert_eq!(here, there);
             found += u32::from(here.outcome != MISSED);
             picked += u32::from(here.more[0] != MISSED);
@@ -179,77 +179,77 @@ fn kernel_and_host_find_the_same_frontends_and_pick_the_same_backends() {
 }
 
 /// Builds flow number `n`: with a back entry or without, and with options of any length.
-fn flow(rng: &mut Rng, n: u32) -> Asked {
-    let mut asked = nothing();
+fn flow(rng: &mut Rng, n: u32) -> Query {
+    let mut query = nothing();
     let (front, side) = FlowKey::new(1, 6, v4(0xc633_0000 + n), n as u16, v4(0xcb00_7105), 80);
     let (back, other) = FlowKey::new(SCOPE_PLAIN, 6, v4(0x0a00_0001), n as u16, v4(9), 8080);
-    (asked.front, asked.back) = (front, back);
-    asked.sides = if side == Side::High { FRONT_HIGH } else { 0 };
-    asked.sides |= if other == Side::High { BACK_HIGH } else { 0 };
+    (query.front, query.back) = (front, back);
+    query.sides = if side == Side::High { FRONT_HIGH } else { 0 };
+    query.sides |= if other == Side::High { BACK_HIGH } else { 0 };
     let nat = rng.u64(..2) == 0;
-    asked.sides |= if nat { BACK } else { 0 };
-    asked.forward.mode = if nat { Mode::Nat as u8 } else { Mode::Tunnel as u8 };
-    (asked.forward.backend, asked.forward.proto) = (n, 6);
-    (asked.gateway.vni, asked.gateway.node) = (n, v4(n));
-    (asked.digest, asked.nat_map) = (rng.u32(..), if nat { 3 } else { NONE });
-    asked.option_len = [0, 8, 32, 48, 56, 252][rng.usize(..6)];
-    let words = asked.option_len.div_ceil(8) as usize;
-    asked.options[..words].fill_with(|| rng.u64(..));
-    if asked.option_len == 252 {
-        asked.options[31] &= u64::from(u32::MAX);
+    query.sides |= if nat { BACK } else { 0 };
+    query.forward.mode = if nat { Mode::Nat as u8 } else { Mode::Tunnel as u8 };
+    (query.forward.backend, query.forward.proto) = (n, 6);
+    (query.gateway.vni, query.gateway.node) = (n, v4(n));
+    (query.digest, query.nat_map) = (rng.u32(..), if nat { 3 } else { NONE });
+    query.option_len = [0, 8, 32, 48, 56, 252][rng.usize(..6)];
+    let words = query.option_len.div_ceil(8) as usize;
+    query.options[..words].fill_with(|| rng.u64(..));
+    if query.option_len == 252 {
+        query.options[31] &= u64::from(u32::MAX);
     }
-    asked
+    query
 }
 
-fn bytes(asked: &Asked) -> Vec<u8> {
-    let all = asked.options.iter().flat_map(|word| word.to_ne_bytes());
-    all.take(asked.option_len as usize).collect()
+fn bytes(query: &Query) -> Vec<u8> {
+    let all = query.options.iter().flat_map(|word| word.to_ne_bytes());
+    all.take(query.option_len as usize).collect()
 }
 
-fn insert(flows: &Flows<'_>, asked: &Asked) -> u32 {
+fn insert(flows: &Flows<'_>, query: &Query) -> u32 {
     let mut new = NewFlow {
-        front: asked.front,
+        front: query.front,
         front_initiator: Side::Low,
         back: None,
-        forward: asked.forward,
-        gateway: asked.gateway,
+        forward: query.forward,
+        gateway: query.gateway,
         digest: 0,
         nat_map: 0,
         idle_s: 0,
     };
-    asked::new_flow(asked, &mut new);
-    asked::begun(flows.insert(&new, &bytes(asked), asked.now_s))
+    query::new_flow(query, &mut new);
+    query::begun(flows.insert(&new, &bytes(query), query.now_s))
 }
 
 #[test]
-fn flows_that_the_kernel_begins_are_those_that_the_host_begins() {
+fn kernel_and_host_insert_identical_flows() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["insert", "find", "answer"]);
     let flows = Flows::new(&region).as_owner(1, 1);
     let mut rng = Rng::with_seed(11);
-    let all: Vec<Asked> = (0..300).map(|n| flow(&mut rng, n)).collect();
+    let all: Vec<Query> = (0..300).map(|n| flow(&mut rng, n)).collect();
     let mut refused = 0;
-    for asked in &all {
-        let there = kernel.ask("insert", asked);
-        assert_eq!(insert(&flows, asked), there.outcome);
+    for query in &all {
+        let there = kernel.run("insert", query);
+        assert_eq!(insert(&flows, query), there.outcome);
         refused += u32::from(there.outcome > MISSED - 10);
     }
     assert_eq!(kernel.differs(&region), []);
     println!("{} flows, {refused} refused", flows.live());
     assert!(flows.live() > 200 && refused > 0);
     let (mut known, mut states) = (0, [0; 6]);
-    for asked in all.iter().chain(&all) {
-        for key in [asked.front, asked.back] {
-            let mut here = Asked { front: key, now_s: 101 + rng.u32(..2), ..*asked };
-            let there = kernel.ask("find", &here);
-            asked::find(&mut here, &flows);
+    for query in all.iter().chain(&all) {
+        for key in [query.front, query.back] {
+            let mut here = Query { front: key, now_s: 101 + rng.u32(..2), ..*query };
+            let there = kernel.run("find", &here);
+            query::find(&mut here, &flows);
             assert_eq!(here, there);
             known += u32::from(here.outcome != MISSED);
             let flags = [2, 16, 16, 16, 17, 20][rng.usize(..6)];
             let sides = rng.u8(..2);
-            here = Asked { proto: flags, sides, answer: Answer::empty(), ..here };
-            let there = kernel.ask("answer", &here);
-            asked::answer(&mut here, &flows);
+            here = Query { proto: flags, sides, answer: Answer::empty(), ..here };
+            let there = kernel.run("answer", &here);
+            query::answer(&mut here, &flows);
             assert_eq!(here, there);
             if here.outcome != MISSED {
                 states[here.more[0] as usize] += 1;
@@ -262,37 +262,37 @@ fn flows_that_the_kernel_begins_are_those_that_the_host_begins() {
 }
 
 #[test]
-fn gateways_legs_change_alike_and_flows_end_alike() {
+fn kernel_and_host_update_legs_and_remove_flows_alike() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["insert", "leg", "ends", "remove", "answer"]);
     let flows = Flows::new(&region).as_owner(1, 1);
     let mut rng = Rng::with_seed(23);
-    let all: Vec<Asked> = (0..40).map(|n| flow(&mut rng, n)).collect();
-    for asked in &all {
-        assert_eq!(insert(&flows, asked), kernel.ask("insert", asked).outcome);
+    let all: Vec<Query> = (0..40).map(|n| flow(&mut rng, n)).collect();
+    for query in &all {
+        assert_eq!(insert(&flows, query), kernel.run("insert", query).outcome);
     }
     let (mut legs, mut gone) = ([0; 4], 0);
     for turn in 0..1500 {
         let n = rng.u32(..40);
-        let mut here = Asked { front: all[n as usize].front, ..flow(&mut rng, n) };
+        let mut here = Query { front: all[n as usize].front, ..flow(&mut rng, n) };
         here.sides = rng.u8(..2);
-        let there = kernel.ask("leg", &here).outcome;
-        let update = asked::leg(&here, &bytes(&here), &flows);
+        let there = kernel.run("leg", &here).outcome;
+        let update = query::leg(&here, &bytes(&here), &flows);
         assert_eq!(update, there);
         if update != MISSED {
             legs[update as usize] += 1;
         }
         let key = [all[n as usize].front, all[n as usize].back][rng.usize(..2)];
-        here = Asked { front: key, proto: 16, answer: Answer::empty(), more: [0; 5], ..here };
-        let there = kernel.ask("ends", &here);
-        asked::ends(&mut here, &flows);
+        here = Query { front: key, proto: 16, answer: Answer::empty(), more: [0; 5], ..here };
+        let there = kernel.run("ends", &here);
+        query::ends(&mut here, &flows);
         assert_eq!(here, there);
-        let there = kernel.ask("answer", &here);
-        asked::answer(&mut here, &flows);
+        let there = kernel.run("answer", &here);
+        query::answer(&mut here, &flows);
         assert_eq!(here, there);
         if turn % 100 == 99 {
-            let there = kernel.ask("remove", &here).outcome;
-            let removed = asked::remove(&here, &flows);
+            let there = kernel.run("remove", &here).outcome;
+            let removed = query::remove(&here, &flows);
             assert_eq!(removed, there);
             gone += u32::from(removed < MISSED - 1);
         }
@@ -303,18 +303,18 @@ fn gateways_legs_change_alike_and_flows_end_alike() {
 }
 
 #[test]
-fn a_flow_is_begun_once_and_a_full_index_refuses_it_whole() {
+fn duplicate_flow_and_full_index_are_rejected_without_a_trace() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["insert", "find"]);
     let flows = Flows::new(&region).as_owner(1, 1);
     let mut rng = Rng::with_seed(13);
     let one = flow(&mut rng, 1);
-    assert!(kernel.ask("insert", &one).outcome < MISSED - 10);
-    assert_eq!(kernel.ask("insert", &one).outcome, MISSED - 3, "it exists");
+    assert!(kernel.run("insert", &one).outcome < MISSED - 10);
+    assert_eq!(kernel.run("insert", &one).outcome, MISSED - 3, "it exists");
     assert!(insert(&flows, &one) < MISSED - 10);
     // Its back key is in use as the front key of another flow.
-    let other = Asked { front: v6_front(), back: one.front, sides: BACK, option_len: 0, ..one };
-    assert_eq!(kernel.ask("insert", &other).outcome, MISSED - 4);
+    let other = Query { front: v6_front(), back: one.front, sides: BACK, option_len: 0, ..one };
+    assert_eq!(kernel.run("insert", &other).outcome, MISSED - 4);
     assert_eq!(insert(&flows, &other), MISSED - 4);
     assert_eq!(kernel.differs(&region), []);
 }
@@ -325,15 +325,15 @@ fn v6_front() -> FlowKey {
 }
 
 #[test]
-fn nat_ports_are_claimed_in_the_same_order_until_none_is_left() {
+fn kernel_and_host_claim_nat_ports_in_the_same_order() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["claim"]);
     let ports = NatPorts::new(&region);
     let ranges = [(0, 1000, 1300), (1, 65_500, 65_535), (2, 0, 140), (63, 2000, 2000)];
     for (map, first, last) in ranges {
         loop {
-            let asked = Asked { nat_map: map, first, last, ..nothing() };
-            let there = kernel.ask("claim", &asked);
+            let query = Query { nat_map: map, first, last, ..nothing() };
+            let there = kernel.run("claim", &query);
             let here = ports.claim(map, first..=last, 0, 1).map_or(MISSED, u32::from);
             assert_eq!(here, there.outcome);
             if here == MISSED {
@@ -342,13 +342,13 @@ fn nat_ports_are_claimed_in_the_same_order_until_none_is_left() {
         }
         assert_eq!(ports.used(map), u32::from(last - first.max(128)) + 1);
     }
-    let asked = Asked { nat_map: 64, first: 1, last: u16::MAX, ..nothing() };
-    assert_eq!(kernel.ask("claim", &asked).outcome, MISSED, "there is no such map");
+    let query = Query { nat_map: 64, first: 1, last: u16::MAX, ..nothing() };
+    assert_eq!(kernel.run("claim", &query).outcome, MISSED, "there is no such map");
     assert_eq!(kernel.differs(&region), []);
 }
 
 #[test]
-fn datagrams_are_remembered_alike() {
+fn kernel_and_host_store_fragments_alike() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["remember", "datagram"]);
     let table = Fragments::new(&region).as_owner(1, 1);
@@ -359,13 +359,13 @@ fn datagrams_are_remembered_alike() {
         here.proto = 17;
         (here.nat_map, here.digest) = (n, rng.u32(..));
         (here.sides, here.now_s) = (rng.u8(..2), 100 + n / 20);
-        let there = kernel.ask("remember", &here);
-        asked::remember(&mut here, &table);
+        let there = kernel.run("remember", &here);
+        query::remember(&mut here, &table);
         assert_eq!(here, there);
         outcomes[here.outcome as usize] += 1;
         here.front.ports = rng.u32(..150);
-        let there = kernel.ask("datagram", &here);
-        asked::datagram(&mut here, &table);
+        let there = kernel.run("datagram", &here);
+        query::datagram(&mut here, &table);
         assert_eq!(here, there);
         known += u32::from(here.outcome == 0);
     }
@@ -375,7 +375,7 @@ fn datagrams_are_remembered_alike() {
 }
 
 #[test]
-fn endpoints_get_the_same_scopes_and_counters_count_the_same() {
+fn kernel_and_host_agree_on_scopes_and_counters() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["scope", "count"]);
     let (scopes, mut rng) = (Scopes::new(&region), Rng::with_seed(19));
@@ -385,7 +385,7 @@ fn endpoints_get_the_same_scopes_and_counters_count_the_same() {
         here.scope_key = [u64::MAX, rng.u64(..20), rng.u64(..)][rng.usize(..3)];
         (here.proto, here.port) = (1 + rng.u8(..2), rng.u16(..2));
         here.now_s = 100 + rng.u32(..3);
-        let there = kernel.ask("scope", &here);
+        let there = kernel.run("scope", &here);
         let scope = scopes.intern(here.proto, here.port, here.scope_key, here.now_s);
         assert_eq!(scope.unwrap_or(MISSED), there.outcome);
         refused += u32::from(scope.is_none());
@@ -394,14 +394,14 @@ fn endpoints_get_the_same_scopes_and_counters_count_the_same() {
     for _ in 0..300 {
         let (lcore, arm) = (rng.u32(..3), rng.u8(..2));
         let (service, backend) = (rng.u32(..20), rng.u32(..40));
-        let mut here = Asked { nat_map: lcore, proto: arm, hash: rng.u64(..1500), ..nothing() };
+        let mut here = Query { nat_map: lcore, proto: arm, hash: rng.u64(..1500), ..nothing() };
         (here.more[0], here.more[1], here.addr) = (service, backend, v4(rng.u32(..)));
-        kernel.ask("count", &here);
+        kernel.run("count", &here);
         if let Some(page) = region.counters().lcore(lcore) {
             page.passage(service, backend, here.hash);
             page.drop(arm, DropReason::NoFlow);
         }
-        Addresses::of_flows(&region).add(&here.addr);
+        AddressFilter::of_flows(&region).add(&here.addr);
     }
     assert!(region.counters().sum(|page| page.dropped(0, DropReason::NoFlow)) > 50);
     assert_eq!(kernel.differs(&region), []);

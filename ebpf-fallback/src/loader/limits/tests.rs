@@ -22,78 +22,81 @@ fn nic(driver: &str) -> Nic {
 
 /// Returns the modes that `auto` tries, and its log messages.
 fn auto(nic: &Nic) -> (Vec<Mode>, String) {
-    let choice = choose(nic, 2, Attach::Auto).expect("auto always has a way");
+    let choice = select_modes(nic, 2, Attach::Auto).expect("auto always has a way");
     (choice.modes, choice.notes.join("\n"))
 }
 
 #[track_caller]
-fn refused(nic: &Nic, cure: &str) {
+fn assert_generic(nic: &Nic, cure: &str) {
     let (modes, notes) = auto(nic);
     assert_eq!(modes, [Mode::Generic]);
     assert!(notes.contains(cure), "no {cure} in: {notes}");
-    let native = choose(nic, 2, Attach::Native).expect_err("native was asked for");
+    let native = select_modes(nic, 2, Attach::Native).expect_err("native was asked for");
     assert!(native.contains("fastpath.attach") && native.contains(cure), "{native}");
-    let generic = choose(nic, 2, Attach::Generic).expect("generic always is possible");
+    let generic = select_modes(nic, 2, Attach::Generic).expect("generic always is possible");
     assert_eq!(generic.modes, [Mode::Generic]);
 }
 
 #[test]
-fn an_interface_in_order_is_native_and_generic_only_if_that_fails() {
+fn suitable_interface_tries_native_before_generic() {
     for driver in ["ena", "mana", "hv_netvsc", "virtio_net", "mlx5_core", ""] {
         let (modes, notes) = auto(&nic(driver));
         assert_eq!((modes.as_slice(), notes.as_str()), (&[Mode::Native, Mode::Generic][..], ""));
-        let native = choose(&nic(driver), 2, Attach::Native).expect("native is possible");
+        let native = select_modes(&nic(driver), 2, Attach::Native).expect("native is possible");
         assert_eq!(native.modes, [Mode::Native]);
     }
 }
 
 #[test]
-fn ena_and_mana_take_no_jumbo_frames() {
-    for (driver, most) in [("ena", 3498), ("mana", 3506), ("hv_netvsc", 3506)] {
-        assert_eq!(auto(&Nic { mtu: most, ..nic(driver) }).0[0], Mode::Native);
-        let jumbo = Nic { mtu: most + 1, ..nic(driver) };
-        refused(&jumbo, &format!("`ip link set dev eth1 mtu {most}`"));
+fn ena_and_mana_reject_jumbo_frames() {
+    for (driver, max) in [("ena", 3498), ("mana", 3506), ("hv_netvsc", 3506)] {
+        assert_eq!(auto(&Nic { mtu: max, ..nic(driver) }).0[0], Mode::Native);
+        let jumbo = Nic { mtu: max + 1, ..nic(driver) };
+        assert_generic(&jumbo, &format!("`ip link set dev eth1 mtu {max}`"));
     }
 }
 
 #[test]
-fn ena_keeps_half_of_its_queues_for_sending() {
+fn ena_needs_half_of_its_queues_for_transmit() {
     let channels = Some(Channels { combined: 5, max_combined: 8 });
-    refused(&Nic { channels, ..nic("ena") }, "`ethtool -L eth1 combined 4`");
+    assert_generic(&Nic { channels, ..nic("ena") }, "`ethtool -L eth1 combined 4`");
 }
 
 #[test]
-fn lro_is_told_of_wherever_the_program_runs() {
-    refused(&Nic { lro: true, ..nic("hv_netvsc") }, "`ethtool -K eth1 lro off`");
-    let generic = choose(&Nic { lro: true, ..nic("ixgbe") }, 2, Attach::Generic);
+fn lro_is_reported_in_native_and_generic_mode() {
+    assert_generic(&Nic { lro: true, ..nic("hv_netvsc") }, "`ethtool -K eth1 lro off`");
+    let generic = select_modes(&Nic { lro: true, ..nic("ixgbe") }, 2, Attach::Generic);
     assert!(generic.expect("generic").notes[0].contains("`ethtool -K eth1 lro off`"));
 }
 
 #[test]
-fn virtio_needs_a_host_that_leaves_packets_alone_and_likes_more_queues() {
-    refused(&Nic { virtio: Some(1 << 7), ..nic("virtio_net") }, "guest_tso4");
-    let told = Nic { virtio: Some(1 << 7 | 1 << 2), ..nic("virtio_net") };
-    assert_eq!(auto(&told).0[0], Mode::Native);
+fn virtio_needs_guest_offloads_off_and_reports_missing_queues() {
+    assert_generic(&Nic { virtio: Some(1 << 7), ..nic("virtio_net") }, "guest_tso4");
+    let can_disable = Nic { virtio: Some(1 << 7 | 1 << 2), ..nic("virtio_net") };
+    assert_eq!(auto(&can_disable).0[0], Mode::Native);
     let channels = Some(Channels { combined: 1, max_combined: 2 });
     let (modes, notes) = auto(&Nic { channels, ..nic("virtio_net") });
     assert!(modes[0] == Mode::Native && notes.contains("under a lock"), "{notes}");
 }
 
 #[test]
-fn a_veth_is_native_only_with_a_program_at_its_peer() {
+fn veth_is_native_only_with_a_program_on_its_peer() {
     assert_eq!(auto(&Nic { peer: Some(Peer::Here(true)), ..nic("veth") }).0[0], Mode::Native);
-    refused(&Nic { peer: Some(Peer::Here(false)), ..nic("veth") }, "unless its peer has an XDP");
+    assert_generic(
+        &Nic { peer: Some(Peer::Here(false)), ..nic("veth") },
+        "unless its peer has an XDP",
+    );
     let elsewhere = Nic { peer: Some(Peer::Elsewhere), ..nic("veth") };
     let (modes, notes) = auto(&elsewhere);
     assert!(modes == [Mode::Generic] && notes.contains("fastpath.attach"), "{notes}");
-    let native = choose(&elsewhere, 2, Attach::Native).expect("the operator may know");
+    let native = select_modes(&elsewhere, 2, Attach::Native).expect("the operator may know");
     assert!(native.modes == [Mode::Native] && native.notes[0].contains("is lost"));
 }
 
 #[test]
-fn an_mtu_below_the_arms_is_refused_with_both_cures() {
-    assert_eq!(usable(&nic("ena"), "ingress", 1500), Ok(()));
-    let small = usable(&nic("ena"), "egress", 9001).expect_err("frames would not fit");
+fn mtu_below_the_arms_is_rejected_with_both_remedies() {
+    assert_eq!(check_usable(&nic("ena"), "ingress", 1500), Ok(()));
+    let small = check_usable(&nic("ena"), "egress", 9001).expect_err("frames would not fit");
     for part in ["egress.mtu = 9001", "`ip link set dev eth1 mtu 9001`", "egress.mtu = 1500"] {
         assert!(small.contains(part), "no {part} in: {small}");
     }

@@ -18,12 +18,12 @@ use state::store::{Folder, Store};
 use tables::region::Region;
 
 use crate::load::Load;
-use crate::way::{self, Control, Rig, Served};
+use crate::pipeline::{self, AttachedRegion, Control, Harness};
 
 /// Objects in one record of the store during the initial fill.
-const AT_ONCE: usize = 1_000;
+const RECORD_OBJECTS: usize = 1_000;
 /// Backends of the large service.
-const MANY: u32 = 10_000;
+const LARGE_BACKENDS: u32 = 10_000;
 /// Slots of its Maglev table: the default of a service that does not set it.
 const TABLE: u32 = 16_381;
 
@@ -33,7 +33,7 @@ pub struct Step {
     /// Until the change is on disk.
     pub disk: Duration,
     /// From there until the generation is committed and the lcores are notified.
-    pub told: Duration,
+    pub committed: Duration,
     /// CPU time of the control loop for that; less sensitive to a busy machine.
     pub cpu: Duration,
     /// From there until the lcore has acknowledged and the frontends are done.
@@ -47,7 +47,7 @@ pub struct Changes {
 }
 
 /// A change for the control loop, and the time at which it was on disk.
-type Order = (Change, Instant);
+type ChangeRequest = (Change, Instant);
 
 /// The loop's result: when the lcores were notified, when all was done, and the CPU time until
 /// the notification.
@@ -57,48 +57,48 @@ type Answer = Result<(Instant, Instant, Duration), String>;
 /// service.
 pub fn measure(services: u32, changes: u32) -> Result<[Changes; 2], String> {
     let many = Load { services, backends: 1, table: TABLE, tunnel: true };
-    let big = Load { services: 1, backends: MANY.min(services), ..many };
-    Ok([among(many, changes)?, among(big, changes)?])
+    let big = Load { services: 1, backends: LARGE_BACKENDS.min(services), ..many };
+    Ok([measure_load(many, changes)?, measure_load(big, changes)?])
 }
 
 /// A temporary directory for the store, removed on drop.
-pub struct Kept(pub PathBuf);
+pub struct TempStore(pub PathBuf);
 
-impl Kept {
+impl TempStore {
     /// Names a directory below the system's temporary directory.
-    pub fn new(name: &str) -> Kept {
+    pub fn new(name: &str) -> TempStore {
         let name = format!("weir-control-{}-{name}", std::process::id());
-        Kept(std::env::temp_dir().join(name))
+        TempStore(std::env::temp_dir().join(name))
     }
 
     /// Opens a store and fills it with all objects of a load.
     pub fn filled(&self, puts: &[Change]) -> Result<Store<Folder>, String> {
         let folder = Folder::open(&self.0).map_err(|e| e.to_string())?;
         let mut store = Store::open(folder);
-        for batch in puts.chunks(AT_ONCE) {
-            give(&mut store, batch.to_vec())?;
+        for batch in puts.chunks(RECORD_OBJECTS) {
+            commit_batch(&mut store, batch.to_vec())?;
         }
         Ok(store)
     }
 }
 
-impl Drop for Kept {
+impl Drop for TempStore {
     fn drop(&mut self) {
         // If removal fails, the files remain in the system's temporary directory.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-fn give(store: &mut Store<Folder>, batch: Vec<Change>) -> Result<(), String> {
+fn commit_batch(store: &mut Store<Folder>, batch: Vec<Change>) -> Result<(), String> {
     let answers = store.commit(&[batch], SystemTime::now());
     answers.into_iter().try_for_each(|answer| answer.map(drop)).map_err(|e| e.to_string())
 }
 
-fn among(load: Load, changes: u32) -> Result<Changes, String> {
-    let region = Region::anonymous(&way::sizes(&load)).map_err(|e| e.to_string())?;
+fn measure_load(load: Load, changes: u32) -> Result<Changes, String> {
+    let region = Region::anonymous(&pipeline::sizes(&load)).map_err(|e| e.to_string())?;
     let (puts, _) = load.changes()?;
-    let kept = Kept::new(&format!("change-{}", load.services));
-    let mut store = kept.filled(&puts)?;
+    let store_dir = TempStore::new(&format!("change-{}", load.services));
+    let mut store = store_dir.filled(&puts)?;
     let (shared, stop) = (&Shared::default(), &AtomicBool::new(false));
     let (region, puts) = (&region, &puts);
     let steps = std::thread::scope(|scope| {
@@ -106,14 +106,15 @@ fn among(load: Load, changes: u32) -> Result<Changes, String> {
         let (orders, ordered) = channel();
         let (answers, answered) = channel();
         let control = scope.spawn(move || {
-            let mut control = Control::new(Rig::Region(Box::new(Served::attach(region, None)?)));
+            let mut control =
+                Control::new(Harness::Region(Box::new(AttachedRegion::attach(region, None)?)));
             control.run(puts, 500)?;
             let ready = Instant::now();
             // The requesting thread starts after this message.
             let _ = answers.send(Ok((ready, ready, Duration::ZERO)));
-            turn(&mut control, shared, &ordered, &answers)
+            run_loop(&mut control, shared, &ordered, &answers)
         });
-        let steps = ask(&load, changes, &mut store, shared, (&orders, &answered));
+        let steps = request_changes(&load, changes, &mut store, shared, (&orders, &answered));
         drop(orders);
         shared.wake();
         let ended = control.join().unwrap_or_else(|_| Err("the control loop broke".to_owned()));
@@ -126,9 +127,9 @@ fn among(load: Load, changes: u32) -> Result<Changes, String> {
 
 /// Runs the lcore: its poll loop without packets.
 fn poll(region: &Region, stop: &AtomicBool) -> Result<(), String> {
-    let mut polled = way::lcore(region)?;
+    let mut polled = pipeline::lcore(region)?;
     while !stop.load(Ordering::Relaxed) {
-        polled.lcore.turn();
+        polled.lcore.run_periodic();
         std::hint::spin_loop();
     }
     Ok(())
@@ -140,10 +141,10 @@ fn thread_time() -> Result<Duration, String> {
 }
 
 /// Runs the control loop: applies changes as they arrive, and sleeps as slowpath's loop does.
-fn turn(
+fn run_loop(
     control: &mut Control<'_>,
     shared: &Shared,
-    orders: &Receiver<Order>,
+    orders: &Receiver<ChangeRequest>,
     answers: &Sender<Answer>,
 ) -> Result<(), String> {
     use std::sync::mpsc::TryRecvError;
@@ -151,31 +152,33 @@ fn turn(
     loop {
         match orders.try_recv() {
             Ok((change, _)) => {
-                let begun = thread_time()?;
-                let revision = control.take(&[change])?;
+                let started = thread_time()?;
+                let revision = control.apply(&[change])?;
                 control.step();
-                let cpu = thread_time()?.saturating_sub(begun);
+                let cpu = thread_time()?.saturating_sub(started);
                 under_way = Some((revision, Instant::now(), cpu));
             }
             Err(TryRecvError::Empty) => control.step(),
             Err(TryRecvError::Disconnected) => return Ok(()),
         }
         let reconciled = control.reconciler.reconciled();
-        if let Some((_, told, cpu)) = under_way.take_if(|(revision, ..)| *revision <= reconciled) {
+        if let Some((_, committed, cpu)) =
+            under_way.take_if(|(revision, ..)| *revision <= reconciled)
+        {
             // The receiver may have ended with an error of its own.
-            let _ = answers.send(Ok((told, Instant::now(), cpu)));
+            let _ = answers.send(Ok((committed, Instant::now(), cpu)));
         }
-        shared.rest(rest(under_way.map(|(_, told, _)| told), Instant::now()));
+        shared.rest(rest(under_way.map(|(_, committed, _)| committed), Instant::now()));
     }
 }
 
 /// Requests one change after the other and waits for each.
-fn ask(
+fn request_changes(
     load: &Load,
     changes: u32,
     store: &mut Store<Folder>,
     shared: &Shared,
-    (orders, answers): (&Sender<Order>, &Receiver<Answer>),
+    (orders, answers): (&Sender<ChangeRequest>, &Receiver<Answer>),
 ) -> Result<Vec<Step>, String> {
     let over = |_| "the control loop has ended".to_owned();
     let mut steps = Vec::new();
@@ -188,13 +191,18 @@ fn ask(
             services => ((n / 2).wrapping_mul(7_919) % services, 0),
         };
         let change = load.one_backend(service, backend, n % 2 == 0)?;
-        let begun = Instant::now();
-        give(store, vec![change.clone()])?;
-        let kept = Instant::now();
-        orders.send((change, kept)).map_err(|_| over(()))?;
+        let started = Instant::now();
+        commit_batch(store, vec![change.clone()])?;
+        let persisted = Instant::now();
+        orders.send((change, persisted)).map_err(|_| over(()))?;
         shared.wake();
-        let (told, done, cpu) = answers.recv().map_err(|_| over(()))??;
-        steps.push(Step { disk: kept - begun, told: told - kept, cpu, done: done - kept });
+        let (committed, done, cpu) = answers.recv().map_err(|_| over(()))??;
+        steps.push(Step {
+            disk: persisted - started,
+            committed: committed - persisted,
+            cpu,
+            done: done - persisted,
+        });
         // The next change reaches a loop that sleeps.
         std::thread::sleep(Duration::from_millis(2));
     }

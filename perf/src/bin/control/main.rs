@@ -14,9 +14,9 @@
 mod change;
 mod heap;
 mod load;
+mod pipeline;
 mod restart;
 mod rounds;
-mod way;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -87,9 +87,9 @@ fn show_rounds(rounds: &Rounds) {
         Plane::Maps => "kernel maps",
     };
     let of = |of: &dyn Fn(&Round) -> f64| median(rounds.rounds.iter().map(of));
-    let most = rounds.rounds.iter().map(|r| r.heap_bytes).fold(0.0, f64::max);
+    let max_heap = rounds.rounds.iter().map(|r| r.heap_bytes).fold(0.0, f64::max);
     println!(
-        "{plane:<12} {:>8} {:>9} {:>8.2} {:>8.2} {:>9.2} {:>9.0} {:>9.0} {most:>8.0} {:>8.1} \
+        "{plane:<12} {:>8} {:>9} {:>8.2} {:>8.2} {:>9.2} {:>9.0} {:>9.0} {max_heap:>8.0} {:>8.1} \
          {:>8.0}",
         rounds.load.services,
         rounds.load.backends,
@@ -112,7 +112,7 @@ fn show_changes(changes: &Changes) {
         println!("  {what:<44} {middle:>8.3} ms median {late:>8.3} ms p99");
     };
     row("on disk (append and sync)", &|step| step.disk);
-    row("from there: committed, lcores told", &|step| step.told);
+    row("from there: committed, lcores told", &|step| step.committed);
     row("CPU time of the control loop for that", &|step| step.cpu);
     row("from there: acknowledged, frontends done", &|step| step.done);
 }
@@ -131,14 +131,14 @@ fn show_restart(services: u32, restart: &Restart) {
 }
 
 fn measure(args: &Args) -> Result<(), String> {
-    let asked = |what: What| args.only.is_empty() || args.only.contains(&what);
+    let selected = |what: What| args.only.is_empty() || args.only.contains(&what);
     let planes =
         [(What::Memory, Plane::Memory), (What::Region, Plane::Region), (What::Maps, Plane::Maps)];
     println!(
         "by service       services  backends    us in   us out  together      in/s     out/s     \
          heap  objects    plane"
     );
-    for (_, plane) in planes.into_iter().filter(|(what, _)| asked(*what)) {
+    for (_, plane) in planes.into_iter().filter(|(what, _)| selected(*what)) {
         for backends in args.backends.iter().copied() {
             let (services, table) = (args.services, args.table);
             let load = Load { services, backends, table, tunnel: plane != Plane::Memory };
@@ -149,10 +149,10 @@ fn measure(args: &Args) -> Result<(), String> {
         "us are of CPU, median of {} rounds; heap and plane are bytes, heap the most",
         args.rounds
     );
-    if asked(What::Change) {
+    if selected(What::Change) {
         change::measure(args.services, args.changes)?.iter().for_each(show_changes);
     }
-    if asked(What::Restart) {
+    if selected(What::Restart) {
         show_restart(args.services, &restart::measure(args.services)?);
     }
     Ok(())
@@ -174,14 +174,14 @@ mod tests {
 
     /// A single test, since a second one in parallel would count toward the same heap.
     #[test]
-    fn every_measurement_runs_and_services_take_no_more_bytes_after_many_rounds() {
+    fn every_measurement_runs_and_heap_per_service_does_not_grow() {
         let load = Load { services: 3_000, backends: 1, table: 0, tunnel: false };
         let rounds = rounds::measure(Plane::Memory, load, 12, 500).expect("it runs").rounds;
         let first = rounds[0].heap_bytes;
-        let most = rounds.iter().map(|round| round.heap_bytes).fold(0.0, f64::max);
+        let max_heap = rounds.iter().map(|round| round.heap_bytes).fold(0.0, f64::max);
         // The tolerance is one doubling of a map: 5 % of the 1,610 bytes measured when it was
         // set.
-        assert!(most < first + 80.5, "{most} bytes a service after {first}");
+        assert!(max_heap < first + 80.5, "{max_heap} bytes a service after {first}");
 
         let few = ["control", "--services", "60", "--backends", "1,3", "--batch", "16"];
         let few = few.into_iter().chain(["--rounds", "2", "--changes", "6"]);

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 use state::store::{Folder, Store};
 use tables::region::Region;
 
-use crate::change::Kept;
+use crate::change::TempStore;
 use crate::load::Load;
-use crate::way::{self, Control, Rig, Served};
+use crate::pipeline::{self, AttachedRegion, Control, Harness};
 
 /// The duration of a start, by phase.
 pub struct Restart {
@@ -25,22 +25,28 @@ pub struct Restart {
 /// Fills a region and a store, stops, starts again, and returns the durations.
 pub fn measure(services: u32) -> Result<Restart, String> {
     let load = Load { services, backends: 1, table: 0, tunnel: true };
-    let region = Region::anonymous(&way::sizes(&load)).map_err(|e| e.to_string())?;
+    let region = Region::anonymous(&pipeline::sizes(&load)).map_err(|e| e.to_string())?;
     let (puts, _) = load.changes()?;
-    let kept = Kept::new("restart");
-    drop(kept.filled(&puts)?);
-    let rig = Rig::Region(Box::new(Served::attach(&region, Some(way::lcore(&region)?))?));
-    Control::new(rig).run(&puts, 500)?;
+    let store_dir = TempStore::new("restart");
+    drop(store_dir.filled(&puts)?);
+    let harness = Harness::Region(Box::new(AttachedRegion::attach(
+        &region,
+        Some(pipeline::lcore(&region)?),
+    )?));
+    Control::new(harness).run(&puts, 500)?;
     drop(puts);
     let before = region.generation();
 
-    let begun = Instant::now();
-    let folder = Folder::open(&kept.0).map_err(|e| e.to_string())?;
+    let started = Instant::now();
+    let folder = Folder::open(&store_dir.0).map_err(|e| e.to_string())?;
     let store = Store::open(folder);
     let read = Instant::now();
-    let rig = Rig::Region(Box::new(Served::attach(&region, Some(way::lcore(&region)?))?));
+    let harness = Harness::Region(Box::new(AttachedRegion::attach(
+        &region,
+        Some(pipeline::lcore(&region)?),
+    )?));
     let attached = Instant::now();
-    let mut control = Control::new(rig);
+    let mut control = Control::new(harness);
     control.objects = store.objects().clone();
     let events = control.objects.as_events();
     control.reflect(&events, SystemTime::now())?;
@@ -48,7 +54,7 @@ pub fn measure(services: u32) -> Result<Restart, String> {
     control.finish()?;
     let done = Instant::now();
 
-    let (after, lines) = (region.generation(), control.rig.lines());
+    let (after, lines) = (region.generation(), control.harness.lines());
     if after != before || lines != services as usize {
         return Err(format!(
             "a restart over the same tables wrote generation {after} after {before}, and {lines} \
@@ -56,7 +62,7 @@ pub fn measure(services: u32) -> Result<Restart, String> {
         ));
     }
     Ok(Restart {
-        read: read - begun,
+        read: read - started,
         attach: attached - read,
         rows: reflected - attached,
         pass: done - reflected,

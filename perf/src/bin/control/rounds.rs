@@ -4,18 +4,18 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
-use tables::region::{Place, Region};
+use tables::region::{Region, RegionLocation};
 
 use crate::heap::heap;
 use crate::load::Load;
-use crate::way::{self, Control, Rig, Served};
+use crate::pipeline::{self, AttachedRegion, Control, Harness};
 
 /// An arbitrary seed for hashing addresses.
 const SEED: u64 = 0x5745_4952;
 
 /// The duration of one phase.
 #[derive(Clone, Copy)]
-struct Took {
+struct PhaseTime {
     wall: Duration,
     cpu: Duration,
 }
@@ -53,10 +53,10 @@ pub struct Rounds {
     pub plane_bytes: f64,
 }
 
-fn took(run: impl FnOnce() -> Result<(), String>) -> Result<Took, String> {
+fn time_phase(run: impl FnOnce() -> Result<(), String>) -> Result<PhaseTime, String> {
     let (wall, cpu) = (Instant::now(), cpu_time()?);
     run()?;
-    Ok(Took { wall: wall.elapsed(), cpu: cpu_time()?.saturating_sub(cpu) })
+    Ok(PhaseTime { wall: wall.elapsed(), cpu: cpu_time()?.saturating_sub(cpu) })
 }
 
 fn cpu_time() -> Result<Duration, String> {
@@ -70,45 +70,48 @@ struct Folder(PathBuf);
 impl Drop for Folder {
     fn drop(&mut self) {
         // Leftovers are recognizable by their name, which no other run uses.
-        let _ = Place::Maps(self.0.clone()).remove();
+        let _ = RegionLocation::Maps(self.0.clone()).remove();
     }
 }
 
 /// Measures the given number of rounds on a plane.
 pub fn measure(plane: Plane, load: Load, rounds: u32, batch: usize) -> Result<Rounds, String> {
-    let sizes = way::sizes(&load);
+    let sizes = pipeline::sizes(&load);
     let folder = PathBuf::from(format!("/sys/fs/bpf/weir-control-{}", std::process::id()));
     let (region, _folder) = match plane {
         Plane::Memory => (None, None),
         Plane::Region => (Some(Region::anonymous(&sizes)), None),
         Plane::Maps => {
-            let place = Place::Maps(folder.clone());
-            (Some(Region::create_or_open(&place, &sizes, SEED)), Some(Folder(folder)))
+            let location = RegionLocation::Maps(folder.clone());
+            (Some(Region::create_or_open(&location, &sizes, SEED)), Some(Folder(folder)))
         }
     };
     let region = region.transpose().map_err(|e| e.to_string())?;
     let (puts, deletes) = load.changes()?;
     let before = heap();
-    let rig = match &region {
-        None => Rig::memory(load.services as usize * (load.backends as usize + 1) + 1),
-        Some(region) => Rig::Region(Box::new(Served::attach(region, Some(way::lcore(region)?))?)),
+    let harness = match &region {
+        None => Harness::memory(load.services as usize * (load.backends as usize + 1) + 1),
+        Some(region) => Harness::Region(Box::new(AttachedRegion::attach(
+            region,
+            Some(pipeline::lcore(region)?),
+        )?)),
     };
-    let mut control = Control::new(rig);
+    let mut control = Control::new(harness);
     let mut all = Vec::new();
     for _ in 0..rounds {
-        let inserted = took(|| control.run(&puts, batch))?;
+        let inserted = time_phase(|| control.run(&puts, batch))?;
         let reachable = heap();
-        let lines = control.rig.lines();
+        let lines = control.harness.lines();
         if lines < load.services as usize {
             return Err(format!("only {lines} records are in the plane"));
         }
-        let mut gone = false;
-        let deleted = took(|| {
+        let mut empty = false;
+        let deleted = time_phase(|| {
             control.run(&deletes, batch)?;
-            gone = control.rig.empty();
+            empty = control.harness.empty();
             Ok(())
         })?;
-        if !gone {
+        if !empty {
             return Err("the plane is not empty after all is deleted".to_owned());
         }
         let services = f64::from(load.services);
@@ -121,6 +124,6 @@ pub fn measure(plane: Plane, load: Load, rounds: u32, batch: usize) -> Result<Ro
             heap_count: by(reachable.1, before.1),
         });
     }
-    let bytes = if region.is_some() { way::table_bytes(&sizes) as f64 } else { 0.0 };
+    let bytes = if region.is_some() { pipeline::table_bytes(&sizes) as f64 } else { 0.0 };
     Ok(Rounds { plane, load, rounds: all, plane_bytes: bytes / f64::from(load.services) })
 }

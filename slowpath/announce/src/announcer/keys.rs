@@ -8,15 +8,15 @@ use bgp::peer::Stop;
 use parking_lot::Mutex;
 use state::object::bgp::{Neighbor, Password, RouterSpec};
 
-use super::{Announcer, Running};
+use super::{Announcer, RunningPeer};
+use crate::apply::DefectKind;
 use crate::controller::Signal;
 use crate::peers::{self, Identity, Keys};
-use crate::routers::Wrong;
 use crate::secrets::{Read, SecretWatch};
 use crate::speaker::Speaker;
 
 /// Interval between checks of the files.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<S: Speaker> Announcer<S> {
     /// Adds a neighbor, or restarts its session if its settings changed. If a key cannot be read, a
@@ -27,18 +27,18 @@ impl<S: Speaker> Announcer<S> {
         router: &RouterSpec,
         neighbor: &Neighbor,
         identity: Identity,
-        able: bool,
-    ) -> Result<(), Wrong> {
+        forwarding: bool,
+    ) -> Result<(), DefectKind> {
         if let Ok(keys) = Keys::read(neighbor, |named| self.password(named)) {
-            return self.session(router, neighbor, identity, keys, able);
+            return self.session(router, neighbor, identity, keys, forwarding);
         }
         let key = peers::key(router, neighbor);
-        let same = |peer: &&Running| peer.secrets.iter().eq(neighbor.secrets());
-        match self.peers.get(&key).filter(same).map(Running::keys) {
-            Some(kept) => self.session(router, neighbor, identity, kept, able)?,
+        let same = |peer: &&RunningPeer| peer.secrets.iter().eq(neighbor.secrets());
+        match self.peers.get(&key).filter(same).map(RunningPeer::keys) {
+            Some(current) => self.session(router, neighbor, identity, current, forwarding)?,
             None => self.remove(key, Stop::Deconfigured),
         }
-        Err(Wrong::MissingAuthSecret { neighbor: neighbor.address })
+        Err(DefectKind::MissingAuthSecret { neighbor: neighbor.address })
     }
 
     /// Reads a password, once per round.
@@ -72,10 +72,10 @@ impl<S> Announcer<S> {
 pub async fn watch<S: Send + 'static>(announcer: Arc<Mutex<Announcer<S>>>, signal: Signal) {
     let mut before = None;
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let watch = announcer.lock().secret_watch();
         // Reads off the runtime, because a slow disk must not delay sessions.
-        let now = tokio::task::spawn_blocking(|| watch.look()).await.unwrap_or_default();
+        let now = tokio::task::spawn_blocking(|| watch.changed_keys()).await.unwrap_or_default();
         if now.is_some() && now == before {
             signal.event();
         }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use state::object::bgp::Password;
 
 use super::*;
+use crate::fixture::{Recorder, policy, router, service, state, tables};
 use crate::secrets::Files;
-use crate::told::{Asked, Which};
-use crate::world::{Recorder, policy, router, service, state, tables};
+use crate::status::{RouteQuery, RouteView};
 
 const PEER: &str = "192.0.2.254";
 
@@ -29,7 +29,7 @@ impl Announcer<Recorder> {
 }
 
 #[test]
-fn a_policy_becomes_peers_with_their_routes_and_nothing_again_when_nothing_changed() {
+fn policy_adds_peers_with_routes_and_unchanged_rounds_do_nothing() {
     let mut announcer = announcer(Settings::default());
     let routers = json!([router(65001, PEER)]);
     let first = announcer.round(routers.clone(), &web(&["203.0.113.1"]));
@@ -39,7 +39,7 @@ fn a_policy_becomes_peers_with_their_routes_and_nothing_again_when_nothing_chang
 }
 
 #[test]
-fn a_change_of_services_or_attributes_leaves_sessions_alone() {
+fn service_and_attribute_changes_keep_sessions() {
     let mut announcer = announcer(Settings::default());
     let mut router = router(65001, PEER);
     announcer.round(json!([router]), &web(&["203.0.113.1"]));
@@ -48,8 +48,8 @@ fn a_change_of_services_or_attributes_leaves_sessions_alone() {
     router["advertisements"][0]["attributes"] = json!({"med": 5});
     router["neighbors"][0]["families"] =
         json!([{"family": "ipv4-unicast"}, {"family": "ipv6-unicast", "attributes": {"med": 7}}]);
-    let said = announcer.round(json!([router]), &web(&["203.0.113.1", "203.0.113.2"]));
-    assert_eq!(said, ["routes 65001-192.0.2.254 2", "complete"]);
+    let changed = announcer.round(json!([router]), &web(&["203.0.113.1", "203.0.113.2"]));
+    assert_eq!(changed, ["routes 65001-192.0.2.254 2", "complete"]);
     // A changed session setting restarts the session, with its routes.
     router["neighbors"][0]["hold_s"] = json!(60);
     let anew = announcer.round(json!([router]), &web(&["203.0.113.1", "203.0.113.2"]));
@@ -63,10 +63,10 @@ fn a_change_of_services_or_attributes_leaves_sessions_alone() {
 }
 
 #[test]
-fn new_neighbors_come_before_old_ones_go() {
+fn neighbors_are_added_before_others_are_removed() {
     let mut announcer = announcer(Settings::default());
     announcer.round(json!([router(65001, PEER), router(65002, "192.0.2.2")]), &web(&[]));
-    let told = announcer.round(json!([router(65001, "192.0.2.253")]), &web(&["203.0.113.1"]));
+    let calls = announcer.round(json!([router(65001, "192.0.2.253")]), &web(&["203.0.113.1"]));
     let expected = [
         "add 65001-192.0.2.253",
         "remove 65001-192.0.2.254 Deconfigured",
@@ -74,15 +74,15 @@ fn new_neighbors_come_before_old_ones_go() {
         "remove 65002-192.0.2.2 Deconfigured",
         "complete",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(calls, expected);
     // A neighbor that moves to another router has one session at a time.
-    let told = announcer.round(json!([router(65003, "192.0.2.253")]), &web(&[]));
+    let calls = announcer.round(json!([router(65003, "192.0.2.253")]), &web(&[]));
     let expected = ["remove 65001-192.0.2.253 Deconfigured", "add 65003-192.0.2.253", "complete"];
-    assert_eq!(told, expected);
+    assert_eq!(calls, expected);
 }
 
 #[test]
-fn another_identity_replaces_a_router() {
+fn changed_identity_restarts_the_router() {
     let mut announcer = announcer(Settings::default());
     let both = |id: &str| {
         let mut router = router(65001, PEER);
@@ -91,7 +91,7 @@ fn another_identity_replaces_a_router() {
         json!([router])
     };
     announcer.round(both("192.0.2.1"), &web(&["203.0.113.1"]));
-    let told = announcer.round(both("192.0.2.2"), &web(&["203.0.113.1"]));
+    let calls = announcer.round(both("192.0.2.2"), &web(&["203.0.113.1"]));
     let expected = [
         "remove 65001-192.0.2.253 Changed",
         "remove 65001-192.0.2.254 Changed",
@@ -101,17 +101,17 @@ fn another_identity_replaces_a_router() {
         "routes 65001-192.0.2.253 1",
         "complete",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(calls, expected);
     let mut listening = both("192.0.2.2");
     listening[0]["listen_port"] = json!(179);
-    let told = announcer.round(listening, &web(&["203.0.113.1"]));
-    assert_eq!(told[0], "remove 65001-192.0.2.253 Changed");
+    let calls = announcer.round(listening, &web(&["203.0.113.1"]));
+    assert_eq!(calls[0], "remove 65001-192.0.2.253 Changed");
     let ports: Vec<_> = announcer.speaker.peers.values().map(|peer| peer.0.listen_port).collect();
     assert_eq!(ports, [Some(179); 2]);
 }
 
 #[test]
-fn no_policy_disconnects_everybody_once() {
+fn no_policy_removes_all_peers_once() {
     let mut announcer = announcer(Settings::default());
     announcer.round(json!([router(65001, PEER)]), &web(&["203.0.113.1"]));
     let state = web(&[]);
@@ -122,43 +122,43 @@ fn no_policy_disconnects_everybody_once() {
 }
 
 #[test]
-fn what_is_not_able_is_withdrawn_and_the_session_stays() {
+fn stopped_data_plane_withdraws_routes_and_keeps_the_session() {
     let mut announcer = announcer(Settings::default());
     let routers = json!([router(65001, PEER)]);
     let mut state = web(&["203.0.113.1"]);
     announcer.round(routers.clone(), &state);
-    state.plane.able = false;
-    let told = announcer.round(routers.clone(), &state);
-    assert_eq!(told, ["routes 65001-192.0.2.254 0", "complete"]);
-    state.plane.able = true;
-    let told = announcer.round(routers, &state);
-    assert_eq!(told, ["routes 65001-192.0.2.254 1", "complete"]);
+    state.plane.forwarding = false;
+    let calls = announcer.round(routers.clone(), &state);
+    assert_eq!(calls, ["routes 65001-192.0.2.254 0", "complete"]);
+    state.plane.forwarding = true;
+    let calls = announcer.round(routers, &state);
+    assert_eq!(calls, ["routes 65001-192.0.2.254 1", "complete"]);
 }
 
 #[test]
-fn end_of_rib_waits_until_all_is_in_force() {
+fn end_of_rib_waits_until_all_frontends_are_acknowledged() {
     let mut announcer = announcer(Settings::default());
     let mut state = web(&["203.0.113.1"]);
     state.plane.complete = false;
-    let told = announcer.round(json!([router(65001, PEER)]), &state);
-    assert_eq!(told, ["add 65001-192.0.2.254", "routes 65001-192.0.2.254 1"]);
+    let calls = announcer.round(json!([router(65001, PEER)]), &state);
+    assert_eq!(calls, ["add 65001-192.0.2.254", "routes 65001-192.0.2.254 1"]);
     state.plane.complete = true;
     assert_eq!(announcer.round(json!([router(65001, PEER)]), &state), ["complete"]);
 }
 
 #[test]
-fn a_defect_is_told_and_costs_only_what_has_it() {
+fn defect_is_reported_and_affects_only_its_router() {
     let mut announcer = announcer(Settings::default());
     let mut state = web(&["203.0.113.1"]);
     announcer.round(json!([router(65001, PEER)]), &state);
     // Without an address the router keeps its identity, so that its routes follow the state.
     state.ipv4 = None;
-    state.plane.able = false;
+    state.plane.forwarding = false;
     let routers = json!([router(65001, PEER), {"local_asn": 65002, "router_id": "192.0.2.9",
         "neighbors": [{"address": "192.0.2.1"}]}]);
     let defect = announcer.configure_peers(Some(&policy("edge", routers)), &state).unwrap_err();
     assert_eq!(defect.0.len(), 1, "{defect}");
-    assert_eq!((defect.0[0].local_asn, &defect.0[0].wrong), (65001, &Wrong::NoRouterId));
+    assert_eq!((defect.0[0].local_asn, &defect.0[0].kind), (65001, &DefectKind::NoRouterId));
     let expected = ["routes 65001-192.0.2.254 0", "add 65002-192.0.2.1", "complete"];
     assert_eq!(announcer.speaker.take(), expected);
 }
@@ -184,7 +184,7 @@ impl Secrets for Keys {
 }
 
 #[test]
-fn without_its_key_a_neighbor_has_no_session_and_a_signed_one_stays_signed() {
+fn missing_key_prevents_a_session_and_keeps_an_authenticated_one() {
     let keys = Arc::new(Keys::default());
     let mut announcer =
         Announcer::new(Recorder::default(), Arc::clone(&keys) as _, Settings::default());
@@ -203,7 +203,7 @@ fn without_its_key_a_neighbor_has_no_session_and_a_signed_one_stays_signed() {
         let policy = policy("edge", named(Some(secret)));
         let defect = announcer.configure_peers(Some(&policy), &web(&[])).unwrap_err();
         let neighbor = PEER.parse().unwrap();
-        assert_eq!(defect.0[0].wrong, Wrong::MissingAuthSecret { neighbor });
+        assert_eq!(defect.0[0].kind, DefectKind::MissingAuthSecret { neighbor });
         // Path and cause are only logged.
         assert!(!defect.to_string().contains("gone"), "{defect}");
         announcer.speaker.take()
@@ -211,8 +211,8 @@ fn without_its_key_a_neighbor_has_no_session_and_a_signed_one_stays_signed() {
     // Key missing: no session. Key present: an authenticated session.
     assert_eq!(missing(&mut announcer, "peers"), ["complete"]);
     keys.set("peers", Some("hidden"));
-    let told = announcer.round(named(Some("peers")), &web(&[]));
-    assert_eq!(told, ["add 65001-192.0.2.254", "complete"]);
+    let calls = announcer.round(named(Some("peers")), &web(&[]));
+    assert_eq!(calls, ["add 65001-192.0.2.254", "complete"]);
     assert_eq!(md5(&announcer), Some(Some("hidden".to_owned())));
     // Key removed: the session continues with its current key.
     keys.set("peers", None);
@@ -220,22 +220,22 @@ fn without_its_key_a_neighbor_has_no_session_and_a_signed_one_stays_signed() {
     assert_eq!(md5(&announcer), Some(Some("hidden".to_owned())));
     // Key rotated: the session restarts with the new key.
     keys.set("peers", Some("newer"));
-    let told = announcer.round(named(Some("peers")), &web(&[]));
-    assert_eq!(told[0], "remove 65001-192.0.2.254 Changed");
+    let calls = announcer.round(named(Some("peers")), &web(&[]));
+    assert_eq!(calls[0], "remove 65001-192.0.2.254 Changed");
     assert_eq!(md5(&announcer), Some(Some("newer".to_owned())));
     // Another secret that is missing: neither the previous key nor an unauthenticated session.
-    let told = missing(&mut announcer, "others");
-    assert_eq!(told, ["remove 65001-192.0.2.254 Deconfigured", "complete"]);
+    let calls = missing(&mut announcer, "others");
+    assert_eq!(calls, ["remove 65001-192.0.2.254 Deconfigured", "complete"]);
     // An unauthenticated session ends if a missing key is configured.
     announcer.round(named(None), &web(&[]));
     assert_eq!(md5(&announcer), Some(None));
-    let told = missing(&mut announcer, "others");
-    assert_eq!(told, ["remove 65001-192.0.2.254 Deconfigured", "complete"]);
+    let calls = missing(&mut announcer, "others");
+    assert_eq!(calls, ["remove 65001-192.0.2.254 Deconfigured", "complete"]);
 }
 
 #[test]
-fn only_those_who_knew_us_before_are_told_that_we_restarted() {
-    let settings = Settings { came_back: true, ..Settings::default() };
+fn restart_bit_is_sent_only_to_peers_from_before_the_restart() {
+    let settings = Settings { restarted: true, ..Settings::default() };
     let mut announcer = announcer(settings);
     let of = |addresses: &[&str]| {
         let neighbors: Vec<Value> = addresses
@@ -246,55 +246,55 @@ fn only_those_who_knew_us_before_are_told_that_we_restarted() {
     };
     announcer.round(of(&["192.0.2.1"]), &web(&[]));
     // The R bit of the first session does not count as a difference in later rounds.
-    let told = announcer.round(of(&["192.0.2.1", "192.0.2.2"]), &web(&[]));
-    assert_eq!(told, ["add 65001-192.0.2.2", "complete"]);
-    let told = |announcer: &Announcer<Recorder>| -> Vec<(bool, bool)> {
+    let calls = announcer.round(of(&["192.0.2.1", "192.0.2.2"]), &web(&[]));
+    assert_eq!(calls, ["add 65001-192.0.2.2", "complete"]);
+    let restart_bits = |announcer: &Announcer<Recorder>| -> Vec<(bool, bool)> {
         let peers = announcer.speaker.peers.values();
         let peers = peers.map(|peer| peer.0.settings.graceful_restart.unwrap());
         peers.map(|restart| (restart.restarted, restart.forwarding)).collect()
     };
-    assert_eq!(told(&announcer), [(true, true), (false, true)]);
+    assert_eq!(restart_bits(&announcer), [(true, true), (false, true)]);
     // After a restart of the machine, routes that neighbors kept are not served.
     let mut fresh = self::announcer(Settings::default());
     fresh.round(of(&["192.0.2.1"]), &web(&[]));
-    assert_eq!(told(&fresh), [(false, false)]);
+    assert_eq!(restart_bits(&fresh), [(false, false)]);
 }
 
 #[test]
-fn who_comes_back_waits_for_the_planes_first_word() {
-    let came_back = || announcer(Settings { came_back: true, ..Settings::default() });
+fn restarted_announcer_waits_for_the_data_plane() {
+    let after_restart = || announcer(Settings { restarted: true, ..Settings::default() });
     let neighbor = json!({"address": "192.0.2.1", "graceful_restart": {"enabled": true}});
     let routers = json!([{"local_asn": 65001, "neighbors": [neighbor]}]);
     let mut state = web(&[]);
-    state.plane.able = false;
+    state.plane.forwarding = false;
     let forwarding = |announcer: &Announcer<Recorder>| {
         let peers = announcer.speaker.peers.values();
         peers.map(|peer| peer.0.settings.graceful_restart.unwrap().forwarding).collect::<Vec<_>>()
     };
-    let (mut lives, mut died) = (came_back(), came_back());
+    let (mut lives, mut died) = (after_restart(), after_restart());
     for waiting in [&mut lives, &mut died] {
         assert_eq!(waiting.round(routers.clone(), &state), Vec::<String>::new());
-        assert_eq!(waiting.next_due(), Some(state.taken + FIRST_WORD));
+        assert_eq!(waiting.next_due(), Some(state.taken + DATA_PLANE_TIMEOUT));
     }
-    let mut able = state.clone();
-    able.plane.able = true;
-    lives.round(routers.clone(), &able);
+    let mut running = state.clone();
+    running.plane.forwarding = true;
+    lives.round(routers.clone(), &running);
     assert_eq!(forwarding(&lives), [true]);
     // Without a running data plane, neighbors are informed that forwarding was interrupted.
-    state.taken += FIRST_WORD;
+    state.taken += DATA_PLANE_TIMEOUT;
     died.round(routers, &state);
     assert_eq!(forwarding(&died), [false]);
 }
 
 #[test]
-fn a_drain_withdraws_at_once_or_says_first_that_it_will() {
+fn drain_withdraws_at_once_or_after_graceful_shutdown() {
     let routers = json!([router(65001, PEER)]);
     let mut state = web(&["203.0.113.1"]);
     let mut plain = announcer(Settings::default());
     plain.round(routers.clone(), &state);
     state.plane.draining = true;
-    let told = plain.round(routers.clone(), &state);
-    assert_eq!(told, ["routes 65001-192.0.2.254 0", "complete"]);
+    let calls = plain.round(routers.clone(), &state);
+    assert_eq!(calls, ["routes 65001-192.0.2.254 0", "complete"]);
     assert!(plain.is_withdrawn());
 
     let wait = Duration::from_secs(30);
@@ -304,40 +304,40 @@ fn a_drain_withdraws_at_once_or_says_first_that_it_will() {
     kind.round(routers.clone(), &state);
     state.plane.draining = true;
     let began = state.taken;
-    let told = kind.round(routers.clone(), &state);
-    assert_eq!(told, ["graceful shutdown true", "complete"]);
+    let calls = kind.round(routers.clone(), &state);
+    assert_eq!(calls, ["graceful shutdown true", "complete"]);
     assert_eq!((kind.next_due(), kind.is_withdrawn()), (Some(began + wait), false));
     state.taken = began + wait;
-    let told = kind.round(routers.clone(), &state);
-    assert_eq!(told, ["routes 65001-192.0.2.254 0", "complete"]);
+    let calls = kind.round(routers.clone(), &state);
+    assert_eq!(calls, ["routes 65001-192.0.2.254 0", "complete"]);
     assert_eq!((kind.next_due(), kind.is_withdrawn()), (None, true));
     // After the drain all is as before.
     state.plane.draining = false;
-    let told = kind.round(routers, &state);
-    assert_eq!(told, ["graceful shutdown false", "routes 65001-192.0.2.254 1", "complete"]);
+    let calls = kind.round(routers, &state);
+    assert_eq!(calls, ["graceful shutdown false", "routes 65001-192.0.2.254 1", "complete"]);
 }
 
 #[test]
-fn a_drain_that_was_there_before_us_has_had_its_time() {
+fn drain_from_before_the_restart_withdraws_at_once() {
     let routers = json!([router(65001, PEER)]);
     let drain = DrainFirst::GracefulShutdown(Duration::from_secs(30));
-    let mut announcer = announcer(Settings { drain, came_back: true, ..Settings::default() });
+    let mut announcer = announcer(Settings { drain, restarted: true, ..Settings::default() });
     let mut state = web(&["203.0.113.1"]);
     state.plane.draining = true;
-    let told = announcer.round(routers.clone(), &state);
-    assert_eq!(told, ["add 65001-192.0.2.254", "complete"]);
+    let calls = announcer.round(routers.clone(), &state);
+    assert_eq!(calls, ["add 65001-192.0.2.254", "complete"]);
     assert_eq!(announcer.next_due(), None);
     state.plane.draining = false;
-    let told = announcer.round(routers.clone(), &state);
-    assert_eq!(told, ["routes 65001-192.0.2.254 1", "complete"]);
+    let calls = announcer.round(routers.clone(), &state);
+    assert_eq!(calls, ["routes 65001-192.0.2.254 1", "complete"]);
     // The next drain begins after the restart.
     state.plane.draining = true;
-    let told = announcer.round(routers, &state);
-    assert_eq!(told, ["graceful shutdown true", "complete"]);
+    let calls = announcer.round(routers, &state);
+    assert_eq!(calls, ["graceful shutdown true", "complete"]);
 }
 
 #[test]
-fn rows_tell_peers_routes_and_policies() {
+fn rows_show_peers_routes_and_policies() {
     let mut announcer = announcer(Settings::default());
     let mut router = router(65001, PEER);
     router["advertisements"][0]["attributes"] = json!({"communities": ["no-export"]});
@@ -356,23 +356,23 @@ fn rows_tell_peers_routes_and_policies() {
     assert_eq!((&*row.node, row.local_asn, row.peer_asn), ("edge-1", 65001, 65000));
     assert_eq!((row.peer.to_string(), row.state), ("192.0.2.254:179".to_owned(), State::Connect));
     assert_eq!((row.uptime_s, row.received, row.advertised), (None, 0, 0));
-    let asked = |family: &str| Asked { family: family.to_owned(), ..Asked::default() };
-    let routes = |which, family: &str| announcer.routes(now, which, &asked(family)).unwrap();
-    let rows = routes(Which::Available, "ipv4-unicast");
-    let words: Vec<String> = rows
+    let query = |family: &str| RouteQuery { family: family.to_owned(), ..RouteQuery::default() };
+    let routes = |which, family: &str| announcer.routes(now, which, &query(family)).unwrap();
+    let rows = routes(RouteView::Available, "ipv4-unicast");
+    let text: Vec<String> = rows
         .iter()
         .filter(|row| row.peer.ip().to_string() == PEER)
         .map(|row| format!("{} {} {} {}", row.prefix, row.next_hop, row.age_s, row.attributes))
         .collect();
-    let said = "origin igp, communities 65535:65281";
+    let attributes = "origin igp, communities 65535:65281";
     let expected = [
-        format!("203.0.113.2/32 192.0.2.10 15 {said}"),
-        format!("203.0.113.3/32 192.0.2.10 5 {said}"),
+        format!("203.0.113.2/32 192.0.2.10 15 {attributes}"),
+        format!("203.0.113.3/32 192.0.2.10 5 {attributes}"),
     ];
-    assert_eq!((words, rows.len()), (expected.to_vec(), 4));
-    assert!(routes(Which::Available, "ipv6-unicast").is_empty());
+    assert_eq!((text, rows.len()), (expected.to_vec(), 4));
+    assert!(routes(RouteView::Available, "ipv6-unicast").is_empty());
     // No session is established, so that no routes are advertised.
-    assert!(routes(Which::Advertised, "").is_empty());
+    assert!(routes(RouteView::Advertised, "").is_empty());
     let rows = serde_json::to_value(announcer.policy_rows()).unwrap();
     let expected = json!([
         {
@@ -382,7 +382,7 @@ fn rows_tell_peers_routes_and_policies() {
                 {"prefix": "203.0.113.2/32", "min": 32, "max": 32},
                 {"prefix": "203.0.113.3/32", "min": 32, "max": 32}
             ],
-            "rib_action": "accept", "path_actions": format!("next hop 192.0.2.10, {said}")
+            "rib_action": "accept", "path_actions": format!("next hop 192.0.2.10, {attributes}")
         },
         {
             "router": 65001, "policy": "edge", "type": "import", "peers": [],
@@ -395,7 +395,7 @@ fn rows_tell_peers_routes_and_policies() {
 
 /// Regression test: the routers used to remove each other's session in every round.
 #[test]
-fn two_routers_speak_to_one_neighbor_from_addresses_of_their_own() {
+fn two_routers_peer_with_one_neighbor_from_separate_addresses() {
     let mut announcer = announcer(Settings::default());
     let from = |asn: u32, local: &str| {
         let mut router = router(asn, PEER);
@@ -403,22 +403,22 @@ fn two_routers_speak_to_one_neighbor_from_addresses_of_their_own() {
         router
     };
     let both = json!([from(65001, "192.0.2.1"), from(65002, "192.0.2.2")]);
-    let told = announcer.round(both.clone(), &web(&[]));
-    assert_eq!(told, ["add 65001-192.0.2.254", "add 65002-192.0.2.254", "complete"]);
+    let calls = announcer.round(both.clone(), &web(&[]));
+    assert_eq!(calls, ["add 65001-192.0.2.254", "add 65002-192.0.2.254", "complete"]);
     assert_eq!(announcer.round(both, &web(&[])), ["complete"]);
     // A router with the same local address replaces the session.
-    let told = announcer.round(json!([from(65003, "192.0.2.1")]), &web(&[]));
+    let calls = announcer.round(json!([from(65003, "192.0.2.1")]), &web(&[]));
     let expected = [
         "remove 65001-192.0.2.254 Deconfigured",
         "add 65003-192.0.2.254",
         "remove 65002-192.0.2.254 Deconfigured",
         "complete",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(calls, expected);
 }
 
 #[test]
-fn unresolved_neighbors_and_closed_cluster_addresses_are_told_and_cost_nothing_else() {
+fn unresolved_neighbors_and_closed_cluster_ips_are_only_reported() {
     let mut announcer = announcer(Settings::default());
     let mut router = router(65001, PEER);
     let missing = "peer `tor2`: there is no CiliumBGPPeerConfig `gone`";
@@ -427,10 +427,10 @@ fn unresolved_neighbors_and_closed_cluster_addresses_are_told_and_cost_nothing_e
     let policy = policy("edge", json!([router]));
     let mut state = web(&["203.0.113.1"]);
     let defect = announcer.configure_peers(Some(&policy), &state).unwrap_err();
-    let wrong: Vec<&Wrong> = defect.0.iter().map(|defect| &defect.wrong).collect();
-    assert_eq!(wrong, [&Wrong::Unresolved(missing.into()), &Wrong::ClusterIpClosed]);
-    let told = announcer.speaker.take();
-    assert_eq!(told, ["add 65001-192.0.2.254", "routes 65001-192.0.2.254 1", "complete"]);
+    let kinds: Vec<&DefectKind> = defect.0.iter().map(|defect| &defect.kind).collect();
+    assert_eq!(kinds, [&DefectKind::Unresolved(missing.into()), &DefectKind::ClusterIpClosed]);
+    let calls = announcer.speaker.take();
+    assert_eq!(calls, ["add 65001-192.0.2.254", "routes 65001-192.0.2.254 1", "complete"]);
     Arc::make_mut(&mut state.plane.appliance).external_cluster_ip = true;
     let defect = announcer.configure_peers(Some(&policy), &state).unwrap_err();
     assert_eq!(defect.0.len(), 1, "{defect}");

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::*;
+use crate::fixture::policy;
 use crate::snapshot::RouterAnnotation;
-use crate::world::policy;
 
 #[test]
-fn a_router_id_is_said_or_found_or_missed() {
+fn router_id_is_configured_or_derived_or_an_error() {
     let of = |id: Option<&str>| {
         let mut router = json!({"local_asn": 65001, "neighbors": [{"address": "192.0.2.254"}]});
         if let Some(id) = id {
@@ -20,8 +20,8 @@ fn a_router_id_is_said_or_found_or_missed() {
     let (plain, own) = (of(None), of(Some("192.0.2.4")));
     // An IPv6-only appliance needs a configured router ID.
     state.ipv6 = "2001:db8::1".parse().ok();
-    let told = identity(&plain, &state).unwrap_err().to_string();
-    assert!(told.contains("no IPv4 address") && told.contains("router_id"), "{told}");
+    let error = identity(&plain, &state).unwrap_err().to_string();
+    assert!(error.contains("no IPv4 address") && error.contains("router_id"), "{error}");
     let id = |router: &RouterSpec, state: &ControlPlaneState| {
         let identity = identity(router, state).unwrap();
         (identity.router_id.to_string(), identity.listen_port)
@@ -30,17 +30,18 @@ fn a_router_id_is_said_or_found_or_missed() {
     assert_eq!(id(&plain, &state), ("192.0.2.1".to_owned(), None));
     state.router_id = Some([192, 0, 2, 2].into());
     assert_eq!(id(&plain, &state), ("192.0.2.2".to_owned(), None));
-    let said = RouterAnnotation { router_id: Some([192, 0, 2, 3].into()), local_port: Some(1790) };
-    state.annotations.insert(65001, said);
+    let annotation =
+        RouterAnnotation { router_id: Some([192, 0, 2, 3].into()), local_port: Some(1790) };
+    state.annotations.insert(65001, annotation);
     assert_eq!(id(&plain, &state), ("192.0.2.3".to_owned(), Some(1790)));
     assert_eq!(id(&own, &state), ("192.0.2.4".to_owned(), Some(179)));
     state.annotations.clear();
     (state.router_id, state.ipv4) = (None, Some(Ipv4Addr::UNSPECIFIED));
-    assert_eq!(identity(&plain, &state), Err(Wrong::NoRouterId));
+    assert_eq!(identity(&plain, &state), Err(DefectKind::NoRouterId));
 }
 
 #[test]
-fn a_neighbor_is_a_peer_of_the_machine() {
+fn neighbor_is_converted_to_peer_settings() {
     let neighbor = json!({"address": "2001:db8::fe", "interface": "up0", "port": 1179,
         "asn": 4200000000_u32,
         "local_address": "2001:db8::1", "passive": true, "connect_retry_s": 5, "hold_s": 9,
@@ -52,7 +53,7 @@ fn a_neighbor_is_a_peer_of_the_machine() {
     let router = &policy.spec.routers[0];
     let identity = Identity { router_id: [192, 0, 2, 1].into(), listen_port: Some(179) };
     let keys = Keys { md5: Some("secret".into()), ..Keys::default() };
-    let wanted = wanted(router, &router.neighbors[0], identity, keys).unwrap();
+    let config = config(router, &router.neighbors[0], identity, keys).unwrap();
     let s = |seconds| Duration::from_secs(seconds);
     let expected = Settings {
         transport: Transport {
@@ -82,9 +83,9 @@ fn a_neighbor_is_a_peer_of_the_machine() {
             4200000000,
         )
     };
-    assert_eq!(wanted.settings, expected);
-    assert_eq!(wanted.interface.as_deref(), Some("up0"));
-    assert_eq!((wanted.listen_port, wanted.bfd.unwrap().multiplier), (Some(179), 5));
+    assert_eq!(config.settings, expected);
+    assert_eq!(config.interface.as_deref(), Some("up0"));
+    assert_eq!((config.listen_port, config.bfd.unwrap().multiplier), (Some(179), 5));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use state::appliance::Appliance;
 use state::frontend::Progress;
 
 use super::*;
-use crate::world::{backends, pairs, pending, policy, service, state, tables};
+use crate::fixture::{backends, pairs, pending, policy, service, state, tables};
 
 const LB: &str = "LoadBalancer";
 
@@ -22,18 +22,18 @@ fn router(advertisement: Value, neighbor: Value) -> RouterSpec {
     policy("edge", json!([router])).spec.routers[0].clone()
 }
 
-fn whole(
+fn table_of(
     router: &RouterSpec,
     state: &ControlPlaneState,
     no_backends: NoBackends,
-) -> (Table, Vec<Wrong>) {
-    let offers = offers(router, &state.plane, no_backends);
-    table(router, &router.neighbors[0], &offers, state)
+) -> (Table, Vec<DefectKind>) {
+    let offered = offered_prefixes(router, &state.plane, no_backends);
+    table(router, &router.neighbors[0], &offered, state)
 }
 
 /// Returns the announced prefixes.
-fn told(advertisement: Value, state: &ControlPlaneState) -> Vec<String> {
-    let (table, defects) = whole(&router(advertisement, json!({})), state, NoBackends::Announce);
+fn announced(advertisement: Value, state: &ControlPlaneState) -> Vec<String> {
+    let (table, defects) = table_of(&router(advertisement, json!({})), state, NoBackends::Announce);
     assert_eq!(defects, []);
     table.routes.keys().map(ToString::to_string).collect()
 }
@@ -61,14 +61,14 @@ fn services_are_selected_by_labels_and_by_name() {
         ),
         (json!({"match_labels": {"tier": "back"}}), vec![]),
     ] {
-        assert_eq!(told(json!({"services": selector}), &state), expected, "{selector}");
+        assert_eq!(announced(json!({"services": selector}), &state), expected, "{selector}");
     }
     // Without a selector no services are selected.
-    assert_eq!(told(json!({}), &state), Vec::<String>::new());
+    assert_eq!(announced(json!({}), &state), Vec::<String>::new());
 }
 
 #[test]
-fn kinds_of_addresses_are_announced_as_asked() {
+fn address_kinds_are_announced_as_configured() {
     let web = service(
         "web",
         json!({}),
@@ -83,27 +83,27 @@ fn kinds_of_addresses_are_announced_as_asked() {
     let mut state = state(tables(&[web]));
     let lb = ["203.0.113.1/32", "203.0.113.64/26"];
     let of = |kinds: Value, state: &ControlPlaneState| {
-        told(json!({"services": {}, "kinds": kinds}), state)
+        announced(json!({"services": {}, "kinds": kinds}), state)
     };
-    assert_eq!(told(json!({"services": {}}), &state), lb);
+    assert_eq!(announced(json!({"services": {}}), &state), lb);
     assert_eq!(of(json!(["ExternalIP"]), &state), ["198.51.100.1/32"]);
     // External packets cannot reach cluster addresses unless the appliance allows it.
     assert_eq!(of(json!(["ClusterIP"]), &state), Vec::<String>::new());
     let open = Appliance { external_cluster_ip: true, ..Appliance::clone(&state.plane.appliance) };
     state.plane.appliance = Arc::new(open);
     assert_eq!(of(json!(["ClusterIP"]), &state), ["10.96.0.1/32"]);
-    assert_eq!(told(all_kinds(), &state).len(), 4);
+    assert_eq!(announced(all_kinds(), &state).len(), 4);
 }
 
 #[test]
-fn a_gateways_frontends_are_not_for_routers() {
+fn gateway_endpoint_frontends_are_not_announced() {
     let mut web = service("web", json!({}), &[("203.0.113.1", 80, LB)]);
     web["spec"]["frontends"][0]["scope"] = "0x1f".into();
-    assert_eq!(told(all_kinds(), &state(tables(&[web]))), Vec::<String>::new());
+    assert_eq!(announced(all_kinds(), &state(tables(&[web]))), Vec::<String>::new());
 }
 
 #[test]
-fn local_policies_need_a_local_backend_that_stays() {
+fn local_traffic_policy_needs_an_active_local_backend() {
     let external = json!({"external_policy": "local"});
     let internal = json!({"internal_policy": "local"});
     let (lb, cluster) = ("203.0.113.1/32", "10.96.0.1/32");
@@ -131,7 +131,7 @@ fn local_policies_need_a_local_backend_that_stays() {
         let open =
             Appliance { external_cluster_ip: true, ..Appliance::clone(&state.plane.appliance) };
         state.plane.appliance = Arc::new(open);
-        assert_eq!(told(all_kinds(), &state), expected, "{policy} {backend:?}");
+        assert_eq!(announced(all_kinds(), &state), expected, "{policy} {backend:?}");
     }
 }
 
@@ -142,12 +142,12 @@ fn one_local_backend_of_either_family_is_enough_for_all_addresses() {
         service("web", json!({"external_policy": "local"}), &frontends),
         backends("web", &[("2001:db8:2::1", "active", "n1")]),
     ];
-    let told = told(all_kinds(), &state(tables(&objects)));
-    assert_eq!(told, ["203.0.113.1/32", "2001:db8:1::1/128"]);
+    let prefixes = announced(all_kinds(), &state(tables(&objects)));
+    assert_eq!(prefixes, ["203.0.113.1/32", "2001:db8:1::1/128"]);
 }
 
 #[test]
-fn without_backends_a_cluster_policy_is_as_set() {
+fn cluster_policy_without_backends_follows_the_setting() {
     let router = router(json!({"services": {}}), json!({}));
     for (backend, announced) in [
         (vec![], false),
@@ -158,20 +158,20 @@ fn without_backends_a_cluster_policy_is_as_set() {
     ] {
         let web = service("web", json!({}), &[("203.0.113.1", 80, LB)]);
         let state = state(tables(&[web, backends("web", &backend)]));
-        let count = |no_backends| whole(&router, &state, no_backends).0.routes.len();
+        let count = |no_backends| table_of(&router, &state, no_backends).0.routes.len();
         assert_eq!(count(NoBackends::Announce), 1);
         assert_eq!(count(NoBackends::Withdraw), usize::from(announced), "{backend:?}");
     }
 }
 
 #[test]
-fn a_shared_address_goes_with_the_last_service() {
+fn shared_address_is_withdrawn_with_the_last_service() {
     let web = service("web", json!({}), &[("203.0.113.1", 80, LB)]);
     let dns = service("dns", json!({}), &[("203.0.113.1", 53, LB)]);
     for objects in [vec![web.clone(), dns.clone()], vec![web], vec![dns]] {
-        assert_eq!(told(all_kinds(), &state(tables(&objects))), ["203.0.113.1/32"]);
+        assert_eq!(announced(all_kinds(), &state(tables(&objects))), ["203.0.113.1/32"]);
     }
-    assert_eq!(told(all_kinds(), &state(tables(&[]))), Vec::<String>::new());
+    assert_eq!(announced(all_kinds(), &state(tables(&[]))), Vec::<String>::new());
 }
 
 #[test]
@@ -192,15 +192,15 @@ fn prefixes_and_aggregates_are_announced() {
         "203.0.113.200/32",
         "2001:db8:1::/48",
     ];
-    assert_eq!(told(advertisement.clone(), &state), expected);
+    assert_eq!(announced(advertisement.clone(), &state), expected);
     // While the data plane takes no traffic, nothing is announced, including the policy's own
     // prefixes.
-    state.plane.able = false;
-    assert_eq!(told(advertisement, &state), Vec::<String>::new());
+    state.plane.forwarding = false;
+    assert_eq!(announced(advertisement, &state), Vec::<String>::new());
 }
 
 #[test]
-fn attributes_of_all_that_speak_of_a_route_are_joined() {
+fn attributes_of_all_matching_advertisements_are_merged() {
     let objects = [service(
         "web",
         json!({}),
@@ -224,13 +224,16 @@ fn attributes_of_all_that_speak_of_a_route_are_joined() {
             }]}]
         });
         let router = policy("edge", json!([router])).spec.routers[0].clone();
-        let (table, defects) = whole(&router, &state, NoBackends::Announce);
+        let (table, defects) = table_of(&router, &state, NoBackends::Announce);
         assert_eq!(defects, []);
-        let words = |(net, said): (&IpNet, &Arc<Attributes>)| {
-            let local_pref = said.local_pref.unwrap_or_default();
-            let (med, large) = (said.med.unwrap_or_default(), said.large.len());
-            assert_eq!(said.next_hop.to_string(), "192.0.2.10");
-            format!("{net} {:x?} {large} {local_pref} {med} {}", said.communities, said.prepend)
+        let words = |(net, attributes): (&IpNet, &Arc<Attributes>)| {
+            let local_pref = attributes.local_pref.unwrap_or_default();
+            let (med, large) = (attributes.med.unwrap_or_default(), attributes.large.len());
+            assert_eq!(attributes.next_hop.to_string(), "192.0.2.10");
+            format!(
+                "{net} {:x?} {large} {local_pref} {med} {}",
+                attributes.communities, attributes.prepend
+            )
         };
         table.routes.iter().map(words).collect::<Vec<_>>()
     };
@@ -247,7 +250,7 @@ fn attributes_of_all_that_speak_of_a_route_are_joined() {
 }
 
 #[test]
-fn next_hops_are_of_the_data_plane_or_refused() {
+fn next_hop_must_be_owned_by_the_data_plane() {
     let frontends = [("203.0.113.1", 80, LB), ("2001:db8:1::1", 80, LB)];
     let both = state(tables(&[service("web", json!({}), &frontends)]));
     let without = |family: Family| {
@@ -260,46 +263,46 @@ fn next_hops_are_of_the_data_plane_or_refused() {
     };
     let other = "198.51.100.77";
     let neighbor: IpAddr = "192.0.2.254".parse().unwrap();
-    let said = |more: Value, state: &ControlPlaneState| {
+    let next_hops = |more: Value, state: &ControlPlaneState| {
         let (table, defects) =
-            whole(&router(json!({"services": {}}), more), state, NoBackends::Announce);
-        let hops = table.routes.values().map(|said| said.next_hop.to_string());
+            table_of(&router(json!({"services": {}}), more), state, NoBackends::Announce);
+        let hops = table.routes.values().map(|attributes| attributes.next_hop.to_string());
         (hops.collect::<Vec<_>>(), defects)
     };
     let (four, six) = ("192.0.2.10".to_owned(), "2001:db8::10".to_owned());
-    assert_eq!(said(json!({}), &both), (vec![four.clone(), six.clone()], vec![]));
+    assert_eq!(next_hops(json!({}), &both), (vec![four.clone(), six.clone()], vec![]));
     // A family without an address only affects its own routes, and is reported.
-    let missing = |family| vec![Wrong::NoNextHop { neighbor, family }];
-    let v4 = said(json!({}), &without(Family::Ipv4Unicast));
+    let missing = |family| vec![DefectKind::NoNextHop { neighbor, family }];
+    let v4 = next_hops(json!({}), &without(Family::Ipv4Unicast));
     assert_eq!(v4, (vec![six.clone()], missing(Family::Ipv4Unicast)));
-    let v6 = said(json!({}), &without(Family::Ipv6Unicast));
+    let v6 = next_hops(json!({}), &without(Family::Ipv6Unicast));
     assert_eq!(v6, (vec![four.clone()], missing(Family::Ipv6Unicast)));
     let extended = json!({"extended_next_hop": true});
-    let v4 = said(extended, &without(Family::Ipv4Unicast));
+    let v4 = next_hops(extended, &without(Family::Ipv4Unicast));
     assert_eq!(v4, (vec![six.clone(), six.clone()], vec![]));
     // A next hop that the data plane does not own is rejected, and the error lists those that it
     // owns.
-    let (hops, defects) = said(json!({"next_hop": {"ipv4": other}}), &both);
+    let (hops, defects) = next_hops(json!({"next_hop": {"ipv4": other}}), &both);
     assert_eq!(hops, [six]);
-    let told = defects[0].to_string();
-    assert!(told.contains(other) && told.contains("192.0.2.10, 2001:db8::10"), "{told}");
+    let error = defects[0].to_string();
+    assert!(error.contains(other) && error.contains("192.0.2.10, 2001:db8::10"), "{error}");
     let mut owner = both.clone();
     owner.plane.owned.insert(other.parse().unwrap());
-    assert_eq!(said(json!({"next_hop": {"ipv4": other}}), &owner).0[0], other);
+    assert_eq!(next_hops(json!({"next_hop": {"ipv4": other}}), &owner).0[0], other);
     // A family without routes needs no address.
     let mut none = without(Family::Ipv6Unicast);
     none.plane.tables = tables(&[service("web", json!({}), &frontends[..1])]);
-    assert_eq!(said(json!({}), &none), (vec![four], vec![]));
+    assert_eq!(next_hops(json!({}), &none), (vec![four], vec![]));
 }
 
 proptest! {
     /// For arbitrary tables, exactly the prefixes that are in force, served and of a configured
     /// kind are announced, and only by an appliance that takes traffic.
     #[test]
-    fn nothing_is_announced_that_the_snapshot_does_not_hold(
+    fn only_served_frontends_of_the_snapshot_are_announced(
         services in proptest::collection::vec(
             (0_u8..8, 0_usize..4, 0_usize..3, any::<bool>(), any::<bool>()), 0..12),
-        able in proptest::bool::weighted(0.8),
+        forwarding in proptest::bool::weighted(0.8),
         kinds in proptest::collection::vec(0_usize..3, 1..3),
     ) {
         const KINDS: [&str; 4] = [LB, "ClusterIP", "ExternalIPs", "NodePort"];
@@ -317,24 +320,24 @@ proptest! {
             objects.push(backends(&name, &at[backend.saturating_sub(1)..*backend]));
         }
         let tables = pending(&objects);
-        let mut held = HashSet::new();
+        let mut in_force = HashSet::new();
         for row in tables.frontends() {
             let (_, _, name) = row.service.name.parts();
             let i: usize = name[1..].parse().unwrap();
             if services[i].4 {
                 row.set_status(Progress::Done, None, std::time::SystemTime::UNIX_EPOCH);
-                held.insert(row.address().prefix.addr);
+                in_force.insert(row.address().prefix.addr);
             }
         }
         let mut state = state(tables);
         state.labels = pairs(&[]);
-        state.plane.able = able;
+        state.plane.forwarding = forwarding;
         let kinds: Vec<&str> = kinds.iter().map(|kind| NAMES[*kind]).collect();
         let router = router(json!({"services": {}, "kinds": kinds}), json!({}));
-        let (table, defects) = whole(&router, &state, NoBackends::Withdraw);
+        let (table, defects) = table_of(&router, &state, NoBackends::Withdraw);
         prop_assert!(defects.is_empty());
         for net in table.routes.keys() {
-            prop_assert!(able && held.contains(&net.addr()), "{net}");
+            prop_assert!(forwarding && in_force.contains(&net.addr()), "{net}");
             let why = state.plane.tables.frontends().any(|row| {
                 let i: usize = row.service.name.as_str()[1..].parse().unwrap();
                 let (_, kind, backend, local, done) = services[i];
@@ -355,7 +358,7 @@ proptest! {
                 2 => kinds.contains(&"ExternalIP"),
                 _ => false,
             };
-            able && named && *done && if *local { *backend == 1 } else { *backend > 0 }
+            forwarding && named && *done && if *local { *backend == 1 } else { *backend > 0 }
         });
         let expected: BTreeSet<u8> = expected.map(|one| one.0).collect();
         prop_assert_eq!(table.routes.len(), expected.len());

@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use super::*;
 use crate::announcer::keys::watch;
 use crate::announcer::{Announcer, Settings};
+use crate::apply::PolicyApplier;
 use crate::controller::Signal;
-use crate::routers::Routers;
-use crate::world::{Recorder, policy, router, state, tables};
+use crate::fixture::{Recorder, policy, router, state, tables};
 
 /// Creates an empty folder for secrets.
 fn folder(name: &str) -> PathBuf {
@@ -55,7 +55,7 @@ fn passwords_are_read_from_files_and_secrets_below_the_folder() {
 
 /// Kubernetes points the symbolic link `..data` at a new folder when a secret changes.
 #[test]
-fn a_key_that_is_rotated_or_written_later_gives_a_signal_and_the_next_round_uses_it() {
+fn rotated_key_signals_and_the_next_round_uses_it() {
     let folder = folder("watch");
     let secret = folder.join("peers");
     let files = Arc::new(Files { secrets: Some(folder.clone()) });
@@ -70,7 +70,7 @@ fn a_key_that_is_rotated_or_written_later_gives_a_signal_and_the_next_round_uses
         let peer = announcer.speaker().peers.values().next();
         (result.is_ok(), peer.and_then(|peer| peer.0.settings.transport.md5.clone()))
     };
-    let turn = |version: &str, key: &str| {
+    let rotate = |version: &str, key: &str| {
         std::fs::create_dir_all(secret.join(version)).unwrap();
         std::fs::write(secret.join(version).join("password"), key).unwrap();
         symlink(version, secret.join("new")).unwrap();
@@ -83,14 +83,14 @@ fn a_key_that_is_rotated_or_written_later_gives_a_signal_and_the_next_round_uses
     runtime.block_on(async {
         let signal = Signal::default();
         let watching = tokio::spawn(watch(Arc::clone(&announcer), signal.clone()));
-        turn("..1", "first");
+        rotate("..1", "first");
         signal.wait().await;
         assert_eq!(round(), (true, Some("first".to_owned())));
-        turn("..2", "second");
+        rotate("..2", "second");
         signal.wait().await;
         assert_eq!(round(), (true, Some("second".to_owned())));
         watching.abort();
     });
-    assert!(announcer.lock().secret_watch().look().is_none(), "nothing is new");
+    assert!(announcer.lock().secret_watch().changed_keys().is_none(), "nothing is new");
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -6,10 +6,10 @@ use state::object::{Change, Object};
 use std::time::SystemTime;
 
 use super::*;
-use crate::world::{pairs, policy, router, selecting};
+use crate::fixture::{pairs, policy, router, selecting};
 
 #[test]
-fn none_one_and_several() {
+fn selects_no_policy_or_one_and_rejects_several() {
     let routers = || json!([router(65001, "192.0.2.254")]);
     let a = selecting("a", json!({"rack": "a"}), routers());
     let b = selecting("b", json!({"rack": "b"}), routers());
@@ -33,7 +33,7 @@ fn none_one_and_several() {
 }
 
 #[test]
-fn of_two_sources_with_one_name_the_preferred_is_heard() {
+fn preferred_source_of_a_policy_name_is_used() {
     let mut objects = Objects::default();
     for (source, asn) in [("api", 65001), ("file", 65002), ("kubernetes-file", 65003)] {
         let object = json!({"kind": "BgpPeeringPolicy", "name": "edge", "source": source,
@@ -41,19 +41,19 @@ fn of_two_sources_with_one_name_the_preferred_is_heard() {
         let change = Change::put(Object::from_json(&object).unwrap());
         objects.apply(&change, SystemTime::UNIX_EPOCH).unwrap();
     }
-    let heard_of = |order: &[&str]| {
+    let preferred_asn = |order: &[&str]| {
         let precedence = Precedence::new(order.iter().map(|name| Source::new(name)));
-        let heard = heard(&objects, &precedence);
-        assert_eq!(heard.len(), 1);
-        heard[0].spec.routers[0].local_asn
+        let policies = preferred_policies(&objects, &precedence);
+        assert_eq!(policies.len(), 1);
+        policies[0].spec.routers[0].local_asn
     };
-    assert_eq!(heard_of(&["file", "api"]), 65002);
-    assert_eq!(heard_of(&["kubernetes-file"]), 65003);
-    assert_eq!(heard_of(&[]), 65001);
+    assert_eq!(preferred_asn(&["file", "api"]), 65002);
+    assert_eq!(preferred_asn(&["kubernetes-file"]), 65003);
+    assert_eq!(preferred_asn(&[]), 65001);
 }
 
 #[test]
-fn of_ciliums_two_generations_on_one_appliance_the_first_is_carried_out() {
+fn first_cilium_generation_takes_precedence() {
     let of = |name: &str, rack: &str, origin: Origin| {
         let routers = json!([router(65001, "192.0.2.254")]);
         Policy { origin, ..selecting(name, json!({"rack": rack}), routers) }

@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use serde_json::json;
 
 use super::*;
-use crate::world::{pairs, pending, service};
+use crate::fixture::{pairs, pending, service};
 
 #[test]
-fn annotations_tell_router_ids_and_ports() {
-    let said = annotations(&pairs(&[
+fn annotations_set_router_ids_and_ports() {
+    let parsed = annotations(&pairs(&[
         ("cilium.io/bgp-virtual-router.65001", "router-id=192.0.2.1,local-port=1790"),
         ("cilium.io/bgp-virtual-router.65002", "local-port=179"),
         ("weir.dev/bgp-virtual-router.65002", "router-id=192.0.2.2"),
@@ -19,7 +19,7 @@ fn annotations_tell_router_ids_and_ports() {
     let one = RouterAnnotation { router_id: "192.0.2.1".parse().ok(), local_port: Some(1790) };
     // Weir's annotation takes precedence over Cilium's for the same router.
     let two = RouterAnnotation { router_id: "192.0.2.2".parse().ok(), local_port: None };
-    assert_eq!(said, BTreeMap::from([(65001, one), (65002, two)]));
+    assert_eq!(parsed, BTreeMap::from([(65001, one), (65002, two)]));
     assert_eq!(annotations(&None), Ok(BTreeMap::new()));
     let empty = annotations(&pairs(&[("weir.dev/bgp-virtual-router.65001", " ")])).unwrap();
     assert_eq!(empty, BTreeMap::from([(65001, RouterAnnotation::default())]));
@@ -33,13 +33,13 @@ fn annotations_tell_router_ids_and_ports() {
         ("1", "local-port=179,", "`` is neither"),
     ] {
         let key = format!("weir.dev/bgp-virtual-router.{asn}");
-        let told = annotations(&pairs(&[(&key, value)])).unwrap_err().to_string();
-        assert!(told.contains(wrong) && told.contains(&key), "{told}");
+        let error = annotations(&pairs(&[(&key, value)])).unwrap_err().to_string();
+        assert!(error.contains(wrong) && error.contains(&key), "{error}");
     }
 }
 
 #[test]
-fn a_frontend_that_is_written_anew_stays_in_force_and_one_that_is_refused_does_not() {
+fn updated_frontend_stays_in_force_and_a_failed_one_does_not() {
     let web = [service("web", json!({}), &[("203.0.113.1", 80, "LoadBalancer")])];
     let mut acknowledged = Acknowledged::default();
     let now = SystemTime::UNIX_EPOCH;
@@ -47,18 +47,18 @@ fn a_frontend_that_is_written_anew_stays_in_force_and_one_that_is_refused_does_n
         tables.frontends().for_each(|row| row.set_status(progress.clone(), None, now));
     };
     let first = pending(&web);
-    assert!(acknowledged.look(&first).is_empty());
+    assert!(acknowledged.update(&first).is_empty());
     set(&first, Progress::Done);
-    assert_eq!(acknowledged.look(&first).len(), 1);
+    assert_eq!(acknowledged.update(&first).len(), 1);
     // The data plane still has the previous row.
-    let anew = pending(&web);
-    assert_eq!(acknowledged.look(&anew).len(), 1);
-    set(&anew, Progress::Error("no room".into()));
-    assert!(acknowledged.look(&anew).is_empty());
+    let updated = pending(&web);
+    assert_eq!(acknowledged.update(&updated).len(), 1);
+    set(&updated, Progress::Error("no room".into()));
+    assert!(acknowledged.update(&updated).is_empty());
     // The frontend was not in force, so it must be acknowledged first.
-    set(&anew, Progress::Pending);
-    assert!(acknowledged.look(&anew).is_empty());
-    set(&anew, Progress::Done);
-    assert_eq!(acknowledged.look(&anew).len(), 1);
-    assert!(acknowledged.look(&Tables::default()).is_empty());
+    set(&updated, Progress::Pending);
+    assert!(acknowledged.update(&updated).is_empty());
+    set(&updated, Progress::Done);
+    assert_eq!(acknowledged.update(&updated).len(), 1);
+    assert!(acknowledged.update(&Tables::default()).is_empty());
 }

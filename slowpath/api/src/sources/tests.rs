@@ -12,13 +12,13 @@ use state::{address, backend, frontend, object};
 
 use crate::{Outcome, Problem};
 
+mod fixture;
+#[path = "../../../state/src/sources/tests/memory_disk.rs"]
+mod memory_disk;
 #[path = "../../../state/src/sources/tests/model.rs"]
 mod model;
-#[path = "../../../state/src/sources/tests/plate.rs"]
-mod plate;
-mod world;
 
-use world::World;
+use fixture::Fixture;
 
 /// Number of random histories.
 const CASES: u32 = 100;
@@ -43,30 +43,30 @@ fn shop() -> Value {
 /// Sends a request that must fail, and returns the problem.
 #[track_caller]
 fn problem(
-    world: &mut World,
-    asked: (&str, &str, Option<Value>),
+    fixture: &mut Fixture,
+    request: (&str, &str, Option<Value>),
     status: u16,
     sort: &str,
 ) -> Problem {
-    let (method, path, body) = asked;
-    let revision = world.store.objects().revision();
-    let (code, json) = world.ask(method, path, body);
+    let (method, path, body) = request;
+    let revision = fixture.store.objects().revision();
+    let (code, json) = fixture.request(method, path, body);
     let problem: Problem = serde_json::from_value(json).unwrap();
-    let found = (code.as_u16(), problem.status, &*problem.sort);
+    let found = (code.as_u16(), problem.status, &*problem.problem_type);
     assert_eq!(
         found,
         (status, status, &*format!("urn:weir:{sort}")),
         "{method} {path}: {problem:?}"
     );
-    assert_eq!(world.store.objects().revision(), revision, "it changed something");
+    assert_eq!(fixture.store.objects().revision(), revision, "it changed something");
     problem
 }
 
 #[test]
-fn a_source_says_all_anew_chunk_by_chunk() {
-    let mut world = World::new();
+fn session_replaces_the_list_chunk_by_chunk() {
+    let mut fixture = Fixture::new();
     let (status, begun) =
-        world.ask("POST", "/k8s/sessions", Some(json!({ "revision": "7", "lease_s": 30 })));
+        fixture.request("POST", "/k8s/sessions", Some(json!({ "revision": "7", "lease_s": 30 })));
     assert_eq!(status, StatusCode::CREATED);
     let limits = Limits::default();
     let expected = (json!(30), json!(limits.chunk), json!(limits.session));
@@ -76,46 +76,46 @@ fn a_source_says_all_anew_chunk_by_chunk() {
     );
     let session = format!("/k8s/sessions/{}", begun["session"]);
     let chunk = |n: u64| format!("{session}/chunks/{n}");
-    let first = world.ask("PUT", &chunk(0), Some(shop()));
+    let first = fixture.request("PUT", &chunk(0), Some(shop()));
     assert_eq!(first, (StatusCode::OK, json!({ "next": 1, "objects": 2 })));
-    assert_eq!(world.ask("PUT", &chunk(0), Some(shop())), first, "a repetition");
+    assert_eq!(fixture.request("PUT", &chunk(0), Some(shop())), first, "a repetition");
     let more = json!([service("shop/more", "203.0.113.2")]);
-    assert_eq!(world.ask("PUT", &chunk(1), Some(more)).1, json!({ "next": 2, "objects": 3 }));
-    let report = world.report("k8s");
+    assert_eq!(fixture.request("PUT", &chunk(1), Some(more)).1, json!({ "next": 2, "objects": 3 }));
+    let report = fixture.report("k8s");
     assert_eq!((report.revision.as_str(), report.left_s), ("", Some(30)), "nothing is said yet");
     assert_eq!(report.session.unwrap()["next"], 2);
-    assert!(world.names("k8s").is_empty());
+    assert!(fixture.names("k8s").is_empty());
 
     let commit = format!("{session}/commit");
-    let tried = world.ask("POST", &format!("{commit}?dry_run=true"), None);
-    assert_eq!(tried, (StatusCode::OK, json!({ "written": 3, "released": 0 })));
-    assert!(world.names("k8s").is_empty(), "as if");
-    assert_eq!(world.ask("POST", &commit, None), tried);
+    let dry_run = fixture.request("POST", &format!("{commit}?dry_run=true"), None);
+    assert_eq!(dry_run, (StatusCode::OK, json!({ "written": 3, "released": 0 })));
+    assert!(fixture.names("k8s").is_empty(), "as if");
+    assert_eq!(fixture.request("POST", &commit, None), dry_run);
     let names = ["Service shop/more", "Service shop/web", "Backends shop/web"];
-    assert_eq!(world.names("k8s"), names);
-    problem(&mut world, ("POST", &commit, None), 404, "absent");
+    assert_eq!(fixture.names("k8s"), names);
+    problem(&mut fixture, ("POST", &commit, None), 404, "absent");
 
-    let id = world.begin("k8s", "8").unwrap();
+    let id = fixture.begin("k8s", "8").unwrap();
     let only = json!([service("shop/more", "203.0.113.2")]);
-    world.ask("PUT", &format!("/k8s/sessions/{id}/chunks/0"), Some(only));
-    assert_eq!(world.commit("k8s", id), Ok(json!({ "written": 0, "released": 2 })));
-    assert_eq!(world.names("k8s"), ["Service shop/more"]);
-    let (status, all) = world.ask("GET", "", None);
+    fixture.request("PUT", &format!("/k8s/sessions/{id}/chunks/0"), Some(only));
+    assert_eq!(fixture.commit("k8s", id), Ok(json!({ "written": 0, "released": 2 })));
+    assert_eq!(fixture.names("k8s"), ["Service shop/more"]);
+    let (status, all) = fixture.request("GET", "", None);
     assert_eq!((status, &all["items"][0]["revision"]), (StatusCode::OK, &json!("8")), "{all}");
     assert_eq!(all["items"].as_array().unwrap().len(), 1);
-    let id = world.begin("k8s", "9").unwrap();
-    world.abort("k8s", id).unwrap();
-    assert_eq!(world.renew("k8s", None), Ok(json!({ "lease_s": 30, "revision": "8" })));
-    assert_eq!(world.renew("k8s", Some(60)), Ok(json!({ "lease_s": 60, "revision": "8" })));
-    assert_eq!(world.report("k8s").left_s, Some(60));
+    let id = fixture.begin("k8s", "9").unwrap();
+    fixture.abort("k8s", id).unwrap();
+    assert_eq!(fixture.renew("k8s", None), Ok(json!({ "lease_s": 30, "revision": "8" })));
+    assert_eq!(fixture.renew("k8s", Some(60)), Ok(json!({ "lease_s": 60, "revision": "8" })));
+    assert_eq!(fixture.report("k8s").left_s, Some(60));
 }
 
 #[test]
-fn whatever_cannot_be_is_a_problem_of_its_sort_with_its_field() {
-    let mut world = World::new();
-    let id = world.begin("k8s", "1").unwrap();
+fn invalid_requests_return_problem_type_and_field() {
+    let mut fixture = Fixture::new();
+    let id = fixture.begin("k8s", "1").unwrap();
     let first = id;
-    let (session, w) = (format!("/k8s/sessions/{id}"), &mut world);
+    let (session, w) = (format!("/k8s/sessions/{id}"), &mut fixture);
     let chunk = |n: u64| format!("{session}/chunks/{n}");
     let field = |problem: Problem| problem.field.unwrap_or_default().into_string();
     let begin = |body: Value| ("POST", "/k8s/sessions", Some(body));
@@ -143,18 +143,18 @@ fn whatever_cannot_be_is_a_problem_of_its_sort_with_its_field() {
     problem(w, ("PUT", &chunk(0), None), 415, "media");
     let mut bad = shop();
     bad[1]["spec"]["endpoints"][1]["port"] = json!(70_000);
-    let told = problem(w, ("PUT", &chunk(0), Some(bad)), 422, "wrong");
-    assert_eq!(told.field.as_deref(), Some("[1].spec.endpoints[1].port"), "{told:?}");
-    assert_eq!(told.object.as_deref(), Some("Backends shop/web of api"));
+    let rejected = problem(w, ("PUT", &chunk(0), Some(bad)), 422, "wrong");
+    assert_eq!(rejected.field.as_deref(), Some("[1].spec.endpoints[1].port"), "{rejected:?}");
+    assert_eq!(rejected.object.as_deref(), Some("Backends shop/web of api"));
     assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(json!([7]))), 422, "wrong")), "[0]");
-    let mut strange = shop();
-    strange[0]["source"] = json!("file");
-    assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(strange)), 403, "foreign")), "source");
+    let mut foreign = shop();
+    foreign[0]["source"] = json!("file");
+    assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(foreign)), 403, "foreign")), "source");
     let appliance = json!([{ "kind": "Appliance", "name": "a", "spec": {} }]);
     assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(appliance)), 422, "wrong")), "kind");
     let twice = json!([shop()[0], shop()[0]]);
-    let told = problem(w, ("PUT", &chunk(0), Some(twice)), 422, "wrong");
-    assert_eq!(told.object.as_deref(), Some("Service shop/web of k8s"), "{told:?}");
+    let rejected = problem(w, ("PUT", &chunk(0), Some(twice)), 422, "wrong");
+    assert_eq!(rejected.object.as_deref(), Some("Service shop/web of k8s"), "{rejected:?}");
 
     let second = w.begin("k8s", "2").unwrap();
     for (method, path) in [("POST", format!("{session}/commit")), ("DELETE", session.clone())] {
@@ -169,63 +169,63 @@ fn whatever_cannot_be_is_a_problem_of_its_sort_with_its_field() {
     let chunk = |n: u64| format!("/k8s/sessions/{id}/chunks/{n}");
     problem(w, ("PUT", &chunk(0), Some(shop())), 413, "too-large");
     let part = |name: &str| json!([backends(name, "a", &["10.0.0.1", "10.0.0.2", "10.0.0.3"])]);
-    assert_eq!(w.ask("PUT", &chunk(0), Some(part("a"))).0, StatusCode::OK);
+    assert_eq!(w.request("PUT", &chunk(0), Some(part("a"))).0, StatusCode::OK);
     problem(w, ("PUT", &chunk(1), Some(part("b"))), 413, "too-large");
     problem(w, ("POST", "/other/sessions", None), 429, "busy");
 }
 
 #[test]
-fn what_the_disk_refuses_is_not_answered_and_the_session_stays() {
-    let mut world = World::new();
-    world.fail_disk(1);
-    problem(&mut world, ("POST", "/k8s/sessions", None), 503, "store");
-    world.set("k8s", Setting { lease_s: 5, on_expiry: OnExpiry::Release });
-    let id = world.begin("k8s", "1").unwrap();
-    world.ask("PUT", &format!("/k8s/sessions/{id}/chunks/0"), Some(shop()));
+fn failed_disk_write_keeps_the_session_open() {
+    let mut fixture = Fixture::new();
+    fixture.fail_disk(1);
+    problem(&mut fixture, ("POST", "/k8s/sessions", None), 503, "store");
+    fixture.set("k8s", Setting { lease_s: 5, on_expiry: OnExpiry::Release });
+    let id = fixture.begin("k8s", "1").unwrap();
+    fixture.request("PUT", &format!("/k8s/sessions/{id}/chunks/0"), Some(shop()));
     let commit = format!("/k8s/sessions/{id}/commit");
-    world.fail_disk(1);
-    problem(&mut world, ("POST", &commit, None), 503, "store");
-    assert_eq!(world.commit("k8s", id), Ok(json!({ "written": 2, "released": 0 })));
-    world.restart();
-    assert_eq!(world.names("k8s").len(), 2, "it was kept");
-    world.fail_disk(2);
-    world.pass(6);
-    assert_eq!((&*world.report("k8s").heard, world.names("k8s").len()), ("yes", 2));
-    world.pass(1);
-    assert_eq!((&*world.report("k8s").heard, world.names("k8s").len()), ("Released", 0));
-    problem(&mut world, ("POST", "/k8s/renew", None), 409, "released");
+    fixture.fail_disk(1);
+    problem(&mut fixture, ("POST", &commit, None), 503, "store");
+    assert_eq!(fixture.commit("k8s", id), Ok(json!({ "written": 2, "released": 0 })));
+    fixture.restart();
+    assert_eq!(fixture.names("k8s").len(), 2, "it was kept");
+    fixture.fail_disk(2);
+    fixture.pass(6);
+    assert_eq!((&*fixture.report("k8s").heard, fixture.names("k8s").len()), ("yes", 2));
+    fixture.pass(1);
+    assert_eq!((&*fixture.report("k8s").heard, fixture.names("k8s").len()), ("Released", 0));
+    problem(&mut fixture, ("POST", "/k8s/renew", None), 409, "released");
 }
 
 #[test]
-fn a_commit_waits_for_all_of_it_to_be_in_force_if_that_is_asked() {
-    let mut world = World::new();
-    let mut say = |outcome: Option<Outcome>, said: Value| {
-        *world.clock.outcome.lock() = outcome;
-        let id = world.begin("k8s", "1").unwrap();
-        world.ask("PUT", &format!("/k8s/sessions/{id}/chunks/0"), Some(said));
-        let answer = world.ask("POST", &format!("/k8s/sessions/{id}/commit?wait=1ms"), None);
-        let wait = world.clock.waits.lock().pop().unwrap();
-        assert!(wait.whole && wait.revision == world.store.objects().revision());
-        let about = wait.about.iter();
-        let about = about.filter(|about| about.key.kind != Kind::Source).map(|about| {
-            (about.key.to_string(), about.service.clone().unwrap(), about.addresses.len())
+fn commit_with_wait_returns_when_all_objects_are_in_force() {
+    let mut fixture = Fixture::new();
+    let mut commit_list = |outcome: Option<Outcome>, list: Value| {
+        *fixture.clock.outcome.lock() = outcome;
+        let id = fixture.begin("k8s", "1").unwrap();
+        fixture.request("PUT", &format!("/k8s/sessions/{id}/chunks/0"), Some(list));
+        let answer = fixture.request("POST", &format!("/k8s/sessions/{id}/commit?wait=1ms"), None);
+        let wait = fixture.clock.waits.lock().pop().unwrap();
+        assert!(wait.is_complete_list && wait.revision == fixture.store.objects().revision());
+        let objects = wait.objects.iter();
+        let objects = objects.filter(|object| object.key.kind != Kind::Source).map(|object| {
+            (object.key.to_string(), object.service.clone().unwrap(), object.addresses.len())
         });
-        (answer.0.as_u16(), answer.1, about.collect::<Vec<_>>())
+        (answer.0.as_u16(), answer.1, objects.collect::<Vec<_>>())
     };
     let web = || Name::new("shop/web").unwrap();
     let both = [
         ("Service shop/web of k8s".to_owned(), web(), 1),
         ("Backends shop/web of k8s".to_owned(), web(), 0),
     ];
-    let (status, _, about) = say(None, shop());
-    assert_eq!((status, about.as_slice()), (202, &both[..]), "it is kept, and on its way");
+    let (status, _, objects) = commit_list(None, shop());
+    assert_eq!((status, objects.as_slice()), (202, &both[..]), "it is kept, and on its way");
     // `wait` also waits for removals.
-    let (status, committed, about) = say(Some(Outcome::Done), json!([shop()[0]]));
+    let (status, committed, objects) = commit_list(Some(Outcome::InForce), json!([shop()[0]]));
     assert_eq!((status, committed), (200, json!({ "written": 0, "released": 1 })));
-    assert_eq!(about, both[1..]);
+    assert_eq!(objects, both[1..]);
     let object = Key { kind: Kind::Service, name: web(), source: Source::new("k8s") };
-    let refused = Outcome::Refused { object, why: "no room".into() };
-    let (status, problem, _) = say(Some(refused), shop());
+    let refused = Outcome::Rejected { object, reason: "no room".into() };
+    let (status, problem, _) = commit_list(Some(refused), shop());
     assert_eq!((status, &problem["type"]), (409, &json!("urn:weir:not-in-force")));
     assert_eq!(problem["object"], both[0].0);
 }

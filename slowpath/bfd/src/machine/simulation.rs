@@ -13,7 +13,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Properties of the path.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct Path {
     /// Minimum delay of a packet.
     length: Duration,
     /// Maximum additional delay.
@@ -21,16 +21,16 @@ struct Way {
     /// Loss in percent.
     loss: u64,
     /// Upper bound (exclusive) of consecutive losses in one direction.
-    in_row: u32,
+    max_consecutive_losses: u32,
 }
 
 struct Pair {
     sides: [Machine; 2],
-    way: Way,
+    path: Path,
     now: Instant,
-    begun: Instant,
+    started: Instant,
     /// Packets in flight, by arrival time.
-    flying: BTreeMap<(Instant, u64), (usize, Packet)>,
+    in_flight: BTreeMap<(Instant, u64), (usize, Packet)>,
     lost: [u32; 2],
     last_arrival: [Instant; 2],
     serial: u64,
@@ -39,15 +39,15 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(settings: [Settings; 2], way: Way, seed: u64) -> Pair {
+    fn new(settings: [Settings; 2], path: Path, seed: u64) -> Pair {
         let now = Instant::now();
         let [one, two] = settings;
         Pair {
             sides: [Machine::new(one, 1, seed, now), Machine::new(two, 2, !seed, now)],
-            way,
+            path,
             now,
-            begun: now,
-            flying: BTreeMap::new(),
+            started: now,
+            in_flight: BTreeMap::new(),
             lost: [0; 2],
             last_arrival: [now; 2],
             serial: 0,
@@ -56,44 +56,47 @@ impl Pair {
         }
     }
 
-    fn take(&mut self, side: usize, output: Output) {
+    fn apply(&mut self, side: usize, output: Output) {
         if let Some(change) = output.change {
             self.changes[side].push((self.now, change));
         }
         let Some(packet) = output.send else { return };
         assert_eq!(Packet::parse(&packet.emit()), Ok(packet));
-        if self.rng.u64(..100) < self.way.loss && self.lost[side] + 1 < self.way.in_row {
+        if self.rng.u64(..100) < self.path.loss
+            && self.lost[side] + 1 < self.path.max_consecutive_losses
+        {
             self.lost[side] += 1;
             return;
         }
         self.lost[side] = 0;
-        let delay = Duration::from_micros(self.rng.u64(..self.way.delay.as_micros().max(1) as u64));
+        let delay =
+            Duration::from_micros(self.rng.u64(..self.path.delay.as_micros().max(1) as u64));
         self.serial += 1;
-        let arrival = self.last_arrival[side].max(self.now + self.way.length + delay);
+        let arrival = self.last_arrival[side].max(self.now + self.path.length + delay);
         self.last_arrival[side] = arrival;
-        self.flying.insert((arrival, self.serial), (1 - side, packet));
+        self.in_flight.insert((arrival, self.serial), (1 - side, packet));
     }
 
     /// Advances the clock and processes arrivals and timers.
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
-            let arrival = self.flying.keys().next().map(|(at, _)| *at);
+            let arrival = self.in_flight.keys().next().map(|(at, _)| *at);
             let dues = self.sides.iter().filter_map(Machine::next_due);
             let Some(next) = dues.chain(arrival).min().filter(|next| *next <= end) else { break };
             self.now = self.now.max(next);
             if arrival.is_some_and(|at| at <= self.now) {
-                if let Some((_, (side, packet))) = self.flying.pop_first() {
-                    let known = [0, self.sides[side].local].contains(&packet.your_discriminator);
-                    let output = known.then(|| self.sides[side].hear(&packet, self.now));
-                    self.take(side, output.and_then(Result::ok).unwrap_or_default());
+                if let Some((_, (side, packet))) = self.in_flight.pop_first() {
+                    let matches = [0, self.sides[side].local].contains(&packet.your_discriminator);
+                    let output = matches.then(|| self.sides[side].receive(&packet, self.now));
+                    self.apply(side, output.and_then(Result::ok).unwrap_or_default());
                 }
                 continue;
             }
             for side in [0, 1] {
                 if self.sides[side].next_due().is_some_and(|due| due <= self.now) {
                     let output = self.sides[side].tick(self.now);
-                    self.take(side, output);
+                    self.apply(side, output);
                 }
             }
         }
@@ -108,7 +111,7 @@ impl Pair {
         let of =
             |side: usize| self.changes[side].iter().map(move |(at, change)| (side, at, change));
         let all = of(0).chain(of(1)).filter(|(_, _, change)| **change != Change::Up);
-        all.map(|(side, at, change)| (side, *at - self.begun, *change)).collect()
+        all.map(|(side, at, change)| (side, *at - self.started, *change)).collect()
     }
 }
 
@@ -124,22 +127,22 @@ prop_compose! {
 
 /// Paths whose delays vary by less than the shortest detection time tolerates (3 * 10 ms), and
 /// whose minimum delay may exceed many intervals.
-fn any_way() -> impl Strategy<Value = Way> {
-    (0u32..200, 0u32..5, 0u64..40).prop_map(|(length, delay, loss)| Way {
+fn any_path() -> impl Strategy<Value = Path> {
+    (0u32..200, 0u32..5, 0u64..40).prop_map(|(length, delay, loss)| Path {
         length: MS * length,
         delay: MS * delay,
         loss,
-        in_row: 2,
+        max_consecutive_losses: 2,
     })
 }
 
 proptest! {
     #[test]
-    fn they_come_up_and_stay_up_with_less_loss_than_the_multiplier(
-        one in any_settings(), two in any_settings(), way in any_way(), seed in any::<u64>(),
+    fn sessions_come_up_and_stay_up_with_less_loss_than_the_multiplier(
+        one in any_settings(), two in any_settings(), path in any_path(), seed in any::<u64>(),
         passive in any::<bool>(),
     ) {
-        let mut pair = Pair::new([one, Settings { passive, ..two }], way, seed);
+        let mut pair = Pair::new([one, Settings { passive, ..two }], path, seed);
         pair.run(Duration::from_secs(20));
         prop_assert!(pair.are_up());
         pair.run(Duration::from_secs(120));
@@ -152,23 +155,23 @@ proptest! {
     }
 
     #[test]
-    fn silence_is_known_in_the_detection_time_and_not_before(
-        one in any_settings(), two in any_settings(), way in any_way(), seed in any::<u64>(),
+    fn silence_is_detected_exactly_at_the_detection_time(
+        one in any_settings(), two in any_settings(), path in any_path(), seed in any::<u64>(),
     ) {
-        let mut pair = Pair::new([one, two], way, seed);
+        let mut pair = Pair::new([one, two], path, seed);
         pair.run(Duration::from_secs(60));
         prop_assert!(pair.are_up());
-        let heard = pair.sides.each_ref().map(|side| side.remote.heard.unwrap());
-        let patience = pair.sides.each_ref().map(Machine::detection_time);
-        pair.flying.clear();
-        pair.way = Way { loss: 100, in_row: u32::MAX, ..way };
+        let last_received = pair.sides.each_ref().map(|side| side.remote.received_at.unwrap());
+        let detection = pair.sides.each_ref().map(Machine::detection_time);
+        pair.in_flight.clear();
+        pair.path = Path { loss: 100, max_consecutive_losses: u32::MAX, ..path };
         pair.run(Duration::from_secs(60));
         for side in [0, 1] {
             let &(at, change) = pair.changes[side].last().unwrap();
             prop_assert_eq!(change, Change::Down(Reason::Expired));
-            prop_assert_eq!(at, heard[side] + patience[side]);
+            prop_assert_eq!(at, last_received[side] + detection[side]);
         }
-        pair.way = way;
+        pair.path = path;
         pair.run(Duration::from_secs(20));
         prop_assert!(pair.are_up());
     }
@@ -178,9 +181,9 @@ proptest! {
         settings in proptest::collection::vec(
             (0usize..2, any_settings(), prop_oneof![0u64..300, 0u64..6000]), 1..12,
         ),
-        way in any_way(), seed in any::<u64>(),
+        path in any_path(), seed in any::<u64>(),
     ) {
-        let mut pair = Pair::new([Settings::default(); 2], way, seed);
+        let mut pair = Pair::new([Settings::default(); 2], path, seed);
         pair.run(Duration::from_secs(20));
         prop_assert!(pair.are_up());
         for (side, settings, wait) in settings {
@@ -193,22 +196,22 @@ proptest! {
         pair.run(Duration::from_secs(60));
         prop_assert_eq!(pair.downs(), vec![]);
         for side in &pair.sides {
-            prop_assert_eq!(side.said, side.wanted());
-            prop_assert!(side.before.is_none());
+            prop_assert_eq!(side.advertised, side.desired_timers());
+            prop_assert!(side.before_poll.is_none());
         }
     }
 
     #[test]
-    fn a_plan_is_told_as_one_and_a_successor_is_heard(
-        one in any_settings(), two in any_settings(), way in any_way(), seed in any::<u64>(),
+    fn admin_down_is_reported_as_such_and_a_restarted_side_comes_up(
+        one in any_settings(), two in any_settings(), path in any_path(), seed in any::<u64>(),
     ) {
-        let mut pair = Pair::new([one, two], way, seed);
+        let mut pair = Pair::new([one, two], path, seed);
         pair.run(Duration::from_secs(60));
         let output = pair.sides[0].stop(pair.now);
-        pair.take(0, output);
+        pair.apply(0, output);
         pair.run(Duration::from_secs(30));
-        let told = pair.changes.each_ref().map(|changes| changes.last().unwrap().1);
-        prop_assert_eq!(told, [Reason::Stopped, Reason::NeighbourAdminDown].map(Change::Down));
+        let reasons = pair.changes.each_ref().map(|changes| changes.last().unwrap().1);
+        prop_assert_eq!(reasons, [Reason::Stopped, Reason::NeighbourAdminDown].map(Change::Down));
         // A restarted process has no state of the previous one.
         pair.sides[0] = Machine::new(one, 3, seed, pair.now);
         pair.run(Duration::from_secs(20));
@@ -216,10 +219,10 @@ proptest! {
     }
 
     #[test]
-    fn any_packets_at_any_time_are_borne(
-        heard in proptest::collection::vec((any::<[u8; 24]>(), any::<u8>()), 1..60),
+    fn arbitrary_packets_keep_invariants(
+        packets in proptest::collection::vec((any::<[u8; 24]>(), any::<u8>()), 1..60),
     ) {
-        let bytes: Vec<u8> = heard
+        let bytes: Vec<u8> = packets
             .into_iter()
             .flat_map(|(mut bytes, wait)| {
                 (bytes[0], bytes[3]) = (0x20 | bytes[0] & 0x1f, 24);

@@ -9,7 +9,7 @@ fn settings() -> Settings {
 }
 
 /// A packet of the neighbor, which has discriminator 2 and uses ours, 1.
-fn says(state: State) -> Packet {
+fn neighbor_packet(state: State) -> Packet {
     Packet {
         state,
         multiplier: 4,
@@ -24,15 +24,15 @@ fn says(state: State) -> Packet {
 /// Returns a session in state Up whose first poll sequence is complete.
 fn up(now: Instant) -> Machine {
     let mut machine = Machine::new(settings(), 1, 0, now);
-    machine.hear(&says(State::Init), now).unwrap();
+    machine.receive(&neighbor_packet(State::Init), now).unwrap();
     assert_eq!(machine.state, State::Up);
-    machine.hear(&Packet { last: true, ..says(State::Up) }, now).unwrap();
-    assert!(machine.before.is_none());
+    machine.receive(&Packet { final_bit: true, ..neighbor_packet(State::Up) }, now).unwrap();
+    assert!(machine.before_poll.is_none());
     machine
 }
 
 #[test]
-fn section_6_8_6_each_state_hears_each_state() {
+fn section_6_8_6_transition_of_each_state_by_each_received_state() {
     use State::{AdminDown, Down, Init, Up};
     let table = [
         (Down, AdminDown, Down, Some(Change::Held)),
@@ -49,11 +49,11 @@ fn section_6_8_6_each_state_hears_each_state() {
         (Up, Up, Up, None),
     ];
     let now = Instant::now();
-    for (from, heard, to, change) in table {
+    for (from, received, to, change) in table {
         let mut machine = Machine::new(settings(), 1, 0, now);
         machine.state = from;
-        let output = machine.hear(&says(heard), now).unwrap();
-        assert_eq!((machine.state, output.change), (to, change), "{from:?} hears {heard:?}");
+        let output = machine.receive(&neighbor_packet(received), now).unwrap();
+        assert_eq!((machine.state, output.change), (to, change), "{from:?} hears {received:?}");
         assert_eq!(output.send.is_some(), from != to, "news are sent at once");
         if from == Up && to == Down {
             assert_eq!(machine.diagnostic, Diagnostic::NeighborSignaledDown);
@@ -61,7 +61,7 @@ fn section_6_8_6_each_state_hears_each_state() {
     }
     // AdminDown of the neighbor is reported once, until it reports another state.
     let mut machine = Machine::new(settings(), 1, 0, now);
-    for (heard, change) in [
+    for (received, change) in [
         (AdminDown, Some(Change::Held)),
         (AdminDown, None),
         (Down, None),
@@ -70,15 +70,19 @@ fn section_6_8_6_each_state_hears_each_state() {
         (AdminDown, Some(Change::Down(Reason::NeighbourAdminDown))),
         (AdminDown, None),
     ] {
-        assert_eq!(machine.hear(&says(heard), now).unwrap().change, change, "{heard:?}");
+        assert_eq!(
+            machine.receive(&neighbor_packet(received), now).unwrap().change,
+            change,
+            "{received:?}"
+        );
     }
     let mut machine = up(now);
     machine.stop(now);
-    assert_eq!(machine.hear(&says(Up), now), Err(Discard::AdminDown));
+    assert_eq!(machine.receive(&neighbor_packet(Up), now), Err(Discard::AdminDown));
 }
 
 #[test]
-fn section_6_8_3_slowly_until_up_and_then_by_a_poll() {
+fn section_6_8_3_slow_until_up_then_a_poll_sequence() {
     let now = Instant::now();
     let mut machine = Machine::new(settings(), 1, 0, now);
     let first = machine.tick(now).send.unwrap();
@@ -87,18 +91,22 @@ fn section_6_8_3_slowly_until_up_and_then_by_a_poll() {
     let next = machine.next_due().unwrap() - now;
     assert!(next >= 750 * MS && next <= 1000 * MS, "{next:?}");
 
-    let news = machine.hear(&says(State::Init), now).unwrap().send.unwrap();
-    assert_eq!((news.state, news.poll, news.desired_transmit_us), (State::Up, true, 300_000));
+    let update = machine.receive(&neighbor_packet(State::Init), now).unwrap().send.unwrap();
+    assert_eq!((update.state, update.poll, update.desired_transmit_us), (State::Up, true, 300_000));
     // Every packet polls until a response arrives; a response without a poll has no effect.
     assert!(machine.tick(now + 500 * MS).send.unwrap().poll);
-    machine.hear(&Packet { last: true, ..says(State::Up) }, now + 500 * MS).unwrap();
+    machine
+        .receive(&Packet { final_bit: true, ..neighbor_packet(State::Up) }, now + 500 * MS)
+        .unwrap();
     assert!(!machine.tick(now + 1000 * MS).send.unwrap().poll);
-    machine.hear(&Packet { last: true, ..says(State::Up) }, now + 1000 * MS).unwrap();
-    assert!(machine.before.is_none());
+    machine
+        .receive(&Packet { final_bit: true, ..neighbor_packet(State::Up) }, now + 1000 * MS)
+        .unwrap();
+    assert!(machine.before_poll.is_none());
 }
 
 #[test]
-fn section_6_8_3_until_the_answer_the_safer_timer_counts() {
+fn section_6_8_3_safer_timer_applies_until_the_poll_response() {
     let now = Instant::now();
     let mut machine = up(now);
     assert_eq!(machine.transmit_interval(), 400 * MS, "the neighbour wants no more");
@@ -106,13 +114,13 @@ fn section_6_8_3_until_the_answer_the_safer_timer_counts() {
     // A longer transmit interval and a shorter receive interval both wait for the response. Late
     // responses to the previous poll are no longer possible by then.
     let mut now = now + 2000 * MS;
-    machine.hear(&says(State::Up), now).unwrap();
+    machine.receive(&neighbor_packet(State::Up), now).unwrap();
     machine.set(Settings { transmit_ms: 900, receive_ms: 1000, ..settings() }, now);
-    let asks = machine.tick(now).send.unwrap();
-    assert!(asks.poll && asks.desired_transmit_us == 900_000);
+    let packet = machine.tick(now).send.unwrap();
+    assert!(packet.poll && packet.desired_transmit_us == 900_000);
     assert_eq!(machine.transmit_interval(), 400 * MS);
     assert_eq!(machine.detection_time(), 4 * 1000 * MS, "more patience counts at once");
-    machine.hear(&Packet { last: true, ..says(State::Up) }, now).unwrap();
+    machine.receive(&Packet { final_bit: true, ..neighbor_packet(State::Up) }, now).unwrap();
     assert_eq!(machine.transmit_interval(), 900 * MS);
 
     now += 4000 * MS - MS;
@@ -120,18 +128,18 @@ fn section_6_8_3_until_the_answer_the_safer_timer_counts() {
     assert!(machine.tick(now).send.unwrap().poll);
     assert_eq!(machine.transmit_interval(), 400 * MS, "oftener at once");
     assert_eq!(machine.detection_time(), 4 * 1000 * MS, "less patience waits");
-    machine.hear(&Packet { last: true, ..says(State::Up) }, now).unwrap();
+    machine.receive(&Packet { final_bit: true, ..neighbor_packet(State::Up) }, now).unwrap();
     assert_eq!(machine.detection_time(), 4 * 250 * MS);
 }
 
 #[test]
-fn section_6_8_4_nothing_for_the_detection_time() {
+fn section_6_8_4_detection_time_expires() {
     let now = Instant::now();
     for state in [State::Init, State::Up] {
         let mut machine = up(now);
         if state == State::Init {
             machine = Machine::new(settings(), 1, 0, now);
-            machine.hear(&says(State::Down), now).unwrap();
+            machine.receive(&neighbor_packet(State::Down), now).unwrap();
         }
         assert_eq!(machine.state, state);
         let due = now + 4 * 250 * MS;
@@ -140,63 +148,65 @@ fn section_6_8_4_nothing_for_the_detection_time() {
         }
         assert_eq!(machine.next_due(), Some(due));
         let output = machine.tick(due);
-        let told = (state == State::Up).then_some(Change::Down(Reason::Expired));
-        assert_eq!(output.change, told);
-        let says = output.send.expect("the neighbour may still hear us");
-        assert_eq!((says.state, says.diagnostic.code()), (State::Down, 1));
+        let expected = (state == State::Up).then_some(Change::Down(Reason::Expired));
+        assert_eq!(output.change, expected);
+        let packet = output.send.expect("the neighbour may still hear us");
+        assert_eq!((packet.state, packet.diagnostic.code()), (State::Down, 1));
         // RFC 5880 section 6.8.1: the neighbor's discriminator is forgotten after a detection time
         // without a packet.
-        assert_eq!(says.your_discriminator, 0);
-        assert_eq!(says.desired_transmit_us, 1_000_000);
+        assert_eq!(packet.your_discriminator, 0);
+        assert_eq!(packet.desired_transmit_us, 1_000_000);
     }
 }
 
 #[test]
-fn section_6_8_7_how_often_and_when_not() {
+fn section_6_8_7_transmit_interval_jitter_and_suppression() {
     let now = Instant::now();
     let mut intervals = Vec::new();
     let mut machine = up(now);
     let mut last = machine.sent.unwrap();
     for _ in 0..2000 {
         let due = machine.next.unwrap();
-        machine.hear(&says(State::Up), due).unwrap();
+        machine.receive(&neighbor_packet(State::Up), due).unwrap();
         assert!(machine.tick(due).send.is_some());
         intervals.push(due - last);
         last = due;
     }
-    let (least, most) = (intervals[1..].iter().min(), intervals.iter().max());
-    assert!(*least.unwrap() >= 300 * MS && *least.unwrap() < 303 * MS, "{least:?}");
-    assert!(*most.unwrap() <= 400 * MS && *most.unwrap() > 397 * MS, "{most:?}");
+    let (min, max) = (intervals[1..].iter().min(), intervals.iter().max());
+    assert!(*min.unwrap() >= 300 * MS && *min.unwrap() < 303 * MS, "{min:?}");
+    assert!(*max.unwrap() <= 400 * MS && *max.unwrap() > 397 * MS, "{max:?}");
     machine.settings.multiplier = 1;
     assert!((0..2000).all(|_| machine.jittered(400 * MS) <= 360 * MS));
 
     // The neighbor requests no packets, or none while both are up; its poll is still answered.
-    let quiet = Packet { required_receive_us: 0, ..says(State::Up) };
-    let demands = Packet { demand: true, ..says(State::Up) };
+    let quiet = Packet { required_receive_us: 0, ..neighbor_packet(State::Up) };
+    let demands = Packet { demand: true, ..neighbor_packet(State::Up) };
     for silence in [quiet, demands] {
         let mut machine = up(now);
-        machine.hear(&silence, now).unwrap();
+        machine.receive(&silence, now).unwrap();
         assert_eq!(machine.next, None);
-        let answer = machine.hear(&Packet { poll: true, ..silence }, now).unwrap().send.unwrap();
-        assert!(answer.last && !answer.poll);
+        let answer = machine.receive(&Packet { poll: true, ..silence }, now).unwrap().send.unwrap();
+        assert!(answer.final_bit && !answer.poll);
         assert_eq!(machine.next, None);
-        machine.hear(&says(State::Up), now).unwrap();
+        machine.receive(&neighbor_packet(State::Up), now).unwrap();
         assert!(machine.next.is_some(), "it wants them again");
     }
     // In demand mode, new timers still start a poll sequence.
     let mut machine = up(now);
-    machine.hear(&demands, now + 1000 * MS).unwrap();
+    machine.receive(&demands, now + 1000 * MS).unwrap();
     machine.set(Settings { transmit_ms: 500, ..settings() }, now + 1000 * MS);
-    assert!(machine.tick(now + 1300 * MS).send.is_none_or(|packet| !packet.last));
-    assert!(machine.next.is_some() || machine.before.is_some());
+    assert!(machine.tick(now + 1300 * MS).send.is_none_or(|packet| !packet.final_bit));
+    assert!(machine.next.is_some() || machine.before_poll.is_some());
 }
 
 #[test]
-fn section_6_1_the_passive_side_waits_for_a_word() {
+fn section_6_1_passive_side_waits_for_a_packet() {
     let now = Instant::now();
     let mut machine = Machine::new(Settings { passive: true, ..settings() }, 1, 0, now);
     assert_eq!(machine.next_due(), None);
-    let output = machine.hear(&Packet { your_discriminator: 0, ..says(State::Down) }, now).unwrap();
+    let output = machine
+        .receive(&Packet { your_discriminator: 0, ..neighbor_packet(State::Down) }, now)
+        .unwrap();
     assert_eq!(output.send.unwrap().state, State::Init);
     let later = now + Duration::from_secs(60);
     assert_eq!(machine.tick(later).send, None, "it is silent again with the neighbour");
@@ -204,13 +214,13 @@ fn section_6_1_the_passive_side_waits_for_a_word() {
 }
 
 #[test]
-fn section_6_8_16_held_down_it_says_so_for_the_neighbours_patience() {
+fn section_6_8_16_admin_down_is_sent_for_the_detection_time() {
     let now = Instant::now();
     let mut machine = up(now);
     let output = machine.stop(now);
     assert_eq!(output.change, Some(Change::Down(Reason::Stopped)));
-    let says_so = output.send.unwrap();
-    assert_eq!((says_so.state, says_so.diagnostic.code()), (State::AdminDown, 7));
+    let sent_packet = output.send.unwrap();
+    assert_eq!((sent_packet.state, sent_packet.diagnostic.code()), (State::AdminDown, 7));
     let (mut sent, mut end) = (1, now);
     while let Some(due) = machine.next_due() {
         assert!(!machine.is_finished());
@@ -232,7 +242,7 @@ fn section_6_8_16_held_down_it_says_so_for_the_neighbours_patience() {
 }
 
 #[test]
-fn the_c_bit_is_said_as_set() {
+fn c_bit_follows_the_setting() {
     let now = Instant::now();
     for independent in [false, true] {
         let mut machine = Machine::new(Settings { independent, ..settings() }, 1, 0, now);

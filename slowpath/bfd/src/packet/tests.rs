@@ -23,13 +23,13 @@ fn packet() -> Packet {
 }
 
 #[test]
-fn bytes_and_words_agree() {
+fn packet_encoding_matches_the_golden_bytes() {
     assert_eq!(Packet::parse(&BYTES), Ok(packet()));
     assert_eq!(packet().emit(), BYTES);
 }
 
 #[test]
-fn each_reason_is_told_by_its_name() {
+fn every_discard_reason_is_detected_and_named() {
     let with = |changes: &[(usize, u8)]| {
         let mut bytes = [BYTES.as_slice(), &[0; 8]].concat();
         changes.iter().for_each(|(at, value)| bytes[*at] = *value);
@@ -66,7 +66,7 @@ fn each_reason_is_told_by_its_name() {
 
 proptest! {
     #[test]
-    fn a_packet_with_bytes_changed_cut_off_and_put_in(
+    fn mutated_packets_round_trip_or_are_discarded(
         changes in proptest::collection::vec((any::<usize>(), any::<u8>(), 0..4), 0..5),
     ) {
         let mut bytes = BYTES.to_vec();
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_give_a_packet_that_says_the_same_or_a_reason(
+    fn arbitrary_bytes_round_trip_or_are_discarded(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..64),
         likely in any::<bool>(),
     ) {

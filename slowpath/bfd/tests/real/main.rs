@@ -4,4 +4,4 @@ mod bird;
 mod frr;
 mod network;
 mod restart;
-mod strangers;
+mod unconfigured;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::network::{Ours, Outcome, neighbours, single_hop_keys};
+use crate::network::{LocalDriver, Outcome, neighbors, single_hop_keys};
 use bfd::Settings;
-use routers::{Bird, Daemon, Frr, Gobgp, Netns, PATIENCE, wait_for};
+use routers::{Bird, DEFAULT_TIMEOUT, Daemon, Frr, Gobgp, Netns, wait_for};
 
 const GOBGP: &str = "\
 [global.config]
@@ -32,22 +32,22 @@ const CHECK: &str = " neighbor 10.0.0.1 bfd check-control-plane-failure\n";
 const ROUTE: &str = "192.0.2.1/32";
 
 /// The neighbor's routing daemon.
-enum Theirs {
+enum Neighbor {
     Frr(Frr),
     Bird(Bird),
 }
 
-impl Theirs {
-    fn frr(ns: &Arc<Netns>, more: &str) -> routers::Result<Theirs> {
+impl Neighbor {
+    fn frr(ns: &Arc<Netns>, more: &str) -> routers::Result<Neighbor> {
         let text = format!(
             "router bgp 65002\n bgp router-id 10.0.0.2\n no bgp ebgp-requires-policy\n \
              neighbor 10.0.0.1 remote-as 65001\n neighbor 10.0.0.1 timers connect 1\n \
              neighbor 10.0.0.1 bfd\n{more}"
         );
-        Ok(Theirs::Frr(Frr::start(ns, &[Daemon::Bgpd, Daemon::Bfdd], &text)?))
+        Ok(Neighbor::Frr(Frr::start(ns, &[Daemon::Bgpd, Daemon::Bfdd], &text)?))
     }
 
-    fn bird(ns: &Arc<Netns>, bfd: &str) -> routers::Result<Theirs> {
+    fn bird(ns: &Arc<Netns>, bfd: &str) -> routers::Result<Neighbor> {
         let text = format!(
             "log stderr all;\nrouter id 10.0.0.2;\nprotocol device {{}}\n\
              protocol bfd {{ interface \"there\" {{ interval 300 ms; multiplier 3; }}; }}\n\
@@ -55,13 +55,13 @@ impl Theirs {
              connect retry time 1; connect delay time 1; error wait time 1, 2;\n  \
              ipv4 {{ import all; export none; }}; }}\n"
         );
-        Ok(Theirs::Bird(Bird::start(ns, &text)?))
+        Ok(Neighbor::Bird(Bird::start(ns, &text)?))
     }
 
     fn has_route(&self) -> routers::Result<bool> {
         Ok(match self {
-            Theirs::Frr(frr) => frr.json("show bgp ipv4 unicast")?["routes"].get(ROUTE).is_some(),
-            Theirs::Bird(bird) => bird.ask("show route")?.contains(ROUTE),
+            Neighbor::Frr(frr) => frr.json("show bgp ipv4 unicast")?["routes"].get(ROUTE).is_some(),
+            Neighbor::Bird(bird) => bird.query("show route")?.contains(ROUTE),
         })
     }
 
@@ -69,60 +69,60 @@ impl Theirs {
     /// this always holds, because its BFD session has its source address from the start.
     fn exchanged(&self) -> routers::Result<(bool, String)> {
         match self {
-            Theirs::Frr(frr) => frr.exchanged("10.0.0.1"),
-            Theirs::Bird(_) => Ok((true, String::new())),
+            Neighbor::Frr(frr) => frr.exchanged("10.0.0.1"),
+            Neighbor::Bird(_) => Ok((true, String::new())),
         }
     }
 
     fn bfd_is(&self, up: bool) -> routers::Result<(bool, String)> {
         Ok(match self {
-            Theirs::Frr(frr) => {
-                let said = frr.json("show bfd peers")?;
-                (said[0]["status"] == if up { "up" } else { "down" }, said.to_string())
+            Neighbor::Frr(frr) => {
+                let output = frr.json("show bfd peers")?;
+                (output[0]["status"] == if up { "up" } else { "down" }, output.to_string())
             }
-            Theirs::Bird(bird) => {
-                let said = bird.ask("show bfd sessions")?;
-                let row = said.lines().find(|line| line.starts_with("10.0.0.1"));
+            Neighbor::Bird(bird) => {
+                let output = bird.query("show bfd sessions")?;
+                let row = output.lines().find(|line| line.starts_with("10.0.0.1"));
                 let is_up = row.is_some_and(|row| row.contains(" Up "));
-                (is_up == up, said)
+                (is_up == up, output)
             }
         })
     }
 }
 
 fn announce(gobgp: &Gobgp) -> routers::Result<()> {
-    gobgp.ask(&["global", "rib", "add", ROUTE]).map(drop)
+    gobgp.query(&["global", "rib", "add", ROUTE]).map(drop)
 }
 
 /// How our side fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum How {
+enum Failure {
     /// The process is killed and restarted. The kernel closes its connections.
     Killed,
     /// BFD sends AdminDown, then the process is killed and restarted.
-    HeldDownFirst,
+    AdminDownFirst,
     /// The machine fails: no packets are sent any more, not even the end of a connection.
     Gone,
 }
 
 /// Polls whether the neighbor has the route.
-struct Watch<'a> {
-    theirs: &'a Theirs,
-    begun: Instant,
+struct RouteWatch<'a> {
+    neighbor: &'a Neighbor,
+    started: Instant,
     absent: Option<Duration>,
 }
 
-impl Watch<'_> {
+impl RouteWatch<'_> {
     fn look(&mut self) -> routers::Result<()> {
-        if self.absent.is_none() && !self.theirs.has_route()? {
-            self.absent = Some(self.begun.elapsed());
+        if self.absent.is_none() && !self.neighbor.has_route()? {
+            self.absent = Some(self.started.elapsed());
         }
         Ok(())
     }
 
     /// Polls until `so` returns true.
     fn until(&mut self, what: &str, so: impl Fn() -> routers::Result<(bool, String)>) -> Outcome {
-        wait_for(what, PATIENCE, || {
+        wait_for(what, DEFAULT_TIMEOUT, || {
             self.look()?;
             so()
         })?;
@@ -136,76 +136,80 @@ impl Watch<'_> {
 
 /// Returns whether the neighbor keeps the route throughout.
 fn keeps(
-    begin: impl Fn(&Arc<Netns>) -> routers::Result<Theirs>,
-    how: How,
+    begin: impl Fn(&Arc<Netns>) -> routers::Result<Neighbor>,
+    failure: Failure,
 ) -> Result<bool, Box<dyn std::error::Error>> {
-    let (here, there) = neighbours()?;
-    let theirs = begin(&there)?;
+    let (here, there) = neighbors()?;
+    let neighbor = begin(&there)?;
     let mut gobgp = Gobgp::start(&here, GOBGP)?;
     announce(&gobgp)?;
-    wait_for("the route", PATIENCE, || Ok((theirs.has_route()?, String::new())))?;
-    wait_for("all routes exchanged", PATIENCE, || theirs.exchanged())?;
+    wait_for("the route", DEFAULT_TIMEOUT, || Ok((neighbor.has_route()?, String::new())))?;
+    wait_for("all routes exchanged", DEFAULT_TIMEOUT, || neighbor.exchanged())?;
     // BFD starts only now: if BFD comes up at the same time as BGP, FRR 8.4 may end the new BGP
     // session with Cease/BFD Down (RFC 9384) just after it received our routes, and then has no
     // routes to keep.
     let [key, _] = single_hop_keys();
-    let ours = Ours::start(&here, 7)?;
-    ours.bfd.set(key.clone(), Settings::default())?;
-    wait_for("BFD up at the neighbour", PATIENCE, || theirs.bfd_is(true))?;
-    ours.wait(&key, "fast timers", |told| told.detection_us == 900_000)?;
+    let local = LocalDriver::start(&here, 7)?;
+    local.bfd.set(key.clone(), Settings::default())?;
+    wait_for("BFD up at the neighbour", DEFAULT_TIMEOUT, || neighbor.bfd_is(true))?;
+    local.wait(&key, "fast timers", |status| status.detection_us == 900_000)?;
 
-    let mut watch = Watch { theirs: &theirs, begun: Instant::now(), absent: None };
-    let down = || theirs.bfd_is(false);
-    match how {
-        How::Killed => {
+    let mut watch = RouteWatch { neighbor: &neighbor, started: Instant::now(), absent: None };
+    let down = || neighbor.bfd_is(false);
+    match failure {
+        Failure::Killed => {
             gobgp.kill()?;
-            ours.kill();
+            local.kill();
             watch.until("BFD down", down)?;
         }
-        How::HeldDownFirst => {
-            ours.stop();
+        Failure::AdminDownFirst => {
+            local.stop();
             watch.until("BFD down", down)?;
             gobgp.kill()?;
         }
-        How::Gone => {
+        Failure::Gone => {
             let rules = "table inet gone { chain out { type filter hook output priority 0; \
                          policy drop; }; }";
             here.fed("nft", &["-f", "-"], rules)?;
             watch.until("BFD down", down)?;
-            println!("{how:?}: route gone after {:?}", watch.absent);
+            println!("{failure:?}: route gone after {:?}", watch.absent);
             return Ok(watch.absent.is_none());
         }
     }
     gobgp.restart(true)?;
     announce(&gobgp)?;
-    let ours = Ours::start(&here, 8)?;
-    ours.bfd.set(key.clone(), Settings::default())?;
+    let local = LocalDriver::start(&here, 8)?;
+    local.bfd.set(key.clone(), Settings::default())?;
     watch.until("BGP up again", || {
-        let said = gobgp.json(&["neighbor"])?;
-        Ok((said[0]["state"]["session_state"] == 6, said[0]["state"].to_string()))
+        let output = gobgp.json(&["neighbor"])?;
+        Ok((output[0]["state"]["session_state"] == 6, output[0]["state"].to_string()))
     })?;
-    watch.until("BFD up again", || theirs.bfd_is(true))?;
-    println!("{how:?}: route gone after {:?}", watch.absent);
+    watch.until("BFD up again", || neighbor.bfd_is(true))?;
+    println!("{failure:?}: route gone after {:?}", watch.absent);
     Ok(watch.absent.is_none())
 }
 
 #[test]
-fn frr_keeps_routes_of_a_killed_process_and_gives_up_those_of_a_machine_that_is_gone() -> Outcome {
+fn frr_keeps_routes_of_a_killed_process_but_not_of_a_dead_host() -> Outcome {
     // With `neighbor 10.0.0.1 bfd` alone, FRR treats AdminDown as a failure.
-    for (more, held_down_first) in [("", false), (CHECK, true)] {
-        assert!(keeps(|ns| Theirs::frr(ns, more), How::Killed)?, "{more}");
-        assert!(!keeps(|ns| Theirs::frr(ns, more), How::Gone)?, "{more}");
-        let kept = keeps(|ns| Theirs::frr(ns, more), How::HeldDownFirst)?;
-        assert_eq!(kept, held_down_first, "{more}");
+    for (more, admin_down_first) in [("", false), (CHECK, true)] {
+        assert!(keeps(|ns| Neighbor::frr(ns, more), Failure::Killed)?, "{more}");
+        assert!(!keeps(|ns| Neighbor::frr(ns, more), Failure::Gone)?, "{more}");
+        let keeps_route = keeps(|ns| Neighbor::frr(ns, more), Failure::AdminDownFirst)?;
+        assert_eq!(keeps_route, admin_down_first, "{more}");
     }
     Ok(())
 }
 
 #[test]
-fn bird_keeps_routes_of_both_or_of_neither() -> Outcome {
-    for (bfd, kept) in [("bfd on", false), ("bfd graceful", true)] {
-        for how in [How::Killed, How::Gone] {
-            assert_eq!(keeps(|ns| Theirs::bird(ns, bfd), how)?, kept, "{bfd}, {how:?}");
+fn bird_keeps_routes_in_both_failures_only_with_graceful_bfd() -> Outcome {
+    for (bfd, keeps_route) in [("bfd on", false), ("bfd graceful", true)] {
+        for failure in [Failure::Killed, Failure::Gone] {
+            assert_eq!(
+                keeps(|ns| Neighbor::bird(ns, bfd), failure)?,
+                keeps_route,
+                "{bfd}, {failure:?}"
+            );
         }
     }
     Ok(())

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::settings::{GracefulRestart, Settings};
-use super::{ConnectionId, Input, Output, Peer};
+use super::{Action, ConnectionId, Event, Peer};
 use crate::session::Direction;
-use crate::session::negotiate::{Without, our_open};
+use crate::session::negotiate::{OmitCapabilities, local_open};
 use crate::wire::{Framer, frame};
 
 /// Feeds octets to the state machine in pieces. The first octet decides whether the session is
@@ -16,21 +16,24 @@ use crate::wire::{Framer, frame};
 /// connection, and always has a deadline in the future or none.
 pub fn harness(octets: &[u8]) {
     let mut now = Instant::now();
-    let mut world = World { peer: Peer::new(settings(1, 2), now), open: None, last: 0 };
-    world.step(now, Input::Start);
+    let mut fixture = Fixture { peer: Peer::new(settings(1, 2), now), open: None, last_id: 0 };
+    fixture.step(now, Event::Start);
     let Some((first, mut rest)) = octets.split_first() else { return };
-    world.connect(now);
+    fixture.connect(now);
     if first % 2 == 0 {
-        world.hear(now, &our_open(&settings(2, 1), &Without::default(), first % 4 == 0).write());
-        world.hear(now, &frame::keepalive());
+        fixture.receive(
+            now,
+            &local_open(&settings(2, 1), &OmitCapabilities::default(), first % 4 == 0).write(),
+        );
+        fixture.receive(now, &frame::keepalive());
     }
     while let [length, time, more @ ..] = rest {
         let (piece, left) = more.split_at(more.len().min(usize::from(*length)));
         now += Duration::from_millis(1 << (time % 18));
-        world.step(now, Input::Tick);
-        world.connect(now);
-        world.hear(now, piece);
-        let due = world.peer.next_deadline();
+        fixture.step(now, Event::Tick);
+        fixture.connect(now);
+        fixture.receive(now, piece);
+        let due = fixture.peer.next_deadline();
         assert!(due.is_none_or(|due| due > now), "a deadline that stays in the past");
         rest = left;
     }
@@ -51,23 +54,23 @@ fn settings(own: u8, other: u8) -> Settings {
     }
 }
 
-struct World {
+struct Fixture {
     peer: Peer,
     /// ID of the open connection.
     open: Option<ConnectionId>,
     /// The last ID that was used.
-    last: ConnectionId,
+    last_id: ConnectionId,
 }
 
-impl World {
+impl Fixture {
     /// Connects the peer unless it is connected.
     fn connect(&mut self, now: Instant) {
         if self.open.is_none() {
-            self.last += 1;
-            self.open = Some(self.last);
+            self.last_id += 1;
+            self.open = Some(self.last_id);
             let (local, remote) = ([192, 0, 2, 1], [192, 0, 2, 2]);
-            let connected = Input::Connected {
-                connection: self.last,
+            let connected = Event::Connected {
+                connection: self.last_id,
                 direction: Direction::Inbound,
                 local: SocketAddr::from((local, 179)),
                 remote: SocketAddr::from((remote, 50_000)),
@@ -76,16 +79,16 @@ impl World {
         }
     }
 
-    fn hear(&mut self, now: Instant, octets: &[u8]) {
+    fn receive(&mut self, now: Instant, octets: &[u8]) {
         if let Some(id) = self.open {
-            self.step(now, Input::Bytes(id, octets));
+            self.step(now, Event::Bytes(id, octets));
         }
     }
 
-    fn step(&mut self, now: Instant, input: Input<'_>) {
-        for output in self.peer.step(now, input) {
-            match output {
-                Output::Send(id, octets) => {
+    fn step(&mut self, now: Instant, event: Event<'_>) {
+        for action in self.peer.step(now, event) {
+            match action {
+                Action::Send(id, octets) => {
                     assert_eq!(self.open, Some(id), "on a connection that there is");
                     let mut framer = Framer::default();
                     framer.extend();
@@ -93,8 +96,8 @@ impl World {
                     assert!(matches!(framer.next_message(), Ok(Some(_))), "a whole message");
                     assert!(matches!(framer.next_message(), Ok(None)), "and nothing else");
                 }
-                Output::Close(id) => assert_eq!(self.open.take(), Some(id)),
-                Output::Connect | Output::Abandon | Output::Changed => {}
+                Action::Close(id) => assert_eq!(self.open.take(), Some(id)),
+                Action::Connect | Action::Abandon | Action::Changed => {}
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Tests of the peer state machine.
 
-mod alone;
-pub(crate) mod pipe;
-mod whatever;
+mod invariants;
+mod rules;
+pub(crate) mod simulation;
 
 use super::settings::GracefulRestart;
 use super::*;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::peer::settings::Settings;
 use crate::wire::Context;
 use crate::wire::capability::code;
-use crate::wire::write::Speaking;
+use crate::wire::write::EncodeContext;
 use crate::wire::{
     AS_TRANS, Capability, EXTENDED_MESSAGE, Family, GracefulRestart, MESSAGE, Notification, Open,
 };
@@ -17,9 +17,9 @@ use crate::wire::{
 /// Whether to omit capabilities from the OPEN, because the peer rejects the optional parameter that
 /// carries them. Reset when the peer is started again.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Without(bool);
+pub struct OmitCapabilities(bool);
 
-impl Without {
+impl OmitCapabilities {
     /// Learns from a NOTIFICATION in response to our OPEN. Only Unsupported Optional Parameter
     /// (2/4) calls for an OPEN without capabilities (RFC 5492 section 3). Unsupported Capability
     /// (2/7) lists capabilities that the peer requires and that we did not advertise (section 5),
@@ -66,7 +66,7 @@ pub struct Negotiated {
 
 impl Negotiated {
     /// Returns how to parse UPDATEs of this peer.
-    pub fn reading(&self) -> Context {
+    pub fn decode_context(&self) -> Context {
         Context {
             four_octet: self.four_octet_as,
             internal: self.internal,
@@ -75,8 +75,8 @@ impl Negotiated {
     }
 
     /// Returns how to write UPDATEs for this peer.
-    pub fn speaking(&self, settings: &Settings) -> Speaking {
-        Speaking {
+    pub fn encode_context(&self, settings: &Settings) -> EncodeContext {
+        EncodeContext {
             local_asn: settings.local_asn,
             peer: settings.peer.ip(),
             internal: self.internal,
@@ -88,7 +88,11 @@ impl Negotiated {
 }
 
 /// Returns the local OPEN. `restarted` sets the R bit of graceful restart.
-pub fn our_open(settings: &Settings, without: &Without, restarted: bool) -> Open {
+pub fn local_open(
+    settings: &Settings,
+    omit_capabilities: &OmitCapabilities,
+    restarted: bool,
+) -> Open {
     let mut capabilities: Vec<Capability> =
         settings.families.iter().map(|family| Capability::family(*family)).collect();
     capabilities.extend([
@@ -114,7 +118,7 @@ pub fn our_open(settings: &Settings, without: &Without, restarted: bool) -> Open
             capabilities.push(Capability::LongLived(families().map(entry).collect()));
         }
     }
-    if without.0 {
+    if omit_capabilities.0 {
         capabilities.clear();
     }
     Open {
@@ -128,33 +132,33 @@ pub fn our_open(settings: &Settings, without: &Without, restarted: bool) -> Open
 /// Returns the negotiated parameters, or the NOTIFICATION with which to reject the peer's OPEN.
 pub fn negotiate(
     settings: &Settings,
-    ours: &Open,
-    theirs: &Open,
+    local: &Open,
+    remote: &Open,
 ) -> Result<Negotiated, Notification> {
-    let peer_asn = check_asn(settings, theirs)?;
+    let peer_asn = check_asn(settings, remote)?;
     let internal = settings.is_internal(peer_asn);
-    let same = theirs.identifier == settings.identifier;
-    if theirs.identifier.is_unspecified() || (internal && same) {
+    let same = remote.identifier == settings.identifier;
+    if remote.identifier.is_unspecified() || (internal && same) {
         return Err(Notification::new(2, 3, Vec::new()));
     }
-    if matches!(theirs.hold_time, 1 | 2) {
+    if matches!(remote.hold_time, 1 | 2) {
         return Err(Notification::new(2, 6, Vec::new()));
     }
-    let hold = Duration::from_secs(ours.hold_time.min(theirs.hold_time).into());
-    let both = |wanted: u8| has(ours, wanted) && has(theirs, wanted);
-    let restart = both(code::GRACEFUL_RESTART).then(|| graceful(theirs)).flatten();
+    let hold = Duration::from_secs(local.hold_time.min(remote.hold_time).into());
+    let both = |capability: u8| has(local, capability) && has(remote, capability);
+    let restart = both(code::GRACEFUL_RESTART).then(|| graceful(remote)).flatten();
     Ok(Negotiated {
         peer_asn,
-        identifier: theirs.identifier,
+        identifier: remote.identifier,
         internal,
         hold,
         keepalive: settings.keepalive.min(hold / 3),
-        families: agreed_families(ours, theirs)?,
+        families: agreed_families(local, remote)?,
         four_octet_as: both(code::FOUR_OCTET_AS),
-        route_refresh: has(theirs, code::ROUTE_REFRESH),
+        route_refresh: has(remote, code::ROUTE_REFRESH),
         enhanced_refresh: both(code::ENHANCED_REFRESH) && both(code::ROUTE_REFRESH),
         extended_message: both(code::EXTENDED_MESSAGE),
-        extended_next_hop: has(ours, code::EXTENDED_NEXT_HOP) && takes_ipv6_next_hops(theirs),
+        extended_next_hop: has(local, code::EXTENDED_NEXT_HOP) && takes_ipv6_next_hops(remote),
         graceful_restart: restart.map(|restart| Duration::from_secs(restart.time.into())),
         notification: restart.is_some_and(|restart| restart.notification),
         long_lived: both(code::LONG_LIVED) && restart.is_some(),
@@ -163,15 +167,15 @@ pub fn negotiate(
 }
 
 /// Returns the peer's AS number if it is valid and the configured one.
-fn check_asn(settings: &Settings, theirs: &Open) -> Result<u32, Notification> {
-    let long = theirs.capabilities.iter().rev().find_map(|capability| match capability {
+fn check_asn(settings: &Settings, remote: &Open) -> Result<u32, Notification> {
+    let long = remote.capabilities.iter().rev().find_map(|capability| match capability {
         Capability::FourOctetAs(asn) => Some(*asn),
         _ => None,
     });
-    let asn = long.unwrap_or(theirs.asn.into());
-    let wanted = settings.peer_asn == 0 || settings.peer_asn == asn;
+    let asn = long.unwrap_or(remote.asn.into());
+    let accepted = settings.peer_asn == 0 || settings.peer_asn == asn;
     // AS 0 and AS_TRANS are reserved (RFC 7607, RFC 6793).
-    if !wanted || asn == 0 || theirs.asn == 0 || asn == u32::from(AS_TRANS) {
+    if !accepted || asn == 0 || remote.asn == 0 || asn == u32::from(AS_TRANS) {
         return Err(Notification::new(2, 2, Vec::new()));
     }
     Ok(asn)
@@ -208,14 +212,14 @@ fn families(open: &Open) -> Vec<(u16, u8)> {
     if named.is_empty() { vec![(1, 1)] } else { named }
 }
 
-fn agreed_families(ours: &Open, theirs: &Open) -> Result<Vec<Family>, Notification> {
-    let theirs = families(theirs);
-    let spoken = families(ours).into_iter().filter(|family| theirs.contains(family));
-    let agreed: Vec<Family> = spoken.filter_map(|(afi, safi)| Family::of(afi, safi)).collect();
+fn agreed_families(local: &Open, remote: &Open) -> Result<Vec<Family>, Notification> {
+    let remote = families(remote);
+    let common = families(local).into_iter().filter(|family| remote.contains(family));
+    let agreed: Vec<Family> = common.filter_map(|(afi, safi)| Family::of(afi, safi)).collect();
     if agreed.is_empty() {
         // The data lists the families that the local side requires (RFC 5492 section 5).
         let mut data = Vec::new();
-        for (afi, safi) in families(ours) {
+        for (afi, safi) in families(local) {
             Capability::Multiprotocol(afi, safi).write(&mut data);
         }
         return Err(Notification::new(2, 7, data));

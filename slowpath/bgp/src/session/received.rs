@@ -6,17 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 use serde::Serialize;
 
-use crate::wire::{Arrived, Family, Message, Treated};
+use crate::wire::{ErrorHandling, Family, Message, ReceivedUpdate};
 
 /// Maximum number of prefixes remembered per family, which bounds the memory for a full table.
 /// Beyond it, counts are lower bounds.
-const REMEMBERED: usize = 100_000;
+const MAX_PREFIXES: usize = 100_000;
 
 /// Received routes of one family.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct OfFamily {
+struct FamilyRoutes {
     prefixes: BTreeSet<IpNet>,
-    more: bool,
+    truncated: bool,
     end_of_rib: bool,
     disabled: bool,
 }
@@ -53,59 +53,61 @@ pub struct Count {
 /// Messages and routes received on one session.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Received {
-    families: BTreeMap<Family, OfFamily>,
+    families: BTreeMap<Family, FamilyRoutes>,
     messages: Messages,
     /// Why the last malformed UPDATE was not treated as sent.
-    why: Option<&'static str>,
+    last_malformed: Option<&'static str>,
 }
 
 impl Received {
     /// Starts counting the negotiated families; routes of others are ignored.
     pub fn begin(&mut self, families: &[Family]) {
-        self.families = families.iter().map(|family| (*family, OfFamily::default())).collect();
+        self.families = families.iter().map(|family| (*family, FamilyRoutes::default())).collect();
     }
 
     /// Counts a message and its routes.
     pub fn message(&mut self, message: &Message) {
         match message {
-            Message::Update(arrived) => self.update(arrived),
+            Message::Update(update) => self.update(update),
             Message::Keepalive => self.messages.keepalives += 1,
             Message::Refresh(_) => self.messages.refreshes += 1,
             Message::Open(_) | Message::Notification(_) => {}
         }
     }
 
-    fn update(&mut self, arrived: &Arrived) {
+    fn update(&mut self, update: &ReceivedUpdate) {
         self.messages.updates += 1;
-        match arrived.treated {
-            Treated::AsSent => {}
-            Treated::Discarded(why) => {
-                (self.messages.discarded, self.why) = (self.messages.discarded + 1, Some(why))
+        match update.error_handling {
+            ErrorHandling::NoError => {}
+            ErrorHandling::AttributeDiscard(why) => {
+                (self.messages.discarded, self.last_malformed) =
+                    (self.messages.discarded + 1, Some(why))
             }
-            Treated::Withdrawn(why) => {
-                (self.messages.withdrawn, self.why) = (self.messages.withdrawn + 1, Some(why))
+            ErrorHandling::TreatAsWithdraw(why) => {
+                (self.messages.withdrawn, self.last_malformed) =
+                    (self.messages.withdrawn + 1, Some(why))
             }
         }
-        for prefix in &arrived.withdrawn {
+        for prefix in &update.withdrawn {
             if let Some(family) = self.families.get_mut(&Family::of_prefix(prefix)) {
                 family.prefixes.remove(prefix);
             }
         }
-        for prefix in &arrived.announced {
+        for prefix in &update.announced {
             match self.families.get_mut(&Family::of_prefix(prefix)) {
                 Some(family) if family.disabled => {}
-                Some(family) if family.prefixes.len() < REMEMBERED => {
+                Some(family) if family.prefixes.len() < MAX_PREFIXES => {
                     family.prefixes.insert(*prefix);
                 }
-                Some(family) => family.more |= !family.prefixes.contains(prefix),
+                Some(family) => family.truncated |= !family.prefixes.contains(prefix),
                 None => {}
             }
         }
-        if let Some(family) = arrived.end_of_rib.and_then(|family| self.families.get_mut(&family)) {
+        if let Some(family) = update.end_of_rib.and_then(|family| self.families.get_mut(&family)) {
             family.end_of_rib = true;
         }
-        if let Some(family) = arrived.disabled.and_then(|family| self.families.get_mut(&family)) {
-            *family = OfFamily { disabled: true, ..OfFamily::default() };
+        if let Some(family) = update.disabled.and_then(|family| self.families.get_mut(&family)) {
+            *family = FamilyRoutes { disabled: true, ..FamilyRoutes::default() };
         }
     }
 
@@ -113,7 +115,7 @@ impl Received {
     pub fn count(&self, family: Family) -> Count {
         self.families.get(&family).map_or_else(Count::default, |of| Count {
             prefixes: of.prefixes.len(),
-            or_more: of.more,
+            or_more: of.truncated,
             end_of_rib: of.end_of_rib,
             disabled: of.disabled,
         })
@@ -125,8 +127,8 @@ impl Received {
     }
 
     /// Returns what was wrong with the last malformed UPDATE.
-    pub fn why(&self) -> Option<&'static str> {
-        self.why
+    pub fn last_malformed(&self) -> Option<&'static str> {
+        self.last_malformed
     }
 
     /// Returns the remembered prefixes.

@@ -13,7 +13,7 @@ use nix::{setsockopt_impl, sockopt_impl};
 use crate::peer::settings::{AoAlgorithm, AoKey, Transport};
 
 /// Maximum key length of TCP-MD5 and TCP-AO in bytes (`TCP_MD5SIG_MAXKEYLEN`, `TCP_AO_MAXKEYLEN`).
-const LONGEST_KEY: usize = 80;
+const MAX_KEY_LENGTH: usize = 80;
 /// Length of the MAC in bytes: 96 bits with both algorithms (RFC 5926 section 3.2).
 const MAC_LENGTH: u8 = 12;
 /// `TCP_AO_ADD_KEY`.
@@ -59,7 +59,7 @@ sockopt_impl!(
     SetOnly,
     libc::IPPROTO_TCP,
     TCP_AO_INFO,
-    AoDemand
+    AoInfoOptions
 );
 
 /// `struct tcp_md5sig`.
@@ -70,7 +70,7 @@ pub struct Md5Signature {
     prefix: u8,
     length: u16,
     interface: i32,
-    key: [u8; LONGEST_KEY],
+    key: [u8; MAX_KEY_LENGTH],
 }
 
 /// `struct tcp_ao_add`.
@@ -87,7 +87,7 @@ pub struct AoAddition {
     mac_length: u8,
     key_flags: u8,
     key_length: u8,
-    key: [u8; LONGEST_KEY],
+    key: [u8; MAX_KEY_LENGTH],
 }
 
 /// `struct tcp_ao_del`.
@@ -107,7 +107,7 @@ pub struct AoDeletion {
 
 /// `struct tcp_ao_info_opt`.
 #[repr(C, align(8))]
-pub struct AoDemand {
+pub struct AoInfoOptions {
     flags: u32,
     reserved: u16,
     current_key: u8,
@@ -133,10 +133,10 @@ fn storage(peer: IpAddr) -> [u8; 128] {
 }
 
 /// Returns a key padded to the kernel's field of fixed size.
-fn padded(key: &str, option: &str) -> io::Result<[u8; LONGEST_KEY]> {
-    let mut padded = [0; LONGEST_KEY];
+fn padded(key: &str, option: &str) -> io::Result<[u8; MAX_KEY_LENGTH]> {
+    let mut padded = [0; MAX_KEY_LENGTH];
     let too_long = || {
-        let text = format!("a key of {} bytes; {option} takes {LONGEST_KEY}", key.len());
+        let text = format!("a key of {} bytes; {option} takes {MAX_KEY_LENGTH}", key.len());
         io::Error::new(io::ErrorKind::InvalidInput, text)
     };
     padded.get_mut(..key.len()).ok_or_else(too_long)?.copy_from_slice(key.as_bytes());
@@ -258,14 +258,14 @@ pub(super) fn after_accept(socket: &impl AsFd, transport: &Transport) -> io::Res
     if transport.tcp_ao.is_empty() {
         return Ok(());
     }
-    let demand = AoDemand {
+    let options = AoInfoOptions {
         flags: AO_REQUIRED,
         reserved: 0,
         current_key: 0,
         receive_next: 0,
         counters: [0; 5],
     };
-    setsockopt(socket, AoInfo, &demand).map_err(unavailable)
+    setsockopt(socket, AoInfo, &options).map_err(unavailable)
 }
 
 fn set_md5(socket: &impl AsFd, peer: IpAddr, key: Option<&str>) -> io::Result<()> {
@@ -308,11 +308,11 @@ mod tests {
     fn structures_have_the_sizes_of_the_kernel() {
         let sizes = [size_of::<Md5Signature>(), size_of::<AoAddition>()];
         assert_eq!(sizes, [216, 288]);
-        assert_eq!([size_of::<AoDeletion>(), size_of::<AoDemand>()], [144, 48]);
+        assert_eq!([size_of::<AoDeletion>(), size_of::<AoInfoOptions>()], [144, 48]);
     }
 
     #[test]
-    fn a_key_is_laid_out_as_the_kernel_wants_it_and_one_too_long_is_refused() {
+    fn key_layout_matches_the_kernel_and_long_keys_are_rejected() {
         let six = Md5Signature::new("fd00::2".parse().unwrap(), "secret").unwrap();
         assert_eq!((six.address[8], six.address[23], six.length), (0xfd, 2, 6));
         let four = Md5Signature::new(Ipv4Addr::new(10, 0, 0, 2).into(), "").unwrap();
@@ -320,7 +320,7 @@ mod tests {
         let ao = AoAddition::new(Ipv4Addr::new(10, 0, 0, 2).into(), &key("secret"), 3).unwrap();
         assert_eq!((ao.prefix, ao.send_id, ao.receive_id, ao.mac_length), (32, 7, 9, 12));
         assert_eq!((&ao.algorithm[..13], &ao.key[..7]), (&b"cmac(aes128)\0"[..], &b"secret\0"[..]));
-        let long = "x".repeat(LONGEST_KEY + 1);
+        let long = "x".repeat(MAX_KEY_LENGTH + 1);
         let errors = [
             Md5Signature::new(Ipv4Addr::LOCALHOST.into(), &long).err().unwrap(),
             AoAddition::new(Ipv4Addr::LOCALHOST.into(), &key(&long), 0).err().unwrap(),
@@ -331,7 +331,7 @@ mod tests {
     /// With TCP-AO in the kernel, the key is installed; without it, the error names the remedy.
     /// Success never leaves a socket without a key.
     #[test]
-    fn a_kernel_without_tcp_ao_is_named() {
+    fn missing_tcp_ao_support_is_reported() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let transport = Transport { tcp_ao: vec![key("secret")], ..Transport::default() };
         let mut installed = Installed::default();

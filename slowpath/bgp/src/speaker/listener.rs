@@ -14,45 +14,45 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 use super::authentication::{self, Installed};
-use super::ground::Ground;
-use super::slot::{Slot, serve};
+use super::config::PeerConfig;
+use super::context::SpeakerContext;
+use super::peer_task::{PeerTask, serve};
 use super::socket;
-use super::told::ListenerTold;
-use super::wanted::Wanted;
+use super::status::ListenerStatus;
 
 /// Interval between attempts to open the socket, and pause after a failed accept.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Address and interface of a listener.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Place {
+pub(super) struct ListenAddress {
     pub(super) at: SocketAddr,
     pub(super) interface: Option<String>,
 }
 
-impl Place {
+impl ListenAddress {
     /// Returns where a peer connects to; `None` if it must not connect.
-    pub(super) fn of(wanted: &Wanted) -> Option<Place> {
-        let at = socket::place(&wanted.settings, wanted.listen_port?);
-        Some(Place { at, interface: wanted.interface.clone() })
+    pub(super) fn of(config: &PeerConfig) -> Option<ListenAddress> {
+        let at = socket::listen_address(&config.settings, config.listen_port?);
+        Some(ListenAddress { at, interface: config.interface.clone() })
     }
 
     /// Returns whether the kernel may deliver a connection meant for one to the other.
-    pub(super) fn meets(&self, other: &Place) -> bool {
+    pub(super) fn overlaps(&self, other: &ListenAddress) -> bool {
         self.at.port() == other.at.port() && self.at.is_ipv4() == other.at.is_ipv4()
     }
 }
 
 /// A listening socket with its peers and their keys.
 pub(super) struct Listener {
-    place: Place,
+    listen_address: ListenAddress,
     inner: Mutex<Inner>,
     task: OnceLock<AbortHandle>,
 }
 
 #[derive(Default)]
 struct Inner {
-    peers: BTreeMap<IpAddr, Vec<Arc<Slot>>>,
+    peers: BTreeMap<IpAddr, Vec<Arc<PeerTask>>>,
     /// `None` until the socket is open.
     socket: Option<Arc<TcpListener>>,
     /// Keys installed in the kernel, by peer.
@@ -62,39 +62,43 @@ struct Inner {
     keyless: BTreeSet<IpAddr>,
     accepted: u64,
     refused: u64,
-    trouble: Option<String>,
+    last_error: Option<String>,
 }
 
 impl Listener {
     /// Creates a listener, which retries until its socket is open.
-    pub(super) fn start(place: Place, ground: &Arc<Ground>) -> Arc<Listener> {
-        let listener = Arc::new(Listener { place, inner: Mutex::default(), task: OnceLock::new() });
-        let task = ground.spawn(Arc::clone(&listener).run(Arc::clone(ground)));
+    pub(super) fn start(
+        listen_address: ListenAddress,
+        context: &Arc<SpeakerContext>,
+    ) -> Arc<Listener> {
+        let listener =
+            Arc::new(Listener { listen_address, inner: Mutex::default(), task: OnceLock::new() });
+        let task = context.spawn(Arc::clone(&listener).run(Arc::clone(context)));
         // Cannot fail: the listener is new, so the cell is empty.
         let _ = listener.task.set(task);
         listener
     }
 
     /// Accepts connections of a peer, authenticated if a key is configured.
-    pub(super) fn add(&self, slot: &Arc<Slot>) {
+    pub(super) fn add(&self, peer_task: &Arc<PeerTask>) {
         let mut inner = self.inner.lock();
-        let address = slot.key.peer.ip();
-        inner.peers.entry(address).or_default().push(Arc::clone(slot));
-        inner.sign(self.place.at.ip(), address);
-        inner.guard(self.place.at);
+        let address = peer_task.key.peer.ip();
+        inner.peers.entry(address).or_default().push(Arc::clone(peer_task));
+        inner.install_key(self.listen_address.at.ip(), address);
+        inner.limit_ttl(self.listen_address.at);
     }
 
     /// Stops accepting connections of a peer; established ones stay.
-    pub(super) fn remove(&self, slot: &Arc<Slot>) {
+    pub(super) fn remove(&self, peer_task: &Arc<PeerTask>) {
         let mut inner = self.inner.lock();
-        let address = slot.key.peer.ip();
+        let address = peer_task.key.peer.ip();
         let Some(peers) = inner.peers.get_mut(&address) else { return };
-        peers.retain(|peer| !Arc::ptr_eq(peer, slot));
+        peers.retain(|peer| !Arc::ptr_eq(peer, peer_task));
         if peers.is_empty() {
             inner.peers.remove(&address);
         }
-        inner.sign(self.place.at.ip(), address);
-        inner.guard(self.place.at);
+        inner.install_key(self.listen_address.at.ip(), address);
+        inner.limit_ttl(self.listen_address.at);
     }
 
     /// Closes the socket.
@@ -106,32 +110,35 @@ impl Listener {
     }
 
     /// Returns the status of the listener.
-    pub(super) fn told(&self) -> ListenerTold {
+    pub(super) fn status(&self) -> ListenerStatus {
         let inner = self.inner.lock();
-        ListenerTold {
-            address: self.place.at,
-            interface: self.place.interface.clone(),
+        ListenerStatus {
+            address: self.listen_address.at,
+            interface: self.listen_address.interface.clone(),
             listens: inner.socket.is_some(),
             accepted: inner.accepted,
             refused: inner.refused,
-            trouble: inner.trouble.clone(),
+            last_error: inner.last_error.clone(),
         }
     }
 
-    async fn run(self: Arc<Self>, ground: Arc<Ground>) {
+    async fn run(self: Arc<Self>, context: Arc<SpeakerContext>) {
         let socket = loop {
             match self.open() {
                 Ok(socket) => break socket,
-                Err(error) => self.complain(&error),
+                Err(error) => self.record_error(&error),
             }
             tokio::time::sleep(RETRY).await;
         };
         loop {
             match socket.accept().await {
-                Ok((stream, from)) => self.let_in(stream, from, &ground),
+                Ok((stream, from)) => self.accept(stream, from, &context),
                 // The connection was closed meanwhile, or the kernel is out of resources.
                 Err(error) => {
-                    tracing::warn!("can't accept a connection on {}: {error}", self.place.at);
+                    tracing::warn!(
+                        "can't accept a connection on {}: {error}",
+                        self.listen_address.at
+                    );
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -140,20 +147,20 @@ impl Listener {
 
     fn open(&self) -> io::Result<Arc<TcpListener>> {
         let mut inner = self.inner.lock();
-        let Place { at, interface } = &self.place;
+        let ListenAddress { at, interface } = &self.listen_address;
         let socket = Arc::new(socket::listen(*at, interface.as_deref())?);
         inner.socket = Some(Arc::clone(&socket));
         inner.keys.clear();
-        inner.trouble = None;
+        inner.last_error = None;
         let addresses: Vec<IpAddr> = inner.peers.keys().copied().collect();
-        addresses.into_iter().for_each(|address| inner.sign(at.ip(), address));
-        inner.guard(*at);
+        addresses.into_iter().for_each(|address| inner.install_key(at.ip(), address));
+        inner.limit_ttl(*at);
         Ok(socket)
     }
 
-    fn complain(&self, error: &io::Error) {
-        let at = self.place.at;
-        let then = match error.kind() {
+    fn record_error(&self, error: &io::Error) {
+        let at = self.listen_address.at;
+        let hint = match error.kind() {
             io::ErrorKind::AddrInUse => {
                 format!("; another program has it: ss -ltnp sport = :{} tells which", at.port())
             }
@@ -163,44 +170,44 @@ impl Listener {
             }
             _ => String::new(),
         };
-        let trouble = format!("can't listen on {at}: {error}{then}");
+        let last_error = format!("can't listen on {at}: {error}{hint}");
         let mut inner = self.inner.lock();
-        if inner.trouble.as_ref() != Some(&trouble) {
-            tracing::warn!("BGP {trouble}");
-            inner.trouble = Some(trouble);
+        if inner.last_error.as_ref() != Some(&last_error) {
+            tracing::warn!("BGP {last_error}");
+            inner.last_error = Some(last_error);
         }
     }
 
-    fn let_in(&self, stream: TcpStream, from: SocketAddr, ground: &Arc<Ground>) {
-        let slot = {
+    fn accept(&self, stream: TcpStream, from: SocketAddr, context: &Arc<SpeakerContext>) {
+        let peer_task = {
             let mut inner = self.inner.lock();
-            let mut slots = inner.peers.get(&from.ip()).into_iter().flatten();
+            let mut peer_tasks = inner.peers.get(&from.ip()).into_iter().flatten();
             // A connection that was closed meanwhile has no local address and matches no peer.
             let local = stream.local_addr().map(|local| local.ip()).ok();
-            let is_of = |slot: &&Arc<Slot>| {
-                local.is_some_and(|local| socket::is_of(&slot.wanted, from, local))
+            let applies = |peer_task: &&Arc<PeerTask>| {
+                local.is_some_and(|local| socket::allows(&peer_task.config, from, local))
             };
-            let slot = slots.find(is_of).cloned();
-            let authenticated = |slot: &Arc<Slot>| {
+            let peer_task = peer_tasks.find(applies).cloned();
+            let authenticated = |peer_task: &Arc<PeerTask>| {
                 !inner.keyless.contains(&from.ip())
-                    && authentication::after_accept(&stream, &slot.wanted.settings.transport)
+                    && authentication::after_accept(&stream, &peer_task.config.settings.transport)
                         .is_ok()
             };
-            let slot = slot.filter(authenticated);
-            match slot {
+            let peer_task = peer_task.filter(authenticated);
+            match peer_task {
                 Some(_) => inner.accepted += 1,
                 None => inner.refused += 1,
             }
-            slot
+            peer_task
         };
-        let Some(slot) = slot else {
+        let Some(peer_task) = peer_task else {
             // Refuses with a reset, which is sent when the socket is dropped: no TIME_WAIT or
             // FIN_WAIT state remains.
             let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
             return;
         };
-        match slot.accepted(&stream) {
-            Ok(id) => drop(ground.spawn(serve(slot, id, stream))),
+        match peer_task.accepted(&stream) {
+            Ok(id) => drop(context.spawn(serve(peer_task, id, stream))),
             // The connection was closed meanwhile.
             Err(error) => tracing::debug!("a connection of {from} came to nothing: {error}"),
         }
@@ -211,39 +218,40 @@ impl Inner {
     /// Makes the kernel drop packets that came over more hops than any peer of this listener
     /// allows. A connection inherits this limit and gets that of its own peer once it is accepted;
     /// without it, packets between handshake and accept would not be checked.
-    fn guard(&mut self, at: SocketAddr) {
+    fn limit_ttl(&mut self, at: SocketAddr) {
         let Some(socket) = &self.socket else { return };
         let peers = self.peers.values().flatten();
-        let least = peers.map(|slot| socket::least_hops(&slot.wanted.settings)).min();
-        if let Err(error) = socket::set_least_hops(socket, at.is_ipv4(), least.unwrap_or(0)) {
-            tracing::warn!("BGP can't limit the hops to {at} to {least:?}: {error}");
+        let minimum = peers.map(|peer_task| socket::minimum_ttl(&peer_task.config.settings)).min();
+        if let Err(error) = socket::set_minimum_ttl(socket, at.is_ipv4(), minimum.unwrap_or(0)) {
+            tracing::warn!("BGP can't limit the hops to {at} to {minimum:?}: {error}");
         }
     }
 
     /// Installs in the kernel the key for a peer address on a listener at address `at`, or removes
     /// it. Two router instances may have the same neighbor, each with its own local address: the
     /// key is that of the instance with the listener's address.
-    fn sign(&mut self, at: IpAddr, address: IpAddr) {
+    fn install_key(&mut self, at: IpAddr, address: IpAddr) {
         let Some(socket) = &self.socket else { return };
-        let local = |slot: &&Arc<Slot>| slot.wanted.settings.transport.local;
-        let is_of =
-            |slot: &&Arc<Slot>| at.is_unspecified() || local(slot).is_none_or(|local| local == at);
-        let mut peers = self.peers.get(&address).into_iter().flatten().filter(is_of);
-        let has_key = |slot: &&Arc<Slot>| {
-            let transport = &slot.wanted.settings.transport;
+        let local = |peer_task: &&Arc<PeerTask>| peer_task.config.settings.transport.local;
+        let applies = |peer_task: &&Arc<PeerTask>| {
+            at.is_unspecified() || local(peer_task).is_none_or(|local| local == at)
+        };
+        let mut peers = self.peers.get(&address).into_iter().flatten().filter(applies);
+        let has_key = |peer_task: &&Arc<PeerTask>| {
+            let transport = &peer_task.config.settings.transport;
             transport.md5.is_some() || !transport.tcp_ao.is_empty()
         };
-        let transport = peers.find(has_key).map(|slot| &slot.wanted.settings.transport);
+        let transport = peers.find(has_key).map(|peer_task| &peer_task.config.settings.transport);
         let installed = self.keys.entry(address).or_default();
         match installed.replace(socket, address, transport) {
             Ok(()) => drop(self.keyless.remove(&address)),
             Err(error) => {
-                let trouble = format!(
+                let last_error = format!(
                     "can't set the key of {address}, so its connections are refused: {error}"
                 );
-                tracing::warn!("BGP {trouble}");
+                tracing::warn!("BGP {last_error}");
                 self.keyless.insert(address);
-                self.trouble = Some(trouble);
+                self.last_error = Some(last_error);
             }
         }
         if transport.is_none() {

@@ -11,7 +11,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::authentication;
-use super::wanted::Wanted;
+use super::config::PeerConfig;
 use crate::peer::settings::Settings;
 
 /// Traffic class of network control traffic, DSCP CS6.
@@ -21,7 +21,7 @@ const BACKLOG: i32 = 128;
 
 sockopt_impl!(
     /// Minimum TTL of received packets; others are dropped.
-    LeastHopsV4,
+    MinimumTtlV4,
     SetOnly,
     libc::IPPROTO_IP,
     libc::IP_MINTTL,
@@ -29,7 +29,7 @@ sockopt_impl!(
 );
 sockopt_impl!(
     /// Minimum hop limit of received IPv6 packets; others are dropped.
-    LeastHopsV6,
+    MinimumTtlV6,
     SetOnly,
     libc::IPPROTO_IPV6,
     libc::IPV6_MINHOPCOUNT,
@@ -61,41 +61,41 @@ fn bind_device(socket: &impl AsFd, interface: &str) -> io::Result<()> {
     let bound = SockRef::from(socket).bind_device(Some(interface.as_bytes()));
     bound.map_err(|error| match error.raw_os_error() {
         Some(libc::ENODEV) => {
-            let said =
+            let text =
                 format!("there is no interface `{interface}`; ip link shows those there are");
-            io::Error::new(io::ErrorKind::NotFound, said)
+            io::Error::new(io::ErrorKind::NotFound, text)
         }
         _ => error,
     })
 }
 
-/// Returns whether `wanted` allows a connection from `from` to the local address. The caller has
+/// Returns whether `config` allows a connection from `from` to the local address. The caller has
 /// already matched the remote address.
-pub(super) fn is_of(wanted: &Wanted, from: SocketAddr, local: IpAddr) -> bool {
+pub(super) fn allows(config: &PeerConfig, from: SocketAddr, local: IpAddr) -> bool {
     let scope = match from {
         SocketAddr::V6(six) => six.scope_id(),
         SocketAddr::V4(_) => 0,
     };
     // The kernel gives a scope only for link-local addresses.
-    let elsewhere = |name: &str| !nix::net::if_::if_nametoindex(name).is_ok_and(|is| is == scope);
-    let here = scope == 0 || !wanted.interface.as_deref().is_some_and(elsewhere);
-    here && wanted.settings.transport.local.is_none_or(|own| own == local)
+    let differs = |name: &str| !nix::net::if_::if_nametoindex(name).is_ok_and(|is| is == scope);
+    let interface_matches = scope == 0 || !config.interface.as_deref().is_some_and(differs);
+    interface_matches && config.settings.transport.local.is_none_or(|own| own == local)
 }
 
 /// Connects to the peer.
-pub(super) async fn connect(wanted: &Wanted) -> io::Result<TcpStream> {
-    let Settings { peer, transport, .. } = &wanted.settings;
+pub(super) async fn connect(config: &PeerConfig) -> io::Result<TcpStream> {
+    let Settings { peer, transport, .. } = &config.settings;
     let socket = if peer.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    if let Some(interface) = &wanted.interface {
+    if let Some(interface) = &config.interface {
         bind_device(&socket, interface)?;
     }
-    prepare(&socket, &wanted.settings)?;
+    prepare(&socket, &config.settings)?;
     authentication::before_connect(&socket, peer.ip(), transport)?;
-    let scope = scope(*peer, wanted.interface.as_deref())?;
+    let scope = scope(*peer, config.interface.as_deref())?;
     if let Some(local) = transport.local {
-        socket.bind(within(SocketAddr::new(local, 0), scope))?;
+        socket.bind(with_scope(SocketAddr::new(local, 0), scope))?;
     }
-    socket.connect(within(*peer, scope)).await
+    socket.connect(with_scope(*peer, scope)).await
 }
 
 /// Returns the scope ID of an IPv6 address: its own, or the index of `interface`; otherwise 0. The
@@ -108,7 +108,7 @@ fn scope(peer: SocketAddr, interface: Option<&str>) -> io::Result<u32> {
     }
 }
 
-fn within(address: SocketAddr, scope: u32) -> SocketAddr {
+fn with_scope(address: SocketAddr, scope: u32) -> SocketAddr {
     match address {
         SocketAddr::V6(six) => SocketAddrV6::new(*six.ip(), six.port(), 0, scope).into(),
         four => four,
@@ -119,25 +119,25 @@ fn within(address: SocketAddr, scope: u32) -> SocketAddr {
 pub(super) fn prepare(socket: &impl AsFd, settings: &Settings) -> io::Result<()> {
     let (four, transport) = (settings.peer.is_ipv4(), &settings.transport);
     let hops = transport.hops.unwrap_or(1).max(1);
-    let far = transport.ttl_security || settings.is_internal(settings.peer_asn);
-    set_hops(socket, four, if far { u8::MAX } else { hops })?;
-    set_least_hops(socket, four, least_hops(settings))?;
+    let full_ttl = transport.ttl_security || settings.is_internal(settings.peer_asn);
+    set_hops(socket, four, if full_ttl { u8::MAX } else { hops })?;
+    set_minimum_ttl(socket, four, minimum_ttl(settings))?;
     SockRef::from(socket).set_tcp_nodelay(true)
 }
 
 /// Returns the minimum TTL of a peer's packets (RFC 5082 section 3); 0 without GTSM.
-pub(super) fn least_hops(settings: &Settings) -> u8 {
+pub(super) fn minimum_ttl(settings: &Settings) -> u8 {
     let transport = &settings.transport;
     // 256 minus the maximum number of hops.
     if transport.ttl_security { u8::MAX - (transport.hops.unwrap_or(1).max(1) - 1) } else { 0 }
 }
 
-/// Makes the kernel drop packets that arrive at `socket` with a TTL lower than `least`.
-pub(super) fn set_least_hops(socket: &impl AsFd, four: bool, least: u8) -> io::Result<()> {
-    let least = libc::c_int::from(least);
+/// Makes the kernel drop packets that arrive at `socket` with a TTL lower than `minimum`.
+pub(super) fn set_minimum_ttl(socket: &impl AsFd, four: bool, minimum: u8) -> io::Result<()> {
+    let minimum = libc::c_int::from(minimum);
     match four {
-        true => setsockopt(socket, LeastHopsV4, &least)?,
-        false => setsockopt(socket, LeastHopsV6, &least)?,
+        true => setsockopt(socket, MinimumTtlV4, &minimum)?,
+        false => setsockopt(socket, MinimumTtlV6, &minimum)?,
     }
     Ok(())
 }
@@ -152,7 +152,7 @@ fn set_hops(socket: &impl AsFd, four: bool, hops: u8) -> io::Result<()> {
 
 /// Returns the address to listen on for a peer: its configured local address, or the wildcard of
 /// its family.
-pub(super) fn place(settings: &Settings, port: u16) -> SocketAddr {
+pub(super) fn listen_address(settings: &Settings, port: u16) -> SocketAddr {
     let any: IpAddr = match settings.peer {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -198,7 +198,7 @@ pub fn flags(code: u8) -> Option<u8> {
 impl Path {
     /// Decodes an attribute other than the two of RFC 4760. Attributes without use for an
     /// announce-only speaker are only validated as far as their treatment requires.
-    pub(super) fn take(
+    pub(super) fn decode(
         &mut self,
         code: u8,
         value: &[u8],

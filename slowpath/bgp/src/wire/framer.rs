@@ -41,8 +41,8 @@ impl Framer {
             return Err(Notification::message_length(length));
         }
         let kind = Kind::of(head[18]).ok_or_else(|| Notification::new(1, 3, vec![head[18]]))?;
-        let (least, most) = kind.lengths(self.limit);
-        if !(least..=most).contains(&length) {
+        let (min, max) = kind.lengths(self.limit);
+        if !(min..=max).contains(&length) {
             return Err(Notification::message_length(length));
         }
         if self.octets.len() < length {

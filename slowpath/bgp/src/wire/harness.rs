@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::context::Context;
-use super::{Fault, Framer, HEAD, Kind, MESSAGE, Message, Notification, Treated};
+use super::{ErrorHandling, Fault, Framer, HEAD, Kind, MESSAGE, Message, Notification};
 
 /// Splits `octets` into messages, decodes each in every context and checks the invariants:
 ///
@@ -13,14 +13,14 @@ use super::{Fault, Framer, HEAD, Kind, MESSAGE, Message, Notification, Treated};
 /// - An OPEN that was decoded and encodes to at most [`MESSAGE`] octets decodes to the same OPEN.
 /// - An error has a NOTIFICATION that fits in a message.
 pub fn harness(octets: &[u8]) {
-    let (messages, end) = cut(octets, octets.len());
+    let (messages, end) = split(octets, octets.len());
     for length in [1, HEAD - 1] {
-        assert_eq!(cut(octets, length), (messages.clone(), end.clone()));
+        assert_eq!(split(octets, length), (messages.clone(), end.clone()));
     }
     for (kind, body) in &messages {
         contexts().for_each(|context| read(*kind, body, &context));
     }
-    end.iter().for_each(told);
+    end.iter().for_each(check_notification);
 }
 
 fn contexts() -> impl Iterator<Item = Context> {
@@ -33,7 +33,7 @@ fn contexts() -> impl Iterator<Item = Context> {
 
 /// Returns the messages of a stream that arrives in pieces of `length` octets, and the error that
 /// ended it.
-fn cut(octets: &[u8], length: usize) -> (Vec<(Kind, Bytes)>, Option<Notification>) {
+fn split(octets: &[u8], length: usize) -> (Vec<(Kind, Bytes)>, Option<Notification>) {
     let (mut framer, mut messages) = (Framer::default(), Vec::new());
     framer.extend();
     for piece in octets.chunks(length.max(1)) {
@@ -51,12 +51,13 @@ fn cut(octets: &[u8], length: usize) -> (Vec<(Kind, Bytes)>, Option<Notification
 
 fn read(kind: Kind, body: &[u8], context: &Context) {
     match Message::read(kind, body, context) {
-        Ok(Message::Update(arrived)) => {
-            for prefix in arrived.announced.iter().chain(&arrived.withdrawn) {
+        Ok(Message::Update(update)) => {
+            for prefix in update.announced.iter().chain(&update.withdrawn) {
                 assert_eq!(*prefix, prefix.trunc());
             }
-            let counted_as_withdrawn = matches!(arrived.treated, Treated::Withdrawn(_));
-            assert!(!counted_as_withdrawn || arrived.announced.is_empty());
+            let counted_as_withdrawn =
+                matches!(update.error_handling, ErrorHandling::TreatAsWithdraw(_));
+            assert!(!counted_as_withdrawn || update.announced.is_empty());
         }
         Ok(Message::Open(open)) => {
             let again = open.write();
@@ -70,11 +71,11 @@ fn read(kind: Kind, body: &[u8], context: &Context) {
             assert_eq!(read, Ok(Message::Refresh(refresh)));
         }
         Ok(_) | Err(Fault::Silent(_)) => {}
-        Err(Fault::Notify(notification)) => told(&notification),
+        Err(Fault::Notify(notification)) => check_notification(&notification),
     }
 }
 
-fn told(notification: &Notification) {
+fn check_notification(notification: &Notification) {
     assert!(notification.write().len() <= MESSAGE);
     assert!(!notification.to_string().is_empty());
 }

@@ -26,7 +26,7 @@ pub mod cease {
     pub const BFD_DOWN: u8 = 10;
 }
 /// Maximum length of a shutdown message in octets (RFC 9003).
-const WORDS: usize = 255;
+const MAX_SHUTDOWN_MESSAGE: usize = 255;
 
 /// A NOTIFICATION.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,14 +73,16 @@ impl Notification {
 
     /// Cease with a message for the peer's operator, truncated at a character boundary to 255
     /// octets (RFC 9003).
-    pub fn cease_with(subcode: u8, words: &str) -> Notification {
-        if words.is_empty() {
+    pub fn cease_with_message(subcode: u8, message: &str) -> Notification {
+        if message.is_empty() {
             return Notification::cease(subcode);
         }
-        let end = (0..=words.len().min(WORDS)).rev().find(|end| words.is_char_boundary(*end));
-        let words = &words.as_bytes()[..end.unwrap_or(0)];
-        let mut data = vec![words.len() as u8];
-        data.extend_from_slice(words);
+        let end = (0..=message.len().min(MAX_SHUTDOWN_MESSAGE))
+            .rev()
+            .find(|end| message.is_char_boundary(*end));
+        let message = &message.as_bytes()[..end.unwrap_or(0)];
+        let mut data = vec![message.len() as u8];
+        data.extend_from_slice(message);
         Notification::new(CEASE, subcode, data)
     }
 
@@ -94,9 +96,9 @@ impl Notification {
 
     /// Encodes the message; data that does not fit is cut.
     pub fn write(&self) -> Vec<u8> {
-        let room = MESSAGE - HEAD - 2;
+        let capacity = MESSAGE - HEAD - 2;
         let mut body = vec![self.code, self.subcode];
-        body.extend_from_slice(&self.data[..self.data.len().min(room)]);
+        body.extend_from_slice(&self.data[..self.data.len().min(capacity)]);
         frame::message(Kind::Notification, &body)
     }
 
@@ -110,11 +112,12 @@ impl Notification {
     }
 
     /// Returns the message that a shutdown or reset carries (RFC 9003).
-    pub fn words(&self) -> Option<&str> {
-        let says = self.code == CEASE && matches!(self.subcode, cease::SHUTDOWN | cease::RESET);
-        let (length, rest) = self.data.split_first().filter(|_| says)?;
-        let words = std::str::from_utf8(rest.get(..usize::from(*length))?).ok()?;
-        Some(words).filter(|words| !words.is_empty())
+    pub fn message(&self) -> Option<&str> {
+        let has_message =
+            self.code == CEASE && matches!(self.subcode, cease::SHUTDOWN | cease::RESET);
+        let (length, rest) = self.data.split_first().filter(|_| has_message)?;
+        let message = std::str::from_utf8(rest.get(..usize::from(*length))?).ok()?;
+        Some(message).filter(|message| !message.is_empty())
     }
 
     fn name(&self) -> (&'static str, Option<&'static str>) {
@@ -188,8 +191,8 @@ impl fmt::Display for Notification {
                 _ => Ok(()),
             };
         }
-        match self.words() {
-            Some(words) => write!(f, ", \"{}\"", words.escape_debug()),
+        match self.message() {
+            Some(message) => write!(f, ", \"{}\"", message.escape_debug()),
             None => Ok(()),
         }
     }

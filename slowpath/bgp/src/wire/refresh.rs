@@ -17,7 +17,7 @@ pub struct Refresh {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RefreshKind {
     /// Request for all routes (subtype 0).
-    Asked,
+    Request,
     /// Beginning of a route refresh (BoRR, subtype 1).
     Begin,
     /// End of a route refresh (EoRR, subtype 2).
@@ -35,7 +35,7 @@ impl Refresh {
     /// Encodes the message.
     pub fn write(self) -> Vec<u8> {
         let subtype = match self.subtype {
-            RefreshKind::Asked => 0,
+            RefreshKind::Request => 0,
             RefreshKind::Begin => 1,
             RefreshKind::End => 2,
             RefreshKind::Other(other) => other,
@@ -49,7 +49,7 @@ impl Refresh {
             return Err(Notification::message_length(HEAD + body.len()).into());
         };
         let subtype = match subtype {
-            0 => RefreshKind::Asked,
+            0 => RefreshKind::Request,
             1 => RefreshKind::Begin,
             2 => RefreshKind::End,
             other => RefreshKind::Other(other),

@@ -1,10 +1,10 @@
 //! Tests of the codec: golden messages, errors, independent decoders and random input.
 
+mod decoders;
 mod errors;
 mod fuzz;
 pub(crate) mod golden;
-mod measured;
-mod readers;
+mod netgauze;
 
 use ipnet::IpNet;
 

@@ -14,7 +14,7 @@ use super::read::Reader;
 
 /// A decoded UPDATE, after error handling.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Arrived {
+pub struct ReceivedUpdate {
     /// Withdrawn prefixes, including announced ones that were treated as withdrawn.
     pub withdrawn: Vec<IpNet>,
     /// Announced prefixes.
@@ -27,19 +27,19 @@ pub struct Arrived {
     /// disable of RFC 7606).
     pub disabled: Option<Family>,
     /// Error handling that was applied.
-    pub treated: Treated,
+    pub error_handling: ErrorHandling,
 }
 
 /// Error handling of an UPDATE, by increasing severity (RFC 7606 section 2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub enum Treated {
+pub enum ErrorHandling {
     /// No error.
     #[default]
-    AsSent,
+    NoError,
     /// An attribute was discarded.
-    Discarded(&'static str),
+    AttributeDiscard(&'static str),
     /// The routes were treated as withdrawn.
-    Withdrawn(&'static str),
+    TreatAsWithdraw(&'static str),
 }
 
 /// The two attributes of RFC 4760, as far as they were decoded.
@@ -48,59 +48,61 @@ struct Multiprotocol {
     reach: Option<(Family, Vec<IpNet>)>,
     unreach: Option<(Family, Vec<IpNet>)>,
     /// One of them is of an unsupported family, which is ignored.
-    foreign: bool,
+    unsupported: bool,
 }
 
-struct Reading<'a> {
+struct UpdateDecoder<'a> {
     context: &'a Context,
     path: Path,
     multiprotocol: Multiprotocol,
     disabled: Option<Family>,
-    treated: Treated,
+    error_handling: ErrorHandling,
     seen: [bool; 256],
     /// Number of attributes other than MP_UNREACH_NLRI.
     others: usize,
 }
 
 /// Decodes the body of an UPDATE.
-pub fn read(body: &[u8], context: &Context) -> Result<Arrived, Fault> {
+pub fn read(body: &[u8], context: &Context) -> Result<ReceivedUpdate, Fault> {
     let (withdrawn, attributes, announced) = fields(body).ok_or_else(malformed_list)?;
     let network = || Notification::new(3, 10, Vec::new());
     let mut withdrawn = prefix::read_all(Family::Ipv4Unicast, withdrawn).ok_or_else(network)?;
     let announced = prefix::read_all(Family::Ipv4Unicast, announced).ok_or_else(network)?;
-    let mut reading = Reading {
+    let mut decoder = UpdateDecoder {
         context,
         path: Path::default(),
         multiprotocol: Multiprotocol::default(),
         disabled: None,
-        treated: Treated::AsSent,
+        error_handling: ErrorHandling::NoError,
         seen: [false; 256],
         others: 0,
     };
-    reading.attributes(attributes)?;
+    decoder.attributes(attributes)?;
     let alone = withdrawn.is_empty() && announced.is_empty();
-    let end_of_rib = reading.end_of_rib(body.len()).filter(|_| alone);
-    reading.path.merge();
-    reading.missing(!announced.is_empty());
-    let reaches = !announced.is_empty() || reading.multiprotocol.reach.is_some();
-    if let (Treated::Withdrawn(_), false, 1..) = (reading.treated, reaches, reading.others) {
+    let end_of_rib = decoder.end_of_rib(body.len()).filter(|_| alone);
+    decoder.path.merge();
+    decoder.missing(!announced.is_empty());
+    let reaches = !announced.is_empty() || decoder.multiprotocol.reach.is_some();
+    if let (ErrorHandling::TreatAsWithdraw(_), false, 1..) =
+        (decoder.error_handling, reaches, decoder.others)
+    {
         // RFC 7606 section 5.2: without a route to withdraw, the meaning of the UPDATE is unknown.
         return Err(malformed_list().into());
     }
-    let Multiprotocol { reach, unreach, .. } = reading.multiprotocol;
+    let Multiprotocol { reach, unreach, .. } = decoder.multiprotocol;
     withdrawn.extend(unreach.into_iter().flat_map(|(_, prefixes)| prefixes));
     let mut announced = announced;
     announced.extend(reach.into_iter().flat_map(|(_, prefixes)| prefixes));
-    if let Treated::Withdrawn(_) = reading.treated {
+    if let ErrorHandling::TreatAsWithdraw(_) = decoder.error_handling {
         withdrawn.append(&mut announced);
     }
-    Ok(Arrived {
+    Ok(ReceivedUpdate {
         withdrawn,
         announced,
-        path: reading.path,
+        path: decoder.path,
         end_of_rib,
-        disabled: reading.disabled,
-        treated: reading.treated,
+        disabled: decoder.disabled,
+        error_handling: decoder.error_handling,
     })
 }
 
@@ -118,7 +120,7 @@ fn fields(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((withdrawn, attributes, reader.0))
 }
 
-impl Reading<'_> {
+impl UpdateDecoder<'_> {
     fn attributes(&mut self, field: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader(field);
         while !reader.is_empty() {
@@ -158,7 +160,7 @@ impl Reading<'_> {
             code::MP_UNREACH => self.unreach(value, whole),
             _ if wrong => Ok(()),
             _ => {
-                if let Err(malformed) = self.path.take(code, value, self.context) {
+                if let Err(malformed) = self.path.decode(code, value, self.context) {
                     self.malformed(malformed);
                 }
                 Ok(())
@@ -167,13 +169,13 @@ impl Reading<'_> {
     }
 
     fn malformed(&mut self, malformed: Malformed) {
-        let treated = match malformed {
-            Malformed::Discard(why) => Treated::Discarded(why),
-            Malformed::Withdraw(why) => Treated::Withdrawn(why),
+        let error_handling = match malformed {
+            Malformed::Discard(why) => ErrorHandling::AttributeDiscard(why),
+            Malformed::Withdraw(why) => ErrorHandling::TreatAsWithdraw(why),
         };
         // Keeps the first error of the highest severity.
-        if std::mem::discriminant(&treated) != std::mem::discriminant(&self.treated) {
-            self.treated = self.treated.max(treated);
+        if std::mem::discriminant(&error_handling) != std::mem::discriminant(&self.error_handling) {
+            self.error_handling = self.error_handling.max(error_handling);
         }
     }
 
@@ -185,7 +187,7 @@ impl Reading<'_> {
             .zip(reader.u8())
             .ok_or_else(|| Notification::new(3, 9, whole.to_vec()))?;
         let Some(family) = family else {
-            self.multiprotocol.foreign = true;
+            self.multiprotocol.unsupported = true;
             return Ok(());
         };
         let next_hop = reader.take(length.into()).and_then(|octets| self.next_hop(family, octets));
@@ -208,7 +210,7 @@ impl Reading<'_> {
         let mut reader = Reader(value);
         let family = family(&mut reader).ok_or_else(|| Notification::new(3, 9, whole.to_vec()))?;
         match (family, family.and_then(|family| prefix::read_all(family, reader.0))) {
-            (None, _) => self.multiprotocol.foreign = true,
+            (None, _) => self.multiprotocol.unsupported = true,
             (Some(family), Some(prefixes)) => self.multiprotocol.unreach = Some((family, prefixes)),
             (Some(family), None) => self.disabled = Some(family),
         }

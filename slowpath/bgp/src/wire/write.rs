@@ -15,7 +15,7 @@ use super::prefix;
 
 /// Negotiated parameters that affect the encoding of UPDATEs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Speaking {
+pub struct EncodeContext {
     /// Local AS number.
     pub local_asn: u32,
     /// The peer is internal (iBGP).
@@ -31,9 +31,9 @@ pub struct Speaking {
     pub peer: IpAddr,
 }
 
-impl Speaking {
+impl EncodeContext {
     /// Returns whether a prefix of `family` can be sent with this next hop.
-    pub fn can_say(&self, family: Family, next_hop: IpAddr) -> bool {
+    pub fn can_encode(&self, family: Family, next_hop: IpAddr) -> bool {
         match (family, next_hop) {
             (_, peer) if peer == self.peer => false,
             (Family::Ipv4Unicast, IpAddr::V4(_)) | (Family::Ipv6Unicast, IpAddr::V6(_)) => true,
@@ -59,8 +59,8 @@ impl Speaking {
         };
         // Flags, type, 2-octet length, AFI, SAFI, next hop length, reserved.
         let reach = if classic { 0 } else { 4 + 3 + 1 + next_hop.len() + 1 };
-        let room = self.limit.checked_sub(HEAD + 4 + reach + rest.len())?;
-        let (field, taken) = take(prefixes, room);
+        let capacity = self.limit.checked_sub(HEAD + 4 + reach + rest.len())?;
+        let (field, taken) = take_fitting(prefixes, capacity);
         if taken.is_empty() {
             return None;
         }
@@ -79,36 +79,37 @@ impl Speaking {
     }
 
     /// Encodes all attributes but MP_REACH_NLRI, ordered by type.
-    fn attributes(&self, family: Family, said: &Attributes) -> Vec<u8> {
+    fn attributes(&self, family: Family, attributes: &Attributes) -> Vec<u8> {
         let mut to = Vec::new();
-        let origin = match said.origin {
+        let origin = match attributes.origin {
             Origin::Igp => 0,
             Origin::Egp => 1,
             Origin::Incomplete => 2,
         };
         push(&mut to, flag::TRANSITIVE, code::ORIGIN, &[origin]);
-        let path = self.as_path(said.prepend, self.four_octet);
+        let path = self.as_path(attributes.prepend, self.four_octet);
         push(&mut to, flag::TRANSITIVE, code::AS_PATH, &path);
-        if let (Family::Ipv4Unicast, IpAddr::V4(next_hop)) = (family, said.next_hop) {
+        if let (Family::Ipv4Unicast, IpAddr::V4(next_hop)) = (family, attributes.next_hop) {
             push(&mut to, flag::TRANSITIVE, code::NEXT_HOP, &next_hop.octets());
         }
-        if let Some(med) = said.med {
+        if let Some(med) = attributes.med {
             push(&mut to, flag::OPTIONAL, code::MED, &med.to_be_bytes());
         }
         if self.internal {
-            let value = said.local_pref.unwrap_or(100).to_be_bytes();
+            let value = attributes.local_pref.unwrap_or(100).to_be_bytes();
             push(&mut to, flag::TRANSITIVE, code::LOCAL_PREF, &value);
         }
         let both = flag::OPTIONAL | flag::TRANSITIVE;
-        if !said.communities.is_empty() {
-            let value: Vec<u8> = said.communities.iter().flat_map(|c| c.to_be_bytes()).collect();
+        if !attributes.communities.is_empty() {
+            let value: Vec<u8> =
+                attributes.communities.iter().flat_map(|c| c.to_be_bytes()).collect();
             push(&mut to, both, code::COMMUNITIES, &value);
         }
         if !self.four_octet && !self.internal && u16::try_from(self.local_asn).is_err() {
-            push(&mut to, both, code::AS4_PATH, &self.as_path(said.prepend, true));
+            push(&mut to, both, code::AS4_PATH, &self.as_path(attributes.prepend, true));
         }
-        if !said.large.is_empty() {
-            let numbers = said.large.iter().flatten();
+        if !attributes.large.is_empty() {
+            let numbers = attributes.large.iter().flatten();
             let value: Vec<u8> = numbers.flat_map(|number| number.to_be_bytes()).collect();
             push(&mut to, both, code::LARGE, &value);
         }
@@ -139,7 +140,7 @@ impl Speaking {
     pub fn withdraw(&self, family: Family, prefixes: &mut Vec<IpNet>) -> (Vec<u8>, Vec<IpNet>) {
         // Flags, type, 2-octet length, AFI, SAFI.
         let around = if family == Family::Ipv4Unicast { 0 } else { 4 + 3 };
-        let (field, taken) = take(prefixes, self.limit - HEAD - 4 - around);
+        let (field, taken) = take_fitting(prefixes, self.limit - HEAD - 4 - around);
         let message = match family {
             Family::Ipv4Unicast => update(&field, &[], &[]),
             Family::Ipv6Unicast => {
@@ -162,11 +163,11 @@ pub fn end_of_rib(family: Family) -> Vec<u8> {
     update(&[], &attributes, &[])
 }
 
-/// Removes prefixes from the end, as many as fit in `room` octets, and returns them encoded and as
-/// prefixes.
-fn take(prefixes: &mut Vec<IpNet>, room: usize) -> (Vec<u8>, Vec<IpNet>) {
+/// Removes prefixes from the end, as many as fit in `capacity` octets, and returns them encoded and
+/// as prefixes.
+fn take_fitting(prefixes: &mut Vec<IpNet>, capacity: usize) -> (Vec<u8>, Vec<IpNet>) {
     let (mut field, mut taken) = (Vec::new(), Vec::new());
-    while let Some(last) = prefixes.pop_if(|last| field.len() + prefix::size(last) <= room) {
+    while let Some(last) = prefixes.pop_if(|last| field.len() + prefix::size(last) <= capacity) {
         prefix::write(&last, &mut field);
         taken.push(last);
     }

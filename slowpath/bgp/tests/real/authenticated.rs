@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use bgp::peer::settings::{AoAlgorithm, AoKey};
 use bgp::session::Direction::{Inbound, Outbound};
-use bgp::speaker::Wanted;
-use routers::{Bird, PATIENCE, wait_for};
+use bgp::speaker::PeerConfig;
+use routers::{Bird, DEFAULT_TIMEOUT, wait_for};
 
 use crate::network::*;
 
 /// Returns BIRD's configuration with two keys per session: the one with which BIRD opens
 /// connections, and one with different IDs at each end.
 fn bird() -> String {
-    let session = |name: &str, ours: &str, theirs: &str, more: &str| {
+    let session = |name: &str, local: &str, neighbor: &str, more: &str| {
         format!(
-            "protocol bgp {name} {{ local {theirs} as {THEIR_ASN}; \
-             neighbor {ours} as {OUR_ASN}; {more}\n connect retry time 1; connect delay time 1; \
+            "protocol bgp {name} {{ local {neighbor} as {THEIR_ASN}; \
+             neighbor {local} as {OUR_ASN}; {more}\n connect retry time 1; connect delay time 1; \
              error wait time 1, 2;\n authentication ao; keys {{\n \
              key {{ id 5; secret \"first\"; algorithm hmac sha1; preferred; }};\n \
              key {{ send id 9; recv id 7; secret \"second\"; algorithm cmac aes128; }};\n }};\n \
@@ -37,68 +37,68 @@ fn ao(ids: (u8, u8), algorithm: AoAlgorithm, secret: &str) -> AoKey {
 }
 
 /// Over IPv4, BIRD connects with its first key; over IPv6, the speaker connects with the second.
-fn authenticated(address: &str, secrets: [&str; 2]) -> Wanted {
-    let mut wanted = wanted(key(address));
+fn authenticated(address: &str, secrets: [&str; 2]) -> PeerConfig {
+    let mut config = peer_config(key(address));
     let first = ao((5, 5), AoAlgorithm::HmacSha1, secrets[0]);
     let second = ao((7, 9), AoAlgorithm::Aes128Cmac, secrets[1]);
-    wanted.settings.transport.tcp_ao = match address {
+    config.settings.transport.tcp_ao = match address {
         FOUR => vec![first, second],
         _ => vec![second, first],
     };
     match address {
-        FOUR => wanted.settings.passive = true,
-        _ => wanted.listen_port = None,
+        FOUR => config.settings.passive = true,
+        _ => config.listen_port = None,
     }
-    wanted
+    config
 }
 
 #[test]
 #[ignore = "needs a kernel with TCP-AO: make tcp-ao"]
 fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
-    let (here, there) = neighbours()?;
-    let theirs = Bird::start(&there, &bird())?;
-    let mut ours = Ours::start(&here)?;
-    let add = |ours: &mut Ours, secrets: [&str; 2]| {
+    let (here, there) = neighbors()?;
+    let neighbor = Bird::start(&there, &bird())?;
+    let mut local = LocalSpeaker::start(&here)?;
+    let add = |local: &mut LocalSpeaker, secrets: [&str; 2]| {
         for address in [FOUR, SIX] {
-            ours.speaker.add(key(address), authenticated(address, secrets));
+            local.speaker.add(key(address), authenticated(address, secrets));
         }
     };
     let up = |name: &str| -> routers::Result<bool> {
-        Ok(theirs.ask(&format!("show protocols {name}"))?.contains("Established"))
+        Ok(neighbor.query(&format!("show protocols {name}"))?.contains("Established"))
     };
     let dropped = |ns: &routers::Netns| -> routers::Result<u64> {
         let text = ns.command("cat", &["/proc/net/netstat"])?;
-        Ok(crate::speaks::counter(&text, "TCPAOBad"))
+        Ok(crate::lifetime::counter(&text, "TCPAOBad"))
     };
 
     // Known key IDs with other secrets: the kernels drop each SYN.
-    add(&mut ours, ["Third", "Fourth"]);
+    add(&mut local, ["Third", "Fourth"]);
     for ns in [&here, &there] {
-        wait_for("codes that fail", PATIENCE, || {
+        wait_for("codes that fail", DEFAULT_TIMEOUT, || {
             let count = dropped(ns)?;
             Ok((count > 1, count.to_string()))
         })?;
     }
     for (address, name) in [(FOUR, "four"), (SIX, "six")] {
         assert!(!up(name)?);
-        assert_eq!(ours.told(key(address)).peer.flaps, 0);
+        assert_eq!(local.status(key(address)).peer.flaps, 0);
     }
-    ours.wait(key(SIX), "complaint", |told| {
-        told.trouble.as_ref().is_some_and(|trouble| trouble.contains("TCP-AO"))
+    local.wait(key(SIX), "complaint", |status| {
+        status.last_error.as_ref().is_some_and(|last_error| last_error.contains("TCP-AO"))
     })?;
 
-    add(&mut ours, ["first", "second"]);
+    add(&mut local, ["first", "second"]);
     for (address, direction) in [(FOUR, Inbound), (SIX, Outbound)] {
-        let told = ours.wait_until_up(key(address))?;
-        assert_eq!(told.peer.connection.map(|it| it.direction), Some(direction), "{address}");
-        assert_eq!(told.trouble, None);
+        let status = local.wait_until_up(key(address))?;
+        assert_eq!(status.peer.connection.map(|it| it.direction), Some(direction), "{address}");
+        assert_eq!(status.last_error, None);
     }
     for name in ["four", "six"] {
-        wait_for(name, PATIENCE, || Ok((up(name)?, String::new())))?;
+        wait_for(name, DEFAULT_TIMEOUT, || Ok((up(name)?, String::new())))?;
     }
 
     // From the neighbor's address but without TCP-AO, SYNs are not answered.
-    drop(theirs);
+    drop(neighbor);
     let opened = there.run(|| {
         let to = ([10, 0, 0, 1], 179).into();
         TcpStream::connect_timeout(&to, Duration::from_secs(5)).map(|mut stream| {
@@ -108,7 +108,7 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
     })?;
     let error = opened.expect_err("a connection without TCP-AO was opened");
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
-    let report = ours.speaker.report(Instant::now());
+    let report = local.speaker.status(Instant::now());
     assert_eq!(report.listeners[0].refused, 0, "{report:?}");
     Ok(())
 }

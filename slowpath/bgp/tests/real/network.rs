@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use bgp::advertise::Table;
 use bgp::peer::State;
 use bgp::peer::settings::{GracefulRestart, Settings};
-use bgp::speaker::told::Told;
-use bgp::speaker::{PeerKey, Speaker, Wanted, Watched};
+use bgp::speaker::status::PeerSocketStatus;
+use bgp::speaker::{PeerBfd, PeerConfig, PeerKey, Speaker};
 use bgp::wire::Attributes;
 use ipnet::IpNet;
-use routers::{End, Netns, PATIENCE, cable, namespace, wait_for};
+use routers::{DEFAULT_TIMEOUT, End, Netns, cable, namespace, wait_for};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -26,19 +26,19 @@ pub const OUR_ASN: u32 = 4_200_000_001;
 pub const THEIR_ASN: u32 = 65_002;
 
 /// The speaker under test.
-pub struct Ours {
+pub struct LocalSpeaker {
     pub speaker: Speaker,
     runtime: Handle,
-    life: Life,
+    thread: SpeakerThread,
 }
 
 /// The speaker's thread, which ends when this is dropped.
-struct Life {
+struct SpeakerThread {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<routers::Result<()>>>,
 }
 
-impl Drop for Life {
+impl Drop for SpeakerThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -48,76 +48,85 @@ impl Drop for Life {
     }
 }
 
-impl Ours {
+impl LocalSpeaker {
     /// Starts a speaker in a namespace.
-    pub fn start(ns: &Netns) -> Outcome<Ours> {
+    pub fn start(ns: &Netns) -> Outcome<LocalSpeaker> {
         let (stop, stopped) = oneshot::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let thread = ns.thread("bgp", move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
-                tell.send((Speaker::new(), Handle::current())).expect("the test waits");
+                sender.send((Speaker::new(), Handle::current())).expect("the test waits");
                 let _ = stopped.await;
             });
         })?;
-        let (speaker, runtime) = told.recv()?;
-        Ok(Ours { speaker, runtime, life: Life { stop: Some(stop), thread: Some(thread) } })
+        let (speaker, runtime) = receiver.recv()?;
+        Ok(LocalSpeaker {
+            speaker,
+            runtime,
+            thread: SpeakerThread { stop: Some(stop), thread: Some(thread) },
+        })
     }
 
     /// Ends the speaker like SIGKILL: sockets are closed, no message is sent.
     pub fn kill(self) {
-        let Ours { speaker, life, .. } = self;
-        drop((speaker, life));
+        let LocalSpeaker { speaker, thread, .. } = self;
+        drop((speaker, thread));
     }
 
     /// Ends the speaker once removed peers were sent their NOTIFICATIONs.
     pub fn end(self) {
-        let Ours { speaker, runtime, life } = self;
+        let LocalSpeaker { speaker, runtime, thread } = self;
         runtime.block_on(speaker.end());
-        drop(life);
+        drop(thread);
     }
 
-    pub fn bfd_report(&self) -> bfd::Report {
+    pub fn bfd_status(&self) -> bfd::BfdStatus {
         let bfd = self.speaker.bfd().expect("a way is watched");
-        self.runtime.block_on(bfd.report()).expect("the driver runs")
+        self.runtime.block_on(bfd.status()).expect("the driver runs")
     }
 
-    pub fn told(&self, key: PeerKey) -> Told {
-        self.speaker.told(key, Instant::now()).expect("it is there")
+    pub fn status(&self, key: PeerKey) -> PeerSocketStatus {
+        self.speaker.peer_status(key, Instant::now()).expect("it is there")
     }
 
     /// Waits until the status of a peer satisfies `so`.
-    pub fn wait(&self, key: PeerKey, what: &str, so: impl Fn(&Told) -> bool) -> Outcome<Told> {
+    pub fn wait(
+        &self,
+        key: PeerKey,
+        what: &str,
+        so: impl Fn(&PeerSocketStatus) -> bool,
+    ) -> Outcome<PeerSocketStatus> {
         let mut last = None;
-        wait_for(&format!("{key}: {what}"), PATIENCE, || {
-            let told = self.told(key);
-            let so = so(&told);
-            let seen = if so { String::new() } else { format!("{told:?}") };
-            last = Some(told);
+        wait_for(&format!("{key}: {what}"), DEFAULT_TIMEOUT, || {
+            let status = self.status(key);
+            let so = so(&status);
+            let seen = if so { String::new() } else { format!("{status:?}") };
+            last = Some(status);
             Ok((so, seen))
         })?;
         Ok(last.expect("waited for"))
     }
 
-    pub fn wait_until_up(&self, key: PeerKey) -> Outcome<Told> {
-        self.wait(key, "established", |told| told.peer.state == State::Established)
+    pub fn wait_until_up(&self, key: PeerKey) -> Outcome<PeerSocketStatus> {
+        self.wait(key, "established", |status| status.peer.state == State::Established)
     }
 
-    pub fn wait_until_told(&self) -> Outcome {
-        wait_for("all are told", PATIENCE, || Ok((self.speaker.is_told(), String::new())))?;
+    pub fn wait_until_all_sent(&self) -> Outcome {
+        wait_for("all are told", DEFAULT_TIMEOUT, || Ok((self.speaker.all_sent(), String::new())))?;
         Ok(())
     }
 }
 
 /// Creates two connected namespaces: 10.0.0.1 and fd00::1 on `here` in the first, 10.0.0.2 and
 /// fd00::2 on `there` in the second.
-pub fn neighbours() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
-    let (ours, theirs) = (namespace("ours")?, namespace("theirs")?);
+pub fn neighbors() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
+    let (local, neighbor) = (namespace("ours")?, namespace("theirs")?);
     cable(
-        End { ns: &ours, device: "here", addresses: &["10.0.0.1/24", "fd00::1/64"] },
-        End { ns: &theirs, device: "there", addresses: &["10.0.0.2/24", "fd00::2/64"] },
+        End { ns: &local, device: "here", addresses: &["10.0.0.1/24", "fd00::1/64"] },
+        End { ns: &neighbor, device: "there", addresses: &["10.0.0.2/24", "fd00::2/64"] },
     )?;
-    Ok((ours, theirs))
+    Ok((local, neighbor))
 }
 
 /// Addresses of the neighbor.
@@ -130,7 +139,7 @@ pub fn key(address: &str) -> PeerKey {
 }
 
 /// Returns the configuration of a peer, with short timers.
-pub fn wanted(key: PeerKey) -> Wanted {
+pub fn peer_config(key: PeerKey) -> PeerConfig {
     let identifier = Ipv4Addr::new(10, 0, 0, 1);
     let mut settings = Settings::new(key.local_asn, identifier, key.peer, THEIR_ASN);
     settings.connect_retry = Duration::from_secs(2);
@@ -138,12 +147,12 @@ pub fn wanted(key: PeerKey) -> Wanted {
     settings.transport.local =
         key.peer.is_ipv6().then(|| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]));
     let interface = key.peer.is_ipv6().then(|| "here".to_owned());
-    Wanted { settings, listen_port: Some(179), interface, bfd: None }
+    PeerConfig { settings, listen_port: Some(179), interface, bfd: None }
 }
 
 /// Returns BFD settings with 300 ms and multiplier 3.
-pub fn watched() -> Watched {
-    Watched { multihop: false, settings: bfd::Settings::default() }
+pub fn peer_bfd() -> PeerBfd {
+    PeerBfd { multihop: false, settings: bfd::Settings::default() }
 }
 
 /// Returns graceful restart settings.
@@ -155,8 +164,9 @@ pub fn graceful(restarted: bool) -> Option<GracefulRestart> {
 /// Returns a table of prefixes with these attributes.
 pub fn table<'a>(rows: impl IntoIterator<Item = (&'a str, Attributes)>) -> Arc<Table> {
     let rows = rows.into_iter();
-    let routes: BTreeMap<_, _> =
-        rows.map(|(prefix, said)| (prefix.parse().expect("a prefix"), Arc::new(said))).collect();
+    let routes: BTreeMap<_, _> = rows
+        .map(|(prefix, attributes)| (prefix.parse().expect("a prefix"), Arc::new(attributes)))
+        .collect();
     Arc::new(Table { routes })
 }
 

@@ -6,7 +6,7 @@ use crate::network::{OUR_ASN, THEIR_ASN};
 #[derive(Clone, Default)]
 pub struct Plan {
     /// Network topology.
-    pub place: Place,
+    pub topology: Topology,
     /// The neighbor is internal (iBGP).
     pub internal: bool,
     /// TCP-MD5 key of both sessions.
@@ -22,35 +22,35 @@ pub struct Plan {
 
 /// Network topology.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum Topology {
     /// On one link.
     #[default]
-    Near,
+    Direct,
     /// On one link, with link-local IPv6 addresses.
     LinkLocal,
     /// With a router in between.
-    Far,
+    Routed,
 }
 
-impl Place {
+impl Topology {
     /// Returns the speaker's and the neighbor's addresses, for IPv4 and IPv6.
     pub fn ends(self) -> [(&'static str, &'static str); 2] {
         match self {
-            Place::Near => [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")],
-            Place::LinkLocal => [("10.0.0.1", "10.0.0.2"), ("fe80::1", "fe80::2")],
-            Place::Far => [("10.0.1.1", "10.0.2.2"), ("fd01::1", "fd02::2")],
+            Topology::Direct => [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")],
+            Topology::LinkLocal => [("10.0.0.1", "10.0.0.2"), ("fe80::1", "fe80::2")],
+            Topology::Routed => [("10.0.1.1", "10.0.2.2"), ("fd01::1", "fd02::2")],
         }
     }
 
     /// Returns the zone of a link-local address, or an empty string.
-    fn zone(self, ours: &str) -> &'static str {
-        if self == Place::LinkLocal && name(ours) == "six" { "%there" } else { "" }
+    fn zone(self, local: &str) -> &'static str {
+        if self == Topology::LinkLocal && name(local) == "six" { "%there" } else { "" }
     }
 }
 
 /// Returns BIRD's name of the session with one of the speaker's addresses.
-pub fn name(ours: &str) -> &'static str {
-    if ours.contains(':') { "six" } else { "four" }
+pub fn name(local: &str) -> &'static str {
+    if local.contains(':') { "six" } else { "four" }
 }
 
 impl Plan {
@@ -69,28 +69,28 @@ impl Plan {
             text += " bgp long-lived-graceful-restart stale-time 60\n";
         }
         let mut active = String::new();
-        for (ours, theirs) in self.place.ends() {
+        for (local, neighbor) in self.topology.ends() {
             text += &format!(
-                " neighbor {ours} remote-as {OUR_ASN}\n neighbor {ours} timers connect 1\n \
-                 neighbor {ours} capability extended-nexthop\n"
+                " neighbor {local} remote-as {OUR_ASN}\n neighbor {local} timers connect 1\n \
+                 neighbor {local} capability extended-nexthop\n"
             );
-            if !self.place.zone(ours).is_empty() {
-                text += &format!(" neighbor {ours} interface there\n");
+            if !self.topology.zone(local).is_empty() {
+                text += &format!(" neighbor {local} interface there\n");
             }
-            if self.place == Place::Far {
-                text += &format!(" neighbor {ours} ebgp-multihop 2\n");
+            if self.topology == Topology::Routed {
+                text += &format!(" neighbor {local} ebgp-multihop 2\n");
             }
-            if self.place != Place::Near {
-                text += &format!(" neighbor {ours} update-source {theirs}\n");
+            if self.topology != Topology::Direct {
+                text += &format!(" neighbor {local} update-source {neighbor}\n");
             }
             if let Some(password) = self.password {
-                text += &format!(" neighbor {ours} password {password}\n");
+                text += &format!(" neighbor {local} password {password}\n");
             }
             if self.bfd {
-                text += &format!(" neighbor {ours} bfd\n");
+                text += &format!(" neighbor {local} bfd\n");
             }
-            text += &self.frr.replace("ADDRESS", ours);
-            active += &format!("  neighbor {ours} activate\n");
+            text += &self.frr.replace("ADDRESS", local);
+            active += &format!("  neighbor {local} activate\n");
         }
         for family in ["ipv4", "ipv6"] {
             let one = if family == "ipv4" { "192.0.2.99/32" } else { "2001:db8::99/128" };
@@ -115,22 +115,23 @@ impl Plan {
             more += " graceful restart on; long lived graceful restart on;";
         }
         if self.bfd {
-            let ways = if self.place == Place::Far { "multihop" } else { "interface \"there\"" };
-            text += &format!("protocol bfd {{ {ways} {{ interval 300 ms; multiplier 3; }}; }}\n");
-            more += if self.place == Place::Far { " bfd on;" } else { " bfd graceful;" };
+            let paths =
+                if self.topology == Topology::Routed { "multihop" } else { "interface \"there\"" };
+            text += &format!("protocol bfd {{ {paths} {{ interval 300 ms; multiplier 3; }}; }}\n");
+            more += if self.topology == Topology::Routed { " bfd on;" } else { " bfd graceful;" };
         }
-        if self.place == Place::Far {
+        if self.topology == Topology::Routed {
             more += " multihop 2;";
         }
-        for (ours, theirs) in self.place.ends() {
-            let (asn, zone) = (self.asn(), self.place.zone(ours));
+        for (local, neighbor) in self.topology.ends() {
+            let (asn, zone) = (self.asn(), self.topology.zone(local));
             let channels = "import all; export where source = RTS_STATIC;";
             text += &format!(
-                "protocol bgp {} {{ local {theirs} as {asn}; neighbor {ours}{zone} as {OUR_ASN};\
+                "protocol bgp {} {{ local {neighbor} as {asn}; neighbor {local}{zone} as {OUR_ASN};\
                  {more}\n \
                  connect retry time 1; connect delay time 1; error wait time 1, 2;\n \
                  ipv4 {{ extended next hop on; {channels} }}; ipv6 {{ {channels} }}; }}\n",
-                name(ours)
+                name(local)
             );
         }
         text
@@ -140,10 +141,10 @@ impl Plan {
     pub fn gobgp(&self) -> String {
         let asn = self.asn();
         let mut text = format!("[global.config]\n as = {asn}\n router-id = \"10.0.0.2\"\n");
-        for (ours, theirs) in self.place.ends() {
-            let zone = self.place.zone(ours);
+        for (local, neighbor) in self.topology.ends() {
+            let zone = self.topology.zone(local);
             text += &format!(
-                "[[neighbors]]\n [neighbors.config]\n  neighbor-address = \"{ours}{zone}\"\n  \
+                "[[neighbors]]\n [neighbors.config]\n  neighbor-address = \"{local}{zone}\"\n  \
                  peer-as = {OUR_ASN}\n"
             );
             if let Some(password) = self.password {
@@ -155,10 +156,10 @@ impl Plan {
             if self.long_lived {
                 text += "  long-lived-enabled = true\n";
             }
-            if self.place == Place::Far {
+            if self.topology == Topology::Routed {
                 text += &format!(
                     " [neighbors.ebgp-multihop.config]\n  enabled = true\n  multihop-ttl = 2\n \
-                     [neighbors.transport.config]\n  local-address = \"{theirs}\"\n"
+                     [neighbors.transport.config]\n  local-address = \"{neighbor}\"\n"
                 );
             }
             for family in ["ipv4-unicast", "ipv6-unicast"] {

@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use bgp::advertise::{BURST, Table};
 use bgp::peer::{State, Stop};
-use bgp::speaker::Wanted;
+use bgp::speaker::PeerConfig;
 use bgp::wire::{Attributes, Capability, Family, Framer, Kind, MESSAGE, Open, frame};
-use routers::{Netns, PATIENCE, wait_for};
+use routers::{DEFAULT_TIMEOUT, Netns, wait_for};
 
+use crate::lifetime::counter;
+use crate::neighbor::{self, Neighbor, Plan};
 use crate::network::*;
-use crate::speaks::counter;
-use crate::theirs::{self, Plan, Theirs};
 
-fn guarded(key: bgp::speaker::PeerKey, guarded: bool) -> Wanted {
-    let mut wanted = wanted(key);
-    wanted.settings.transport.hops = Some(1);
-    wanted.settings.transport.ttl_security = guarded;
-    wanted
+fn guarded(key: bgp::speaker::PeerKey, guarded: bool) -> PeerConfig {
+    let mut config = peer_config(key);
+    config.settings.transport.hops = Some(1);
+    config.settings.transport.ttl_security = guarded;
+    config
 }
 
 /// Counts received BGP packets with another traffic class than CS6.
@@ -29,29 +29,29 @@ const CLASSES: &str = "table inet look { chain in { type filter hook input prior
     tcp dport 179 ip dscp cs6 counter; }; }";
 
 #[test]
-fn a_neighbour_that_guards_itself_and_one_that_is_guarded_against() -> Outcome {
-    let (here, there) = neighbours()?;
+fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
+    let (here, there) = neighbors()?;
     there.fed("nft", &["-f", "-"], CLASSES)?;
     let plan = Plan { frr: " neighbor ADDRESS ttl-security hops 1\n", ..Plan::default() };
-    let frr = Theirs::start(theirs::Kind::Frr, &there, &plan)?;
-    let mut ours = Ours::start(&here)?;
+    let frr = Neighbor::start(neighbor::Kind::Frr, &there, &plan)?;
+    let mut local = LocalSpeaker::start(&here)?;
     let keys = [key(FOUR), key(SIX)];
     let drops = |ns: &Netns| -> routers::Result<u64> {
         Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMinTTLDrop"))
     };
     // The speaker sends with TTL 1, and the neighbor has TTL security.
-    keys.iter().for_each(|key| ours.speaker.add(*key, guarded(*key, false)));
-    wait_for("drops at the neighbour", PATIENCE, || {
-        let said = drops(&there)?;
-        Ok((said > 2, said.to_string()))
+    keys.iter().for_each(|key| local.speaker.add(*key, guarded(*key, false)));
+    wait_for("drops at the neighbour", DEFAULT_TIMEOUT, || {
+        let output = drops(&there)?;
+        Ok((output > 2, output.to_string()))
     })?;
     assert!(!frr.session("10.0.0.1")?.up && !frr.session("fd00::1")?.up);
-    keys.iter().for_each(|key| ours.speaker.add(*key, guarded(*key, true)));
-    let Theirs::Frr(there_frr) = &frr else { unreachable!() };
+    keys.iter().for_each(|key| local.speaker.add(*key, guarded(*key, true)));
+    let Neighbor::Frr(there_frr) = &frr else { unreachable!() };
     // The end of the previous connections did not reach the neighbor either.
-    there_frr.ask("clear bgp *")?;
+    there_frr.query("clear bgp *")?;
     for (key, address) in keys.iter().zip(["10.0.0.1", "fd00::1"]) {
-        ours.wait_until_up(*key)?;
+        local.wait_until_up(*key)?;
         frr.wait_until_up(address)?;
     }
     let before = drops(&here)?;
@@ -62,34 +62,34 @@ fn a_neighbour_that_guards_itself_and_one_that_is_guarded_against() -> Outcome {
         "no neighbor fd00::1 ttl-security hops 1",
         "end",
     ])?;
-    there_frr.ask("clear bgp *")?;
-    wait_for("drops here", PATIENCE, || {
-        let said = drops(&here)?;
-        Ok((said > before + 2, said.to_string()))
+    there_frr.query("clear bgp *")?;
+    wait_for("drops here", DEFAULT_TIMEOUT, || {
+        let output = drops(&here)?;
+        Ok((output > before + 2, output.to_string()))
     })?;
-    assert!(keys.iter().all(|key| ours.told(*key).peer.state != State::Established));
+    assert!(keys.iter().all(|key| local.status(*key).peer.state != State::Established));
 
     // All packets had the class of network control traffic.
-    let said = there.command("nft", &["list", "table", "inet", "look"])?;
-    let counts: Vec<&str> = said.lines().filter(|line| line.contains("counter")).collect();
+    let output = there.command("nft", &["list", "table", "inet", "look"])?;
+    let counts: Vec<&str> = output.lines().filter(|line| line.contains("counter")).collect();
     let silent = |line: &&&str| line.contains("packets 0 ");
-    assert_eq!(counts.iter().filter(silent).count(), 4, "{said}");
+    assert_eq!(counts.iter().filter(silent).count(), 4, "{output}");
     Ok(())
 }
 
 /// The TTL limit also applies to packets before the connection is accepted.
 #[test]
-fn a_guarded_listener_answers_no_connection_from_farther_away() -> Outcome {
-    let (here, there) = neighbours()?;
-    let mut ours = Ours::start(&here)?;
+fn listener_with_ttl_security_ignores_distant_syns() -> Outcome {
+    let (here, there) = neighbors()?;
+    let mut local = LocalSpeaker::start(&here)?;
     let keys = [key(FOUR), key(SIX)];
     for key in keys {
         let mut passive = guarded(key, true);
         passive.settings.passive = true;
-        ours.speaker.add(key, passive);
+        local.speaker.add(key, passive);
     }
-    wait_for("the listeners", PATIENCE, || {
-        let report = ours.speaker.report(std::time::Instant::now());
+    wait_for("the listeners", DEFAULT_TIMEOUT, || {
+        let report = local.speaker.status(std::time::Instant::now());
         let listen = report.listeners.iter().filter(|listener| listener.listens).count();
         Ok((listen == keys.len(), format!("{report:?}")))
     })?;
@@ -111,41 +111,41 @@ fn a_guarded_listener_answers_no_connection_from_farther_away() -> Outcome {
         connect(255, to)?.map_err(|error| format!("a SYN with 255 hops left: {error}"))?;
     }
     // A peer without TTL security is added: its connections are accepted.
-    ours.speaker.remove(keys[0], Stop::Changed);
+    local.speaker.remove(keys[0], Stop::Changed);
     let mut open = guarded(keys[0], false);
     open.settings.passive = true;
-    ours.speaker.add(keys[0], open);
+    local.speaker.add(keys[0], open);
     connect(254, "10.0.0.1".parse()?)?.map_err(|error| format!("without a guard: {error}"))?;
     Ok(())
 }
 
 #[test]
-fn both_begin_again_and_again_and_one_connection_stays() -> Outcome {
-    let (here, there) = neighbours()?;
-    let theirs = Theirs::start(theirs::Kind::Frr, &there, &Plan::default())?;
-    let Theirs::Frr(frr) = &theirs else { unreachable!() };
-    let mut ours = Ours::start(&here)?;
+fn repeated_collisions_leave_one_connection() -> Outcome {
+    let (here, there) = neighbors()?;
+    let neighbor = Neighbor::start(neighbor::Kind::Frr, &there, &Plan::default())?;
+    let Neighbor::Frr(frr) = &neighbor else { unreachable!() };
+    let mut local = LocalSpeaker::start(&here)?;
     let keys = [key(FOUR), key(SIX)];
-    keys.iter().for_each(|key| ours.speaker.add(*key, wanted(*key)));
-    ours.speaker.set_routes(keys[0], &table([("192.0.2.1/32", by("10.0.0.1"))]));
+    keys.iter().for_each(|key| local.speaker.add(*key, peer_config(*key)));
+    local.speaker.set_routes(keys[0], &table([("192.0.2.1/32", by("10.0.0.1"))]));
     for _ in 0..5 {
         for key in keys {
-            ours.speaker.remove(key, Stop::Changed);
-            ours.speaker.add(key, wanted(key));
+            local.speaker.remove(key, Stop::Changed);
+            local.speaker.add(key, peer_config(key));
         }
-        ours.speaker.set_routes(keys[0], &table([("192.0.2.1/32", by("10.0.0.1"))]));
-        frr.ask("clear bgp *")?;
+        local.speaker.set_routes(keys[0], &table([("192.0.2.1/32", by("10.0.0.1"))]));
+        frr.query("clear bgp *")?;
         for (key, address) in keys.iter().zip(["10.0.0.1", "fd00::1"]) {
-            wait_for("one connection, and up at both ends", PATIENCE, || {
+            wait_for("one connection, and up at both ends", DEFAULT_TIMEOUT, || {
                 let peer = format!("dst [{}]", key.peer.ip());
                 let filter = ["-Htn", "state", "established", "( sport = :179 or dport = :179 )"];
                 let open = here.command("ss", &[&filter[..], &[peer.as_str()]].concat())?;
-                let up =
-                    theirs.session(address)?.up && ours.told(*key).peer.state == State::Established;
+                let up = neighbor.session(address)?.up
+                    && local.status(*key).peer.state == State::Established;
                 Ok((up && open.lines().count() == 1, open))
             })?;
         }
-        theirs.wait_for("192.0.2.1/32", "there", |route| route.is_some())?;
+        neighbor.wait_for("192.0.2.1/32", "there", |route| route.is_some())?;
     }
     Ok(())
 }
@@ -156,29 +156,29 @@ fn connect(ns: &Arc<Netns>, to: &'static str) -> Outcome<TcpStream> {
 }
 
 #[test]
-fn strangers_are_refused_and_a_peer_that_does_not_read_costs_little() -> Outcome {
-    let (here, there) = neighbours()?;
+fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outcome {
+    let (here, there) = neighbors()?;
     there.ip(&["address add 10.0.0.3/24 dev there"])?;
-    let mut ours = Ours::start(&here)?;
-    let mut passive = wanted(key(FOUR));
+    let mut local = LocalSpeaker::start(&here)?;
+    let mut passive = peer_config(key(FOUR));
     passive.settings.passive = true;
-    ours.speaker.add(key(FOUR), passive);
-    wait_for("the listener", PATIENCE, || {
-        let report = ours.speaker.report(std::time::Instant::now());
+    local.speaker.add(key(FOUR), passive);
+    wait_for("the listener", DEFAULT_TIMEOUT, || {
+        let report = local.speaker.status(std::time::Instant::now());
         Ok((report.listeners[0].listens, format!("{report:?}")))
     })?;
 
     // Connections from other addresses are refused.
-    let mut stranger = there.run(|| {
+    let mut other = there.run(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&std::net::SocketAddr::from(([10, 0, 0, 3], 0)).into())?;
         socket.connect(&std::net::SocketAddr::from(([10, 0, 0, 1], 179)).into())?;
         std::io::Result::Ok(TcpStream::from(socket))
     })??;
-    stranger.set_read_timeout(Some(PATIENCE))?;
-    let answer = stranger.read(&mut [0; 64]);
+    other.set_read_timeout(Some(DEFAULT_TIMEOUT))?;
+    let answer = other.read(&mut [0; 64]);
     assert!(!matches!(answer, Ok(1..)), "{answer:?}");
-    let report = ours.speaker.report(std::time::Instant::now());
+    let report = local.speaker.status(std::time::Instant::now());
     assert_eq!((report.listeners[0].refused, report.listeners[0].accepted), (1, 0));
 
     // The peer sends OPEN and keepalives, but reads nothing.
@@ -197,32 +197,32 @@ fn strangers_are_refused_and_a_peer_that_does_not_read_costs_little() -> Outcome
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
     });
-    ours.wait_until_up(key(FOUR))?;
+    local.wait_until_up(key(FOUR))?;
     let table = long_messages(60_000);
     let count = table.routes.len();
-    ours.speaker.set_routes(key(FOUR), &table);
-    let held = |ours: &Ours| {
-        let told = ours.told(key(FOUR));
-        (told.unwritten, told.peer.families[0].advertised)
+    local.speaker.set_routes(key(FOUR), &table);
+    let progress = |local: &LocalSpeaker| {
+        let status = local.status(key(FOUR));
+        (status.unwritten, status.peer.families[0].advertised)
     };
-    wait_for("a full pipe, and a keepalive that waits for it", PATIENCE, || {
-        let before = held(&ours);
+    wait_for("a full pipe, and a keepalive that waits for it", DEFAULT_TIMEOUT, || {
+        let before = progress(&local);
         std::thread::sleep(std::time::Duration::from_millis(1_200));
-        let (unwritten, advertised) = held(&ours);
+        let (unwritten, advertised) = progress(&local);
         Ok((before.0 > 0 && unwritten > before.0 && advertised == before.1, format!("{before:?}")))
     })?;
-    let (unwritten, advertised) = held(&ours);
+    let (unwritten, advertised) = progress(&local);
     println!("{unwritten} octets wait, {advertised} of {count} routes were said");
     assert!(unwritten <= BURST * MESSAGE, "{unwritten}");
-    assert!(advertised < count && !ours.speaker.is_told(), "{advertised}");
+    assert!(advertised < count && !local.speaker.all_sent(), "{advertised}");
 
     // Once it reads again, it receives all routes, with keepalives in between.
-    let reads = std::thread::spawn(move || heard(silent));
-    ours.wait_until_told()?;
-    assert_eq!(held(&ours), (0, count));
-    assert_eq!(ours.told(key(FOUR)).peer.flaps, 0);
-    ours.speaker.remove(key(FOUR), Stop::Deconfigured);
-    ours.end();
+    let reads = std::thread::spawn(move || message_kinds(silent));
+    local.wait_until_all_sent()?;
+    assert_eq!(progress(&local), (0, count));
+    assert_eq!(local.status(key(FOUR)).peer.flaps, 0);
+    local.speaker.remove(key(FOUR), Stop::Deconfigured);
+    local.end();
     let kinds = reads.join().unwrap()?;
     beats.join().unwrap();
     assert_eq!(kinds.iter().filter(|kind| **kind == Kind::Update).count(), count);
@@ -245,12 +245,12 @@ fn long_messages(count: u32) -> Arc<Table> {
 }
 
 /// Reads the types of all messages until the connection is closed.
-fn heard(mut from: TcpStream) -> std::io::Result<Vec<Kind>> {
-    let (mut framer, mut kinds, mut room) = (Framer::default(), Vec::new(), vec![0; 65_536]);
+fn message_kinds(mut from: TcpStream) -> std::io::Result<Vec<Kind>> {
+    let (mut framer, mut kinds, mut buffer) = (Framer::default(), Vec::new(), vec![0; 65_536]);
     loop {
-        match from.read(&mut room)? {
+        match from.read(&mut buffer)? {
             0 => return Ok(kinds),
-            length => framer.push(&room[..length]),
+            length => framer.push(&buffer[..length]),
         }
         while let Some((kind, _)) = framer.next_message().expect("messages") {
             kinds.push(kind);
@@ -259,34 +259,34 @@ fn heard(mut from: TcpStream) -> std::io::Result<Vec<Kind>> {
 }
 
 #[test]
-fn ports_that_others_have_are_told_and_taken_when_they_are_free() -> Outcome {
-    let (here, _there) = neighbours()?;
+fn occupied_ports_are_reported_and_opened_once_free() -> Outcome {
+    let (here, _there) = neighbors()?;
     let (tcp, udp) = here.run(|| {
         let tcp = std::net::TcpListener::bind("0.0.0.0:179")?;
         std::io::Result::Ok((tcp, std::net::UdpSocket::bind("0.0.0.0:3784")?))
     })??;
-    let mut ours = Ours::start(&here)?;
-    ours.speaker.add(key(FOUR), Wanted { bfd: Some(watched()), ..wanted(key(FOUR)) });
-    let report = |ours: &Ours| ours.speaker.report(std::time::Instant::now());
-    wait_for("what stands in the way", PATIENCE, || {
-        let report = report(&ours);
-        let tcp = report.listeners[0].trouble.as_ref();
-        let udp = report.bfd_trouble.as_ref();
+    let mut local = LocalSpeaker::start(&here)?;
+    local.speaker.add(key(FOUR), PeerConfig { bfd: Some(peer_bfd()), ..peer_config(key(FOUR)) });
+    let report = |local: &LocalSpeaker| local.speaker.status(std::time::Instant::now());
+    wait_for("what stands in the way", DEFAULT_TIMEOUT, || {
+        let report = report(&local);
+        let tcp = report.listeners[0].last_error.as_ref();
+        let udp = report.bfd_error.as_ref();
         let both = tcp.is_some_and(|why| why.contains("another program has it"))
             && udp.is_some_and(|why| why.contains("another BFD has it"));
         Ok((both, format!("{report:?}")))
     })?;
     drop((tcp, udp));
-    wait_for("both ports", PATIENCE, || {
-        let report = report(&ours);
-        let both = report.listeners[0].listens && ours.speaker.bfd().is_some();
-        let silent = report.listeners[0].trouble.is_none() && report.bfd_trouble.is_none();
+    wait_for("both ports", DEFAULT_TIMEOUT, || {
+        let report = report(&local);
+        let both = report.listeners[0].listens && local.speaker.bfd().is_some();
+        let silent = report.listeners[0].last_error.is_none() && report.bfd_error.is_none();
         Ok((both && silent, format!("{report:?}")))
     })?;
     // No neighbor is there, which is reported as well.
-    ours.wait(key(FOUR), "a reason", |told| told.trouble.is_some())?;
-    ours.speaker.remove(key(FOUR), Stop::Deconfigured);
-    assert_eq!(report(&ours).listeners, []);
-    ours.end();
+    local.wait(key(FOUR), "a reason", |status| status.last_error.is_some())?;
+    local.speaker.remove(key(FOUR), Stop::Deconfigured);
+    assert_eq!(report(&local).listeners, []);
+    local.end();
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::draw::{Table, span};
+use crate::table::{Table, span};
 
 /// Formats the report; empty if it has no neighbors and listeners.
 pub fn text(report: &Value) -> String {
@@ -10,11 +10,11 @@ pub fn text(report: &Value) -> String {
     let mut parts: Vec<String> = part("peers").iter().map(peer).collect();
     let mut table = Table::new(&["LISTENER", "INTERFACE", "STATE", ">ACCEPTED", ">REFUSED"]);
     for one in part("listeners") {
-        let state = match (said(one, "/trouble").as_str(), &one["listens"]) {
+        let state = match (field(one, "/trouble").as_str(), &one["listens"]) {
             ("", Value::Bool(true)) => "listens".to_owned(),
             (trouble, _) => format!("does not listen: {trouble}"),
         };
-        let cell = |path: &str| said(one, path);
+        let cell = |path: &str| field(one, path);
         let (address, interface) = (cell("/address"), cell("/interface"));
         table.row(vec![address, interface, state, cell("/accepted"), cell("/refused")]);
     }
@@ -28,7 +28,7 @@ pub fn text(report: &Value) -> String {
 }
 
 /// Formats a value as part of a sentence; empty if it is absent.
-fn said(of: &Value, path: &str) -> String {
+fn field(of: &Value, path: &str) -> String {
     match of.pointer(path) {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
@@ -43,13 +43,13 @@ fn time(of: &Value, path: &str) -> String {
 }
 
 fn peer(peer: &Value) -> String {
-    let (said, time) = (|path: &str| said(peer, path), |path: &str| time(peer, path));
+    let (field, time) = (|path: &str| field(peer, path), |path: &str| time(peer, path));
     let mut text = format!(
         "{} (AS {}) of router {}: {} for {}\n",
-        said("/peer"),
-        said("/peer_asn"),
-        said("/local_asn"),
-        said("/state"),
+        field("/peer"),
+        field("/peer_asn"),
+        field("/local_asn"),
+        field("/state"),
         time("/since_s")
     );
     let mut table = Table::new(&["", ""]);
@@ -58,9 +58,9 @@ fn peer(peer: &Value) -> String {
             table.row(vec![format!("  {name}"), value]);
         }
     };
-    let router_id = match said("/connection/peer_router_id") {
-        theirs if theirs.is_empty() => said("/router_id"),
-        theirs => format!("{}, the neighbor's {theirs}", said("/router_id")),
+    let router_id = match field("/connection/peer_router_id") {
+        peer_router_id if peer_router_id.is_empty() => field("/router_id"),
+        peer_router_id => format!("{}, the neighbor's {peer_router_id}", field("/router_id")),
     };
     line("router id", router_id);
     if !peer["connection"].is_null() {
@@ -74,47 +74,47 @@ fn peer(peer: &Value) -> String {
             line("graceful restart", format!("the neighbor asks to be waited for {restart}"));
         }
         line("messages", messages(&peer["connection"]["messages"]));
-        line("malformed", said("/connection/last_malformed"));
-        match said("/connection/unsendable").as_str() {
+        line("malformed", field("/connection/last_malformed"));
+        match field("/connection/unsendable").as_str() {
             "0" => {}
             some => line("unsendable", format!("{some} routes can't be said on this session")),
         }
     }
     for family in peer["families"].as_array().into_iter().flatten() {
-        line(&self::said(family, "/family"), of_family(family));
+        line(&self::field(family, "/family"), of_family(family));
     }
     let bfd = match peer["bfd"]["up"].as_bool() {
         None => "not watched".to_owned(),
         Some(true) => "up".to_owned(),
-        Some(false) => format!("down: {}", said("/bfd/why")),
+        Some(false) => format!("down: {}", field("/bfd/why")),
     };
     line("BFD", bfd);
-    line("flaps", said("/flaps"));
+    line("flaps", field("/flaps"));
     for (name, path) in [
         ("last sent", "/last_sent"),
         ("last received", "/last_received"),
         ("last lost", "/last_lost"),
     ] {
-        let words = said(&format!("{path}/words"));
+        let words = field(&format!("{path}/words"));
         if !words.is_empty() {
             line(name, format!("{words}, {} ago", time(&format!("{path}/ago_s"))));
         }
     }
-    if said("/refused") != "0" {
-        line("refused", format!("{} connections of the neighbor's", said("/refused")));
+    if field("/refused") != "0" {
+        line("refused", format!("{} connections of the neighbor's", field("/refused")));
     }
-    line("trouble", said("/trouble"));
+    line("trouble", field("/trouble"));
     text.push_str(table.text().trim_start_matches('\n'));
     text
 }
 
 fn connection(peer: &Value) -> String {
-    let said = |path: &str| said(peer, path);
-    let began = match said("/connection/direction").as_str() {
+    let field = |path: &str| field(peer, path);
+    let direction = match field("/connection/direction").as_str() {
         "outbound" => "begun by us",
         _ => "begun by the neighbor",
     };
-    format!("{} with {}, {began}", said("/connection/local"), said("/connection/remote"))
+    format!("{} with {}, {direction}", field("/connection/local"), field("/connection/remote"))
 }
 
 fn timers(peer: &Value) -> String {
@@ -134,20 +134,20 @@ fn timers(peer: &Value) -> String {
 }
 
 fn messages(came: &Value) -> String {
-    let said = |name: &str| said(came, &format!("/{name}"));
+    let field = |name: &str| field(came, &format!("/{name}"));
     format!(
         "{} updates, {} keepalives, {} route refreshes came; of the updates, {} with an attribute \
          passed over, {} taken as withdrawal",
-        said("updates"),
-        said("keepalives"),
-        said("refreshes"),
-        said("discarded"),
-        said("withdrawn")
+        field("updates"),
+        field("keepalives"),
+        field("refreshes"),
+        field("discarded"),
+        field("withdrawn")
     )
 }
 
 fn of_family(family: &Value) -> String {
-    let said = |path: &str| said(family, path);
+    let field = |path: &str| field(family, path);
     if family["agreed"] != Value::Bool(true) {
         return "not agreed on".to_owned();
     }
@@ -157,8 +157,8 @@ fn of_family(family: &Value) -> String {
     };
     format!(
         "{} advertised, {}{} received{}{}",
-        said("/advertised"),
-        said("/received/prefixes"),
+        field("/advertised"),
+        field("/received/prefixes"),
         flag("/received/or_more", " or more"),
         flag("/received/end_of_rib", ", End-of-RIB came"),
         flag("/received/disabled", ", DISABLED: an UPDATE could not be read"),

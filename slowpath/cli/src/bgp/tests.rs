@@ -31,7 +31,7 @@ weir-1  4200000001    65000  192.0.2.254:179  OpenSent                  ipv6 uni
 }
 
 #[test]
-fn routes_and_policies_are_rows_too_and_long_lists_are_cut() {
+fn formats_routes_and_policies_and_truncates_long_lists() {
     let route = json!([{ "node": "weir-1", "router": 65001, "peer": "[2001:db8::1]:179",
         "prefix": "2001:db8:1::/48", "next_hop": "2001:db8::10", "age_s": 7.9,
         "attributes": "origin igp" }]);
@@ -55,22 +55,25 @@ weir-1    65001  [2001:db8::1]:179  2001:db8:1::/48  2001:db8::10  7 s  origin i
 }
 
 #[test]
-fn without_rows_it_is_said_why() {
+fn explains_missing_rows() {
     let none = |policies, policy: Option<&str>, error: &str| {
         let (policy, error) = (policy.map(str::to_owned), error.to_owned());
-        none_or(&Standing { policies, policy, error, ..Standing::default() }, String::new())
+        rows_or_reason(
+            &BgpStatus { policies, policy, error, ..BgpStatus::default() },
+            String::new(),
+        )
     };
     assert_eq!(none(0, None, ""), "there is no BGP peering policy\n");
     assert!(none(1, None, "").contains("does not select this appliance"));
     assert!(none(3, None, "").starts_with("none of the 3 BGP peering policies selects"));
     assert_eq!(none(1, Some("edge"), ""), "there is none; policy edge is carried out\n");
     assert_eq!(none(2, None, "several"), "", "what is wrong is told by itself");
-    let standing = Standing { policies: 1, policy: Some("edge".into()), ..Standing::default() };
-    assert_eq!(none_or(&standing, "rows\n".to_owned()), "rows\n");
+    let standing = BgpStatus { policies: 1, policy: Some("edge".into()), ..BgpStatus::default() };
+    assert_eq!(rows_or_reason(&standing, "rows\n".to_owned()), "rows\n");
 }
 
 #[test]
-fn details_tell_what_there_is_and_leave_out_the_rest() {
+fn details_omit_absent_fields() {
     let said = json!({ "ago_s": 61.0, "words": "hold timer expired" });
     let idle = json!({ "peer": "192.0.2.253:179", "peer_asn": 0, "local_asn": 65001,
         "router_id": "192.0.2.10", "state": "idle", "since_s": 3.0, "connection": null,

@@ -11,18 +11,18 @@ use tokio::sync::watch;
 pub(super) const NO_CLOUD: &str = "the configuration has no section [aws] or [azure]";
 
 /// Runs a future to completion on a new runtime.
-pub(super) fn block_on<T>(what: impl Future<Output = T>) -> Result<T, String> {
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    Ok(runtime.map_err(|e| format!("no runtime for the network: {e}"))?.block_on(what))
+    Ok(runtime.map_err(|e| format!("no runtime for the network: {e}"))?.block_on(future))
 }
 
 /// Returns an account, and the sender that cancels its requests when it is dropped.
 pub(super) async fn account(
     region: Option<String>,
     policy: Policy,
-    bound: Duration,
-) -> Result<(Account, watch::Sender<bool>), aws::told::CallError> {
-    let (stay, cancel) = watch::channel(false);
-    let settings = Settings { region, policy, bound, ..Settings::default() };
-    Ok((Account::load(settings, cancel).await?, stay))
+    timeout: Duration,
+) -> Result<(Account, watch::Sender<bool>), aws::types::CallError> {
+    let (cancel_sender, cancel) = watch::channel(false);
+    let settings = Settings { region, policy, timeout, ..Settings::default() };
+    Ok((Account::load(settings, cancel).await?, cancel_sender))
 }

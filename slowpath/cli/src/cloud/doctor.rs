@@ -11,32 +11,32 @@ use clouds::retry::Policy;
 use config::checked::{Aws, Azure, Config};
 use tokio::sync::watch;
 
-use super::super::ask;
-use super::super::draw::Table;
 use super::super::offline;
-use super::super::options::With;
+use super::super::options::GlobalOptions;
 use super::super::output::print;
+use super::super::request;
+use super::super::table::Table;
 use super::account::{NO_CLOUD, account, block_on};
 
 /// Retry policy for interactive use: an error is reported after at most 2 s of retries.
-const PATIENCE: Policy = Policy {
-    first: Duration::from_millis(500),
-    longest: Duration::from_secs(1),
-    whole: Duration::from_secs(2),
+const RETRY_POLICY: Policy = Policy {
+    first_pause: Duration::from_millis(500),
+    max_pause: Duration::from_secs(1),
+    max_elapsed: Duration::from_secs(2),
 };
 /// Timeout of a single request.
-const BOUND: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs `weir cloud doctor`.
-pub(super) fn run(with: &With, socket: &Path) -> Result<ExitCode, String> {
-    let config = offline::load(with)?;
-    let report = ask::document::<Report>(socket, "/cloud").map_err(|e| e.to_string());
+pub(super) fn run(options: &GlobalOptions, socket: &Path) -> Result<ExitCode, String> {
+    let config = offline::load(options)?;
+    let report = request::get_json::<Report>(socket, "/cloud").map_err(|e| e.to_string());
     let checks = match (&config.aws, &config.azure) {
-        (Some(settings), _) => block_on(at_aws(&config, settings, report))??,
-        (_, Some(settings)) => block_on(at_azure(&config, settings, report))??,
+        (Some(settings), _) => block_on(diagnose_aws(&config, settings, report))??,
+        (_, Some(settings)) => block_on(diagnose_azure(&config, settings, report))??,
         (None, None) => return Err(format!("{NO_CLOUD}: there is nothing to look at")),
     };
-    print(with, &checks, || text(&checks));
+    print(options, &checks, || text(&checks));
     let fails = checks.iter().any(|check| check.verdict == Verdict::Fail);
     Ok(if fails { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
@@ -53,39 +53,41 @@ fn interface(config: &Config) -> (Option<[u8; 6]>, Option<(String, u32)>) {
     (mac, mtu.map(|mtu| (interface, mtu)))
 }
 
-async fn at_azure(
+async fn diagnose_azure(
     config: &Config,
     settings: &Azure,
     report: Result<Report, String>,
 ) -> Result<Vec<Check>, String> {
-    let (_stay, cancel) = watch::channel(false);
+    let (_cancel_sender, cancel) = watch::channel(false);
     let cloud = azure::runner::Cloud::new(settings, 0, cancel).map_err(|e| e.to_string())?;
-    let wants = azure::doctor::Wants::of(config, settings);
-    let mut seen = azure::doctor::Seen::new(report);
-    (seen.mac, seen.kernel_mtu) = interface(config);
+    let wants = azure::doctor::CheckConfig::of(config, settings);
+    let mut observations = azure::doctor::Observations::new(report);
+    (observations.mac, observations.kernel_mtu) = interface(config);
     let timestamps = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_timestamps").ok();
-    seen.timestamps = timestamps.map(|text| text.trim() != "0");
-    azure::doctor::ask(&cloud, PATIENCE, &wants, &mut seen).await;
-    Ok(azure::doctor::judge(&wants, &seen))
+    observations.timestamps = timestamps.map(|text| text.trim() != "0");
+    azure::doctor::collect(&cloud, RETRY_POLICY, &wants, &mut observations).await;
+    Ok(azure::doctor::evaluate(&wants, &observations))
 }
 
-async fn at_aws(
+async fn diagnose_aws(
     config: &Config,
     settings: &Aws,
     report: Result<Report, String>,
 ) -> Result<Vec<Check>, String> {
-    let wants = aws::doctor::Wants::of(config, settings);
-    let (_stay, cancel) = watch::channel(false);
+    let wants = aws::doctor::CheckConfig::of(config, settings);
+    let (_cancel_sender, cancel) = watch::channel(false);
     let metadata = Metadata::new(None, 0, cancel).map_err(|e| e.to_string())?;
-    let identity = metadata.with_policy(PATIENCE).identity().await;
+    let identity = metadata.with_policy(RETRY_POLICY).identity().await;
     let region = identity.as_ref().ok().map(|identity| identity.region.clone());
-    let mut seen = aws::doctor::Seen::new(&wants, identity, report);
-    (seen.mac, seen.kernel_mtu) = interface(config);
-    match account(region, PATIENCE, BOUND).await {
-        Ok((account, _stay)) => aws::doctor::ask(&account, &wants, &mut seen).await,
-        Err(error) => seen.account = Some(error),
+    let mut observations = aws::doctor::Observations::new(&wants, identity, report);
+    (observations.mac, observations.kernel_mtu) = interface(config);
+    match account(region, RETRY_POLICY, REQUEST_TIMEOUT).await {
+        Ok((account, _cancel_sender)) => {
+            aws::doctor::collect(&account, &wants, &mut observations).await
+        }
+        Err(error) => observations.account = Some(error),
     }
-    Ok(aws::doctor::judge(&wants, &seen))
+    Ok(aws::doctor::evaluate(&wants, &observations))
 }
 
 pub(super) fn text(checks: &[Check]) -> String {
@@ -102,7 +104,7 @@ pub(super) fn text(checks: &[Check]) -> String {
             table.row(vec![String::new(), String::new(), format!("-> {remedy}")]);
         }
     }
-    let of = |wanted| checks.iter().filter(|check| check.verdict == wanted).count();
+    let of = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let (fails, warns) = (of(Verdict::Fail), of(Verdict::Warn));
     format!("{}\n{} checks: {fails} fail, {warns} warn\n", table.text(), checks.len())
 }

@@ -4,23 +4,23 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use aws::remote::{self, ERRORS_MOST, OUTPUT_MOST};
-use aws::runner::the_group;
-use aws::told::CallError;
-use aws::wait::{self, INSTANCE_STATES, TARGET_STATES, Waited};
+use aws::remote::{self, ERRORS_MAX, OUTPUT_MAX};
+use aws::runner::find_group;
+use aws::types::CallError;
+use aws::wait::{self, INSTANCE_STATES, TARGET_STATES, WaitResult};
 use clap::{Args, Subcommand};
 use clouds::report::Report;
 use clouds::retry::{Clock, Policy};
 use serde_json::json;
 
-use super::super::ask;
 use super::super::offline;
-use super::super::options::{Output, With};
+use super::super::options::{GlobalOptions, Output};
 use super::super::output::{print, put};
+use super::super::request;
 use super::account::{account, block_on};
 
 /// Timeout of a single request to AWS.
-const BOUND: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Exit code if the command could not be run, as of ssh.
 const NOT_RUN: u8 = 255;
 
@@ -41,10 +41,10 @@ pub struct ExecArgs {
 
 /// Runs `weir cloud exec`. AWS keeps 24,000 characters of standard output and 8,000 of standard
 /// error.
-pub(super) fn exec(with: &With, args: &ExecArgs) -> Result<ExitCode, String> {
+pub(super) fn exec(options: &GlobalOptions, args: &ExecArgs) -> Result<ExitCode, String> {
     let (script, timeout) = (remote::script(&args.command), Duration::from_secs(args.timeout));
     let ran = block_on(async {
-        let (account, _stay) = account(None, Policy::API, BOUND).await?;
+        let (account, _cancel_sender) = account(None, Policy::API, REQUEST_TIMEOUT).await?;
         remote::run(&account, &Clock::default(), &args.instance, &script, timeout).await
     })?;
     let done = match ran {
@@ -55,14 +55,14 @@ pub(super) fn exec(with: &With, args: &ExecArgs) -> Result<ExitCode, String> {
         }
     };
     let (output, errors) = (done.output.chars().count(), done.errors.chars().count());
-    let cut = output >= OUTPUT_MOST || errors >= ERRORS_MOST;
-    match with.output() {
+    let cut = output >= OUTPUT_MAX || errors >= ERRORS_MAX;
+    match options.output() {
         Output::Table => {
             put(&done.output);
             eprint!("{}", done.errors);
         }
         _ => print(
-            with,
+            options,
             &json!({
                 "instance": args.instance, "script": script, "status": done.status,
                 "exit_code": done.exit_code, "output": done.output, "errors": done.errors,
@@ -73,7 +73,7 @@ pub(super) fn exec(with: &With, args: &ExecArgs) -> Result<ExitCode, String> {
     }
     if cut {
         eprintln!(
-            "weir: AWS keeps {OUTPUT_MOST} characters of output and {ERRORS_MOST} of errors: the \
+            "weir: AWS keeps {OUTPUT_MAX} characters of output and {ERRORS_MAX} of errors: the \
              rest is lost; write to a file there"
         );
     }
@@ -89,7 +89,7 @@ pub(super) fn exec(with: &With, args: &ExecArgs) -> Result<ExitCode, String> {
 
 /// Subcommands of `weir cloud wait`.
 #[derive(Subcommand)]
-pub enum WaitWhat {
+pub enum WaitCommand {
     /// Wait for the state of an EC2 instance
     Instance {
         /// ID of the instance, i-...
@@ -98,7 +98,7 @@ pub enum WaitWhat {
         #[arg(value_parser = INSTANCE_STATES)]
         state: String,
         #[command(flatten)]
-        patience: Patience,
+        limit: WaitTimeout,
     },
     /// Wait for the health of a target, as reported by the load balancer
     Target {
@@ -110,7 +110,7 @@ pub enum WaitWhat {
         #[arg(long, value_name = "ARN")]
         group: Option<String>,
         #[command(flatten)]
-        patience: Patience,
+        limit: WaitTimeout,
     },
     /// Wait until a TCP connection succeeds
     Tcp {
@@ -118,61 +118,65 @@ pub enum WaitWhat {
         #[arg(value_name = "HOST:PORT")]
         to: String,
         #[command(flatten)]
-        patience: Patience,
+        limit: WaitTimeout,
     },
 }
 
 /// Time limit of `weir cloud wait`.
 #[derive(Args, Clone, Copy)]
-pub struct Patience {
+pub struct WaitTimeout {
     /// Maximum number of seconds to wait
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     timeout: u64,
 }
 
-impl Patience {
-    fn whole(self) -> Duration {
+impl WaitTimeout {
+    fn total(self) -> Duration {
         Duration::from_secs(self.timeout)
     }
 
     /// Returns the timeout of a single request, which does not exceed the whole wait.
-    fn bound(self) -> Duration {
-        self.whole().clamp(Duration::from_secs(1), BOUND)
+    fn per_request(self) -> Duration {
+        self.total().clamp(Duration::from_secs(1), REQUEST_TIMEOUT)
     }
 }
 
 /// Runs `weir cloud wait`.
-pub(super) fn wait(with: &With, socket: &Path, what: &WaitWhat) -> Result<ExitCode, String> {
-    let (name, wanted, waited) = match what {
-        WaitWhat::Instance { id, state, patience } => {
-            let waited = block_on(instance(id, state, *patience))?;
+pub(super) fn wait(
+    options: &GlobalOptions,
+    socket: &Path,
+    what: &WaitCommand,
+) -> Result<ExitCode, String> {
+    let (name, desired, waited) = match what {
+        WaitCommand::Instance { id, state, limit } => {
+            let waited = block_on(instance(id, state, *limit))?;
             (format!("instance {id}"), state.clone(), waited.map_err(|e| e.to_string())?)
         }
-        WaitWhat::Target { what, group, patience } => {
+        WaitCommand::Target { what, group, limit } => {
             let (id, state) = target_words(what)?;
             let waited = match (&id, group) {
                 (None, Some(_)) => return Err("--group needs the target's ID as well".to_owned()),
-                (None, None) => block_on(own_target(socket, state, *patience))?,
+                (None, None) => block_on(own_target(socket, state, *limit))?,
                 (Some(id), group) => {
-                    block_on(target(with, socket, group.as_deref(), (id, state), *patience))?
+                    block_on(target(options, socket, group.as_deref(), (id, state), *limit))?
                 }
             };
             let name = id.map_or("our own target".to_owned(), |id| format!("target {id}"));
             (name, state.to_owned(), waited?)
         }
-        WaitWhat::Tcp { to, patience } => {
+        WaitCommand::Tcp { to, limit } => {
             if to.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
                 return Err(format!("{to:?} is no HOST:PORT; write for example 10.0.1.11:443"));
             }
-            let waited = block_on(tcp(to, *patience))?;
+            let waited = block_on(tcp(to, *limit))?;
             (to.clone(), "connected".to_owned(), waited.map_err(|e| e.to_string())?)
         }
     };
-    let Waited { reached, last } = waited;
-    let document = json!({ "what": name, "wanted": wanted, "reached": reached, "last": last });
-    print(with, &document, || match reached {
+    let WaitResult { reached, last } = waited;
+    let document = json!({ "what": name, "wanted": desired, "reached": reached, "last": last });
+    print(options, &document, || match reached {
         true => format!("{name}: {last}\n"),
-        false => format!("{name}: not {wanted} in time; it was last: {last}\n"),
+        false => format!("{name}: not {desired} in time; it was last: {last}\n"),
     });
     Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -194,23 +198,23 @@ pub(super) fn target_words(what: &[String]) -> Result<(Option<String>, &'static 
     }
 }
 
-async fn instance(id: &str, state: &str, patience: Patience) -> Result<Waited, CallError> {
-    let (account, _stay) = account(None, Policy::ONCE, patience.bound()).await?;
+async fn instance(id: &str, state: &str, limit: WaitTimeout) -> Result<WaitResult, CallError> {
+    let (account, _cancel_sender) = account(None, Policy::ONCE, limit.per_request()).await?;
     let (account, pause) = (&account, Clock::default());
-    let look = || wait::instance_state(account, id);
-    wait::until(&pause, patience.whole(), state, look).await
+    let poll = || wait::instance_state(account, id);
+    wait::until(&pause, limit.total(), state, poll).await
 }
 
 /// Returns slowpath's report about the cloud.
 async fn report(socket: &Path) -> Result<Report, String> {
     let socket = socket.to_owned();
-    let read = tokio::task::spawn_blocking(move || ask::get(&socket, "/cloud"));
+    let read = tokio::task::spawn_blocking(move || request::get(&socket, "/cloud"));
     read.await.map_err(|e| e.to_string())?
 }
 
 /// Waits for the state that slowpath reports, which polls AWS continuously.
-async fn own_target(socket: &Path, state: &str, patience: Patience) -> Result<Waited, String> {
-    let look = || async {
+async fn own_target(socket: &Path, state: &str, limit: WaitTimeout) -> Result<WaitResult, String> {
+    let poll = || async {
         Ok(match report(socket).await {
             Ok(report) if !report.state.is_empty() => report.state,
             Ok(report) if report.cloud.is_empty() => "no cloud is asked anything".to_owned(),
@@ -218,19 +222,20 @@ async fn own_target(socket: &Path, state: &str, patience: Patience) -> Result<Wa
             Err(error) => error,
         })
     };
-    let waited = wait::until(&Clock::default(), patience.whole(), state, look).await;
+    let waited = wait::until(&Clock::default(), limit.total(), state, poll).await;
     waited.map_err(|e| e.to_string())
 }
 
 async fn target(
-    with: &With,
+    options: &GlobalOptions,
     socket: &Path,
     group: Option<&str>,
     (id, state): (&str, &str),
-    patience: Patience,
-) -> Result<Waited, String> {
+    limit: WaitTimeout,
+) -> Result<WaitResult, String> {
     let text = |error: CallError| error.to_string();
-    let (account, _stay) = account(None, Policy::ONCE, patience.bound()).await.map_err(text)?;
+    let (account, _cancel_sender) =
+        account(None, Policy::ONCE, limit.per_request()).await.map_err(text)?;
     let known = match group {
         Some(arn) => Some(arn.to_owned()),
         None => report(socket).await.ok().map(|report| report.group),
@@ -239,28 +244,28 @@ async fn target(
     let group = match known {
         Some(arn) => arn,
         None => {
-            let config = offline::load(with)?;
+            let config = offline::load(options)?;
             let aws = config.aws.ok_or(
                 "which target group? name it with --group, or have an [aws] section in the \
                  configuration",
             )?;
-            let found = the_group(&account, &aws, account.region()).await;
+            let found = find_group(&account, &aws, account.region()).await;
             found.map_err(|e| e.to_string())?.arn
         }
     };
     let (account, pause) = (&account, Clock::default());
-    let look = || wait::target_state(account, &group, id);
-    wait::until(&pause, patience.whole(), state, look).await.map_err(text)
+    let poll = || wait::target_state(account, &group, id);
+    wait::until(&pause, limit.total(), state, poll).await.map_err(text)
 }
 
-async fn tcp(to: &str, patience: Patience) -> Result<Waited, CallError> {
-    let look = || async {
+async fn tcp(to: &str, limit: WaitTimeout) -> Result<WaitResult, CallError> {
+    let poll = || async {
         let connect = tokio::net::TcpStream::connect(to);
-        Ok(match tokio::time::timeout(patience.bound(), connect).await {
+        Ok(match tokio::time::timeout(limit.per_request(), connect).await {
             Ok(Ok(_)) => "connected".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer".to_owned(),
         })
     };
-    wait::until(&Clock::default(), patience.whole(), "connected", look).await
+    wait::until(&Clock::default(), limit.total(), "connected", poll).await
 }

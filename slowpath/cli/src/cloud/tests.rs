@@ -1,11 +1,11 @@
 //! Golden tests of the output of `weir cloud`.
 
-use clouds::report::{Asked, Leaving, Peer, Told};
+use clouds::report::{CallCount, DrainProgress, Peer, ReportedFinding};
 
 use super::remote::target_words;
 use super::*;
 
-fn standing() -> Standing {
+fn cloud_status() -> CloudStatus {
     let peer = |id: &str, state: &str| Peer {
         id: id.into(),
         address: id.parse().ok(),
@@ -24,21 +24,25 @@ fn standing() -> Standing {
         reason: "Target.Timeout".into(),
         deregistration_delay_s: Some(300),
         tcp_idle_s: Some(350),
-        findings: vec![Told {
+        findings: vec![ReportedFinding {
             name: "no-geneve".into(),
             text: "no packet came".into(),
             remedy: "open the port".into(),
             times: 2,
         }],
         peers: vec![peer("10.0.1.11", "unhealthy"), peer("10.0.1.12", "healthy")],
-        calls: vec![Asked { operation: "RegisterTargets".into(), outcome: "ok".into(), times: 1 }],
+        calls: vec![CallCount {
+            operation: "RegisterTargets".into(),
+            outcome: "ok".into(),
+            times: 1,
+        }],
         ..Report::default()
     };
-    Standing { report, able: true, reasons: Vec::new() }
+    CloudStatus { report, able: true, reasons: Vec::new() }
 }
 
 #[test]
-fn status_says_what_the_cloud_thinks_and_what_we_think() {
+fn status_shows_reported_and_own_health() {
     let expected = "\
 NOT ready
 phase                 registered
@@ -57,26 +61,27 @@ PEER       ADDRESS    ZONE           STATE
 10.0.1.11  10.0.1.11  eu-central-1a  unhealthy  this machine
 10.0.1.12  10.0.1.12  eu-central-1a  healthy
 ";
-    assert_eq!(text(&standing(), false), expected);
-    let calls = text(&standing(), true);
+    assert_eq!(text(&cloud_status(), false), expected);
+    let calls = text(&cloud_status(), true);
     assert!(
         calls.ends_with("\nCALL             OUTCOME  TIMES\nRegisterTargets  ok           1\n")
     );
 }
 
 #[test]
-fn status_says_which_tunnels_are_in_force_and_what_the_pool_says() {
-    let ends = |external_port, external_vni| Ends {
+fn status_shows_tunnels_in_force_and_reported() {
+    let ends = |external_port, external_vni| TunnelPair {
         external_port,
         external_vni,
         internal_port: 10_800,
         internal_vni: 800,
     };
-    let mut azure = standing();
+    let mut azure = cloud_status();
     (azure.report.cloud, azure.report.group) = ("azure".into(), "/subscriptions/s/weir".into());
-    let (gateway, family, by) = ("gw".to_owned(), "ipv4".to_owned(), "imds".to_owned());
-    let right = Carried { gateway, family, carried: ends(1, 2), told: ends(1, 2), by };
-    let wrong = Carried { gateway: "gw6".into(), told: ends(1, 3), ..right.clone() };
+    let (gateway, family, source) = ("gw".to_owned(), "ipv4".to_owned(), "imds".to_owned());
+    let right =
+        GatewayTunnels { gateway, family, in_force: ends(1, 2), reported: ends(1, 2), source };
+    let wrong = GatewayTunnels { gateway: "gw6".into(), reported: ends(1, 3), ..right.clone() };
     azure.report.tunnels = vec![right, wrong];
     let text = text(&azure, false);
     let lines: Vec<&str> =
@@ -91,10 +96,10 @@ fn status_says_which_tunnels_are_in_force_and_what_the_pool_says() {
 }
 
 #[test]
-fn status_says_how_far_it_has_left() {
-    let mut leaves = standing();
+fn status_shows_deregistration_progress() {
+    let mut leaves = cloud_status();
     leaves.report.leaving =
-        Some(Leaving { why: "leaving: SIGTERM".into(), flows: 1200, at_most_s: 9 });
+        Some(DrainProgress { reason: "leaving: SIGTERM".into(), flows: 1200, at_most_s: 9 });
     leaves.report.differs = true;
     (leaves.able, leaves.reasons) = (false, vec!["it leaves".into()]);
     let text = text(&leaves, false);
@@ -104,7 +109,7 @@ fn status_says_how_far_it_has_left() {
 }
 
 #[test]
-fn a_target_and_a_state_are_told_apart() {
+fn distinguishes_target_from_state() {
     let words = |words: &[&str]| {
         target_words(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
     };

@@ -15,10 +15,10 @@ use tokio::sync::watch;
 
 use super::call::Call;
 use super::connect::{CONNECT, connector, http_client};
-use super::signed::{Kept, Question, Signed};
-use super::told::{CallError, Failure};
-use crate::failure::Refused;
-use clouds::failure::{Operation, Setback};
+use super::signed::{CachedCredentials, RequestBody, SignedClient};
+use super::types::{CallError, Failure};
+use crate::failure::ErrorMapping;
+use clouds::failure::{AttemptError, Operation};
 use clouds::requests::{Counts, Requests};
 use clouds::retry::{Pause, Policy};
 
@@ -33,7 +33,7 @@ pub struct Settings {
     /// Credentials to use instead of the default sources.
     pub credentials: Option<SharedCredentialsProvider>,
     /// Time limit of one attempt.
-    pub bound: Duration,
+    pub timeout: Duration,
     /// Retry policy.
     pub policy: Policy,
     /// Seed of the retry jitter.
@@ -42,12 +42,12 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        let bound = Duration::from_secs(10);
+        let timeout = Duration::from_secs(10);
         Settings {
             region: None,
             endpoint: None,
             credentials: None,
-            bound,
+            timeout,
             policy: Policy::API,
             seed: 0,
         }
@@ -59,8 +59,8 @@ impl Default for Settings {
 pub struct Account {
     pub(super) elb: aws_sdk_elasticloadbalancingv2::Client,
     pub(super) tagging: aws_sdk_resourcegroupstagging::Client,
-    signed: Signed,
-    bound: Duration,
+    signed: SignedClient,
+    timeout: Duration,
     requests: Requests,
 }
 
@@ -93,7 +93,7 @@ impl Account {
         connector: SharedHttpConnector,
         settings: Settings,
         cancel: watch::Receiver<bool>,
-    ) -> Result<Account, Setback> {
+    ) -> Result<Account, AttemptError> {
         let start = Operation::new("sts", "Configuration");
         let missing = |code: &str, why: &str| start.failed(Failure::Invalid, code, why);
         let region = sdk.region().ok_or_else(|| {
@@ -105,9 +105,9 @@ impl Account {
         let source = sdk
             .credentials_provider()
             .ok_or_else(|| missing("NoCredentials", "no source of credentials is known"))?;
-        let kept = Kept { source, last: tokio::sync::Mutex::new(None) };
-        let credentials = SharedCredentialsProvider::new(kept);
-        let signed = Signed {
+        let cached = CachedCredentials { source, last: tokio::sync::Mutex::new(None) };
+        let credentials = SharedCredentialsProvider::new(cached);
+        let signed = SignedClient {
             connector,
             credentials: credentials.clone(),
             region: region.as_ref().to_owned(),
@@ -118,7 +118,7 @@ impl Account {
             elb: aws_sdk_elasticloadbalancingv2::Client::new(&sdk),
             tagging: aws_sdk_resourcegroupstagging::Client::new(&sdk),
             signed,
-            bound: settings.bound,
+            timeout: settings.timeout,
             requests: Requests::new(settings.policy, settings.seed, cancel),
         })
     }
@@ -148,12 +148,12 @@ impl Account {
         &self,
         operation: Operation,
         sent: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
-    ) -> Result<T, Setback>
+    ) -> Result<T, AttemptError>
     where
         E: ProvideErrorMetadata + std::error::Error + 'static,
     {
         let sent = async { sent.await.map_err(|e| operation.sdk(e)) };
-        self.requests.attempt(operation, self.bound, sent).await
+        self.requests.attempt(operation, self.timeout, sent).await
     }
 
     /// Sends a self-signed request, with the time limit: for services without SDK, and for scripts
@@ -161,18 +161,23 @@ impl Account {
     pub async fn signed(
         &self,
         operation: Operation,
-        question: &Question,
-    ) -> Result<String, Setback> {
-        let sent = self.signed.ask(operation, question);
-        self.requests.attempt(operation, self.bound, sent).await
+        body_spec: &RequestBody,
+    ) -> Result<String, AttemptError> {
+        let sent = self.signed.send(operation, body_spec);
+        self.requests.attempt(operation, self.timeout, sent).await
     }
 
     /// Repeats a request as the retry policy allows.
-    pub(super) fn patiently<'a, T, F>(&'a self, ask: impl FnMut() -> F + Send + 'a) -> Call<'a, T>
+    pub(super) fn with_retries<'a, T, F>(
+        &'a self,
+        request: impl FnMut() -> F + Send + 'a,
+    ) -> Call<'a, T>
     where
         T: Send + 'a,
-        F: Future<Output = Result<T, Setback>> + Send + 'a,
+        F: Future<Output = Result<T, AttemptError>> + Send + 'a,
     {
-        Box::pin(async move { self.requests.persist(ask).await.map_err(|setback| setback.error) })
+        Box::pin(
+            async move { self.requests.with_retries(request).await.map_err(|failed| failed.error) },
+        )
     }
 }

@@ -6,7 +6,7 @@ use config::checked::{Config, Lifecycle};
 
 use clouds::report::Finding;
 
-use super::told::{Attributes, Group, HealthCheck, Stickiness};
+use super::types::{Attributes, Group, HealthCheck, Stickiness};
 
 pub mod permissions;
 
@@ -17,7 +17,7 @@ const OTHER_IDLE_S: u32 = 120;
 
 /// The part of Weir's configuration that affects the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ours {
+pub struct LocalSettings {
     /// Lifecycle settings.
     pub life: Lifecycle,
     /// Ports that answer HTTP probes.
@@ -30,13 +30,13 @@ pub struct Ours {
     pub udp_s: u32,
 }
 
-impl Ours {
+impl LocalSettings {
     /// Extracts the settings from the configuration.
-    pub fn of(config: &Config, life: Lifecycle) -> Ours {
+    pub fn of(config: &Config, life: Lifecycle) -> LocalSettings {
         let gateways = config.gateways.iter();
         let aws = gateways.filter(|g| g.kind == config::checked::GatewayKind::Aws);
         let tunnels = aws.flat_map(|gateway| &gateway.tunnels);
-        Ours {
+        LocalSettings {
             life,
             http: config.health.listen.iter().map(|socket| socket.port()).collect(),
             tcp: config.health.tcp.iter().map(|socket| socket.port()).collect(),
@@ -47,7 +47,7 @@ impl Ours {
 }
 
 /// Returns a finding for each harmful setting.
-pub fn advise(group: &Group, attributes: &Attributes, ours: &Ours) -> Vec<Finding> {
+pub fn advise(group: &Group, attributes: &Attributes, local: &LocalSettings) -> Vec<Finding> {
     let mut found = Vec::new();
     if group.load_balancers.is_empty() {
         found.push(finding(
@@ -57,8 +57,8 @@ pub fn advise(group: &Group, attributes: &Attributes, ours: &Ours) -> Vec<Findin
         ));
     }
     failover(attributes, &mut found);
-    timeouts(attributes, ours, &mut found);
-    probes(group, ours, &mut found);
+    timeouts(attributes, local, &mut found);
+    probes(group, local, &mut found);
     if attributes.stickiness != Stickiness::FiveTuple {
         found.push(finding(
             "stickiness-coarse",
@@ -70,7 +70,7 @@ pub fn advise(group: &Group, attributes: &Attributes, ours: &Ours) -> Vec<Findin
             "use 5-tuple stickiness (stickiness.enabled = false), unless protocols need it",
         ));
     }
-    if attributes.cross_zone && ours.sources < 2 {
+    if attributes.cross_zone && local.sources < 2 {
         found.push(finding(
             "sources-of-one-zone",
             "cross-zone is on, and gateway.sources names one network: packets from the gateway's \
@@ -117,8 +117,8 @@ fn failover(attributes: &Attributes, found: &mut Vec<Finding>) {
     }
 }
 
-fn timeouts(attributes: &Attributes, ours: &Ours, found: &mut Vec<Finding>) {
-    let (delay, cap) = (attributes.deregistration_delay, ours.life.drain_cap);
+fn timeouts(attributes: &Attributes, local: &LocalSettings, found: &mut Vec<Finding>) {
+    let (delay, cap) = (attributes.deregistration_delay, local.life.drain_cap);
     if delay > cap {
         found.push(finding(
             "drain-cap-short",
@@ -137,13 +137,13 @@ fn timeouts(attributes: &Attributes, ours: &Ours, found: &mut Vec<Finding>) {
             "raise deregistration_delay.timeout_seconds, 300 for instance",
         ));
     }
-    if ours.udp_s < OTHER_IDLE_S {
+    if local.udp_s < OTHER_IDLE_S {
         found.push(finding(
             "udp-forgotten-early",
             format!(
                 "flows.udp_s is {}, and the gateway remembers UDP for {OTHER_IDLE_S} s: a flow \
                      that rests may change its backend",
-                ours.udp_s
+                local.udp_s
             ),
             "raise flows.udp_s to 120",
         ));
@@ -160,12 +160,12 @@ fn timeouts(attributes: &Attributes, ours: &Ours, found: &mut Vec<Finding>) {
     }
 }
 
-fn probes(group: &Group, ours: &Ours, found: &mut Vec<Finding>) {
+fn probes(group: &Group, local: &LocalSettings, found: &mut Vec<Finding>) {
     let health = &group.health;
     let (port, protocol) = (health.port.unwrap_or(group.port), health.protocol.as_str());
     let (key, ports) = match protocol {
-        "TCP" => ("health.tcp", &ours.tcp),
-        _ => ("health.listen", &ours.http),
+        "TCP" => ("health.tcp", &local.tcp),
+        _ => ("health.listen", &local.http),
     };
     if protocol == "HTTPS" {
         found.push(finding(

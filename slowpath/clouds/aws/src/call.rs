@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use super::told::{
+use super::types::{
     Attributes, CallError, Group, Hook, Instance, Invocation, NetworkInterface, RouteTable,
     ScalingInstance, SecurityGroup, Target,
 };
@@ -47,7 +47,7 @@ pub trait Aws: Send + Sync {
     /// Returns the route tables of a VPC, with their subnets (DescribeRouteTables).
     fn route_tables<'a>(&'a self, vpc: &'a str) -> Call<'a, Vec<RouteTable>>;
     /// Points an existing route to an interface (ReplaceRoute). A dry run only checks permissions.
-    fn replace_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()>;
+    fn replace_route<'a>(&'a self, route: &'a RouteReplacement, dry: bool) -> Call<'a, ()>;
     /// Sets the source/destination check of an interface (ModifyNetworkInterfaceAttribute). A dry
     /// run only checks permissions.
     fn set_source_dest_check<'a>(&'a self, interface: &'a str, on: bool, dry: bool)
@@ -69,14 +69,14 @@ pub trait Aws: Send + Sync {
     /// Returns the lifecycle hooks of an Auto Scaling group (DescribeLifecycleHooks).
     fn lifecycle_hooks<'a>(&'a self, group: &'a str) -> Call<'a, Vec<Hook>>;
     /// Completes a lifecycle action with `CONTINUE` (CompleteLifecycleAction).
-    fn complete_lifecycle<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()>;
+    fn complete_lifecycle<'a>(&'a self, held: &'a HookedInstance) -> Call<'a, ()>;
     /// Extends the timeout of a lifecycle action (RecordLifecycleActionHeartbeat).
-    fn lifecycle_heartbeat<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()>;
+    fn lifecycle_heartbeat<'a>(&'a self, held: &'a HookedInstance) -> Call<'a, ()>;
 }
 
 /// A route that should point to an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Pointed {
+pub struct RouteReplacement {
     /// Table id: `rtb-...`.
     pub table: String,
     /// Destination: `0.0.0.0/0`, or an IPv6 prefix.
@@ -87,7 +87,7 @@ pub struct Pointed {
 
 /// An instance held by a lifecycle hook.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Waiting {
+pub struct HookedInstance {
     /// Name of the Auto Scaling group.
     pub group: String,
     /// Name of the hook.

@@ -1,46 +1,48 @@
 //! Checks of `weir cloud doctor` for this machine's setup at AWS, each with a remedy.
 //!
-//! [`ask`] collects observations, [`judge`] evaluates them. Nothing is changed: writes are only
-//! tried as EC2 dry runs, or not at all.
+//! [`collect`] collects observations, [`evaluate`] evaluates them. Nothing is changed: writes are
+//! only tried as EC2 dry runs, or not at all.
 
 use super::advice::advise;
-use super::told::{CallError, Failure, Identity, NetworkInterface, Target, TargetState};
-use clouds::check::reported;
+use super::types::{CallError, Failure, Identity, NetworkInterface, Target, TargetState};
+use clouds::check::from_report;
 use clouds::report::Finding;
 
 pub use clouds::check::{Check, Verdict};
 
-mod ask;
+mod check_config;
+mod collect;
 mod permissions;
 mod security;
-mod wants;
 
-pub use ask::{Seen, Tried, ask};
-pub use wants::Wants;
+pub use check_config::CheckConfig;
+pub use collect::{Observations, TriedOperations, collect};
 
-use ask::own_target;
+use collect::own_target;
 pub use security::admits;
 
 /// Size in bytes of the gateway's largest packet: an MTU of 8,500 and 68 of encapsulation.
 const MTU: u32 = 8_568;
 
 /// Returns all checks, in the order in which to troubleshoot.
-pub fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    let mut checks = vec![metadata(seen), credentials(seen)];
-    checks.extend(permissions::judge(wants, seen));
-    if !wants.routes() {
-        checks.extend(target(wants, seen));
+pub fn evaluate(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
+    let mut checks = vec![metadata(observed), credentials(observed)];
+    checks.extend(permissions::evaluate(config, observed));
+    if !config.routes() {
+        checks.extend(target(config, observed));
     }
-    checks.extend(security::judge(wants, seen));
-    checks.extend(mtu(wants, seen));
-    checks.extend(source_check(wants, seen));
-    if wants.routes() {
-        checks.extend(leader(seen));
+    checks.extend(security::evaluate(config, observed));
+    checks.extend(mtu(config, observed));
+    checks.extend(source_check(config, observed));
+    if config.routes() {
+        checks.extend(leader(observed));
     }
-    if let Some((group, attributes)) = seen.group.as_ref().ok().zip(seen.attributes.as_ref()) {
-        checks.extend(advise(group, attributes, &wants.ours).into_iter().map(advised));
+    if let Some((group, attributes)) =
+        observed.group.as_ref().ok().zip(observed.attributes.as_ref())
+    {
+        checks.extend(advise(group, attributes, &config.local).into_iter().map(advised));
     }
-    checks.extend(slowpath(seen));
+    checks.extend(slowpath(observed));
     checks
 }
 
@@ -49,8 +51,8 @@ fn advised(finding: Finding) -> Check {
     Check::new(&format!("advice {name}"), Verdict::Warn, text, &remedy)
 }
 
-fn metadata(seen: &Seen) -> Check {
-    match &seen.identity {
+fn metadata(observed: &Observations) -> Check {
+    match &observed.identity {
         Ok(Identity { instance_id, instance_type, zone, interfaces, .. }) => {
             let text = format!("{instance_id}, {instance_type} in {zone}");
             Check::ok("metadata", format!("{text}, {} interfaces", interfaces.len()))
@@ -64,11 +66,11 @@ fn metadata(seen: &Seen) -> Check {
     }
 }
 
-fn credentials(seen: &Seen) -> Check {
-    let of_all = |error: &&CallError| error.code == "NoCredentials" || stranger(error);
-    let mut errors = seen.tried.values().filter_map(|tried| tried.as_ref().err());
+fn credentials(observed: &Observations) -> Check {
+    let of_all = |error: &&CallError| error.code == "NoCredentials" || is_rejected(error);
+    let mut errors = observed.tried.values().filter_map(|tried| tried.as_ref().err());
     let remedy = "give the instance a profile with the role of config/aws/policy.json";
-    match (&seen.account, errors.find(of_all)) {
+    match (&observed.account, errors.find(of_all)) {
         (Some(error), _) => {
             let remedy = "the message says what to set";
             Check::new("credentials", Verdict::Fail, error.message.clone(), remedy)
@@ -76,7 +78,7 @@ fn credentials(seen: &Seen) -> Check {
         (None, Some(error)) => {
             Check::new("credentials", Verdict::Fail, error.message.clone(), remedy)
         }
-        _ if seen.tried.values().any(Result::is_ok) => {
+        _ if observed.tried.values().any(Result::is_ok) => {
             Check::ok("credentials", "AWS accepts this machine's")
         }
         _ => Check::new("credentials", Verdict::Warn, "AWS answered nothing that tells", remedy),
@@ -84,12 +86,12 @@ fn credentials(seen: &Seen) -> Check {
 }
 
 /// Returns true if AWS does not accept the credentials, so that no policy would help.
-fn stranger(error: &CallError) -> bool {
-    error.kind == Failure::Denied && super::failure::is_stranger(&error.code)
+fn is_rejected(error: &CallError) -> bool {
+    error.kind == Failure::Denied && super::failure::is_unauthenticated(&error.code)
 }
 
-fn target(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    let group = match &seen.group {
+fn target(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
+    let group = match &observed.group {
         Ok(group) => group,
         Err(why) => {
             let remedy = "see aws.cluster and aws.target_group";
@@ -98,17 +100,17 @@ fn target(wants: &Wants, seen: &Seen) -> Vec<Check> {
     };
     let found = format!("{}, GENEVE, port {}", group.arn, group.port);
     let mut checks = vec![Check::ok("target group", found)];
-    if !wants.ports.contains(&group.port) {
-        let text = format!("the group sends to port {}, we take {:?}", group.port, wants.ports);
+    if !config.ports.contains(&group.port) {
+        let text = format!("the group sends to port {}, we take {:?}", group.port, config.ports);
         let remedy = "let gateway.port be the group's port";
         checks.push(Check::new("target port", Verdict::Fail, text, remedy));
     }
-    let Ok(identity) = &seen.identity else { return checks };
-    match own_target(wants, group, identity, seen.mac) {
+    let Ok(identity) = &observed.identity else { return checks };
+    match own_target(config, group, identity, observed.mac) {
         Ok(target) => {
             let kind = format!("{:?}", group.target_type).to_lowercase();
             checks.push(Check::ok("target type", format!("{kind}: we are {target}")));
-            checks.push(registered(&target, seen.target.as_ref()));
+            checks.push(registered(&target, observed.target.as_ref()));
         }
         Err(error) => {
             let remedy = "the message says what to change";
@@ -125,7 +127,7 @@ fn registered(id: &str, target: Option<&Target>) -> Check {
     };
     let why = [&target.reason, &target.description].into_iter().flatten();
     let why: Vec<&str> = why.map(String::as_str).collect();
-    let text = format!("{} {}", super::told::state_text(target.state), why.join(": "));
+    let text = format!("{} {}", super::types::state_text(target.state), why.join(": "));
     let not_there = target.reason.as_deref() == Some("Target.NotRegistered");
     let (verdict, remedy) = match target.state {
         TargetState::Healthy => (Verdict::Ok, ""),
@@ -144,12 +146,12 @@ fn registered(id: &str, target: Option<&Target>) -> Check {
     Check::new("target state", verdict, text.trim_end(), remedy)
 }
 
-fn mtu(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    if wants.routes() {
+fn mtu(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
+    if config.routes() {
         return Vec::new();
     }
-    let configured = match wants.mtu {
-        MTU.. => Check::ok("mtu", format!("ingress.mtu = {}", wants.mtu)),
+    let configured = match config.mtu {
+        MTU.. => Check::ok("mtu", format!("ingress.mtu = {}", config.mtu)),
         mtu => Check::new(
             "mtu",
             Verdict::Fail,
@@ -157,9 +159,9 @@ fn mtu(wants: &Wants, seen: &Seen) -> Vec<Check> {
             "set ingress.mtu to 9001",
         ),
     };
-    let of_kernel = seen.kernel_mtu.as_ref().map(|(interface, mtu)| match mtu {
+    let of_kernel = observed.kernel_mtu.as_ref().map(|(interface, mtu)| match mtu {
         MTU.. => Check::ok("kernel mtu", format!("{interface} has {mtu}")),
-        _ if wants.kernel_carries => Check::new(
+        _ if config.kernel_carries => Check::new(
             "kernel mtu",
             Verdict::Fail,
             format!("{interface} has {mtu}, less than {MTU}: larger packets are dropped"),
@@ -176,14 +178,14 @@ fn mtu(wants: &Wants, seen: &Seen) -> Vec<Check> {
     [Some(configured), of_kernel].into_iter().flatten().collect()
 }
 
-fn source_check(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    if !wants.forwards || seen.interfaces.is_empty() {
+fn source_check(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
+    if !config.forwards || observed.interfaces.is_empty() {
         return Vec::new();
     }
     let name = "source/destination check";
     let of_arms = |nic: &&NetworkInterface| {
-        let mut all = wants.addresses.iter().chain(&wants.egress);
-        seen.forwarding.contains(&nic.id) || all.any(|a| nic.addresses.contains(a))
+        let mut all = config.addresses.iter().chain(&config.egress);
+        observed.forwarding.contains(&nic.id) || all.any(|a| nic.addresses.contains(a))
     };
     let checked = |nic: &NetworkInterface| match nic.source_dest_check {
         false => Check::ok(name, format!("off at {}", nic.id)),
@@ -202,12 +204,12 @@ fn source_check(wants: &Wants, seen: &Seen) -> Vec<Check> {
             ),
         ),
     };
-    seen.interfaces.iter().filter(of_arms).map(checked).collect()
+    observed.interfaces.iter().filter(of_arms).map(checked).collect()
 }
 
-fn leader(seen: &Seen) -> Vec<Check> {
-    let Some(told) = &seen.leader else { return Vec::new() };
-    let check = match told {
+fn leader(observed: &Observations) -> Vec<Check> {
+    let Some(result) = &observed.leader else { return Vec::new() };
+    let check = match result {
         Ok(leader) => Check::ok("leader", format!("{leader} leads")),
         Err(why) => Check::new("leader", Verdict::Fail, why, "tag the peers as it says"),
     };
@@ -216,12 +218,12 @@ fn leader(seen: &Seen) -> Vec<Check> {
     vec![check, old]
 }
 
-fn slowpath(seen: &Seen) -> Vec<Check> {
-    let settings = match seen.group.as_ref().ok().zip(seen.attributes.as_ref()) {
-        Some((group, attributes)) => advise(group, attributes, &seen.ours),
+fn slowpath(observed: &Observations) -> Vec<Check> {
+    let settings = match observed.group.as_ref().ok().zip(observed.attributes.as_ref()) {
+        Some((group, attributes)) => advise(group, attributes, &observed.local),
         None => Vec::new(),
     };
-    reported(&seen.slowpath, "start it; without it nobody registers the instance", &settings)
+    from_report(&observed.slowpath, "start it; without it nobody registers the instance", &settings)
 }
 
 #[cfg(test)]

@@ -4,17 +4,17 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::account::Account;
-use super::call::Pointed;
+use super::call::RouteReplacement;
 use super::signed::{Members, xml};
-use super::told::{Instance, NetworkInterface, RouteTable, SecurityGroup};
-use answers::Page;
-use clouds::failure::{Operation, Setback};
+use super::types::{Instance, NetworkInterface, RouteTable, SecurityGroup};
+use clouds::failure::{AttemptError, Operation};
+use responses::Page;
 
-mod answers;
+mod responses;
 
 const VERSION: &str = "2016-11-15";
 /// Error code of a dry run that would have succeeded.
-const WOULD_DO: &str = "DryRunOperation";
+const DRY_RUN_OK: &str = "DryRunOperation";
 
 const DESCRIBE_INSTANCES: Operation = Operation::new("ec2", "DescribeInstances");
 const DESCRIBE_INTERFACES: Operation = Operation::new("ec2", "DescribeNetworkInterfaces");
@@ -27,21 +27,21 @@ const MODIFY_INTERFACE: Operation = Operation::new("ec2", "ModifyNetworkInterfac
 async fn all<P: Page + DeserializeOwned>(
     account: &Account,
     operation: Operation,
-    ask: impl Fn() -> Members,
-) -> Result<Vec<P::Item>, Setback> {
+    members: impl Fn() -> Members,
+) -> Result<Vec<P::Item>, AttemptError> {
     let (mut found, mut token) = (Vec::new(), None::<String>);
     loop {
         let members = match &token {
-            Some(token) => ask().with("NextToken", token),
-            None => ask(),
+            Some(token) => members().with("NextToken", token),
+            None => members(),
         };
-        let body = account.signed(operation, &members.question(VERSION)).await?;
-        let (items, next) = xml::<P>(operation, &body)?.turn();
+        let body = account.signed(operation, &members.into_body(VERSION)).await?;
+        let (items, next) = xml::<P>(operation, &body)?.into_page();
         found.extend(items);
         match next.filter(|next| !next.is_empty()) {
             None => return Ok(found),
             // The loop would not end.
-            same if same == token => return Err(operation.garbled("the next page is the same")),
+            same if same == token => return Err(operation.malformed("the next page is the same")),
             next => token = next,
         }
     }
@@ -53,7 +53,7 @@ async fn change(
     operation: Operation,
     members: Members,
     dry: bool,
-) -> Result<(), Setback> {
+) -> Result<(), AttemptError> {
     #[derive(Deserialize)]
     struct Answer {
         // Documented by AWS for some operations only.
@@ -61,20 +61,20 @@ async fn change(
         done: Option<bool>,
     }
     let members = if dry { members.with("DryRun", true) } else { members };
-    let told = account.signed(operation, &members.question(VERSION)).await;
-    match told {
-        Err(setback) if dry && setback.error.code == WOULD_DO => Ok(()),
-        Err(setback) => Err(setback),
+    let result = account.signed(operation, &members.into_body(VERSION)).await;
+    match result {
+        Err(failed) if dry && failed.error.code == DRY_RUN_OK => Ok(()),
+        Err(failed) => Err(failed),
         Ok(body) => match xml::<Answer>(operation, &body)?.done {
-            Some(false) => Err(operation.garbled("EC2 neither did it nor says why")),
+            Some(false) => Err(operation.malformed("EC2 neither did it nor says why")),
             _ => Ok(()),
         },
     }
 }
 
-pub(super) async fn instances(a: &Account, ids: &[String]) -> Result<Vec<Instance>, Setback> {
-    let ask = || Members::default().list("InstanceId", ids);
-    all::<answers::Reservations>(a, DESCRIBE_INSTANCES, ask).await
+pub(super) async fn instances(a: &Account, ids: &[String]) -> Result<Vec<Instance>, AttemptError> {
+    let members = || Members::default().list("InstanceId", ids);
+    all::<responses::Reservations>(a, DESCRIBE_INSTANCES, members).await
 }
 
 pub(super) async fn instances_by_tag(
@@ -82,41 +82,45 @@ pub(super) async fn instances_by_tag(
     vpc: &str,
     key: &str,
     value: Option<&str>,
-) -> Result<Vec<Instance>, Setback> {
-    let ask = || {
+) -> Result<Vec<Instance>, AttemptError> {
+    let members = || {
         let tagged = match value {
             Some(value) => Members::default().filter(&format!("tag:{key}"), &[value]),
             None => Members::default().filter("tag-key", &[key]),
         };
         tagged.filter("vpc-id", &[vpc]).filter("instance-state-name", &["pending", "running"])
     };
-    all::<answers::Reservations>(account, DESCRIBE_INSTANCES, ask).await
+    all::<responses::Reservations>(account, DESCRIBE_INSTANCES, members).await
 }
 
 pub(super) async fn network_interfaces(
     account: &Account,
     instance: &str,
-) -> Result<Vec<NetworkInterface>, Setback> {
-    let ask = || Members::default().filter("attachment.instance-id", &[instance]);
-    let found = all::<answers::Interfaces>(account, DESCRIBE_INTERFACES, ask).await?;
+) -> Result<Vec<NetworkInterface>, AttemptError> {
+    let members = || Members::default().filter("attachment.instance-id", &[instance]);
+    let found = all::<responses::Interfaces>(account, DESCRIBE_INTERFACES, members).await?;
     let read: Result<Vec<_>, String> = found.into_iter().map(NetworkInterface::try_from).collect();
-    read.map_err(|why| DESCRIBE_INTERFACES.garbled(why))
+    read.map_err(|why| DESCRIBE_INTERFACES.malformed(why))
 }
 
 pub(super) async fn security_groups(
     account: &Account,
     ids: &[String],
-) -> Result<Vec<SecurityGroup>, Setback> {
-    let ask = || Members::default().list("GroupId", ids);
-    all::<answers::SecurityGroups>(account, DESCRIBE_GROUPS, ask).await
+) -> Result<Vec<SecurityGroup>, AttemptError> {
+    let members = || Members::default().list("GroupId", ids);
+    all::<responses::SecurityGroups>(account, DESCRIBE_GROUPS, members).await
 }
 
-pub(super) async fn route_tables(a: &Account, vpc: &str) -> Result<Vec<RouteTable>, Setback> {
-    let ask = || Members::default().filter("vpc-id", &[vpc]);
-    all::<answers::RouteTables>(a, DESCRIBE_TABLES, ask).await
+pub(super) async fn route_tables(a: &Account, vpc: &str) -> Result<Vec<RouteTable>, AttemptError> {
+    let members = || Members::default().filter("vpc-id", &[vpc]);
+    all::<responses::RouteTables>(a, DESCRIBE_TABLES, members).await
 }
 
-pub(super) async fn replace_route(a: &Account, to: &Pointed, dry: bool) -> Result<(), Setback> {
+pub(super) async fn replace_route(
+    a: &Account,
+    to: &RouteReplacement,
+    dry: bool,
+) -> Result<(), AttemptError> {
     let destination = match to.destination.contains(':') {
         true => "DestinationIpv6CidrBlock",
         false => "DestinationCidrBlock",
@@ -133,7 +137,7 @@ pub(super) async fn set_source_dest_check(
     interface: &str,
     on: bool,
     dry: bool,
-) -> Result<(), Setback> {
+) -> Result<(), AttemptError> {
     let members =
         Members::default().with("NetworkInterfaceId", interface).with("SourceDestCheck.Value", on);
     change(account, MODIFY_INTERFACE, members, dry).await

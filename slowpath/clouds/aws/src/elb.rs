@@ -7,8 +7,8 @@ use aws_sdk_elasticloadbalancingv2::types as elb;
 use aws_sdk_resourcegroupstagging::types::TagFilter;
 
 use super::account::Account;
-use super::told::{Attributes, Group, HealthCheck, Stickiness, Target, TargetState, TargetType};
-use clouds::failure::{Operation, Setback};
+use super::types::{Attributes, Group, HealthCheck, Stickiness, Target, TargetState, TargetType};
+use clouds::failure::{AttemptError, Operation};
 
 const fn elbv2(name: &'static str) -> Operation {
     Operation::new("elasticloadbalancing", name)
@@ -34,13 +34,14 @@ pub(super) async fn groups_by_tag(
     account: &Account,
     key: &str,
     value: &str,
-) -> Result<Vec<String>, Setback> {
+) -> Result<Vec<String>, AttemptError> {
     let (mut found, mut token) = (Vec::new(), None::<String>);
     loop {
         let filter = TagFilter::builder().key(key).values(value).build();
-        let ask = account.tagging.get_resources().tag_filters(filter).resource_type_filters(KIND);
-        let ask = ask.set_pagination_token(token.clone());
-        let answer = account.sdk(GET_RESOURCES, ask.send()).await?;
+        let request =
+            account.tagging.get_resources().tag_filters(filter).resource_type_filters(KIND);
+        let request = request.set_pagination_token(token.clone());
+        let answer = account.sdk(GET_RESOURCES, request.send()).await?;
         let page = answer.resource_tag_mapping_list();
         found.extend(page.iter().filter_map(|r| r.resource_arn()).map(str::to_owned));
         token = next(GET_RESOURCES, token, answer.pagination_token)?;
@@ -55,24 +56,24 @@ fn next(
     operation: Operation,
     last: Option<String>,
     next: Option<String>,
-) -> Result<Option<String>, Setback> {
+) -> Result<Option<String>, AttemptError> {
     match next.filter(|next| !next.is_empty()) {
         // The loop would not end.
         Some(same) if Some(&same) == last.as_ref() => {
-            Err(operation.garbled("the next page is the same"))
+            Err(operation.malformed("the next page is the same"))
         }
         next => Ok(next),
     }
 }
 
-pub(super) async fn groups(account: &Account, arns: &[String]) -> Result<Vec<Group>, Setback> {
+pub(super) async fn groups(account: &Account, arns: &[String]) -> Result<Vec<Group>, AttemptError> {
     let (mut found, mut marker) = (Vec::new(), None::<String>);
     loop {
         let arns = Some(arns.to_vec()).filter(|arns| !arns.is_empty());
-        let ask = account.elb.describe_target_groups().set_target_group_arns(arns);
-        let answer = account.sdk(GROUPS, ask.set_marker(marker.clone()).send()).await?;
+        let request = account.elb.describe_target_groups().set_target_group_arns(arns);
+        let answer = account.sdk(GROUPS, request.set_marker(marker.clone()).send()).await?;
         for item in answer.target_groups() {
-            found.push(group(item).map_err(|why| GROUPS.garbled(why))?);
+            found.push(group(item).map_err(|why| GROUPS.malformed(why))?);
         }
         marker = next(GROUPS, marker, answer.next_marker)?;
         if marker.is_none() {
@@ -86,11 +87,12 @@ fn group(item: &elb::TargetGroup) -> Result<Group, String> {
     let port = |port: i32| {
         u16::try_from(port).map_err(|_| format!("port {port} of target group {arn} is none"))
     };
-    let seconds = |seconds: Option<i32>, usual: u64| {
-        Duration::from_secs(seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(usual))
+    let seconds = |seconds: Option<i32>, default: u64| {
+        Duration::from_secs(seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(default))
     };
-    let count =
-        |count: Option<i32>, usual: u32| count.and_then(|c| u32::try_from(c).ok()).unwrap_or(usual);
+    let count = |count: Option<i32>, default: u32| {
+        count.and_then(|c| u32::try_from(c).ok()).unwrap_or(default)
+    };
     let health_port = match item.health_check_port() {
         None | Some("traffic-port") => None,
         Some(text) => Some(
@@ -123,28 +125,31 @@ fn group(item: &elb::TargetGroup) -> Result<Group, String> {
     })
 }
 
-pub(super) async fn attributes(account: &Account, group: &Group) -> Result<Attributes, Setback> {
+pub(super) async fn attributes(
+    account: &Account,
+    group: &Group,
+) -> Result<Attributes, AttemptError> {
     let mut set = BTreeMap::new();
-    let ask = account.elb.describe_target_group_attributes().target_group_arn(&group.arn);
-    let answer = account.sdk(GROUP_ATTRIBUTES, ask.send()).await?;
-    keep(&mut set, answer.attributes().iter().map(|a| (a.key(), a.value())));
+    let request = account.elb.describe_target_group_attributes().target_group_arn(&group.arn);
+    let answer = account.sdk(GROUP_ATTRIBUTES, request.send()).await?;
+    merge(&mut set, answer.attributes().iter().map(|a| (a.key(), a.value())));
     for balancer in &group.load_balancers {
-        let ask = account.elb.describe_load_balancer_attributes().load_balancer_arn(balancer);
-        let answer = account.sdk(BALANCER_ATTRIBUTES, ask.send()).await?;
-        keep(&mut set, answer.attributes().iter().map(|a| (a.key(), a.value())));
-        let ask = account.elb.describe_listeners().load_balancer_arn(balancer);
+        let request = account.elb.describe_load_balancer_attributes().load_balancer_arn(balancer);
+        let answer = account.sdk(BALANCER_ATTRIBUTES, request.send()).await?;
+        merge(&mut set, answer.attributes().iter().map(|a| (a.key(), a.value())));
+        let request = account.elb.describe_listeners().load_balancer_arn(balancer);
         // A gateway load balancer has a single listener, so there is no second page.
-        let answer = account.sdk(LISTENERS, ask.send()).await?;
+        let answer = account.sdk(LISTENERS, request.send()).await?;
         for arn in answer.listeners().iter().filter_map(|l| l.listener_arn()) {
-            let ask = account.elb.describe_listener_attributes().listener_arn(arn);
-            let answer = account.sdk(LISTENER_ATTRIBUTES, ask.send()).await?;
-            keep(&mut set, answer.attributes().iter().map(|a| (a.key(), a.value())));
+            let request = account.elb.describe_listener_attributes().listener_arn(arn);
+            let answer = account.sdk(LISTENER_ATTRIBUTES, request.send()).await?;
+            merge(&mut set, answer.attributes().iter().map(|a| (a.key(), a.value())));
         }
     }
-    told(&set).map_err(|why| GROUP_ATTRIBUTES.garbled(why))
+    parse_attributes(&set).map_err(|why| GROUP_ATTRIBUTES.malformed(why))
 }
 
-fn keep<'a>(
+fn merge<'a>(
     set: &mut BTreeMap<String, String>,
     attributes: impl Iterator<Item = (Option<&'a str>, Option<&'a str>)>,
 ) {
@@ -153,12 +158,12 @@ fn keep<'a>(
 }
 
 /// Converts attributes; missing ones have AWS's default.
-fn told(set: &BTreeMap<String, String>) -> Result<Attributes, String> {
+fn parse_attributes(set: &BTreeMap<String, String>) -> Result<Attributes, String> {
     let get = |key: &str| set.get(key).map(String::as_str);
     let on = |key: &str| get(key) == Some("true");
     let rebalance = |key: &str| get(key) == Some("rebalance");
-    let seconds = |key: &str, usual: u64| match get(key) {
-        None => Ok(Duration::from_secs(usual)),
+    let seconds = |key: &str, default: u64| match get(key) {
+        None => Ok(Duration::from_secs(default)),
         Some(text) => text
             .parse()
             .map(Duration::from_secs)
@@ -189,23 +194,23 @@ pub(super) async fn targets(
     account: &Account,
     group: &str,
     only: Option<&str>,
-) -> Result<Vec<Target>, Setback> {
-    let ask = account.elb.describe_target_health().target_group_arn(group);
-    let ask = ask.set_targets(only.map(|id| vec![by_id(id)]));
-    let answer = match (account.sdk(HEALTH, ask.send()).await, only) {
-        (Err(setback), Some(id)) if setback.error.code == NO_SUCH_TARGET => {
+) -> Result<Vec<Target>, AttemptError> {
+    let request = account.elb.describe_target_health().target_group_arn(group);
+    let request = request.set_targets(only.map(|id| vec![by_id(id)]));
+    let answer = match (account.sdk(HEALTH, request.send()).await, only) {
+        (Err(failed), Some(id)) if failed.error.code == NO_SUCH_TARGET => {
             return Ok(vec![Target {
                 id: id.to_owned(),
                 state: TargetState::Unused,
                 reason: Some("Target.NotRegistered".to_owned()),
-                description: Some(setback.error.message),
+                description: Some(failed.error.message),
                 zone: None,
             }]);
         }
         (answer, _) => answer?,
     };
     let found = answer.target_health_descriptions().iter().map(target);
-    found.collect::<Option<_>>().ok_or_else(|| HEALTH.garbled("a target without an id"))
+    found.collect::<Option<_>>().ok_or_else(|| HEALTH.malformed("a target without an id"))
 }
 
 fn target(item: &elb::TargetHealthDescription) -> Option<Target> {
@@ -229,16 +234,20 @@ fn target(item: &elb::TargetHealthDescription) -> Option<Target> {
     })
 }
 
-pub(super) async fn register(account: &Account, group: &str, id: &str) -> Result<(), Setback> {
-    let ask = account.elb.register_targets().target_group_arn(group).targets(by_id(id));
-    account.sdk(REGISTER, ask.send()).await.map(|_| ())
+pub(super) async fn register(account: &Account, group: &str, id: &str) -> Result<(), AttemptError> {
+    let request = account.elb.register_targets().target_group_arn(group).targets(by_id(id));
+    account.sdk(REGISTER, request.send()).await.map(|_| ())
 }
 
-pub(super) async fn deregister(account: &Account, group: &str, id: &str) -> Result<(), Setback> {
-    let ask = account.elb.deregister_targets().target_group_arn(group).targets(by_id(id));
-    match account.sdk(DEREGISTER, ask.send()).await {
+pub(super) async fn deregister(
+    account: &Account,
+    group: &str,
+    id: &str,
+) -> Result<(), AttemptError> {
+    let request = account.elb.deregister_targets().target_group_arn(group).targets(by_id(id));
+    match account.sdk(DEREGISTER, request.send()).await {
         // The target is not registered, as desired.
-        Err(setback) if setback.error.code == NO_SUCH_TARGET => Ok(()),
-        told => told.map(|_| ()),
+        Err(failed) if failed.error.code == NO_SUCH_TARGET => Ok(()),
+        result => result.map(|_| ()),
     }
 }

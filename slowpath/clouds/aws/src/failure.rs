@@ -8,7 +8,7 @@ use aws_sdk_elasticloadbalancingv2::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_types::error::display::DisplayErrorContext;
 
-use clouds::failure::{Failure, Operation, Setback};
+use clouds::failure::{AttemptError, Failure, Operation};
 
 /// Error codes that AWS's SDKs treat as throttling.
 pub const THROTTLING: [&str; 14] = [
@@ -43,7 +43,7 @@ const FORBIDDEN: [&str; 6] = [
     "Client.UnauthorizedOperation",
 ];
 /// Error codes for credentials or signatures that AWS does not accept.
-const STRANGERS: [&str; 12] = [
+const UNAUTHENTICATED: [&str; 12] = [
     "AuthFailure",
     "ExpiredToken",
     "ExpiredTokenException",
@@ -63,40 +63,40 @@ const ABSENT: [&str; 2] = ["InvocationDoesNotExist", "InvalidInstanceId"];
 /// Response header with the requested delay, in milliseconds.
 pub const RETRY_AFTER: &str = "x-amz-retry-after";
 
-/// Conversion of failed AWS operations into [`Setback`]s.
-pub trait Refused {
+/// Conversion of failed AWS operations into [`AttemptError`]s.
+pub trait ErrorMapping {
     /// Returns the error for an error response of AWS.
-    fn refused(self, status: u16, code: &str, said: &str) -> Setback;
+    fn service_error(self, status: u16, code: &str, text: &str) -> AttemptError;
     /// Returns the error for an error of the SDK.
-    fn sdk<E>(self, error: SdkError<E, HttpResponse>) -> Setback
+    fn sdk<E>(self, error: SdkError<E, HttpResponse>) -> AttemptError
     where
         E: ProvideErrorMetadata + Error + 'static;
     /// Returns the error for missing credentials.
-    fn without_credentials(self, why: &CredentialsError) -> Setback;
+    fn without_credentials(self, why: &CredentialsError) -> AttemptError;
 }
 
-impl Refused for Operation {
-    fn refused(self, status: u16, code: &str, said: &str) -> Setback {
-        let kind = sort(status, code);
+impl ErrorMapping for Operation {
+    fn service_error(self, status: u16, code: &str, text: &str) -> AttemptError {
+        let kind = classify(status, code);
         let Operation { service, name } = self;
-        let said = if said.is_empty() { "no more than that" } else { said };
+        let text = if text.is_empty() { "no more than that" } else { text };
         let message = match kind {
-            Failure::Denied if STRANGERS.contains(&code) => format!(
+            Failure::Denied if UNAUTHENTICATED.contains(&code) => format!(
                 "AWS does not accept this machine's credentials ({code}): look at the role of the \
-                 instance, and at its clock; AWS says: {said}"
+                 instance, and at its clock; AWS says: {text}"
             ),
             Failure::Denied => format!(
                 "not permitted ({code}): allow {service}:{name} in the policy of the instance's \
-                 role; AWS says: {said}"
+                 role; AWS says: {text}"
             ),
-            Failure::Throttled => format!("asked too often ({code}): {said}"),
-            _ if code.is_empty() => format!("HTTP status {status}: {said}"),
-            _ => format!("{code}: {said}"),
+            Failure::Throttled => format!("asked too often ({code}): {text}"),
+            _ if code.is_empty() => format!("HTTP status {status}: {text}"),
+            _ => format!("{code}: {text}"),
         };
         self.failed(kind, code, message)
     }
 
-    fn sdk<E>(self, error: SdkError<E, HttpResponse>) -> Setback
+    fn sdk<E>(self, error: SdkError<E, HttpResponse>) -> AttemptError
     where
         E: ProvideErrorMetadata + Error + 'static,
     {
@@ -107,10 +107,10 @@ impl Refused for Operation {
         let status = response.map_or(0, |r| r.status().as_u16());
         let after = response.and_then(|r| retry_after(r.headers().get(RETRY_AFTER)));
         let whole = DisplayErrorContext(&error).to_string();
-        let setback = match &error {
-            SdkError::ServiceError(answer) => {
-                let said = answer.err().message().unwrap_or_default();
-                self.refused(status, answer.err().code().unwrap_or_default(), said)
+        let failed = match &error {
+            SdkError::ServiceError(response) => {
+                let text = response.err().message().unwrap_or_default();
+                self.service_error(status, response.err().code().unwrap_or_default(), text)
             }
             SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => {
                 self.failed(Failure::Transient, "NoAnswer", whole)
@@ -123,13 +123,13 @@ impl Refused for Operation {
             SdkError::ResponseError(answer) if answer.raw().body().bytes().is_none() => {
                 self.failed(Failure::Transient, "NoAnswer", whole)
             }
-            SdkError::ResponseError(_) => self.garbled(whole),
+            SdkError::ResponseError(_) => self.malformed(whole),
             _ => self.failed(Failure::Invalid, "Unasked", whole),
         };
-        Setback { after, ..setback }
+        AttemptError { after, ..failed }
     }
 
-    fn without_credentials(self, why: &CredentialsError) -> Setback {
+    fn without_credentials(self, why: &CredentialsError) -> AttemptError {
         let whole = DisplayErrorContext(why).to_string();
         match why {
             CredentialsError::CredentialsNotLoaded(_)
@@ -147,8 +147,8 @@ impl Refused for Operation {
 }
 
 /// Returns true if the code means that AWS does not accept the credentials.
-pub fn is_stranger(code: &str) -> bool {
-    STRANGERS.contains(&code)
+pub fn is_unauthenticated(code: &str) -> bool {
+    UNAUTHENTICATED.contains(&code)
 }
 
 /// Parses the delay from a [`RETRY_AFTER`] header; a malformed header is ignored.
@@ -157,14 +157,16 @@ pub fn retry_after(header: Option<&str>) -> Option<Duration> {
 }
 
 /// Classifies an error by HTTP status and code.
-pub fn sort(status: u16, code: &str) -> Failure {
+pub fn classify(status: u16, code: &str) -> Failure {
     // Services with the query protocol may prefix the code with the side at fault.
     let code = code.trim_start_matches("Client.").trim_start_matches("Server.");
     if THROTTLING.contains(&code) || status == 429 {
         Failure::Throttled
     } else if TRANSIENT.contains(&code) || TRANSIENT_STATUS.contains(&status) {
         Failure::Transient
-    } else if FORBIDDEN.contains(&code) || STRANGERS.contains(&code) || matches!(status, 401 | 403)
+    } else if FORBIDDEN.contains(&code)
+        || UNAUTHENTICATED.contains(&code)
+        || matches!(status, 401 | 403)
     {
         Failure::Denied
     } else if ABSENT.contains(&code)

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::told::{Group, Identity, Interface, TargetType};
+use super::types::{Group, Identity, Interface, TargetType};
 
 /// Why no target group was found, or no target can be registered in it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -117,22 +117,22 @@ pub fn by_arn<'a>(groups: &'a [Group], arn: &str) -> Result<&'a Group, GroupErro
 }
 
 /// Returns the target to register in a group: an instance id or an address. `mac` is the MAC
-/// address of the ingress port, `wanted` its configured addresses in order of preference.
+/// address of the ingress port, `preferred` its configured addresses in order of preference.
 pub fn registered_as(
     group: &Group,
     identity: &Identity,
     mac: [u8; 6],
-    wanted: &[IpAddr],
+    preferred: &[IpAddr],
 ) -> Result<String, GroupError> {
     let ingress = identity.interfaces.iter().find(|i| i.mac == mac);
     let ingress = ingress.ok_or_else(|| GroupError::NotOurs {
         instance: identity.instance_id.clone(),
-        mac: spelled(mac),
-        has: identity.interfaces.iter().map(|i| format!("{} {}", i.id, spelled(i.mac))).collect(),
+        mac: mac_text(mac),
+        has: identity.interfaces.iter().map(|i| format!("{} {}", i.id, mac_text(i.mac))).collect(),
     })?;
     match group.target_type {
         TargetType::Other => Err(GroupError::OtherType { arn: group.arn.clone() }),
-        TargetType::Ip => address(ingress, wanted),
+        TargetType::Ip => address(ingress, preferred),
         TargetType::Instance if ingress.device_number == 0 => Ok(identity.instance_id.clone()),
         TargetType::Instance => {
             let primary = identity.interfaces.iter().find(|i| i.device_number == 0);
@@ -146,14 +146,14 @@ pub fn registered_as(
 }
 
 /// Returns the first configured IPv4 address that the interface has, else its primary one.
-fn address(interface: &Interface, wanted: &[IpAddr]) -> Result<String, GroupError> {
-    let own = wanted.iter().find(|a| a.is_ipv4() && interface.addresses.contains(a));
+fn address(interface: &Interface, preferred: &[IpAddr]) -> Result<String, GroupError> {
+    let own = preferred.iter().find(|a| a.is_ipv4() && interface.addresses.contains(a));
     let address = own.or_else(|| interface.addresses.iter().find(|a| a.is_ipv4()));
     let missing = || GroupError::NoAddress { interface: interface.id.clone() };
     address.map(IpAddr::to_string).ok_or_else(missing)
 }
 
-fn spelled(mac: [u8; 6]) -> String {
+fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 

@@ -12,9 +12,9 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::connect::{connector, http_client};
-use super::told::{CallError, Failure, Identity, Interface};
-use crate::failure::Refused;
-use clouds::failure::{Operation, Setback};
+use super::types::{CallError, Failure, Identity, Interface};
+use crate::failure::ErrorMapping;
+use clouds::failure::{AttemptError, Operation};
 use clouds::requests::Requests;
 use clouds::retry::{Pause, Policy};
 
@@ -79,7 +79,7 @@ impl Metadata {
 
     /// Returns the text at a path; `None` if the path does not exist.
     pub async fn get(&self, path: &str) -> Result<Option<String>, CallError> {
-        let ask = || async {
+        let request = || async {
             match self.client.get(path).await {
                 Ok(text) => Ok(Some(text.into())),
                 Err(ImdsError::ErrorResponse(e)) if e.response().status().as_u16() == 404 => {
@@ -88,10 +88,10 @@ impl Metadata {
                 Err(error) => Err(failed(path, &error)),
             }
         };
-        self.requests.persist(ask).await.map_err(|setback| setback.error)
+        self.requests.with_retries(request).await.map_err(|failed| failed.error)
     }
 
-    async fn wanted(&self, path: &str) -> Result<String, CallError> {
+    async fn require(&self, path: &str) -> Result<String, CallError> {
         self.get(path).await?.ok_or_else(|| {
             let why = format!("nothing at {path}: this is no EC2 instance, or not its own IMDS");
             GET.failed(Failure::Absent, "NotFound", why).error
@@ -100,9 +100,9 @@ impl Metadata {
 
     /// Reads the identity of this machine, with its network interfaces.
     pub async fn identity(&self) -> Result<Identity, CallError> {
-        let document = read_document(&self.wanted(DOCUMENT).await?).map_err(|s| s.error)?;
+        let document = read_document(&self.require(DOCUMENT).await?).map_err(|s| s.error)?;
         let mut interfaces = Vec::new();
-        for line in self.wanted(MACS).await?.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        for line in self.require(MACS).await?.lines().map(str::trim).filter(|l| !l.is_empty()) {
             interfaces.push(self.interface(line.trim_end_matches('/')).await?);
         }
         interfaces.sort_by_key(|i| i.device_number);
@@ -117,27 +117,27 @@ impl Metadata {
         })
     }
 
-    async fn interface(&self, written: &str) -> Result<Interface, CallError> {
-        let wrong = |name: &str, found: &str| {
-            GET.garbled(format!("{name} of interface {written} is `{found}`")).error
+    async fn interface(&self, mac_text: &str) -> Result<Interface, CallError> {
+        let invalid = |name: &str, found: &str| {
+            GET.malformed(format!("{name} of interface {mac_text} is `{found}`")).error
         };
-        let of = |name: &str| format!("{MACS}{written}/{name}");
-        let mac = mac(written).ok_or_else(|| wrong("the link address", written))?;
-        let number = self.wanted(&of("device-number")).await?;
+        let of = |name: &str| format!("{MACS}{mac_text}/{name}");
+        let mac = mac(mac_text).ok_or_else(|| invalid("the link address", mac_text))?;
+        let number = self.require(&of("device-number")).await?;
         let mut addresses = Vec::new();
         for name in ["local-ipv4s", "ipv6s"] {
             for text in self.get(&of(name)).await?.unwrap_or_default().split_whitespace() {
-                addresses.push(text.parse::<IpAddr>().map_err(|_| wrong(name, text))?);
+                addresses.push(text.parse::<IpAddr>().map_err(|_| invalid(name, text))?);
             }
         }
         let groups = self.get(&of("security-group-ids")).await?.unwrap_or_default();
         Ok(Interface {
             mac,
-            id: self.wanted(&of("interface-id")).await?.trim().to_owned(),
-            device_number: number.trim().parse().map_err(|_| wrong("device-number", &number))?,
+            id: self.require(&of("interface-id")).await?.trim().to_owned(),
+            device_number: number.trim().parse().map_err(|_| invalid("device-number", &number))?,
             addresses,
-            subnet_id: self.wanted(&of("subnet-id")).await?.trim().to_owned(),
-            vpc_id: self.wanted(&of("vpc-id")).await?.trim().to_owned(),
+            subnet_id: self.require(&of("subnet-id")).await?.trim().to_owned(),
+            vpc_id: self.require(&of("vpc-id")).await?.trim().to_owned(),
             security_groups: groups.split_whitespace().map(str::to_owned).collect(),
         })
     }
@@ -159,7 +159,7 @@ impl Metadata {
 }
 
 /// Returns the error for a failed metadata request.
-fn failed(path: &str, error: &ImdsError) -> Setback {
+fn failed(path: &str, error: &ImdsError) -> AttemptError {
     let whole = format!("{path}: {}", DisplayErrorContext(error));
     match error {
         ImdsError::ErrorResponse(e) => {
@@ -167,8 +167,8 @@ fn failed(path: &str, error: &ImdsError) -> Setback {
             match status {
                 // The token has expired early; the next attempt fetches a new one.
                 401 => GET.failed(Failure::Transient, "401", whole),
-                403 => GET.failed(Failure::Denied, "403", off(&whole)),
-                _ => GET.refused(status, "", &whole),
+                403 => GET.failed(Failure::Denied, "403", no_token(&whole)),
+                _ => GET.service_error(status, "", &whole),
             }
         }
         ImdsError::FailedToLoadToken(e) if e.is_dispatch_failure() => GET.failed(
@@ -182,13 +182,13 @@ fn failed(path: &str, error: &ImdsError) -> Setback {
         ImdsError::FailedToLoadToken(_) => {
             let forbidden = whole.contains("forbidden") || whole.contains("Forbidden");
             let kind = if forbidden { Failure::Denied } else { Failure::Transient };
-            GET.failed(kind, "NoToken", off(&whole))
+            GET.failed(kind, "NoToken", no_token(&whole))
         }
         _ => GET.failed(Failure::Transient, "NoAnswer", whole),
     }
 }
 
-fn off(whole: &str) -> String {
+fn no_token(whole: &str) -> String {
     format!(
         "the metadata service gives no token: in a container its hop limit of 1 is too low (aws \
          ec2 modify-instance-metadata-options --http-put-response-hop-limit 2), else IMDS is off \
@@ -209,30 +209,31 @@ struct Document {
     instance_type: String,
 }
 
-fn read_document(text: &str) -> Result<Document, Setback> {
+fn read_document(text: &str) -> Result<Document, AttemptError> {
     serde_json::from_str(text)
-        .map_err(|e| GET.garbled(format!("the instance identity document: {e}")))
+        .map_err(|e| GET.malformed(format!("the instance identity document: {e}")))
 }
 
-fn read_spot(text: &str) -> Result<(String, String), Setback> {
+fn read_spot(text: &str) -> Result<(String, String), AttemptError> {
     #[derive(Deserialize)]
     struct Spot {
         action: String,
         time: String,
     }
     let spot: Result<Spot, _> = serde_json::from_str(text);
-    spot.map(|s| (s.action, s.time)).map_err(|e| GET.garbled(format!("the spot notice: {e}")))
+    spot.map(|s| (s.action, s.time)).map_err(|e| GET.malformed(format!("the spot notice: {e}")))
 }
 
-fn read_rebalance(text: &str) -> Result<String, Setback> {
+fn read_rebalance(text: &str) -> Result<String, AttemptError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Rebalance {
         notice_time: String,
     }
-    let told: Result<Rebalance, _> = serde_json::from_str(text);
-    told.map(|r| r.notice_time)
-        .map_err(|e| GET.garbled(format!("the rebalance recommendation: {e}")))
+    let parsed: Result<Rebalance, _> = serde_json::from_str(text);
+    parsed
+        .map(|r| r.notice_time)
+        .map_err(|e| GET.malformed(format!("the rebalance recommendation: {e}")))
 }
 
 /// Parses a MAC address as AWS writes it: six hexadecimal bytes, separated by colons.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::told::Instance;
+use super::types::Instance;
 
 /// An instance, reduced to what the election needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ impl From<Instance> for Peer {
 
 /// Result of an election.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Elected<'a> {
+pub struct Election<'a> {
     /// The peer with the highest priority; among equals, the one with the lowest id.
     pub leader: &'a Peer,
     /// Peers that cannot lead, with the reason.
@@ -78,7 +78,7 @@ pub fn peers<'a>(
 
 /// Elects the leader by the tag `PREFIX:leader`. The result does not depend on the order of
 /// `peers`.
-pub fn elect<'a>(peers: &[&'a Peer], prefix: &str) -> Result<Elected<'a>, LeaderError> {
+pub fn elect<'a>(peers: &[&'a Peer], prefix: &str) -> Result<Election<'a>, LeaderError> {
     let tag = format!("{prefix}:leader");
     let mut unfit = Vec::new();
     let mut best: Option<(i64, &'a Peer)> = None;
@@ -94,8 +94,8 @@ pub fn elect<'a>(peers: &[&'a Peer], prefix: &str) -> Result<Elected<'a>, Leader
                 continue;
             }
         };
-        let better = best.is_none_or(|(most, leader)| {
-            priority > most || (priority == most && peer.id < leader.id)
+        let better = best.is_none_or(|(highest, leader)| {
+            priority > highest || (priority == highest && peer.id < leader.id)
         });
         if better {
             best = Some((priority, peer));
@@ -105,12 +105,12 @@ pub fn elect<'a>(peers: &[&'a Peer], prefix: &str) -> Result<Elected<'a>, Leader
         tag,
         peers: peers.iter().map(|peer| peer.id.clone()).collect(),
     };
-    best.map(|(_, leader)| Elected { leader, unfit }).ok_or_else(missing)
+    best.map(|(_, leader)| Election { leader, unfit }).ok_or_else(missing)
 }
 
 /// A route of a table, with its current target.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Pointing {
+pub struct TableRoute {
     /// Table id: `rtb-...`.
     pub table: String,
     /// Destination prefix, `0.0.0.0/0` for instance.
@@ -140,7 +140,7 @@ pub enum Change {
 /// point there.
 pub fn changes(
     tables: &[String],
-    routes: &[Pointing],
+    routes: &[TableRoute],
     destination: &str,
     interface: &str,
 ) -> Vec<Change> {
@@ -178,12 +178,12 @@ mod tests {
         ];
         let found = peers(&all, "weir", "prod", "vpc-1").unwrap();
         assert_eq!(found.iter().map(|p| p.id.as_str()).collect::<Vec<_>>(), ["i-1", "i-5"]);
-        let nobody = peers(&all, "other", "prod", "vpc-1").unwrap_err().to_string();
-        assert!(nobody.contains("vpc-1") && nobody.contains("other:cluster=prod"), "{nobody}");
+        let error = peers(&all, "other", "prod", "vpc-1").unwrap_err().to_string();
+        assert!(error.contains("vpc-1") && error.contains("other:cluster=prod"), "{error}");
     }
 
     #[test]
-    fn the_highest_priority_leads_and_of_equals_the_lowest_id_whoever_asks() {
+    fn the_highest_priority_leads_with_the_lowest_id_among_equals_in_any_order() {
         let of = |id: &str, priority: &str| peer(id, "running", "v", &[("leader", priority)]);
         let all = [of("i-3", "20"), of("i-2", "20"), of("i-1", "-5"), of("i-0", "high")];
         let none = peer("i-4", "running", "v", &[]);
@@ -201,20 +201,20 @@ mod tests {
     }
 
     #[test]
-    fn only_routes_that_lead_elsewhere_are_replaced() {
-        let route = |table: &str, to: Option<&str>| Pointing {
+    fn only_routes_with_another_target_are_replaced() {
+        let route = |table: &str, to: Option<&str>| TableRoute {
             table: table.into(),
             destination: "0.0.0.0/0".into(),
             target: to.map(str::to_owned),
         };
         let routes = [route("a", Some("eni-1")), route("b", Some("eni-2")), route("c", None)];
         let tables = ["a", "b", "c", "d"].map(str::to_owned);
-        let wanted = [
+        let expected = [
             Change::Replace { table: "b".into(), from: Some("eni-2".into()) },
             Change::Replace { table: "c".into(), from: None },
             Change::Missing { table: "d".into() },
         ];
-        assert_eq!(changes(&tables, &routes, "0.0.0.0/0", "eni-1"), wanted);
+        assert_eq!(changes(&tables, &routes, "0.0.0.0/0", "eni-1"), expected);
         assert_eq!(changes(&tables[..1], &routes, "0.0.0.0/0", "eni-1"), []);
     }
 }

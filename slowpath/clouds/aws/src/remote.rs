@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use super::call::Aws;
-use super::told::Invocation;
-use super::told::{CallError, Failure};
+use super::types::Invocation;
+use super::types::{CallError, Failure};
 use clouds::retry::Pause;
 
 /// Interval of status queries.
 const POLL: Duration = Duration::from_secs(1);
 /// Minimum time after which AWS gives up an instance that does not fetch its command.
-const FETCH: Duration = Duration::from_secs(30);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Characters of standard output that AWS keeps.
-pub const OUTPUT_MOST: usize = 24_000;
+pub const OUTPUT_MAX: usize = 24_000;
 /// Characters of standard error that AWS keeps.
-pub const ERRORS_MOST: usize = 8_000;
+pub const ERRORS_MAX: usize = 8_000;
 
 /// Why a remote command has no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -22,13 +22,13 @@ pub enum RemoteError {
     /// The instance accepts no commands.
     #[error(
         "{instance} takes no commands: does it run, with the SSM agent, a role with \
-         AmazonSSMManagedInstanceCore and a way to the SSM endpoints? AWS says: {said}"
+         AmazonSSMManagedInstanceCore and a way to the SSM endpoints? AWS says: {reason}"
     )]
-    NotThere {
+    NoAgent {
         /// Id of the instance.
         instance: String,
         /// AWS's error message.
-        said: String,
+        reason: String,
     },
     /// The command did not end in time.
     #[error(
@@ -36,7 +36,7 @@ pub enum RemoteError {
          --command-id {command} --instance-id {instance}`, or give it more with --timeout",
         waited.as_secs()
     )]
-    Late {
+    TimedOut {
         /// Id of the command.
         command: String,
         /// Id of the instance.
@@ -53,31 +53,35 @@ pub enum RemoteError {
 
 /// What to do after a status query.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Next {
+pub enum NextStep {
     /// Query the status again.
-    Ask,
+    Poll,
     /// The command has ended.
     Done(Invocation),
     /// The command took too long; its last known status.
-    Late(String),
+    TimedOut(String),
     /// The query failed permanently.
     Failed(CallError),
 }
 
 /// Decides what to do after a status query, `since` the command was sent. The command may run for
 /// `timeout`, and has 30 s more until the instance fetches it.
-pub fn next(told: Result<Invocation, CallError>, since: Duration, timeout: Duration) -> Next {
-    let last = match told {
-        Ok(invocation) if invocation.done => return Next::Done(invocation),
+pub fn next(result: Result<Invocation, CallError>, since: Duration, timeout: Duration) -> NextStep {
+    let last = match result {
+        Ok(invocation) if invocation.done => return NextStep::Done(invocation),
         Ok(invocation) => invocation.status,
         // For a moment after it was sent, the command is not visible.
         Err(error) if error.kind == Failure::Absent => "not known yet".to_owned(),
         Err(error) if matches!(error.kind, Failure::Transient | Failure::Throttled) => {
             format!("not told ({error})")
         }
-        Err(error) => return Next::Failed(error),
+        Err(error) => return NextStep::Failed(error),
     };
-    if since >= timeout.saturating_add(FETCH) { Next::Late(last) } else { Next::Ask }
+    if since >= timeout.saturating_add(FETCH_TIMEOUT) {
+        NextStep::TimedOut(last)
+    } else {
+        NextStep::Poll
+    }
 }
 
 /// Runs a shell script on an instance, and waits for its end.
@@ -92,21 +96,23 @@ pub async fn run(
     timeout: Duration,
 ) -> Result<Invocation, RemoteError> {
     let command = aws.send_command(instance, script, timeout).await.map_err(|e| match e.kind {
-        Failure::Absent => RemoteError::NotThere { instance: instance.to_owned(), said: e.message },
+        Failure::Absent => {
+            RemoteError::NoAgent { instance: instance.to_owned(), reason: e.message }
+        }
         _ => RemoteError::Call(e),
     })?;
     let sent = pause.now();
     loop {
         pause.wait(POLL).await;
-        let told = aws.invocation(&command, instance).await;
+        let result = aws.invocation(&command, instance).await;
         let waited = pause.now().saturating_sub(sent);
-        match next(told, waited, timeout) {
-            Next::Ask => {}
-            Next::Done(invocation) => return Ok(invocation),
-            Next::Failed(error) => return Err(error.into()),
-            Next::Late(last) => {
+        match next(result, waited, timeout) {
+            NextStep::Poll => {}
+            NextStep::Done(invocation) => return Ok(invocation),
+            NextStep::Failed(error) => return Err(error.into()),
+            NextStep::TimedOut(last) => {
                 let instance = instance.to_owned();
-                return Err(RemoteError::Late { command, instance, last, waited });
+                return Err(RemoteError::TimedOut { command, instance, last, waited });
             }
         }
     }
@@ -134,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_come_as_they_were_typed() {
+    fn arguments_are_quoted_for_the_shell() {
         let script =
             |args: &[&str]| script(&args.iter().map(|a| (*a).to_owned()).collect::<Vec<_>>());
         assert_eq!(script(&["ps | wc -l"]), "ps | wc -l", "one is a script");
@@ -143,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_until_it_ends_or_takes_too_long() {
+    fn the_status_is_polled_until_the_command_ends_or_times_out() {
         let of = |status: &str, done: bool| Invocation {
             done,
             status: status.into(),
@@ -157,14 +163,15 @@ mod tests {
             code: String::new(),
             message: "m".into(),
         };
-        let (ten, early, late) = (Duration::from_secs(10), FETCH, FETCH + Duration::from_secs(10));
-        assert_eq!(next(Ok(of("Failed", true)), late, ten), Next::Done(of("Failed", true)));
-        assert_eq!(next(Ok(of("InProgress", false)), early, ten), Next::Ask);
-        assert_eq!(next(Ok(of("Pending", false)), late, ten), Next::Late("Pending".into()));
-        assert_eq!(next(Err(error(Failure::Absent)), early, ten), Next::Ask);
-        assert_eq!(next(Err(error(Failure::Throttled)), early, ten), Next::Ask);
+        let (ten, early, late) =
+            (Duration::from_secs(10), FETCH_TIMEOUT, FETCH_TIMEOUT + Duration::from_secs(10));
+        assert_eq!(next(Ok(of("Failed", true)), late, ten), NextStep::Done(of("Failed", true)));
+        assert_eq!(next(Ok(of("InProgress", false)), early, ten), NextStep::Poll);
+        assert_eq!(next(Ok(of("Pending", false)), late, ten), NextStep::TimedOut("Pending".into()));
+        assert_eq!(next(Err(error(Failure::Absent)), early, ten), NextStep::Poll);
+        assert_eq!(next(Err(error(Failure::Throttled)), early, ten), NextStep::Poll);
         let denied = error(Failure::Denied);
-        assert_eq!(next(Err(denied.clone()), early, ten), Next::Failed(denied));
-        assert!(matches!(next(Err(error(Failure::Transient)), late, ten), Next::Late(_)));
+        assert_eq!(next(Err(denied.clone()), early, ten), NextStep::Failed(denied));
+        assert!(matches!(next(Err(error(Failure::Transient)), late, ten), NextStep::TimedOut(_)));
     }
 }

@@ -2,7 +2,7 @@
 
 use config::checked::AwsRoles;
 
-use super::told::NetworkInterface;
+use super::types::NetworkInterface;
 
 /// Role of a network interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,17 +73,17 @@ pub enum RoleError {
     },
 }
 
-/// Returns the interfaces of this instance by role. `told` is the configuration; the tag key is
-/// `PREFIX:role`.
+/// Returns the interfaces of this instance by role. `configured` is the configuration; the tag key
+/// is `PREFIX:role`.
 pub fn roles<'a>(
     interfaces: &'a [NetworkInterface],
-    told: &AwsRoles,
+    configured: &AwsRoles,
     prefix: &str,
 ) -> Result<Roles<'a>, RoleError> {
     let tag = format!("{prefix}:role");
-    let management = role(interfaces, Role::Management, told.management.as_deref(), &tag)?;
-    let ingress = role(interfaces, Role::Ingress, told.ingress.as_deref(), &tag)?;
-    let egress = role(interfaces, Role::Egress, told.egress.as_deref(), &tag)?;
+    let management = role(interfaces, Role::Management, configured.management.as_deref(), &tag)?;
+    let ingress = role(interfaces, Role::Ingress, configured.ingress.as_deref(), &tag)?;
+    let egress = role(interfaces, Role::Egress, configured.egress.as_deref(), &tag)?;
     let pairs = [
         (Role::Management, management, Role::Ingress, ingress),
         (Role::Management, management, Role::Egress, egress),
@@ -102,11 +102,11 @@ pub fn roles<'a>(
 fn role<'a>(
     interfaces: &'a [NetworkInterface],
     role: Role,
-    told: Option<&str>,
+    configured: Option<&str>,
     tag: &str,
 ) -> Result<Option<&'a NetworkInterface>, RoleError> {
     let ids = |of: &[&NetworkInterface]| of.iter().map(|i| i.id.clone()).collect();
-    if let Some(id) = told {
+    if let Some(id) = configured {
         let found = interfaces.iter().find(|interface| interface.id == id);
         let has = ids(&interfaces.iter().collect::<Vec<_>>());
         let missing = || RoleError::NotThere { role, id: id.to_owned(), has };
@@ -149,35 +149,38 @@ mod tests {
     }
 
     /// Returns ids by role: management, ingress, egress.
-    fn found(interfaces: &[NetworkInterface], told: &AwsRoles) -> Result<[String; 3], String> {
+    fn found(
+        interfaces: &[NetworkInterface],
+        configured: &AwsRoles,
+    ) -> Result<[String; 3], String> {
         let id = |of: Option<&NetworkInterface>| of.map_or("-".to_owned(), |i| i.id.clone());
-        let roles = roles(interfaces, told, "weir").map_err(|e| e.to_string())?;
+        let roles = roles(interfaces, configured, "weir").map_err(|e| e.to_string())?;
         Ok([id(roles.management), id(roles.ingress), id(roles.egress)])
     }
 
     #[test]
-    fn the_configuration_wins_over_tags_and_tags_over_descriptions() {
+    fn roles_prefer_configuration_over_tags_and_tags_over_descriptions() {
         let plain = [interface("a", "management", ""), interface("b", " Ingress ", "")];
-        let nobody = AwsRoles::default();
-        assert_eq!(found(&plain, &nobody).unwrap(), ["a", "b", "-"]);
+        let none = AwsRoles::default();
+        assert_eq!(found(&plain, &none).unwrap(), ["a", "b", "-"]);
         // The tag takes precedence over the description.
         let tagged = [interface("a", "ingress", "egress"), interface("b", "", "ingress")];
-        assert_eq!(found(&tagged, &nobody).unwrap(), ["-", "b", "a"]);
-        let told = AwsRoles { management: Some("c".into()), ..AwsRoles::default() };
+        assert_eq!(found(&tagged, &none).unwrap(), ["-", "b", "a"]);
+        let configured = AwsRoles { management: Some("c".into()), ..AwsRoles::default() };
         let three = [plain.as_slice(), &[interface("c", "", "")]].concat();
-        assert_eq!(found(&three, &told).unwrap(), ["c", "b", "-"]);
+        assert_eq!(found(&three, &configured).unwrap(), ["c", "b", "-"]);
     }
 
     #[test]
-    fn what_is_not_clear_is_an_error_with_the_key_that_makes_it_so() {
+    fn ambiguous_roles_are_errors_that_name_the_key() {
         let twice = [interface("a", "ingress", ""), interface("b", "ingress", "")];
-        let nobody = AwsRoles::default();
-        let several = found(&twice, &nobody).unwrap_err();
+        let none = AwsRoles::default();
+        let several = found(&twice, &none).unwrap_err();
         assert!(several.contains("a, b all say they are ingress") && several.contains("aws."));
-        let strange = AwsRoles { egress: Some("x".into()), ..nobody.clone() };
-        let not_there = found(&[interface("a", "", "")], &strange).unwrap_err();
+        let unknown = AwsRoles { egress: Some("x".into()), ..none.clone() };
+        let not_there = found(&[interface("a", "", "")], &unknown).unwrap_err();
         assert!(not_there.contains("aws.egress = \"x\"") && not_there.contains("it has a"));
-        let both = AwsRoles { egress: Some("a".into()), ..nobody };
+        let both = AwsRoles { egress: Some("a".into()), ..none };
         let both = found(&[interface("a", "ingress", "")], &both).unwrap_err();
         assert!(both.contains("a is both ingress and egress"), "{both}");
     }

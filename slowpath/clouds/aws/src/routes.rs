@@ -14,14 +14,14 @@ use std::time::Duration;
 use config::checked::{Aws as Settings, AwsMode, AwsRoles, Config};
 use tokio::sync::mpsc;
 
-use super::call::{Aws, Pointed};
+use super::call::{Aws, RouteReplacement};
 use super::group;
-use super::leader::{self, Change, LeaderError, Pointing};
-use super::life::Exit;
+use super::leader::{self, Change, LeaderError, TableRoute};
+use super::registration::Exit;
 use super::roles::{RoleError, roles};
 use super::runner::Cloud;
-use super::told::{CallError, Identity, NetworkInterface};
-use super::told::{Instance, RouteTable};
+use super::types::{CallError, Identity, NetworkInterface};
+use super::types::{Instance, RouteTable};
 use clouds::appliance::Appliance;
 use clouds::report::{Finding, Peer, Report};
 
@@ -65,7 +65,7 @@ pub struct Round {
     /// Id of this instance's ingress interface.
     pub ingress: String,
     /// Routes that were pointed to this instance.
-    pub replaced: Vec<Pointed>,
+    pub replaced: Vec<RouteReplacement>,
     /// Findings for the operator.
     pub findings: Vec<Finding>,
     /// The error that ended the round early, if any.
@@ -82,19 +82,19 @@ pub fn plan(
     subnets: &BTreeSet<String>,
     interface: &str,
     six: bool,
-) -> (Vec<(Pointed, String)>, Vec<String>) {
+) -> (Vec<(RouteReplacement, String)>, Vec<String>) {
     let own = |subnet: &String| tables.iter().find(|table| table.subnets.contains(subnet));
     let main = tables.iter().find(|table| table.main);
-    let meant: BTreeMap<&str, &RouteTable> = subnets
+    let affected: BTreeMap<&str, &RouteTable> = subnets
         .iter()
         .filter_map(|subnet| own(subnet).or(main))
         .map(|table| (table.id.as_str(), table))
         .collect();
-    let ids: Vec<String> = meant.keys().map(|id| (*id).to_owned()).collect();
-    let routes: Vec<Pointing> = meant
+    let ids: Vec<String> = affected.keys().map(|id| (*id).to_owned()).collect();
+    let routes: Vec<TableRoute> = affected
         .values()
         .flat_map(|table| table.routes.iter().map(move |route| (table, route)))
-        .map(|(table, route)| Pointing {
+        .map(|(table, route)| TableRoute {
             table: table.id.clone(),
             destination: route.destination.clone(),
             target: route.target.clone().filter(|_| route.active),
@@ -107,7 +107,7 @@ pub fn plan(
                 Change::Replace { table, from } => {
                     let (destination, interface) = (destination.to_owned(), interface.to_owned());
                     let from = from.unwrap_or_else(|| "nowhere".to_owned());
-                    replace.push((Pointed { table, destination, interface }, from));
+                    replace.push((RouteReplacement { table, destination, interface }, from));
                 }
                 Change::Missing { table } if destination == DEFAULT4 => missing.push(table),
                 Change::Missing { .. } => {}
@@ -128,11 +128,11 @@ pub async fn round(
     able: bool,
 ) -> Round {
     let mut round = Round::default();
-    round.trouble = go_round(&mut round, aws, own, settings, addresses, able).await.err();
+    round.trouble = run_round(&mut round, aws, own, settings, addresses, able).await.err();
     round
 }
 
-async fn go_round(
+async fn run_round(
     round: &mut Round,
     aws: &dyn Aws,
     own: &Identity,
@@ -147,10 +147,10 @@ async fn go_round(
     let instances = aws.instances_by_tag(vpc, &key, Some(&value)).await?;
     let all: Vec<leader::Peer> = instances.iter().cloned().map(Into::into).collect();
     let peers = leader::peers(&all, prefix, cluster, vpc)?;
-    round.peers = instances.iter().map(|instance| shown(instance, None)).collect();
+    round.peers = instances.iter().map(|instance| peer(instance, None)).collect();
     let elected = leader::elect(&peers, prefix)?;
     let leads = elected.leader.id.clone();
-    round.peers = instances.iter().map(|instance| shown(instance, Some(&leads))).collect();
+    round.peers = instances.iter().map(|instance| peer(instance, Some(&leads))).collect();
     round.leader = Some(leads.clone());
     for (id, why) in elected.unfit {
         let remedy = format!("give it {prefix}:leader with a number; the highest leads");
@@ -158,13 +158,13 @@ async fn go_round(
         round.findings.push(Finding { name: "peer-can-not-lead", text, remedy });
     }
     let nics = aws.network_interfaces(&own.instance_id).await?;
-    let told = roles(&nics, &settings.roles, prefix)?;
+    let roles = roles(&nics, &settings.roles, prefix)?;
     let by_address = || nics.iter().find(|n| addresses.iter().any(|a| n.addresses.contains(a)));
-    let ingress = told.ingress.or_else(by_address);
+    let ingress = roles.ingress.or_else(by_address);
     let (instance, prefix) = (own.instance_id.clone(), prefix.to_owned());
     let ingress = ingress.ok_or(RoutesError::NoIngress { instance, prefix })?;
     round.ingress.clone_from(&ingress.id);
-    let forwarding = [Some(ingress), told.egress.filter(|nic| nic.id != ingress.id)];
+    let forwarding = [Some(ingress), roles.egress.filter(|nic| nic.id != ingress.id)];
     switch_off_check(round, aws, forwarding.into_iter().flatten()).await;
     if leads != own.instance_id {
         return Ok(());
@@ -189,7 +189,7 @@ async fn go_round(
     }
     for (to, from) in replace {
         aws.replace_route(&to, false).await?;
-        let Pointed { table, destination, interface } = &to;
+        let RouteReplacement { table, destination, interface } = &to;
         let text = format!("{destination} of {table} led to {from}, and leads to {interface} now");
         let remedy = "nothing, unless somebody else changes it again and again".to_owned();
         round.findings.push(Finding { name: "route-replaced", text, remedy });
@@ -198,7 +198,7 @@ async fn go_round(
     Ok(())
 }
 
-fn shown(instance: &Instance, leader: Option<&str>) -> Peer {
+fn peer(instance: &Instance, leader: Option<&str>) -> Peer {
     let leads = leader == Some(&*instance.id);
     Peer {
         id: instance.id.clone(),
@@ -281,7 +281,7 @@ impl Routes {
              is ill; use a gateway load balancer"
         );
         tokio::select! {
-            () = self.stay() => {}
+            () = self.run_forever() => {}
             _ = terminate.recv() => {}
         }
         if self.report.phase == "leading" {
@@ -296,12 +296,12 @@ impl Routes {
         Exit::Drained
     }
 
-    async fn stay(&mut self) {
+    async fn run_forever(&mut self) {
         loop {
             self.appliance.publish(self.report.clone());
-            let told = self.in_region().await;
-            if let Err(error) = told {
-                self.report.trouble(error.to_string());
+            let result = self.in_region().await;
+            if let Err(error) = result {
+                self.report.set_trouble(error.to_string());
             }
             tokio::time::sleep(EVERY).await;
         }
@@ -317,7 +317,7 @@ impl Routes {
         loop {
             let able = self.appliance.able().is_ok();
             let round = round(&account, &own, &self.settings, &self.addresses, able).await;
-            self.report.asked(self.cloud.calls());
+            self.report.set_calls(self.cloud.calls());
             self.describe(round, able);
             self.appliance.publish(self.report.clone());
             tokio::time::sleep(EVERY).await;
@@ -326,7 +326,7 @@ impl Routes {
 
     fn describe(&mut self, round: Round, able: bool) {
         for finding in round.findings {
-            self.report.found(finding);
+            self.report.add_finding(finding);
         }
         let leading = round.leader.as_ref() == Some(&self.report.instance);
         let phase = match round.leader {
@@ -348,7 +348,7 @@ impl Routes {
         }
         self.report.ready = able && round.trouble.is_none();
         match round.trouble {
-            Some(trouble) => self.report.trouble(trouble.to_string()),
+            Some(trouble) => self.report.set_trouble(trouble.to_string()),
             None => self.report.trouble.clear(),
         }
     }

@@ -1,8 +1,8 @@
-//! Connects the AWS lifecycle to the runner: the place, the calls and the report.
+//! Connects the AWS lifecycle to the runner: the location, the calls and the report.
 
-mod ask;
+mod calls;
 mod cloud;
-mod place;
+mod location;
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use clouds::runner::{Journal, Lifecycle, Pending};
 use config::checked::{Aws as Settings, Config};
 
 pub use cloud::Cloud;
-pub use place::{Place, PlaceError, the_group};
+pub use location::{Location, LocationError, find_group};
 
-use super::advice::{Ours, advise};
-use super::life::{Answer, Call, Entry, Life};
-use super::told::{Attributes, Target, state_text};
+use super::advice::{LocalSettings, advise};
+use super::registration::{Answer, Call, Entry, Registration};
+use super::types::{Attributes, Target, state_text};
 
 /// The lifecycle of a target in an AWS target group.
 pub struct AwsLifecycle {
     settings: Settings,
-    ours: Ours,
+    local: LocalSettings,
     cloud: Cloud,
     appliance: Arc<dyn Appliance>,
 }
@@ -39,18 +39,18 @@ impl AwsLifecycle {
         cloud: Cloud,
         appliance: Arc<dyn Appliance>,
     ) -> AwsLifecycle {
-        let ours = Ours::of(config, settings.life);
-        AwsLifecycle { settings, ours, cloud, appliance }
+        let local = LocalSettings::of(config, settings.lifecycle);
+        AwsLifecycle { settings, local, cloud, appliance }
     }
 }
 
 impl Lifecycle for AwsLifecycle {
     const CLOUD: &'static str = "aws";
-    const SEARCHES: &'static str = "asking AWS for our target group";
-    type Place = Place;
-    type Error = PlaceError;
-    type Machine = Life;
-    type Seen = Vec<Peer>;
+    const SEARCHING: &'static str = "asking AWS for our target group";
+    type Location = Location;
+    type Error = LocationError;
+    type Machine = Registration;
+    type Details = Vec<Peer>;
 
     fn appliance(&self) -> &dyn Appliance {
         &*self.appliance
@@ -60,82 +60,82 @@ impl Lifecycle for AwsLifecycle {
         self.cloud.seed()
     }
 
-    fn asked(&self) -> Counts {
+    fn call_counts(&self) -> Counts {
         self.cloud.calls()
     }
 
-    fn find(&self) -> Pending<'_, Result<Place, PlaceError>> {
-        Box::pin(Place::find(&self.settings, &self.cloud, &*self.appliance))
+    fn find(&self) -> Pending<'_, Result<Location, LocationError>> {
+        Box::pin(Location::find(&self.settings, &self.cloud, &*self.appliance))
     }
 
-    fn searches_by(&self) -> String {
-        let (settings, ours) = (&self.settings, self.appliance.ingress());
-        format!("{:?} {} {ours:?}", settings.mode, settings.tag_prefix)
+    fn search_criteria(&self) -> String {
+        let (settings, ingress) = (&self.settings, self.appliance.ingress());
+        format!("{:?} {} {ingress:?}", settings.mode, settings.tag_prefix)
     }
 
-    fn is_others<'a>(&'a self, place: &'a Place) -> Pending<'a, bool> {
+    fn belongs_to_other_machine<'a>(&'a self, location: &'a Location) -> Pending<'a, bool> {
         Box::pin(async {
             let identity = self.cloud.identity().await;
-            identity.is_ok_and(|identity| identity.instance_id != place.identity.instance_id)
+            identity.is_ok_and(|identity| identity.instance_id != location.identity.instance_id)
         })
     }
 
-    fn log(&self, place: &Place) {
-        tracing::info!(group = place.group.arn, target = place.target, "our place at AWS");
+    fn log(&self, location: &Location) {
+        tracing::info!(group = location.group.arn, target = location.target, "our place at AWS");
     }
 
-    fn name(place: &Place) -> &dyn Display {
-        &place.group.arn
+    fn name(location: &Location) -> &dyn Display {
+        &location.group.arn
     }
 
     fn start(
         &self,
-        _: &Place,
-        _: Option<Journal<Place, Never>>,
+        _: &Location,
+        _: Option<Journal<Location, Never>>,
         now: Instant,
-    ) -> (Life, Option<Never>) {
-        (Life::new(self.settings.life, now), None)
+    ) -> (Registration, Option<Never>) {
+        (Registration::new(self.settings.lifecycle, now), None)
     }
 
-    fn ask(
+    fn call(
         &self,
         call: Call,
-        place: &Arc<Place>,
-        life: &Life,
-    ) -> impl Future<Output = ask::Told> + Send + 'static {
-        let leaving = life.leaving().is_some();
+        location: &Arc<Location>,
+        registration: &Registration,
+    ) -> impl Future<Output = calls::CallOutput> + Send + 'static {
+        let leaving = registration.leaving().is_some();
         if leaving {
-            self.cloud.hurry();
+            self.cloud.cut_retries();
         }
-        ask::ask(call, self.cloud.clone(), Arc::clone(place), leaving)
+        calls::perform(call, self.cloud.clone(), Arc::clone(location), leaving)
     }
 
     /// Settings at AWS are checked whenever the attributes were read.
     fn observe(
         &self,
-        place: &Place,
+        location: &Location,
         (answer, peers): (&Answer, Option<Vec<Peer>>),
         report: &mut Report,
     ) -> Vec<Finding> {
         report.peers = peers.unwrap_or(std::mem::take(&mut report.peers));
         match answer {
-            Answer::Attributes(Ok(attributes)) => advise(&place.group, attributes, &self.ours),
+            Answer::Attributes(Ok(attributes)) => advise(&location.group, attributes, &self.local),
             _ => Vec::new(),
         }
     }
 
-    fn describe(&self, life: &Life, place: &Place, report: &mut Report) {
-        report.instance.clone_from(&place.identity.instance_id);
-        report.region.clone_from(&place.identity.region);
-        report.zone.clone_from(&place.identity.zone);
-        report.group.clone_from(&place.group.arn);
-        report.target.clone_from(&place.target);
-        let target = match life.entry() {
+    fn describe(&self, registration: &Registration, location: &Location, report: &mut Report) {
+        report.instance.clone_from(&location.identity.instance_id);
+        report.region.clone_from(&location.identity.region);
+        report.zone.clone_from(&location.identity.zone);
+        report.group.clone_from(&location.group.arn);
+        report.target.clone_from(&location.target);
+        let target = match registration.entry() {
             Entry::Is(target) => Some(target),
             _ => None,
         };
         let seconds = |of: fn(&Attributes) -> Duration| {
-            life.attributes().map(|attributes| of(attributes).as_secs())
+            registration.attributes().map(|attributes| of(attributes).as_secs())
         };
         report.state = target.map(|t| state_text(t.state).to_owned()).unwrap_or_default();
         report.reason = target.map(reason).unwrap_or_default();
@@ -143,7 +143,7 @@ impl Lifecycle for AwsLifecycle {
         report.tcp_idle_s = seconds(|a| a.tcp_idle);
     }
 
-    fn silent(error: CallError) -> Answer {
+    fn unanswered(error: CallError) -> Answer {
         Answer::Health(Err(error))
     }
 }

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::account::Account;
-use super::call::Waiting;
+use super::call::HookedInstance;
 use super::signed::{Members, xml};
-use super::told::{Hook, ScalingInstance};
-use clouds::failure::{Operation, Setback};
+use super::types::{Hook, ScalingInstance};
+use clouds::failure::{AttemptError, Operation};
 
 const VERSION: &str = "2011-01-01";
 const INSTANCES: Operation = Operation::new("autoscaling", "DescribeAutoScalingInstances");
@@ -73,20 +73,20 @@ struct Hooks {
     describe_lifecycle_hooks_result: HooksResult,
 }
 
-async fn ask<T: DeserializeOwned>(
+async fn send<T: DeserializeOwned>(
     account: &Account,
     operation: Operation,
     members: Members,
-) -> Result<T, Setback> {
-    xml(operation, &account.signed(operation, &members.question(VERSION)).await?)
+) -> Result<T, AttemptError> {
+    xml(operation, &account.signed(operation, &members.into_body(VERSION)).await?)
 }
 
 pub(super) async fn scaling_instance(
     account: &Account,
     instance: &str,
-) -> Result<Option<ScalingInstance>, Setback> {
+) -> Result<Option<ScalingInstance>, AttemptError> {
     let members = Members::default().list("InstanceIds.member", [instance]);
-    let answer: Instances = ask(account, INSTANCES, members).await?;
+    let answer: Instances = send(account, INSTANCES, members).await?;
     let found = answer.describe_auto_scaling_instances_result.auto_scaling_instances.members;
     Ok(found.into_iter().find(|i| i.instance_id == instance).map(|i| ScalingInstance {
         group: i.auto_scaling_group_name,
@@ -94,9 +94,12 @@ pub(super) async fn scaling_instance(
     }))
 }
 
-pub(super) async fn lifecycle_hooks(account: &Account, group: &str) -> Result<Vec<Hook>, Setback> {
+pub(super) async fn lifecycle_hooks(
+    account: &Account,
+    group: &str,
+) -> Result<Vec<Hook>, AttemptError> {
     let members = Members::default().with("AutoScalingGroupName", group);
-    let answer: Hooks = ask(account, HOOKS, members).await?;
+    let answer: Hooks = send(account, HOOKS, members).await?;
     let hook = |item: HookItem| {
         // AWS's defaults: heartbeat timeout one hour; global timeout a hundred times the heartbeat
         // timeout, at most two days.
@@ -113,22 +116,28 @@ pub(super) async fn lifecycle_hooks(account: &Account, group: &str) -> Result<Ve
     Ok(hooks.into_iter().map(hook).collect())
 }
 
-fn waiting(at: &Waiting) -> Members {
+fn hooked_members(held: &HookedInstance) -> Members {
     Members::default()
-        .with("AutoScalingGroupName", &at.group)
-        .with("LifecycleHookName", &at.hook)
-        .with("InstanceId", &at.instance)
+        .with("AutoScalingGroupName", &held.group)
+        .with("LifecycleHookName", &held.hook)
+        .with("InstanceId", &held.instance)
 }
 
 /// Result element of both operations, without content of interest.
 #[derive(Deserialize)]
 struct Nothing {}
 
-pub(super) async fn complete_lifecycle(account: &Account, at: &Waiting) -> Result<(), Setback> {
-    let members = waiting(at).with("LifecycleActionResult", "CONTINUE");
-    ask::<Nothing>(account, COMPLETE, members).await.map(|_| ())
+pub(super) async fn complete_lifecycle(
+    account: &Account,
+    held: &HookedInstance,
+) -> Result<(), AttemptError> {
+    let members = hooked_members(held).with("LifecycleActionResult", "CONTINUE");
+    send::<Nothing>(account, COMPLETE, members).await.map(|_| ())
 }
 
-pub(super) async fn lifecycle_heartbeat(account: &Account, at: &Waiting) -> Result<(), Setback> {
-    ask::<Nothing>(account, HEARTBEAT, waiting(at)).await.map(|_| ())
+pub(super) async fn lifecycle_heartbeat(
+    account: &Account,
+    held: &HookedInstance,
+) -> Result<(), AttemptError> {
+    send::<Nothing>(account, HEARTBEAT, hooked_members(held)).await.map(|_| ())
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::account::Account;
-use super::call::{Aws, Call, Pointed, Waiting};
-use super::told::{
+use super::call::{Aws, Call, HookedInstance, RouteReplacement};
+use super::types::{
     Attributes, Group, Hook, Instance, Invocation, NetworkInterface, RouteTable, ScalingInstance,
     SecurityGroup, Target,
 };
@@ -12,31 +12,31 @@ use super::{ec2, elb, scaling, ssm};
 
 impl Aws for Account {
     fn groups_by_tag<'a>(&'a self, key: &'a str, value: &'a str) -> Call<'a, Vec<String>> {
-        self.patiently(move || elb::groups_by_tag(self, key, value))
+        self.with_retries(move || elb::groups_by_tag(self, key, value))
     }
 
     fn groups<'a>(&'a self, arns: &'a [String]) -> Call<'a, Vec<Group>> {
-        self.patiently(move || elb::groups(self, arns))
+        self.with_retries(move || elb::groups(self, arns))
     }
 
     fn attributes<'a>(&'a self, group: &'a Group) -> Call<'a, Attributes> {
-        self.patiently(move || elb::attributes(self, group))
+        self.with_retries(move || elb::attributes(self, group))
     }
 
     fn targets<'a>(&'a self, group: &'a str, only: Option<&'a str>) -> Call<'a, Vec<Target>> {
-        self.patiently(move || elb::targets(self, group, only))
+        self.with_retries(move || elb::targets(self, group, only))
     }
 
     fn register<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()> {
-        self.patiently(move || elb::register(self, group, target))
+        self.with_retries(move || elb::register(self, group, target))
     }
 
     fn deregister<'a>(&'a self, group: &'a str, target: &'a str) -> Call<'a, ()> {
-        self.patiently(move || elb::deregister(self, group, target))
+        self.with_retries(move || elb::deregister(self, group, target))
     }
 
     fn instances<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<Instance>> {
-        self.patiently(move || ec2::instances(self, ids))
+        self.with_retries(move || ec2::instances(self, ids))
     }
 
     fn instances_by_tag<'a>(
@@ -45,23 +45,23 @@ impl Aws for Account {
         key: &'a str,
         value: Option<&'a str>,
     ) -> Call<'a, Vec<Instance>> {
-        self.patiently(move || ec2::instances_by_tag(self, vpc, key, value))
+        self.with_retries(move || ec2::instances_by_tag(self, vpc, key, value))
     }
 
     fn network_interfaces<'a>(&'a self, instance: &'a str) -> Call<'a, Vec<NetworkInterface>> {
-        self.patiently(move || ec2::network_interfaces(self, instance))
+        self.with_retries(move || ec2::network_interfaces(self, instance))
     }
 
     fn security_groups<'a>(&'a self, ids: &'a [String]) -> Call<'a, Vec<SecurityGroup>> {
-        self.patiently(move || ec2::security_groups(self, ids))
+        self.with_retries(move || ec2::security_groups(self, ids))
     }
 
     fn route_tables<'a>(&'a self, vpc: &'a str) -> Call<'a, Vec<RouteTable>> {
-        self.patiently(move || ec2::route_tables(self, vpc))
+        self.with_retries(move || ec2::route_tables(self, vpc))
     }
 
-    fn replace_route<'a>(&'a self, route: &'a Pointed, dry: bool) -> Call<'a, ()> {
-        self.patiently(move || ec2::replace_route(self, route, dry))
+    fn replace_route<'a>(&'a self, route: &'a RouteReplacement, dry: bool) -> Call<'a, ()> {
+        self.with_retries(move || ec2::replace_route(self, route, dry))
     }
 
     fn set_source_dest_check<'a>(
@@ -70,7 +70,7 @@ impl Aws for Account {
         on: bool,
         dry: bool,
     ) -> Call<'a, ()> {
-        self.patiently(move || ec2::set_source_dest_check(self, interface, on, dry))
+        self.with_retries(move || ec2::set_source_dest_check(self, interface, on, dry))
     }
 
     fn send_command<'a>(
@@ -79,26 +79,26 @@ impl Aws for Account {
         script: &'a str,
         timeout: Duration,
     ) -> Call<'a, String> {
-        self.patiently(move || ssm::send_command(self, instance, script, timeout))
+        self.with_retries(move || ssm::send_command(self, instance, script, timeout))
     }
 
     fn invocation<'a>(&'a self, command: &'a str, instance: &'a str) -> Call<'a, Invocation> {
-        self.patiently(move || ssm::invocation(self, command, instance))
+        self.with_retries(move || ssm::invocation(self, command, instance))
     }
 
     fn scaling_instance<'a>(&'a self, instance: &'a str) -> Call<'a, Option<ScalingInstance>> {
-        self.patiently(move || scaling::scaling_instance(self, instance))
+        self.with_retries(move || scaling::scaling_instance(self, instance))
     }
 
     fn lifecycle_hooks<'a>(&'a self, group: &'a str) -> Call<'a, Vec<Hook>> {
-        self.patiently(move || scaling::lifecycle_hooks(self, group))
+        self.with_retries(move || scaling::lifecycle_hooks(self, group))
     }
 
-    fn complete_lifecycle<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()> {
-        self.patiently(move || scaling::complete_lifecycle(self, at))
+    fn complete_lifecycle<'a>(&'a self, held: &'a HookedInstance) -> Call<'a, ()> {
+        self.with_retries(move || scaling::complete_lifecycle(self, held))
     }
 
-    fn lifecycle_heartbeat<'a>(&'a self, at: &'a Waiting) -> Call<'a, ()> {
-        self.patiently(move || scaling::lifecycle_heartbeat(self, at))
+    fn lifecycle_heartbeat<'a>(&'a self, held: &'a HookedInstance) -> Call<'a, ()> {
+        self.with_retries(move || scaling::lifecycle_heartbeat(self, held))
     }
 }

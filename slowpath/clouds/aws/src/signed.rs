@@ -19,18 +19,18 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
 use super::failure::{RETRY_AFTER, retry_after};
-use super::told::Failure;
-use crate::failure::Refused;
-use clouds::failure::{Operation, Setback};
+use super::types::Failure;
+use crate::failure::ErrorMapping;
+use clouds::failure::{AttemptError, Operation};
 
 /// Credentials are refreshed if they expire within this time.
-const LAST_MINUTES: Duration = Duration::from_secs(300);
+const REFRESH_BEFORE_EXPIRY: Duration = Duration::from_secs(300);
 /// Maximum size of a response, in bytes.
-const LONGEST_ANSWER: usize = 16 << 20;
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 
 /// Body of a request.
 #[derive(Clone, Debug)]
-pub enum Question {
+pub enum RequestBody {
     /// A form; the response is XML. Members are sent in order.
     Form {
         /// API version of the service, a date.
@@ -47,13 +47,13 @@ pub enum Question {
     },
 }
 
-/// Reads a body to its end; `None` if it is longer than [`LONGEST_ANSWER`]. The length is counted
-/// and not taken from a header: a chunked response has none.
+/// Reads a body to its end; `None` if it is longer than [`MAX_RESPONSE_BYTES`]. The length is
+/// counted and not taken from a header: a chunked response has none.
 async fn collect(body: SdkBody) -> Result<Option<Vec<u8>>, ByteStreamError> {
     let mut stream = ByteStream::new(body);
     let mut all = Vec::new();
     while let Some(chunk) = stream.try_next().await? {
-        if all.len() + chunk.len() > LONGEST_ANSWER {
+        if all.len() + chunk.len() > MAX_RESPONSE_BYTES {
             return Ok(None);
         }
         all.extend_from_slice(&chunk);
@@ -63,7 +63,7 @@ async fn collect(body: SdkBody) -> Result<Option<Vec<u8>>, ByteStreamError> {
 
 /// Client for self-signed requests.
 #[derive(Clone, Debug)]
-pub struct Signed {
+pub struct SignedClient {
     /// HTTP connector, shared with the SDKs.
     pub connector: SharedHttpConnector,
     /// Credentials, shared with the SDKs.
@@ -74,12 +74,16 @@ pub struct Signed {
     pub endpoint: Option<String>,
 }
 
-impl Signed {
+impl SignedClient {
     /// Makes one attempt and returns the body of a successful response.
-    pub async fn ask(&self, operation: Operation, question: &Question) -> Result<String, Setback> {
+    pub async fn send(
+        &self,
+        operation: Operation,
+        body_spec: &RequestBody,
+    ) -> Result<String, AttemptError> {
         let credentials = self.credentials.provide_credentials().await;
         let credentials = credentials.map_err(|why| operation.without_credentials(&why))?;
-        let request = self.request(operation, question, credentials, SystemTime::now())?;
+        let request = self.request(operation, body_spec, credentials, SystemTime::now())?;
         let no_answer = |why: String| operation.failed(Failure::Transient, "NoAnswer", why);
         let mut response = self
             .connector
@@ -92,31 +96,33 @@ impl Signed {
         let body = collect(body).await;
         let body = body.map_err(|e| no_answer(DisplayErrorContext(&e).to_string()))?;
         let Some(body) = body else {
-            return Err(operation.garbled(format!("it is longer than {LONGEST_ANSWER} bytes")));
+            return Err(
+                operation.malformed(format!("it is longer than {MAX_RESPONSE_BYTES} bytes"))
+            );
         };
         let body = String::from_utf8_lossy(&body).into_owned();
         if status.is_success() {
             return Ok(body);
         }
-        let (code, said) = match question {
-            Question::Form { .. } => xml_error(&body),
-            Question::Json { .. } => json_error(&body),
+        let (code, message) = match body_spec {
+            RequestBody::Form { .. } => xml_error(&body),
+            RequestBody::Json { .. } => json_error(&body),
         };
-        Err(Setback { after, ..operation.refused(status.as_u16(), &code, &said) })
+        Err(AttemptError { after, ..operation.service_error(status.as_u16(), &code, &message) })
     }
 
     /// Returns the request, signed for the time `now`.
     fn request(
         &self,
         operation: Operation,
-        question: &Question,
+        body_spec: &RequestBody,
         credentials: Credentials,
         now: SystemTime,
-    ) -> Result<aws_smithy_runtime_api::client::orchestrator::HttpRequest, Setback> {
-        let wrong = |why: String| operation.failed(Failure::Invalid, "Unasked", why);
+    ) -> Result<aws_smithy_runtime_api::client::orchestrator::HttpRequest, AttemptError> {
+        let invalid = |why: String| operation.failed(Failure::Invalid, "Unasked", why);
         let url = self.url(operation.service);
-        let (kind, target, body) = match question {
-            Question::Form { version, members } => {
+        let (kind, target, body) = match body_spec {
+            RequestBody::Form { version, members } => {
                 let fixed = [("Action", operation.name), ("Version", *version)];
                 let members = members.iter().map(|(k, v)| (k.as_str(), v.as_str()));
                 let form = fixed.into_iter().chain(members);
@@ -124,13 +130,13 @@ impl Signed {
                     form.map(|(k, v)| format!("{}={}", encoded(k), encoded(v))).collect();
                 ("application/x-www-form-urlencoded; charset=utf-8", None, body.join("&"))
             }
-            Question::Json { prefix, body } => {
+            RequestBody::Json { prefix, body } => {
                 let target = format!("{prefix}.{}", operation.name);
                 ("application/x-amz-json-1.1", Some(target), body.to_string())
             }
         };
         let uri: http::Uri =
-            url.parse().map_err(|e| wrong(format!("endpoint `{url}` is no URL: {e}")))?;
+            url.parse().map_err(|e| invalid(format!("endpoint `{url}` is no URL: {e}")))?;
         let host = uri.authority().map_or("", |a| a.as_str()).to_owned();
         let mut headers = vec![("content-type", kind), ("host", host.as_str())];
         headers.extend(target.as_deref().map(|target| ("x-amz-target", target)));
@@ -139,7 +145,7 @@ impl Signed {
             request = request.header(*name, *value);
         }
         let request = request.body(SdkBody::from(body.as_str()));
-        let mut request = request.map_err(|e| wrong(e.to_string()))?;
+        let mut request = request.map_err(|e| invalid(e.to_string()))?;
         let identity = credentials.into();
         let params = v4::SigningParams::builder()
             .identity(&identity)
@@ -148,14 +154,14 @@ impl Signed {
             .time(now)
             .settings(SigningSettings::default())
             .build()
-            .map_err(|e| wrong(e.to_string()))?;
+            .map_err(|e| invalid(e.to_string()))?;
         let bytes = SignableBody::Bytes(body.as_bytes());
         let signable = SignableRequest::new("POST", &url, headers.into_iter(), bytes);
         let signed = signable.and_then(|s| sign(s, &params.into()));
         let (instructions, _) =
-            signed.map_err(|e| wrong(DisplayErrorContext(&e).to_string()))?.into_parts();
+            signed.map_err(|e| invalid(DisplayErrorContext(&e).to_string()))?.into_parts();
         instructions.apply_to_request_http1x(&mut request);
-        request.try_into().map_err(|e| wrong(format!("{e}")))
+        request.try_into().map_err(|e| invalid(format!("{e}")))
     }
 
     fn url(&self, service: &str) -> String {
@@ -191,14 +197,14 @@ impl Members {
 
     /// Adds an EC2 filter.
     pub fn filter(self, name: &str, values: &[&str]) -> Members {
-        let ours = |key: &str| key.starts_with("Filter.") && key.ends_with(".Name");
-        let n = self.0.iter().filter(|(key, _)| ours(key)).count() + 1;
+        let is_filter = |key: &str| key.starts_with("Filter.") && key.ends_with(".Name");
+        let n = self.0.iter().filter(|(key, _)| is_filter(key)).count() + 1;
         self.with(&format!("Filter.{n}.Name"), name).list(&format!("Filter.{n}.Value"), values)
     }
 
     /// Returns a form request with these members.
-    pub fn question(self, version: &'static str) -> Question {
-        Question::Form { version, members: self.0 }
+    pub fn into_body(self, version: &'static str) -> RequestBody {
+        RequestBody::Form { version, members: self.0 }
     }
 }
 
@@ -211,17 +217,17 @@ fn encoded(text: &str) -> PercentEncode<'_> {
 }
 
 /// Parses an XML response.
-pub fn xml<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, Setback> {
+pub fn xml<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, AttemptError> {
     // Nearly all members are optional, so that a proxy's page would parse as an empty response.
     if !body.contains(&format!("<{}Response", operation.name)) {
-        return Err(operation.garbled(excerpt(body)));
+        return Err(operation.malformed(excerpt(body)));
     }
-    quick_xml::de::from_str(body).map_err(|e| operation.garbled(e))
+    quick_xml::de::from_str(body).map_err(|e| operation.malformed(e))
 }
 
 /// Parses a JSON response.
-pub fn json<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, Setback> {
-    serde_json::from_str(body).map_err(|e| operation.garbled(e))
+pub fn json<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, AttemptError> {
+    serde_json::from_str(body).map_err(|e| operation.malformed(e))
 }
 
 /// Returns code and message of an XML error: `<Response><Errors><Error>` of EC2, or
@@ -229,24 +235,24 @@ pub fn json<T: DeserializeOwned>(operation: Operation, body: &str) -> Result<T, 
 pub fn xml_error(body: &str) -> (String, String) {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "PascalCase", default)]
-    struct Said {
+    struct ErrorBody {
         code: String,
         message: String,
     }
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "PascalCase", default)]
     struct Errors {
-        error: Said,
+        error: ErrorBody,
     }
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "PascalCase", default)]
     struct Answer {
         errors: Errors,
-        error: Said,
+        error: ErrorBody,
     }
     let answer: Answer = quick_xml::de::from_str(body).unwrap_or_default();
-    let said = [answer.errors.error, answer.error].into_iter().find(|s| !s.code.is_empty());
-    said.map_or_else(|| (String::new(), excerpt(body)), |s| (s.code, s.message))
+    let error = [answer.errors.error, answer.error].into_iter().find(|s| !s.code.is_empty());
+    error.map_or_else(|| (String::new(), excerpt(body)), |s| (s.code, s.message))
 }
 
 /// Returns code and message of a JSON error: `{"__type": "...#Code", "message": "..."}`.
@@ -267,19 +273,19 @@ fn excerpt(body: &str) -> String {
 /// A credentials provider that caches credentials until shortly before they expire, for the SDKs
 /// and for self-signed requests.
 #[derive(Debug)]
-pub struct Kept {
+pub struct CachedCredentials {
     /// The underlying provider.
     pub source: SharedCredentialsProvider,
     /// The cached credentials.
     pub last: Mutex<Option<Credentials>>,
 }
 
-impl Kept {
+impl CachedCredentials {
     async fn get(&self) -> Result<Credentials, CredentialsError> {
         let mut last = self.last.lock().await;
-        let soon = SystemTime::now() + LAST_MINUTES;
-        if let Some(kept) = last.as_ref().filter(|c| c.expiry().is_none_or(|e| e > soon)) {
-            return Ok(kept.clone());
+        let soon = SystemTime::now() + REFRESH_BEFORE_EXPIRY;
+        if let Some(cached) = last.as_ref().filter(|c| c.expiry().is_none_or(|e| e > soon)) {
+            return Ok(cached.clone());
         }
         let fresh = self.source.provide_credentials().await?;
         *last = Some(fresh.clone());
@@ -287,7 +293,7 @@ impl Kept {
     }
 }
 
-impl ProvideCredentials for Kept {
+impl ProvideCredentials for CachedCredentials {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,

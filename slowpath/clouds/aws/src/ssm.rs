@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::account::Account;
-use super::signed::{Question, json};
-use super::told::Invocation;
-use clouds::failure::{Operation, Setback};
+use super::signed::{RequestBody, json};
+use super::types::Invocation;
+use clouds::failure::{AttemptError, Operation};
 
 const PREFIX: &str = "AmazonSSM";
 const SEND: Operation = Operation::new("ssm", "SendCommand");
@@ -21,7 +21,7 @@ pub(super) async fn send_command(
     instance: &str,
     script: &str,
     timeout: Duration,
-) -> Result<String, Setback> {
+) -> Result<String, AttemptError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Command {
@@ -40,7 +40,7 @@ pub(super) async fn send_command(
         // Time in which the agent has to fetch the command; the minimum is 30 s.
         "TimeoutSeconds": seconds.clamp(30, 2_592_000),
     });
-    let body = account.signed(SEND, &Question::Json { prefix: PREFIX, body }).await?;
+    let body = account.signed(SEND, &RequestBody::Json { prefix: PREFIX, body }).await?;
     Ok(json::<Answer>(SEND, &body)?.command.command_id)
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn invocation(
     account: &Account,
     command: &str,
     instance: &str,
-) -> Result<Invocation, Setback> {
+) -> Result<Invocation, AttemptError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Answer {
@@ -60,7 +60,7 @@ pub(super) async fn invocation(
         standard_error_content: String,
     }
     let body = json!({ "CommandId": command, "InstanceId": instance });
-    let body = account.signed(INVOCATION, &Question::Json { prefix: PREFIX, body }).await?;
+    let body = account.signed(INVOCATION, &RequestBody::Json { prefix: PREFIX, body }).await?;
     let answer: Answer = json(INVOCATION, &body)?;
     let running = ["Pending", "InProgress", "Delayed", "Cancelling"];
     Ok(Invocation {

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::call::Aws;
-use super::told::state_text;
-use super::told::{CallError, Failure};
+use super::types::state_text;
+use super::types::{CallError, Failure};
 use clouds::retry::Pause;
 
 /// Interval of the state queries.
@@ -19,14 +19,14 @@ pub const TARGET_STATES: [&str; 7] =
 
 /// Result of a wait.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Waited {
+pub struct WaitResult {
     /// True if the desired state was reached.
     pub reached: bool,
     /// Last known state, or the last error.
     pub last: String,
 }
 
-/// Queries the state until it equals `wanted` or `timeout` has passed. Temporary errors and absent
+/// Queries the state until it equals `desired` or `timeout` has passed. Temporary errors and absent
 /// resources are retried.
 ///
 /// # Errors
@@ -34,24 +34,24 @@ pub struct Waited {
 pub async fn until<F: Future<Output = Result<String, CallError>>>(
     pause: &dyn Pause,
     timeout: Duration,
-    wanted: &str,
-    mut look: impl FnMut() -> F,
-) -> Result<Waited, CallError> {
-    let begun = pause.now();
+    desired: &str,
+    mut query: impl FnMut() -> F,
+) -> Result<WaitResult, CallError> {
+    let started = pause.now();
     loop {
-        let last = match look().await {
-            Ok(state) if state == wanted => return Ok(Waited { reached: true, last: state }),
+        let last = match query().await {
+            Ok(state) if state == desired => return Ok(WaitResult { reached: true, last: state }),
             Ok(state) => state,
             Err(error) if matches!(error.kind, Failure::Denied | Failure::Invalid) => {
                 return Err(error);
             }
             Err(error) => error.to_string(),
         };
-        let left = timeout.saturating_sub(pause.now().saturating_sub(begun));
-        if left.is_zero() {
-            return Ok(Waited { reached: false, last });
+        let remaining = timeout.saturating_sub(pause.now().saturating_sub(started));
+        if remaining.is_zero() {
+            return Ok(WaitResult { reached: false, last });
         }
-        pause.wait(POLL.min(left)).await;
+        pause.wait(POLL.min(remaining)).await;
     }
 }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use patience::eventually_within;
 
 use aws::account::{Account, Settings};
-use aws::call::{Aws, Pointed};
+use aws::call::{Aws, RouteReplacement};
 use aws::signed::Members;
-use aws::told::{Failure, TargetState};
+use aws::types::{Failure, TargetState};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use clouds::failure::Operation;
@@ -57,23 +57,23 @@ async fn make(
     element: &str,
 ) -> String {
     let version = if service == "ec2" { "2016-11-15" } else { "2015-12-01" };
-    let question = members.question(version);
-    let text = account.signed(Operation::new(service, operation), &question).await.unwrap();
+    let body_spec = members.into_body(version);
+    let text = account.signed(Operation::new(service, operation), &body_spec).await.unwrap();
     let (open, close) = (format!("<{element}>"), format!("</{element}>"));
     let inside = text.split(&open).nth(1).and_then(|rest| rest.split(&close).next());
     inside.unwrap_or_else(|| panic!("no {element} in {text}")).to_owned()
 }
 
 #[tokio::test]
-async fn moto_understands_us_and_we_it() {
+async fn every_operation_works_against_moto() {
     let (_moto, url) = moto();
     let key = Credentials::new("AKIDEXAMPLE", "secret", None, None, "moto");
-    let (_stay, cancel) = tokio::sync::watch::channel(false);
+    let (_cancel, cancel) = tokio::sync::watch::channel(false);
     let settings = Settings {
         region: Some("eu-central-1".into()),
         endpoint: Some(url),
         credentials: Some(SharedCredentialsProvider::new(key)),
-        bound: Duration::from_secs(30),
+        timeout: Duration::from_secs(30),
         policy: Policy::ONCE,
         seed: 1,
     };
@@ -137,7 +137,8 @@ async fn moto_understands_us_and_we_it() {
     let other = make(a, "ec2", "CreateNetworkInterface", other, "networkInterfaceId").await;
     let there = with("RouteTableId", &table.id).with("DestinationCidrBlock", "0.0.0.0/0");
     make(a, "ec2", "CreateRoute", there.with("NetworkInterfaceId", &other), "return").await;
-    let to = Pointed { table: table.id, destination: "0.0.0.0/0".into(), interface: nic.id };
+    let to =
+        RouteReplacement { table: table.id, destination: "0.0.0.0/0".into(), interface: nic.id };
     account.replace_route(&to, false).await.unwrap();
     let routes = account.route_tables(&vpc).await.unwrap().remove(0).routes;
     let route = routes.iter().find(|r| r.destination == "0.0.0.0/0").unwrap();

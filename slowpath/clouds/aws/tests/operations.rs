@@ -5,34 +5,34 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use aws::doctor::{Check, Seen, Verdict, Wants, ask, judge};
+use aws::doctor::{Check, CheckConfig, Observations, Verdict, collect, evaluate};
 use aws::remote::{RemoteError, run};
-use aws::told::Failure;
-use aws::wait::{Waited, instance_state, target_state, until};
+use aws::types::Failure;
+use aws::wait::{WaitResult, instance_state, target_state, until};
+use cloud_emulators::Emulator;
+use cloud_emulators::faults::{Fault, Rule};
+use cloud_emulators::state::AwsState;
 use clouds::report::Report;
 use clouds::retry::Pause;
-use standins::Standin;
-use standins::faults::{Fault, Rule};
-use standins::world::World;
 
-mod side;
-use side::{Side, side};
+mod fixture;
+use fixture::{Fixture, fixture};
 
 const OWN: &str = "i-00000000000000001";
 const OTHER: &str = "i-00000000000000002";
 
 /// A clock that advances the emulator at once, and performs an action at a given time.
-struct Then<F: Fn(&mut World) + Send + Sync>(Standin, Duration, F);
+struct ScriptedClock<F: Fn(&mut AwsState) + Send + Sync>(Emulator, Duration, F);
 
-impl<F: Fn(&mut World) + Send + Sync> Pause for Then<F> {
+impl<F: Fn(&mut AwsState) + Send + Sync> Pause for ScriptedClock<F> {
     fn now(&self) -> Duration {
-        self.0.with(|world| world.now)
+        self.0.with(|cloud| cloud.now)
     }
 
     fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         self.0.advance(pause);
         if self.now() >= self.1 {
-            self.0.with(|world| (self.2)(world));
+            self.0.with(|cloud| (self.2)(cloud));
         }
         Box::pin(std::future::ready(()))
     }
@@ -43,10 +43,10 @@ fn seconds(n: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn a_command_runs_elsewhere_and_tells_its_output_and_exit_code() {
-    let Side { aws, account, .. } = &side("ip").await;
-    let pause = Then(aws.clone(), seconds(5), |world: &mut World| {
-        for command in &mut world.commands {
+async fn a_remote_command_returns_its_output_and_exit_code() {
+    let Fixture { aws, account, .. } = &fixture("ip").await;
+    let pause = ScriptedClock(aws.clone(), seconds(5), |cloud: &mut AwsState| {
+        for command in &mut cloud.commands {
             (command.status, command.code) = ("Failed".into(), 3);
             (command.output, command.errors) = ("out\n".into(), "err\n".into());
         }
@@ -54,44 +54,44 @@ async fn a_command_runs_elsewhere_and_tells_its_output_and_exit_code() {
     let done = run(account, &pause, OTHER, "exit 3", seconds(60)).await.unwrap();
     assert_eq!((done.status.as_str(), done.exit_code), ("Failed", Some(3)));
     assert_eq!((done.output.as_str(), done.errors.as_str()), ("out\n", "err\n"));
-    let sent = aws.with(|world| world.commands[0].clone());
+    let sent = aws.with(|cloud| cloud.commands[0].clone());
     assert_eq!((sent.instance.as_str(), sent.script.as_str()), (OTHER, "exit 3"));
 
-    let never = Then(aws.clone(), seconds(0), |_: &mut World| {});
+    let never = ScriptedClock(aws.clone(), seconds(0), |_: &mut AwsState| {});
     let late = run(account, &never, OTHER, "sleep 999", seconds(10)).await.unwrap_err();
-    assert!(matches!(&late, RemoteError::Late { last, .. } if last == "InProgress"), "{late}");
+    assert!(matches!(&late, RemoteError::TimedOut { last, .. } if last == "InProgress"), "{late}");
     assert!(late.to_string().contains("--timeout"));
-    let nobody = run(account, &never, "i-0", "true", seconds(10)).await.unwrap_err();
-    assert!(nobody.to_string().contains("SSM agent"), "{nobody}");
-    aws.with(|world| world.forbidden.push("SendCommand".into()));
+    let absent = run(account, &never, "i-0", "true", seconds(10)).await.unwrap_err();
+    assert!(absent.to_string().contains("SSM agent"), "{absent}");
+    aws.with(|cloud| cloud.forbidden.push("SendCommand".into()));
     let denied = run(account, &never, OTHER, "true", seconds(10)).await.unwrap_err();
     assert!(denied.to_string().contains("ssm:SendCommand"), "{denied}");
 }
 
 #[tokio::test]
-async fn states_are_waited_for_and_the_last_is_told() {
-    let Side { aws, account, .. } = &side("ip").await;
-    let group = aws.with(|world| world.groups[0].arn.clone());
-    let pause = Then(aws.clone(), seconds(20), |world: &mut World| {
-        world.instances[1].state = "stopped".into();
+async fn waits_return_the_last_state() {
+    let Fixture { aws, account, .. } = &fixture("ip").await;
+    let group = aws.with(|cloud| cloud.groups[0].arn.clone());
+    let pause = ScriptedClock(aws.clone(), seconds(20), |cloud: &mut AwsState| {
+        cloud.instances[1].state = "stopped".into();
     });
-    let look = || instance_state(account, OTHER);
-    let waited = until(&pause, seconds(60), "stopped", look).await.unwrap();
-    assert_eq!(waited, Waited { reached: true, last: "stopped".into() });
-    let waited = until(&pause, seconds(60), "running", look).await.unwrap();
-    assert_eq!(waited, Waited { reached: false, last: "stopped".into() });
+    let query = || instance_state(account, OTHER);
+    let waited = until(&pause, seconds(60), "stopped", query).await.unwrap();
+    assert_eq!(waited, WaitResult { reached: true, last: "stopped".into() });
+    let waited = until(&pause, seconds(60), "running", query).await.unwrap();
+    assert_eq!(waited, WaitResult { reached: false, last: "stopped".into() });
     let absent = until(&pause, seconds(4), "running", || instance_state(account, "i-0")).await;
     assert!(absent.unwrap().last.contains("does not exist"));
 
     use aws::call::Aws;
     account.register(&group, "10.0.1.11").await.unwrap();
-    let look = || target_state(account, &group, "10.0.1.11");
+    let query = || target_state(account, &group, "10.0.1.11");
     aws.fault(Rule::first(1, "DescribeTargetHealth", Fault::Status(503)));
-    assert!(until(&pause, seconds(60), "healthy", look).await.unwrap().reached);
-    let soon = until(&pause, Duration::ZERO, "draining", look).await.unwrap();
-    assert_eq!(soon, Waited { reached: false, last: "healthy".into() });
-    aws.with(|world| world.forbidden.push("DescribeTargetHealth".into()));
-    let denied = until(&pause, seconds(60), "healthy", look).await.unwrap_err();
+    assert!(until(&pause, seconds(60), "healthy", query).await.unwrap().reached);
+    let soon = until(&pause, Duration::ZERO, "draining", query).await.unwrap();
+    assert_eq!(soon, WaitResult { reached: false, last: "healthy".into() });
+    aws.with(|cloud| cloud.forbidden.push("DescribeTargetHealth".into()));
+    let denied = until(&pause, seconds(60), "healthy", query).await.unwrap_err();
     assert_eq!(denied.kind, Failure::Denied, "nobody waits for what will never be told");
 }
 
@@ -119,27 +119,27 @@ sources = ["10.0.1.0/24", "10.0.9.0/24"]
 listen = ["0.0.0.0:8080"]
 "#;
 
-fn wants(aws: &str) -> Wants {
+fn check_config(aws: &str) -> CheckConfig {
     let name =
         format!("weir-operations-{}-{:?}.toml", std::process::id(), std::thread::current().id());
     let file = std::env::temp_dir().join(name.replace(['(', ')'], ""));
     std::fs::write(&file, format!("{CONFIG}\n[aws]\n{aws}\n")).unwrap();
     let config = config::load(Some(&file), &[]).map_err(|e| e.render()).unwrap();
     std::fs::remove_file(&file).unwrap();
-    Wants::of(&config, config.aws.as_ref().unwrap())
+    CheckConfig::of(&config, config.aws.as_ref().unwrap())
 }
 
 /// Returns all checks from the view of the emulator's first instance.
-async fn examine(side: &Side, wants: &Wants) -> Vec<Check> {
+async fn examine(side: &Fixture, config: &CheckConfig) -> Vec<Check> {
     let report = Report { cloud: "aws".into(), phase: "ready".into(), ..Report::default() };
-    let mut seen = Seen::new(wants, side.metadata.identity().await, Ok(report));
-    seen.mac = Some([2, 0, 10, 0, 1, 1]);
-    seen.kernel_mtu = Some(("weir-in".into(), 9001));
-    ask(&side.account, wants, &mut seen).await;
-    judge(wants, &seen)
+    let mut observed = Observations::new(config, side.metadata.identity().await, Ok(report));
+    observed.mac = Some([2, 0, 10, 0, 1, 1]);
+    observed.kernel_mtu = Some(("weir-in".into(), 9001));
+    collect(&side.account, config, &mut observed).await;
+    evaluate(config, &observed)
 }
 
-fn told<'a>(checks: &'a [Check], name: &str) -> &'a Check {
+fn check_named<'a>(checks: &'a [Check], name: &str) -> &'a Check {
     checks
         .iter()
         .find(|check| check.name == name)
@@ -151,16 +151,16 @@ fn failed(checks: &[Check]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn doctor_finds_a_good_machine_good_and_changes_nothing() {
+async fn doctor_passes_a_good_machine_and_changes_nothing() {
     use aws::call::Aws;
-    let side = side("ip").await;
-    let group = side.aws.with(|world| world.groups[0].arn.clone());
+    let side = fixture("ip").await;
+    let group = side.aws.with(|cloud| cloud.groups[0].arn.clone());
     side.account.register(&group, "10.0.1.11").await.unwrap();
     side.aws.advance(seconds(60));
     // As in config/aws/policy.json.
-    side.aws.with(|world| world.forbidden = vec!["GetCommandInvocation".into()]);
-    let before = side.aws.with(|world| world.clone());
-    let checks = examine(&side, &wants("cluster = \"north\"")).await;
+    side.aws.with(|cloud| cloud.forbidden = vec!["GetCommandInvocation".into()]);
+    let before = side.aws.with(|cloud| cloud.clone());
+    let checks = examine(&side, &check_config("cluster = \"north\"")).await;
     assert_eq!(failed(&checks), Vec::<&str>::new(), "{checks:#?}");
     for name in [
         "metadata",
@@ -179,28 +179,28 @@ async fn doctor_finds_a_good_machine_good_and_changes_nothing() {
         "kernel mtu",
         "slowpath",
     ] {
-        assert_eq!(told(&checks, name).verdict, Verdict::Ok, "{name}");
+        assert_eq!(check_named(&checks, name).verdict, Verdict::Ok, "{name}");
     }
-    assert_eq!(told(&checks, "source/destination check").verdict, Verdict::Warn, "two arms");
+    assert_eq!(check_named(&checks, "source/destination check").verdict, Verdict::Warn, "two arms");
     assert!(checks.iter().all(|check| check.name != "ssm:SendCommand"), "{checks:#?}");
-    let after = side.aws.with(|world| world.clone());
-    let tokens = standins::world::Imds { tokens: after.imds.tokens, ..before.imds.clone() };
-    assert_eq!(World { imds: tokens, ..before }, after);
+    let after = side.aws.with(|cloud| cloud.clone());
+    let tokens = cloud_emulators::state::Imds { tokens: after.imds.tokens, ..before.imds.clone() };
+    assert_eq!(AwsState { imds: tokens, ..before }, after);
 }
 
 #[tokio::test]
 async fn doctor_warns_of_an_appliance_with_the_operators_permissions() {
-    let side = side("ip").await;
-    let checks = examine(&side, &wants("cluster = \"north\"")).await;
-    let ssm = told(&checks, "ssm:GetCommandInvocation");
+    let side = fixture("ip").await;
+    let checks = examine(&side, &check_config("cluster = \"north\"")).await;
+    let ssm = check_named(&checks, "ssm:GetCommandInvocation");
     assert_eq!(ssm.verdict, Verdict::Warn);
     assert!(ssm.remedy.contains("policy-operator.json"), "{ssm:?}");
 }
 
 #[tokio::test]
-async fn doctor_finds_each_thing_that_is_wrong() {
+async fn doctor_finds_each_defect() {
     let ip = "cluster = \"north\"";
-    type Wrong = fn(&mut World);
+    type Wrong = fn(&mut AwsState);
     let cases: [(&str, &str, &str, Wrong); 9] = [
         (ip, "credentials", "does not accept", |w| w.keys.clear()),
         (ip, "tag:GetResources", "not permitted", |w| w.forbidden.push("GetResources".into())),
@@ -219,35 +219,35 @@ async fn doctor_finds_each_thing_that_is_wrong() {
         }),
     ];
     for (aws, name, text, wrong) in cases {
-        let side = side("ip").await;
+        let side = fixture("ip").await;
         side.aws.with(wrong);
-        let checks = examine(&side, &wants(aws)).await;
-        let check = told(&checks, name);
+        let checks = examine(&side, &check_config(aws)).await;
+        let check = check_named(&checks, name);
         assert_eq!(check.verdict, Verdict::Fail, "{name}: {checks:#?}");
         assert!(check.text.contains(text) && !check.remedy.is_empty(), "{check:#?}");
     }
 }
 
 #[tokio::test]
-async fn doctor_knows_mode_routes_and_tries_its_writes_dry() {
-    let side = side("ip").await;
-    let routes = wants("mode = \"routes\"\ncluster = \"north\"");
+async fn doctor_checks_mode_routes_with_dry_runs() {
+    let side = fixture("ip").await;
+    let routes = check_config("mode = \"routes\"\ncluster = \"north\"");
     let checks = examine(&side, &routes).await;
     assert_eq!(failed(&checks), ["leader"], "{checks:#?}");
-    assert!(told(&checks, "leader").text.contains("no priority set"));
+    assert!(check_named(&checks, "leader").text.contains("no priority set"));
     for name in ["ec2:ReplaceRoute", "ec2:ModifyNetworkInterfaceAttribute"] {
-        assert_eq!(told(&checks, name).verdict, Verdict::Ok);
+        assert_eq!(check_named(&checks, name).verdict, Verdict::Ok);
     }
     assert_eq!(
-        side.aws.with(|world| world.tables[0].routes["0.0.0.0/0"].clone()),
+        side.aws.with(|cloud| cloud.tables[0].routes["0.0.0.0/0"].clone()),
         "igw-00000000000000001"
     );
-    assert!(side.aws.with(|world| world.instances[0].interfaces[1].check));
-    side.aws.with(|world| {
-        world.instances[0].tags.insert("weir:leader".into(), "1".into());
-        world.forbidden.push("ReplaceRoute".into());
+    assert!(side.aws.with(|cloud| cloud.instances[0].interfaces[1].check));
+    side.aws.with(|cloud| {
+        cloud.instances[0].tags.insert("weir:leader".into(), "1".into());
+        cloud.forbidden.push("ReplaceRoute".into());
     });
     let checks = examine(&side, &routes).await;
     assert_eq!(failed(&checks), ["ec2:ReplaceRoute"], "{checks:#?}");
-    assert!(told(&checks, "leader").text.contains(OWN));
+    assert!(check_named(&checks, "leader").text.contains(OWN));
 }

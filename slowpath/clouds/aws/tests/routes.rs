@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use aws::leader::LeaderError;
 use aws::routes::{Round, RoutesError, round};
-use aws::told::{Failure, Identity};
+use aws::types::{Failure, Identity};
+use cloud_emulators::faults::{Fault, Rule};
 use config::checked::{Aws as Settings, AwsMode, AwsRoles, Lifecycle, OnLost};
-use standins::faults::{Fault, Rule};
 
-mod side;
-use side::{Side, side};
+mod fixture;
+use fixture::{Fixture, fixture};
 
 const FIRST: &str = "i-00000000000000001";
 const SECOND: &str = "i-00000000000000002";
@@ -24,15 +24,20 @@ fn settings() -> Settings {
         mode: AwsMode::Routes { cluster: "north".into() },
         tag_prefix: "weir".into(),
         roles: AwsRoles::default(),
-        life: Lifecycle { on_lost: OnLost::Repair, drain_cap: minute, quiet: minute, hook: false },
+        lifecycle: Lifecycle {
+            on_lost: OnLost::Repair,
+            drain_cap: minute,
+            quiet: minute,
+            hook: false,
+        },
     }
 }
 
 /// Starts two appliances; the first has the higher priority.
-async fn pair() -> Side {
-    let side = side("ip").await;
-    side.aws.with(|world| {
-        for (instance, priority) in world.instances.iter_mut().zip(["20", "10"]) {
+async fn pair() -> Fixture {
+    let side = fixture("ip").await;
+    side.aws.with(|cloud| {
+        for (instance, priority) in cloud.instances.iter_mut().zip(["20", "10"]) {
             instance.tags.insert("weir:leader".into(), priority.into());
         }
     });
@@ -40,17 +45,17 @@ async fn pair() -> Side {
 }
 
 /// Runs a round as this instance.
-async fn round_of(side: &Side, id: &str, able: bool) -> Round {
+async fn round_of(side: &Fixture, id: &str, able: bool) -> Round {
     let own = side.metadata.identity().await.unwrap();
     let own = Identity { instance_id: id.to_owned(), ..own };
     round(&side.account, &own, &settings(), &[], able).await
 }
 
-fn leads_to(side: &Side) -> String {
-    side.aws.with(|world| world.tables[0].routes[DEFAULT].clone())
+fn leads_to(side: &Fixture) -> String {
+    side.aws.with(|cloud| cloud.tables[0].routes[DEFAULT].clone())
 }
 
-fn writes(side: &Side) -> usize {
+fn writes(side: &Fixture) -> usize {
     side.aws.take_calls().iter().filter(|call| call.operation == "ReplaceRoute").count()
 }
 
@@ -59,7 +64,7 @@ fn named(round: &Round) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn the_leader_leads_routes_to_itself_once_and_the_other_follows() {
+async fn the_leader_points_routes_to_itself_once_and_the_other_follows() {
     let side = pair().await;
     let follower = round_of(&side, SECOND, true).await;
     assert_eq!((follower.leader.as_deref(), &follower.trouble), (Some(FIRST), &None));
@@ -79,13 +84,13 @@ async fn the_leader_leads_routes_to_itself_once_and_the_other_follows() {
 }
 
 #[tokio::test]
-async fn both_arms_lose_their_source_destination_check_once() {
+async fn the_source_destination_check_of_both_arms_is_disabled_once() {
     let side = pair().await;
     let first = round_of(&side, FIRST, true).await;
     assert_eq!(named(&first).iter().filter(|n| **n == "source-dest-check-off").count(), 2);
     let checks = |n: usize| {
         side.aws
-            .with(|world| world.instances[n].interfaces.iter().map(|i| i.check).collect::<Vec<_>>())
+            .with(|cloud| cloud.instances[n].interfaces.iter().map(|i| i.check).collect::<Vec<_>>())
     };
     assert_eq!(checks(0), [true, false, false], "management keeps its own");
     assert_eq!(checks(1), [true, true, true], "a peer's are the peer's");
@@ -95,7 +100,7 @@ async fn both_arms_lose_their_source_destination_check_once() {
     assert!(calls.iter().all(|call| call.operation != "ModifyNetworkInterfaceAttribute"));
 
     let denied = pair().await;
-    denied.aws.with(|world| world.forbidden.push("ModifyNetworkInterfaceAttribute".into()));
+    denied.aws.with(|cloud| cloud.forbidden.push("ModifyNetworkInterfaceAttribute".into()));
     let round = round_of(&denied, FIRST, true).await;
     let stays = round.findings.iter().find(|f| f.name == "source-dest-check-on").unwrap();
     assert!(stays.remedy.contains("ec2:ModifyNetworkInterfaceAttribute"), "{}", stays.remedy);
@@ -103,28 +108,28 @@ async fn both_arms_lose_their_source_destination_check_once() {
 }
 
 #[tokio::test]
-async fn when_the_leader_dies_the_next_takes_the_routes_over() {
+async fn the_next_leader_takes_the_routes_over() {
     let side = pair().await;
     round_of(&side, FIRST, true).await;
-    side.aws.with(|world| world.instances[0].state = "shutting-down".into());
+    side.aws.with(|cloud| cloud.instances[0].state = "shutting-down".into());
     let next = round_of(&side, SECOND, true).await;
     assert_eq!((next.leader.as_deref(), leads_to(&side).as_str()), (Some(SECOND), SECOND_ENI));
-    side.aws.with(|world| world.instances[0].state = "running".into());
+    side.aws.with(|cloud| cloud.instances[0].state = "running".into());
     let back = round_of(&side, FIRST, true).await;
     assert_eq!((back.leader.as_deref(), leads_to(&side).as_str()), (Some(FIRST), FIRST_ENI));
 }
 
 #[tokio::test]
-async fn without_a_priority_nobody_leads_and_nothing_is_written() {
-    let side = side("ip").await;
+async fn without_a_priority_there_is_no_leader_and_no_write() {
+    let side = fixture("ip").await;
     let lost = round_of(&side, FIRST, true).await;
     let none = |trouble: &Option<RoutesError>| {
         matches!(trouble, Some(RoutesError::Leader(LeaderError::NoPriorityAssigned { .. })))
     };
     assert!(none(&lost.trouble) && lost.leader.is_none(), "{lost:?}");
     assert_eq!((lost.peers.len(), writes(&side)), (2, 0));
-    side.aws.with(|world| {
-        world.instances[1].tags.insert("weir:leader".into(), "1".into());
+    side.aws.with(|cloud| {
+        cloud.instances[1].tags.insert("weir:leader".into(), "1".into());
     });
     let found = round_of(&side, SECOND, true).await;
     assert_eq!(found.leader.as_deref(), Some(SECOND));
@@ -132,13 +137,13 @@ async fn without_a_priority_nobody_leads_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_changes_is_changed_back_but_not_while_unable() {
+async fn changed_routes_are_restored_unless_unable() {
     let side = pair().await;
     round_of(&side, FIRST, true).await;
     let elsewhere = |target: &str| {
-        side.aws.with(|world| {
-            world.tables[0].routes.insert(DEFAULT.into(), target.into());
-            world.tables[0].routes.insert("::/0".into(), "eigw-1".into());
+        side.aws.with(|cloud| {
+            cloud.tables[0].routes.insert(DEFAULT.into(), target.into());
+            cloud.tables[0].routes.insert("::/0".into(), "eigw-1".into());
         });
     };
     elsewhere("igw-00000000000000001");
@@ -148,50 +153,50 @@ async fn what_somebody_else_changes_is_changed_back_but_not_while_unable() {
     let able = round_of(&side, FIRST, true).await;
     assert_eq!((leads_to(&side).as_str(), writes(&side)), (FIRST_ENI, 2));
     assert_eq!(able.replaced[1].destination, "::/0", "IPv6 where the table has a default route");
-    assert_eq!(side.aws.with(|world| world.tables[0].routes["::/0"].clone()), FIRST_ENI);
+    assert_eq!(side.aws.with(|cloud| cloud.tables[0].routes["::/0"].clone()), FIRST_ENI);
     // A target that no longer exists counts as none.
-    side.aws.with(|world| world.instances[0].interfaces[1].id = "eni-00000000000000999".into());
+    side.aws.with(|cloud| cloud.instances[0].interfaces[1].id = "eni-00000000000000999".into());
     let gone = round_of(&side, FIRST, true).await;
     assert!(gone.findings.iter().any(|f| f.text.contains("led to nowhere")), "{gone:?}");
 }
 
 #[tokio::test]
-async fn every_ingress_subnet_has_its_own_table_or_the_main_one() {
+async fn ingress_subnets_use_their_own_table_or_the_main_one() {
     let side = pair().await;
-    side.aws.with(|world| {
-        world.instances[1].interfaces[1].subnet = "subnet-far".into();
-        let mut other = world.tables[0].clone();
+    side.aws.with(|cloud| {
+        cloud.instances[1].interfaces[1].subnet = "subnet-far".into();
+        let mut other = cloud.tables[0].clone();
         (other.id, other.main) = ("rtb-far".into(), false);
         other.subnets = vec!["subnet-far".into()];
         let mut nobodys = other.clone();
         (nobodys.id, nobodys.subnets) = ("rtb-nobody".into(), vec!["subnet-nobody".into()]);
         // The first subnet has no associated table, so the main table applies.
-        world.tables[0].subnets.clear();
-        world.tables.extend([other, nobodys]);
+        cloud.tables[0].subnets.clear();
+        cloud.tables.extend([other, nobodys]);
     });
     let round = round_of(&side, FIRST, true).await;
     let tables: Vec<_> = round.replaced.iter().map(|to| to.table.as_str()).collect();
     assert_eq!(tables, ["rtb-00000000000000001", "rtb-far"], "{round:?}");
-    side.aws.with(|world| world.tables[1].routes.remove(DEFAULT));
+    side.aws.with(|cloud| cloud.tables[1].routes.remove(DEFAULT));
     let missing = round_of(&side, FIRST, true).await;
     assert_eq!(named(&missing), ["route-missing"]);
     assert!(missing.findings[0].text.contains("rtb-far"));
-    side.aws.with(|world| world.instances[1].interfaces[1].description.clear());
+    side.aws.with(|cloud| cloud.instances[1].interfaces[1].description.clear());
     let dumb = round_of(&side, FIRST, true).await;
     assert_eq!(named(&dumb), ["peer-without-ingress"]);
 }
 
 #[tokio::test]
-async fn what_aws_refuses_is_told_with_the_permission() {
+async fn a_denied_operation_names_the_missing_permission() {
     let side = pair().await;
     side.aws.fault(Rule::first(2, "DescribeInstances", Fault::Status(503)));
-    side.aws.with(|world| world.forbidden.push("ReplaceRoute".into()));
+    side.aws.with(|cloud| cloud.forbidden.push("ReplaceRoute".into()));
     let round = round_of(&side, FIRST, true).await;
     assert_eq!(round.leader.as_deref(), Some(FIRST), "it was asked again");
     let Some(RoutesError::Call(error)) = round.trouble else { unreachable!("{round:?}") };
     assert!(error.kind == Failure::Denied && error.message.contains("ec2:ReplaceRoute"), "{error}");
     assert_eq!(leads_to(&side), "igw-00000000000000001");
-    side.aws.with(|world| world.instances[0].interfaces[1].description.clear());
+    side.aws.with(|cloud| cloud.instances[0].interfaces[1].description.clear());
     let nowhere = round_of(&side, FIRST, true).await;
     let text = nowhere.trouble.unwrap().to_string();
     assert!(text.contains("aws.ingress") && text.contains("weir:role"), "{text}");

@@ -4,16 +4,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use aws::life::Exit;
+use aws::registration::Exit;
 use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
+use cloud_emulators::faults::{Fault, Rule};
+use cloud_emulators::state::AwsState;
+use cloud_emulators::target::State;
 use clouds::appliance::Ingress;
 use clouds::report::Report;
 use config::checked::OnLost;
 use simulation::File;
-use standins::faults::{Fault, Rule};
-use standins::target::State;
-use standins::world::World;
 
 mod machine;
 use machine::{Begin, GROUP, Machine, OWN, OWN_IP, ingress, settings};
@@ -33,7 +33,7 @@ fn healthy(report: &Report) -> usize {
 }
 
 #[tokio::test]
-async fn it_finds_its_place_registers_once_and_is_ready_when_aws_says_healthy() {
+async fn it_finds_its_target_registers_once_and_is_ready_when_healthy() {
     for by_arn in [false, true] {
         let mut begin = Begin::at("ip").await;
         if by_arn {
@@ -41,25 +41,25 @@ async fn it_finds_its_place_registers_once_and_is_ready_when_aws_says_healthy() 
         }
         let mut machine = ready(begin).await;
         let report = machine.report();
-        let place = (report.group.as_str(), report.target.as_str(), report.instance.as_str());
-        assert_eq!(place, (GROUP, OWN_IP, OWN));
+        let target = (report.group.as_str(), report.target.as_str(), report.instance.as_str());
+        assert_eq!(target, (GROUP, OWN_IP, OWN));
         assert_eq!((report.state.as_str(), report.zone.as_str()), ("healthy", "eu-central-1a"));
         assert_eq!((report.deregistration_delay_s, report.tcp_idle_s), (Some(120), Some(600)));
-        assert_eq!((healthy(&report), machine.asked("RegisterTargets", "ok")), (1, 1));
-        assert_eq!(machine.asked("GetResources", "ok"), u64::from(!by_arn));
+        assert_eq!((healthy(&report), machine.call_count("RegisterTargets", "ok")), (1, 1));
+        assert_eq!(machine.call_count("GetResources", "ok"), u64::from(!by_arn));
         assert_eq!(machine.appliance.idle(), Some(Duration::from_secs(600)));
-        let told = machine.appliance.told();
-        assert_eq!(told.first().unwrap().1, "asking AWS for our target group");
-        assert_eq!(told.last().unwrap(), &(Some(State::Initial), String::new()));
+        let answers = machine.appliance.probe_answers();
+        assert_eq!(answers.first().unwrap().1, "asking AWS for our target group");
+        assert_eq!(answers.last().unwrap(), &(Some(State::Initial), String::new()));
         machine.pass(600).await;
-        assert_eq!(machine.asked("RegisterTargets", "ok"), 1);
+        assert_eq!(machine.call_count("RegisterTargets", "ok"), 1);
     }
 }
 
-type Spoil = fn(&mut World);
+type Spoil = fn(&mut AwsState);
 
 #[tokio::test]
-async fn what_is_in_the_way_is_told_and_mended_without_a_restart() {
+async fn search_errors_are_reported_and_recovered_without_a_restart() {
     let table: &[(Spoil, &[&str])] = &[
         (|w| w.groups[0].tags.clear(), &["no target group has the tag weir:cluster=north"]),
         (
@@ -85,25 +85,25 @@ async fn what_is_in_the_way_is_told_and_mended_without_a_restart() {
         ),
         (|w| w.imds.mode = "off".into(), &["the metadata service gives no token"]),
     ];
-    for (spoil, told) in table {
+    for (spoil, answers) in table {
         let begin = Begin::at("ip").await;
-        let whole = begin.aws.with(|world| {
-            let whole = world.clone();
-            spoil(world);
+        let whole = begin.aws.with(|cloud| {
+            let whole = cloud.clone();
+            spoil(cloud);
             whole
         });
         let mut machine = begin.start();
         let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
         assert_eq!(report.phase, "looking");
         let probe = machine.appliance.probe();
-        for part in *told {
+        for part in *answers {
             assert!(report.trouble.contains(part), "no {part:?} in {}", report.trouble);
             assert!(probe.contains(part), "no {part:?} in {probe}");
         }
-        machine.aws.with(|world| {
-            let (now, tokens) = (world.now, world.imds.tokens);
-            *world = whole;
-            (world.now, world.imds.tokens) = (now, tokens);
+        machine.aws.with(|cloud| {
+            let (now, tokens) = (cloud.now, cloud.imds.tokens);
+            *cloud = whole;
+            (cloud.now, cloud.imds.tokens) = (now, tokens);
         });
         let report = machine.until("ready", |report| report.phase == "ready").await;
         assert_eq!((report.trouble.as_str(), machine.appliance.probe().as_str()), ("", ""));
@@ -111,7 +111,7 @@ async fn what_is_in_the_way_is_told_and_mended_without_a_restart() {
 }
 
 #[tokio::test]
-async fn an_ingress_port_that_comes_later_is_waited_for_and_aws_is_not_asked_before() {
+async fn it_waits_for_the_ingress_port_before_calling_aws() {
     let begin = Begin::at("ip").await;
     *begin.appliance.ingress.lock().unwrap() = None;
     let mut machine = begin.start();
@@ -123,23 +123,23 @@ async fn an_ingress_port_that_comes_later_is_waited_for_and_aws_is_not_asked_bef
 }
 
 #[tokio::test]
-async fn not_able_it_does_not_register_and_its_own_reasons_come_first() {
+async fn an_unable_appliance_does_not_register_and_its_reasons_come_first() {
     let begin = Begin::at("ip").await;
     *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
     let mut machine = begin.start();
     machine.until("its place", |report| report.phase == "outside").await;
     machine.pass(300).await;
-    assert_eq!(machine.asked("RegisterTargets", "ok"), 0);
+    assert_eq!(machine.call_count("RegisterTargets", "ok"), 0);
     assert!(machine.appliance.probe().contains("lcore 1 stands still"));
     *machine.appliance.able.lock().unwrap() = Ok(());
     machine.until("ready", |report| report.phase == "ready").await;
 }
 
 #[tokio::test]
-async fn the_idle_timeout_is_followed_when_somebody_changes_it() {
+async fn a_changed_idle_timeout_is_applied() {
     let mut machine = ready(Begin::at("ip").await).await;
-    machine.aws.with(|world| {
-        let set = &mut world.balancers[0].listener_attributes;
+    machine.aws.with(|cloud| {
+        let set = &mut cloud.balancers[0].listener_attributes;
         set.insert("tcp.idle_timeout.seconds".into(), "900".into());
     });
     machine.until("900 s", |report| report.tcp_idle_s == Some(900)).await;
@@ -147,28 +147,29 @@ async fn the_idle_timeout_is_followed_when_somebody_changes_it() {
 }
 
 #[tokio::test]
-async fn a_registration_that_somebody_removed_is_repaired_or_reported() {
+async fn a_removed_registration_is_repaired_or_reported() {
     for on_lost in [OnLost::Repair, OnLost::Report] {
         let mut begin = Begin::at("ip").await;
-        begin.settings.life.on_lost = on_lost;
+        begin.settings.lifecycle.on_lost = on_lost;
         let mut machine = ready(begin).await;
-        machine.aws.with(|world| world.groups[0].targets.clear());
-        let lost = |f: &clouds::report::Told| f.name == "registration-lost" && f.times == 1;
+        machine.aws.with(|cloud| cloud.groups[0].targets.clear());
+        let lost =
+            |f: &clouds::report::ReportedFinding| f.name == "registration-lost" && f.times == 1;
         machine.until("the finding", |report| report.findings.iter().any(lost)).await;
         if on_lost == OnLost::Repair {
             machine.until("ready again", |report| report.phase == "ready").await;
         }
         machine.pass(120).await;
         let registered = if on_lost == OnLost::Repair { 2 } else { 1 };
-        assert_eq!(machine.asked("RegisterTargets", "ok"), registered, "{on_lost:?}");
+        assert_eq!(machine.call_count("RegisterTargets", "ok"), registered, "{on_lost:?}");
     }
 }
 
 #[tokio::test]
-async fn an_outage_at_the_start_does_not_take_a_machine_out_whose_place_was_kept() {
+async fn an_outage_at_start_keeps_a_machine_with_a_journal_in_service() {
     let file = File::new("kept");
     let mut begin = Begin::at("ip").await;
-    begin.kept = Some(file.0.clone());
+    begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
     first.kill().await;
     // Outages of all services and metadata, of the services alone, and services that do not
@@ -178,36 +179,36 @@ async fn an_outage_at_the_start_does_not_take_a_machine_out_whose_place_was_kept
         (vec![out("GetResources"), out("DescribeTargetHealth")], false),
         (vec![Rule::always("GetResources", Fault::Hang), out("DescribeTargetHealth")], true),
     ] {
-        first.aws.behave();
+        first.aws.clear_faults();
         rules.into_iter().for_each(|rule| first.aws.fault(rule));
         first.aws.take_calls();
         let mut begin = Begin::again(&first);
-        begin.kept = Some(file.0.clone());
-        begin.clock.passes(hangs);
+        begin.journal = Some(file.0.clone());
+        begin.clock.run_during_calls(hangs);
         let mut machine = begin.start();
         machine.until("its place", |report| report.group == GROUP).await;
         machine.until_probe("").await;
         machine.pass(5).await;
-        assert_eq!(machine.asked("RegisterTargets", "ok"), 0);
-        first.aws.behave();
+        assert_eq!(machine.call_count("RegisterTargets", "ok"), 0);
+        first.aws.clear_faults();
         machine.until("ready", |report| report.phase == "ready").await;
-        assert_eq!(machine.asked("RegisterTargets", "ok"), 0, "it was there all the time");
+        assert_eq!(machine.call_count("RegisterTargets", "ok"), 0, "it was there all the time");
         machine.kill().await;
     }
 }
 
 #[tokio::test]
-async fn without_a_place_that_was_kept_or_with_anothers_an_outage_says_503() {
+async fn an_outage_at_start_fails_probes_without_a_journal_of_this_machine() {
     let file = File::new("others");
     let mut begin = Begin::at("ip").await;
-    begin.kept = Some(file.0.clone());
+    begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
     first.kill().await;
     first.aws.fault(out("GetResources"));
     type Otherwise = fn(&mut Begin);
     let otherwise: [Otherwise; 4] = [
-        |begin| begin.kept = None,
-        |begin| begin.aws.with(|world| world.instances[0].id = "i-0000000000000000f".into()),
+        |begin| begin.journal = None,
+        |begin| begin.aws.with(|cloud| cloud.instances[0].id = "i-0000000000000000f".into()),
         |begin| begin.settings = settings("cluster = \"south\""),
         |begin| {
             let other = "10.0.1.99".parse().unwrap();
@@ -217,7 +218,7 @@ async fn without_a_place_that_was_kept_or_with_anothers_an_outage_says_503() {
     ];
     for otherwise in otherwise {
         let mut begin = Begin::again(&first);
-        begin.kept = Some(file.0.clone());
+        begin.journal = Some(file.0.clone());
         otherwise(&mut begin);
         let mut machine = begin.start();
         let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
@@ -228,11 +229,13 @@ async fn without_a_place_that_was_kept_or_with_anothers_an_outage_says_503() {
 }
 
 #[tokio::test]
-async fn sigterm_refuses_probes_and_deregisters_in_the_order_of_the_failover_setting() {
-    for (failover, seen) in [("no_rebalance", State::Healthy), ("rebalance", State::Draining)] {
+async fn sigterm_fails_probes_and_deregisters_in_the_order_of_the_failover_setting() {
+    for (failover, expected_state) in
+        [("no_rebalance", State::Healthy), ("rebalance", State::Draining)]
+    {
         let begin = Begin::at("ip").await;
-        begin.aws.with(|world| {
-            let set = &mut world.groups[0].attributes;
+        begin.aws.with(|cloud| {
+            let set = &mut cloud.groups[0].attributes;
             for on in ["on_unhealthy", "on_deregistration"] {
                 set.insert(format!("target_failover.{on}"), failover.into());
             }
@@ -244,13 +247,13 @@ async fn sigterm_refuses_probes_and_deregisters_in_the_order_of_the_failover_set
         let leaving = |report: &Report| report.state == "draining";
         let report = machine.until("draining", leaving).await;
         assert_eq!(report.phase, "leaving");
-        let about = report.leaving.unwrap();
-        assert_eq!((about.why.as_str(), about.flows), ("leaving: SIGTERM came", 3));
+        let drain = report.leaving.unwrap();
+        assert_eq!((drain.reason.as_str(), drain.flows), ("leaving: SIGTERM came", 3));
         machine.until_probe("leaving: SIGTERM came").await;
-        let told = machine.appliance.told();
-        assert_eq!(told.last().unwrap().0, Some(seen), "{failover}: {told:?}");
+        let answers = machine.appliance.probe_answers();
+        assert_eq!(answers.last().unwrap().0, Some(expected_state), "{failover}: {answers:?}");
         machine.pass(30).await;
-        assert_eq!(machine.asked("DeregisterTargets", "ok"), 1);
+        assert_eq!(machine.call_count("DeregisterTargets", "ok"), 1);
         machine.appliance.flows(0);
         assert_eq!(machine.ended().await, Exit::Drained);
         assert_eq!(machine.report().phase, "over");
@@ -258,43 +261,43 @@ async fn sigterm_refuses_probes_and_deregisters_in_the_order_of_the_failover_set
 }
 
 #[tokio::test]
-async fn it_stays_for_its_flows_until_the_deregistration_delay_is_over() {
+async fn it_forwards_flows_until_the_deregistration_delay_is_over() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.appliance.flows(1);
-    let began = machine.aws.with(|world| world.now);
+    let began = machine.aws.with(|cloud| cloud.now);
     machine.terminate();
     assert_eq!(machine.ended().await, Exit::DelayOver);
-    let took = (machine.aws.with(|world| world.now) - began).as_secs();
+    let took = (machine.aws.with(|cloud| cloud.now) - began).as_secs();
     assert!((120..140).contains(&took), "{took} s of the stand-in's time");
 }
 
 #[tokio::test]
-async fn an_outage_while_leaving_ends_by_the_cap() {
+async fn an_outage_while_draining_ends_by_the_drain_cap() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.appliance.flows(1);
     machine.aws.fault(out("*"));
     machine.terminate();
     assert_eq!(machine.ended().await, Exit::CapOver);
-    assert!(machine.asked("DeregisterTargets", "transient") > 10, "it goes on trying");
+    assert!(machine.call_count("DeregisterTargets", "transient") > 10, "it goes on trying");
     let named = |name: &str| machine.report().findings.iter().any(|found| found.name == name);
     assert!(named("call-failed") && named("drain-unconfirmed"));
 }
 
 #[tokio::test]
-async fn what_was_asked_patiently_before_does_not_hold_up_who_leaves() {
+async fn retries_in_progress_do_not_delay_the_drain() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.aws.fault(out("DescribeTargetHealth"));
     // From now on a pause between attempts never ends.
-    machine.clock.patience_is_endless(true);
-    machine.until_refused("DescribeTargetHealth").await;
-    machine.aws.behave();
+    machine.clock.block_retries(true);
+    machine.until_unavailable("DescribeTargetHealth").await;
+    machine.aws.clear_faults();
     machine.terminate();
     assert_eq!(machine.ended().await, Exit::Drained);
-    assert_eq!(machine.asked("DeregisterTargets", "ok"), 1);
+    assert_eq!(machine.call_count("DeregisterTargets", "ok"), 1);
 }
 
 #[tokio::test]
-async fn a_second_sigterm_ends_at_once_and_so_does_the_first_without_a_place() {
+async fn a_second_sigterm_exits_at_once_and_so_does_the_first_before_registration() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.appliance.flows(1);
     machine.terminate();
@@ -306,44 +309,44 @@ async fn a_second_sigterm_ends_at_once_and_so_does_the_first_without_a_place() {
     let mut machine = begin.start();
     machine.terminate();
     assert_eq!(machine.ended().await, Exit::Drained);
-    assert_eq!(machine.aws.with(|world| world.groups[0].targets.len()), 0);
+    assert_eq!(machine.aws.with(|cloud| cloud.groups[0].targets.len()), 0);
 }
 
 #[tokio::test]
-async fn a_hook_of_auto_scaling_gets_heartbeats_and_is_told_at_the_end() {
+async fn an_auto_scaling_hook_gets_heartbeats_and_is_completed_at_the_end() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.appliance.flows(1);
-    machine.aws.with(|world| world.terminate(OWN));
+    machine.aws.with(|cloud| cloud.terminate(OWN));
     let report = machine.until("leaving", |report| report.leaving.is_some()).await;
-    assert!(report.leaving.unwrap().why.contains("Auto Scaling"));
+    assert!(report.leaving.unwrap().reason.contains("Auto Scaling"));
     machine.pass(70).await;
     machine.appliance.flows(0);
     assert_eq!(machine.ended().await, Exit::Drained);
-    assert!(machine.asked("RecordLifecycleActionHeartbeat", "ok") >= 3);
-    assert_eq!(machine.asked("CompleteLifecycleAction", "ok"), 1);
-    let state = machine.aws.with(|world| world.scaling[0].instances[OWN].clone());
+    assert!(machine.call_count("RecordLifecycleActionHeartbeat", "ok") >= 3);
+    assert_eq!(machine.call_count("CompleteLifecycleAction", "ok"), 1);
+    let state = machine.aws.with(|cloud| cloud.scaling[0].instances[OWN].clone());
     assert_eq!(state, "Terminating:Proceed");
 }
 
 #[tokio::test]
-async fn a_spot_notice_has_it_gone_before_the_instance_is() {
+async fn a_spot_notice_ends_the_drain_before_the_instance() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.appliance.flows(1);
     let at = DateTime::from(SystemTime::now() + Duration::from_secs(120));
     let at = at.fmt(Format::DateTime).unwrap();
     let notice = format!("{{\"action\": \"terminate\", \"time\": \"{at}\"}}");
-    let began = machine.aws.with(|world| world.now);
-    machine.aws.with(|world| world.imds.spot = Some(notice));
+    let began = machine.aws.with(|cloud| cloud.now);
+    machine.aws.with(|cloud| cloud.imds.spot = Some(notice));
     let report = machine.until("leaving", |report| report.leaving.is_some()).await;
-    assert!(report.leaving.unwrap().why.contains("takes this spot instance back"));
+    assert!(report.leaving.unwrap().reason.contains("takes this spot instance back"));
     assert_eq!(machine.ended().await, Exit::CapOver);
-    assert_eq!(machine.asked("DeregisterTargets", "ok"), 1);
-    let took = (machine.aws.with(|world| world.now) - began).as_secs();
+    assert_eq!(machine.call_count("DeregisterTargets", "ok"), 1);
+    let took = (machine.aws.with(|cloud| cloud.now) - began).as_secs();
     assert!(took < 120, "{took} s of the stand-in's time");
 }
 
 #[tokio::test]
-async fn peers_are_told_with_their_addresses_by_both_target_types() {
+async fn peers_are_reported_with_addresses_for_both_target_types() {
     for (by, own, other) in [("ip", OWN_IP, "10.0.1.12"), ("instance", OWN, "i-00000000000000002")]
     {
         let begin = Begin::at(by).await;
@@ -351,10 +354,10 @@ async fn peers_are_told_with_their_addresses_by_both_target_types() {
             let mac = [2, 0, 10, 0, 1, 0];
             *begin.appliance.ingress.lock().unwrap() = Some(Ingress { mac, ..ingress() });
         }
-        begin.aws.with(|world| {
-            let rhythm = world.groups[0].rhythm();
-            let (now, world) = (world.now, &mut world.groups[0].targets);
-            world.push(standins::target::Target::new(other, false, now, rhythm));
+        begin.aws.with(|cloud| {
+            let settings = cloud.groups[0].health_check();
+            let (now, cloud) = (cloud.now, &mut cloud.groups[0].targets);
+            cloud.push(cloud_emulators::target::Target::new(other, false, now, settings));
         });
         let mut machine = begin.start();
         let both = |report: &Report| {
@@ -366,20 +369,20 @@ async fn peers_are_told_with_their_addresses_by_both_target_types() {
             "ip" => ("10.0.1.11", "10.0.1.12"),
             _ => ("10.0.0.11", "10.0.0.12"),
         };
-        let told = (peer(own).address.unwrap(), peer(other).address.unwrap());
-        assert_eq!((told.0.to_string().as_str(), told.1.to_string().as_str()), addresses);
+        let answers = (peer(own).address.unwrap(), peer(other).address.unwrap());
+        assert_eq!((answers.0.to_string().as_str(), answers.1.to_string().as_str()), addresses);
         assert_eq!((peer(own).state.as_str(), healthy(&report)), ("healthy", 1));
     }
 }
 
 #[tokio::test]
-async fn throttles_are_counted_and_hold_nothing_up() {
+async fn throttled_calls_are_counted_and_do_not_delay_registration() {
     let begin = Begin::at("ip").await;
     let throttled = Fault::Refuse { status: 400, code: "Throttling".into() };
     begin.aws.fault(Rule::first(3, "RegisterTargets", throttled.clone()));
     begin.aws.fault(Rule::first(2, "GetResources", throttled));
     let machine = ready(begin).await;
-    assert_eq!(machine.asked("RegisterTargets", "throttled"), 3);
-    assert_eq!(machine.asked("GetResources", "throttled"), 2);
-    assert_eq!(machine.asked("RegisterTargets", "ok"), 1);
+    assert_eq!(machine.call_count("RegisterTargets", "throttled"), 3);
+    assert_eq!(machine.call_count("GetResources", "throttled"), 2);
+    assert_eq!(machine.call_count("RegisterTargets", "ok"), 1);
 }

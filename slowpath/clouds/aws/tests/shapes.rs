@@ -5,15 +5,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use aws::call::{Aws, Pointed};
-use aws::told::TargetState;
+use aws::call::{Aws, RouteReplacement};
+use aws::types::TargetState;
+use cloud_emulators::Call;
+use cloud_emulators::faults::{Fault, Rule};
+use cloud_emulators::fixtures::folder;
 use serde_json::{Map, Value};
-use standins::Call;
-use standins::faults::{Fault, Rule};
-use standins::fixtures::folder;
 
-mod side;
-use side::side;
+mod fixture;
+use fixture::fixture;
 
 fn read(folder: &Path, name: &str) -> Value {
     let path = folder.join(name);
@@ -26,9 +26,9 @@ fn read(folder: &Path, name: &str) -> Value {
 fn judge(
     model: &Value,
     shape: &str,
-    place: &str,
+    path: &str,
     pairs: &[(String, String)],
-    said: &mut Vec<String>,
+    problems: &mut Vec<String>,
 ) {
     let found = &model["shapes"][shape];
     let kind = found["type"].as_str().unwrap_or("absent");
@@ -44,15 +44,15 @@ fn judge(
                 if !inside.is_empty() {
                     seen.push(written.clone());
                     let next = member["shape"].as_str().unwrap();
-                    judge(model, next, &format!("{place}.{name}"), &inside, said);
+                    judge(model, next, &format!("{path}.{name}"), &inside, problems);
                 } else if required(found, name) {
-                    said.push(format!("{place}: {name} is required"));
+                    problems.push(format!("{path}: {name} is required"));
                 }
             }
             for (key, _) in pairs {
                 let first = key.split('.').next().unwrap_or_default();
                 if !seen.iter().any(|s| s == first) {
-                    said.push(format!("{place}: no member {key}"));
+                    problems.push(format!("{path}: no member {key}"));
                 }
             }
         }
@@ -64,21 +64,21 @@ fn judge(
                 let inside = below(pairs, &key);
                 if inside.is_empty() {
                     if n == 1 {
-                        said.push(format!("{place}: a list of nothing: {pairs:?}"));
+                        problems.push(format!("{path}: a list of nothing: {pairs:?}"));
                     }
                     break;
                 }
-                judge(model, next, &format!("{place}[{n}]"), &inside, said);
+                judge(model, next, &format!("{path}[{n}]"), &inside, problems);
             }
         }
         "integer" | "long" if leaf.is_none_or(|l| l.parse::<i64>().is_err()) => {
-            said.push(format!("{place}: {leaf:?} is no number"));
+            problems.push(format!("{path}: {leaf:?} is no number"));
         }
         "boolean" if !matches!(leaf, Some("true" | "false")) => {
-            said.push(format!("{place}: {leaf:?} is no boolean"));
+            problems.push(format!("{path}: {leaf:?} is no boolean"));
         }
-        "string" if leaf.is_none() => said.push(format!("{place}: no text: {pairs:?}")),
-        "absent" => said.push(format!("{place}: Amazon has no shape {shape}")),
+        "string" if leaf.is_none() => problems.push(format!("{path}: no text: {pairs:?}")),
+        "absent" => problems.push(format!("{path}: Amazon has no shape {shape}")),
         _ => {}
     }
 }
@@ -106,7 +106,7 @@ fn below(pairs: &[(String, String)], name: &str) -> Vec<(String, String)> {
 }
 
 /// Like `judge`, for JSON.
-fn judge_json(model: &Value, shape: &str, place: &str, value: &Value, said: &mut Vec<String>) {
+fn judge_json(model: &Value, shape: &str, path: &str, value: &Value, problems: &mut Vec<String>) {
     let found = &model["shapes"][shape];
     let next = |member: &Value| member["shape"].as_str().unwrap_or_default().to_owned();
     let fits = match found["type"].as_str().unwrap_or("absent") {
@@ -114,25 +114,31 @@ fn judge_json(model: &Value, shape: &str, place: &str, value: &Value, said: &mut
             for (name, value) in members {
                 let member = &found["members"][name];
                 match member.is_null() {
-                    true => said.push(format!("{place}: no member {name}")),
+                    true => problems.push(format!("{path}: no member {name}")),
                     false => {
-                        judge_json(model, &next(member), &format!("{place}.{name}"), value, said);
+                        judge_json(
+                            model,
+                            &next(member),
+                            &format!("{path}.{name}"),
+                            value,
+                            problems,
+                        );
                     }
                 }
             }
             let missing = found["members"].as_object().unwrap().keys();
             let missing = missing.filter(|n| required(found, n) && !members.contains_key(*n));
-            said.extend(missing.map(|name| format!("{place}: {name} is required")));
+            problems.extend(missing.map(|name| format!("{path}: {name} is required")));
             true
         }),
         "list" => value.as_array().is_some_and(|items| {
             let member = next(&found["member"]);
-            items.iter().for_each(|item| judge_json(model, &member, place, item, said));
+            items.iter().for_each(|item| judge_json(model, &member, path, item, problems));
             true
         }),
         "map" => value.as_object().is_some_and(|items: &Map<String, Value>| {
             let member = next(&found["value"]);
-            items.values().for_each(|item| judge_json(model, &member, place, item, said));
+            items.values().for_each(|item| judge_json(model, &member, path, item, problems));
             true
         }),
         "integer" | "long" => value.is_i64() || value.is_u64(),
@@ -141,7 +147,7 @@ fn judge_json(model: &Value, shape: &str, place: &str, value: &Value, said: &mut
         _ => false,
     };
     if !fits {
-        said.push(format!("{place}: {value} is no {}", found["type"]));
+        problems.push(format!("{path}: {value} is no {}", found["type"]));
     }
 }
 
@@ -165,14 +171,14 @@ fn to_xml(model: &Value, shape: &str, value: &Value) -> String {
             let each = items.iter().map(|i| format!("<{own}>{}</{own}>", to_xml(model, next, i)));
             each.collect()
         }
-        Value::String(text) => standins::answer::escaped(text),
+        Value::String(text) => cloud_emulators::answer::escaped(text),
         other => other.to_string(),
     }
 }
 
 /// Sends each kind of request once and returns what the emulator received.
 async fn each_request() -> Vec<Call> {
-    let side = side("ip").await;
+    let side = fixture("ip").await;
     let account = &side.account;
     let arn = account.groups_by_tag("weir:cluster", "north").await.unwrap().remove(0);
     account.groups(std::slice::from_ref(&arn)).await.unwrap();
@@ -186,10 +192,11 @@ async fn each_request() -> Vec<Call> {
     let own = "i-00000000000000001";
     let nic = account.network_interfaces(own).await.unwrap().remove(0);
     let table = account.route_tables(&nic.vpc_id).await.unwrap().remove(0).id;
-    let mut to = Pointed { table, destination: "0.0.0.0/0".into(), interface: nic.id.clone() };
+    let mut to =
+        RouteReplacement { table, destination: "0.0.0.0/0".into(), interface: nic.id.clone() };
     account.replace_route(&to, true).await.unwrap();
     to.destination = "::/0".into();
-    side.aws.with(|world| world.tables[0].routes.insert("::/0".into(), "igw-1".into()));
+    side.aws.with(|cloud| cloud.tables[0].routes.insert("::/0".into(), "igw-1".into()));
     account.replace_route(&to, false).await.unwrap();
     account.set_source_dest_check(&nic.id, false, true).await.unwrap();
     let id = account.send_command(own, "true", Duration::from_secs(9)).await.unwrap();
@@ -210,7 +217,7 @@ async fn each_request_is_accepted_by_the_emulator() {
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn our_requests_have_amazons_shapes() {
+async fn requests_have_the_shape_of_amazons_models() {
     let folder = folder("aws-examples");
     let calls = each_request().await;
     let models = [
@@ -220,7 +227,7 @@ async fn our_requests_have_amazons_shapes() {
         ("ssm", "ssm"),
     ];
     let models = models.map(|(s, file)| (s, read(&folder, &format!("{file}-model-slice.json"))));
-    let (mut said, mut judged) = (Vec::new(), Vec::new());
+    let (mut problems, mut judged) = (Vec::new(), Vec::new());
     for call in &calls {
         let Some((_, model)) = models.iter().find(|(s, _)| *s == call.service) else { continue };
         let operation = &model["operations"][&call.operation];
@@ -232,27 +239,27 @@ async fn our_requests_have_amazons_shapes() {
         if call.json.is_null() {
             let own = |(key, _): &&(String, String)| key != "Action" && key != "Version";
             let pairs: Vec<_> = call.members.iter().filter(own).cloned().collect();
-            judge(model, shape, &call.operation, &pairs, &mut said);
+            judge(model, shape, &call.operation, &pairs, &mut problems);
         } else {
-            judge_json(model, shape, &call.operation, &call.json, &mut said);
+            judge_json(model, shape, &call.operation, &call.json, &mut problems);
         }
         let version = &model["metadata"]["apiVersion"];
         let sent = call.members.iter().find(|(key, _)| key == "Version");
         assert!(sent.is_none_or(|(_, sent)| sent == version), "{sent:?} is not {version}");
     }
-    assert!(said.is_empty(), "{said:#?}");
+    assert!(problems.is_empty(), "{problems:#?}");
     println!("judged: {judged:?}");
     assert!(judged.len() >= 13, "{judged:?}");
     let wrong = [("RouteTableId", "r"), ("Unheard", "x")].map(|(k, v)| (k.into(), v.into()));
-    judge(&models[2].1, "ReplaceRouteRequest", "wrong", &wrong, &mut said);
-    assert_eq!(said, ["wrong: no member Unheard"]);
+    judge(&models[2].1, "ReplaceRouteRequest", "wrong", &wrong, &mut problems);
+    assert_eq!(problems, ["wrong: no member Unheard"]);
 }
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn amazons_examples_are_understood() {
+async fn amazons_examples_are_parsed() {
     let folder = folder("aws-examples");
-    let side = side("ip").await;
+    let side = fixture("ip").await;
     let elb = read(&folder, "elbv2-model-slice.json");
     let examples = read(&folder, "elbv2-examples-1.json");
     let mut seen = 0;
@@ -264,8 +271,8 @@ async fn amazons_examples_are_understood() {
                 "<{operation}Response><{operation}Result>{inside}</{operation}Result>\
                  </{operation}Response>"
             );
-            side.aws.behave();
-            side.aws.fault(Rule::always(operation, Fault::Say(text)));
+            side.aws.clear_faults();
+            side.aws.fault(Rule::always(operation, Fault::Body(text)));
             seen += 1;
             if operation == "DescribeTargetGroups" {
                 let groups = side.account.groups(&[]).await.unwrap();
@@ -291,8 +298,8 @@ async fn amazons_examples_are_understood() {
         for example in examples["examples"][operation].as_array().unwrap() {
             let inside = to_xml(&ec2, output["shape"].as_str().unwrap(), &example["output"]);
             let text = format!("<{operation}Response>{inside}</{operation}Response>");
-            side.aws.behave();
-            side.aws.fault(Rule::always(operation, Fault::Say(text)));
+            side.aws.clear_faults();
+            side.aws.fault(Rule::always(operation, Fault::Body(text)));
             seen += 1;
             if operation == "DescribeRouteTables" {
                 let tables = side.account.route_tables("vpc").await.unwrap();

@@ -8,16 +8,16 @@ use config::checked::Config;
 use serde_json::Value;
 
 use crate::balancer::{Probe, Rule, rules};
-use crate::place::Place;
+use crate::location::Location;
 
 /// Limit for the time in which the failure of a member should be detected.
-const SLOW: Duration = Duration::from_secs(30);
+const MAX_DETECTION_TIME: Duration = Duration::from_secs(30);
 /// Idle timeouts of TCP flows up to this one are advised to send resets.
-const SHORT_IDLE: Duration = Duration::from_secs(240);
+const SHORT_IDLE_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The part of Weir's configuration that affects the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ours {
+pub struct ApplianceSettings {
     /// Ports that answer HTTP probes, with any path.
     pub http: Vec<u16>,
     /// Ports that answer TCP probes.
@@ -26,10 +26,10 @@ pub struct Ours {
     pub tcp_s: u32,
 }
 
-impl Ours {
+impl ApplianceSettings {
     /// Extracts the settings from the configuration.
-    pub fn of(config: &Config) -> Ours {
-        Ours {
+    pub fn of(config: &Config) -> ApplianceSettings {
+        ApplianceSettings {
             http: config.health.listen.iter().map(|socket| socket.port()).collect(),
             tcp: config.health.tcp.iter().map(|socket| socket.port()).collect(),
             tcp_s: config.flows.tcp_established_s,
@@ -38,31 +38,35 @@ impl Ours {
 }
 
 /// Returns a finding for each harmful setting, once even if several pools have it.
-pub fn advise(place: &Place, balancer: &Value, ours: &Ours) -> Vec<Finding> {
+pub fn advise(
+    location: &Location,
+    balancer: &Value,
+    appliance: &ApplianceSettings,
+) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
-    for pool in &place.pools {
+    for pool in &location.pools {
         let rules = rules(balancer, &pool.id);
         let name = pool.id.name();
         if rules.is_empty() {
-            let text = format!("no rule of {} sends to pool {name}", place.balancer.name());
+            let text = format!("no rule of {} sends to pool {name}", location.balancer.name());
             found.push(finding("pool-unused", text, "add a rule for all ports with a probe"));
         }
-        rules.iter().for_each(|rule| of_rule(rule, name, ours, &mut found));
+        rules.iter().for_each(|rule| check_rule(rule, name, appliance, &mut found));
     }
     let mut names = std::collections::BTreeSet::new();
     found.retain(|finding| names.insert(finding.name));
     found
 }
 
-fn of_rule(rule: &Rule, pool: &str, ours: &Ours, found: &mut Vec<Finding>) {
+fn check_rule(rule: &Rule, pool: &str, appliance: &ApplianceSettings, found: &mut Vec<Finding>) {
     let Rule { name, idle, .. } = rule;
-    if !rule.whole {
+    if !rule.all_ports {
         let text = format!("rule {name} sends some ports alone to pool {pool}");
         let remedy = "let it be of protocol All and port 0 (HA ports), as a gateway's has to be";
         found.push(finding("rule-not-whole", text, remedy));
     }
     match &rule.probe {
-        Some(probe) => of_probe(probe, ours, found),
+        Some(probe) => check_probe(probe, appliance, found),
         None => found.push(finding(
             "rule-unprobed",
             format!(
@@ -72,19 +76,19 @@ fn of_rule(rule: &Rule, pool: &str, ours: &Ours, found: &mut Vec<Finding>) {
             "give the rule an HTTP probe of a port of health.listen",
         )),
     }
-    if Duration::from_secs(ours.tcp_s.into()) < *idle {
+    if Duration::from_secs(appliance.tcp_s.into()) < *idle {
         found.push(finding(
             "tcp-forgotten-early",
             format!(
                 "flows.tcp_established_s is {}, and rule {name} remembers TCP flows for {} s: one \
                  that rests may change its backend",
-                ours.tcp_s,
+                appliance.tcp_s,
                 idle.as_secs()
             ),
             "raise flows.tcp_established_s to the rule's idle timeout",
         ));
     }
-    if *idle <= SHORT_IDLE && !rule.resets {
+    if *idle <= SHORT_IDLE_TIMEOUT && !rule.resets {
         found.push(finding(
             "idle-unreset",
             format!(
@@ -96,11 +100,11 @@ fn of_rule(rule: &Rule, pool: &str, ours: &Ours, found: &mut Vec<Finding>) {
     }
 }
 
-fn of_probe(probe: &Probe, ours: &Ours, found: &mut Vec<Finding>) {
+fn check_probe(probe: &Probe, appliance: &ApplianceSettings, found: &mut Vec<Finding>) {
     let Probe { name, protocol, port, .. } = probe;
     let (key, ports) = match protocol.eq_ignore_ascii_case("Tcp") {
-        true => ("health.tcp", &ours.tcp),
-        false => ("health.listen", &ours.http),
+        true => ("health.tcp", &appliance.tcp),
+        false => ("health.listen", &appliance.http),
     };
     if protocol.eq_ignore_ascii_case("Https") {
         found.push(finding(
@@ -115,11 +119,14 @@ fn of_probe(probe: &Probe, ours: &Ours, found: &mut Vec<Finding>) {
             "set the probe's port to one of them",
         ));
     }
-    let detects = probe.detects();
-    if detects > SLOW {
+    let detection_time = probe.detection_time();
+    if detection_time > MAX_DETECTION_TIME {
         found.push(finding(
             "detection-slow",
-            format!("by probe {name} a dead member is noticed after {} s", detects.as_secs()),
+            format!(
+                "by probe {name} a dead member is noticed after {} s",
+                detection_time.as_secs()
+            ),
             "lower the probe's intervalInSeconds (5) or its probeThreshold (2)",
         ));
     }

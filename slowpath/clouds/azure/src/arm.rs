@@ -6,16 +6,16 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use clouds::failure::{Operation, Setback};
+use clouds::failure::{AttemptError, Operation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// A call in progress. Dropping it cancels the call.
-pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, Setback>> + Send + 'a>>;
+pub type ArmFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, AttemptError>> + Send + 'a>>;
 
 /// A request: operation, path and API version.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ask {
+pub struct ArmRequest {
     /// The operation. Its service is the required permission
     /// (`Microsoft.Network/loadBalancers/read`), its name is that of Azure's specification
     /// (`LoadBalancers_List`).
@@ -37,7 +37,7 @@ pub struct Resource {
 
 /// A long operation that continues at Azure after its request was accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Handle {
+pub struct OperationHandle {
     /// URL from `Azure-AsyncOperation`, which returns a body with a `status`.
     pub operation: Option<String>,
     /// URL from `Location`, which returns 202 until the operation is complete.
@@ -50,14 +50,14 @@ pub struct Handle {
 
 /// Result of a write request.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Begun {
+pub enum WriteOutcome {
     /// The write is complete; with the resource if the response contains it. Deleting an absent
     /// resource counts as complete.
     Done(Option<Resource>),
     /// The write continues.
-    UnderWay {
+    InProgress {
         /// Handle to poll.
-        handle: Handle,
+        handle: OperationHandle,
         /// Minimum delay before the first poll, by `Retry-After`.
         after: Option<Duration>,
     },
@@ -67,28 +67,33 @@ pub enum Begun {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Progress {
     /// The operation continues.
-    UnderWay {
+    InProgress {
         /// Minimum delay before the next poll, by `Retry-After`.
         after: Option<Duration>,
     },
     /// The operation succeeded.
     Done,
     /// The operation failed or was canceled, with the reason that Azure gives.
-    Failed(Setback),
+    Failed(AttemptError),
 }
 
 /// Azure Resource Manager.
 pub trait Arm: Send + Sync {
     /// Reads a resource; [`Failure::Absent`](clouds::failure::Failure::Absent) if it does not
     /// exist.
-    fn get<'a>(&'a self, ask: &'a Ask) -> Call<'a, Resource>;
+    fn get<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Resource>;
     /// Reads all resources of a list, from all pages.
-    fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>>;
+    fn list<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Vec<Value>>;
     /// Creates or replaces a resource; with an ETag only if it was not changed since
     /// ([`Failure::Conflict`](clouds::failure::Failure::Conflict)).
-    fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun>;
+    fn put<'a>(
+        &'a self,
+        request: &'a ArmRequest,
+        body: &'a Value,
+        etag: Option<&'a str>,
+    ) -> ArmFuture<'a, WriteOutcome>;
     /// Deletes a resource.
-    fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun>;
+    fn delete<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, WriteOutcome>;
     /// Polls a long operation.
-    fn poll<'a>(&'a self, handle: &'a Handle) -> Call<'a, Progress>;
+    fn poll<'a>(&'a self, handle: &'a OperationHandle) -> ArmFuture<'a, Progress>;
 }

@@ -4,18 +4,18 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use config::checked::MadeBy;
+use config::checked::MembershipMode;
 use serde_json::Value;
 
 use crate::id::ResourceId;
-use crate::life::Admin;
-use crate::told::{End, Tunnels};
+use crate::membership::AdminState;
+use crate::types::{End, Tunnels};
 
 /// An entry of a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// How the entry was made: by IP configuration or by address.
-    pub by: MadeBy,
+    pub by: MembershipMode,
     /// Name of the entry in the pool's list of addresses; an administrative state needs one.
     pub name: Option<String>,
     /// IP configuration that names the pool.
@@ -25,7 +25,7 @@ pub struct Entry {
     /// Virtual network of the address.
     pub network: Option<ResourceId>,
     /// Administrative state.
-    pub admin: Admin,
+    pub admin: AdminState,
 }
 
 /// A load balancing rule that sends to a pool.
@@ -34,7 +34,7 @@ pub struct Rule {
     /// Name of the rule.
     pub name: String,
     /// True if the rule covers all ports of all protocols.
-    pub whole: bool,
+    pub all_ports: bool,
     /// Idle timeout of TCP flows.
     pub idle: Duration,
     /// True if a TCP flow is reset when its idle timeout expires.
@@ -62,7 +62,7 @@ pub struct Probe {
 
 impl Probe {
     /// Returns the time after which a failed member is detected.
-    pub fn detects(&self) -> Duration {
+    pub fn detection_time(&self) -> Duration {
         self.interval.saturating_mul(self.failures)
     }
 }
@@ -122,13 +122,13 @@ pub fn frontends(balancer: &Value) -> Vec<IpAddr> {
 pub fn entries(pool: &Value) -> Vec<Entry> {
     let listed = list(pool, "/properties/loadBalancerBackendAddresses").iter().map(entry);
     let mut entries: Vec<Entry> = listed.collect();
-    if entries.iter().any(|entry| entry.by == MadeBy::Ip) {
+    if entries.iter().any(|entry| entry.by == MembershipMode::Ip) {
         return entries;
     }
     for reference in list(pool, "/properties/backendIPConfigurations") {
         let configuration = id(reference, "/id");
         if configuration.is_some() && !entries.iter().any(|e| e.configuration == configuration) {
-            let (by, admin) = (MadeBy::Nic, Admin::None);
+            let (by, admin) = (MembershipMode::Nic, AdminState::None);
             let (name, address, network) = (None, None, None);
             entries.push(Entry { by, name, configuration, address, network, admin });
         }
@@ -138,7 +138,7 @@ pub fn entries(pool: &Value) -> Vec<Entry> {
 
 fn entry(listed: &Value) -> Entry {
     let address = text(listed, "/properties/ipAddress");
-    let by = if address.is_empty() { MadeBy::Nic } else { MadeBy::Ip };
+    let by = if address.is_empty() { MembershipMode::Nic } else { MembershipMode::Ip };
     let network = id(listed, "/properties/virtualNetwork/id").or_else(|| network_of(listed));
     Entry {
         by,
@@ -150,18 +150,18 @@ fn entry(listed: &Value) -> Entry {
     }
 }
 
-fn admin(text: &str) -> Admin {
+fn admin(text: &str) -> AdminState {
     match text.to_ascii_lowercase().as_str() {
-        "up" => Admin::Up,
-        "down" => Admin::Down,
-        _ => Admin::None,
+        "up" => AdminState::Up,
+        "down" => AdminState::Down,
+        _ => AdminState::None,
     }
 }
 
 /// Returns a pool's tunnels, or why they cannot be used. Exactly one external and one internal
 /// VXLAN tunnel are required; Microsoft's own example has two internal ones.
 pub fn tunnels(pool: &Value) -> Result<Tunnels, String> {
-    let told = list(pool, "/properties/tunnelInterfaces");
+    let interfaces = list(pool, "/properties/tunnelInterfaces");
     let name = text(pool, "/name");
     let described = || {
         let one = |t: &Value| {
@@ -169,18 +169,18 @@ pub fn tunnels(pool: &Value) -> Result<Tunnels, String> {
             let (port, vni) = (number("/port"), number("/identifier"));
             format!("{} {} port {port} vni {vni}", text(t, "/type"), text(t, "/protocol"))
         };
-        told.iter().map(one).collect::<Vec<_>>().join(", ")
+        interfaces.iter().map(one).collect::<Vec<_>>().join(", ")
     };
     let remedy = "give the pool one External and one Internal tunnel interface, protocol VXLAN \
                   (az network lb address-pool tunnel-interface)";
-    if told.is_empty() {
+    if interfaces.is_empty() {
         return Err(format!("pool {name} has no tunnel interfaces; {remedy}"));
     }
     let of = |side: &str| {
-        let mut fits = told.iter().filter(|t| text(t, "/type").eq_ignore_ascii_case(side));
+        let mut fits = interfaces.iter().filter(|t| text(t, "/type").eq_ignore_ascii_case(side));
         fits.next().filter(|_| fits.next().is_none()).and_then(end)
     };
-    match (told.len(), of("External"), of("Internal")) {
+    match (interfaces.len(), of("External"), of("Internal")) {
         (2, Some(external), Some(internal)) => Ok(Tunnels { external, internal }),
         _ => Err(format!("pool {name} has the tunnels {}; {remedy}", described())),
     }
@@ -211,7 +211,7 @@ fn read_rule(balancer: &Value, rule: &Value) -> Rule {
     let probe = probe.and_then(|wanted| probes.find(|p| id(p, "/id").as_ref() == Some(&wanted)));
     Rule {
         name: text(rule, "/name").to_owned(),
-        whole: text(rule, "/properties/protocol").eq_ignore_ascii_case("All")
+        all_ports: text(rule, "/properties/protocol").eq_ignore_ascii_case("All")
             && port("/properties/frontendPort"),
         idle: Duration::from_secs(minutes.saturating_mul(60)),
         resets: rule.pointer("/properties/enableTcpReset").and_then(Value::as_bool) == Some(true),

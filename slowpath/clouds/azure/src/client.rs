@@ -7,21 +7,21 @@ use std::time::Duration;
 use azure_core::http::headers::{CONTENT_TYPE, IF_MATCH};
 use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
 use azure_core::http::{Method, Pipeline, RawResponse, Request, Url};
-use clouds::failure::{Failure, Operation, Setback};
+use clouds::failure::{AttemptError, Failure, Operation};
 use clouds::requests::{Counts, Requests};
 use clouds::retry::{Pause, Policy};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
+use crate::arm::{Arm, ArmFuture, ArmRequest, OperationHandle, Progress, Resource, WriteOutcome};
 use crate::credentials::Credentials;
-use crate::failure::Refused;
-use crate::long::{self, POLL};
-use crate::sovereign::Sovereign;
-use crate::wire::{Wire, send};
+use crate::environment::Environment;
+use crate::failure::ClassifyError;
+use crate::long_running::{self, POLL};
+use crate::transport::{HttpTransport, send};
 
 /// Maximum number of pages of a list.
-const MOST_PAGES: usize = 200;
+const MAX_PAGES: usize = 200;
 
 /// Settings of the Resource Manager client.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Settings {
     /// Additional root certificates in PEM, besides the system's (`SSL_CERT_FILE` is honored).
     pub roots: Option<String>,
     /// Time limit of one attempt.
-    pub bound: Duration,
+    pub timeout: Duration,
     /// Retry policy.
     pub policy: Policy,
     /// Seed of the retry jitter.
@@ -38,7 +38,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { roots: None, bound: Duration::from_secs(20), policy: Policy::API, seed: 0 }
+        Settings { roots: None, timeout: Duration::from_secs(20), policy: Policy::API, seed: 0 }
     }
 }
 
@@ -48,7 +48,7 @@ pub struct Client {
     pipeline: Pipeline,
     base: Url,
     credentials: Arc<Credentials>,
-    bound: Duration,
+    timeout: Duration,
     requests: Requests,
 }
 
@@ -60,18 +60,18 @@ impl Client {
     /// Fails if TLS cannot be set up.
     pub fn new(
         settings: Settings,
-        cloud: &Sovereign,
+        cloud: &Environment,
         credentials: Arc<Credentials>,
         cancel: watch::Receiver<bool>,
-    ) -> Result<Client, Setback> {
+    ) -> Result<Client, AttemptError> {
         let scope = format!("{}.default", cloud.audience);
         let bearer = BearerTokenAuthorizationPolicy::new(credentials.clone(), [scope]);
-        let wire = Wire::to_services(settings.roots.as_deref())?;
+        let transport = HttpTransport::to_services(settings.roots.as_deref())?;
         Ok(Client {
-            pipeline: wire.pipeline(vec![Arc::new(bearer)]),
+            pipeline: transport.pipeline(vec![Arc::new(bearer)]),
             base: cloud.resources.clone(),
             credentials,
-            bound: settings.bound,
+            timeout: settings.timeout,
             requests: Requests::new(settings.policy, settings.seed, cancel),
         })
     }
@@ -92,69 +92,73 @@ impl Client {
     }
 
     /// Returns the URL of a request.
-    fn url(&self, ask: &Ask) -> Result<Url, Setback> {
-        let (path, query) = ask.path.split_once('?').unwrap_or((&ask.path, ""));
+    fn url(&self, arm_request: &ArmRequest) -> Result<Url, AttemptError> {
+        let (path, query) = arm_request.path.split_once('?').unwrap_or((&arm_request.path, ""));
         let mut parts = path.split('/').skip(1);
-        let right = path.starts_with('/') && parts.all(|part| !matches!(part, "" | "." | ".."));
-        if !right {
+        let valid = path.starts_with('/') && parts.all(|part| !matches!(part, "" | "." | ".."));
+        if !valid {
             let why = format!("`{path}` is no path of a resource");
-            return Err(ask.operation.failed(Failure::Invalid, "Unasked", why));
+            return Err(arm_request.operation.failed(Failure::Invalid, "Unasked", why));
         }
         let mut url = self.base.clone();
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}{path}"));
         url.set_query((!query.is_empty()).then_some(query));
-        url.query_pairs_mut().append_pair("api-version", ask.version);
+        url.query_pairs_mut().append_pair("api-version", arm_request.version);
         Ok(url)
     }
 
     /// Makes one attempt with the time limit, and counts it. An error of `read` counts as a failed
     /// attempt.
-    async fn once<T>(
+    async fn attempt<T>(
         &self,
         operation: Operation,
         request: &Request,
-        read: impl FnOnce(&RawResponse) -> Result<T, Setback>,
-    ) -> Result<T, Setback> {
-        let sent = async { read(&self.sent(operation, request.clone()).await?) };
-        self.requests.attempt(operation, self.bound, sent).await
+        read: impl FnOnce(&RawResponse) -> Result<T, AttemptError>,
+    ) -> Result<T, AttemptError> {
+        let sent = async { read(&self.send_authenticated(operation, request.clone()).await?) };
+        self.requests.attempt(operation, self.timeout, sent).await
     }
 
-    async fn sent(
+    async fn send_authenticated(
         &self,
         operation: Operation,
         mut request: Request,
-    ) -> Result<RawResponse, Setback> {
-        let answer = send(&self.pipeline, operation, &mut request).await?;
-        if u16::from(answer.status()) != 401 {
-            return Ok(answer);
+    ) -> Result<RawResponse, AttemptError> {
+        let response = send(&self.pipeline, operation, &mut request).await?;
+        if u16::from(response.status()) != 401 {
+            return Ok(response);
         }
         // The token was rejected before it expired, after a clock change or a revoked key. The
         // bearer policy has dropped it; one more attempt is made with a new token.
-        self.credentials.forget().await;
+        self.credentials.discard().await;
         send(&self.pipeline, operation, &mut request).await
     }
 
-    async fn read(&self, ask: &Ask) -> Result<Resource, Setback> {
-        let request = Request::new(self.url(ask)?, Method::Get);
-        let read = |answer: &RawResponse| {
-            good(ask.operation, answer)?;
-            long::resource(ask.operation, answer)
+    async fn read(&self, arm_request: &ArmRequest) -> Result<Resource, AttemptError> {
+        let request = Request::new(self.url(arm_request)?, Method::Get);
+        let read = |response: &RawResponse| {
+            check_status(arm_request.operation, response)?;
+            long_running::parse_resource(arm_request.operation, response)
         };
-        self.requests.persist(|| self.once(ask.operation, &request, read)).await
+        self.requests.with_retries(|| self.attempt(arm_request.operation, &request, read)).await
     }
 
-    async fn pages(&self, ask: &Ask) -> Result<Vec<Value>, Setback> {
-        let mut next = Some(self.url(ask)?);
-        let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
+    async fn list_pages(&self, arm_request: &ArmRequest) -> Result<Vec<Value>, AttemptError> {
+        let mut next = Some(self.url(arm_request)?);
+        let (mut visited, mut found) = (BTreeSet::new(), Vec::new());
         while let Some(url) = next {
-            if !seen.insert(url.to_string()) || seen.len() > MOST_PAGES {
-                let why = format!("its pages lead in a circle, or are more than {MOST_PAGES}");
-                return Err(ask.operation.garbled(why));
+            if !visited.insert(url.to_string()) || visited.len() > MAX_PAGES {
+                let why = format!("its pages lead in a circle, or are more than {MAX_PAGES}");
+                return Err(arm_request.operation.malformed(why));
             }
             let request = Request::new(url, Method::Get);
-            let read = |answer: &RawResponse| page(&self.base, ask.operation, answer);
-            let page = self.requests.persist(|| self.once(ask.operation, &request, read)).await?;
+            let read =
+                |response: &RawResponse| parse_page(&self.base, arm_request.operation, response);
+            let page = self
+                .requests
+                .with_retries(|| self.attempt(arm_request.operation, &request, read))
+                .await?;
             found.extend(page.0);
             next = page.1;
         }
@@ -163,12 +167,12 @@ impl Client {
 
     async fn write(
         &self,
-        ask: &Ask,
+        arm_request: &ArmRequest,
         method: Method,
         body: Option<&Value>,
         etag: Option<&str>,
-    ) -> Result<Begun, Setback> {
-        let url = self.url(ask)?;
+    ) -> Result<WriteOutcome, AttemptError> {
+        let url = self.url(arm_request)?;
         let mut request = Request::new(url.clone(), method);
         if let Some(body) = body {
             request.insert_header(CONTENT_TYPE, "application/json");
@@ -177,63 +181,70 @@ impl Client {
         if let Some(etag) = etag {
             request.insert_header(IF_MATCH, etag.to_owned());
         }
-        let read = |answer: &RawResponse| long::begun((&self.base, &url), ask, method, answer);
-        self.requests.persist(|| self.once(ask.operation, &request, read)).await
+        let read = |response: &RawResponse| {
+            long_running::parse_write((&self.base, &url), arm_request, method, response)
+        };
+        self.requests.with_retries(|| self.attempt(arm_request.operation, &request, read)).await
     }
 
-    async fn look(&self, handle: &Handle) -> Result<Progress, Setback> {
-        let url = long::address(&self.base, handle)
+    async fn poll_operation(&self, handle: &OperationHandle) -> Result<Progress, AttemptError> {
+        let url = long_running::poll_url(&self.base, handle)
             .map_err(|why| POLL.failed(Failure::Invalid, "ForeignPoll", why))?;
         let request = Request::new(url, Method::Get);
-        let read = |answer: &RawResponse| long::progress(handle, answer);
-        self.requests.persist(|| self.once(POLL, &request, read)).await
+        let read = |response: &RawResponse| long_running::parse_progress(handle, response);
+        self.requests.with_retries(|| self.attempt(POLL, &request, read)).await
     }
 }
 
 /// Returns an error unless the status is a success.
-fn good(operation: Operation, answer: &RawResponse) -> Result<(), Setback> {
-    if answer.status().is_success() { Ok(()) } else { Err(operation.refused(answer)) }
+fn check_status(operation: Operation, response: &RawResponse) -> Result<(), AttemptError> {
+    if response.status().is_success() { Ok(()) } else { Err(operation.error_response(response)) }
 }
 
 /// Parses a page of a list; returns its items and the URL of the next page.
-fn page(
+fn parse_page(
     base: &Url,
     operation: Operation,
-    answer: &RawResponse,
-) -> Result<(Vec<Value>, Option<Url>), Setback> {
-    good(operation, answer)?;
-    let mut body = long::json(operation, answer)?;
+    response: &RawResponse,
+) -> Result<(Vec<Value>, Option<Url>), AttemptError> {
+    check_status(operation, response)?;
+    let mut body = long_running::parse_json(operation, response)?;
     let Some(Value::Array(found)) = body.get_mut("value").map(Value::take) else {
-        return Err(operation.garbled("it has no `value` that is a list"));
+        return Err(operation.malformed("it has no `value` that is a list"));
     };
     let next = body["nextLink"].as_str().filter(|link| !link.is_empty());
     let next = next.map(|link| {
-        long::ours(base, link).ok_or_else(|| {
+        long_running::same_service_url(base, link).ok_or_else(|| {
             let host = base.host_str().unwrap_or_default();
-            operation.garbled(format!("its next page is not at {host}: no token is sent there"))
+            operation.malformed(format!("its next page is not at {host}: no token is sent there"))
         })
     });
     Ok((found, next.transpose()?))
 }
 
 impl Arm for Client {
-    fn get<'a>(&'a self, ask: &'a Ask) -> Call<'a, Resource> {
-        Box::pin(self.read(ask))
+    fn get<'a>(&'a self, arm_request: &'a ArmRequest) -> ArmFuture<'a, Resource> {
+        Box::pin(self.read(arm_request))
     }
 
-    fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>> {
-        Box::pin(self.pages(ask))
+    fn list<'a>(&'a self, arm_request: &'a ArmRequest) -> ArmFuture<'a, Vec<Value>> {
+        Box::pin(self.list_pages(arm_request))
     }
 
-    fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun> {
-        Box::pin(self.write(ask, Method::Put, Some(body), etag))
+    fn put<'a>(
+        &'a self,
+        arm_request: &'a ArmRequest,
+        body: &'a Value,
+        etag: Option<&'a str>,
+    ) -> ArmFuture<'a, WriteOutcome> {
+        Box::pin(self.write(arm_request, Method::Put, Some(body), etag))
     }
 
-    fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
-        Box::pin(self.write(ask, Method::Delete, None, None))
+    fn delete<'a>(&'a self, arm_request: &'a ArmRequest) -> ArmFuture<'a, WriteOutcome> {
+        Box::pin(self.write(arm_request, Method::Delete, None, None))
     }
 
-    fn poll<'a>(&'a self, handle: &'a Handle) -> Call<'a, Progress> {
-        Box::pin(self.look(handle))
+    fn poll<'a>(&'a self, handle: &'a OperationHandle) -> ArmFuture<'a, Progress> {
+        Box::pin(self.poll_operation(handle))
     }
 }

@@ -13,14 +13,14 @@ use azure_identity::{
     ClientAssertionCredentialOptions, ClientSecretCredential, ClientSecretCredentialOptions,
     WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
 };
-use clouds::failure::{Failure, Operation, Setback};
+use clouds::failure::{AttemptError, Failure, Operation};
 use config::checked::AzureCredential;
 use tokio::sync::Mutex;
 
-use crate::failure::{Refused, Said, retry_after, wrapped};
+use crate::environment::Environment;
+use crate::failure::{ClassifyError, ErrorBody, retry_after, wrapped};
 use crate::imds::Metadata;
-use crate::sovereign::Sovereign;
-use crate::wire::Wire;
+use crate::transport::HttpTransport;
 
 /// Operation name for exchanging a credential other than the managed identity for a token.
 const LOGIN: Operation = Operation::new("login", "Token");
@@ -63,10 +63,10 @@ pub struct Credentials {
     client_id: Option<String>,
     variables: Variables,
     metadata: Metadata,
-    wire: Wire,
+    transport: HttpTransport,
     login: Option<String>,
     /// The SDK's credential, which has its own token cache; created on first use.
-    made: Mutex<Option<Arc<dyn TokenCredential>>>,
+    sdk_credential: Mutex<Option<Arc<dyn TokenCredential>>>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -85,17 +85,17 @@ impl Credentials {
         (kind, client_id): (AzureCredential, Option<&str>),
         variables: Variables,
         metadata: &Metadata,
-        cloud: &Sovereign,
+        cloud: &Environment,
         roots: Option<&str>,
-    ) -> Result<Credentials, Setback> {
+    ) -> Result<Credentials, AttemptError> {
         Ok(Credentials {
             kind,
             client_id: client_id.map(str::to_owned),
             login: variables.authority.clone().or_else(|| cloud.login.clone()),
             variables,
             metadata: metadata.clone(),
-            wire: Wire::to_services(roots)?,
-            made: Mutex::default(),
+            transport: HttpTransport::to_services(roots)?,
+            sdk_credential: Mutex::default(),
         })
     }
 
@@ -110,44 +110,44 @@ impl Credentials {
                 AzureCredential::Workload
             }
             AzureCredential::Auto => AzureCredential::Managed,
-            told => told,
+            kind => kind,
         }
     }
 
     /// Drops the SDK's credential with its cached tokens, after Azure rejected one.
-    pub async fn forget(&self) {
-        *self.made.lock().await = None;
+    pub async fn discard(&self) {
+        *self.sdk_credential.lock().await = None;
     }
 
     /// Returns a token of the managed identity. The SDK's own credential is not used: its address
     /// is fixed, it retries for a minute or longer by its own clock, its attempts cannot be
     /// counted, and it gives the same reason for every status 400.
-    async fn managed(&self, scopes: &[&str]) -> Result<AccessToken, Setback> {
+    async fn managed_token(&self, scopes: &[&str]) -> Result<AccessToken, AttemptError> {
         let scope = scopes.first().copied().unwrap_or_default();
         let audience = scope.strip_suffix(".default").unwrap_or(scope);
         let token = self.metadata.token(audience, self.client_id.as_deref()).await?;
         // Counted from the local clock, which the bearer policy uses too.
-        let expires = OffsetDateTime::now_utc() + token.lifetime.min(LONGEST_LIFE);
+        let expires = OffsetDateTime::now_utc() + token.lifetime.min(MAX_TOKEN_LIFETIME);
         Ok(AccessToken::new(token.secret, expires))
     }
 
-    async fn exchanged(
+    async fn exchanged_token(
         &self,
         kind: AzureCredential,
         scopes: &[&str],
-    ) -> Result<AccessToken, Setback> {
-        let mut made = self.made.lock().await;
-        let credential = match made.as_ref() {
+    ) -> Result<AccessToken, AttemptError> {
+        let mut sdk_credential = self.sdk_credential.lock().await;
+        let credential = match sdk_credential.as_ref() {
             Some(credential) => credential.clone(),
-            None => made.insert(self.make(kind)?).clone(),
+            None => sdk_credential.insert(self.make(kind)?).clone(),
         };
-        drop(made);
+        drop(sdk_credential);
         credential.get_token(scopes, None).await.map_err(|error| login_failed(&error))
     }
 
-    fn make(&self, kind: AzureCredential) -> Result<Arc<dyn TokenCredential>, Setback> {
+    fn make(&self, kind: AzureCredential) -> Result<Arc<dyn TokenCredential>, AttemptError> {
         let Variables { tenant, client, secret, token_file, .. } = &self.variables;
-        let given = |name: &str, value: &Option<String>| {
+        let required = |name: &str, value: &Option<String>| {
             value.clone().ok_or_else(|| {
                 let why = format!("{name} is not set, and azure.credential wants it");
                 LOGIN.failed(Failure::Denied, "NoCredentials", why)
@@ -157,24 +157,24 @@ impl Credentials {
             LOGIN.failed(Failure::Denied, "NoCredentials", crate::failure::chain(&error))
         };
         let (tenant, client) =
-            (given("AZURE_TENANT_ID", tenant)?, given("AZURE_CLIENT_ID", client)?);
+            (required("AZURE_TENANT_ID", tenant)?, required("AZURE_CLIENT_ID", client)?);
         let client_options = self.options()?;
         if kind == AzureCredential::Environment {
-            let secret = Secret::new(given("AZURE_CLIENT_SECRET", secret)?);
+            let secret = Secret::new(required("AZURE_CLIENT_SECRET", secret)?);
             let options = Some(ClientSecretCredentialOptions { client_options });
-            let made = ClientSecretCredential::new(&tenant, client, secret, options);
-            return Ok(made.map_err(refused)?);
+            let sdk_credential = ClientSecretCredential::new(&tenant, client, secret, options);
+            return Ok(sdk_credential.map_err(refused)?);
         }
         let options = WorkloadIdentityCredentialOptions {
             credential_options: ClientAssertionCredentialOptions { client_options },
             client_id: Some(client),
             tenant_id: Some(tenant),
-            token_file_path: Some(given("AZURE_FEDERATED_TOKEN_FILE", token_file)?.into()),
+            token_file_path: Some(required("AZURE_FEDERATED_TOKEN_FILE", token_file)?.into()),
         };
         Ok(WorkloadIdentityCredential::new(Some(options)).map_err(refused)?)
     }
 
-    fn options(&self) -> Result<ClientOptions, Setback> {
+    fn options(&self) -> Result<ClientOptions, AttemptError> {
         let login = self.login.clone().ok_or_else(|| {
             let why = "nothing says where this cloud's login is: set AZURE_AUTHORITY_HOST";
             LOGIN.failed(Failure::Denied, "NoCredentials", why)
@@ -182,12 +182,12 @@ impl Credentials {
         let mut custom = CustomConfiguration::default();
         custom.authority_host = login;
         let cloud = Some(Arc::new(CloudConfiguration::Custom(custom)));
-        Ok(ClientOptions { cloud, ..self.wire.options() })
+        Ok(ClientOptions { cloud, ..self.transport.options() })
     }
 }
 
 /// Upper limit of a token's lifetime; Azure issues tokens for at most a day.
-const LONGEST_LIFE: Duration = Duration::from_secs(48 * 3600);
+const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(48 * 3600);
 
 #[async_trait]
 impl TokenCredential for Credentials {
@@ -196,30 +196,30 @@ impl TokenCredential for Credentials {
         scopes: &[&str],
         _: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
-        let told = match self.kind() {
-            AzureCredential::Managed | AzureCredential::Auto => self.managed(scopes).await,
-            kind => self.exchanged(kind, scopes).await,
+        let result = match self.kind() {
+            AzureCredential::Managed | AzureCredential::Auto => self.managed_token(scopes).await,
+            kind => self.exchanged_token(kind, scopes).await,
         };
-        told.map_err(wrapped)
+        result.map_err(wrapped)
     }
 }
 
 /// Returns the error of a failed login; the SDK's error contains the response in its chain.
-fn login_failed(error: &azure_core::Error) -> Setback {
+fn login_failed(error: &azure_core::Error) -> AttemptError {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<azure_core::Error>() {
             if let ErrorKind::HttpResponse { raw_response: Some(answer), .. } = found.kind() {
-                let (status, said) = (u16::from(answer.status()), Said::read(answer.body()));
-                let mut setback = LOGIN.sorted(status, &said);
-                if setback.error.kind == Failure::Invalid {
-                    setback.error.kind = Failure::Denied;
+                let (status, body) = (u16::from(answer.status()), ErrorBody::read(answer.body()));
+                let mut failed = LOGIN.classified(status, &body);
+                if failed.error.kind == Failure::Invalid {
+                    failed.error.kind = Failure::Denied;
                 }
                 let after = retry_after(answer.headers(), std::time::SystemTime::now());
-                return Setback { after, ..setback };
+                return AttemptError { after, ..failed };
             }
             if matches!(found.kind(), ErrorKind::Io | ErrorKind::Connection) {
-                return LOGIN.unanswered(found);
+                return LOGIN.transport_error(found);
             }
         }
         next = error.source();

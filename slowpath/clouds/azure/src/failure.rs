@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use azure_core::error::ErrorKind;
 use azure_core::http::RawResponse;
 use azure_core::http::headers::{HeaderName, Headers, RETRY_AFTER};
-use clouds::failure::{Failure, Operation, Setback};
+use clouds::failure::{AttemptError, Failure, Operation};
 use serde_json::Value;
 
 /// Error codes for throttling.
@@ -45,7 +45,7 @@ const FORBIDDEN: [&str; 5] = [
     "ScopeLocked",
 ];
 /// Error codes for credentials that Azure does not accept.
-const STRANGERS: [&str; 10] = [
+const UNAUTHENTICATED: [&str; 10] = [
     "AuthenticationFailed",
     "ExpiredAuthenticationToken",
     "InvalidAuthenticationToken",
@@ -63,22 +63,22 @@ const STRANGERS: [&str; 10] = [
 const ABSENT: [&str; 4] =
     ["NotFound", "ParentResourceNotFound", "ResourceGroupNotFound", "ResourceNotFound"];
 /// Error codes with the status of a conflict that does not go away by itself.
-const FOR_GOOD: [&str; 2] = ["MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription"];
+const PERMANENT: [&str; 2] = ["MissingSubscriptionRegistration", "ReadOnlyDisabledSubscription"];
 
 /// Maximum of a requested delay; a longer one is taken for a mistake and capped.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 /// Maximum length, in characters, of a message passed on from Azure.
-const LONGEST_SAYING: usize = 1000;
+const MAX_MESSAGE_LENGTH: usize = 1000;
 
 /// Classifies an error by HTTP status and code. The status is 0 for the error of a long operation,
 /// which has none.
-pub fn sort(status: u16, code: &str) -> Failure {
+pub fn classify(status: u16, code: &str) -> Failure {
     let is = |codes: &[&str]| codes.contains(&code);
     if status == 429 || is(&THROTTLING) {
         Failure::Throttled
-    } else if is(&FORBIDDEN) || is(&STRANGERS) || matches!(status, 401 | 403) {
+    } else if is(&FORBIDDEN) || is(&UNAUTHENTICATED) || matches!(status, 401 | 403) {
         Failure::Denied
-    } else if is(&FOR_GOOD) {
+    } else if is(&PERMANENT) {
         Failure::Invalid
     } else if matches!(status, 409 | 412) || is(&CONFLICT) {
         Failure::Conflict
@@ -93,14 +93,14 @@ pub fn sort(status: u16, code: &str) -> Failure {
 
 /// Error information in a response body.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Said {
+pub struct ErrorBody {
     /// Error code; empty if there is none.
     pub code: String,
     /// Error message.
     pub message: String,
 }
 
-impl Said {
+impl ErrorBody {
     /// Parses any of these formats, and else returns the beginning of the body, a proxy's page for
     /// instance:
     ///
@@ -108,24 +108,28 @@ impl Said {
     ///   outer key.
     /// - Metadata service: `{"error": "..."}`.
     /// - Login service: `{"error", "error_description"}`.
-    pub fn read(body: &[u8]) -> Said {
+    pub fn read(body: &[u8]) -> ErrorBody {
         let Ok(Value::Object(whole)) = serde_json::from_slice::<Value>(body) else {
             let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
-            return Said { code: String::new(), message: excerpt(&text, 160) };
+            return ErrorBody { code: String::new(), message: excerpt(&text, 160) };
         };
         let text = |key: &str| whole.get(key).and_then(Value::as_str);
         match whole.get("error") {
             Some(Value::String(word)) => match text("error_description") {
-                Some(why) => Said { code: word.clone(), message: excerpt(why, LONGEST_SAYING) },
-                None => Said { code: String::new(), message: excerpt(word, LONGEST_SAYING) },
+                Some(why) => {
+                    ErrorBody { code: word.clone(), message: excerpt(why, MAX_MESSAGE_LENGTH) }
+                }
+                None => {
+                    ErrorBody { code: String::new(), message: excerpt(word, MAX_MESSAGE_LENGTH) }
+                }
             },
-            Some(error) => Said::of(error),
-            None => Said::of(&Value::Object(whole)),
+            Some(error) => ErrorBody::of(error),
+            None => ErrorBody::of(&Value::Object(whole)),
         }
     }
 
     /// Parses `{"code", "message", "details"}`.
-    pub fn of(error: &Value) -> Said {
+    pub fn of(error: &Value) -> ErrorBody {
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let mut message = text(error, "message");
         for detail in error["details"].as_array().into_iter().flatten() {
@@ -134,30 +138,30 @@ impl Said {
                 message = format!("{message}; {code}: {more}");
             }
         }
-        Said {
+        ErrorBody {
             code: excerpt(&text(error, "code"), 100),
-            message: excerpt(&message, LONGEST_SAYING),
+            message: excerpt(&message, MAX_MESSAGE_LENGTH),
         }
     }
 }
 
-/// Returns at most `longest` characters of a text, in one line.
-fn excerpt(text: &str, longest: usize) -> String {
+/// Returns at most `max_length` characters of a text, in one line.
+fn excerpt(text: &str, max_length: usize) -> String {
     let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_control()).collect();
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-    words.join(" ").chars().take(longest).collect()
+    words.join(" ").chars().take(max_length).collect()
 }
 
 /// Returns the missing action and its scope from an authorization error: `... does not have
 /// authorization to perform action 'A' over scope 'S' ...`, in newer versions `action(s)`. Of a
 /// linked access error it returns the second pair, because the first one is permitted.
-fn missing(message: &str) -> Option<(&str, &str)> {
+fn missing_permission(message: &str) -> Option<(&str, &str)> {
     let quoted = |text: &'_ str, from: usize| {
         let begin = from + text[from..].find('\'')? + 1;
         Some((begin, begin + text[begin..].find('\'')?))
     };
-    let refusal = message.find("does not have")?;
-    let action = refusal + message[refusal..].find("action")?;
+    let start = message.find("does not have")?;
+    let action = start + message[start..].find("action")?;
     let (begin, end) = quoted(message, action)?;
     let scope = end + message[end..].find("scope")?;
     let (from, to) = quoted(message, scope)?;
@@ -169,69 +173,69 @@ fn missing(message: &str) -> Option<(&str, &str)> {
 /// it is compared with `now`.
 pub fn retry_after(headers: &Headers, now: SystemTime) -> Option<Duration> {
     let text = |name: &HeaderName| headers.get_optional_str(name).map(str::trim);
-    let asked = text(&RETRY_AFTER)?;
-    let pause = match asked.parse().map(Duration::from_secs) {
+    let requested = text(&RETRY_AFTER)?;
+    let pause = match requested.parse().map(Duration::from_secs) {
         Ok(pause) => pause,
         Err(_) => {
-            let then = httpdate::parse_http_date(asked).ok()?;
+            let then = httpdate::parse_http_date(requested).ok()?;
             let theirs = text(&HeaderName::from_static("date"))
                 .and_then(|date| httpdate::parse_http_date(date).ok());
             then.duration_since(theirs.unwrap_or(now)).unwrap_or_default()
         }
     };
-    Some(pause.min(LONGEST_PAUSE))
+    Some(pause.min(MAX_RETRY_AFTER))
 }
 
-/// Conversion of failed operations into [`Setback`]s.
-pub trait Refused {
+/// Conversion of failed operations into [`AttemptError`]s.
+pub trait ClassifyError {
     /// Returns the error for an error response.
-    fn refused(self, answer: &RawResponse) -> Setback;
+    fn error_response(self, answer: &RawResponse) -> AttemptError;
     /// Returns the error for a status with error information.
-    fn sorted(self, status: u16, said: &Said) -> Setback;
+    fn classified(self, status: u16, error: &ErrorBody) -> AttemptError;
     /// Returns the error for a request that was not sent or got no response.
-    fn unanswered(self, error: &azure_core::Error) -> Setback;
+    fn transport_error(self, error: &azure_core::Error) -> AttemptError;
 }
 
-impl Refused for Operation {
-    fn refused(self, answer: &RawResponse) -> Setback {
+impl ClassifyError for Operation {
+    fn error_response(self, answer: &RawResponse) -> AttemptError {
         let status = u16::from(answer.status());
-        let mut said = Said::read(answer.body());
+        let mut error = ErrorBody::read(answer.body());
         if (300..400).contains(&status) {
-            let place = HeaderName::from_static("location");
-            let place = answer.headers().get_optional_str(&place).unwrap_or("somewhere");
-            said.message = format!("it leads to {}, where we don't go", excerpt(place, 160));
+            let header = HeaderName::from_static("location");
+            let target = answer.headers().get_optional_str(&header).unwrap_or("somewhere");
+            error.message = format!("it leads to {}, where we don't go", excerpt(target, 160));
         }
         let after = retry_after(answer.headers(), SystemTime::now());
-        Setback { after, ..self.sorted(status, &said) }
+        AttemptError { after, ..self.classified(status, &error) }
     }
 
-    fn sorted(self, status: u16, said: &Said) -> Setback {
-        let kind = sort(status, &said.code);
-        let code = match said.code.as_str() {
+    fn classified(self, status: u16, error: &ErrorBody) -> AttemptError {
+        let kind = classify(status, &error.code);
+        let code = match error.code.as_str() {
             "" => status.to_string(),
             code => code.to_owned(),
         };
-        let words = if said.message.is_empty() { "no more than that" } else { &said.message };
+        let words = if error.message.is_empty() { "no more than that" } else { &error.message };
         let message = match kind {
             Failure::Denied => self.denied(status, &code, words),
             Failure::Throttled => format!("asked too often ({code}): {words}"),
-            _ if said.code.is_empty() => format!("HTTP status {status}: {words}"),
+            _ if error.code.is_empty() => format!("HTTP status {status}: {words}"),
             _ => format!("{code}: {words}"),
         };
         self.failed(kind, &code, message)
     }
 
-    fn unanswered(self, error: &azure_core::Error) -> Setback {
+    fn transport_error(self, error: &azure_core::Error) -> AttemptError {
         let mut next: Option<&(dyn Error + 'static)> = Some(error);
         while let Some(error) = next {
-            if let Some(Untold(setback)) = error.downcast_ref() {
-                return setback.clone();
+            if let Some(WrappedError(failed)) = error.downcast_ref() {
+                return failed.clone();
             }
             next = error.source();
         }
-        let whole = excerpt(&chain(error), LONGEST_SAYING);
+        let whole = excerpt(&chain(error), MAX_MESSAGE_LENGTH);
         match error.kind() {
-            ErrorKind::DataConversion => self.garbled(whole),
+            ErrorKind::DataConversion => self.malformed(whole),
             ErrorKind::Other => self.failed(Failure::Invalid, "Unasked", whole),
             _ => self.failed(Failure::Transient, "NoAnswer", whole),
         }
@@ -240,45 +244,45 @@ impl Refused for Operation {
 
 /// Error message for a missing permission.
 trait Denied {
-    fn denied(self, status: u16, code: &str, said: &str) -> String;
+    fn denied(self, status: u16, code: &str, error: &str) -> String;
 }
 
 impl Denied for Operation {
-    fn denied(self, status: u16, code: &str, said: &str) -> String {
-        if STRANGERS.contains(&code) || status == 401 {
+    fn denied(self, status: u16, code: &str, error: &str) -> String {
+        if UNAUTHENTICATED.contains(&code) || status == 401 {
             return format!(
                 "Azure does not accept who we say we are ({code}): look at the machine's identity \
-                 and at its clock; Azure says: {said}"
+                 and at its clock; Azure says: {error}"
             );
         }
-        match (code, missing(said)) {
+        match (code, missing_permission(error)) {
             ("ScopeLocked", _) => {
-                format!("a lock forbids it ({code}): az lock list says which; Azure says: {said}")
+                format!("a lock forbids it ({code}): az lock list says which; Azure says: {error}")
             }
             ("RequestDisallowedByPolicy", _) => {
-                format!("a policy of the subscription forbids it ({code}): Azure says: {said}")
+                format!("a policy of the subscription forbids it ({code}): Azure says: {error}")
             }
             (_, Some((action, scope))) => format!(
                 "not permitted ({code}): allow {action} on {scope} in a role of the machine's \
-                 identity; Azure says: {said}"
+                 identity; Azure says: {error}"
             ),
             _ => format!(
                 "not permitted ({code}): allow {} in a role of the machine's identity; Azure says: \
-                 {said}",
+                 {error}",
                 self.service
             ),
         }
     }
 }
 
-/// A [`Setback`] wrapped for its way through the SDK, which has its own error type.
+/// An [`AttemptError`] wrapped for its way through the SDK, which has its own error type.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.error)]
-struct Untold(Setback);
+struct WrappedError(AttemptError);
 
-/// Wraps a setback for the SDK; [`Refused::unanswered`] unwraps it.
-pub(crate) fn wrapped(setback: Setback) -> azure_core::Error {
-    azure_core::Error::new(ErrorKind::Credential, Untold(setback))
+/// Wraps an attempt error for the SDK; [`ClassifyError::transport_error`] unwraps it.
+pub(crate) fn wrapped(failed: AttemptError) -> azure_core::Error {
+    azure_core::Error::new(ErrorKind::Credential, WrappedError(failed))
 }
 
 /// Returns the message of an error together with those of its sources.

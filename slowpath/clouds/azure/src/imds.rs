@@ -8,31 +8,31 @@ use std::time::{Duration, SystemTime};
 
 use azure_core::credentials::Secret;
 use azure_core::http::{Method, Pipeline, RawResponse, Request, Url};
-use clouds::failure::{Failure, Operation, Setback};
+use clouds::failure::{AttemptError, Failure, Operation};
 use clouds::requests::Requests;
 use clouds::retry::{Pause, Policy};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::failure::{Refused, Said, retry_after};
-use crate::told::{CallError, Family, Identity, ScheduledEvent, Tunnels};
-use crate::wire::{SETTINGS, Wire, send};
+use crate::failure::{ClassifyError, ErrorBody, retry_after};
+use crate::transport::{HttpTransport, SETTINGS, send};
+use crate::types::{CallError, Family, Identity, ScheduledEvent, Tunnels};
 
 pub use read::{events, identity, mac, tunnels};
 
 /// Time limit of one attempt; IMDS runs on the machine's host and answers quickly or not at all.
-const BOUND: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for scheduled events; the first request enables the service, which takes up to two
 /// minutes.
-const EVENTS_BOUND: Duration = Duration::from_secs(150);
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(150);
 /// Minimum delay before a retry, as Azure requires after a 5xx.
-const LEAST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Retry policy. With 410 the service announces that it is back within 70 s, so the last attempt is
 /// made after that.
-const PATIENCE: Policy = Policy {
-    first: Duration::from_secs(1),
-    longest: Duration::from_secs(10),
-    whole: Duration::from_secs(80),
+const RETRY_POLICY: Policy = Policy {
+    first_pause: Duration::from_secs(1),
+    max_pause: Duration::from_secs(10),
+    max_elapsed: Duration::from_secs(80),
 };
 /// Values of `api-version` for scheduled events and for tokens.
 const EVENTS_VERSION: &str = "2020-07-01";
@@ -79,10 +79,10 @@ impl Metadata {
             SETTINGS.failed(Failure::Invalid, "NoAddress", why).error
         })?;
         Ok(Metadata {
-            pipeline: Wire::to_host().map_err(|setback| setback.error)?.pipeline(Vec::new()),
+            pipeline: HttpTransport::to_host().map_err(|failed| failed.error)?.pipeline(Vec::new()),
             address,
             version: version.to_owned(),
-            requests: Requests::new(PATIENCE, seed, cancel),
+            requests: Requests::new(RETRY_POLICY, seed, cancel),
         })
     }
 
@@ -99,16 +99,16 @@ impl Metadata {
     /// Reads the identity of this machine.
     pub async fn instance(&self) -> Result<Identity, CallError> {
         let url = self.url("/metadata/instance", &self.version, &[]);
-        let answer = self.patiently(INSTANCE, BOUND, &url, None).await?;
-        identity(answer.body()).map_err(|why| INSTANCE.garbled(why).error)
+        let response = self.with_retries(INSTANCE, TIMEOUT, &url, None).await?;
+        identity(response.body()).map_err(|why| INSTANCE.malformed(why).error)
     }
 
     /// Reads the tunnels of the machine's pools; empty if it is in no pool of a gateway load
     /// balancer.
     pub async fn tunnels(&self) -> Result<Vec<(Family, Tunnels)>, CallError> {
         let url = self.url("/metadata/loadbalancer", &self.version, &[]);
-        match self.patiently(BALANCER, BOUND, &url, None).await {
-            Ok(answer) => tunnels(answer.body()).map_err(|why| BALANCER.garbled(why).error),
+        match self.with_retries(BALANCER, TIMEOUT, &url, None).await {
+            Ok(response) => tunnels(response.body()).map_err(|why| BALANCER.malformed(why).error),
             Err(error) if error.kind == Failure::Absent => Ok(Vec::new()),
             Err(error) => Err(error),
         }
@@ -117,15 +117,15 @@ impl Metadata {
     /// Reads the scheduled events that affect the machine of that name.
     pub async fn events(&self, machine: &str) -> Result<Vec<ScheduledEvent>, CallError> {
         let url = self.url("/metadata/scheduledevents", EVENTS_VERSION, &[]);
-        let answer = self.patiently(EVENTS, EVENTS_BOUND, &url, None).await?;
-        events(answer.body(), machine).map_err(|why| EVENTS.garbled(why).error)
+        let response = self.with_retries(EVENTS, EVENTS_TIMEOUT, &url, None).await?;
+        events(response.body(), machine).map_err(|why| EVENTS.malformed(why).error)
     }
 
     /// Acknowledges an event, so that it may start.
     pub async fn acknowledge(&self, id: &str) -> Result<(), CallError> {
         let url = self.url("/metadata/scheduledevents", EVENTS_VERSION, &[]);
         let body = json!({ "StartRequests": [{ "EventId": id }] }).to_string();
-        self.patiently(EVENTS, EVENTS_BOUND, &url, Some(&body)).await.map(drop)
+        self.with_retries(EVENTS, EVENTS_TIMEOUT, &url, Some(&body)).await.map(drop)
     }
 
     /// Requests a token for an audience, of the system-assigned or a user-assigned identity. Only
@@ -133,13 +133,17 @@ impl Metadata {
     ///
     /// # Errors
     /// The error contains the delay that the metadata service requests.
-    pub async fn token(&self, audience: &str, client_id: Option<&str>) -> Result<Token, Setback> {
+    pub async fn token(
+        &self,
+        audience: &str,
+        client_id: Option<&str>,
+    ) -> Result<Token, AttemptError> {
         let mut members = vec![("resource", audience)];
         members.extend(client_id.map(|id| ("client_id", id)));
         let url = self.url("/metadata/identity/oauth2/token", TOKEN_VERSION, &members);
-        let answer = self.once(TOKEN, BOUND, &url, None).await?;
+        let response = self.attempt(TOKEN, TIMEOUT, &url, None).await?;
         let (secret, lifetime) =
-            read::token(answer.headers(), answer.body()).map_err(|why| TOKEN.garbled(why))?;
+            read::token(response.headers(), response.body()).map_err(|why| TOKEN.malformed(why))?;
         Ok(Token { secret: Secret::new(secret), lifetime })
     }
 
@@ -150,24 +154,25 @@ impl Metadata {
         url
     }
 
-    async fn patiently(
+    async fn with_retries(
         &self,
         operation: Operation,
-        bound: Duration,
+        timeout: Duration,
         url: &Url,
         body: Option<&str>,
     ) -> Result<RawResponse, CallError> {
-        let told = self.requests.persist(|| self.once(operation, bound, url, body)).await;
-        told.map_err(|setback| setback.error)
+        let result =
+            self.requests.with_retries(|| self.attempt(operation, timeout, url, body)).await;
+        result.map_err(|failed| failed.error)
     }
 
-    async fn once(
+    async fn attempt(
         &self,
         operation: Operation,
-        bound: Duration,
+        timeout: Duration,
         url: &Url,
         body: Option<&str>,
-    ) -> Result<RawResponse, Setback> {
+    ) -> Result<RawResponse, AttemptError> {
         let method = if body.is_some() { Method::Post } else { Method::Get };
         let mut request = Request::new(url.clone(), method);
         request.insert_header("metadata", "true");
@@ -176,54 +181,62 @@ impl Metadata {
             request.set_body(body.to_owned());
         }
         let sent = send(&self.pipeline, operation, &mut request);
-        let answer =
-            operation.within(bound, sent).await.map_err(|setback| unreached(operation, setback))?;
-        if answer.status().is_success() { Ok(answer) } else { Err(failed(operation, &answer)) }
+        let response = operation
+            .with_timeout(timeout, sent)
+            .await
+            .map_err(|failed| unreached(operation, failed))?;
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(failed(operation, &response))
+        }
     }
 }
 
 /// Adds the most likely reason to a connection error.
-fn unreached(operation: Operation, setback: Setback) -> Setback {
-    if setback.error.code != "NoAnswer" {
-        return setback;
+fn unreached(operation: Operation, failed: AttemptError) -> AttemptError {
+    if failed.error.code != "NoAnswer" {
+        return failed;
     }
     let message = format!(
         "no connection to the metadata service: is this an Azure machine, and nothing between it \
          and its host? {}",
-        setback.error.message
+        failed.error.message
     );
-    Setback {
-        after: Some(LEAST_PAUSE),
+    AttemptError {
+        after: Some(MIN_RETRY_DELAY),
         ..operation.failed(Failure::Transient, "NoAnswer", message)
     }
 }
 
 /// Returns the error for a metadata response, by IMDS's own retry rules: 404, 410, 429 and 5xx are
 /// temporary, all others permanent.
-fn failed(operation: Operation, answer: &RawResponse) -> Setback {
-    let (status, said) = (u16::from(answer.status()), Said::read(answer.body()));
-    if operation == BALANCER && status == 404 && said.message.contains("No load balancer metadata")
+fn failed(operation: Operation, response: &RawResponse) -> AttemptError {
+    let (status, error_body) = (u16::from(response.status()), ErrorBody::read(response.body()));
+    if operation == BALANCER
+        && status == 404
+        && error_body.message.contains("No load balancer metadata")
     {
-        return operation.refused(answer);
+        return operation.error_response(response);
     }
     if operation == TOKEN && matches!(status, 400 | 403) {
         let why = format!(
             "this machine has no such identity: give it one (az vm identity assign), or set \
              azure.client_id to that of one it has; Azure says: {}",
-            said.message
+            error_body.message
         );
         return operation.failed(Failure::Denied, "NoCredentials", why);
     }
-    let mut setback = operation.refused(answer);
+    let mut failed = operation.error_response(response);
     if matches!(status, 404 | 410 | 429 | 500..) {
         let throttled = status == 429;
-        setback.error.kind = if throttled { Failure::Throttled } else { Failure::Transient };
-        let asked = retry_after(answer.headers(), SystemTime::now());
-        setback.after = Some(asked.unwrap_or_default().max(LEAST_PAUSE));
-    } else if setback.error.kind.passes() {
-        setback.error.kind = Failure::Invalid;
+        failed.error.kind = if throttled { Failure::Throttled } else { Failure::Transient };
+        let requested = retry_after(response.headers(), SystemTime::now());
+        failed.after = Some(requested.unwrap_or_default().max(MIN_RETRY_DELAY));
+    } else if failed.error.kind.is_temporary() {
+        failed.error.kind = Failure::Invalid;
     }
-    setback
+    failed
 }
 
 #[cfg(test)]

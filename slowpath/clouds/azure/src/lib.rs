@@ -4,21 +4,21 @@
 
 pub mod advice;
 pub mod arm;
-pub mod asks;
 pub mod balancer;
 pub mod client;
 pub mod credentials;
 pub mod doctor;
+pub mod environment;
 pub mod failure;
 pub mod imds;
-pub mod life;
-pub mod long;
-pub mod member;
-pub mod names;
-pub mod place;
+pub mod location;
+pub mod long_running;
+pub mod membership;
+pub mod operations;
+pub mod pool_entries;
+pub mod requests;
 pub mod runner;
-pub mod sovereign;
-pub mod told;
-mod wire;
+mod transport;
+pub mod types;
 
 pub use config::private_link::id;

@@ -1,8 +1,8 @@
-//! Connects the Azure lifecycle to the runner: the place, the calls and the report.
+//! Connects the Azure lifecycle to the runner: location, calls and report.
 
-mod ask;
+mod calls;
 mod cloud;
-mod describe;
+mod report;
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -15,34 +15,34 @@ use clouds::report::{Finding, Report};
 use clouds::requests::Counts;
 use clouds::retry::Policy;
 use clouds::runner::{Journal, Lifecycle, Pending};
-use config::checked::{Azure as Settings, Config, MadeBy, Preboot};
+use config::checked::{Azure as Settings, Config, MembershipMode, Preboot};
 
 pub use cloud::Cloud;
 
-use crate::advice::Ours;
-use crate::life::{Answer, Call, Event, Kept, Life};
-use crate::place::{Place, PlaceError, Pool};
-use crate::told::{Family, Tunnels};
-use ask::Looked;
+use crate::advice::ApplianceSettings;
+use crate::location::{Location, LocationError, Pool};
+use crate::membership::{Answer, Call, Event, Membership, PersistedState};
+use crate::types::{Family, Tunnels};
+use calls::PoolDetails;
 
 /// The appliance, with the additional methods that the Azure lifecycle needs. No method may block.
-pub trait Gateways: Appliance {
+pub trait AzureAppliance: Appliance {
     /// Returns the tunnels in force of a gateway; `None` until there are any.
     fn tunnels(&self, gateway: &str) -> Option<Tunnels>;
     /// Sets the tunnels of the gateways.
-    fn follow(&self, tunnels: &[(String, Tunnels)]);
+    fn set_tunnels(&self, tunnels: &[(String, Tunnels)]);
     /// Sets whether health probes pass although the appliance is not able: with `preboot_health =
     /// "pass"`, until it is able for the first time. Reasons set by
-    /// [`hold_back`](Appliance::hold_back) take precedence.
+    /// [`set_probe_failures`](Appliance::set_probe_failures) take precedence.
     fn preboot(&self, pass: bool);
 }
 
 /// The lifecycle of a member of Azure backend pools.
 pub struct AzureLifecycle {
     settings: Settings,
-    ours: Ours,
+    appliance_settings: ApplianceSettings,
     cloud: Cloud,
-    appliance: Arc<dyn Gateways>,
+    appliance: Arc<dyn AzureAppliance>,
 }
 
 impl AzureLifecycle {
@@ -51,19 +51,24 @@ impl AzureLifecycle {
         config: &Config,
         settings: Settings,
         cloud: Cloud,
-        appliance: Arc<dyn Gateways>,
+        appliance: Arc<dyn AzureAppliance>,
     ) -> AzureLifecycle {
-        AzureLifecycle { settings, ours: Ours::of(config), cloud, appliance }
+        AzureLifecycle {
+            settings,
+            appliance_settings: ApplianceSettings::of(config),
+            cloud,
+            appliance,
+        }
     }
 }
 
 impl Lifecycle for AzureLifecycle {
     const CLOUD: &'static str = "azure";
-    const SEARCHES: &'static str = "asking Azure for our pool";
-    type Place = Place;
-    type Error = PlaceError;
-    type Machine = Life;
-    type Seen = Looked;
+    const SEARCHING: &'static str = "asking Azure for our pool";
+    type Location = Location;
+    type Error = LocationError;
+    type Machine = Membership;
+    type Details = PoolDetails;
 
     fn appliance(&self) -> &dyn Appliance {
         &*self.appliance
@@ -73,102 +78,102 @@ impl Lifecycle for AzureLifecycle {
         self.cloud.seed()
     }
 
-    fn asked(&self) -> Counts {
+    fn call_counts(&self) -> Counts {
         self.cloud.calls()
     }
 
-    fn find(&self) -> Pending<'_, Result<Place, PlaceError>> {
+    fn find(&self) -> Pending<'_, Result<Location, LocationError>> {
         Box::pin(async {
-            let ingress = self.appliance.ingress().ok_or(PlaceError::NoIngress)?;
-            let identity = self.cloud.identity().await.map_err(PlaceError::Metadata)?;
+            let ingress = self.appliance.ingress().ok_or(LocationError::NoIngress)?;
+            let identity = self.cloud.identity().await.map_err(LocationError::Metadata)?;
             let arm = self.cloud.arm(&identity.environment)?.with_policy(Policy::ONCE);
-            Place::find(&arm, &self.settings, identity, &ingress).await
+            Location::discover(&arm, &self.settings, identity, &ingress).await
         })
     }
 
-    fn searches_by(&self) -> String {
-        let (settings, ours) = (&self.settings, self.appliance.ingress());
-        format!("{:?} {:?} {ours:?}", settings.pools, settings.balancer)
+    fn search_criteria(&self) -> String {
+        let (settings, ingress) = (&self.settings, self.appliance.ingress());
+        format!("{:?} {:?} {ingress:?}", settings.pools, settings.balancer)
     }
 
-    fn is_others<'a>(&'a self, place: &'a Place) -> Pending<'a, bool> {
+    fn belongs_to_other_machine<'a>(&'a self, location: &'a Location) -> Pending<'a, bool> {
         Box::pin(async {
             let identity = self.cloud.identity().await;
-            identity.is_ok_and(|identity| identity.vm_id != place.identity.vm_id)
+            identity.is_ok_and(|identity| identity.vm_id != location.identity.vm_id)
         })
     }
 
-    fn log(&self, place: &Place) {
-        tracing::info!(balancer = %place.balancer, interface = %place.interface, "at Azure");
+    fn log(&self, location: &Location) {
+        tracing::info!(balancer = %location.balancer, interface = %location.interface, "at Azure");
     }
 
-    fn name(place: &Place) -> &dyn Display {
-        &place.balancer
+    fn name(location: &Location) -> &dyn Display {
+        &location.balancer
     }
 
     fn start(
         &self,
-        place: &Place,
-        before: Option<Journal<Place, Kept>>,
+        location: &Location,
+        before: Option<Journal<Location, PersistedState>>,
         now: Instant,
-    ) -> (Life, Option<Kept>) {
-        let left = before.map(|before| still_true(before, place)).unwrap_or_default();
+    ) -> (Membership, Option<PersistedState>) {
+        let persisted = before.map(|before| still_valid(before, location)).unwrap_or_default();
         // An entry by address is written in the pool, which no scale set's model owns.
-        let managed = place.managed && self.settings.membership == MadeBy::Nic;
-        (Life::new(self.settings.life, managed, left.clone(), now), Some(left))
+        let managed = location.managed && self.settings.membership == MembershipMode::Nic;
+        (Membership::new(self.settings.lifecycle, managed, persisted.clone(), now), Some(persisted))
     }
 
-    fn ask(
+    fn call(
         &self,
         call: Call,
-        place: &Arc<Place>,
-        life: &Life,
-    ) -> impl Future<Output = ask::Told> + Send + 'static {
-        let leaving = life.leaving().is_some();
+        location: &Arc<Location>,
+        membership: &Membership,
+    ) -> impl Future<Output = calls::CallOutput> + Send + 'static {
+        let leaving = membership.leaving().is_some();
         if leaving {
-            self.cloud.hurry();
+            self.cloud.cut_retries();
         }
-        ask::ask(ask::Question {
+        calls::perform(calls::CallRequest {
             call,
             cloud: self.cloud.clone(),
-            place: Arc::clone(place),
+            location: Arc::clone(location),
             by: self.settings.membership,
-            ours: self.ours.clone(),
+            appliance_settings: self.appliance_settings.clone(),
             leaving,
-            event: life.event().map(str::to_owned),
+            event: membership.event().map(str::to_owned),
         })
     }
 
     fn observe(
         &self,
-        _: &Place,
-        (_, looked): (&Answer, Option<Looked>),
+        _: &Location,
+        (_, details): (&Answer, Option<PoolDetails>),
         report: &mut Report,
     ) -> Vec<Finding> {
-        let Some(looked) = looked else { return Vec::new() };
-        report.peers = looked.peers;
-        report.tcp_idle_s = looked.idle.map(|idle| idle.as_secs());
-        looked.findings
+        let Some(details) = details else { return Vec::new() };
+        report.peers = details.peers;
+        report.tcp_idle_s = details.idle.map(|idle| idle.as_secs());
+        details.findings
     }
 
-    fn describe(&self, life: &Life, place: &Place, report: &mut Report) {
-        let ids: Vec<&str> = place.pools.iter().map(|pool| pool.id.as_str()).collect();
+    fn describe(&self, membership: &Membership, location: &Location, report: &mut Report) {
+        let ids: Vec<&str> = location.pools.iter().map(|pool| pool.id.as_str()).collect();
         let target = |pool: &Pool| match self.settings.membership {
-            MadeBy::Nic => pool.configuration.to_string(),
-            MadeBy::Ip => pool.address.to_string(),
+            MembershipMode::Nic => pool.configuration.to_string(),
+            MembershipMode::Ip => pool.address.to_string(),
         };
-        let targets: Vec<String> = place.pools.iter().map(target).collect();
-        report.instance.clone_from(&place.identity.name);
-        report.region.clone_from(&place.identity.location);
-        report.zone.clone_from(&place.identity.zone);
+        let targets: Vec<String> = location.pools.iter().map(target).collect();
+        report.instance.clone_from(&location.identity.name);
+        report.region.clone_from(&location.identity.location);
+        report.zone.clone_from(&location.identity.zone);
         (report.group, report.target) = (ids.join(", "), targets.join(", "));
-        report.state = describe::state(life).to_owned();
-        let carried = life.tunnels().into_iter();
-        report.tunnels = carried.filter_map(|of| describe::carried(of, place)).collect();
+        report.state = report::state(membership).to_owned();
+        let statuses = membership.tunnels().into_iter();
+        report.tunnels = statuses.filter_map(|of| report::tunnels(of, location)).collect();
     }
 
     fn passes_early(&self) -> bool {
-        self.settings.life.preboot == Preboot::Pass
+        self.settings.lifecycle.preboot == Preboot::Pass
     }
 
     fn preboot(&self, pass: bool) {
@@ -176,42 +181,45 @@ impl Lifecycle for AzureLifecycle {
     }
 
     /// Returns the current time and the tunnels in force in the data plane.
-    fn sense(&self, place: &Place, now: Instant) -> Vec<Event> {
+    fn poll_events(&self, location: &Location, now: Instant) -> Vec<Event> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let ahead = now.saturating_duration_since(Instant::now());
         let of = |pool: &Pool| Some((pool.family, self.appliance.tunnels(&pool.gateway)?));
-        let carried = place.pools.iter().filter_map(of).collect();
-        vec![Event::Clock((since + ahead).as_secs()), Event::Carries(carried)]
+        let in_force = location.pools.iter().filter_map(of).collect();
+        vec![Event::Clock((since + ahead).as_secs()), Event::TunnelsInForce(in_force)]
     }
 
-    fn follow(&self, place: &Place, tunnels: Vec<(Family, Tunnels)>) {
+    fn set_tunnels(&self, location: &Location, tunnels: Vec<(Family, Tunnels)>) {
         let of = |(family, tunnels): (Family, Tunnels)| {
-            let pool = place.pools.iter().find(|pool| pool.family == family)?;
+            let pool = location.pools.iter().find(|pool| pool.family == family)?;
             Some((pool.gateway.clone(), tunnels))
         };
-        let told: Vec<_> = tunnels.into_iter().filter_map(of).collect();
-        self.appliance.follow(&told);
+        let by_gateway: Vec<_> = tunnels.into_iter().filter_map(of).collect();
+        self.appliance.set_tunnels(&by_gateway);
     }
 
-    fn silent(error: CallError) -> Answer {
-        Answer::Looked(Err(error))
+    fn unanswered(error: CallError) -> Answer {
+        Answer::Pools(Err(error))
     }
 }
 
-/// Returns the part of the journal that still applies at a place. A `Down` set in a pool that is
-/// kept stays Weir's to lift, even if other pools changed.
-fn still_true(Journal { place: before, life, .. }: Journal<Place, Kept>, now: &Place) -> Kept {
-    let Some(life) = life.filter(|_| before.identity.vm_id == now.identity.vm_id) else {
-        return Kept::default();
+/// Returns the part of the journal that still applies at a location. A `Down` set in a pool
+/// that is still configured stays Weir's to lift, even if other pools changed.
+fn still_valid(
+    Journal { location: before, state, .. }: Journal<Location, PersistedState>,
+    now: &Location,
+) -> PersistedState {
+    let Some(state) = state.filter(|_| before.identity.vm_id == now.identity.vm_id) else {
+        return PersistedState::default();
     };
-    let entries = |place: &Place| {
+    let entries = |location: &Location| {
         let of = |pool: &Pool| (pool.id.clone(), pool.configuration.clone());
-        place.pools.iter().map(of).collect::<Vec<_>>()
+        location.pools.iter().map(of).collect::<Vec<_>>()
     };
     let (before, now) = (entries(&before), entries(now));
     if before == now {
-        return life;
+        return state;
     }
-    let down = life.down && before.iter().any(|entry| now.contains(entry));
-    Kept { down, ..Kept::default() }
+    let down = state.down && before.iter().any(|entry| now.contains(entry));
+    PersistedState { down, ..PersistedState::default() }
 }

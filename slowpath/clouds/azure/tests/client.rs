@@ -3,20 +3,20 @@
 
 use std::time::Duration;
 
-use azure::arm::{Arm, Ask, Begun, Handle, Progress};
+use azure::arm::{Arm, ArmRequest, OperationHandle, Progress, WriteOutcome};
 use azure::id::ResourceId;
-use azure::long::finish;
-use azure::names::{self, in_group};
-use azure::told::Failure;
-use clouds::failure::Setback;
+use azure::long_running::finish;
+use azure::operations::{self, in_group};
+use azure::types::Failure;
+use cloud_emulators::azure::AzureState;
+use cloud_emulators::azure::operation::{End, Outcome};
+use cloud_emulators::faults::{Fault, Rule};
+use clouds::failure::AttemptError;
 use clouds::report::Report;
 use clouds::retry::Policy;
 use serde_json::{Value, json};
-use standins::azure::World;
-use standins::azure::operation::{End, Outcome};
-use standins::faults::{Fault, Rule};
 
-use simulation::azure_side::{Side, side};
+use simulation::azure_fixture::{Fixture, fixture};
 
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-0000000000aa";
 
@@ -28,8 +28,8 @@ fn pool() -> ResourceId {
     gateway().child("backendAddressPools", "weir")
 }
 
-fn list() -> Ask {
-    names::LOAD_BALANCERS_LIST.at(in_group(SUBSCRIPTION, "north", "loadBalancers"))
+fn list() -> ArmRequest {
+    operations::LOAD_BALANCERS_LIST.at(in_group(SUBSCRIPTION, "north", "loadBalancers"))
 }
 
 /// Returns a pool's body with a member by address.
@@ -43,27 +43,27 @@ fn member(body: &Value) -> Value {
 }
 
 /// Joins the pool by address, as a long operation.
-async fn join(side: &Side) -> Result<Begun, Setback> {
-    let ask = names::POOLS_GET.at(pool());
-    let found = side.client.get(&ask).await.unwrap();
-    let ask = names::POOLS_PUT.at(pool());
-    side.client.put(&ask, &member(&found.body), found.etag.as_deref()).await
+async fn join(side: &Fixture) -> Result<WriteOutcome, AttemptError> {
+    let request = operations::POOLS_GET.at(pool());
+    let found = side.client.get(&request).await.unwrap();
+    let request = operations::POOLS_PUT.at(pool());
+    side.client.put(&request, &member(&found.body), found.etag.as_deref()).await
 }
 
-fn under_way(begun: Begun) -> Handle {
+fn in_progress(begun: WriteOutcome) -> OperationHandle {
     match begun {
-        Begun::UnderWay { handle, .. } => handle,
+        WriteOutcome::InProgress { handle, .. } => handle,
         done => panic!("{done:?}"),
     }
 }
 
-async fn gone(side: &Side, begun: Begun) -> Result<(), Setback> {
+async fn gone(side: &Fixture, begun: WriteOutcome) -> Result<(), AttemptError> {
     let bound = Duration::from_secs(120);
     finish(&side.client, begun, side.pause.as_ref(), bound).await.map(drop)
 }
 
-fn slow(pace: u64) -> World {
-    World { pace: Duration::from_secs(pace), ..World::sample() }
+fn slow(pace: u64) -> AzureState {
+    AzureState { pace: Duration::from_secs(pace), ..AzureState::sample() }
 }
 
 fn ends(operation: &str, end: End) -> Outcome {
@@ -72,15 +72,15 @@ fn ends(operation: &str, end: End) -> Outcome {
 
 #[tokio::test]
 async fn a_resource_is_read_changed_and_read_again() {
-    let side = side(World::sample()).await;
+    let side = fixture(AzureState::sample()).await;
     assert_eq!(side.metadata.instance().await.unwrap().subscription, SUBSCRIPTION);
-    let ask = names::POOLS_GET.at(pool());
-    let found = side.client.get(&ask).await.unwrap();
+    let request = operations::POOLS_GET.at(pool());
+    let found = side.client.get(&request).await.unwrap();
     assert_eq!(found.body["name"], "weir");
     assert_eq!(found.body["properties"]["tunnelInterfaces"].as_array().unwrap().len(), 2);
-    let Begun::Done(Some(written)) = join(&side).await.unwrap() else { panic!() };
+    let WriteOutcome::Done(Some(written)) = join(&side).await.unwrap() else { panic!() };
     assert_ne!(written.etag, found.etag);
-    let again = side.client.get(&ask).await.unwrap();
+    let again = side.client.get(&request).await.unwrap();
     assert_eq!(again.etag, written.etag);
     let entries = &again.body["properties"]["loadBalancerBackendAddresses"];
     assert_eq!(entries[0]["properties"]["ipAddress"], "10.1.0.11");
@@ -102,38 +102,39 @@ async fn a_resource_is_read_changed_and_read_again() {
         ("LoadBalancerBackendAddressPools_Get", "LoadBalancerBackendAddressPools_CreateOrUpdate");
     assert_eq!(side.client.counts(), [((put, "ok"), 1), ((get, "ok"), 3)].into());
     let mut report = Report::default();
-    report.asked(side.client.counts());
-    let asked = &report.calls[1];
-    assert_eq!((asked.operation.as_str(), asked.outcome.as_str(), asked.times), (get, "ok", 3));
+    report.set_calls(side.client.counts());
+    let count = &report.calls[1];
+    assert_eq!((count.operation.as_str(), count.outcome.as_str(), count.times), (get, "ok", 3));
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_absent_or_gone() {
-    let side = side(World::sample()).await;
+async fn missing_resource_is_absent_and_deleting_it_succeeds() {
+    let side = fixture(AzureState::sample()).await;
     let nothing = ResourceId::network(SUBSCRIPTION, "north", "loadBalancers", "nothing");
-    let error = side.client.get(&names::LOAD_BALANCERS_GET.at(&nothing)).await.unwrap_err().error;
+    let error =
+        side.client.get(&operations::LOAD_BALANCERS_GET.at(&nothing)).await.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Absent, "ResourceNotFound"));
     let elsewhere = in_group(SUBSCRIPTION, "south", "loadBalancers");
-    let error = side.client.list(&names::LOAD_BALANCERS_LIST.at(elsewhere)).await.unwrap_err();
+    let error = side.client.list(&operations::LOAD_BALANCERS_LIST.at(elsewhere)).await.unwrap_err();
     assert_eq!(
         (error.error.kind, error.error.code.as_str()),
         (Failure::Absent, "ResourceGroupNotFound")
     );
-    let done = side.client.delete(&names::ENDPOINTS_DELETE.at(&nothing)).await.unwrap();
-    assert_eq!(done, Begun::Done(None));
+    let done = side.client.delete(&operations::ENDPOINTS_DELETE.at(&nothing)).await.unwrap();
+    assert_eq!(done, WriteOutcome::Done(None));
 }
 
 #[tokio::test]
-async fn no_path_leads_out_of_its_place() {
-    let side = side(World::sample()).await;
+async fn path_traversal_is_rejected() {
+    let side = fixture(AzureState::sample()).await;
     for wrong in ["", "subscriptions/s", "/subscriptions//x", "/a/../b", "/a/./b", "/a/"] {
-        let error = side.client.get(&names::POOLS_GET.at(wrong)).await.unwrap_err().error;
+        let error = side.client.get(&operations::POOLS_GET.at(wrong)).await.unwrap_err().error;
         assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "Unasked"), "{wrong}");
     }
     assert!(side.azure.take_calls().is_empty());
     // Reserved characters of URLs are part of the name here.
     let odd = gateway().child("backendAddressPools", "a b#c");
-    let error = side.client.get(&names::POOLS_GET.at(&odd)).await.unwrap_err().error;
+    let error = side.client.get(&operations::POOLS_GET.at(&odd)).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Absent);
     let calls = side.azure.take_calls();
     assert!(calls.last().unwrap().path.ends_with("/a b#c"), "{calls:?}");
@@ -142,14 +143,14 @@ async fn no_path_leads_out_of_its_place() {
 #[tokio::test]
 async fn all_pages_of_a_list_are_read() {
     for page in [None, Some(1), Some(2)] {
-        let side = side(World { page, ..World::sample() }).await;
+        let side = fixture(AzureState { page, ..AzureState::sample() }).await;
         let found = side.client.list(&list()).await.unwrap();
         let names: Vec<&str> = found.iter().map(|one| one["name"].as_str().unwrap()).collect();
         assert_eq!(names, ["gw", "plain"]);
-        assert_eq!(side.asked("LIST loadBalancers"), if page == Some(1) { 2 } else { 1 });
+        assert_eq!(side.call_count("LIST loadBalancers"), if page == Some(1) { 2 } else { 1 });
     }
     // Only a page that fails is requested again.
-    let side = side(World { page: Some(1), ..World::sample() }).await;
+    let side = fixture(AzureState { page: Some(1), ..AzureState::sample() }).await;
     side.client.list(&list()).await.unwrap();
     side.azure.take_calls();
     side.azure.fault(Rule { chance: 0.5, ..Rule::always("LIST*", Fault::Status(503)) });
@@ -160,12 +161,12 @@ async fn all_pages_of_a_list_are_read() {
 }
 
 #[tokio::test]
-async fn pages_lead_neither_elsewhere_nor_in_a_circle() {
-    let side = side(World::sample()).await;
+async fn page_links_to_other_hosts_or_in_a_loop_are_rejected() {
+    let side = fixture(AzureState::sample()).await;
     let say = |next: &str| {
-        side.azure.behave();
+        side.azure.clear_faults();
         let body = json!({ "value": [], "nextLink": next }).to_string();
-        side.azure.fault(Rule::always("LIST*", Fault::Say(body)));
+        side.azure.fault(Rule::always("LIST*", Fault::Body(body)));
     };
     say("https://evil.example/subscriptions/s?page=2");
     let error = side.client.list(&list()).await.unwrap_err().error;
@@ -175,26 +176,26 @@ async fn pages_lead_neither_elsewhere_nor_in_a_circle() {
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "Garbled"));
     assert!(error.message.contains("circle"), "{error}");
-    side.azure.behave();
-    side.azure.fault(Rule::always("LIST*", Fault::Say(r#"{"value": "none"}"#.into())));
+    side.azure.clear_faults();
+    side.azure.fault(Rule::always("LIST*", Fault::Body(r#"{"value": "none"}"#.into())));
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert!(error.message.contains("`value`"), "{error}");
 }
 
 #[tokio::test]
-async fn who_was_overtaken_hears_of_it() {
-    let side = side(World::sample()).await;
-    let found = side.client.get(&names::POOLS_GET.at(pool())).await.unwrap();
+async fn stale_etag_is_a_conflict() {
+    let side = fixture(AzureState::sample()).await;
+    let found = side.client.get(&operations::POOLS_GET.at(pool())).await.unwrap();
     side.azure.with(|world| world.touch(gateway().as_str()));
-    let ask = names::POOLS_PUT.at(pool());
-    let told = side.client.put(&ask, &member(&found.body), found.etag.as_deref()).await;
-    let error = told.unwrap_err().error;
+    let request = operations::POOLS_PUT.at(pool());
+    let result = side.client.put(&request, &member(&found.body), found.etag.as_deref()).await;
+    let error = result.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Conflict, "PreconditionFailed"));
     // The caller has to read the resource anew: the client does not retry.
-    assert_eq!(side.asked("PUT loadBalancers/backendAddressPools"), 1);
+    assert_eq!(side.call_count("PUT loadBalancers/backendAddressPools"), 1);
     // Another write in progress is a conflict too.
     side.azure.with(|world| world.pace = Duration::from_secs(30));
-    under_way(join(&side).await.unwrap());
+    in_progress(join(&side).await.unwrap());
     let error = join(&side).await.unwrap_err().error;
     assert_eq!(
         (error.kind, error.code.as_str()),
@@ -203,44 +204,45 @@ async fn who_was_overtaken_hears_of_it() {
 }
 
 #[tokio::test]
-async fn a_long_write_is_polled_until_it_is_over() {
-    let side = side(slow(30)).await;
+async fn long_write_is_polled_until_complete() {
+    let side = fixture(slow(30)).await;
     let begun = join(&side).await.unwrap();
-    let handle = under_way(begun.clone());
+    let handle = in_progress(begun.clone());
     assert!(handle.operation.is_some() && handle.location.is_none());
     assert_eq!(handle.resource, pool().as_str());
-    let Progress::UnderWay { after } = side.client.poll(&handle).await.unwrap() else { panic!() };
+    let Progress::InProgress { after } = side.client.poll(&handle).await.unwrap() else { panic!() };
     assert_eq!(after, Some(Duration::from_secs(2)));
     gone(&side, begun).await.unwrap();
     assert_eq!(side.azure.with(|world| world.now.as_secs()), 30);
     // The handle can be polled later, also from its stored form.
-    let kept: Handle = serde_json::from_str(&serde_json::to_string(&handle).unwrap()).unwrap();
-    assert_eq!(side.client.poll(&kept).await.unwrap(), Progress::Done);
+    let stored: OperationHandle =
+        serde_json::from_str(&serde_json::to_string(&handle).unwrap()).unwrap();
+    assert_eq!(side.client.poll(&stored).await.unwrap(), Progress::Done);
     assert_eq!(side.azure.calls().last().unwrap().headers["authorization"], "Bearer");
 }
 
 #[tokio::test]
-async fn a_long_deletion_is_polled_by_location() {
-    let side = side(slow(7)).await;
+async fn long_deletion_is_polled_by_location() {
+    let side = fixture(slow(7)).await;
     let subnet = ResourceId::network(SUBSCRIPTION, "north", "virtualNetworks", "hub");
     let subnet = subnet.child("subnets", "spare");
     let body = json!({ "properties": { "addressPrefix": "10.1.9.0/24" } });
-    let ask = names::SUBNETS_PUT.at(&subnet);
-    let made = side.client.put(&ask, &body, None).await.unwrap();
+    let request = operations::SUBNETS_PUT.at(&subnet);
+    let made = side.client.put(&request, &body, None).await.unwrap();
     gone(&side, made).await.unwrap();
-    let begun = side.client.delete(&names::SUBNETS_DELETE.at(&subnet)).await.unwrap();
-    let handle = under_way(begun.clone());
+    let begun = side.client.delete(&operations::SUBNETS_DELETE.at(&subnet)).await.unwrap();
+    let handle = in_progress(begun.clone());
     assert!(handle.location.is_some() && handle.operation.is_none());
     gone(&side, begun).await.unwrap();
-    let error = side.client.get(&names::SUBNETS_GET.at(&subnet)).await.unwrap_err().error;
+    let error = side.client.get(&operations::SUBNETS_GET.at(&subnet)).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Absent);
-    let again = side.client.delete(&names::SUBNETS_DELETE.at(&subnet)).await.unwrap();
-    assert_eq!(again, Begun::Done(None));
+    let again = side.client.delete(&operations::SUBNETS_DELETE.at(&subnet)).await.unwrap();
+    assert_eq!(again, WriteOutcome::Done(None));
 }
 
 #[tokio::test]
-async fn an_operation_that_fails_says_why_and_one_that_hangs_is_left() {
-    let side = side(slow(5)).await;
+async fn failed_operation_reports_the_reason_and_hanging_one_times_out() {
+    let side = fixture(slow(5)).await;
     let put = "PUT loadBalancers/backendAddressPools";
     let (code, message) = ("PrivateIPAddressNotInSubnet".to_owned(), "not in it".to_owned());
     side.azure.with(|world| {
@@ -266,21 +268,21 @@ async fn an_operation_that_fails_says_why_and_one_that_hangs_is_left() {
     assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "StillUnderWay"));
     assert_eq!(side.azure.with(|world| world.now) - before, Duration::from_secs(120));
     // A handle that Azure no longer knows is absent.
-    let mut handle = under_way(begun);
+    let mut handle = in_progress(begun);
     handle.operation = handle.operation.map(|url| url.replace("/operations/", "/operations/no"));
     let error = side.client.poll(&handle).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Absent);
 }
 
 #[tokio::test]
-async fn a_poll_goes_nowhere_else() {
-    let side = side(World::sample()).await;
+async fn poll_never_leaves_the_service_host() {
+    let side = fixture(AzureState::sample()).await;
     for foreign in ["https://evil.example/o/1", &side.azure.imds, "https://localhost/o/1"] {
         for by_operation in [true, false] {
             let url = Some(foreign.to_owned());
             let (operation, location) = if by_operation { (url, None) } else { (None, url) };
             let (resource, name) = (pool().to_string(), "LoadBalancers_X".to_owned());
-            let handle = Handle { operation, location, resource, name };
+            let handle = OperationHandle { operation, location, resource, name };
             let error = side.client.poll(&handle).await.unwrap_err().error;
             assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "ForeignPoll"));
         }
@@ -289,9 +291,9 @@ async fn a_poll_goes_nowhere_else() {
 }
 
 #[tokio::test]
-async fn it_comes_back_when_azure_says_in_either_form_whatever_the_clocks_say() {
+async fn retry_after_is_honored_in_both_forms_despite_clock_skew() {
     for (skew, dated) in [(0, false), (0, true), (7_200, true), (-7_200, true)] {
-        let side = side(World { skew, ..World::sample() }).await;
+        let side = fixture(AzureState { skew, ..AzureState::sample() }).await;
         let refuse = Fault::Refuse { status: 429, code: "TooManyRequests".into() };
         let rule = Rule::first(2, "LIST loadBalancers", refuse);
         side.azure.fault(Rule { retry_after: Some(17), dated, ..rule });
@@ -303,16 +305,16 @@ async fn it_comes_back_when_azure_says_in_either_form_whatever_the_clocks_say() 
         assert_eq!((counts[&(name, "throttled")], counts[&(name, "ok")]), (2, 1));
     }
     // The delay is limited to the policy's maximum.
-    let side = side(World::sample()).await;
+    let side = fixture(AzureState::sample()).await;
     let rule = Rule::first(1, "LIST loadBalancers", Fault::Status(429));
     side.azure.fault(Rule { retry_after: Some(3_000), ..rule });
     side.client.list(&list()).await.unwrap();
-    assert_eq!(side.azure.with(|world| world.now), Policy::API.longest);
+    assert_eq!(side.azure.with(|world| world.now), Policy::API.max_pause);
 }
 
 #[tokio::test]
-async fn what_passes_is_asked_again_and_what_does_not_is_told_at_once() {
-    let side = side(World::sample()).await;
+async fn temporary_errors_are_retried_and_permanent_ones_returned() {
+    let side = fixture(AzureState::sample()).await;
     for fault in [Fault::Status(500), Fault::Status(502), Fault::Status(503), Fault::Status(408)] {
         side.azure.fault(Rule::first(3, "LIST*", fault));
         side.client.list(&list()).await.unwrap();
@@ -324,7 +326,7 @@ async fn what_passes_is_asked_again_and_what_does_not_is_told_at_once() {
     for (fault, kind) in [
         (Fault::Refuse { status: 400, code: "InvalidParameter".into() }, Failure::Invalid),
         (Fault::Status(302), Failure::Invalid),
-        (Fault::Say("<html>Welcome to the hotel</html>".into()), Failure::Invalid),
+        (Fault::Body("<html>Welcome to the hotel</html>".into()), Failure::Invalid),
         (Fault::Shorten(40), Failure::Invalid),
         (Fault::Status(403), Failure::Denied),
         (Fault::Status(404), Failure::Absent),
@@ -333,39 +335,39 @@ async fn what_passes_is_asked_again_and_what_does_not_is_told_at_once() {
         side.azure.take_calls();
         side.azure.fault(Rule::first(1, "LIST*", fault));
         assert_eq!(side.client.list(&list()).await.unwrap_err().error.kind, kind);
-        assert_eq!(side.asked("LIST loadBalancers"), 1);
+        assert_eq!(side.call_count("LIST loadBalancers"), 1);
     }
     // It gives up when the policy does.
     side.azure.fault(Rule::always("LIST*", Fault::Status(503)));
     let before = side.azure.with(|world| world.now);
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Transient);
-    assert!(side.azure.with(|world| world.now) - before <= Policy::API.whole);
+    assert!(side.azure.with(|world| world.now) - before <= Policy::API.max_elapsed);
     side.azure.take_calls();
     let once = side.client.with_policy(Policy::ONCE);
     assert!(once.list(&list()).await.is_err());
-    assert_eq!(side.asked("LIST loadBalancers"), 1);
+    assert_eq!(side.call_count("LIST loadBalancers"), 1);
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_not_read_to_its_end() {
-    let side = side(World::sample()).await;
+async fn response_length_is_limited() {
+    let side = fixture(AzureState::sample()).await;
     let long = format!(r#"{{"value": ["{}"]}}"#, "x".repeat(17 << 20));
-    side.azure.fault(Rule::first(1, "LIST*", Fault::Say(long)));
+    side.azure.fault(Rule::first(1, "LIST*", Fault::Body(long)));
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert!(error.code == "Garbled" && error.message.contains("longer than"), "{error}");
 }
 
 #[tokio::test]
-async fn an_attempt_has_a_bound_and_asking_can_be_stopped() {
-    let side = side(World::sample()).await;
+async fn attempts_time_out_and_calls_can_be_canceled() {
+    let side = fixture(AzureState::sample()).await;
     side.azure.fault(Rule::first(1, "LIST*", Fault::Hang));
     assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
     assert_eq!(side.client.counts()[&("LoadBalancers_List", "transient")], 1);
     side.azure.fault(Rule::always("*", Fault::Hang));
     let (client, stop) = (side.client.clone(), side.stop.clone());
     let asking = tokio::spawn(async move { client.list(&list()).await });
-    while side.asked("LIST loadBalancers") < 3 {
+    while side.call_count("LIST loadBalancers") < 3 {
         tokio::task::yield_now().await;
     }
     stop.send(true).unwrap();
@@ -376,8 +378,8 @@ async fn an_attempt_has_a_bound_and_asking_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_named_with_its_place() {
-    let side = side(World::sample()).await;
+async fn missing_permission_is_named_with_its_scope() {
+    let side = fixture(AzureState::sample()).await;
     side.azure.with(|world| world.forbidden = vec!["Microsoft.Network/loadBalancers/read".into()]);
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Denied, "AuthorizationFailed"));
@@ -387,35 +389,35 @@ async fn a_missing_permission_is_named_with_its_place() {
     let join = "Microsoft.Network/loadBalancers/backendAddressPools/join/action";
     side.azure.with(|world| world.forbidden = vec![join.into()]);
     let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
-    let mut found = side.client.get(&names::INTERFACES_GET.at(&nic)).await.unwrap();
+    let mut found = side.client.get(&operations::INTERFACES_GET.at(&nic)).await.unwrap();
     let part = &mut found.body["properties"]["ipConfigurations"][0]["properties"];
     part["loadBalancerBackendAddressPools"] = json!([{ "id": pool().as_str() }]);
-    let ask = names::INTERFACES_PUT.at(&nic);
-    let told = side.client.put(&ask, &found.body, found.etag.as_deref()).await;
-    let error = told.unwrap_err().error;
+    let request = operations::INTERFACES_PUT.at(&nic);
+    let result = side.client.put(&request, &found.body, found.etag.as_deref()).await;
+    let error = result.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Denied, "LinkedAuthorizationFailed"));
     assert!(error.message.contains(&format!("allow {join} on {}", pool())), "{error}");
 }
 
 #[tokio::test]
-async fn garbled_answers_are_errors_and_nothing_else() {
-    let side = side(slow(4)).await;
+async fn malformed_responses_are_errors() {
+    let side = fixture(slow(4)).await;
     let begun = join(&side).await.unwrap();
-    let handle = under_way(begun);
+    let handle = in_progress(begun);
     let once = side.client.with_policy(Policy::ONCE);
-    for fault in [Fault::Garble, Fault::Shorten(9), Fault::Say("[]".into())] {
-        side.azure.behave();
+    for fault in [Fault::Garble, Fault::Shorten(9), Fault::Body("[]".into())] {
+        side.azure.clear_faults();
         side.azure.seed(11);
         for operation in ["LIST*", "GET*", "PUT*"] {
             side.azure.fault(Rule::always(operation, fault.clone()));
         }
         for _ in 0..150 {
             let _ = once.list(&list()).await;
-            let _ = once.get(&names::POOLS_GET.at(pool())).await;
+            let _ = once.get(&operations::POOLS_GET.at(pool())).await;
             let _ = once.poll(&handle).await;
-            let _ = once.put(&names::POOLS_PUT.at(pool()), &json!({}), Some("W/\"no\"")).await;
+            let _ = once.put(&operations::POOLS_PUT.at(pool()), &json!({}), Some("W/\"no\"")).await;
         }
     }
-    side.azure.behave();
+    side.azure.clear_faults();
     assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
 }

@@ -5,24 +5,24 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure::arm::{Arm, Ask};
+use azure::arm::{Arm, ArmRequest};
 use azure::client::{Client, Settings};
 use azure::credentials::{Credentials, Variables};
+use azure::environment::Environment;
 use azure::id::ResourceId;
 use azure::imds::Metadata;
-use azure::long::finish;
-use azure::names::{self, in_group};
-use azure::sovereign::Sovereign;
-use azure::told::{End, EventKind, Failure, Family, Tunnels};
+use azure::long_running::finish;
+use azure::operations::{self, in_group};
+use azure::types::{End, EventKind, Failure, Family, Tunnels};
+use cloud_emulators::azure::{AzureState, Emulator};
+use cloud_emulators::faults::{Fault, Rule};
 use clouds::failure::CallError;
 use clouds::retry::Policy;
 use config::checked::AzureCredential;
 use serde_json::json;
-use standins::azure::{Standin, World};
-use standins::faults::{Fault, Rule};
 use tokio::sync::watch;
 
-use simulation::azure_side::{Side, side, side_as};
+use simulation::azure_fixture::{Fixture, fixture, fixture_as};
 
 const SUBSCRIPTION: &str = "00000000-0000-0000-0000-0000000000aa";
 const TOKEN: &str = "/metadata/identity/oauth2/token";
@@ -30,35 +30,39 @@ const INSTANCE: &str = "/metadata/instance";
 const BALANCER: &str = "/metadata/loadbalancer";
 const EVENTS: &str = "/metadata/scheduledevents";
 
-fn list() -> Ask {
-    names::LOAD_BALANCERS_LIST.at(in_group(SUBSCRIPTION, "north", "loadBalancers"))
+fn list() -> ArmRequest {
+    operations::LOAD_BALANCERS_LIST.at(in_group(SUBSCRIPTION, "north", "loadBalancers"))
 }
 
 fn variables() -> Variables {
-    let (tenant, client) = (Some(World::sample().tenant), "00000000-0000-0000-0000-0000000000a1");
+    let (tenant, client) =
+        (Some(AzureState::sample().tenant), "00000000-0000-0000-0000-0000000000a1");
     let secret = Some("not so secret".to_owned());
     Variables { tenant, client: Some(client.into()), secret, ..Variables::default() }
 }
 
-async fn as_application(kind: AzureCredential, variables: Variables) -> Side {
-    side_as(World::sample(), (kind, None), variables).await
+async fn as_application(kind: AzureCredential, variables: Variables) -> Fixture {
+    fixture_as(AzureState::sample(), (kind, None), variables).await
 }
 
-async fn denied(side: &Side) -> CallError {
+async fn denied(side: &Fixture) -> CallError {
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Denied, "{error}");
     error
 }
 
 #[tokio::test]
-async fn the_machine_knows_who_it_is() {
-    let side = side(World::sample()).await;
-    let told = side.metadata.instance().await.unwrap();
-    assert_eq!((told.name.as_str(), told.resource_group.as_str()), ("weir-0", "north"));
-    assert_eq!((told.location.as_str(), told.zone.as_str()), ("westeurope", "1"));
-    assert_eq!((told.environment.as_str(), told.scale_set.as_deref()), ("AzurePublicCloud", None));
-    assert_eq!(told.interfaces.len(), 2);
-    let data = told.interfaces.iter().find(|one| one.mac == [0, 0x22, 0x48, 0x0a, 1, 0x0b]);
+async fn identity_is_read_from_imds() {
+    let side = fixture(AzureState::sample()).await;
+    let response = side.metadata.instance().await.unwrap();
+    assert_eq!((response.name.as_str(), response.resource_group.as_str()), ("weir-0", "north"));
+    assert_eq!((response.location.as_str(), response.zone.as_str()), ("westeurope", "1"));
+    assert_eq!(
+        (response.environment.as_str(), response.scale_set.as_deref()),
+        ("AzurePublicCloud", None)
+    );
+    assert_eq!(response.interfaces.len(), 2);
+    let data = response.interfaces.iter().find(|one| one.mac == [0, 0x22, 0x48, 0x0a, 1, 0x0b]);
     let addresses: Vec<String> = data.unwrap().addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["10.1.0.11", "fd00:1::11"]);
 
@@ -79,19 +83,19 @@ async fn the_machine_knows_who_it_is() {
 }
 
 #[tokio::test]
-async fn the_machine_hears_of_its_pools_tunnels() {
-    let side = side(World::sample()).await;
+async fn pool_tunnels_are_read_from_imds() {
+    let side = fixture(AzureState::sample()).await;
     // In no pool there is no such document, which is not an error.
     assert_eq!(side.metadata.tunnels().await.unwrap(), []);
-    assert_eq!(side.asked(BALANCER), 1);
+    assert_eq!(side.call_count(BALANCER), 1);
     let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
     let gateway = ResourceId::network(SUBSCRIPTION, "north", "loadBalancers", "gw");
     for (at, pool) in [(0, "weir"), (1, "weir6")] {
-        let mut found = side.client.get(&names::INTERFACES_GET.at(&nic)).await.unwrap();
+        let mut found = side.client.get(&operations::INTERFACES_GET.at(&nic)).await.unwrap();
         let part = &mut found.body["properties"]["ipConfigurations"][at]["properties"];
         let pool = gateway.child("backendAddressPools", pool);
         part["loadBalancerBackendAddressPools"] = json!([{ "id": pool.as_str() }]);
-        let begun = side.client.put(&names::INTERFACES_PUT.at(&nic), &found.body, None).await;
+        let begun = side.client.put(&operations::INTERFACES_PUT.at(&nic), &found.body, None).await;
         let bound = Duration::from_secs(120);
         finish(&side.client, begun.unwrap(), side.pause.as_ref(), bound).await.unwrap();
     }
@@ -109,18 +113,18 @@ async fn the_machine_hears_of_its_pools_tunnels() {
 }
 
 #[tokio::test]
-async fn the_machine_hears_of_events_and_lets_them_begin() {
-    let side = side(World::sample()).await;
+async fn scheduled_events_are_read_and_acknowledged() {
+    let side = fixture(AzureState::sample()).await;
     assert_eq!(side.metadata.events("weir-0").await.unwrap(), []);
     let soon = Duration::from_secs(300);
     let id = side.azure.with(|world| world.schedule("Redeploy", "weir-0", soon));
-    let told = side.metadata.events("weir-0").await.unwrap();
+    let response = side.metadata.events("weir-0").await.unwrap();
     assert_eq!(
-        (told.len(), told[0].id.as_str(), told[0].kind),
+        (response.len(), response[0].id.as_str(), response[0].kind),
         (1, id.as_str(), EventKind::Redeploy)
     );
     let clock = side.azure.with(|world| world.clock());
-    assert_eq!((told[0].started, told[0].not_before), (false, Some(clock + 300)));
+    assert_eq!((response[0].started, response[0].not_before), (false, Some(clock + 300)));
     assert_eq!(side.metadata.events("weir-1").await.unwrap(), []);
     side.metadata.acknowledge(&id).await.unwrap();
     let calls = side.azure.take_calls();
@@ -133,11 +137,11 @@ async fn the_machine_hears_of_events_and_lets_them_begin() {
 }
 
 #[tokio::test]
-async fn the_metadata_service_is_asked_again_by_its_own_rules() {
+async fn imds_is_retried_by_its_own_rules() {
     // 404, 410, 429 and 5xx are temporary, with a delay of at least a second; the last attempt is
     // made after more than 70 s.
     for status in [404, 410, 429, 500, 503] {
-        let side = side(World::sample()).await;
+        let side = fixture(AzureState::sample()).await;
         side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
         side.metadata.instance().await.unwrap();
         // The policy's first pause would be shorter.
@@ -145,16 +149,16 @@ async fn the_metadata_service_is_asked_again_by_its_own_rules() {
         side.azure.take_calls();
         side.azure.fault(Rule::first(3, INSTANCE, Fault::Status(status)));
         assert_eq!(side.metadata.instance().await.unwrap().name, "weir-0");
-        assert_eq!(side.asked(INSTANCE), 4);
+        assert_eq!(side.call_count(INSTANCE), 4);
         side.azure.fault(Rule::always(INSTANCE, Fault::Status(status)));
         let begun = side.azure.with(|world| world.now);
         let error = side.metadata.instance().await.unwrap_err();
-        assert!(error.kind.passes(), "{error}");
+        assert!(error.kind.is_temporary(), "{error}");
         let waited = (side.azure.with(|world| world.now) - begun).as_secs();
         assert!((70..=80).contains(&waited), "{status}: {waited}");
     }
     // A requested delay is used.
-    let side = side(World::sample()).await;
+    let side = fixture(AzureState::sample()).await;
     let rule = Rule::first(2, INSTANCE, Fault::Status(429));
     side.azure.fault(Rule { retry_after: Some(9), ..rule });
     side.metadata.instance().await.unwrap();
@@ -164,32 +168,32 @@ async fn the_metadata_service_is_asked_again_by_its_own_rules() {
         side.azure.take_calls();
         side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
         let error = side.metadata.instance().await.unwrap_err();
-        assert!(!error.kind.passes(), "{error}");
-        assert_eq!(side.asked(INSTANCE), 1, "{status}");
+        assert!(!error.kind.is_temporary(), "{error}");
+        assert_eq!(side.call_count(INSTANCE), 1, "{status}");
     }
-    side.azure.fault(Rule::first(1, INSTANCE, Fault::Say("<html>".into())));
+    side.azure.fault(Rule::first(1, INSTANCE, Fault::Body("<html>".into())));
     assert_eq!(side.metadata.instance().await.unwrap_err().code, "Garbled");
     side.azure.take_calls();
     side.azure.fault(Rule::first(1, EVENTS, Fault::Cut));
     assert_eq!(side.metadata.events("weir-0").await.unwrap(), []);
-    assert_eq!(side.asked(EVENTS), 2);
+    assert_eq!(side.call_count(EVENTS), 2);
     let once = side.metadata.with_policy(Policy::ONCE);
     side.azure.fault(Rule::first(1, BALANCER, Fault::Status(503)));
     assert_eq!(once.tunnels().await.unwrap_err().kind, Failure::Transient);
 }
 
 #[tokio::test]
-async fn the_metadata_service_leads_nowhere_else() {
+async fn imds_redirects_are_not_followed() {
     use std::io::{Read, Write};
-    let elsewhere = side(World::sample()).await;
+    let elsewhere = fixture(AzureState::sample()).await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
-    let place = format!("{}/metadata/instance?api-version=2023-07-01", elsewhere.azure.imds);
+    let target = format!("{}/metadata/instance?api-version=2023-07-01", elsewhere.azure.imds);
     let leads = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut request = [0; 4096];
         let _ = stream.read(&mut request).unwrap();
-        write!(stream, "HTTP/1.1 302 Found\r\nlocation: {place}\r\ncontent-length: 0\r\n\r\n")
+        write!(stream, "HTTP/1.1 302 Found\r\nlocation: {target}\r\ncontent-length: 0\r\n\r\n")
             .unwrap();
     });
     let (_stay, cancel) = watch::channel(false);
@@ -201,7 +205,7 @@ async fn the_metadata_service_leads_nowhere_else() {
 }
 
 #[tokio::test]
-async fn without_metadata_the_place_is_named() {
+async fn unreachable_imds_is_reported_as_such() {
     let (_stay, cancel) = watch::channel(false);
     // No server listens there any more.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -211,25 +215,25 @@ async fn without_metadata_the_place_is_named() {
     let error = metadata.with_policy(Policy::ONCE).instance().await.unwrap_err();
     assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "NoAnswer"));
     assert!(error.message.contains("is this an Azure machine"), "{error}");
-    let side = side(World::sample()).await;
+    let side = fixture(AzureState::sample()).await;
     side.stop.send(true).unwrap();
     assert_eq!(side.metadata.instance().await.unwrap_err().code, "Cancelled");
 }
 
 #[tokio::test]
-async fn one_token_is_asked_for_however_many_want_it_and_kept() {
-    let side = side(World::sample()).await;
-    let asking: Vec<_> = (0..20)
+async fn concurrent_calls_share_one_cached_token() {
+    let side = fixture(AzureState::sample()).await;
+    let calls: Vec<_> = (0..20)
         .map(|_| {
             let client = side.client.clone();
             tokio::spawn(async move { client.list(&list()).await })
         })
         .collect();
-    for asked in asking {
-        assert_eq!(asked.await.unwrap().unwrap().len(), 2);
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().len(), 2);
     }
     side.client.list(&list()).await.unwrap();
-    assert_eq!(side.asked(TOKEN), 1);
+    assert_eq!(side.call_count(TOKEN), 1);
     let calls = side.azure.take_calls();
     let token = calls.iter().find(|call| call.path == TOKEN).unwrap();
     assert_eq!(token.query["resource"], "https://management.azure.com/");
@@ -238,25 +242,25 @@ async fn one_token_is_asked_for_however_many_want_it_and_kept() {
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_it_expires_and_when_it_is_refused() {
+async fn token_is_renewed_before_expiry_and_after_rejection() {
     // A token with a lifetime of at most five minutes is renewed at once, regardless of the clocks.
     for skew in [0, 86_400, -86_400] {
-        let side = side(World { token_life: 290, skew, ..World::sample() }).await;
+        let side = fixture(AzureState { token_lifetime: 290, skew, ..AzureState::sample() }).await;
         side.client.list(&list()).await.unwrap();
         side.client.list(&list()).await.unwrap();
-        assert_eq!(side.asked(TOKEN), 2, "{skew}");
-        let side = side_of_life(310, skew).await;
+        assert_eq!(side.call_count(TOKEN), 2, "{skew}");
+        let side = side_with_token_lifetime(310, skew).await;
         side.client.list(&list()).await.unwrap();
         side.client.list(&list()).await.unwrap();
-        assert_eq!(side.asked(TOKEN), 1, "{skew}");
+        assert_eq!(side.call_count(TOKEN), 1, "{skew}");
         // Expired by Azure's clock but not by the local one: it is rejected, and a new one is
         // requested.
         side.azure.advance(Duration::from_secs(311));
         assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
-        assert_eq!(side.asked(TOKEN), 2, "{skew}");
+        assert_eq!(side.call_count(TOKEN), 2, "{skew}");
     }
     // A valid token is used while its renewal fails.
-    let side = side_of_life(290, 0).await;
+    let side = side_with_token_lifetime(290, 0).await;
     side.client.list(&list()).await.unwrap();
     side.azure.fault(Rule::always(TOKEN, Fault::Status(503)));
     side.client.list(&list()).await.unwrap();
@@ -264,59 +268,59 @@ async fn a_token_is_renewed_before_it_expires_and_when_it_is_refused() {
     let error = side.client.with_policy(Policy::ONCE).list(&list()).await.unwrap_err().error;
     assert_eq!((error.operation, error.kind), ("Token", Failure::Transient));
     // If a new token is rejected too, that is reported.
-    side.azure.behave();
+    side.azure.clear_faults();
     side.azure.fault(Rule::always("LIST*", Fault::Status(401)));
     assert!(denied(&side).await.message.contains("does not accept who we say we are"));
 }
 
-async fn side_of_life(token_life: u64, skew: i64) -> Side {
-    side(World { token_life, skew, ..World::sample() }).await
+async fn side_with_token_lifetime(token_lifetime: u64, skew: i64) -> Fixture {
+    fixture(AzureState { token_lifetime, skew, ..AzureState::sample() }).await
 }
 
 #[tokio::test]
-async fn the_trouble_of_a_token_is_that_of_the_question() {
-    let side = side(World::sample()).await;
+async fn token_error_is_the_error_of_the_call() {
+    let side = fixture(AzureState::sample()).await;
     // 410 until 70 s have passed: the request's retries last longer.
     side.azure.fault(Rule::always(TOKEN, Fault::Status(410)));
     let (azure, mut until) = (side.azure.clone(), Duration::from_secs(70));
     let client = side.client.clone();
-    let asking = tokio::spawn(async move { client.list(&list()).await });
-    while !asking.is_finished() {
+    let calls = tokio::spawn(async move { client.list(&list()).await });
+    while !calls.is_finished() {
         if azure.with(|world| world.now) >= until {
-            azure.behave();
+            azure.clear_faults();
             until = Duration::MAX;
         }
         tokio::task::yield_now().await;
     }
-    assert_eq!(asking.await.unwrap().unwrap().len(), 2);
+    assert_eq!(calls.await.unwrap().unwrap().len(), 2);
     assert!(side.client.counts()[&("LoadBalancers_List", "transient")] >= 3);
     let unknown = Some("00000000-0000-0000-0000-0000000000d9");
     let managed = AzureCredential::Managed;
-    let side = side_as(World::sample(), (managed, unknown), Variables::default()).await;
+    let side = fixture_as(AzureState::sample(), (managed, unknown), Variables::default()).await;
     let error = denied(&side).await;
     assert_eq!((error.operation, error.code.as_str()), ("Token", "NoCredentials"));
     assert!(error.message.contains("Identity not found"), "{error}");
-    assert_eq!(side.asked(TOKEN), 1);
+    assert_eq!(side.call_count(TOKEN), 1);
     let known = "00000000-0000-0000-0000-0000000000d2";
-    let side = side_as(World::sample(), (managed, Some(known)), variables()).await;
+    let side = fixture_as(AzureState::sample(), (managed, Some(known)), variables()).await;
     side.client.list(&list()).await.unwrap();
     assert_eq!(side.azure.take_calls()[0].query["client_id"], known);
 }
 
 #[tokio::test]
-async fn an_application_logs_in_with_its_secret() {
+async fn application_logs_in_with_client_secret() {
     for kind in [AzureCredential::Auto, AzureCredential::Environment] {
         let side = as_application(kind, variables()).await;
         side.client.list(&list()).await.unwrap();
         side.client.list(&list()).await.unwrap();
-        assert_eq!((side.asked("POST token"), side.asked(TOKEN)), (1, 0));
+        assert_eq!((side.call_count("POST token"), side.call_count(TOKEN)), (1, 0));
         let call = side.azure.take_calls().remove(0);
         assert_eq!(call.body["scope"], "https://management.azure.com/.default");
         assert_eq!(call.body["grant_type"], "client_credentials");
         // The SDK has its own token cache: a rejected token is dropped there too.
         side.azure.with(|world| world.tokens.clear());
         side.client.list(&list()).await.unwrap();
-        assert_eq!(side.asked("POST token"), 1);
+        assert_eq!(side.call_count("POST token"), 1);
     }
     let wrong = Variables { secret: Some("guessed".into()), ..variables() };
     let error = denied(&as_application(AzureCredential::Auto, wrong).await).await;
@@ -337,7 +341,7 @@ async fn an_application_logs_in_with_its_secret() {
 }
 
 #[tokio::test]
-async fn a_login_that_has_a_bad_day_is_asked_again() {
+async fn failed_login_is_retried() {
     let side = as_application(AzureCredential::Auto, variables()).await;
     let refuse = |status: u16, code: &str| Fault::Refuse { status, code: code.into() };
     let rule = Rule::first(2, "POST token", refuse(429, "TooManyRequests"));
@@ -349,13 +353,13 @@ async fn a_login_that_has_a_bad_day_is_asked_again() {
     side.azure.with(|world| world.tokens.clear());
     side.azure.fault(Rule::first(1, "POST token", refuse(503, "temporarily_unavailable")));
     side.azure.fault(Rule::first(1, "POST token", Fault::Cut));
-    side.azure.fault(Rule::first(1, "POST token", Fault::Say("<html>Welcome</html>".into())));
+    side.azure.fault(Rule::first(1, "POST token", Fault::Body("<html>Welcome</html>".into())));
     side.azure.fault(Rule::first(1, "POST token", Fault::Status(502)));
     assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_workload_shows_the_token_that_it_was_given() {
+async fn workload_identity_presents_its_federated_token() {
     let folder = std::env::temp_dir().join(format!("weir-azure-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("token");
@@ -373,7 +377,7 @@ async fn a_workload_shows_the_token_that_it_was_given() {
     // If one of the three variables is missing, the managed identity is used.
     let side = as_application(AzureCredential::Auto, Variables { client: None, ..given }).await;
     side.client.list(&list()).await.unwrap();
-    assert_eq!((side.asked("POST token"), side.asked(TOKEN)), (0, 1));
+    assert_eq!((side.call_count("POST token"), side.call_count(TOKEN)), (0, 1));
     let none = Variables { token_file: None, ..variables() };
     let side = as_application(AzureCredential::Workload, none).await;
     assert!(denied(&side).await.message.contains("AZURE_FEDERATED_TOKEN_FILE"));
@@ -381,19 +385,19 @@ async fn a_workload_shows_the_token_that_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_sovereign_cloud_has_tokens_of_its_own() {
+async fn sovereign_cloud_uses_its_own_token_audience() {
     for (environment, audience) in [
         ("AzureUSGovernmentCloud", "https://management.usgovcloudapi.net/"),
         ("AzureChinaCloud", "https://management.chinacloudapi.cn/"),
     ] {
-        let world = World { environment: environment.to_owned(), ..World::sample() };
-        let side = side(world).await;
+        let world = AzureState { environment: environment.to_owned(), ..AzureState::sample() };
+        let side = fixture(world).await;
         assert_eq!(side.metadata.instance().await.unwrap().environment, environment);
         side.client.list(&list()).await.unwrap();
         let calls = side.azure.take_calls();
         let token = calls.iter().find(|call| call.path == TOKEN).unwrap();
         assert_eq!(token.query["resource"], audience);
-        let cloud = Sovereign::of(environment, None).unwrap();
+        let cloud = Environment::of(environment, None).unwrap();
         assert_eq!(cloud.resources.as_str(), audience);
     }
 }
@@ -401,12 +405,12 @@ async fn a_sovereign_cloud_has_tokens_of_its_own() {
 /// Effects of the environment, tested in a separate process: roots by `SSL_CERT_FILE`, credentials
 /// by `AZURE_...`, and proxies, which are never used for the metadata service.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_environment_counts_where_it_should_and_nowhere_else() {
-    let told = |name: &str| std::env::var(name).ok();
-    if let (Some(url), Some(imds)) = (told("WEIR_TEST_URL"), told("WEIR_TEST_IMDS")) {
+async fn proxy_variables_apply_to_services_and_not_to_imds() {
+    let variable = |name: &str| std::env::var(name).ok();
+    if let (Some(url), Some(imds)) = (variable("WEIR_TEST_URL"), variable("WEIR_TEST_IMDS")) {
         return inside(&url, &imds).await;
     }
-    let azure = Standin::start(World::sample()).await.unwrap();
+    let azure = Emulator::start(AzureState::sample()).await.unwrap();
     let folder = std::env::temp_dir().join(format!("weir-azure-roots-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let roots = folder.join("ca.pem");
@@ -415,7 +419,7 @@ async fn the_environment_counts_where_it_should_and_nowhere_else() {
     // No server listens at the discard port, so that requests through it get no response.
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
-        .args(["--exact", "the_environment_counts_where_it_should_and_nowhere_else"])
+        .args(["--exact", "proxy_variables_apply_to_services_and_not_to_imds"])
         .env("WEIR_TEST_URL", &azure.url)
         .env("WEIR_TEST_IMDS", &azure.imds)
         .env("SSL_CERT_FILE", &roots)
@@ -429,9 +433,9 @@ async fn the_environment_counts_where_it_should_and_nowhere_else() {
         .env("AZURE_AUTHORITY_HOST", &azure.url);
     let done = tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
-    let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(done.status.success(), "{said}{}", String::from_utf8_lossy(&done.stderr));
-    assert!(said.contains("1 passed"), "{said}");
+    let output = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(done.status.success(), "{output}{}", String::from_utf8_lossy(&done.stderr));
+    assert!(output.contains("1 passed"), "{output}");
     let calls = azure.take_calls();
     let operations: Vec<&str> = calls.iter().map(|call| call.operation.as_str()).collect();
     assert_eq!(operations, [INSTANCE, "POST token", "LIST loadBalancers"]);
@@ -440,8 +444,8 @@ async fn the_environment_counts_where_it_should_and_nowhere_else() {
 async fn inside(url: &str, imds: &str) {
     let (_stay, cancel) = watch::channel(false);
     let metadata = Metadata::new(imds, "2023-07-01", 7, cancel.clone()).unwrap();
-    let told = metadata.with_policy(Policy::ONCE).instance().await.unwrap();
-    let cloud = Sovereign::of(&told.environment, Some(url)).unwrap();
+    let response = metadata.with_policy(Policy::ONCE).instance().await.unwrap();
+    let cloud = Environment::of(&response.environment, Some(url)).unwrap();
     let kind = (AzureCredential::Auto, None);
     let credentials =
         Credentials::new(kind, Variables::of_process(), &metadata, &cloud, None).unwrap();
@@ -452,18 +456,19 @@ async fn inside(url: &str, imds: &str) {
         Client::new(settings.clone(), &cloud, credentials.clone(), cancel.clone()).unwrap();
     assert_eq!(client.list(&list()).await.unwrap().len(), 2);
     // The same by an address that `NO_PROXY` does not contain.
-    let cloud = Sovereign::of(&told.environment, Some(&url.replace("localhost", "127.0.0.1")));
+    let cloud =
+        Environment::of(&response.environment, Some(&url.replace("localhost", "127.0.0.1")));
     let client = Client::new(settings, &cloud.unwrap(), credentials, cancel).unwrap();
     let error = client.list(&list()).await.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "NoAnswer"));
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_refused() {
-    let side = side(World::sample()).await;
+async fn untrusted_certificate_is_rejected() {
+    let side = fixture(AzureState::sample()).await;
     let (_stay, cancel) = watch::channel(false);
-    let cloud = Sovereign::of("AzurePublicCloud", Some(&side.azure.url)).unwrap();
-    let other = Standin::start(World::sample()).await.unwrap();
+    let cloud = Environment::of("AzurePublicCloud", Some(&side.azure.url)).unwrap();
+    let other = Emulator::start(AzureState::sample()).await.unwrap();
     let build = |roots: Option<&str>| {
         let kind = (AzureCredential::Managed, None);
         let variables = Variables::default();

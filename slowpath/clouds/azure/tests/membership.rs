@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use cloud_emulators::azure::AzureState;
+use cloud_emulators::azure::operation::{End, Outcome};
+use cloud_emulators::faults::{Fault, Rule};
 use serde_json::{Value, json};
-use standins::azure::World;
-use standins::azure::operation::{End, Outcome};
-use standins::faults::{Fault, Rule};
 
 mod machine;
 use machine::{
@@ -18,7 +18,7 @@ const BY_IP: &str = "membership = \"ip\"";
 const OP_POOL: &str = "PUT loadBalancers/backendAddressPools";
 const OP_NIC: &str = "PUT networkInterfaces";
 
-fn body(world: &World, id: &str) -> Value {
+fn body(world: &AzureState, id: &str) -> Value {
     world.find(id).unwrap().body.clone()
 }
 
@@ -30,14 +30,14 @@ fn entry(name: &str, address: &str) -> Value {
 }
 
 /// Adds another machine's address to a pool.
-fn list_other(world: &mut World, name: &str, address: &str) {
+fn list_other(world: &mut AzureState, name: &str, address: &str) {
     change_pool(world, name, |pool| {
         pool["properties"]["loadBalancerBackendAddresses"] = json!([entry("other", address)]);
     });
 }
 
 #[tokio::test]
-async fn what_it_writes_has_all_that_was_there() {
+async fn writes_preserve_all_other_content() {
     // By interface: unknown keys, another pool, the other IP configuration.
     let begin = Begin::new().await;
     begin.azure.with(|world| {
@@ -79,7 +79,7 @@ async fn what_it_writes_has_all_that_was_there() {
             pool["properties"]["futureKey"] = json!({ "deep": true });
         });
     });
-    let find = |world: &World| {
+    let find = |world: &AzureState| {
         let pools = body(world, &gateway())["properties"]["backendAddressPools"].clone();
         pools.as_array().unwrap().iter().find(|p| p["name"] == "weir").unwrap().clone()
     };
@@ -94,31 +94,31 @@ async fn what_it_writes_has_all_that_was_there() {
     assert_eq!(entries[0]["properties"]["adminState"], "Up", "others' entries stay");
     assert_eq!(entries[1]["properties"]["ipAddress"], "10.1.0.11");
     assert_eq!(machine.report().target, "10.1.0.11");
-    assert_eq!((machine.asked(PUT_POOL, "ok"), machine.asked(PUT_NIC, "ok")), (1, 0));
+    assert_eq!((machine.call_count(PUT_POOL, "ok"), machine.call_count(PUT_NIC, "ok")), (1, 0));
     machine.pass(300).await;
-    assert_eq!(machine.asked(PUT_POOL, "ok"), 1);
+    assert_eq!(machine.call_count(PUT_POOL, "ok"), 1);
 }
 
 #[tokio::test]
-async fn both_pools_of_an_interface_are_joined_by_one_write_and_by_address_one_by_one() {
+async fn two_pools_are_joined_by_one_interface_write_or_two_pool_writes() {
     let both = "pool = \"weir\"\npool_ipv6 = \"weir6\"\ngateway = \"gw\"\ngateway_ipv6 = \"gw6\"";
     let mut begin = Begin::new().await;
     begin.lines = both.to_owned();
     let mut machine = begin.start().await;
     machine.ready().await;
     assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir", "weir6"]);
-    assert_eq!(machine.asked(PUT_NIC, "ok"), 1);
+    assert_eq!(machine.call_count(PUT_NIC, "ok"), 1);
     let mut begin = Begin::new().await;
     begin.lines = format!("{both}\n{BY_IP}");
     let mut machine = begin.start().await;
     machine.ready().await;
     let lists = machine.azure.with(|world| [listed(world, "weir"), listed(world, "weir6")]);
     assert_eq!(lists, [[FIRST.address()], [FIRST.address6()]]);
-    assert_eq!(machine.asked(PUT_POOL, "ok"), 2);
+    assert_eq!(machine.call_count(PUT_POOL, "ok"), 2);
 }
 
 #[tokio::test]
-async fn a_pool_whose_members_are_there_by_the_other_way_is_refused_by_name() {
+async fn pool_with_other_membership_kind_is_rejected_by_name() {
     let begin = Begin::new().await;
     begin.azure.with(|world| list_other(world, "weir", "10.1.0.77"));
     let mut machine = begin.start().await;
@@ -138,7 +138,7 @@ async fn a_pool_whose_members_are_there_by_the_other_way_is_refused_by_name() {
 }
 
 /// Starts two machines at the same moment, and waits until both are ready.
-async fn two(round: u64, lines: &str, spoil: impl FnOnce(&mut World)) -> [Machine; 2] {
+async fn two(round: u64, lines: &str, spoil: impl FnOnce(&mut AzureState)) -> [Machine; 2] {
     let azure = Begin::new().await.azure;
     azure.seed(round);
     azure.with(spoil);
@@ -152,7 +152,7 @@ async fn two(round: u64, lines: &str, spoil: impl FnOnce(&mut World)) -> [Machin
 }
 
 #[tokio::test]
-async fn two_that_join_at_once_are_both_there_ten_times_over() {
+async fn concurrent_joins_both_succeed() {
     for round in 0..10 {
         let pace = Duration::from_secs(round % 4);
         let [first, second] = two(round, BY_IP, |world| world.pace = pace).await;
@@ -171,7 +171,7 @@ async fn two_that_join_at_once_are_both_there_ten_times_over() {
 }
 
 #[tokio::test]
-async fn a_storm_of_conflicts_is_weathered_by_reading_anew() {
+async fn conflicts_are_resolved_by_rereading() {
     for (line, operation) in [(BY_IP, OP_POOL), ("", OP_NIC)] {
         for (status, code) in [(412, "PreconditionFailed"), (409, "AnotherOperationInProgress")] {
             let begin = Begin::new().await.with(line);
@@ -180,14 +180,14 @@ async fn a_storm_of_conflicts_is_weathered_by_reading_anew() {
             let mut machine = begin.start().await;
             machine.ready().await;
             let name = if line.is_empty() { PUT_NIC } else { PUT_POOL };
-            let asked = (machine.asked(name, "conflict"), machine.asked(name, "ok"));
-            assert_eq!(asked, (6, 1), "{operation} {code}");
+            let counts = (machine.call_count(name, "conflict"), machine.call_count(name, "ok"));
+            assert_eq!(counts, (6, 1), "{operation} {code}");
         }
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_was_lost_does_not_make_the_membership_somebody_elses() {
+async fn lost_response_keeps_the_membership_own() {
     for line in ["", BY_IP] {
         let begin = Begin::new().await.with(line);
         let operation = if line.is_empty() { OP_NIC } else { OP_POOL };
@@ -202,7 +202,7 @@ async fn an_answer_that_was_lost_does_not_make_the_membership_somebody_elses() {
 }
 
 #[tokio::test]
-async fn who_is_overwritten_by_somebody_comes_back() {
+async fn overwritten_membership_is_restored() {
     for (line, forget) in [("", nic(0)), (BY_IP, gateway())] {
         let mut machine = Begin::new().await.with(line).start().await;
         machine.ready().await;
@@ -222,7 +222,7 @@ async fn who_is_overwritten_by_somebody_comes_back() {
         machine.until_found("membership-lost").await;
         machine.ready().await;
         let name = if line.is_empty() { PUT_NIC } else { PUT_POOL };
-        assert_eq!(machine.asked(name, "ok"), 2);
+        assert_eq!(machine.call_count(name, "ok"), 2);
         machine.kill().await;
         let mut machine = Begin::new().await.with(line).with("on_lost = \"report\"").start().await;
         machine.ready().await;
@@ -240,12 +240,12 @@ async fn who_is_overwritten_by_somebody_comes_back() {
         });
         machine.until_probe("not a member of the pool").await;
         machine.pass(300).await;
-        assert_eq!(machine.asked(name, "ok"), 1, "it is told, and left so");
+        assert_eq!(machine.call_count(name, "ok"), 1, "it is told, and left so");
     }
 }
 
 #[tokio::test]
-async fn an_operation_that_fails_is_told_and_tried_again_and_one_that_hangs_is_given_up() {
+async fn failed_operation_is_retried_and_hanging_one_abandoned() {
     for (line, operation, name) in [("", OP_NIC, PUT_NIC), (BY_IP, OP_POOL, PUT_POOL)] {
         let begin = Begin::new().await.with(line);
         begin.azure.with(|world| {
@@ -256,7 +256,7 @@ async fn an_operation_that_fails_is_told_and_tried_again_and_one_that_hangs_is_g
         });
         let mut machine = begin.start().await;
         machine.ready().await;
-        assert_eq!(machine.asked(name, "ok"), 3, "two failed after they were taken");
+        assert_eq!(machine.call_count(name, "ok"), 3, "two failed after they were taken");
 
         let begin = Begin::new().await.with(line);
         begin.azure.with(|world| {
@@ -274,7 +274,7 @@ async fn an_operation_that_fails_is_told_and_tried_again_and_one_that_hangs_is_g
 }
 
 #[tokio::test]
-async fn an_administrative_state_of_somebody_else_is_told_and_left() {
+async fn foreign_admin_state_is_reported_and_not_changed() {
     for (line, state, found) in
         [("", "Down", "admin-down"), (BY_IP, "Down", "admin-down"), (BY_IP, "Up", "admin-up")]
     {
@@ -303,7 +303,7 @@ async fn an_administrative_state_of_somebody_else_is_told_and_left() {
 }
 
 #[tokio::test]
-async fn an_instance_of_a_scale_set_may_be_a_member_by_its_address() {
+async fn scale_set_instance_can_be_a_member_by_address() {
     let azure = Begin::new().await.azure;
     let mut machine = Begin::as_who(azure.clone(), INSTANCE).with(BY_IP).start().await;
     machine.ready().await;

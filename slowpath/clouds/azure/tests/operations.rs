@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use azure::doctor::{Check, Seen, Verdict, Wants, ask, judge};
-use clouds::report::{Asked, Carried, Ends, Report};
+use azure::doctor::{Check, CheckConfig, Observations, Verdict, collect, evaluate};
+use cloud_emulators::azure::{AzureState, Emulator};
+use cloud_emulators::faults::{Fault, Rule};
+use clouds::report::{CallCount, GatewayTunnels, Report, TunnelPair};
 use clouds::retry::{Clock, Policy};
 use serde_json::json;
-use standins::azure::{Standin, World};
-use standins::faults::{Fault, Rule};
 use tokio::sync::watch;
 
 mod machine;
@@ -21,8 +21,8 @@ const BOTH: &str =
     "pool = \"weir\"\npool_ipv6 = \"weir6\"\ngateway = \"gw\"\ngateway_ipv6 = \"gw6\"";
 
 /// Starts an emulator in which the machine is a member.
-async fn side() -> Standin {
-    let azure = Standin::start(World::sample()).await.unwrap();
+async fn side() -> Emulator {
+    let azure = Emulator::start(AzureState::sample()).await.unwrap();
     azure.with(|world| {
         for id in [nic(0), INSTANCE.nic()] {
             change_body(world, &id, |nic| {
@@ -39,7 +39,7 @@ async fn side() -> Standin {
 }
 
 async fn examine(
-    azure: &Standin,
+    azure: &Emulator,
     who: Who,
     lines: &str,
     report: Result<Report, String>,
@@ -47,40 +47,40 @@ async fn examine(
     let imds = azure.machine(&who.id()).await.unwrap();
     let config = configured(who, azure, &imds, lines);
     let settings = config.azure.clone().unwrap();
-    let wants = Wants::of(&config, &settings);
+    let check_config = CheckConfig::of(&config, &settings);
     let (_stay, cancel) = watch::channel(false);
     let cloud = cloud(azure, &settings, Arc::new(Clock::default()), cancel);
-    let mut seen = Seen::new(report);
-    seen.mac = Some(who.ingress().mac);
-    seen.kernel_mtu = Some(("tap0".into(), 1600));
-    seen.timestamps = Some(false);
-    ask(&cloud, Policy::ONCE, &wants, &mut seen).await;
-    judge(&wants, &seen)
+    let mut observed = Observations::new(report);
+    observed.mac = Some(who.ingress().mac);
+    observed.kernel_mtu = Some(("tap0".into(), 1600));
+    observed.timestamps = Some(false);
+    collect(&cloud, Policy::ONCE, &check_config, &mut observed).await;
+    evaluate(&check_config, &observed)
 }
 
 fn well() -> Result<Report, String> {
-    let carried = |gateway: &str, family: &str, by: u16| {
+    let gateway_tunnels = |gateway: &str, family: &str, by: u16| {
         let [external, internal] =
             [(by + 1, u32::from(by % 100) + 801), (by, u32::from(by % 100) + 800)];
-        let ends = Ends {
+        let ends = TunnelPair {
             external_port: external.0,
             external_vni: external.1,
             internal_port: internal.0,
             internal_vni: internal.1,
         };
         let (gateway, family) = (gateway.to_owned(), family.to_owned());
-        Carried { gateway, family, carried: ends, told: ends, by: "imds".into() }
+        GatewayTunnels { gateway, family, in_force: ends, reported: ends, source: "imds".into() }
     };
-    let asked = Asked { operation: PUT_NIC.into(), outcome: "ok".into(), times: 1 };
+    let count = CallCount { operation: PUT_NIC.into(), outcome: "ok".into(), times: 1 };
     Ok(Report {
         phase: "ready".into(),
-        tunnels: vec![carried("gw", "ipv4", 10800), carried("gw6", "ipv6", 2666)],
-        calls: vec![asked],
+        tunnels: vec![gateway_tunnels("gw", "ipv4", 10800), gateway_tunnels("gw6", "ipv6", 2666)],
+        calls: vec![count],
         ..Report::default()
     })
 }
 
-fn told<'a>(checks: &'a [Check], name: &str) -> &'a Check {
+fn find_check<'a>(checks: &'a [Check], name: &str) -> &'a Check {
     let found = checks.iter().find(|check| check.name == name);
     found.unwrap_or_else(|| panic!("{name}: {checks:#?}"))
 }
@@ -90,7 +90,7 @@ fn with(checks: &[Check], verdict: Verdict) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn doctor_finds_a_good_machine_good_and_changes_nothing() {
+async fn doctor_passes_a_correct_setup_without_writes() {
     let azure = side().await;
     azure.with(|world| {
         change_balancer(world, |balancer| {
@@ -134,20 +134,20 @@ async fn doctor_finds_a_good_machine_good_and_changes_nothing() {
         ("scheduled events", "none"),
         ("slowpath", "ready"),
     ] {
-        let check = told(&checks, name);
+        let check = find_check(&checks, name);
         assert_eq!(check.verdict, Verdict::Ok, "{check:?}");
         assert!(check.text.contains(part), "no {part:?} in {check:?}");
     }
     let pools = "Microsoft.Network/loadBalancers/backendAddressPools/write";
-    assert_eq!(told(&checks, pools).verdict, Verdict::Ok);
+    assert_eq!(find_check(&checks, pools).verdict, Verdict::Ok);
     assert_eq!(azure.with(|world| world.resources.clone()), before);
     assert!(azure.calls().iter().all(|call| call.method != "PUT" && call.method != "DELETE"));
 }
 
 #[tokio::test]
-async fn doctor_finds_each_thing_that_is_wrong() {
-    type Wrong = fn(&mut World);
-    fn rule(world: &mut World, access: &str, protocol: &str, port: &str) {
+async fn doctor_reports_each_defect() {
+    type Wrong = fn(&mut AzureState);
+    fn rule(world: &mut AzureState, access: &str, protocol: &str, port: &str) {
         change_body(world, &network("networkSecurityGroups", "north"), |group| {
             group["properties"]["securityRules"] = json!([{ "name": "r", "properties": {
                 "priority": 100, "direction": "Inbound", "access": access, "protocol": protocol,
@@ -227,29 +227,29 @@ async fn doctor_finds_each_thing_that_is_wrong() {
         let azure = side().await;
         azure.with(wrong);
         let checks = examine(&azure, FIRST, BOTH, well()).await;
-        let check = told(&checks, name);
+        let check = find_check(&checks, name);
         assert_eq!(check.verdict, *verdict, "{name}: {checks:#?}");
         assert!(check.text.contains(text) && !check.remedy.is_empty(), "{check:#?}");
     }
 }
 
 #[tokio::test]
-async fn doctor_knows_a_scale_set_the_other_membership_and_what_slowpath_says() {
+async fn doctor_handles_scale_sets_other_membership_and_slowpath_report() {
     let azure = side().await;
     let checks = examine(&azure, INSTANCE, BOTH, Err("it does not run".into())).await;
-    assert!(told(&checks, "interface").text.contains("of the scale set's model"));
+    assert!(find_check(&checks, "interface").text.contains("of the scale set's model"));
     let refused = Fault::Refuse { status: 403, code: "AuthorizationFailed".into() };
     azure.fault(Rule::always("GET permissions", refused));
     let pools = "Microsoft.Network/loadBalancers/backendAddressPools/write";
     let nic_write = "Microsoft.Network/networkInterfaces/write";
-    let untold = examine(&azure, FIRST, BOTH, well()).await;
-    assert_eq!(told(&untold, pools).verdict, Verdict::Untested);
-    assert_eq!(told(&untold, nic_write).text, "allowed: slowpath has done it");
+    let without_report = examine(&azure, FIRST, BOTH, well()).await;
+    assert_eq!(find_check(&without_report, pools).verdict, Verdict::Untested);
+    assert_eq!(find_check(&without_report, nic_write).text, "allowed: slowpath has done it");
     let own = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read";
-    assert_eq!(told(&checks, own).verdict, Verdict::Ok);
+    assert_eq!(find_check(&checks, own).verdict, Verdict::Ok);
     assert!(checks.iter().all(|check| check.name != "Microsoft.Network/networkInterfaces/write"));
-    assert_eq!(told(&checks, "slowpath").text, "it does not run");
-    assert_eq!(told(&checks, "tunnels of weir").verdict, Verdict::Ok, "as written");
+    assert_eq!(find_check(&checks, "slowpath").text, "it does not run");
+    assert_eq!(find_check(&checks, "tunnels of weir").verdict, Verdict::Ok, "as written");
     let ip = format!("{BOTH}\nmembership = \"ip\"");
     azure.with(|world| {
         change_body(world, &nic(0), |nic| {
@@ -258,7 +258,7 @@ async fn doctor_knows_a_scale_set_the_other_membership_and_what_slowpath_says() 
         });
     });
     let checks = examine(&azure, FIRST, &ip, well()).await;
-    let member = told(&checks, "member of weir");
+    let member = find_check(&checks, "member of weir");
     assert_eq!(member.verdict, Verdict::Fail);
     assert!(member.text.contains("weirs_0 by nic") && member.text.contains("azure.membership"));
 }

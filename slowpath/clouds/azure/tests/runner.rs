@@ -4,12 +4,12 @@
 
 use std::sync::atomic::Ordering;
 
+use cloud_emulators::azure::AzureState;
+use cloud_emulators::faults::{Fault, Rule};
 use clouds::appliance::Ingress;
 use clouds::report::Report;
 use serde_json::json;
 use simulation::File;
-use standins::azure::World;
-use standins::faults::{Fault, Rule};
 
 mod machine;
 use machine::{
@@ -28,30 +28,31 @@ async fn ready(begin: Begin) -> Machine {
 }
 
 #[tokio::test]
-async fn it_finds_its_place_joins_once_and_is_ready() {
+async fn discovers_joins_once_and_becomes_ready() {
     let by_id = format!("load_balancer = \"{}\"", gateway().to_uppercase().replacen("/S", "/s", 1));
     for line in ["", "load_balancer = \"GW\"", by_id.as_str(), "resource_group = \"North\""] {
         let mut machine = Begin::new().await.with(line).start().await;
         let report = machine.ready().await;
-        let place = (report.group.as_str(), report.target.as_str(), report.instance.as_str());
+        let registration =
+            (report.group.as_str(), report.target.as_str(), report.instance.as_str());
         let target = format!("{}/ipConfigurations/ipconfig1", nic(0));
-        assert_eq!(place, (pool("weir").as_str(), target.as_str(), "weir-0"), "{line}");
+        assert_eq!(registration, (pool("weir").as_str(), target.as_str(), "weir-0"), "{line}");
         assert_eq!((report.state.as_str(), report.region.as_str()), ("member", "westeurope"));
         assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir"]);
-        let told = machine.appliance.told();
-        assert_eq!(told.first().unwrap().1, "asking Azure for our pool");
-        assert_eq!(told.last().unwrap().1, "");
+        let reasons = machine.appliance.probe_answers();
+        assert_eq!(reasons.first().unwrap().1, "asking Azure for our pool");
+        assert_eq!(reasons.last().unwrap().1, "");
         machine.pass(600).await;
-        assert_eq!((machine.asked(PUT_NIC, "ok"), machine.asked(PUT_POOL, "ok")), (1, 0));
+        assert_eq!((machine.call_count(PUT_NIC, "ok"), machine.call_count(PUT_POOL, "ok")), (1, 0));
         let flows = machine.azure.with(|world| world.serves(&pool("weir"), &FIRST.address()));
         assert!(flows, "the gateway's probe is answered");
     }
 }
 
-type Spoil = fn(&mut World);
+type Spoil = fn(&mut AzureState);
 
 #[tokio::test]
-async fn what_is_in_the_way_is_told_and_mended_without_a_restart() {
+async fn each_discovery_error_is_reported_and_recovers_without_restart() {
     let table: &[(Spoil, &[&str])] = &[
         (
             |w| {
@@ -123,7 +124,7 @@ async fn what_is_in_the_way_is_told_and_mended_without_a_restart() {
         ),
         (|w| w.identities.clear(), &["this machine has no such identity"]),
     ];
-    for (row, (spoil, told)) in table.iter().enumerate() {
+    for (row, (spoil, reasons)) in table.iter().enumerate() {
         let begin = Begin::new().await;
         let whole = begin.azure.with(|world| {
             let whole = world.clone();
@@ -134,7 +135,7 @@ async fn what_is_in_the_way_is_told_and_mended_without_a_restart() {
         let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
         assert_eq!(report.phase, "looking");
         let probe = machine.appliance.probe();
-        for part in *told {
+        for part in *reasons {
             assert!(report.trouble.contains(part), "{row}: no {part:?} in {}", report.trouble);
             assert!(probe.contains(part), "{row}: no {part:?} in {probe}");
         }
@@ -149,7 +150,7 @@ async fn what_is_in_the_way_is_told_and_mended_without_a_restart() {
 }
 
 #[tokio::test]
-async fn without_metadata_or_a_port_it_waits_and_says_so() {
+async fn missing_metadata_or_port_is_reported_and_awaited() {
     let begin = Begin::new().await;
     *begin.appliance.ingress.lock().unwrap() = None;
     let mut machine = begin.start().await;
@@ -160,12 +161,12 @@ async fn without_metadata_or_a_port_it_waits_and_says_so() {
     *machine.appliance.ingress.lock().unwrap() = Some(FIRST.ingress());
     let silent = |report: &Report| report.trouble.contains("does not tell who this machine is");
     machine.until("no metadata", silent).await;
-    machine.azure.behave();
+    machine.azure.clear_faults();
     machine.ready().await;
 }
 
 #[tokio::test]
-async fn a_member_that_somebody_else_made_is_not_touched() {
+async fn existing_foreign_membership_is_not_changed() {
     let begin = Begin::new().await;
     begin.azure.with(|world| {
         let reference = json!([{ "id": pool("weir").to_lowercase() }]);
@@ -178,35 +179,35 @@ async fn a_member_that_somebody_else_made_is_not_touched() {
     machine.terminate();
     machine.appliance.flows(0);
     machine.ended().await;
-    assert_eq!(machine.asked(PUT_NIC, "ok"), 0, "remove = \"own\"");
+    assert_eq!(machine.call_count(PUT_NIC, "ok"), 0, "remove = \"own\"");
     assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir"]);
 }
 
 #[tokio::test]
-async fn not_able_it_does_not_join_and_its_own_reasons_come_first() {
+async fn does_not_join_while_not_able_and_reports_own_reasons_first() {
     let begin = Begin::new().await;
     *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
     let mut machine = begin.start().await;
     machine.until("its place", |report| report.phase == "outside").await;
     machine.pass(300).await;
-    assert_eq!(machine.asked(PUT_NIC, "ok"), 0);
+    assert_eq!(machine.call_count(PUT_NIC, "ok"), 0);
     assert!(machine.appliance.probe().starts_with("lcore 1 stands still"));
     *machine.appliance.able.lock().unwrap() = Ok(());
     machine.ready().await;
 }
 
 #[tokio::test]
-async fn with_preboot_health_pass_probes_pass_until_it_was_able_once() {
+async fn preboot_health_pass_passes_probes_until_first_able() {
     let begin = Begin::new().await.with("preboot_health = \"pass\"");
     *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
     begin.azure.fault(out("LIST loadBalancers"));
     let mut machine = begin.start().await;
     machine.until("trouble", |report| !report.trouble.is_empty()).await;
     assert!(machine.appliance.probes.passes.load(Ordering::Relaxed));
-    machine.azure.behave();
+    machine.azure.clear_faults();
     machine.until("its place", |report| report.phase == "outside").await;
     assert!(machine.appliance.probes.passes.load(Ordering::Relaxed));
-    assert!(machine.appliance.told().iter().all(|(_, told)| told.is_empty()));
+    assert!(machine.appliance.probe_answers().iter().all(|(_, reasons)| reasons.is_empty()));
     *machine.appliance.able.lock().unwrap() = Ok(());
     machine.ready().await;
     *machine.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
@@ -215,10 +216,10 @@ async fn with_preboot_health_pass_probes_pass_until_it_was_able_once() {
 }
 
 #[tokio::test]
-async fn an_outage_at_the_start_does_not_take_a_machine_out_whose_place_was_kept() {
+async fn outage_at_start_uses_the_journal() {
     let file = File::new("kept");
     let mut begin = Begin::new().await;
-    begin.kept = Some(file.0.clone());
+    begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
     first.kill().await;
     // Outages of Azure and the metadata, of Azure alone, and an Azure that does not respond.
@@ -228,34 +229,34 @@ async fn an_outage_at_the_start_does_not_take_a_machine_out_whose_place_was_kept
         (vec![out("GET *"), out("LIST *")], false),
         (vec![hang("GET *"), hang("LIST *")], true),
     ] {
-        first.azure.behave();
+        first.azure.clear_faults();
         rules.into_iter().for_each(|rule| first.azure.fault(rule));
         let begin = Begin::again(&first);
-        begin.clock.passes(hangs);
+        begin.clock.run_during_calls(hangs);
         let clock = begin.clock.clone();
         let mut machine = begin.start().await;
         machine.until("its place", |report| report.group == pool("weir")).await;
         machine.until_probe("").await;
         machine.pass(5).await;
-        clock.passes(false);
-        first.azure.behave();
+        clock.run_during_calls(false);
+        first.azure.clear_faults();
         machine.ready().await;
-        assert_eq!(machine.asked(PUT_NIC, "ok"), 0, "it was there all the time");
+        assert_eq!(machine.call_count(PUT_NIC, "ok"), 0, "it was there all the time");
         machine.kill().await;
     }
 }
 
 #[tokio::test]
-async fn without_a_place_that_was_kept_or_with_anothers_an_outage_says_503() {
+async fn outage_without_own_journal_answers_503() {
     let file = File::new("others");
     let mut begin = Begin::new().await;
-    begin.kept = Some(file.0.clone());
+    begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
     first.kill().await;
     first.azure.fault(out("LIST loadBalancers"));
     type Otherwise = fn(&mut Begin);
     let otherwise: [Otherwise; 4] = [
-        |begin| begin.kept = None,
+        |begin| begin.journal = None,
         |begin| {
             begin.azure.with(|world| {
                 change_body(world, &machine_id(0), |machine| {
@@ -282,41 +283,41 @@ async fn without_a_place_that_was_kept_or_with_anothers_an_outage_says_503() {
 }
 
 #[tokio::test]
-async fn tunnels_are_followed_when_the_world_changes_them() {
+async fn tunnel_changes_are_applied() {
     let both = "pool = \"weir\"\npool_ipv6 = \"weir6\"\ngateway = \"gw\"\ngateway_ipv6 = \"gw6\"";
     let mut begin = Begin::new().await;
     begin.lines = both.to_owned();
     let mut machine = ready(begin).await;
     machine.pass(3).await;
-    assert_eq!(machine.appliance.probes.followed(), 0, "they are as they are written");
+    assert_eq!(machine.appliance.probes.tunnel_updates(), 0, "they are as they are written");
     machine.azure.with(|world| {
         change_pool(world, "weir", |pool| {
             pool["properties"]["tunnelInterfaces"][0]["port"] = json!(2001);
             pool["properties"]["tunnelInterfaces"][0]["identifier"] = json!(901);
         });
     });
-    machine.appliance.strange.fetch_add(3, Ordering::Relaxed);
+    machine.appliance.unknown_tunnel.fetch_add(3, Ordering::Relaxed);
     let began = machine.azure.with(|world| world.now);
     let of = |report: &Report, name: &str| {
         report.tunnels.iter().find(|of| of.gateway == name).unwrap().clone()
     };
-    let follows = |report: &Report| of(report, "gw").carried.external_port == 2001;
+    let follows = |report: &Report| of(report, "gw").in_force.external_port == 2001;
     let report = machine.until("followed", follows).await;
     let took = machine.azure.with(|world| world.now) - began;
     assert!(took.as_secs() <= 5, "{took:?}: nobody waits for the next look");
-    use azure::runner::Gateways;
+    use azure::runner::AzureAppliance;
     let now = machine.appliance.tunnels("gw").unwrap();
     assert_eq!(now, tunnels((2001, 901), (10800, 800)));
     assert_eq!(
-        (of(&report, "gw").by.as_str(), of(&report, "gw").family.as_str()),
+        (of(&report, "gw").source.as_str(), of(&report, "gw").family.as_str()),
         ("imds", "ipv4")
     );
-    assert_eq!(of(&report, "gw6").carried.external_vni, 867);
-    assert_eq!(machine.appliance.probes.followed(), 1);
+    assert_eq!(of(&report, "gw6").in_force.external_vni, 867);
+    assert_eq!(machine.appliance.probes.tunnel_updates(), 1);
 }
 
 #[tokio::test]
-async fn with_tunnels_alarm_they_are_told_and_left_as_they_are() {
+async fn tunnels_alarm_reports_and_changes_nothing() {
     let mut machine = ready(Begin::new().await.with("tunnels = \"alarm\"")).await;
     machine.azure.with(|world| {
         change_pool(world, "weir", |pool| {
@@ -324,14 +325,14 @@ async fn with_tunnels_alarm_they_are_told_and_left_as_they_are() {
         });
     });
     let report = machine.until_found("tunnels-other").await;
-    assert_eq!(report.tunnels[0].told.internal_vni, 900);
+    assert_eq!(report.tunnels[0].reported.internal_vni, 900);
     machine.pass(60).await;
-    assert_eq!(machine.appliance.probes.followed(), 0);
-    assert_eq!(machine.report().tunnels[0].carried.internal_vni, 800);
+    assert_eq!(machine.appliance.probes.tunnel_updates(), 0);
+    assert_eq!(machine.report().tunnels[0].in_force.internal_vni, 800);
 }
 
 #[tokio::test]
-async fn what_hurts_at_the_load_balancer_is_told_while_it_runs() {
+async fn harmful_load_balancer_settings_are_reported_at_run_time() {
     let mut machine = ready(Begin::new().await).await;
     machine.azure.with(|world| {
         change_balancer(world, |balancer| {
@@ -344,23 +345,23 @@ async fn what_hurts_at_the_load_balancer_is_told_while_it_runs() {
 }
 
 #[tokio::test]
-async fn peers_are_told_with_their_addresses() {
+async fn peers_are_reported_with_their_addresses() {
     let azure = Begin::new().await.azure;
     let mut first = ready(Begin::as_who(azure.clone(), FIRST)).await;
     let _second = ready(Begin::as_who(azure.clone(), SECOND)).await;
     let both = |report: &Report| report.peers.len() == 2;
     let report = first.until("both", both).await;
-    let told: Vec<(String, String)> = report
+    let peers: Vec<(String, String)> = report
         .peers
         .iter()
         .map(|peer| (peer.id.clone(), peer.address.unwrap().to_string()))
         .collect();
     let one = |who: machine::Who| (format!("weir-{}-data", who.number), who.address());
-    assert_eq!(told, [one(FIRST), one(SECOND)]);
+    assert_eq!(peers, [one(FIRST), one(SECOND)]);
 }
 
 #[tokio::test]
-async fn the_interface_of_a_scale_set_is_never_written() {
+async fn scale_set_interface_is_never_written() {
     let azure = Begin::new().await.azure;
     let mut machine = Begin::as_who(azure.clone(), INSTANCE).start().await;
     machine.until_found("not-in-model").await;

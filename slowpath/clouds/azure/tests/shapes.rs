@@ -3,19 +3,19 @@
 
 use std::path::{Path, PathBuf};
 
-use azure::arm::{Arm, Begun};
+use azure::arm::{Arm, WriteOutcome};
+use azure::environment::Environment;
 use azure::id::ResourceId;
-use azure::names::{self, Known};
-use azure::sovereign::Sovereign;
-use azure::told::{End, Family, Tunnels};
+use azure::operations::{self, ArmOperation};
+use azure::types::{End, Family, Tunnels};
+use cloud_emulators::azure::{AzureState, Call};
+use cloud_emulators::faults::{Fault, Rule};
 use serde_json::{Map, Value};
-use standins::azure::{Call, World};
-use standins::faults::{Fault, Rule};
 
-use simulation::azure_side::{Side, side};
+use simulation::azure_fixture::{Fixture, fixture};
 
 fn folder() -> PathBuf {
-    standins::fixtures::folder("azure-rest-examples")
+    cloud_emulators::fixtures::folder("azure-rest-examples")
 }
 
 /// An example of the specification: request parameters and responses.
@@ -63,18 +63,18 @@ impl Example {
 }
 
 /// Sets the body of the next responses.
-fn answers(side: &Side, body: &Value) {
+fn answers(side: &Fixture, body: &Value) {
     side.azure.take_calls();
-    side.azure.behave();
+    side.azure.clear_faults();
     for operation in ["GET *", "LIST *", "PUT *", "POST health", "POST check*", "POST load*", "/"] {
-        side.azure.fault(Rule::always(operation, Fault::Say(body.to_string())));
+        side.azure.fault(Rule::always(operation, Fault::Body(body.to_string())));
     }
     // The client already has a token.
     side.azure.fault(Rule::always("POST token", Fault::Status(500)));
 }
 
 /// Returns the last call to Resource Manager.
-fn last(side: &Side) -> Call {
+fn last(side: &Fixture) -> Call {
     let calls = side.azure.take_calls();
     calls.into_iter().rev().find(|call| !call.path.starts_with("/metadata")).unwrap()
 }
@@ -89,10 +89,10 @@ const NETWORK: &str = "/subscriptions/{subscriptionId}/resourceGroups/{resourceG
                        providers/Microsoft.Network";
 
 /// Example file, method, operation, and its path in the specification and in Weir.
-type Row = (&'static str, &'static str, Known, &'static str, fn(&Example) -> String);
+type Row = (&'static str, &'static str, ArmOperation, &'static str, fn(&Example) -> String);
 
 /// Returns the examples of operations that Weir uses.
-fn asked() -> Vec<Row> {
+fn rows() -> Vec<Row> {
     let pool = |e: &Example| {
         let pool = e.of("backendAddressPoolName");
         network(e, "loadBalancers", "loadBalancerName")
@@ -124,51 +124,61 @@ fn asked() -> Vec<Row> {
         (
             "network/LoadBalancerList",
             "LIST",
-            names::LOAD_BALANCERS_LIST,
+            operations::LOAD_BALANCERS_LIST,
             "/loadBalancers",
             |e: &Example| {
-                names::in_group(e.of("subscriptionId"), e.of("resourceGroupName"), "loadBalancers")
+                operations::in_group(
+                    e.of("subscriptionId"),
+                    e.of("resourceGroupName"),
+                    "loadBalancers",
+                )
             },
         ),
-        ("network/LoadBalancerGet", "GET", names::LOAD_BALANCERS_GET, BALANCER, balancer),
-        ("network/LoadBalancerBackendAddressPoolGet", "GET", names::POOLS_GET, POOL, pool),
+        ("network/LoadBalancerGet", "GET", operations::LOAD_BALANCERS_GET, BALANCER, balancer),
+        ("network/LoadBalancerBackendAddressPoolGet", "GET", operations::POOLS_GET, POOL, pool),
         (
             "network/LBBackendAddressPoolWithBackendAddressesGet",
             "GET",
-            names::POOLS_GET,
+            operations::POOLS_GET,
             POOL,
             pool,
         ),
         (
             "network/LBBackendAddressPoolWithBackendAddressesPut",
             "PUT",
-            names::POOLS_PUT,
+            operations::POOLS_PUT,
             POOL,
             pool,
         ),
-        ("network/NetworkInterfaceGet", "GET", names::INTERFACES_GET, INTERFACE, interface),
+        ("network/NetworkInterfaceGet", "GET", operations::INTERFACES_GET, INTERFACE, interface),
         (
             "network/NetworkInterfaceCreateGatewayLoadBalancerConsumer",
             "PUT",
-            names::INTERFACES_PUT,
+            operations::INTERFACES_PUT,
             INTERFACE,
             interface,
         ),
-        ("network/SubnetGet", "GET", names::SUBNETS_GET, SUBNET, subnet),
-        ("network/SubnetCreate", "PUT", names::SUBNETS_PUT, SUBNET, subnet),
-        ("network/PrivateLinkServiceGet", "GET", names::LINK_SERVICES_GET, SERVICE, service),
-        ("network/PrivateLinkServiceCreate", "PUT", names::LINK_SERVICES_PUT, SERVICE, service),
+        ("network/SubnetGet", "GET", operations::SUBNETS_GET, SUBNET, subnet),
+        ("network/SubnetCreate", "PUT", operations::SUBNETS_PUT, SUBNET, subnet),
+        ("network/PrivateLinkServiceGet", "GET", operations::LINK_SERVICES_GET, SERVICE, service),
+        (
+            "network/PrivateLinkServiceCreate",
+            "PUT",
+            operations::LINK_SERVICES_PUT,
+            SERVICE,
+            service,
+        ),
         (
             "network/PrivateLinkServiceUpdatePrivateEndpointConnection",
             "PUT",
-            names::LINK_CONNECTIONS_PUT,
+            operations::LINK_CONNECTIONS_PUT,
             CONNECTION,
             connection,
         ),
         (
             "network/PrivateLinkServiceListPrivateEndpointConnection",
             "LIST",
-            names::LINK_CONNECTIONS_LIST,
+            operations::LINK_CONNECTIONS_LIST,
             "/privateLinkServices/{serviceName}/privateEndpointConnections",
             |e: &Example| {
                 format!(
@@ -182,36 +192,38 @@ fn asked() -> Vec<Row> {
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn requests_are_the_examples_and_their_answers_are_read_whole() {
+async fn requests_match_published_examples_and_responses_are_parsed() {
     let folder = folder();
-    let side = side(World::sample()).await;
-    side.client.list(&names::LOAD_BALANCERS_LIST.at(standins_group())).await.unwrap();
-    for (file, method, known, template, ours) in asked() {
+    let side = fixture(AzureState::sample()).await;
+    side.client.list(&operations::LOAD_BALANCERS_LIST.at(emulator_group())).await.unwrap();
+    for (file, method, known, template, ours) in rows() {
         let example = Example::read(&folder, file);
-        let ask = known.at(ours(&example));
-        assert_eq!(ask.path, example.filled(&format!("{NETWORK}{template}")), "{file}");
+        let request = known.at(ours(&example));
+        assert_eq!(request.path, example.filled(&format!("{NETWORK}{template}")), "{file}");
         let body = example.body("200");
         answers(&side, body);
         let etag = body["etag"].as_str().map(str::to_owned);
         match method {
             "GET" => {
-                let told = side.client.get(&ask).await.unwrap();
-                assert_eq!((&told.body, told.etag), (body, etag), "{file}");
+                let response = side.client.get(&request).await.unwrap();
+                assert_eq!((&response.body, response.etag), (body, etag), "{file}");
                 ResourceId::parse(body["id"].as_str().unwrap()).unwrap();
             }
             "LIST" => {
-                let told = side.client.list(&ask).await.unwrap();
-                assert_eq!(&Value::from(told), &body["value"], "{file}");
+                let response = side.client.list(&request).await.unwrap();
+                assert_eq!(&Value::from(response), &body["value"], "{file}");
             }
             _ => {
                 let (sent, matching) = (example.sent().unwrap(), "W/\"00000000\"");
-                let told = side.client.put(&ask, sent, Some(matching)).await.unwrap();
-                let Begun::Done(Some(told)) = told else { panic!("{file}: {told:?}") };
-                assert_eq!((&told.body, told.etag), (body, etag), "{file}");
+                let response = side.client.put(&request, sent, Some(matching)).await.unwrap();
+                let WriteOutcome::Done(Some(response)) = response else {
+                    panic!("{file}: {response:?}")
+                };
+                assert_eq!((&response.body, response.etag), (body, etag), "{file}");
             }
         }
         let call = last(&side);
-        assert_eq!(call.path, ask.path, "{file}");
+        assert_eq!(call.path, request.path, "{file}");
         assert_eq!(call.query.keys().collect::<Vec<_>>(), ["api-version"], "{file}");
         // Six examples are of an older API version.
         let version = call.query["api-version"].as_str();
@@ -224,24 +236,24 @@ async fn requests_are_the_examples_and_their_answers_are_read_whole() {
     }
 }
 
-fn standins_group() -> String {
-    names::in_group("00000000-0000-0000-0000-0000000000aa", "north", "loadBalancers")
+fn emulator_group() -> String {
+    operations::in_group("00000000-0000-0000-0000-0000000000aa", "north", "loadBalancers")
 }
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn a_machine_of_the_examples_is_read() {
+async fn published_machine_is_parsed() {
     let folder = folder();
-    let side = side(World::sample()).await;
-    side.client.list(&names::LOAD_BALANCERS_LIST.at(standins_group())).await.unwrap();
+    let side = fixture(AzureState::sample()).await;
+    side.client.list(&operations::LOAD_BALANCERS_LIST.at(emulator_group())).await.unwrap();
     let example = Example::read(&folder, "compute/VirtualMachine_Get");
     let path = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/\
                 Microsoft.Compute/virtualMachines/{vmName}";
-    let ask = names::MACHINES_GET.at(example.filled(path).replace(['{', '}'], ""));
+    let request = operations::MACHINES_GET.at(example.filled(path).replace(['{', '}'], ""));
     answers(&side, example.body("200"));
-    let told = side.client.get(&ask).await.unwrap();
-    assert_eq!(&told.body, example.body("200"));
-    let nics = &told.body["properties"]["networkProfile"]["networkInterfaces"];
+    let response = side.client.get(&request).await.unwrap();
+    assert_eq!(&response.body, example.body("200"));
+    let nics = &response.body["properties"]["networkProfile"]["networkInterfaces"];
     let nic = nics[0]["id"].as_str().unwrap();
     assert!(ResourceId::parse(nic).unwrap().named("networkInterfaces").is_some());
     assert_eq!(last(&side).query["api-version"], example.of("api-version"));
@@ -249,9 +261,9 @@ async fn a_machine_of_the_examples_is_read() {
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn the_metadata_of_the_examples_is_read() {
+async fn published_metadata_is_parsed() {
     let folder = folder();
-    let side = side(World::sample()).await;
+    let side = fixture(AzureState::sample()).await;
     let say = |example: &Example| answers(&side, example.body("200"));
     let keys = |example: &Example| {
         let calls = side.azure.take_calls();
@@ -262,20 +274,20 @@ async fn the_metadata_of_the_examples_is_read() {
     };
     let example = Example::read(&folder, "imds/GetInstanceMetadata");
     say(&example);
-    let told = side.metadata.instance().await.unwrap();
+    let response = side.metadata.instance().await.unwrap();
     keys(&example);
-    assert_eq!((told.name.as_str(), told.zone.as_str()), ("examplevmname", ""));
-    assert_eq!(told.scale_set.as_deref(), Some("crpteste9vflji9"));
-    assert!(told.interfaces.is_empty());
-    assert_eq!(ResourceId::parse(&told.resource_id).unwrap().name(), told.name);
-    let cloud = Sovereign::of(&told.environment, None).unwrap();
+    assert_eq!((response.name.as_str(), response.zone.as_str()), ("examplevmname", ""));
+    assert_eq!(response.scale_set.as_deref(), Some("crpteste9vflji9"));
+    assert!(response.interfaces.is_empty());
+    assert_eq!(ResourceId::parse(&response.resource_id).unwrap().name(), response.name);
+    let cloud = Environment::of(&response.environment, None).unwrap();
     assert_eq!(cloud.resources.as_str(), "https://management.azure.com/");
 
     let example = Example::read(&folder, "imds/GetLoadBalancerMetadata_GatewayLB");
     say(&example);
     let (external, internal) = (End { port: 2667, vni: 801 }, End { port: 2666, vni: 800 });
-    let told = side.metadata.tunnels().await.unwrap();
-    assert_eq!(told, [(Family::V4, Tunnels { external, internal })]);
+    let response = side.metadata.tunnels().await.unwrap();
+    assert_eq!(response, [(Family::V4, Tunnels { external, internal })]);
     keys(&example);
     let example = Example::read(&folder, "imds/GetLoadBalancerMetadata");
     say(&example);

@@ -21,23 +21,23 @@ impl Pause for Simulated {
     }
 }
 
-fn setback(kind: Failure) -> Setback {
+fn failed(kind: Failure) -> AttemptError {
     OPERATION.failed(kind, "Code", "words")
 }
 
 /// Returns all pauses until the retry loop gives up.
 async fn pauses(policy: Policy, seed: u64, kind: Failure, after: Option<u64>) -> Vec<Duration> {
     let time = Simulated::default();
-    let (_keep, cancel) = watch::channel(false);
-    let told = persist(Retry::new(policy, seed), &time, cancel, || async {
-        Err::<(), _>(Setback { after: after.map(Duration::from_millis), ..setback(kind) })
+    let (_sender, cancel) = watch::channel(false);
+    let result = with_retries(Retry::new(policy, seed), &time, cancel, || async {
+        Err::<(), _>(AttemptError { after: after.map(Duration::from_millis), ..failed(kind) })
     });
-    assert_eq!(told.await.unwrap_err().error.kind, kind);
+    assert_eq!(result.await.unwrap_err().error.kind, kind);
     time.0.into_inner().unwrap()
 }
 
 #[tokio::test]
-async fn pauses_grow_to_their_ceiling_with_jitter_and_end_in_time() {
+async fn pauses_grow_with_jitter_up_to_the_ceiling_and_end_in_time() {
     for (policy, longest, whole) in [(Policy::API, 30, 120), (Policy::IMDS, 10, 60)] {
         let mut largest = Duration::ZERO;
         for seed in 0..300 {
@@ -57,7 +57,7 @@ async fn pauses_grow_to_their_ceiling_with_jitter_and_end_in_time() {
 }
 
 #[tokio::test]
-async fn what_aws_asks_for_is_waited_for_within_reason() {
+async fn a_requested_delay_is_honored_up_to_the_longest_pause() {
     let found = pauses(Policy::API, 3, Failure::Throttled, Some(7_000)).await;
     assert!(found.iter().all(|p| *p >= Duration::from_secs(7)), "{found:?}");
     let day = pauses(Policy::API, 3, Failure::Throttled, Some(86_400_000)).await;
@@ -65,7 +65,7 @@ async fn what_aws_asks_for_is_waited_for_within_reason() {
 }
 
 #[tokio::test]
-async fn what_is_of_no_use_is_asked_once() {
+async fn permanent_errors_are_not_retried() {
     for kind in [Failure::Denied, Failure::Absent, Failure::Invalid] {
         assert!(pauses(Policy::API, 1, kind, Some(10)).await.is_empty());
     }
@@ -73,20 +73,20 @@ async fn what_is_of_no_use_is_asked_once() {
 }
 
 #[tokio::test]
-async fn it_ends_when_told_to_whether_asking_or_waiting() {
+async fn cancellation_ends_an_attempt_and_a_pause() {
     let (stop, cancel) = watch::channel(false);
     let time = Simulated::default();
-    let asking = persist(Retry::new(Policy::API, 1), &time, cancel, || async {
+    let attempting = with_retries(Retry::new(Policy::API, 1), &time, cancel, || async {
         stop.send_replace(true);
-        std::future::pending::<Result<(), Setback>>().await
+        std::future::pending::<Result<(), AttemptError>>().await
     });
-    assert_eq!(asking.await.unwrap_err().error.code, "Cancelled");
+    assert_eq!(attempting.await.unwrap_err().error.code, "Cancelled");
 
     let (stop, cancel) = watch::channel(false);
     let clock = Clock::default();
-    let waiting = persist(Retry::new(Policy::API, 1), &clock, cancel, || async {
+    let waiting = with_retries(Retry::new(Policy::API, 1), &clock, cancel, || async {
         stop.send_replace(true);
-        Err::<(), _>(setback(Failure::Transient))
+        Err::<(), _>(failed(Failure::Transient))
     });
     assert_eq!(waiting.await.unwrap_err().error.code, "Code");
 }

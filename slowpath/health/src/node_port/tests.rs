@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use listeners::{Limits, Reserved};
 use patience::eventually_async;
 use state::address::Endpoint;
-use state::backend::{Instance, Place};
+use state::backend::{Instance, Placement};
 use state::name::Source;
 use state::service::Service as Row;
 use state::writer::Writer;
@@ -19,10 +19,10 @@ fn free_port() -> u16 {
     TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port()
 }
 
-fn listening() -> Listening {
+fn listening() -> ListenerSettings {
     let limits = Limits { connections: 8, per_source: 8, reserved: 0 };
     let slots = Slots::new(limits, Reserved::default());
-    Listening { slots, conditions: Arc::default() }
+    ListenerSettings { slots, conditions: Arc::default() }
 }
 
 async fn get(port: u16) -> Option<String> {
@@ -38,13 +38,13 @@ fn name(text: &str) -> Name {
 }
 
 #[tokio::test]
-async fn it_answers_as_kubernetes_nodes_do_and_follows_what_is_wanted() {
+async fn responds_like_kubernetes_nodes_and_follows_changes() {
     let able = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&able);
     let mut ports = NodePorts::new(Arc::new(move || asked.load(Ordering::Relaxed)), listening());
     let (web, port, now) = (name("shop/web"), free_port(), Instant::now());
     ports.set(&web, Some(Local { port, backends: 2 }));
-    assert_eq!(ports.follow(now), []);
+    assert_eq!(ports.apply(now), []);
     let text = get(port).await.unwrap();
     assert!(text.starts_with("HTTP/1.0 200 OK\r\n"), "{text}");
     assert!(text.contains("\r\nx-load-balancing-endpoint-weight: 2\r\n"), "{text}");
@@ -56,21 +56,21 @@ async fn it_answers_as_kubernetes_nodes_do_and_follows_what_is_wanted() {
     });
     assert_eq!(body, all);
     ports.set(&web, Some(Local { port, backends: 0 }));
-    ports.follow(now);
+    ports.apply(now);
     let text = get(port).await.unwrap();
     assert!(text.starts_with("HTTP/1.0 503") && text.contains("weight: 0"), "{text}");
     ports.set(&web, Some(Local { port, backends: 1 }));
-    ports.follow(now);
+    ports.apply(now);
     able.store(false, Ordering::Relaxed);
     let text = get(port).await.unwrap();
     assert!(text.contains(" 503 ") && text.contains("\"serviceProxyHealthy\":false"), "{text}");
     // Another port, and then none.
     let other = free_port();
     ports.set(&web, Some(Local { port: other, backends: 1 }));
-    ports.follow(now);
+    ports.apply(now);
     assert!(get(other).await.is_some());
     ports.set(&web, None);
-    ports.follow(now);
+    ports.apply(now);
     for closed in [port, other] {
         eventually_async(&format!("port {closed} to be closed"), async || {
             get(closed).await.map_or(Ok(()), Err)
@@ -80,45 +80,45 @@ async fn it_answers_as_kubernetes_nodes_do_and_follows_what_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_its_services_trouble_and_is_tried_again() {
+async fn port_in_use_is_reported_and_retried() {
     let mut ports = NodePorts::new(Arc::new(|| true), listening());
     let conditions = Arc::clone(&ports.listening.conditions);
     let taken = TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let (web, dns, now) = (name("shop/web"), name("shop/dns"), Instant::now());
     ports.set(&web, Some(Local { port, backends: 1 }));
-    assert_eq!(ports.follow(now), std::slice::from_ref(&web));
-    assert!(ports.trouble(&web).unwrap().contains("ss -ltnp"), "{:?}", ports.trouble(&web));
-    assert_eq!(ports.again(), Some(now + AGAIN));
+    assert_eq!(ports.apply(now), std::slice::from_ref(&web));
+    assert!(ports.error(&web).unwrap().contains("ss -ltnp"), "{:?}", ports.error(&web));
+    assert_eq!(ports.retry_at(), Some(now + RETRY_INTERVAL));
     let shown = conditions.all();
     assert!(shown[0].key.contains("shop/web") && shown[0].address.port() == port, "{shown:?}");
-    assert_eq!(ports.follow(now), [], "no news");
+    assert_eq!(ports.apply(now), [], "no news");
     drop(taken);
-    assert_eq!(ports.follow(now + AGAIN), std::slice::from_ref(&web));
-    assert_eq!((ports.trouble(&web), ports.again()), (None, None));
+    assert_eq!(ports.apply(now + RETRY_INTERVAL), std::slice::from_ref(&web));
+    assert_eq!((ports.error(&web), ports.retry_at()), (None, None));
     assert_eq!(conditions.all(), []);
     assert!(get(port).await.unwrap().contains(" 200 "));
     // Two services cannot share a port.
     ports.set(&dns, Some(Local { port, backends: 1 }));
-    let told = ports.follow(now);
-    assert_eq!(told, std::slice::from_ref(&web));
-    assert!(ports.trouble(&web).unwrap().contains("is service shop/dns's"));
+    let result = ports.apply(now);
+    assert_eq!(result, std::slice::from_ref(&web));
+    assert!(ports.error(&web).unwrap().contains("is service shop/dns's"));
     ports.set(&dns, None);
-    assert_eq!(ports.follow(now), [web]);
+    assert_eq!(ports.apply(now), [web]);
     assert!(get(port).await.unwrap().contains("\"web\""));
 }
 
 #[test]
-fn active_backends_on_local_nodes_count_once_an_address() {
+fn local_active_backends_count_once_per_address() {
     let (web, source) = (name("shop/web"), Source::new("file"));
     let writer = Writer::new();
     let appliance =
         Appliance { local: std::iter::once("node-1".into()).collect(), ..Appliance::default() };
     let on = |host: u8, port, node: &str, state| {
         let endpoint = Endpoint { addr: [10, 0, 2, host].into(), port, protocol: 6 };
-        let place = Place { node: node.into(), ..Place::default() };
-        let place = Some(Arc::new(place));
-        Instance { place, state, ..Instance::new(endpoint, web.clone(), source.clone()) }
+        let placement = Placement { node: node.into(), ..Placement::default() };
+        let placement = Some(Arc::new(placement));
+        Instance { placement, state, ..Instance::new(endpoint, web.clone(), source.clone()) }
     };
     let count = |policy, port| {
         let row = Row::new(web.clone(), source.clone())

@@ -27,19 +27,19 @@ fn probing() -> Probing {
     }
 }
 
-fn by(interface: &str) -> Entrance {
-    Entrance::Interface(interface.into())
+fn by(interface: &str) -> TunnelEntry {
+    TunnelEntry::Interface(interface.into())
 }
 
-fn place() -> Place {
-    Place { probing: probing(), entrances: vec![by("weir0"), by("weir1")] }
+fn settings() -> ProbeSettings {
+    ProbeSettings { probing: probing(), tunnel_entries: vec![by("weir0"), by("weir1")] }
 }
 
 /// Returns the plan of a service with these frontends and one backend.
-fn planned(
+fn plan_of(
     change: impl FnOnce(&mut ServiceSpec, &mut Instance),
     frontends: &[(&str, u16, u8)],
-    place: &Place,
+    settings: &ProbeSettings,
 ) -> Plan {
     let (name, source) = (Name::new("shop/web").unwrap(), Source::new("file"));
     let endpoint = Endpoint { addr: "10.0.2.11".parse().unwrap(), port: 8080, protocol: 6 };
@@ -49,20 +49,20 @@ fn planned(
         change(spec, &mut instance);
     };
     let service = Service::new(name.clone(), source.clone()).with(probed).unwrap();
-    let said = frontends.iter().map(|(addr, port, protocol)| {
+    let specs = frontends.iter().map(|(addr, port, protocol)| {
         FrontendSpec::new(Address::new(addr.parse().unwrap(), *port, *protocol), Kind::LoadBalancer)
     });
     let writer = Writer::new();
     let mut transaction = writer.begin(SystemTime::UNIX_EPOCH);
-    transaction.upsert_service_and_frontends(service, said.collect()).unwrap();
+    transaction.upsert_service_and_frontends(service, specs.collect()).unwrap();
     transaction.set_backends(&name, &source, vec![instance]);
     transaction.commit();
-    plan(writer.tables().entry(&name).unwrap(), place)
+    plan(writer.tables().entry(&name).unwrap(), settings)
 }
 
 fn only(plan: &Plan) -> &Target {
-    assert!(plan.unprobed.is_empty() && plan.wanted.len() == 1, "{plan:?}");
-    &plan.wanted[0].0.target
+    assert!(plan.unprobed.is_empty() && plan.desired.len() == 1, "{plan:?}");
+    &plan.desired[0].0.target
 }
 
 const WEB: &[(&str, u16, u8)] = &[("203.0.113.1", 80, 6)];
@@ -72,36 +72,36 @@ fn by_geneve(service: &mut ServiceSpec) {
 }
 
 #[test]
-fn a_backend_is_asked_where_it_is_unless_the_check_says_otherwise() {
-    let plain = planned(|_, _| {}, WEB, &place());
+fn target_is_the_backend_unless_the_check_overrides_it() {
+    let plain = plan_of(|_, _| {}, WEB, &settings());
     let target = only(&plain);
     assert_eq!(target.to.to_string(), "10.0.2.11:8080");
-    assert_eq!((target.from, target.entrance.clone()), (Some([10, 0, 2, 10].into()), None));
-    let Ask::Http(http) = &*target.ask else { panic!("{:?}", target.ask) };
+    assert_eq!((target.from, target.tunnel_entry.clone()), (Some([10, 0, 2, 10].into()), None));
+    let ProbeType::Http(http) = &*target.probe_type else { panic!("{:?}", target.probe_type) };
     assert_eq!((http.path.as_str(), http.host.as_str()), ("/", ""));
-    assert_eq!(plain.wanted[0].1, None, "nobody has judged yet");
+    assert_eq!(plain.desired[0].1, None, "nobody has judged yet");
     let ported = |s: &mut ServiceSpec, _: &mut Instance| {
         s.health = Some(Arc::new(HealthCheck { port: 9000, ..HealthCheck::new(ProbeKind::Tcp) }));
     };
-    let ported = planned(ported, WEB, &place());
+    let ported = plan_of(ported, WEB, &settings());
     assert_eq!(only(&ported).to.port(), 9000);
-    assert_eq!(*only(&ported).ask, Ask::Connection);
+    assert_eq!(*only(&ported).probe_type, ProbeType::Connection);
     let frontends = &[("203.0.113.1", 53, 17), ("203.0.113.1", 443, 6)];
-    let without = planned(|_, i| i.endpoint.port = 0, frontends, &place());
+    let without = plan_of(|_, i| i.endpoint.port = 0, frontends, &settings());
     assert_eq!(only(&without).to.port(), 443, "TCP's frontend before UDP's");
-    let nowhere = planned(|_, i| i.endpoint.port = 0, &[("203.0.113.1", 0, 0)], &place());
+    let nowhere = plan_of(|_, i| i.endpoint.port = 0, &[("203.0.113.1", 0, 0)], &settings());
     assert!(nowhere.unprobed[0].1.contains("write health.port"), "{nowhere:?}");
-    let none = planned(|s, _| s.health = None, WEB, &place());
-    assert!(none.wanted.is_empty() && none.unprobed.is_empty());
+    let none = plan_of(|s, _| s.health = None, WEB, &settings());
+    assert!(none.desired.is_empty() && none.unprobed.is_empty());
     // Backends are probed in every state, so that the verdict is known when they become active.
-    let away = planned(|_, i| i.state = state::backend::State::Maintenance, WEB, &place());
+    let away = plan_of(|_, i| i.state = state::backend::State::Maintenance, WEB, &settings());
     only(&away);
 }
 
 #[test]
-fn a_name_is_required_of_certificates_as_the_host_says() {
+fn certificate_name_follows_the_host() {
     let tls = |host: &str, server_name: &str, verify, ca_file: &str| {
-        let plan = planned(
+        let plan = plan_of(
             |s, _| {
                 s.health = Some(Arc::new(HealthCheck {
                     host: host.into(),
@@ -112,9 +112,9 @@ fn a_name_is_required_of_certificates_as_the_host_says() {
                 }));
             },
             WEB,
-            &place(),
+            &settings(),
         );
-        let tls = only(&plan).ask.tls().unwrap();
+        let tls = only(&plan).probe_type.tls().unwrap();
         (tls.name.clone(), tls.authorities.clone())
     };
     let own = Some(Authorities { file: "/etc/ca.pem".into(), folder: None });
@@ -129,30 +129,34 @@ fn a_name_is_required_of_certificates_as_the_host_says() {
 }
 
 #[test]
-fn through_the_tunnel_it_is_asked_under_a_frontends_address_from_its_reserved_source() {
+fn tunnel_probe_uses_frontend_address_and_reserved_source() {
     let probed = |s: &mut ServiceSpec, i: &mut Instance| {
         by_geneve(s);
         (i.endpoint.port, i.probe) = (0, Some("198.18.0.1".parse().unwrap()));
     };
-    let plan = planned(probed, &[("203.0.113.1", 53, 17), ("203.0.113.2", 80, 6)], &place());
+    let plan = plan_of(probed, &[("203.0.113.1", 53, 17), ("203.0.113.2", 80, 6)], &settings());
     let target = only(&plan);
     assert_eq!(target.to.to_string(), "203.0.113.2:80");
     assert_eq!(target.from, Some([198, 18, 0, 1].into()));
-    assert_eq!(target.entrance, Some(by("weir1")), "the arm of the backend");
+    assert_eq!(target.tunnel_entry, Some(by("weir1")), "the arm of the backend");
     // Without a reserved source address, the backend is probed directly.
-    let direct = planned(|s, _| by_geneve(s), WEB, &place());
-    assert_eq!(only(&direct).entrance, None);
+    let direct = plan_of(|s, _| by_geneve(s), WEB, &settings());
+    assert_eq!(only(&direct).tunnel_entry, None);
     // A backend that replies directly is probed in the same way; its replies arrive without a
     // tunnel.
     let plain = |s: &mut ServiceSpec, i: &mut Instance| {
         probed(s, i);
         s.mode = Mode::Dsr(BackendTunnel::new(TunnelKind::Geneve));
     };
-    assert_eq!(only(&planned(plain, WEB, &place())).entrance, Some(by("weir1")));
-    let chain = planned(probed, &[("2001:db8::1", 80, 6)], &place());
+    assert_eq!(only(&plan_of(plain, WEB, &settings())).tunnel_entry, Some(by("weir1")));
+    let chain = plan_of(probed, &[("2001:db8::1", 80, 6)], &settings());
     assert!(chain.unprobed[0].1.contains("198.18.0.1"), "{chain:?}");
-    let marked = Place { entrances: vec![Entrance::Mark(7)], ..place() };
-    let plan = planned(probed, WEB, &marked);
-    assert_eq!(only(&plan).entrance, Some(Entrance::Mark(7)), "of the one arm that there is");
-    assert_eq!(only(&planned(|_, _| {}, WEB, &marked)).entrance, None);
+    let marked = ProbeSettings { tunnel_entries: vec![TunnelEntry::Mark(7)], ..settings() };
+    let plan = plan_of(probed, WEB, &marked);
+    assert_eq!(
+        only(&plan).tunnel_entry,
+        Some(TunnelEntry::Mark(7)),
+        "of the one arm that there is"
+    );
+    assert_eq!(only(&plan_of(|_, _| {}, WEB, &marked)).tunnel_entry, None);
 }

@@ -10,9 +10,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::plan::Authorities;
-use crate::tls::Believed;
+use crate::tls::TlsConfigs;
 
-const PATIENCE: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Starts a server that handles every connection in the same way.
 async fn server<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
@@ -30,7 +30,7 @@ where
 }
 
 /// Starts a server that reads a request, sends this response, and closes.
-async fn says(answer: &'static str) -> SocketAddr {
+async fn server_sending(answer: &'static str) -> SocketAddr {
     server(move |mut stream| async move {
         let _ = stream.read(&mut [0; 1024]).await;
         let _ = stream.write_all(answer.as_bytes()).await;
@@ -38,43 +38,49 @@ async fn says(answer: &'static str) -> SocketAddr {
     .await
 }
 
-fn target(to: SocketAddr, ask: Ask) -> Target {
-    Target { to, from: None, entrance: None, ask: Arc::new(ask) }
+fn target(to: SocketAddr, probe_type: ProbeType) -> Target {
+    Target { to, from: None, tunnel_entry: None, probe_type: Arc::new(probe_type) }
 }
 
 fn http() -> Http {
     Http { path: "/live".into(), host: String::new(), expect: vec![200..=399] }
 }
 
-async fn asked(to: SocketAddr, ask: Ask) -> (Option<bool>, String) {
-    let answer = probe(&target(to, ask), None, PATIENCE).await;
-    (answer.good, answer.why.into_owned())
+async fn run_probe(to: SocketAddr, probe_type: ProbeType) -> (Option<bool>, String) {
+    let answer = probe(&target(to, probe_type), None, TIMEOUT).await;
+    (answer.good, answer.reason.into_owned())
 }
 
 #[tokio::test]
-async fn a_connection_is_enough_for_tcp_and_a_closed_port_is_refused() {
+async fn tcp_probe_requires_only_a_connection() {
     let to = server(|_| async {}).await;
-    assert_eq!(asked(to, Ask::Connection).await, (Some(true), "connected".into()));
+    assert_eq!(run_probe(to, ProbeType::Connection).await, (Some(true), "connected".into()));
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    assert_eq!(asked(free, Ask::Connection).await, (Some(false), "connection refused".into()));
+    assert_eq!(
+        run_probe(free, ProbeType::Connection).await,
+        (Some(false), "connection refused".into())
+    );
 }
 
 #[tokio::test]
-async fn statuses_are_judged_and_interim_ones_passed_over() {
-    for (answer, good, why) in [
+async fn statuses_are_evaluated_and_interim_ones_skipped() {
+    for (answer, good, reason) in [
         ("HTTP/1.1 200 OK\r\n\r\n", true, "status 200"),
         ("HTTP/1.0 302 Found\r\nLocation: /\r\n\r\n", true, "status 302"),
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", true, "status 204"),
         ("HTTP/1.1 503 Busy\r\n\r\nsorry", false, "status 503, expected 200-399"),
         ("HTTP/1.1 404 Not Found\r\n\r\n", false, "status 404, expected 200-399"),
     ] {
-        assert_eq!(asked(says(answer).await, Ask::Http(http())).await, (Some(good), why.into()));
+        assert_eq!(
+            run_probe(server_sending(answer).await, ProbeType::Http(http())).await,
+            (Some(good), reason.into())
+        );
     }
 }
 
 #[tokio::test]
-async fn nonsense_and_half_answers_are_bad() {
-    for (answer, why) in [
+async fn invalid_and_truncated_responses_fail() {
+    for (answer, reason) in [
         ("", "closed without an answer"),
         ("HTTP/1.1 20", "half an answer"),
         ("HTTP/1.1 200 OK\r\nA: b\r\n", "half an answer"),
@@ -82,38 +88,38 @@ async fn nonsense_and_half_answers_are_bad() {
         ("\0\0\0\0", "this is no HTTP/1.1 answer"),
         ("HTTP/1.1 2000 OK\r\n\r\n", "this is no HTTP/1.1 answer"),
     ] {
-        let (good, said) = asked(says(answer).await, Ask::Http(http())).await;
+        let (good, text) = run_probe(server_sending(answer).await, ProbeType::Http(http())).await;
         assert_eq!(good, Some(false), "{answer:?}");
-        assert!(said.contains(why), "{answer:?}: {said}");
+        assert!(text.contains(reason), "{answer:?}: {text}");
     }
     let endless = server(|mut stream| async move {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n").await;
         while stream.write_all(b"A: b\r\n").await.is_ok() {}
     });
-    let (good, said) = asked(endless.await, Ask::Http(http())).await;
+    let (good, text) = run_probe(endless.await, ProbeType::Http(http())).await;
     assert_eq!(good, Some(false));
-    assert!(said.contains("too many headers") || said.contains("longer than 16384"), "{said}");
+    assert!(text.contains("too many headers") || text.contains("longer than 16384"), "{text}");
     let wide = server(|mut stream| async move {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nA: ").await;
         while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
     });
-    let (good, said) = asked(wide.await, Ask::Http(http())).await;
-    assert!(good == Some(false) && said.contains("longer than 16384 bytes"), "{said}");
+    let (good, text) = run_probe(wide.await, ProbeType::Http(http())).await;
+    assert!(good == Some(false) && text.contains("longer than 16384 bytes"), "{text}");
 }
 
 #[tokio::test]
-async fn who_hangs_or_dawdles_has_the_timeout_for_all_of_it() {
+async fn timeout_covers_the_whole_probe() {
     let hangs = server(|stream| async move {
         tokio::time::sleep(Duration::from_secs(60)).await;
         drop(stream);
     });
     let hangs = hangs.await;
     assert_eq!(
-        asked(hangs, Ask::Http(http())).await,
+        run_probe(hangs, ProbeType::Http(http())).await,
         (Some(false), "waited 300 ms for an answer".into())
     );
     assert_eq!(
-        asked(hangs, Ask::Connection).await.0,
+        run_probe(hangs, ProbeType::Connection).await.0,
         Some(true),
         "its kernel still takes connections"
     );
@@ -125,13 +131,13 @@ async fn who_hangs_or_dawdles_has_the_timeout_for_all_of_it() {
             }
         }
     });
-    let (good, why) = asked(dawdles.await, Ask::Http(http())).await;
-    assert_eq!((good, why.as_str()), (Some(false), "waited 300 ms for an answer"));
+    let (good, reason) = run_probe(dawdles.await, ProbeType::Http(http())).await;
+    assert_eq!((good, reason.as_str()), (Some(false), "waited 300 ms for an answer"));
 }
 
 #[tokio::test]
-async fn the_request_is_what_was_asked_for() {
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+async fn request_has_the_configured_path_and_host() {
+    let (tell, mut result) = tokio::sync::mpsc::unbounded_channel();
     let to = server(move |mut stream| {
         let tell = tell.clone();
         async move {
@@ -144,40 +150,46 @@ async fn the_request_is_what_was_asked_for() {
     });
     let to = to.await;
     let ours: IpAddr = [127, 0, 0, 7].into();
-    let sent = Target { from: Some(ours), ..target(to, Ask::Http(http())) };
-    assert_eq!(probe(&sent, None, PATIENCE).await.good, Some(true));
-    let (from, request) = told.recv().await.unwrap();
+    let sent = Target { from: Some(ours), ..target(to, ProbeType::Http(http())) };
+    assert_eq!(probe(&sent, None, TIMEOUT).await.good, Some(true));
+    let (from, request) = result.recv().await.unwrap();
     assert_eq!(from, ours);
     let head = format!("GET /live HTTP/1.1\r\nHost: {to}\r\n");
     assert!(request.starts_with(&head) && request.ends_with("\r\n\r\n"), "{request}");
     let named = Http { host: "web.example".into(), ..http() };
-    assert_eq!(asked(to, Ask::Http(named)).await.0, Some(true));
-    assert!(told.recv().await.unwrap().1.contains("\r\nHost: web.example\r\n"));
+    assert_eq!(run_probe(to, ProbeType::Http(named)).await.0, Some(true));
+    assert!(result.recv().await.unwrap().1.contains("\r\nHost: web.example\r\n"));
 }
 
 #[tokio::test]
-async fn what_this_machine_lacks_is_not_the_backends_fault() {
+async fn local_failures_are_not_counted_against_the_backend() {
     let to = server(|_| async {}).await;
     let from = Some([203, 0, 113, 9].into());
-    let answer = probe(&Target { from, ..target(to, Ask::Connection) }, None, PATIENCE).await;
+    let answer = probe(&Target { from, ..target(to, ProbeType::Connection) }, None, TIMEOUT).await;
     assert_eq!(answer.good, None);
-    assert!(answer.why.ends_with("type: ip addr add 203.0.113.9 dev lo"), "{}", answer.why);
+    assert!(answer.reason.ends_with("type: ip addr add 203.0.113.9 dev lo"), "{}", answer.reason);
     // The source address of a tunnel is added by slowpath.
-    let entrance = Some(Entrance::Interface("lo".into()));
+    let tunnel_entry = Some(TunnelEntry::Interface("lo".into()));
     let answer =
-        probe(&Target { from, entrance, ..target(to, Ask::Connection) }, None, PATIENCE).await;
-    assert!(answer.why.contains("source yet; if that stays so, type: ip addr"), "{}", answer.why);
-    let entrance = Some(Entrance::Interface("h7-none0".into()));
-    let answer = probe(&Target { entrance, ..target(to, Ask::Connection) }, None, PATIENCE).await;
-    assert!(answer.good.is_none() && answer.why.contains("h7-none0"), "{}", answer.why);
+        probe(&Target { from, tunnel_entry, ..target(to, ProbeType::Connection) }, None, TIMEOUT)
+            .await;
+    assert!(
+        answer.reason.contains("source yet; if that stays so, type: ip addr"),
+        "{}",
+        answer.reason
+    );
+    let tunnel_entry = Some(TunnelEntry::Interface("h7-none0".into()));
+    let answer =
+        probe(&Target { tunnel_entry, ..target(to, ProbeType::Connection) }, None, TIMEOUT).await;
+    assert!(answer.good.is_none() && answer.reason.contains("h7-none0"), "{}", answer.reason);
 }
 
 #[tokio::test]
-async fn no_connection_is_left_waiting() {
-    let to = says("HTTP/1.1 200 OK\r\n\r\n").await;
+async fn sockets_leave_no_time_wait() {
+    let to = server_sending("HTTP/1.1 200 OK\r\n\r\n").await;
     for _ in 0..50 {
-        assert_eq!(asked(to, Ask::Http(http())).await.0, Some(true));
-        assert_eq!(asked(to, Ask::Connection).await.0, Some(true));
+        assert_eq!(run_probe(to, ProbeType::Http(http())).await.0, Some(true));
+        assert_eq!(run_probe(to, ProbeType::Connection).await.0, Some(true));
     }
     // Connections of the probes in /proc/net/tcp; state 06 is TIME_WAIT.
     let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
@@ -216,13 +228,14 @@ async fn in_tls(names: &[&str], answer: &'static str) -> (SocketAddr, std::path:
 }
 
 async fn asked_in_tls(to: SocketAddr, tls: Tls) -> (Option<bool>, String) {
-    let config = Believed::default().by(tls.authorities.as_ref(), Instant::now()).unwrap();
-    let answer = probe(&target(to, Ask::Https(http(), tls)), Some(config), PATIENCE * 10).await;
-    (answer.good, answer.why.into_owned())
+    let config = TlsConfigs::default().get(tls.authorities.as_ref(), Instant::now()).unwrap();
+    let answer =
+        probe(&target(to, ProbeType::Https(http(), tls)), Some(config), TIMEOUT * 10).await;
+    (answer.good, answer.reason.into_owned())
 }
 
 #[tokio::test]
-async fn certificates_are_believed_by_authority_and_name_or_not_at_all() {
+async fn certificates_are_verified_by_authority_and_name() {
     let (to, own) = in_tls(&["web.example", "127.0.0.1"], "HTTP/1.1 200 OK\r\n\r\n").await;
     let (_, other) = in_tls(&["web.example"], "").await;
     let tls = |file: Option<&std::path::PathBuf>, name: &str| Tls {
@@ -235,53 +248,53 @@ async fn certificates_are_believed_by_authority_and_name_or_not_at_all() {
             (Some(true), "status 200".into())
         );
     }
-    let (good, why) = asked_in_tls(to, tls(Some(&own), "shop.example")).await;
-    assert!(good == Some(false) && why.contains("TLS: invalid peer certificate"), "{why}");
-    let (good, why) = asked_in_tls(to, tls(Some(&other), "web.example")).await;
-    assert!(good == Some(false) && why.contains("invalid peer certificate"), "{why}");
+    let (good, reason) = asked_in_tls(to, tls(Some(&own), "shop.example")).await;
+    assert!(good == Some(false) && reason.contains("TLS: invalid peer certificate"), "{reason}");
+    let (good, reason) = asked_in_tls(to, tls(Some(&other), "web.example")).await;
+    assert!(good == Some(false) && reason.contains("invalid peer certificate"), "{reason}");
     assert_eq!(asked_in_tls(to, tls(None, "shop.example")).await.0, Some(true));
-    let plain = says("HTTP/1.1 400 Bad Request\r\n\r\n").await;
-    let (good, why) = asked_in_tls(plain, tls(None, "")).await;
-    assert!(good == Some(false) && why.starts_with("TLS: "), "{why}");
+    let plain = server_sending("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    let (good, reason) = asked_in_tls(plain, tls(None, "")).await;
+    assert!(good == Some(false) && reason.starts_with("TLS: "), "{reason}");
     let hangs = server(|stream| async move {
         tokio::time::sleep(Duration::from_secs(60)).await;
         drop(stream);
     });
     let hangs = hangs.await;
-    let config = Believed::default().by(None, Instant::now()).unwrap();
-    let sent = target(hangs, Ask::Https(http(), tls(None, "web.example")));
-    let answer = probe(&sent, Some(config), PATIENCE).await;
-    assert_eq!(answer.why, "waited 300 ms for the TLS handshake");
-    let unset = target(plain, Ask::Https(http(), tls(None, "web.example")));
-    let answer = probe(&unset, None, PATIENCE).await;
-    assert_eq!((answer.good, &*answer.why), (None, "no TLS configuration"), "not in the clear");
+    let config = TlsConfigs::default().get(None, Instant::now()).unwrap();
+    let sent = target(hangs, ProbeType::Https(http(), tls(None, "web.example")));
+    let answer = probe(&sent, Some(config), TIMEOUT).await;
+    assert_eq!(answer.reason, "waited 300 ms for the TLS handshake");
+    let unset = target(plain, ProbeType::Https(http(), tls(None, "web.example")));
+    let answer = probe(&unset, None, TIMEOUT).await;
+    assert_eq!((answer.good, &*answer.reason), (None, "no TLS configuration"), "not in the clear");
     let busy = in_tls(&["web.example"], "HTTP/1.1 503 Busy\r\n\r\n").await;
-    let (good, why) = asked_in_tls(busy.0, tls(Some(&busy.1), "web.example")).await;
-    assert!(good == Some(false) && why.contains("status 503"), "{why}");
+    let (good, reason) = asked_in_tls(busy.0, tls(Some(&busy.1), "web.example")).await;
+    assert!(good == Some(false) && reason.contains("status 503"), "{reason}");
     for file in [own, other, busy.1] {
         std::fs::remove_file(file).unwrap();
     }
 }
 
 #[test]
-fn a_file_of_authorities_that_is_none_is_told_and_read_again_after_a_while() {
+fn unusable_ca_file_is_reported_and_reread() {
     let file = std::env::temp_dir().join(format!("weir-ca-{}-none.pem", std::process::id()));
-    let (mut believed, now) = (Believed::default(), Instant::now());
+    let (mut believed, now) = (TlsConfigs::default(), Instant::now());
     let named = Authorities { file: file.clone(), folder: None };
-    let missing = believed.by(Some(&named), now).unwrap_err();
+    let missing = believed.get(Some(&named), now).unwrap_err();
     assert!(missing.contains(&file.display().to_string()), "{missing}");
     let made = rcgen::generate_simple_self_signed(vec!["web.example".into()]).unwrap();
     std::fs::write(&file, "nothing").unwrap();
-    assert_eq!(believed.by(Some(&named), now + Duration::from_secs(59)).unwrap_err(), missing);
-    let empty = believed.by(Some(&named), now + Duration::from_secs(61)).unwrap_err();
+    assert_eq!(believed.get(Some(&named), now + Duration::from_secs(59)).unwrap_err(), missing);
+    let empty = believed.get(Some(&named), now + Duration::from_secs(61)).unwrap_err();
     assert!(empty.contains("there is no certificate in it"), "{empty}");
     std::fs::write(&file, made.cert.pem()).unwrap();
-    assert!(believed.by(Some(&named), now + Duration::from_secs(122)).is_ok());
+    assert!(believed.get(Some(&named), now + Duration::from_secs(122)).is_ok());
     std::fs::remove_file(file).unwrap();
 }
 
 #[test]
-fn a_file_that_a_service_names_is_read_in_the_folder_only_and_every_failure_is_the_same() {
+fn service_ca_file_is_confined_to_its_folder_with_one_error() {
     let folder = std::env::temp_dir().join(format!("weir-ca-folder-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let made = rcgen::generate_simple_self_signed(vec!["web.example".into()]).unwrap();
@@ -290,7 +303,7 @@ fn a_file_that_a_service_names_is_read_in_the_folder_only_and_every_failure_is_t
     std::fs::write(folder.join("long.pem"), vec![b'x'; (1 << 20) + 1]).unwrap();
     let by = |file: &str| {
         let named = Authorities { file: folder.join(file), folder: Some(folder.clone()) };
-        Believed::default().by(Some(&named), Instant::now()).map(drop)
+        TlsConfigs::default().get(Some(&named), Instant::now()).map(drop)
     };
     assert_eq!(by("ca.pem"), Ok(()));
     let failures = ["/dev/zero", "/proc/kmsg", "/etc/passwd", "gone.pem", "empty.pem", "long.pem"];

@@ -22,7 +22,7 @@ fn is_evicted(receiver: &mut oneshot::Receiver<()>) -> bool {
 }
 
 #[test]
-fn a_full_listener_evicts_the_oldest_connection_without_a_whole_request() {
+fn full_listener_evicts_the_oldest_incomplete_request() {
     let slots = slots(3, 3, 0);
     let (first, mut first_evicted) = slots.admit(from("10.0.0.1")).unwrap();
     let (_second, mut second_evicted) = slots.admit(from("10.0.0.2")).unwrap();
@@ -38,11 +38,11 @@ fn a_full_listener_evicts_the_oldest_connection_without_a_whole_request() {
 }
 
 #[test]
-fn connections_that_were_answered_are_evicted_last() {
+fn idle_connections_are_evicted_last() {
     let slots = slots(2, 2, 0);
     let (idle, mut idle_evicted) = slots.admit(from("10.0.0.1")).unwrap();
     idle.request_received();
-    idle.answered(false);
+    idle.response_ended(false);
     let (_new, mut new_evicted) = slots.admit(from("10.0.0.2")).unwrap();
     let _third = slots.admit(from("10.0.0.3")).unwrap();
     assert!(is_evicted(&mut new_evicted) && !is_evicted(&mut idle_evicted));
@@ -50,7 +50,7 @@ fn connections_that_were_answered_are_evicted_last() {
     let slots = self::slots(2, 2, 0);
     let (closes, mut closes_evicted) = slots.admit(from("10.0.0.1")).unwrap();
     closes.request_received();
-    closes.answered(true);
+    closes.response_ended(true);
     let _new = slots.admit(from("10.0.0.2")).unwrap();
     let (_third, mut third_evicted) = slots.admit(from("10.0.0.3")).unwrap();
     let _fourth = slots.admit(from("10.0.0.4")).unwrap();
@@ -58,11 +58,11 @@ fn connections_that_were_answered_are_evicted_last() {
 }
 
 #[test]
-fn a_listener_whose_connections_are_all_being_answered_refuses() {
+fn full_listener_refuses_when_all_requests_are_served() {
     let slots = slots(2, 2, 0);
     let held: Vec<_> = ["10.0.0.1", "10.0.0.2"].map(|a| slots.admit(from(a)).unwrap()).into();
     held.iter().for_each(|(slot, _)| slot.request_received());
-    assert_eq!(slots.admit(from("10.0.0.3")).err(), Some(Refused::Full));
+    assert_eq!(slots.admit(from("10.0.0.3")).err(), Some(SlotError::Full));
     drop(held);
     assert!(slots.admit(from("10.0.0.3")).is_ok());
     let counts = slots.counts();
@@ -70,7 +70,7 @@ fn a_listener_whose_connections_are_all_being_answered_refuses() {
 }
 
 #[test]
-fn a_source_at_its_limit_displaces_only_itself() {
+fn source_at_its_limit_evicts_only_its_own_connections() {
     let slots = slots(8, 2, 0);
     let (_other, mut other_evicted) = slots.admit(from("10.0.0.1")).unwrap();
     let mut greedy = Vec::new();
@@ -81,7 +81,7 @@ fn a_source_at_its_limit_displaces_only_itself() {
     let evicted = greedy.iter_mut().filter_map(|(_, gone)| gone.try_recv().ok()).count();
     assert_eq!(evicted, 8);
     greedy.iter().for_each(|(slot, _)| slot.request_received());
-    assert_eq!(slots.admit(from("10.0.0.9")).err(), Some(Refused::Source));
+    assert_eq!(slots.admit(from("10.0.0.9")).err(), Some(SlotError::Source));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_ipv6_network_of_64_bits_is_one_source_and_a_mapped_address_is_ipv4() {
 }
 
 #[test]
-fn reserved_slots_are_out_of_reach_of_other_sources() {
+fn reserved_slots_are_not_used_by_other_sources() {
     let slots = slots(2, 2, 2);
     let (_probe, mut probe_evicted) = slots.admit(from("192.0.2.1")).unwrap();
     let mut held = Vec::new();
@@ -117,14 +117,14 @@ fn reserved_slots_are_out_of_reach_of_other_sources() {
 async fn evicted_connections_count_until_they_are_closed() {
     let slots = slots(1, 1, 0);
     let mut held = Vec::new();
-    for host in 0..=CLOSING {
+    for host in 0..=MAX_CLOSING {
         held.push(slots.admit(from(&format!("10.0.0.{host}"))).unwrap().0);
     }
-    assert_eq!(slots.counts().open, 1 + CLOSING);
+    assert_eq!(slots.counts().open, 1 + MAX_CLOSING);
     assert!(slots.counts().open <= slots.limits().descriptors());
     let waits = tokio::spawn({
         let slots = Arc::clone(&slots);
-        async move { slots.bounded().await }
+        async move { slots.wait_until_accepting().await }
     });
     tokio::task::yield_now().await;
     assert!(!waits.is_finished(), "no further connection is accepted");

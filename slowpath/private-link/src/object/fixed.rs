@@ -3,7 +3,7 @@
 use azure::id::ResourceId;
 use serde::{Deserialize, Serialize};
 
-use super::{Spec, Wrong};
+use super::{Spec, ValidationError};
 use crate::names;
 
 /// Immutable parts of the desired state, once anything was created: the location of resources.
@@ -35,7 +35,7 @@ impl Fixed {
     ///
     /// # Errors
     /// Fails if a derived name is not valid at Azure.
-    pub fn of(name: &str, spec: &Spec) -> Result<Fixed, Wrong> {
+    pub fn of(name: &str, spec: &Spec) -> Result<Fixed, ValidationError> {
         let service = ResourceId::network(
             &spec.subscription,
             &spec.resource_group,
@@ -61,12 +61,16 @@ impl Fixed {
     }
 
     /// Returns the first field that has changed. Only an endpoint may be added later.
-    pub fn differs(&self, now: &Fixed) -> Option<Wrong> {
+    pub fn differs(&self, now: &Fixed) -> Option<ValidationError> {
         let (was, is) = (&self.service, &now.service);
         let same = |field, was: &str, is: &str| {
             let allowed = "delete the object and make it anew, or write what it was";
             (!was.eq_ignore_ascii_case(is)).then(|| {
-                Wrong::new(field, format!("it was `{was}` and can't become `{is}`"), allowed)
+                ValidationError::new(
+                    field,
+                    format!("it was `{was}` and can't become `{is}`"),
+                    allowed,
+                )
             })
         };
         let or_none = |id: Option<&ResourceId>| id.map_or("", ResourceId::as_str).to_owned();

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::status::{Status, Truth};
+use super::status::{ConditionStatus, Status};
 use crate::time::Time;
 
 /// Returns the status in that form.
@@ -14,7 +14,7 @@ pub fn status_for_kubernetes(status: &Status, time: impl Fn(Time) -> String) -> 
         .map(|condition| {
             json!({
                 "type": condition.aspect,
-                "status": if condition.status == Truth::True { "True" } else { "False" },
+                "status": if condition.status == ConditionStatus::True { "True" } else { "False" },
                 "reason": condition.reason,
                 "message": condition.message,
                 "lastTransitionTime": time(condition.since),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use azure::arm::Handle;
+use azure::arm::OperationHandle;
 use azure::id::ResourceId;
 use serde::{Deserialize, Serialize};
 
@@ -43,9 +43,10 @@ pub struct ServiceStatus {
     /// Generation and time of the last change, until the change is visible.
     pub changed: Option<(u64, Time)>,
     /// Long operation in progress.
-    pub running: Option<Running>,
+    pub running: Option<RunningOperation>,
     /// Delay after an error of Azure.
-    pub held_off: Option<HeldOff>,
+    #[serde(rename = "held_off")]
+    pub backoff: Option<Backoff>,
 }
 
 /// Status of the consumer side.
@@ -59,16 +60,17 @@ pub struct EndpointStatus {
     /// Private DNS zones by name, including those that are no longer desired.
     pub zones: BTreeMap<String, ZoneStatus>,
     /// Long operation in progress.
-    pub running: Option<Running>,
+    pub running: Option<RunningOperation>,
     /// Delay after an error of Azure.
-    pub held_off: Option<HeldOff>,
+    #[serde(rename = "held_off")]
+    pub backoff: Option<Backoff>,
 }
 
 /// A delay during which one side makes no calls, independently of the other. A change of the
 /// desired state ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HeldOff {
+pub struct Backoff {
     /// Generation for which the error occurred.
     pub generation: u64,
     /// True if the object was being deleted.
@@ -94,9 +96,9 @@ pub struct ZoneStatus {
 /// A long operation in progress at Azure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Running {
+pub struct RunningOperation {
     /// Handle to poll.
-    pub handle: Handle,
+    pub handle: OperationHandle,
     /// Kind of the operation.
     pub step: Step,
     /// Start of the operation.
@@ -154,7 +156,7 @@ pub struct Condition {
     #[serde(rename = "type")]
     pub aspect: Aspect,
     /// Whether the condition holds.
-    pub status: Truth,
+    pub status: ConditionStatus,
     /// Reason in one word, for programs.
     pub reason: Reason,
     /// Message in one sentence, for the operator.
@@ -165,7 +167,7 @@ pub struct Condition {
 
 /// Whether a condition holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Truth {
+pub enum ConditionStatus {
     /// The condition holds.
     True,
     /// The condition does not hold.
@@ -300,12 +302,18 @@ impl Status {
 
     /// Returns true if the condition of an aspect holds.
     pub fn is(&self, aspect: Aspect) -> bool {
-        self.condition(aspect).is_some_and(|condition| condition.status == Truth::True)
+        self.condition(aspect).is_some_and(|condition| condition.status == ConditionStatus::True)
     }
 
     /// Sets the condition of an aspect. `since` is kept while its status does not change.
-    pub fn tell(&mut self, now: Time, aspect: Aspect, (holds, reason): (bool, Reason), why: &str) {
-        let status = if holds { Truth::True } else { Truth::False };
+    pub fn set_condition(
+        &mut self,
+        now: Time,
+        aspect: Aspect,
+        (holds, reason): (bool, Reason),
+        why: &str,
+    ) {
+        let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
         let before = self.condition(aspect).filter(|before| before.status == status);
         let since = before.map_or(now, |before| before.since);
         let condition = Condition { aspect, status, reason, message: why.to_owned(), since };
@@ -317,7 +325,7 @@ impl Status {
     }
 
     /// Removes the condition of an aspect.
-    pub fn untell(&mut self, aspect: Aspect) {
+    pub fn clear_condition(&mut self, aspect: Aspect) {
         self.conditions.retain(|condition| condition.aspect != aspect);
     }
 }

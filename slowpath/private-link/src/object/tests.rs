@@ -33,22 +33,22 @@ fn written() -> Value {
     })
 }
 
-fn check(json: &Value) -> Result<Spec, Wrong> {
+fn check(json: &Value) -> Result<Spec, ValidationError> {
     let spec: Spec = serde_json::from_value(json.clone()).unwrap();
     spec.check().map(|()| spec)
 }
 
 #[test]
-fn a_spec_is_written_as_it_was_read() {
+fn spec_round_trips() {
     let spec = check(&written()).unwrap();
     assert_eq!(serde_json::to_value(&spec).unwrap(), written());
-    let allowed: Vec<String> = spec.allowed().into_iter().collect();
+    let allowed: Vec<String> = spec.permitted_subscriptions().into_iter().collect();
     assert_eq!(allowed, [SUBSCRIPTION, "660e8400-e29b-41d4-a716-446655440000"]);
-    assert_eq!(spec.approved(), spec.allowed());
+    assert_eq!(spec.approved_subscriptions(), spec.permitted_subscriptions());
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_field_and_remedy() {
+fn invalid_specs_are_rejected_with_field_and_remedy() {
     let long = "x".repeat(91);
     let many: Vec<String> =
         (0..51).map(|n| format!("550e8400-e29b-41d4-a716-4466554400{n:02}")).collect();
@@ -79,7 +79,7 @@ fn what_cannot_be_is_refused_with_field_and_remedy() {
         *json.pointer_mut(at).unwrap() = value.clone();
         let wrong = check(&json).unwrap_err();
         assert_eq!(wrong.field, field, "{value}");
-        assert!(!wrong.wrong.is_empty() && !wrong.allowed.is_empty(), "{wrong}");
+        assert!(!wrong.fault.is_empty() && !wrong.remedy.is_empty(), "{wrong}");
     }
     let mut stranger = written();
     stranger["auto_approved_subscriptions"] = json!(["770e8400-e29b-41d4-a716-446655440000"]);
@@ -91,7 +91,7 @@ fn what_cannot_be_is_refused_with_field_and_remedy() {
 }
 
 #[test]
-fn what_an_object_leaves_out_the_configuration_says_or_it_is_told() {
+fn omitted_fields_come_from_configuration_or_are_reported() {
     let mut json = written();
     for field in ["subscription", "resource_group", "location"] {
         json.as_object_mut().unwrap().remove(field);
@@ -124,7 +124,7 @@ fn what_an_object_leaves_out_the_configuration_says_or_it_is_told() {
 }
 
 #[test]
-fn names_follow_their_rules_and_keep_to_eighty_characters() {
+fn names_follow_azures_rules_up_to_80_characters() {
     let mut spec = check(&written()).unwrap();
     for (object, cluster, name) in [
         ("clusters/private-router", "c1", "pls-c1"),
@@ -138,16 +138,16 @@ fn names_follow_their_rules_and_keep_to_eighty_characters() {
     assert_eq!(names::service("a/private-router", &spec).unwrap().len(), 80);
     spec.cluster.push('c');
     let wrong = names::service("a/private-router", &spec).unwrap_err();
-    assert!(wrong.wrong.contains("81 characters"), "{wrong}");
+    assert!(wrong.fault.contains("81 characters"), "{wrong}");
     spec.service_name = Some("mine".to_owned());
     assert_eq!(names::service("a/b", &spec).unwrap(), "mine");
     let long = Zone { name: format!("{}.local", "z".repeat(60)), records: vec![], link: None };
     let link = names::link(&format!("shop/{}", "w".repeat(60)), &long);
-    assert!(names::allowed("", &link).is_ok(), "{link}");
+    assert!(names::check("", &link).is_ok(), "{link}");
 }
 
 #[test]
-fn what_is_made_by_is_fixed_and_an_endpoint_may_come_later() {
+fn location_is_immutable_but_an_endpoint_can_be_added() {
     let spec = check(&written()).unwrap();
     let without = Spec { endpoint: None, ..spec.clone() };
     let fixed = |spec: &Spec| Fixed::of("shop/web", spec).unwrap();
@@ -190,7 +190,7 @@ fn kubernetes() -> Value {
 }
 
 #[test]
-fn the_shape_of_kubernetes_means_the_same() {
+fn kubernetes_form_is_equivalent() {
     let (name, spec) = from_kubernetes(&kubernetes(), &[]).unwrap();
     assert_eq!(name, "clusters-c1/private-router");
     assert_eq!(names::service(&name, &spec).unwrap(), "pls-0b3f");
@@ -225,7 +225,7 @@ fn zones(object: &str, all: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn objects_of_one_cluster_want_no_name_twice() {
+fn objects_of_one_cluster_have_unique_names() {
     let own = "c1.hypershift.local: api *.apps";
     let both = ["private-router", "oauth-openshift"];
     assert_eq!(zones("private-router", &both), [own, "example.com: api-c1"]);
@@ -243,7 +243,7 @@ fn objects_of_one_cluster_want_no_name_twice() {
 }
 
 #[test]
-fn what_is_wrong_in_the_shape_of_kubernetes_is_told_by_its_own_path() {
+fn kubernetes_errors_name_the_resource_path() {
     for (at, value, field) in [
         ("/spec/subscriptionID", json!("x"), "spec.subscriptionID"),
         ("/spec/resourceGroupName", json!("x."), "spec.resourceGroupName"),
@@ -276,7 +276,7 @@ fn what_is_wrong_in_the_shape_of_kubernetes_is_told_by_its_own_path() {
 }
 
 #[test]
-fn a_status_is_told_in_the_shape_of_kubernetes() {
+fn status_converts_to_kubernetes_form() {
     let (name, spec) = from_kubernetes(&kubernetes(), &[]).unwrap();
     let fixed = Fixed::of(&name, &spec).unwrap();
     let mut status = Status { observed: 3, ..Status::default() };
@@ -289,8 +289,8 @@ fn a_status_is_told_in_the_shape_of_kubernetes() {
         status.endpoint.zones.insert(name.to_owned(), zone);
     }
     let told = (true, Reason::AzureSuccess);
-    status.tell(Time(7), Aspect::Service, told, "it works");
-    status.tell(Time(9), Aspect::Service, told, "it still works");
+    status.set_condition(Time(7), Aspect::Service, told, "it works");
+    status.set_condition(Time(9), Aspect::Service, told, "it still works");
     let json = status_for_kubernetes(&status, |time| time.0.to_string());
     let condition = json!([{
         "type": "AzurePLSCreated",
@@ -309,7 +309,7 @@ fn a_status_is_told_in_the_shape_of_kubernetes() {
 }
 
 #[test]
-fn words_are_the_same_for_people_and_for_machines() {
+fn names_match_their_serialized_form() {
     for aspect in [
         Aspect::Available,
         Aspect::Balancer,

@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use azure::arm::{Arm, Ask, Begun, Call, Handle, Progress, Resource};
-use azure::failure::{Refused, Said};
-use clouds::failure::{Failure, Operation, Setback};
+use azure::arm::{Arm, ArmFuture, ArmRequest, OperationHandle, Progress, Resource, WriteOutcome};
+use azure::failure::{ClassifyError, ErrorBody};
+use cloud_emulators::azure::operation::{End, Outcome};
+use cloud_emulators::azure::{Answer, AzureState as Emulator, ParsedRequest};
+use clouds::failure::{AttemptError, Failure, Operation};
 use clouds::retry::Pause;
 use fastrand::Rng;
 use serde_json::{Value, json};
-use standins::azure::operation::{End, Outcome};
-use standins::azure::{Answer, Asked, World as Emulator};
 
 /// Base URL for polling the emulator's operations.
 const BASE: &str = "https://azure.test";
@@ -45,7 +45,7 @@ pub enum Fault {
 }
 
 /// The emulator, and the faults of its calls.
-pub struct World {
+pub struct FaultyAzure {
     pub azure: Emulator,
     /// Maximum duration of long operations in seconds; 0 for none.
     pub slowness: u64,
@@ -61,19 +61,19 @@ pub struct World {
     /// Changes that Weir made to resources of others.
     pub foreign_changes: Vec<String>,
     /// Names of the operations that were called.
-    pub asked: Vec<String>,
+    pub calls: Vec<String>,
     /// Requested delay of [`Failure::Throttled`].
     pub retry_after: Option<Duration>,
 }
 
 /// The emulator, shared by all callers.
 #[derive(Clone)]
-pub struct Azure(Arc<Mutex<World>>);
+pub struct Azure(Arc<Mutex<FaultyAzure>>);
 
 impl Azure {
     /// Returns an emulator that succeeds at once.
     pub fn new(azure: Emulator) -> Azure {
-        Azure(Arc::new(Mutex::new(World {
+        Azure(Arc::new(Mutex::new(FaultyAzure {
             azure,
             slowness: 0,
             faults: 0,
@@ -82,12 +82,12 @@ impl Azure {
             hanging: false,
             made: BTreeSet::new(),
             foreign_changes: Vec::new(),
-            asked: Vec::new(),
+            calls: Vec::new(),
             retry_after: None,
         })))
     }
 
-    pub fn world(&self) -> MutexGuard<'_, World> {
+    pub fn state(&self) -> MutexGuard<'_, FaultyAzure> {
         self.0.lock().unwrap()
     }
 }
@@ -104,12 +104,12 @@ pub fn once<T>(future: impl Future<Output = T>) -> Option<T> {
 /// Time limits expire at once if a call hangs, and never otherwise.
 impl Pause for Azure {
     fn now(&self) -> Duration {
-        Duration::from_secs(self.world().now())
+        Duration::from_secs(self.state().now())
     }
 
     fn wait(&self, _: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let azure = self.clone();
-        Box::pin(std::future::poll_fn(move |_| match azure.world().hanging {
+        Box::pin(std::future::poll_fn(move |_| match azure.state().hanging {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }))
@@ -120,7 +120,7 @@ fn key(id: &str) -> String {
     id.to_ascii_lowercase()
 }
 
-impl World {
+impl FaultyAzure {
     pub fn now(&self) -> u64 {
         self.azure.clock()
     }
@@ -132,13 +132,13 @@ impl World {
 
     /// Returns a resource in the form that Azure returns.
     pub fn get(&self, id: &str) -> Option<Value> {
-        self.azure.shown(id)
+        self.azure.get(id)
     }
 
     /// Returns all items of a list.
     pub fn below(&mut self, list: &str) -> Vec<Value> {
-        let list = Ask { operation: POLL, path: list.to_owned(), version: "2024-05-01" };
-        listed(self.ask("GET", &list, None, None))
+        let list = ArmRequest { operation: POLL, path: list.to_owned(), version: "2024-05-01" };
+        listed(self.request("GET", &list, None, None))
     }
 
     /// Creates a resource as another party, without validation.
@@ -146,7 +146,7 @@ impl World {
         if self.get(id).is_none() {
             self.made.remove(&key(id));
         }
-        self.azure.place(id, body);
+        self.azure.store(id, body);
     }
 
     /// Changes a resource as another party.
@@ -158,7 +158,7 @@ impl World {
     pub fn remove(&mut self, id: &str) {
         let own = self.azure.operations.iter_mut().filter(|o| key(&o.item) == key(id));
         own.for_each(|operation| operation.settled = true);
-        self.azure.take_out(id);
+        self.azure.remove(id);
     }
 
     /// Requests a connection from a foreign endpoint; returns true if Azure accepted it.
@@ -170,15 +170,16 @@ impl World {
     ) -> bool {
         let of = |kind: &str, name: &str| sample::network(subscription, kind, name);
         let (id, subnet) = (of("privateEndpoints", name), of("virtualNetworks", "theirs"));
-        let asked = json!([{ "name": name, "properties": { "privateLinkServiceId": alias } }]);
+        let connections =
+            json!([{ "name": name, "properties": { "privateLinkServiceId": alias } }]);
         let body = json!({ "location": "westeurope", "properties": {
             "subnet": { "id": subnet.child("subnets", "endpoints") },
-            "manualPrivateLinkServiceConnections": asked,
+            "manualPrivateLinkServiceConnections": connections,
         }});
         self.remove(id.as_str());
         self.azure.pace = Duration::ZERO;
-        let put = Ask { operation: POLL, path: id.to_string(), version: "2024-05-01" };
-        self.ask("PUT", &put, Some(&body), None).status < 300
+        let put = ArmRequest { operation: POLL, path: id.to_string(), version: "2024-05-01" };
+        self.request("PUT", &put, Some(&body), None).status < 300
     }
 
     /// Ends the operations that never end.
@@ -208,8 +209,8 @@ impl World {
     }
 
     fn fault(&mut self, name: &str) -> Option<Fault> {
-        self.asked.push(name.to_owned());
-        if let Some(at) = self.script.iter().position(|(asked, _)| *asked == name) {
+        self.calls.push(name.to_owned());
+        if let Some(at) = self.script.iter().position(|(operation, _)| *operation == name) {
             return Some(self.script.remove(at).1);
         }
         let times = self.faults;
@@ -233,13 +234,19 @@ impl World {
         })
     }
 
-    fn ask(&mut self, method: &str, ask: &Ask, body: Option<&Value>, etag: Option<&str>) -> Answer {
-        let (path, query) = ask.path.split_once('?').unwrap_or((&ask.path, ""));
+    fn request(
+        &mut self,
+        method: &str,
+        request: &ArmRequest,
+        body: Option<&Value>,
+        etag: Option<&str>,
+    ) -> Answer {
+        let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
         assert!(query.is_empty() || query.starts_with("api-version="), "{query}");
-        self.azure.answer(&Asked {
+        self.azure.answer(&ParsedRequest {
             method: method.to_owned(),
             path: path.to_owned(),
-            query: vec![("api-version".to_owned(), ask.version.to_owned())],
+            query: vec![("api-version".to_owned(), request.version.to_owned())],
             headers: etag
                 .map(|etag| ("if-match".to_owned(), etag.to_owned()))
                 .into_iter()
@@ -252,13 +259,14 @@ impl World {
     /// Performs a write, whose operation takes its time and ends according to the fault.
     fn write(
         &mut self,
-        (method, ask): (&str, &Ask),
+        (method, request): (&str, &ArmRequest),
         body: Option<&Value>,
         etag: Option<&str>,
         fault: Option<Fault>,
-    ) -> Result<Begun, Setback> {
-        let there = self.get(&ask.path).is_some();
-        let lost = if method == "DELETE" { self.foreign_records(&ask.path) } else { Vec::new() };
+    ) -> Result<WriteOutcome, AttemptError> {
+        let there = self.get(&request.path).is_some();
+        let lost =
+            if method == "DELETE" { self.foreign_records(&request.path) } else { Vec::new() };
         let end = match fault {
             Some(Fault::Fails) => {
                 let (code, message) = ("InternalServerError", "it failed for the test");
@@ -275,15 +283,15 @@ impl World {
         self.azure.pace = Duration::from_secs(takes.max(u64::from(end.is_some())));
         let outcome = |end| Outcome { operation: "*".to_owned(), end, times: Some(1) };
         self.azure.outcomes = end.map(outcome).into_iter().collect();
-        let answer = success(ask.operation, self.ask(method, ask, body, etag))?;
+        let answer = success(request.operation, self.request(method, request, body, etag))?;
         if !there {
-            self.made.insert(key(&ask.path));
-        } else if !ask.path.contains("privateEndpointConnections") {
-            let foreign = (!self.is_ours(&ask.path)).then(|| ask.path.clone());
+            self.made.insert(key(&request.path));
+        } else if !request.path.contains("privateEndpointConnections") {
+            let foreign = (!self.is_ours(&request.path)).then(|| request.path.clone());
             let touched = lost.into_iter().chain(foreign);
             self.foreign_changes.extend(touched.map(|id| format!("{method} {id}")));
         }
-        Ok(begun(ask, &answer, fault != Some(Fault::NoHandle)))
+        Ok(write_outcome(request, &answer, fault != Some(Fault::NoHandle)))
     }
 
     /// Returns the records of a zone that others created.
@@ -295,12 +303,12 @@ impl World {
 }
 
 /// Returns the response if it is one of success, else its error.
-fn success(operation: Operation, answer: Answer) -> Result<Answer, Setback> {
+fn success(operation: Operation, answer: Answer) -> Result<Answer, AttemptError> {
     if (200..300).contains(&answer.status) {
         return Ok(answer);
     }
-    let said = answer.body.as_ref().map(|body| Said::of(&body["error"])).unwrap_or_default();
-    Err(operation.sorted(answer.status, &said))
+    let said = answer.body.as_ref().map(|body| ErrorBody::of(&body["error"])).unwrap_or_default();
+    Err(operation.classified(answer.status, &said))
 }
 
 fn listed(answer: Answer) -> Vec<Value> {
@@ -311,30 +319,30 @@ fn listed(answer: Answer) -> Vec<Value> {
 }
 
 /// Parses the response to a write.
-fn begun(ask: &Ask, answer: &Answer, followed: bool) -> Begun {
+fn write_outcome(request: &ArmRequest, answer: &Answer, followed: bool) -> WriteOutcome {
     let header = |name: &str| answer.header(name).map(str::to_owned);
     let (operation, location) = (header("azure-asyncoperation"), header("location"));
     if operation.is_none() && location.is_none() {
-        return Begun::Done(None);
+        return WriteOutcome::Done(None);
     }
-    let handle = Handle {
+    let handle = OperationHandle {
         operation: operation.filter(|_| followed),
         location: location.filter(|_| followed),
-        resource: ask.path.clone(),
-        name: ask.operation.name.to_owned(),
+        resource: request.path.clone(),
+        name: request.operation.name.to_owned(),
     };
-    Begun::UnderWay { handle, after: None }
+    WriteOutcome::InProgress { handle, after: None }
 }
 
 /// Parses the state of an operation from either kind of response.
-fn progress(handle: &Handle, answer: Answer) -> Result<Progress, Setback> {
-    let failed = |error: &Value| Progress::Failed(POLL.sorted(0, &Said::of(error)));
+fn progress(handle: &OperationHandle, answer: Answer) -> Result<Progress, AttemptError> {
+    let failed = |error: &Value| Progress::Failed(POLL.classified(0, &ErrorBody::of(error)));
     let body = answer.body.clone().unwrap_or_default();
     Ok(match (handle.operation.is_some(), body["status"].as_str()) {
         (true, Some("Succeeded")) => Progress::Done,
-        (true, Some("InProgress")) => Progress::UnderWay { after: None },
+        (true, Some("InProgress")) => Progress::InProgress { after: None },
         (true, Some(_)) => failed(&body["error"]),
-        (false, _) if answer.status == 202 => Progress::UnderWay { after: None },
+        (false, _) if answer.status == 202 => Progress::InProgress { after: None },
         (false, _) if matches!(answer.status, 400 | 409) => failed(&body["error"]),
         _ => success(POLL, answer).map(|_| Progress::Done)?,
     })
@@ -343,7 +351,7 @@ fn progress(handle: &Handle, answer: Answer) -> Result<Progress, Setback> {
 /// How a call ends for its caller.
 enum CallEnd<T> {
     /// With a response or an error.
-    Returns(Result<T, Setback>),
+    Returns(Result<T, AttemptError>),
     /// At its time limit.
     Hangs,
     /// With the process.
@@ -351,8 +359,8 @@ enum CallEnd<T> {
 }
 
 impl Azure {
-    fn answer<'a, T: Send + 'a>(&self, end: CallEnd<T>) -> Call<'a, T> {
-        self.world().hanging = matches!(end, CallEnd::Hangs);
+    fn answer<'a, T: Send + 'a>(&self, end: CallEnd<T>) -> ArmFuture<'a, T> {
+        self.state().hanging = matches!(end, CallEnd::Hangs);
         match end {
             CallEnd::Returns(result) => Box::pin(ready(result)),
             CallEnd::Hangs | CallEnd::Killed => Box::pin(pending()),
@@ -363,15 +371,15 @@ impl Azure {
     fn call<'a, T: Send + 'a>(
         &self,
         operation: Operation,
-        act: impl FnOnce(&mut World, Option<Fault>) -> Result<T, Setback>,
-    ) -> Call<'a, T> {
-        let mut world = self.world();
+        act: impl FnOnce(&mut FaultyAzure, Option<Fault>) -> Result<T, AttemptError>,
+    ) -> ArmFuture<'a, T> {
+        let mut world = self.state();
         let fault = world.fault(operation.name);
         let end = match fault {
             Some(Fault::Refused(kind)) => {
                 let after = world.retry_after.filter(|_| kind == Failure::Throttled);
                 let refused = operation.failed(kind, "TestFault", "refused for the test");
-                CallEnd::Returns(Err(Setback { after, ..refused }))
+                CallEnd::Returns(Err(AttemptError { after, ..refused }))
             }
             Some(Fault::Hangs) => CallEnd::Hangs,
             Some(Fault::Ends(false)) => CallEnd::Killed,
@@ -390,32 +398,41 @@ impl Azure {
 }
 
 impl Arm for Azure {
-    fn get<'a>(&'a self, ask: &'a Ask) -> Call<'a, Resource> {
-        self.call(ask.operation, |world, _| {
-            let answer = success(ask.operation, world.ask("GET", ask, None, None))?;
+    fn get<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Resource> {
+        self.call(request.operation, |world, _| {
+            let answer = success(request.operation, world.request("GET", request, None, None))?;
             let etag = answer.header("etag").map(str::to_owned);
             Ok(Resource { body: answer.body.unwrap_or_default(), etag })
         })
     }
 
-    fn list<'a>(&'a self, ask: &'a Ask) -> Call<'a, Vec<Value>> {
-        self.call(ask.operation, |world, _| {
-            Ok(listed(success(ask.operation, world.ask("GET", ask, None, None))?))
+    fn list<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Vec<Value>> {
+        self.call(request.operation, |world, _| {
+            Ok(listed(success(request.operation, world.request("GET", request, None, None))?))
         })
     }
 
-    fn put<'a>(&'a self, ask: &'a Ask, body: &'a Value, etag: Option<&'a str>) -> Call<'a, Begun> {
-        self.call(ask.operation, |world, fault| world.write(("PUT", ask), Some(body), etag, fault))
+    fn put<'a>(
+        &'a self,
+        request: &'a ArmRequest,
+        body: &'a Value,
+        etag: Option<&'a str>,
+    ) -> ArmFuture<'a, WriteOutcome> {
+        self.call(request.operation, |world, fault| {
+            world.write(("PUT", request), Some(body), etag, fault)
+        })
     }
 
-    fn delete<'a>(&'a self, ask: &'a Ask) -> Call<'a, Begun> {
-        self.call(ask.operation, |world, fault| world.write(("DELETE", ask), None, None, fault))
+    fn delete<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, WriteOutcome> {
+        self.call(request.operation, |world, fault| {
+            world.write(("DELETE", request), None, None, fault)
+        })
     }
 
-    fn poll<'a>(&'a self, handle: &'a Handle) -> Call<'a, Progress> {
+    fn poll<'a>(&'a self, handle: &'a OperationHandle) -> ArmFuture<'a, Progress> {
         let at = handle.operation.as_ref().or(handle.location.as_ref()).unwrap();
         let path = at.strip_prefix(BASE).unwrap().to_owned();
-        let ask = Ask { operation: POLL, path, version: "2024-05-01" };
-        self.call(POLL, |world, _| progress(handle, world.ask("GET", &ask, None, None)))
+        let request = ArmRequest { operation: POLL, path, version: "2024-05-01" };
+        self.call(POLL, |world, _| progress(handle, world.request("GET", &request, None, None)))
     }
 }

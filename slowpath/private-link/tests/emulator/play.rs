@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use private_link::object::Object;
 use private_link::time::Time;
-use private_link::{Arms, Next, Standing, Turn};
+use private_link::{ArmClients, Next, Role, RoundContext};
 
 use super::{Azure, once};
 
@@ -15,39 +15,45 @@ pub use player::{Player, settings};
 
 impl Player {
     /// Runs a round; returns `None` if the process ended in it.
-    pub fn round(&mut self, azure: &Azure, standing: &Standing) -> Option<Next> {
-        let (now, settings) = (Time(azure.world().now()), settings());
-        let arms = Arms { service: azure, endpoint: azure };
-        once(self.play_round(&Turn { now, arms, pause: azure, settings: &settings, standing }))
+    pub fn round(&mut self, azure: &Azure, role: &Role) -> Option<Next> {
+        let (now, settings) = (Time(azure.state().now()), settings());
+        let clients = ArmClients { service: azure, endpoint: azure };
+        once(self.play_round(&RoundContext {
+            now,
+            clients,
+            pause: azure,
+            settings: &settings,
+            role,
+        }))
     }
 
     /// Runs rounds as they are due, until this number of seconds has passed.
     pub fn play(&mut self, azure: &Azure, seconds: u64) {
-        let end = azure.world().now() + seconds;
+        let end = azure.state().now() + seconds;
         let mut rounds = 0;
         while !self.gone && self.due <= end {
-            azure.world().pass(self.due);
-            if self.round(azure, &Standing::Owner).is_none() {
-                self.due = azure.world().now() + 3;
+            azure.state().pass(self.due);
+            if self.round(azure, &Role::Owner).is_none() {
+                self.due = azure.state().now() + 3;
             }
             rounds += 1;
             assert!(rounds < 2_000, "it goes round and round: {:#?}", self.object.status);
         }
-        azure.world().pass(end);
+        azure.state().pass(end);
     }
 
     /// Returns the delay of the last round.
     pub fn pause(&self, azure: &Azure) -> Duration {
-        Duration::from_secs(self.due - azure.world().now())
+        Duration::from_secs(self.due - azure.state().now())
     }
 
     pub fn delete(&mut self, azure: &Azure) {
-        self.delete_at(azure.world().now());
+        self.delete_at(azure.state().now());
     }
 
     pub fn change(&mut self, azure: &Azure, change: impl FnOnce(&mut Object)) {
         change(&mut self.object);
         self.object.generation += 1;
-        self.due = azure.world().now();
+        self.due = azure.state().now();
     }
 }

@@ -1,10 +1,10 @@
 //! Common fixtures: two networks, a load balancer, and an object with both sides.
 
 use azure::id::ResourceId;
+use cloud_emulators::azure::AzureState as Emulator;
 use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
 use private_link::time::Time;
 use serde_json::json;
-use standins::azure::World as Emulator;
 
 use super::Azure;
 
@@ -30,7 +30,7 @@ pub fn bare() -> Azure {
 /// Returns an Azure with a network for load balancers, and the consumers' networks.
 pub fn azure() -> Azure {
     let azure = bare();
-    let mut world = azure.world();
+    let mut world = azure.state();
     for (subscription, name, subnet, third) in [
         (OURS, "hub", "balancers", "10.1"),
         (GUEST, "spoke", "endpoints", "10.7"),
@@ -63,7 +63,7 @@ pub fn balancer(azure: &Azure, address: &str) {
         "location": "westeurope", "sku": { "name": "Standard" },
         "properties": { "frontendIPConfigurations": [frontend] },
     });
-    azure.world().set(network(OURS, "loadBalancers", "inner").as_str(), body);
+    azure.state().set(network(OURS, "loadBalancers", "inner").as_str(), body);
 }
 
 /// Returns an object with both sides and two zones.
@@ -99,6 +99,6 @@ pub fn object(name: &str) -> Object {
         spec,
         status: Status::default(),
         deletion: None,
-        held: false,
+        has_finalizer: false,
     }
 }

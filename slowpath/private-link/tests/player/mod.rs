@@ -2,7 +2,7 @@
 
 use private_link::object::{Aspect, Object, Reason, Status};
 use private_link::time::Time;
-use private_link::{Event, Finalizer, Next, Round, Settings, Turn, reconcile};
+use private_link::{Event, Finalizer, Next, Round, RoundContext, Settings, reconcile};
 
 /// An object, and when its next round is due.
 pub struct Player {
@@ -22,20 +22,20 @@ impl Player {
     }
 
     /// Runs a round and stores its result as a store does.
-    pub async fn play_round(&mut self, turn: &Turn<'_>) -> Next {
-        let Round { status, finalizer, next, events } = reconcile(turn, &self.object).await;
+    pub async fn play_round(&mut self, context: &RoundContext<'_>) -> Next {
+        let Round { status, finalizer, next, events } = reconcile(context, &self.object).await;
         let json = serde_json::to_string(&status).unwrap();
         self.object.status = serde_json::from_str(&json).unwrap();
         assert_eq!(self.object.status, status, "a status is read as it was written: {json}");
         self.events.extend(events);
         if let Some(finalizer) = finalizer {
-            self.object.held = finalizer == Finalizer::Hold;
+            self.object.has_finalizer = finalizer == Finalizer::Add;
         }
-        self.gone = self.object.deletion.is_some() && !self.object.held;
+        self.gone = self.object.deletion.is_some() && !self.object.has_finalizer;
         self.due = match next {
-            Next::Now => turn.now.0,
-            Next::After(pause) => turn.now.after(pause).0,
-            Next::BackOff => turn.now.0 + 30,
+            Next::Now => context.now.0,
+            Next::After(pause) => context.now.after(pause).0,
+            Next::BackOff => context.now.0 + 30,
             Next::Never => u64::MAX,
         };
         next

@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use azure::credentials::Variables;
+use cloud_emulators::azure::{AzureState, Emulator};
 use clouds::retry::{Pause, Policy};
 use config::checked::AzureCredential;
 use private_link::object::{Address, EndpointSpec, Object, Spec, Status, Zone};
 use private_link::time::Time;
-use private_link::{Arms, Next, Standing, Turn};
+use private_link::{ArmClients, Next, Role, RoundContext};
 use serde_json::{Value, json};
-use simulation::azure_side::{self, Patience};
-use standins::azure::{Standin, World};
+use simulation::azure_fixture::{self, Timeouts};
 
 use azure::id::ResourceId;
 
@@ -34,8 +34,8 @@ pub fn guest(kind: &str, name: &str) -> ResourceId {
 }
 
 /// Returns the sample, with a consumer subscription that has a network.
-pub fn world() -> World {
-    let mut world = World::sample();
+pub fn world() -> AzureState {
+    let mut world = AzureState::sample();
     world.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/guest"));
     let subnet = json!({ "name": "endpoints", "properties": { "addressPrefix": "10.7.0.0/24" } });
     let properties = json!({
@@ -61,7 +61,7 @@ impl Pause for Bounds {
 }
 
 /// The emulator's clock; a pause takes its time.
-pub struct Steady(Standin);
+pub struct Steady(Emulator);
 
 impl Pause for Steady {
     fn now(&self) -> Duration {
@@ -74,7 +74,7 @@ impl Pause for Steady {
 }
 
 pub struct Side {
-    pub at: azure_side::Side,
+    pub at: azure_fixture::Fixture,
     player: Player,
     pub last: Option<Duration>,
 }
@@ -107,15 +107,15 @@ fn object() -> Object {
         spec,
         status: Status::default(),
         deletion: None,
-        held: false,
+        has_finalizer: false,
     }
 }
 
-pub async fn side(world: World) -> Side {
+pub async fn side(world: AzureState) -> Side {
     // Failed calls are repeated by later rounds.
-    let patience = Patience { bound: Duration::from_millis(1_500), policy: Policy::ONCE };
+    let timeouts = Timeouts { attempt: Duration::from_millis(1_500), policy: Policy::ONCE };
     let kind = (AzureCredential::Auto, None);
-    let at = azure_side::side_by(world, kind, Variables::default(), patience).await;
+    let at = azure_fixture::fixture_with(world, kind, Variables::default(), timeouts).await;
     Side { at, player: Player::new(object()), last: None }
 }
 
@@ -145,10 +145,11 @@ impl Side {
 
     /// Runs a round.
     pub async fn round(&mut self) -> Next {
-        let (now, settings, standing) = (Time(self.now()), settings(), Standing::Owner);
-        let arms = Arms { service: &self.at.client, endpoint: &self.at.client };
-        let turn = Turn { now, arms, pause: &Bounds, settings: &settings, standing: &standing };
-        let next = self.player.play_round(&turn).await;
+        let (now, settings, role) = (Time(self.now()), settings(), Role::Owner);
+        let clients = ArmClients { service: &self.at.client, endpoint: &self.at.client };
+        let context =
+            RoundContext { now, clients, pause: &Bounds, settings: &settings, role: &role };
+        let next = self.player.play_round(&context).await;
         let pause = Duration::from_secs(self.player.due.saturating_sub(now.0));
         self.last = (next != Next::Never).then_some(pause);
         next

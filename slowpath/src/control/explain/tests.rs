@@ -1,5 +1,5 @@
-//! Syntax of the questions, and texts of the explanations. `tests/journeys/explain.rs` compares the
-//! explanations with the plane.
+//! Syntax of the questions, and texts of the explanations. `tests/scenarios/explain.rs` compares
+//! the explanations with the plane.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use state::name::Source;
 use state::reconcile::{Now, Reconciler, Settings};
 use tables::layout::Sizes;
 
-use explain::read;
+use explain::parse;
 use tables::region::Region;
 
 use super::*;
-use crate::kernel::neighbours::Resolved;
+use crate::kernel::neighbors::Resolved;
 use crate::plane::region::RegionPlane;
 use crate::plane::region::tests::CONFIG;
 use crate::sources::desired::{Desired, appliance};
@@ -69,9 +69,9 @@ fn region() -> &'static Region {
     let store = Arc::new(crate::sources::desired::open_store(None).unwrap());
     let mut desired = Desired::new(&config, store, &[], now.wall);
     let objects = state::services::objects(&services, &Source::new("file")).unwrap();
-    desired.say(&objects, &[], now.wall).unwrap();
+    desired.apply_now(&objects, &[], now.wall).unwrap();
     let mut reconciler = Reconciler::new(Settings::default());
-    reconciler.step(now, &desired.writer.news(0), &appliance(&config), &mut plane);
+    reconciler.step(now, &desired.writer.changes_since(0), &appliance(&config), &mut plane);
     plane.take_outcome().unwrap().unwrap();
     for (arm, to, _) in plane.next_hops() {
         let mac = (to != "10.0.2.13".parse::<std::net::IpAddr>().unwrap()).then_some([2; 6]);
@@ -85,71 +85,86 @@ fn explain(text: &str, gateway: &str) -> Result<Explanation, String> {
     let names: &'static [(u32, String)] = Box::leak(Box::new(names));
     let region = region();
     let explainer = Explainer { region, macs: [None; 2], now_s: region.now_s(), tunnels: names };
-    let way = Way { gateway: gateway.to_owned(), endpoint: 7, ..Way::default() };
-    match read(text)? {
-        Asked::Tuple(tuple) => explainer.tuple(&way, &tuple),
-        Asked::Frame(mut frame) => Ok(explainer.frame(&way, &mut frame)),
+    let entry = EntryPoint { gateway: gateway.to_owned(), endpoint: 7, ..EntryPoint::default() };
+    match parse(text)? {
+        PacketSpec::Tuple(tuple) => explainer.tuple(&entry, &tuple),
+        PacketSpec::Frame(mut frame) => Ok(explainer.frame(&entry, &mut frame)),
     }
 }
 
 /// Returns whether one of the reasons contains `words`.
-fn says(told: &Explanation, words: &str) -> bool {
-    told.why.iter().any(|why| why.contains(words))
+fn has_reason(explanation: &Explanation, words: &str) -> bool {
+    explanation.why.iter().any(|why| why.contains(words))
 }
 
 #[test]
-fn a_new_flow_is_followed_to_its_next_hop() {
-    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.1:80", "").unwrap();
-    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "web"));
-    assert_eq!(told.frontend, "203.0.113.1:80/tcp");
-    assert!(told.slot.is_some_and(|slot| slot < 251) && told.slots == 251, "{told:?}");
-    let backend = told.backend.strip_suffix(":8080").unwrap();
-    assert_eq!(told.rewrite, format!("10.0.2.10:(a free port) -> {}", told.backend));
+fn traces_a_new_flow_to_its_next_hop() {
+    let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.1:80", "").unwrap();
+    assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "web"));
+    assert_eq!(explanation.frontend, "203.0.113.1:80/tcp");
+    assert!(
+        explanation.slot.is_some_and(|slot| slot < 251) && explanation.slots == 251,
+        "{explanation:?}"
+    );
+    let backend = explanation.backend.strip_suffix(":8080").unwrap();
+    assert_eq!(explanation.rewrite, format!("10.0.2.10:(a free port) -> {}", explanation.backend));
     let hop = format!("{backend} (02:02:02:02:02:02, MTU 9001) by egress");
-    assert_eq!((told.next_hop, told.backend_state.as_str()), (hop, "active"));
-    assert_eq!((told.arrival.as_str(), told.flow), ("plain by ingress", None));
+    assert_eq!((explanation.next_hop, explanation.backend_state.as_str()), (hop, "active"));
+    assert_eq!((explanation.arrival.as_str(), explanation.flow), ("plain by ingress", None));
 }
 
 #[test]
-fn what_stands_in_the_way_is_told_with_its_reason() {
-    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.2:80", "").unwrap();
-    assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "no-neighbour"));
-    assert!(says(&told, "10.0.2.13"), "{told:?}");
-    let told = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "").unwrap();
-    assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "no-matching-service"));
-    let told = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
-    assert_eq!(told.verdict, "return");
-    assert_eq!(told.arrival, "tunnel aws by ingress, endpoint 0x7");
-    let told = explain("icmp 192.0.2.1:9 -> 203.0.113.1", "").unwrap();
-    assert_eq!(told.verdict, "reply");
+fn reports_the_drop_reason() {
+    let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.2:80", "").unwrap();
+    assert_eq!(
+        (explanation.verdict.as_str(), explanation.reason.as_str()),
+        ("drop", "no-neighbour")
+    );
+    assert!(has_reason(&explanation, "10.0.2.13"), "{explanation:?}");
+    let explanation = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "").unwrap();
+    assert_eq!(
+        (explanation.verdict.as_str(), explanation.reason.as_str()),
+        ("drop", "no-matching-service")
+    );
+    let explanation = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
+    assert_eq!(explanation.verdict, "return");
+    assert_eq!(explanation.arrival, "tunnel aws by ingress, endpoint 0x7");
+    let explanation = explain("icmp 192.0.2.1:9 -> 203.0.113.1", "").unwrap();
+    assert_eq!(explanation.verdict, "reply");
 }
 
 #[test]
-fn who_is_refused_is_told_so() {
-    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.3:80", "").unwrap();
-    assert_eq!((told.verdict.as_str(), told.reason.as_str()), ("drop", "source-refused"));
-    let told = explain("tcp 198.51.100.1:1234 -> 203.0.113.3:80", "").unwrap();
-    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "guarded"));
-    assert!(says(&told, "admit"), "{told:?}");
+fn reports_a_denied_source() {
+    let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.3:80", "").unwrap();
+    assert_eq!(
+        (explanation.verdict.as_str(), explanation.reason.as_str()),
+        ("drop", "source-refused")
+    );
+    let explanation = explain("tcp 198.51.100.1:1234 -> 203.0.113.3:80", "").unwrap();
+    assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "guarded"));
+    assert!(has_reason(&explanation, "admit"), "{explanation:?}");
 }
 
 #[test]
-fn a_client_is_kept_by_its_address() {
+fn affinity_is_by_client_address() {
     let explainer = Explainer { region: region(), macs: [None; 2], now_s: 1, tunnels: &[] };
-    let ask = |port: u16| match read(&format!("tcp 192.0.2.1:{port} -> 203.0.113.4:80")) {
-        Ok(Asked::Tuple(tuple)) => explainer.tuple(&Way::default(), &tuple).unwrap(),
+    let ask = |port: u16| match parse(&format!("tcp 192.0.2.1:{port} -> 203.0.113.4:80")) {
+        Ok(PacketSpec::Tuple(tuple)) => explainer.tuple(&EntryPoint::default(), &tuple).unwrap(),
         other => panic!("it is a tuple: {other:?}"),
     };
-    let (told, same) = (ask(1234), ask(77));
-    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "kept"));
-    assert!(says(&told, "the client is kept with that backend for 60 s"), "{told:?}");
-    assert!(told.slot.is_some() && told.slot == same.slot, "{told:?}");
-    assert_eq!(told.backend, same.backend);
+    let (explanation, same) = (ask(1234), ask(77));
+    assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "kept"));
+    assert!(
+        has_reason(&explanation, "the client is kept with that backend for 60 s"),
+        "{explanation:?}"
+    );
+    assert!(explanation.slot.is_some() && explanation.slot == same.slot, "{explanation:?}");
+    assert_eq!(explanation.backend, same.backend);
 }
 
 #[test]
-fn a_client_that_stays_is_told_for_how_long() {
-    use tables::affinity::{Affinities, Client, Stay};
+fn reports_the_remaining_affinity_time() {
+    use tables::affinity::{Affinities, Affinity, Client};
     let region = region();
     let set = region.tables(region.generation());
     let of = |text: &str| Addr::from(text.parse::<std::net::IpAddr>().unwrap());
@@ -157,93 +172,108 @@ fn a_client_that_stays_is_told_for_how_long() {
     let client = Client { scope: packet::flow::SCOPE_PLAIN, service, addr: of("192.0.2.1") };
     let backend = |at: &str| {
         let found = set.backends().find(|(_, backend)| backend.addr == of(at));
-        found.map(|(id, record)| Stay { backend: id, incarnation: record.incarnation }).unwrap()
+        found.map(|(id, record)| Affinity { backend: id, incarnation: record.incarnation }).unwrap()
     };
     let explainer = Explainer { region, macs: [None; 2], now_s: 120, tunnels: &[] };
-    let Asked::Tuple(tuple) = read("tcp 192.0.2.1:1234 -> 203.0.113.4:80").unwrap() else {
+    let PacketSpec::Tuple(tuple) = parse("tcp 192.0.2.1:1234 -> 203.0.113.4:80").unwrap() else {
         panic!("it is a tuple")
     };
     for to in ["10.0.2.11", "10.0.2.12"] {
-        Affinities::new(region).keep(&client, &backend(to), 100, 60).unwrap();
-        let told = explainer.tuple(&Way::default(), &tuple).unwrap();
-        assert_eq!(told.backend, format!("{to}:8080"));
-        assert!(says(&told, "stays with its backend for 40 s yet"), "{told:?}");
+        Affinities::new(region).put(&client, &backend(to), 100, 60).unwrap();
+        let explanation = explainer.tuple(&EntryPoint::default(), &tuple).unwrap();
+        assert_eq!(explanation.backend, format!("{to}:8080"));
+        assert!(has_reason(&explanation, "stays with its backend for 40 s yet"), "{explanation:?}");
     }
     // An affinity to a backend of another service is ignored.
-    Affinities::new(region).keep(&client, &backend("10.0.2.13"), 100, 60).unwrap();
-    let told = explainer.tuple(&Way::default(), &tuple).unwrap();
-    assert!(says(&told, "takes no new flows of it") && told.slot.is_some(), "{told:?}");
+    Affinities::new(region).put(&client, &backend("10.0.2.13"), 100, 60).unwrap();
+    let explanation = explainer.tuple(&EntryPoint::default(), &tuple).unwrap();
+    assert!(
+        has_reason(&explanation, "takes no new flows of it") && explanation.slot.is_some(),
+        "{explanation:?}"
+    );
 }
 
 #[test]
-fn what_a_proxy_takes_is_told_by_its_port() {
-    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.5:80", "").unwrap();
-    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("redirect", "proxied"));
-    assert_eq!(told.rewrite, "192.0.2.1:1234 -> 10.0.1.10:9000");
-    assert!(says(&told, "takes 203.0.113.5:80/tcp: to our port 9000"), "{told:?}");
-    assert!(told.next_hop.contains("proxy 10.0.1.10:9000, by ingress"), "{told:?}");
-    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.5:81", "").unwrap();
-    assert_eq!((told.verdict.as_str(), told.backend.as_str()), ("nat", "10.0.2.11:8080"));
-    assert!(says(&told, "other ports go to the proxy on 9000"), "{told:?}");
+fn reports_the_proxy_port() {
+    let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.5:80", "").unwrap();
+    assert_eq!(
+        (explanation.verdict.as_str(), explanation.service.as_str()),
+        ("redirect", "proxied")
+    );
+    assert_eq!(explanation.rewrite, "192.0.2.1:1234 -> 10.0.1.10:9000");
+    assert!(
+        has_reason(&explanation, "takes 203.0.113.5:80/tcp: to our port 9000"),
+        "{explanation:?}"
+    );
+    assert!(explanation.next_hop.contains("proxy 10.0.1.10:9000, by ingress"), "{explanation:?}");
+    let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.5:81", "").unwrap();
+    assert_eq!(
+        (explanation.verdict.as_str(), explanation.backend.as_str()),
+        ("nat", "10.0.2.11:8080")
+    );
+    assert!(has_reason(&explanation, "other ports go to the proxy on 9000"), "{explanation:?}");
 }
 
 #[test]
-fn a_translated_packet_is_told_with_its_length() {
-    let told = explain("tcp [2001:db8::1]:1234 -> [2001:db8::6]:80", "").unwrap();
-    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "crossed"));
+fn reports_the_length_of_a_translated_packet() {
+    let explanation = explain("tcp [2001:db8::1]:1234 -> [2001:db8::6]:80", "").unwrap();
+    assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "crossed"));
     let rewrite = "10.0.2.10:(a free port) -> 10.0.2.11:8080, translated to IPv4";
-    assert_eq!(told.rewrite, rewrite);
-    assert!(says(&told, "translated to IPv4 it has 40 bytes, and 9001 pass"), "{told:?}");
+    assert_eq!(explanation.rewrite, rewrite);
+    assert!(
+        has_reason(&explanation, "translated to IPv4 it has 40 bytes, and 9001 pass"),
+        "{explanation:?}"
+    );
 }
 
 #[test]
-fn what_the_kernel_sends_is_its_own_affair() {
+fn kernel_packets_are_forwarded_unchanged() {
     let region = region();
     let explainer = Explainer { region, macs: [None; 2], now_s: 1, tunnels: &[] };
-    let way = Way { kernel: true, ..Way::default() };
-    let Asked::Tuple(tuple) = read("tcp 10.0.1.10:22 -> 203.0.113.1:80").unwrap() else {
+    let entry = EntryPoint { kernel: true, ..EntryPoint::default() };
+    let PacketSpec::Tuple(tuple) = parse("tcp 10.0.1.10:22 -> 203.0.113.1:80").unwrap() else {
         panic!("it is a tuple")
     };
-    let told = explainer.tuple(&way, &tuple).unwrap();
-    assert_eq!(told.verdict, "forward");
-    assert_eq!(told.arrival, "from this machine's kernel by ingress");
+    let explanation = explainer.tuple(&entry, &tuple).unwrap();
+    assert_eq!(explanation.verdict, "forward");
+    assert_eq!(explanation.arrival, "from this machine's kernel by ingress");
 }
 
 #[test]
-fn of_an_endpoint_that_never_sent_the_slot_is_foreseen() {
-    let told = explain("tcp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
-    assert_eq!((told.verdict.as_str(), told.service.as_str()), ("nat", "web"));
-    assert!(told.slot.is_some(), "{told:?}");
+fn predicts_the_slot_of_an_unseen_endpoint() {
+    let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
+    assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "web"));
+    assert!(explanation.slot.is_some(), "{explanation:?}");
     let error = explain("tcp 192.0.2.1:1234 -> 203.0.113.2:80", "azure").unwrap_err();
     assert!(error.contains("--gateway azure") && error.contains("there is aws"), "{error}");
 }
 
 #[test]
-fn frames_are_read_in_digits_of_all_shapes() {
-    let Asked::Tuple(tuple) = read("tcp 192.0.2.1:1234 -> 203.0.113.1:80").unwrap() else {
+fn parses_frames_in_any_hex_format() {
+    let PacketSpec::Tuple(tuple) = parse("tcp 192.0.2.1:1234 -> 203.0.113.1:80").unwrap() else {
         panic!("it is a tuple")
     };
     let mut frame = tuple.frame();
     // The frame with a valid checksum; 0x0000 is invalid.
     let digits = |frame: &[u8]| frame.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    let told = explain(&digits(&frame), "").unwrap();
-    assert_eq!(told.reason, "bad-ip-checksum");
+    let explanation = explain(&digits(&frame), "").unwrap();
+    assert_eq!(explanation.reason, "bad-ip-checksum");
     let sum = {
         let window = packet::window::Window::new(&mut frame);
         packet::checksum::ipv4_header(&window, 14, 20).unwrap()
     };
     frame[24..26].copy_from_slice(&sum.to_ne_bytes());
     let spaced: Vec<String> = frame.chunks(2).map(digits).collect();
-    assert_eq!(read("tcp 192.0.2.1:1234 203.0.113.1:80"), Ok(Asked::Tuple(tuple)));
+    assert_eq!(parse("tcp 192.0.2.1:1234 203.0.113.1:80"), Ok(PacketSpec::Tuple(tuple)));
     for text in [digits(&frame), spaced.join(" "), format!("0x{}", digits(&frame))] {
-        let told = explain(&text, "").unwrap();
-        assert_eq!(told.packet, "tcp 192.0.2.1:1234 -> 203.0.113.1:80");
-        assert_eq!(told.verdict, "nat", "{told:?}");
+        let explanation = explain(&text, "").unwrap();
+        assert_eq!(explanation.packet, "tcp 192.0.2.1:1234 -> 203.0.113.1:80");
+        assert_eq!(explanation.verdict, "nat", "{explanation:?}");
     }
 }
 
 #[test]
-fn what_is_neither_is_refused_with_an_example() {
+fn rejects_other_input_with_an_example() {
     for wrong in [
         "",
         "abc",
@@ -254,7 +284,7 @@ fn what_is_neither_is_refused_with_an_example() {
         "tcp 192.0.2.1:1 -> [2001:db8::1]:80",
         "smtp 192.0.2.1:1 -> 203.0.113.1:80",
     ] {
-        let error = read(wrong).unwrap_err();
+        let error = parse(wrong).unwrap_err();
         assert!(error.contains("tcp 192.0.2.1:1234 -> 203.0.113.1:80"), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Api, serve::Listening as ApiListening};
+use api::{Api, serve::ListenerResources};
 use config::checked::Config;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ pub fn start<E: Send + 'static>(
     tasks: &mut JoinSet<Result<(), E>>,
     config: &Config,
     live: &Arc<Live>,
-    (socket, api, links): (UnixListener, Api, private_link::Desk),
+    (socket, api, links): (UnixListener, Api, private_link::PrivateLinkState),
 ) {
     let listening = live.listening();
     for (addr, slots) in &listening.health {
@@ -48,10 +48,10 @@ pub fn start<E: Send + 'static>(
     });
     let settings = config.api.iter();
     for (settings, addr) in settings.flat_map(|all| all.listen.iter().map(move |a| (all, *a))) {
-        let with = ApiListening {
+        let with = ListenerResources {
             slots: Arc::clone(&listening.api),
             conditions: Arc::clone(&listening.conditions),
-            attempts: Arc::clone(&listening.attempts),
+            auth_failures: Arc::clone(&listening.attempts),
         };
         let (settings, api) = (settings.clone(), api.clone());
         tasks.spawn(async move {

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_says_what_ails_it() {
+    fn every_component_reports_its_health() {
         let mut status = Status {
             able: true,
             frontends: Frontends { done: 3, ..Frontends::default() },

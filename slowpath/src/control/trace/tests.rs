@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::*;
 use tables::reason::DropReason;
 
-fn words(decision: Decision, reason: u8, way: Way) -> [u64; 5] {
-    let seen = Seen {
+fn words(decision: Decision, reason: u8, exit: TraceExit) -> [u64; 5] {
+    let state = TraceState {
         decision: decision as u8,
         reason,
-        way: way as u8,
+        exit: exit as u8,
         exit_arm: 1,
-        known: true,
+        has_flow: true,
         service: NONE,
         backend: NONE,
         scope: 3,
@@ -19,9 +19,9 @@ fn words(decision: Decision, reason: u8, way: Way) -> [u64; 5] {
         hash: 7,
         sport: 40_001,
         dport: 80,
-        ..Seen::default()
+        ..TraceState::default()
     };
-    seen.words()
+    state.words()
 }
 
 fn start(count: u32) -> (Tracer, mpsc::Receiver<TraceLine>, Instant) {
@@ -34,11 +34,11 @@ fn start(count: u32) -> (Tracer, mpsc::Receiver<TraceLine>, Instant) {
 }
 
 #[test]
-fn a_packet_is_told_stage_by_stage_and_the_trace_ends_after_it() {
+fn traces_a_packet_stage_by_stage_and_ends_after_it() {
     let (mut tracer, mut taken, now) = start(1);
     let known = [];
-    let open = words(Decision::Undecided, 0, Way::Nowhere);
-    let sent = words(Decision::Nat, 0, Way::Port);
+    let open = words(Decision::Undecided, 0, TraceExit::NoExit);
+    let sent = words(Decision::Nat, 0, TraceExit::Port);
     tracer.stage(0, 1, Stage::Decap as u8, open, &known);
     tracer.stage(0, 1, Stage::Classify as u8, open, &known);
     assert_eq!(tracer.ended(now), None);
@@ -47,7 +47,7 @@ fn a_packet_is_told_stage_by_stage_and_the_trace_ends_after_it() {
     assert!(matches!(tracer.ended(now), Some(Command::Trace(TraceFilter { count: 0, .. }))));
     let mut lines = Vec::new();
     while let Some(line) = taken.blocking_recv() {
-        lines.push(format!("{} {}", line.stage, line.said));
+        lines.push(format!("{} {}", line.stage, line.result));
     }
     assert_eq!(
         lines,
@@ -60,18 +60,18 @@ fn a_packet_is_told_stage_by_stage_and_the_trace_ends_after_it() {
 }
 
 #[test]
-fn a_drop_ends_the_packet_and_says_its_reason() {
+fn a_drop_ends_the_packet_and_reports_the_reason() {
     let (mut tracer, mut taken, now) = start(1);
     let reason = DropReason::NoBackend;
-    let words = words(Decision::Drop, reason as u8, Way::Nowhere);
+    let words = words(Decision::Drop, reason as u8, TraceExit::NoExit);
     tracer.stage(0, 1, Stage::Select as u8, words, &[]);
     assert!(tracer.ended(now).is_some());
     let line = taken.blocking_recv().unwrap();
-    assert!(line.said.contains("no-backend") && line.said.contains(reason.help()));
+    assert!(line.result.contains("no-backend") && line.result.contains(reason.help()));
 }
 
 #[test]
-fn a_trace_ends_with_its_time_or_its_listener() {
+fn a_trace_ends_at_its_timeout_or_when_its_reader_closes() {
     let (mut tracer, taken, now) = start(2);
     assert_eq!(tracer.ended(now), None);
     assert!(tracer.ended(now + Duration::from_secs(5)).is_some());
@@ -82,12 +82,12 @@ fn a_trace_ends_with_its_time_or_its_listener() {
 }
 
 #[test]
-fn words_of_a_broken_fastpath_are_told_without_panic() {
+fn invalid_trace_events_do_not_panic() {
     for stage in 0..=u8::MAX {
         let (mut tracer, mut taken, _) = start(2);
         for (packet, words) in [(1, [u64::MAX; 5]), (2, [0xff09, 0, 0, 0, 0])] {
             tracer.stage(0, packet, stage, words, &[]);
-            assert!(taken.try_recv().is_ok_and(|line| !line.said.is_empty()));
+            assert!(taken.try_recv().is_ok_and(|line| !line.result.is_empty()));
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::mpsc::Sender;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::checked::{Config, Plane, ROUTES};
-use health::checker::{Given, Told, run};
-use health::plan::{Entrance, Place};
+use health::checker::{HealthEvent, Inputs, run};
+use health::plan::{ProbeSettings, TunnelEntry};
 use state::writer::Writer;
 use tokio::sync::{mpsc, oneshot};
 
@@ -15,45 +15,45 @@ use crate::live::Live;
 use crate::sources::desired::appliance;
 
 /// Maximum number of requests queued for the checker; further senders wait.
-const QUESTIONS: usize = 16;
+const REQUEST_QUEUE: usize = 16;
 
 /// Starts the checker. The returned receiver completes when the checker ends for any reason.
 pub fn start(
     config: &Config,
     live: &Arc<Live>,
-    (writer, told): (Arc<Writer>, Sender<Told>),
+    (writer, events): (Arc<Writer>, Sender<HealthEvent>),
 ) -> io::Result<oneshot::Receiver<()>> {
     let checks = live.checks();
-    let (questions, asked) = mpsc::channel(QUESTIONS);
+    let (requests, requested) = mpsc::channel(REQUEST_QUEUE);
     // Called once per process.
-    let _ = checks.questions.set(questions);
+    let _ = checks.requests.set(requests);
     let able = Arc::clone(live);
-    let given = Given {
+    let inputs = Inputs {
         writer,
-        place: place(config),
+        settings: probe_settings(config),
         appliance: Arc::new(appliance(config)),
-        able: Arc::new(move || able.able().able),
+        is_ready: Arc::new(move || able.able().able),
         seed: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64,
         ports: live.listening().node_ports(),
-        told,
+        events,
         counters: Arc::clone(&checks.counters),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (alive, ended) = oneshot::channel::<()>();
     std::thread::Builder::new().name("slowpath-health".into()).spawn(move || {
         let _alive = alive;
-        runtime.block_on(run(given, asked));
+        runtime.block_on(run(inputs, requested));
     })?;
     Ok(ended)
 }
 
 /// Returns how probes enter tunnels. With XDP, responses arrive at the NIC, so a probe must not be
 /// bound to the interface that leads into the programs.
-fn place(config: &Config) -> Place {
-    let entrance = |((_, arm), route)| match config.plane {
-        Plane::Dpdk => Entrance::Interface(config.kernel_interface(arm).into()),
-        Plane::Xdp => Entrance::Mark(route),
+fn probe_settings(config: &Config) -> ProbeSettings {
+    let probe_path = |((_, arm), route)| match config.plane {
+        Plane::Dpdk => TunnelEntry::Interface(config.kernel_interface(arm).into()),
+        Plane::Xdp => TunnelEntry::Mark(route),
     };
-    let entrances = config.arms().zip(ROUTES).map(entrance).collect();
-    Place { probing: config.health.probing.clone(), entrances }
+    let tunnel_entries = config.arms().zip(ROUTES).map(probe_path).collect();
+    ProbeSettings { probing: config.health.probing.clone(), tunnel_entries }
 }

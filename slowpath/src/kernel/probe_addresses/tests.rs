@@ -22,33 +22,33 @@ const TEXT: &str = "name = \"t\"\nplane = \"xdp\"\n\
 
 /// Existing addresses, and those that the kernel refuses to add.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<(BTreeSet<Address>, Vec<IpAddr>)>>);
+struct FakeKernel(Arc<Mutex<(BTreeSet<Address>, Vec<IpAddr>)>>);
 
-impl Addresses for Kept {
+impl Addresses for FakeKernel {
     fn addresses(&mut self) -> io::Result<Vec<Address>> {
         Ok(self.0.lock().0.iter().copied().collect())
     }
     fn set(&mut self, addr: IpAddr, there: bool) -> io::Result<()> {
-        let mut kept = self.0.lock();
-        if kept.1.contains(&addr) {
+        let mut kernel = self.0.lock();
+        if kernel.1.contains(&addr) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let address = Address { addr, ours: true };
-        let news = if there { kept.0.insert(address) } else { kept.0.remove(&address) };
-        assert!(news, "{addr} was asked for twice");
+        let changed = if there { kernel.0.insert(address) } else { kernel.0.remove(&address) };
+        assert!(changed, "{addr} was asked for twice");
         Ok(())
     }
 }
 
-impl Kept {
+impl FakeKernel {
     fn ours(&self) -> Vec<String> {
-        let kept = self.0.lock();
-        kept.0.iter().filter(|one| one.ours).map(|one| one.addr.to_string()).collect()
+        let kernel = self.0.lock();
+        kernel.0.iter().filter(|one| one.ours).map(|one| one.addr.to_string()).collect()
     }
 }
 
-fn begin(kept: &Kept) -> ProbeAddresses {
-    ProbeAddresses::over(&config::from_toml(TEXT).unwrap(), Box::new(kept.clone()))
+fn begin(kernel: &FakeKernel) -> ProbeAddresses {
+    ProbeAddresses::over(&config::from_toml(TEXT).unwrap(), Box::new(kernel.clone()))
 }
 
 fn addr(text: &str) -> IpAddr {
@@ -56,7 +56,7 @@ fn addr(text: &str) -> IpAddr {
 }
 
 /// Writes a service whose backends have these probe sources.
-fn say(writer: &Writer, change: impl FnOnce(&mut ServiceSpec), probes: &[IpAddr]) {
+fn write_service(writer: &Writer, change: impl FnOnce(&mut ServiceSpec), probes: &[IpAddr]) {
     let (name, source) = (Name::new("lab/chain").unwrap(), Source::new("file"));
     let probed = |spec: &mut ServiceSpec| {
         spec.mode = Mode::Tunnel(BackendTunnel::new(TunnelKind::Vxlan));
@@ -78,75 +78,76 @@ fn say(writer: &Writer, change: impl FnOnce(&mut ServiceSpec), probes: &[IpAddr]
 }
 
 #[test]
-fn an_address_comes_with_its_backend_and_goes_a_while_after_it() {
-    let (kept, writer, mut now) = (Kept::default(), Writer::new(), Instant::now());
-    let mut addresses = begin(&kept);
-    say(&writer, |_| {}, &[addr("198.18.0.1"), addr("fd01::1")]);
+fn an_address_is_added_with_its_backend_and_removed_after_a_delay() {
+    let (kernel, writer, mut now) = (FakeKernel::default(), Writer::new(), Instant::now());
+    let mut addresses = begin(&kernel);
+    write_service(&writer, |_| {}, &[addr("198.18.0.1"), addr("fd01::1")]);
     addresses.step(&writer.tables(), now);
-    assert_eq!(kept.ours(), ["198.18.0.1", "fd01::1"]);
+    assert_eq!(kernel.ours(), ["198.18.0.1", "fd01::1"]);
     // Another address is added immediately; the earlier ones stay for probes in progress.
-    say(&writer, |_| {}, &[addr("198.18.0.2")]);
+    write_service(&writer, |_| {}, &[addr("198.18.0.2")]);
     addresses.step(&writer.tables(), now);
-    assert_eq!(kept.ours(), ["198.18.0.1", "198.18.0.2", "fd01::1"]);
+    assert_eq!(kernel.ours(), ["198.18.0.1", "198.18.0.2", "fd01::1"]);
     // A restarted process finds them, whether needed or not.
-    let mut addresses = begin(&kept);
+    let mut addresses = begin(&kernel);
     addresses.step(&writer.tables(), now);
-    now += STAYS;
+    now += REMOVAL_DELAY;
     // One is needed again before it expires.
-    say(&writer, |_| {}, &[addr("198.18.0.2"), addr("fd01::1")]);
+    write_service(&writer, |_| {}, &[addr("198.18.0.2"), addr("fd01::1")]);
     addresses.step(&writer.tables(), now);
-    assert_eq!(kept.ours(), ["198.18.0.2", "fd01::1"]);
+    assert_eq!(kernel.ours(), ["198.18.0.2", "fd01::1"]);
     // Not needed without a tunnel, nor without a health check.
-    say(&writer, |service| service.mode = Mode::Nat, &[addr("198.18.0.2")]);
+    write_service(&writer, |service| service.mode = Mode::Nat, &[addr("198.18.0.2")]);
     addresses.step(&writer.tables(), now);
-    say(&writer, |service| service.health = None, &[addr("198.18.0.2")]);
-    addresses.step(&writer.tables(), now + STAYS);
-    assert!(kept.ours().is_empty());
+    write_service(&writer, |service| service.health = None, &[addr("198.18.0.2")]);
+    addresses.step(&writer.tables(), now + REMOVAL_DELAY);
+    assert!(kernel.ours().is_empty());
 }
 
 #[test]
-fn what_is_there_already_is_good_enough_and_never_touched() {
-    let (kept, writer, now) = (Kept::default(), Writer::new(), Instant::now());
-    let mut addresses = begin(&kept);
+fn existing_addresses_are_used_and_never_removed() {
+    let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
+    let mut addresses = begin(&kernel);
     let theirs = Address { addr: addr("198.18.0.1"), ours: false };
-    kept.0.lock().0.insert(theirs);
+    kernel.0.lock().0.insert(theirs);
     // The second is the arm's own address, which may not exist yet.
-    say(&writer, |_| {}, &[theirs.addr, addr("10.0.1.10")]);
+    write_service(&writer, |_| {}, &[theirs.addr, addr("10.0.1.10")]);
     addresses.step(&writer.tables(), now);
-    say(&writer, |_| {}, &[]);
+    write_service(&writer, |_| {}, &[]);
     addresses.step(&writer.tables(), now);
-    addresses.step(&writer.tables(), now + STAYS);
-    assert_eq!(kept.0.lock().0, [theirs].into());
+    addresses.step(&writer.tables(), now + REMOVAL_DELAY);
+    assert_eq!(kernel.0.lock().0, [theirs].into());
 }
 
 #[test]
-fn what_somebody_took_off_or_the_kernel_refused_is_added_again() {
-    let (kept, writer, now) = (Kept::default(), Writer::new(), Instant::now());
-    let mut addresses = begin(&kept);
-    kept.0.lock().1 = vec![addr("198.18.0.1")];
-    say(&writer, |_| {}, &[addr("198.18.0.1"), addr("198.18.0.2")]);
+fn entries_removed_or_rejected_are_added_again() {
+    let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
+    let mut addresses = begin(&kernel);
+    kernel.0.lock().1 = vec![addr("198.18.0.1")];
+    write_service(&writer, |_| {}, &[addr("198.18.0.1"), addr("198.18.0.2")]);
     let why = addresses.settle(&writer.tables(), now).unwrap_err();
     assert!(why.ends_with("type: ip addr add 198.18.0.1 dev lo"), "{why}");
-    kept.0.lock().0.clear();
+    kernel.0.lock().0.clear();
     addresses.step(&writer.tables(), now);
-    assert!(kept.ours() == ["198.18.0.2"] && addresses.failed, "one stands in nobody's way");
-    kept.0.lock().1.clear();
+    assert!(kernel.ours() == ["198.18.0.2"] && addresses.failed, "one stands in nobody's way");
+    kernel.0.lock().1.clear();
     addresses.step(&writer.tables(), now);
-    assert_eq!(kept.ours(), ["198.18.0.2"], "not at once");
-    kept.0.lock().0.clear();
-    addresses.step(&writer.tables(), now + AGAIN);
-    assert!(kept.ours() == ["198.18.0.1", "198.18.0.2"] && !addresses.failed);
+    assert_eq!(kernel.ours(), ["198.18.0.2"], "not at once");
+    kernel.0.lock().0.clear();
+    addresses.step(&writer.tables(), now + SETTLE_INTERVAL);
+    assert!(kernel.ours() == ["198.18.0.1", "198.18.0.2"] && !addresses.failed);
 }
 
 #[test]
-fn very_many_are_added_a_few_hundred_at_a_time() {
-    let (kept, writer, now) = (Kept::default(), Writer::new(), Instant::now());
-    let mut addresses = begin(&kept);
-    let probes = (0..=2 * AT_ONCE as u32).map(|at| IpAddr::from((0xC612_0000 + at).to_be_bytes()));
-    say(&writer, |_| {}, &probes.collect::<Vec<_>>());
-    for there in [AT_ONCE, 2 * AT_ONCE, 2 * AT_ONCE + 1] {
+fn addresses_are_added_in_batches() {
+    let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
+    let mut addresses = begin(&kernel);
+    let probes =
+        (0..=2 * CHANGES_PER_PASS as u32).map(|at| IpAddr::from((0xC612_0000 + at).to_be_bytes()));
+    write_service(&writer, |_| {}, &probes.collect::<Vec<_>>());
+    for there in [CHANGES_PER_PASS, 2 * CHANGES_PER_PASS, 2 * CHANGES_PER_PASS + 1] {
         addresses.step(&writer.tables(), now);
-        assert_eq!(kept.ours().len(), there);
+        assert_eq!(kernel.ours().len(), there);
     }
 }
 
@@ -192,13 +193,13 @@ fn inside_the_namespace() {
 }
 
 #[test]
-fn the_kernel_takes_them_finds_them_and_chooses_none_by_itself() {
+fn the_kernel_accepts_the_addresses_and_never_selects_them() {
     if std::env::var_os(INSIDE).is_some() {
         return inside_the_namespace();
     }
     const NAME: &str = concat!(
         "kernel::probe_addresses::tests::",
-        "the_kernel_takes_them_finds_them_and_chooses_none_by_itself"
+        "the_kernel_accepts_the_addresses_and_never_selects_them"
     );
     // The namespace ends with its only process. With global scope, the address on lo would be
     // selected.

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use packet::addr::Addr;
-use state::room::give_back;
+use state::shrink::shrink_if_sparse;
 use tables::flow::Flows;
 use tables::note::Member;
 use tables::record::{self, BackendState, NONE};
-use tables::writer::{Referred, Refusal};
+use tables::writer::{Referred, UpdateError};
 
 use super::RegionPlane;
-use super::choice::{QUARANTINED, noted, recorded};
-use super::desired::{Key, Known, Need, Wish};
-use super::leaving::DRAIN;
+use super::desired::{Key, Need, RecordedBackend, Requirement};
+use super::removal::DRAIN;
+use super::selection::{QUARANTINED, record_state, state_of_note};
 use crate::plane::path_mtus;
 
 /// Interval of scans of the flow table for references, while anything waits to be removed.
@@ -22,18 +22,18 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 impl RegionPlane<'_> {
     /// Returns the backends of a service in the prepared tables, with what it requires of each.
-    pub(super) fn wishes_of(&self, id: u32) -> Vec<Known> {
+    pub(super) fn requirements_of(&self, id: u32) -> Vec<RecordedBackend> {
         let set = self.writer.prepared();
         let Some(service) = set.service(id) else { return Vec::new() };
         let tunnel = service.mode == record::Mode::Tunnel as u8;
-        let known = |member: Member| {
+        let recorded = |member: Member| {
             let backend = set.backend(member.backend)?;
             let failed = member.state & QUARANTINED != 0;
-            let state = recorded(noted(member.state));
+            let state = record_state(state_of_note(member.state));
             let own = backend.probe_service == id;
             let (kind, port, vni) = (service.tunnel, service.tunnel_port, service.vni);
             let (arm, ipv6) = (backend.arm, !backend.addr.is_v4());
-            let wish = Wish {
+            let requirement = Requirement {
                 state: if failed { BackendState::Quarantined } else { state },
                 arm,
                 nat: service.mode == record::Mode::Nat as u8,
@@ -41,31 +41,35 @@ impl RegionPlane<'_> {
                 need: tunnel.then_some(Need { kind, port, vni, arm, ipv6 }),
             };
             let key = Key { addr: backend.addr, port: backend.port };
-            Some(Known { key, wish, backend: member.backend })
+            Some(RecordedBackend { key, requirement, backend: member.backend })
         };
-        set.members(id).filter_map(known).collect()
+        set.members(id).filter_map(recorded).collect()
     }
 
-    pub(super) fn remember_wishes<'w>(
+    pub(super) fn add_requirements<'r>(
         &mut self,
         id: u32,
-        wishes: impl IntoIterator<Item = (&'w Key, &'w Wish)>,
+        requirements: impl IntoIterator<Item = (&'r Key, &'r Requirement)>,
     ) {
-        for (key, wish) in wishes {
-            if let Some(need) = wish.need {
+        for (key, requirement) in requirements {
+            if let Some(need) = requirement.need {
                 let count = self.needs.entry(need).or_insert(0);
                 *count += 1;
                 self.tunnels_changed |= *count == 1;
             }
-            self.wishes.entry(*key).or_default().push((id, wish.clone()));
+            self.requirements.entry(*key).or_default().push((id, requirement.clone()));
         }
     }
 
-    pub(super) fn forget_wishes<'w>(&mut self, id: u32, keys: impl IntoIterator<Item = &'w Key>) {
+    pub(super) fn remove_requirements<'r>(
+        &mut self,
+        id: u32,
+        keys: impl IntoIterator<Item = &'r Key>,
+    ) {
         for key in keys {
-            let Some(of_backend) = self.wishes.get_mut(key) else { continue };
-            for (_, wish) in of_backend.iter().filter(|(service, _)| *service == id) {
-                let Some(need) = wish.need else { continue };
+            let Some(of_backend) = self.requirements.get_mut(key) else { continue };
+            for (_, requirement) in of_backend.iter().filter(|(service, _)| *service == id) {
+                let Some(need) = requirement.need else { continue };
                 let left = self.needs.get(&need).copied().unwrap_or(0);
                 match left > 1 {
                     true => drop(self.needs.insert(need, left - 1)),
@@ -77,16 +81,18 @@ impl RegionPlane<'_> {
             }
             of_backend.retain(|(service, _)| *service != id);
             if of_backend.is_empty() {
-                self.wishes.remove(key);
-                give_back(&mut self.wishes);
+                self.requirements.remove(key);
+                shrink_if_sparse(&mut self.requirements);
             }
         }
     }
 
     /// Writes the backend's record as the merged requirements of all services, and returns its id.
     /// A backend that no service requires begins to drain if it exists.
-    pub(super) fn settle_backend(&mut self, key: Key) -> Result<u32, Refusal> {
-        let Some(record) = self.wishes.get(&key).and_then(|wishes| merged(key, wishes)) else {
+    pub(super) fn settle_backend(&mut self, key: Key) -> Result<u32, UpdateError> {
+        let Some(record) =
+            self.requirements.get(&key).and_then(|requirements| merged(key, requirements))
+        else {
             return self.drain(key);
         };
         self.draining.remove(&key);
@@ -95,12 +101,12 @@ impl RegionPlane<'_> {
         if known.is_none() {
             self.hops_changed = true;
             path_mtus::forget(self.region, next_hop);
-            self.introduce(next_hop, record.arm, &key.addr);
+            self.fill_resolved_hop(next_hop, record.arm, &key.addr);
         }
         self.writer.put_backend(&record::Backend { next_hop, ..record })
     }
 
-    fn drain(&mut self, key: Key) -> Result<u32, Refusal> {
+    fn drain(&mut self, key: Key) -> Result<u32, UpdateError> {
         let Some(id) = self.writer.backend_id(&key.addr, key.port) else { return Ok(NONE) };
         let Some(record) = self.writer.prepared().backend(id).copied() else { return Ok(NONE) };
         if self.writer.committed().backend(id).is_none() {
@@ -124,23 +130,23 @@ impl RegionPlane<'_> {
     /// freed.
     pub fn reclaim(&mut self, now: Instant, is_named: &dyn Fn(IpAddr, u16) -> bool) {
         let idle = self.draining.is_empty()
-            && self.leaving.is_empty()
+            && self.retired_tunnels.is_empty()
             && !self.hops_idle
             && self.writer.retired().next().is_none();
-        let rested = self.swept.is_none_or(|at| now >= at + SWEEP);
+        let rested = self.last_sweep.is_none_or(|at| now >= at + SWEEP);
         // Before the first commit there is nothing to reclaim.
         if idle || !rested || self.region.generation() == 0 || !self.ready() {
             return;
         }
-        self.swept = Some(now);
+        self.last_sweep = Some(now);
         let referred = self.referred();
         self.writer.reclaim(|what| referred.contains(&what));
         let marked = self.mark_removed(is_named);
-        if let Err(refusal) = marked.and_then(|()| self.let_drained_go(&referred, now)) {
+        if let Err(refusal) = marked.and_then(|()| self.remove_drained_backends(&referred, now)) {
             tracing::warn!("what has drained stays for now: {refusal}");
             self.discard();
         }
-        self.let_hops_go();
+        self.remove_idle_hops();
     }
 
     /// Returns the backends and services that live flows refer to.
@@ -159,7 +165,7 @@ impl RegionPlane<'_> {
     /// Marks draining backends that no source names as removed, the others as terminating (they are
     /// in maintenance or not preferred). Only flows of the former are handled like those of failed
     /// backends.
-    fn mark_removed(&mut self, is_named: &dyn Fn(IpAddr, u16) -> bool) -> Result<(), Refusal> {
+    fn mark_removed(&mut self, is_named: &dyn Fn(IpAddr, u16) -> bool) -> Result<(), UpdateError> {
         for key in self.draining.keys() {
             let Some(id) = self.writer.backend_id(&key.addr, key.port) else { continue };
             let Some(record) = self.writer.prepared().backend(id).copied() else { continue };
@@ -174,11 +180,11 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    fn let_drained_go(
+    fn remove_drained_backends(
         &mut self,
         referred: &HashSet<Referred>,
         now: Instant,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), UpdateError> {
         let mut gone = Vec::new();
         for (key, until) in &mut self.draining {
             let Some(id) = self.writer.backend_id(&key.addr, key.port) else {
@@ -198,13 +204,13 @@ impl RegionPlane<'_> {
             self.draining.remove(&key);
             self.hops_idle = true;
         }
-        self.let_tunnels_go(now)?;
+        self.remove_drained_tunnels(now)?;
         self.writer.commit().map(drop)
     }
 
     /// Removes next hops that no backend refers to. The writer frees them once no lcore can see
     /// them.
-    fn let_hops_go(&mut self) {
+    fn remove_idle_hops(&mut self) {
         if !self.ready() || !std::mem::take(&mut self.hops_idle) {
             return;
         }
@@ -224,17 +230,22 @@ impl RegionPlane<'_> {
 /// Merges the requirements of several services into one record; `None` if there are none. A backend
 /// that is active for one service is active. Which backends get a service's new flows is decided by
 /// the service's slots.
-fn merged(key: Key, wishes: &[(u32, Wish)]) -> Option<record::Backend> {
-    let (_, first) = wishes.iter().min_by_key(|(service, _)| *service)?;
-    let state = wishes.iter().map(|(_, wish)| wish.state as u8).min()?;
-    let probed = wishes.iter().filter(|(_, wish)| wish.probe != Addr::UNSPECIFIED);
+fn merged(key: Key, requirements: &[(u32, Requirement)]) -> Option<record::Backend> {
+    let (_, first) = requirements.iter().min_by_key(|(service, _)| *service)?;
+    let state = requirements.iter().map(|(_, requirement)| requirement.state as u8).min()?;
+    let probed =
+        requirements.iter().filter(|(_, requirement)| requirement.probe != Addr::UNSPECIFIED);
     let probe = probed.min_by_key(|(service, _)| *service);
     Some(record::Backend {
         addr: key.addr,
-        probe: probe.map_or(Addr::UNSPECIFIED, |(_, wish)| wish.probe),
+        probe: probe.map_or(Addr::UNSPECIFIED, |(_, requirement)| requirement.probe),
         incarnation: 0,
         next_hop: NONE,
-        nat_ports: if wishes.iter().any(|(_, wish)| wish.nat) { 0 } else { NONE },
+        nat_ports: if requirements.iter().any(|(_, requirement)| requirement.nat) {
+            0
+        } else {
+            NONE
+        },
         probe_service: probe.map_or(NONE, |(service, _)| *service),
         port: key.port,
         state,

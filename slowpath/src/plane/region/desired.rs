@@ -34,7 +34,7 @@ impl Need {
 
 /// What one service requires of a backend.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Wish {
+pub(super) struct Requirement {
     pub(super) state: BackendState,
     pub(super) arm: u8,
     pub(super) nat: bool,
@@ -43,9 +43,9 @@ pub(super) struct Wish {
 }
 
 /// A backend of a service as it is in the region.
-pub(super) struct Known {
+pub(super) struct RecordedBackend {
     pub(super) key: Key,
-    pub(super) wish: Wish,
+    pub(super) requirement: Requirement,
     /// Id of the backend.
     pub(super) backend: u32,
 }

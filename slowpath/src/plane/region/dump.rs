@@ -11,22 +11,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use config::checked::Prefix;
 use config::services::Algorithm;
 use packet::addr::Addr;
-use state::address::{Address, Endpoint, Reach};
+use state::address::{Address, Endpoint, TrafficScope};
 use state::backend::State;
 use state::dump::{Flags, Record, Spread};
-use state::plane::Wanted;
+use state::plane::DesiredFrontend;
 use tables::note::Member;
 use tables::record::{Backend, FrontendKey, NONE, SERVICE_RANDOM};
 use tables::region::Region;
 use tables::set::TableSet;
 
-use super::choice::{COPY, QUARANTINED, noted};
+use super::selection::{COPY, QUARANTINED, state_of_note};
 use crate::plane::compile;
 
 /// Returns the address of the frontend with this key and note; for a copy of a wildcard, that of
 /// the wildcard.
 pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
-    let mut address = place(key);
+    let mut address = key_address(key);
     if note & COPY != 0 {
         address.prefix.addr = match address.prefix.addr {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -37,12 +37,12 @@ pub(crate) fn address(key: &FrontendKey, note: u32) -> Address {
 }
 
 /// Returns the address at which packets reach the frontend.
-fn place(key: &FrontendKey) -> Address {
+fn key_address(key: &FrontendKey) -> Address {
     Address {
         prefix: prefix(key.addr, key.prefix_len),
         port: key.port,
         protocol: key.proto,
-        reach: Reach::External,
+        reach: TrafficScope::External,
         endpoint: key.scope_key,
     }
 }
@@ -83,7 +83,7 @@ impl Chosen {
             Some(Slot {
                 endpoint: endpoint(set.backend(member.backend)?, &member),
                 id: member.backend,
-                state: noted(member.state),
+                state: state_of_note(member.state),
                 quarantined: member.state & QUARANTINED != 0,
             })
         });
@@ -104,18 +104,18 @@ impl Chosen {
         Chosen { slots, ranges, spread, serving, table }
     }
 
-    /// Returns the choice of a frontend that no packet can reach, which has no table.
-    fn unmet(wanted: &Wanted) -> Chosen {
+    /// Returns the selection of a frontend that no packet can reach, which has no table.
+    fn unplaced(wanted: &DesiredFrontend) -> Chosen {
         let slots = wanted.backends.iter().map(|instance| Slot {
             endpoint: instance.endpoint,
             id: NONE,
             state: instance.state,
             quarantined: instance.effective() == State::Quarantined,
         });
-        let (said, service) = (&wanted.frontend.said, &wanted.frontend.service);
+        let (spec, service) = (&wanted.frontend.spec, &wanted.frontend.service);
         let (ranges, slots) = (compile::ranges(service), slots.collect());
         let ranges = ranges.iter().map(|range| prefix(range.addr, range.len)).collect();
-        let spread = Spread::of(&service.spec, said.service_port);
+        let spread = Spread::of(&service.spec, spec.service_port);
         Chosen { slots, ranges, spread, serving: wanted.serving, table: Vec::new() }
     }
 }
@@ -134,7 +134,7 @@ fn table(set: &TableSet<'_>, service: u32, size: u32) -> Vec<(u32, u32)> {
     counts.into_iter().collect()
 }
 
-/// A frontend with its identifier, its flags and its choice.
+/// A frontend with its identifier, its flags and its selection.
 struct Row<'c> {
     id: u32,
     address: Address,
@@ -145,21 +145,21 @@ struct Row<'c> {
 /// Returns the records of the region and of the frontends that no packet can reach.
 pub(crate) fn records<'w>(
     region: &Region,
-    unmet: impl Iterator<Item = &'w Wanted>,
+    unplaced: impl Iterator<Item = &'w DesiredFrontend>,
     open_cluster: bool,
 ) -> Vec<Record> {
     let set = region.tables(region.generation());
     let chosen: HashMap<u32, Chosen> =
         set.services().map(|(id, _)| (id, Chosen::of(&set, id))).collect();
-    let unmet: Vec<(Address, Flags, Chosen)> = unmet
+    let unplaced: Vec<(Address, Flags, Chosen)> = unplaced
         .map(|wanted| {
-            let (said, service) = (&wanted.frontend.said, &wanted.frontend.service);
-            (said.address, Flags::of(said, &service.spec, open_cluster), Chosen::unmet(wanted))
+            let (spec, service) = (&wanted.frontend.spec, &wanted.frontend.service);
+            (spec.address, Flags::of(spec, &service.spec, open_cluster), Chosen::unplaced(wanted))
         })
         .collect();
     let mut rows = rows(&set, &chosen, region.sizes().services);
     let first = rows.iter().map(|row| row.id.saturating_add(1)).max().unwrap_or(0);
-    rows.extend((first..).zip(&unmet).map(|(id, (address, flags, chosen))| Row {
+    rows.extend((first..).zip(&unplaced).map(|(id, (address, flags, chosen))| Row {
         id,
         address: *address,
         flags: *flags,
@@ -182,7 +182,7 @@ pub(crate) fn records<'w>(
 pub(super) fn quarantined(set: &TableSet<'_>) -> Vec<(Address, Endpoint)> {
     let failed_of = |service: u32| -> Vec<Endpoint> {
         let failed = |member: &Member| {
-            member.state & QUARANTINED != 0 && noted(member.state) != State::Quarantined
+            member.state & QUARANTINED != 0 && state_of_note(member.state) != State::Quarantined
         };
         let failed = set.members(service).filter(failed);
         failed.filter_map(|member| Some(endpoint(set.backend(member.backend)?, &member))).collect()
@@ -211,7 +211,7 @@ fn rows<'c>(set: &TableSet<'_>, chosen: &'c HashMap<u32, Chosen>, services: u32)
     let mut found: BTreeMap<(u32, Address), Flags> = BTreeMap::new();
     for (key, service, note) in set.frontend_notes() {
         let flags = Flags(note as u16);
-        found.insert((service, place(key)), flags);
+        found.insert((service, key_address(key)), flags);
         if note & COPY != 0 {
             let hidden = Flags(flags.0 & !Flags::ROUTABLE.0);
             found.insert((service, address(key, note)), hidden);
@@ -229,10 +229,10 @@ fn rows<'c>(set: &TableSet<'_>, chosen: &'c HashMap<u32, Chosen>, services: u32)
 }
 
 /// Returns identifier and state of each endpoint; the state is the most active of its slots.
-/// Endpoints without an id of their own in the region get identifiers from `room` on.
+/// Endpoints without an id of their own in the region get identifiers from `capacity` on.
 fn backends<'c>(
     slots: impl Iterator<Item = &'c Slot>,
-    room: u32,
+    capacity: u32,
 ) -> BTreeMap<Endpoint, (u32, State)> {
     let mut known: BTreeMap<Endpoint, (u32, State)> = BTreeMap::new();
     for slot in slots {
@@ -240,7 +240,7 @@ fn backends<'c>(
         *one = (one.0.min(slot.id), one.1.min(slot.state));
     }
     let mut given = HashSet::new();
-    let mut above = room;
+    let mut above = capacity;
     for (id, _) in known.values_mut() {
         if *id == NONE || !given.insert(*id) {
             *id = above;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use config::services::{Algorithm, BackendTunnel, Mode, NatPolicy, TrafficPolicy, TunnelKind};
 use state::address::{Address, Endpoint};
 use state::backend::{Instance, State};
-use state::dump::{Form, text};
+use state::dump::{TextFormat, text};
 use state::frontend::{Frontend, Kind};
 use state::name::{Name, Source};
 use state::object::FrontendSpec;
@@ -80,11 +80,11 @@ fn instance(of: &Service, last: u8) -> Instance {
     Instance::new(endpoint, of.name.clone(), Source::new("file"))
 }
 
-fn chosen(service: Service, address: Address, mut instances: Vec<Instance>) -> Wanted {
+fn chosen(service: Service, address: Address, mut instances: Vec<Instance>) -> DesiredFrontend {
     instances.sort_by_key(|instance| (instance.effective(), instance.endpoint));
     let active = instances.iter().filter(|i| i.effective() == State::Active).count();
     let terminating = instances.iter().filter(|i| i.effective() == State::Terminating).count();
-    Wanted {
+    DesiredFrontend {
         frontend: frontend(service, FrontendSpec::new(address, Kind::LoadBalancer)),
         backends: instances.into_iter().map(Arc::new).collect(),
         serving: if active > 0 { active } else { terminating },
@@ -93,22 +93,22 @@ fn chosen(service: Service, address: Address, mut instances: Vec<Instance>) -> W
 }
 
 /// Returns a TCP frontend with active backends.
-fn web(name: &str, address: &str, backends: &[u8]) -> Wanted {
+fn web(name: &str, address: &str, backends: &[u8]) -> DesiredFrontend {
     let of = service(name);
     let instances = backends.iter().map(|last| instance(&of, *last)).collect();
     chosen(of, at(address, 6), instances)
 }
 
 /// Applies one batch; returns the errors and the generation.
-fn tell(plane: &mut RegionPlane<'_>, all: &[Wanted]) -> (Vec<String>, Generation) {
+fn apply_batch(plane: &mut RegionPlane<'_>, all: &[DesiredFrontend]) -> (Vec<String>, Generation) {
     plane.begin().unwrap();
     let said = all.iter().filter_map(|wanted| plane.update(wanted).err());
     let refused = said.map(|refusal| refusal.to_string()).collect();
     (refused, plane.commit().unwrap())
 }
 
-fn told(plane: &mut RegionPlane<'_>, all: &[Wanted]) -> Generation {
-    let (refused, generation) = tell(plane, all);
+fn apply_all(plane: &mut RegionPlane<'_>, all: &[DesiredFrontend]) -> Generation {
+    let (refused, generation) = apply_batch(plane, all);
     assert_eq!(refused, Vec::<String>::new());
     generation
 }
@@ -129,7 +129,7 @@ fn names(plane: &RegionPlane<'_>) -> Vec<String> {
 }
 
 /// Returns the last address bytes of the backends that new flows of a frontend are sent to.
-fn meets(plane: &RegionPlane<'_>, address: &str, protocol: u8) -> Vec<u8> {
+fn selected_backends(plane: &RegionPlane<'_>, address: &str, protocol: u8) -> Vec<u8> {
     let (set, at) = (plane.writer.committed(), at(address, protocol));
     let found = set.frontend(0, &at.prefix.addr.into(), at.port, protocol);
     let Some(service) = found.map(|id| set.service(id).unwrap()) else { return Vec::new() };
@@ -142,11 +142,11 @@ fn meets(plane: &RegionPlane<'_>, address: &str, protocol: u8) -> Vec<u8> {
 }
 
 fn dumped(plane: &RegionPlane<'_>) -> Vec<String> {
-    text(&plane.dump(), &Form::COMPARED)
+    text(&plane.dump(), &TextFormat::COMPARED)
 }
 
 #[test]
-fn frontends_with_the_same_choice_share_a_service_of_the_region() {
+fn frontends_with_the_same_selection_share_a_region_service() {
     let mut plane = small();
     let all = [
         web("shop/web", "203.0.113.1:80", &[1, 2]),
@@ -157,79 +157,80 @@ fn frontends_with_the_same_choice_share_a_service_of_the_region() {
             vec![instance(&service("shop/web"), 3)],
         ),
     ];
-    told(&mut plane, &all);
+    apply_all(&mut plane, &all);
     assert_eq!(names(&plane), ["shop/web", "shop/web~udp4"]);
-    assert_eq!(meets(&plane, "203.0.113.1:443", 6), [1, 2]);
-    assert_eq!(meets(&plane, "203.0.113.1:80", 17), [3]);
+    assert_eq!(selected_backends(&plane, "203.0.113.1:443", 6), [1, 2]);
+    assert_eq!(selected_backends(&plane, "203.0.113.1:80", 17), [3]);
     delete(&mut plane, &["203.0.113.1:80"]);
     assert_eq!(names(&plane), ["shop/web", "shop/web~udp4"]);
-    assert_eq!(meets(&plane, "203.0.113.1:80", 6), [0_u8; 0]);
+    assert_eq!(selected_backends(&plane, "203.0.113.1:80", 6), [0_u8; 0]);
     delete(&mut plane, &["203.0.113.1:443"]);
     assert_eq!(names(&plane), ["shop/web~udp4"], "it went with its last frontend");
 }
 
 #[test]
-fn what_is_so_already_writes_nothing() {
+fn unchanged_frontends_write_nothing() {
     let mut plane = small();
     let all = [web("a", "203.0.113.1:80", &[1, 2]), web("b", "203.0.113.2:80", &[2])];
-    let first = told(&mut plane, &all);
-    assert_eq!(told(&mut plane, &all), first);
+    let first = apply_all(&mut plane, &all);
+    assert_eq!(apply_all(&mut plane, &all), first);
     assert_eq!(delete(&mut plane, &["203.0.113.9:80"]), first);
     drop(plane);
 }
 
 #[test]
-fn one_refused_frontend_stays_as_it_was_and_the_others_go_on() {
+fn a_rejected_frontend_keeps_its_state_and_the_others_are_applied() {
     // Capacity for one table of 251 slots and the notes.
     let mut plane = attach(region(&Sizes { slots: 300, ..Sizes::SMALL }));
-    told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
+    apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     let full = [
         web("b", "203.0.113.2:80", &[1, 2]),
         web("a", "203.0.113.1:80", &[1, 3]),
         web("c", "203.0.113.3:80", &[4]),
     ];
-    let (refused, generation) = tell(&mut plane, &full);
+    let (refused, generation) = apply_batch(&mut plane, &full);
     assert_eq!((refused.len(), generation), (1, 2));
     assert!(refused[0].contains("region.slots"), "{refused:?}");
-    assert_eq!(meets(&plane, "203.0.113.1:80", 6), [1]);
-    assert_eq!(meets(&plane, "203.0.113.2:80", 6), [1, 2]);
-    assert_eq!(meets(&plane, "203.0.113.3:80", 6), [4]);
-    let (again, same) = tell(&mut plane, &full);
+    assert_eq!(selected_backends(&plane, "203.0.113.1:80", 6), [1]);
+    assert_eq!(selected_backends(&plane, "203.0.113.2:80", 6), [1, 2]);
+    assert_eq!(selected_backends(&plane, "203.0.113.3:80", 6), [4]);
+    let (again, same) = apply_batch(&mut plane, &full);
     assert_eq!((again.len(), same), (1, generation), "the same refusal is no news");
 }
 
 #[test]
-fn a_table_without_room_is_named_and_nothing_of_its_frontend_is_left() {
+fn a_full_table_is_named_and_its_frontend_leaves_no_trace() {
     let mut plane = attach(region(&Sizes { next_hops: 64, ..Sizes::SMALL }));
     let last = |n: u32| u8::try_from(n).unwrap();
     let backends: Vec<u8> = (1..=30).map(last).collect();
-    told(&mut plane, &[web("a", "203.0.113.1:80", &backends)]);
+    apply_all(&mut plane, &[web("a", "203.0.113.1:80", &backends)]);
     let before = dumped(&plane);
     // Capacity for 32 backends: that for the second of these is missing, and the first is rolled
     // back.
-    let (refused, generation) = tell(&mut plane, &[web("b", "203.0.113.2:80", &[41, 42, 43])]);
+    let (refused, generation) =
+        apply_batch(&mut plane, &[web("b", "203.0.113.2:80", &[41, 42, 43])]);
     assert!(refused[0].contains("region.max_backends"), "{refused:?}");
     assert_eq!((generation, dumped(&plane)), (1, before.clone()));
     // A service that exists keeps its policy, its backends and its frontends.
     let mut changed = web("a", "203.0.113.1:80", &[1, 2, 51, 52, 53]);
     let mut policy = service("a");
     policy = policy.with(|spec| spec.mss = 1300).unwrap();
-    changed.frontend = frontend(policy, changed.frontend.said.clone());
-    let (refused, generation) = tell(&mut plane, &[changed]);
+    changed.frontend = frontend(policy, changed.frontend.spec.clone());
+    let (refused, generation) = apply_batch(&mut plane, &[changed]);
     assert!(refused[0].contains("region.max_backends"), "{refused:?}");
     assert_eq!((generation, dumped(&plane)), (1, before));
     assert_eq!(plane.writer.committed().services().next().unwrap().1.mss, 0);
     // Exceed the capacity for frontends.
     let more = |n: u32| web("a", &format!("203.0.113.1:{}", 100 + n), &backends);
-    let (refused, _) = tell(&mut plane, &(0..64).map(more).collect::<Vec<_>>());
+    let (refused, _) = apply_batch(&mut plane, &(0..64).map(more).collect::<Vec<_>>());
     assert_eq!(refused.len(), 1);
     assert!(refused[0].contains("region.max_frontends"), "{refused:?}");
 }
 
 #[test]
-fn a_commit_that_is_refused_leaves_everything_as_before() {
+fn a_failed_commit_changes_nothing() {
     let mut plane = small();
-    told(&mut plane, &[web("a", "203.0.113.1:80", &[1, 2])]);
+    apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1, 2])]);
     let before = dumped(&plane);
     plane.begin().unwrap();
     for vni in 1..=20 {
@@ -259,7 +260,7 @@ fn a_commit_that_is_refused_leaves_everything_as_before() {
     let refused = plane.commit().unwrap_err().to_string();
     assert!(refused.contains("tunnels"), "{refused}");
     assert_eq!((dumped(&plane), plane.region.generation()), (before, 1));
-    assert_eq!(told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]), 2);
+    assert_eq!(apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]), 2);
 }
 
 #[test]
@@ -267,7 +268,7 @@ fn a_frontend_may_have_backends_of_the_other_family() {
     let mut plane = small();
     let of = service("a").with(|spec| spec.nat_policy = NatPolicy::Nat64).unwrap();
     let instances = vec![instance(&of, 1), instance(&of, 2)];
-    told(&mut plane, &[chosen(of, at("[2001:db8::1]:80", 6), instances)]);
+    apply_all(&mut plane, &[chosen(of, at("[2001:db8::1]:80", 6), instances)]);
     assert_eq!(names(&plane), ["a~tcp6"]);
     let set = plane.writer.committed();
     let frontend = Addr::from("2001:db8::1".parse::<IpAddr>().unwrap());
@@ -277,14 +278,14 @@ fn a_frontend_may_have_backends_of_the_other_family() {
 }
 
 #[test]
-fn what_no_packet_meets_is_known_and_not_written() {
+fn unreachable_frontends_are_tracked_and_not_written() {
     let mut plane = small();
     let inner =
         chosen(service("a"), at("203.0.113.1:80", 6).internal(), vec![instance(&service("a"), 1)]);
     let mut cluster = web("b", "10.96.0.1:80", &[2]);
-    let said = FrontendSpec { kind: Kind::ClusterIp, ..cluster.frontend.said.clone() };
+    let said = FrontendSpec { kind: Kind::ClusterIp, ..cluster.frontend.spec.clone() };
     cluster.frontend = frontend(service("b"), said);
-    told(&mut plane, &[inner, cluster, web("c", "203.0.113.2:80", &[2])]);
+    apply_all(&mut plane, &[inner, cluster, web("c", "203.0.113.2:80", &[2])]);
     assert_eq!(names(&plane), ["c"]);
     assert_eq!(plane.writer.committed().backends().count(), 1);
     let dump = dumped(&plane);
@@ -301,25 +302,25 @@ fn what_no_packet_meets_is_known_and_not_written() {
 }
 
 #[test]
-fn a_node_port_answers_on_each_address_of_ours() {
+fn a_node_port_is_served_on_every_own_address() {
     let mut plane = small();
     let mut wanted = web("a", "0.0.0.0:30080", &[1]);
-    let said = FrontendSpec { kind: Kind::NodePort, ..wanted.frontend.said.clone() };
+    let said = FrontendSpec { kind: Kind::NodePort, ..wanted.frontend.spec.clone() };
     wanted.frontend = frontend(service("a"), said);
-    let first = told(&mut plane, std::slice::from_ref(&wanted));
-    assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [1]);
+    let first = apply_all(&mut plane, std::slice::from_ref(&wanted));
+    assert_eq!(selected_backends(&plane, "10.0.1.10:30080", 6), [1]);
     assert_eq!(plane.writer.committed().frontends().count(), 1);
-    assert_eq!(told(&mut plane, std::slice::from_ref(&wanted)), first);
+    assert_eq!(apply_all(&mut plane, std::slice::from_ref(&wanted)), first);
     let masters = |plane: &RegionPlane<'_>| {
         dumped(plane).into_iter().filter(|line| line.contains("SLOT=0")).collect::<Vec<_>>()
     };
     assert_eq!(masters(&plane).len(), 2, "the wildcard and its copy: {:?}", masters(&plane));
     // Another service takes that address and port, until it is removed.
-    told(&mut plane, &[web("b", "10.0.1.10:30080", &[2])]);
-    told(&mut plane, std::slice::from_ref(&wanted));
-    assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [2]);
+    apply_all(&mut plane, &[web("b", "10.0.1.10:30080", &[2])]);
+    apply_all(&mut plane, std::slice::from_ref(&wanted));
+    assert_eq!(selected_backends(&plane, "10.0.1.10:30080", 6), [2]);
     delete(&mut plane, &["10.0.1.10:30080"]);
-    assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [1]);
+    assert_eq!(selected_backends(&plane, "10.0.1.10:30080", 6), [1]);
     // If the appliance's addresses change, the copy at the old one is unused.
     let addresses = vec!["10.0.1.11".parse().unwrap()];
     plane.set_appliance(&Appliance { addresses, ..Appliance::default() });
@@ -327,14 +328,14 @@ fn a_node_port_answers_on_each_address_of_ours() {
     plane.update(&wanted).unwrap();
     plane.prune(&|_| true, usize::MAX).unwrap();
     plane.commit().unwrap();
-    assert_eq!(meets(&plane, "10.0.1.10:30080", 6), [0_u8; 0]);
-    assert_eq!(meets(&plane, "10.0.1.11:30080", 6), [1]);
+    assert_eq!(selected_backends(&plane, "10.0.1.10:30080", 6), [0_u8; 0]);
+    assert_eq!(selected_backends(&plane, "10.0.1.11:30080", 6), [1]);
     delete(&mut plane, &["0.0.0.0:30080"]);
     assert_eq!(names(&plane), [""; 0]);
 }
 
 #[test]
-fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
+fn a_restart_finds_records_by_name_and_prunes_only_on_request() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
     let mut local = service("b");
@@ -350,15 +351,15 @@ fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
         long_udp,
         web("gone", "203.0.113.9:80", &[9]),
     ];
-    let generation = told(&mut plane, &all);
-    let (before, found) = (text(&plane.dump(), &Form::default()), names(&plane));
+    let generation = apply_all(&mut plane, &all);
+    let (before, found) = (text(&plane.dump(), &TextFormat::default()), names(&plane));
     assert_eq!(found.len(), 5);
     assert!(found.iter().all(|name| name.len() <= 120), "{found:?}");
     drop(plane);
     let mut plane = attach(region);
-    assert_eq!(text(&plane.dump(), &Form::default()), before);
-    assert_eq!(told(&mut plane, &all[..4]), generation, "nothing is news");
-    assert_eq!(text(&plane.dump(), &Form::default()), before);
+    assert_eq!(text(&plane.dump(), &TextFormat::default()), before);
+    assert_eq!(apply_all(&mut plane, &all[..4]), generation, "nothing is news");
+    assert_eq!(text(&plane.dump(), &TextFormat::default()), before);
     plane.begin().unwrap();
     plane.prune(&|address| *address != at("203.0.113.9:80", 6), usize::MAX).unwrap();
     assert_eq!(plane.commit().unwrap(), generation + 1);
@@ -368,13 +369,13 @@ fn a_restart_finds_everything_by_name_and_prunes_only_when_told() {
 }
 
 #[test]
-fn what_was_quarantined_before_a_restart_is_told() {
+fn quarantined_backends_are_reported_after_a_restart() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
     let mut failed = instance(&service("a"), 2);
     failed.health.unhealthy = true;
     let backends = vec![instance(&service("a"), 1), failed.clone()];
-    told(&mut plane, &[chosen(service("a"), at("203.0.113.1:80", 6), backends)]);
+    apply_all(&mut plane, &[chosen(service("a"), at("203.0.113.1:80", 6), backends)]);
     assert_eq!(plane.quarantined(), []);
     drop(plane);
     let plane = attach(region);
@@ -382,7 +383,7 @@ fn what_was_quarantined_before_a_restart_is_told() {
 }
 
 #[test]
-fn after_a_restart_one_service_does_not_speak_for_the_others() {
+fn after_a_restart_services_keep_their_own_requirements() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
     let mut carried = service("t");
@@ -400,7 +401,7 @@ fn after_a_restart_one_service_does_not_speak_for_the_others() {
     let mut leaving = instance(&carried, 1);
     leaving.state = State::Terminating;
     let dsr = chosen(carried, at("203.0.113.2:80", 6), vec![leaving]);
-    told(&mut plane, &[web("a", "203.0.113.1:80", &[1]), dsr.clone()]);
+    apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1]), dsr.clone()]);
     let record = |plane: &RegionPlane<'_>| *plane.writer.committed().backends().next().unwrap().1;
     let before = record(&plane);
     assert_eq!((before.nat_ports == NONE, before.state), (false, 0));
@@ -409,8 +410,8 @@ fn after_a_restart_one_service_does_not_speak_for_the_others() {
     let mut other = dsr.clone();
     let mut policy = dsr.frontend.service.as_ref().clone();
     policy = policy.with(|spec| spec.mss = 1200).unwrap();
-    other.frontend = frontend(policy, dsr.frontend.said.clone());
-    told(&mut plane, &[other]);
+    other.frontend = frontend(policy, dsr.frontend.spec.clone());
+    apply_all(&mut plane, &[other]);
     assert_eq!(record(&plane), before, "the NAT service, not told yet, still has its ports");
     delete(&mut plane, &["203.0.113.1:80"]);
     let after = record(&plane);
@@ -418,9 +419,9 @@ fn after_a_restart_one_service_does_not_speak_for_the_others() {
 }
 
 #[test]
-fn a_backend_that_nobody_wants_keeps_its_flows_and_comes_back_under_its_id() {
+fn an_unreferenced_backend_keeps_its_flows_and_its_id() {
     let mut plane = small();
-    told(&mut plane, &[web("a", "203.0.113.1:80", &[1, 2]), web("b", "203.0.113.2:80", &[2])]);
+    apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1, 2]), web("b", "203.0.113.2:80", &[2])]);
     let set = plane.writer.committed();
     let (id, record) = set.backends().find(|(_, b)| b.addr.octets()[15] == 2).unwrap();
     let record = *record;
@@ -441,7 +442,7 @@ fn a_backend_that_nobody_wants_keeps_its_flows_and_comes_back_under_its_id() {
     };
     let hit = flows.insert(&flow, &[], 1).unwrap();
     let state = |plane: &RegionPlane<'_>| plane.writer.committed().backend(id).map(|b| b.state);
-    told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
+    apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     assert_eq!(state(&plane), Some(0), "b still has it");
     delete(&mut plane, &["203.0.113.2:80"]);
     assert_eq!(state(&plane), Some(BackendState::Terminating as u8));
@@ -451,7 +452,7 @@ fn a_backend_that_nobody_wants_keeps_its_flows_and_comes_back_under_its_id() {
         plane.reclaim(now, &|_, _| true);
     }
     assert_eq!(state(&plane), Some(BackendState::Terminating as u8));
-    told(&mut plane, &[web("c", "203.0.113.3:80", &[2])]);
+    apply_all(&mut plane, &[web("c", "203.0.113.3:80", &[2])]);
     assert_eq!(plane.writer.committed().backend(id), Some(&record), "as it was");
     delete(&mut plane, &["203.0.113.3:80"]);
     assert!(flows.remove(&hit).is_some());
@@ -461,15 +462,15 @@ fn a_backend_that_nobody_wants_keeps_its_flows_and_comes_back_under_its_id() {
 }
 
 #[test]
-fn a_dump_reads_as_the_maps_would() {
+fn a_dump_equals_that_of_the_maps() {
     let mut plane = small();
     let mut quarantined = instance(&service("a"), 3);
     quarantined.health.unhealthy = true;
     let backends = vec![instance(&service("a"), 1), instance(&service("a"), 2), quarantined];
     let wanted = chosen(service("a"), at("203.0.113.1:80", 6), backends);
-    told(&mut plane, &[wanted, web("b", "203.0.113.2:443", &[1])]);
+    apply_all(&mut plane, &[wanted, web("b", "203.0.113.2:443", &[1])]);
     assert_eq!(
-        text(&plane.dump(), &Form::default()),
+        text(&plane.dump(), &TextFormat::default()),
         [
             "BE: ID=0 ADDR=10.0.2.1:80/* STATE=active",
             "BE: ID=1 ADDR=10.0.2.2:80/* STATE=active",

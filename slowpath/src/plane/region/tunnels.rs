@@ -11,48 +11,48 @@ use std::time::Instant;
 use tables::layout::MAX_TUNNELS;
 use tables::record::{NONE, Prefix, TUNNEL_BACKEND, TUNNEL_RETIRED, TUNNEL_SOURCES, Tunnel};
 
-use state::plane::Refusal;
+use state::plane::PlaneError;
 
 use super::RegionPlane;
-use super::leaving::DRAIN;
+use super::removal::DRAIN;
 use crate::plane::compile::{self, NamedTunnel};
 
 impl RegionPlane<'_> {
     /// Writes the tunnels of the gateways and those that backends send through. All others begin to
     /// be removed.
-    pub(super) fn put_tunnels(&mut self) -> Result<(), Refusal> {
+    pub(super) fn put_tunnels(&mut self) -> Result<(), PlaneError> {
         let mut all = compile::gateway_tunnels(&self.config);
         all.extend(compile::needed_tunnels(&self.config, self.needs.keys()));
-        let room = self.region.sizes().tunnels.min(MAX_TUNNELS);
-        let there: Vec<(u32, Tunnel)> =
+        let capacity = self.region.sizes().tunnels.min(MAX_TUNNELS);
+        let existing: Vec<(u32, Tunnel)> =
             self.writer.prepared().tunnels().map(|(id, tunnel)| (id, *tunnel)).collect();
-        number(&mut all, &there);
-        let ids = place(&all, &there);
+        assign_gateway_numbers(&mut all, &existing);
+        let ids = assign_ids(&all, &existing);
         let mut put: Vec<(u32, Tunnel)> = Vec::new();
         for (tunnel, id) in all.iter().zip(&ids) {
             let peer = ids.get(tunnel.record.peer as usize).copied().unwrap_or(NONE);
             put.push((*id, Tunnel { peer, ..tunnel.record }));
         }
-        let retired = retired(&put, &there, room);
-        let most =
+        let retired = retired(&put, &existing, capacity);
+        let ids_needed =
             put.iter().chain(&retired).map(|(id, _)| id.saturating_add(1)).max().unwrap_or(0);
-        if most > room {
-            let leaving = there.iter().filter(|(id, _)| !ids.contains(id)).count();
-            return Err(Refusal::new(format!(
+        if ids_needed > capacity {
+            let leaving = existing.iter().filter(|(id, _)| !ids.contains(id)).count();
+            return Err(PlaneError::new(format!(
                 "{} tunnels (gateways' and backends' together), and {leaving} that were taken \
-                 away in the last minutes and still drain, are more than the {room} that there is \
+                 away in the last minutes and still drain, are more than the {capacity} that there is \
                  room for: use fewer gateways or fewer kinds of backend tunnels, or wait for those \
                  that drain",
                 all.len()
             )));
         }
         for (id, tunnel) in put.iter().chain(&retired) {
-            self.writer.put_tunnel(*id, tunnel).map_err(Refusal::new)?;
+            self.writer.put_tunnel(*id, tunnel).map_err(PlaneError::new)?;
         }
         self.name_tunnels(&all, &ids, &retired);
-        self.leaving.retain(|id, _| retired.iter().any(|(known, _)| known == id));
+        self.retired_tunnels.retain(|id, _| retired.iter().any(|(known, _)| known == id));
         for (id, _) in &retired {
-            self.leaving.entry(*id).or_insert(None);
+            self.retired_tunnels.entry(*id).or_insert(None);
         }
         Ok(())
     }
@@ -61,39 +61,48 @@ impl RegionPlane<'_> {
         let before = std::mem::take(&mut self.tunnel_names);
         let named = |(id, _): &(u32, Tunnel)| {
             let name = before.iter().find(|(known, _)| known == id);
-            (*id, name.map_or_else(|| format!("tunnel {id}, leaving"), |(_, name)| leaving(name)))
+            (
+                *id,
+                name.map_or_else(
+                    || format!("tunnel {id}, leaving"),
+                    |(_, name)| retired_name(name),
+                ),
+            )
         };
         self.tunnel_names = ids.iter().copied().zip(all.iter().map(|t| t.name.clone())).collect();
         self.tunnel_names.extend(retired.iter().map(named));
     }
 
     /// After a rollback: only tunnels marked in the tables are being removed.
-    pub(super) fn find_leaving(&mut self) {
+    pub(super) fn find_retired(&mut self) {
         let marked: Vec<u32> = marked(self.writer.committed().tunnels()).collect();
-        self.leaving.retain(|id, _| marked.contains(id));
+        self.retired_tunnels.retain(|id, _| marked.contains(id));
         for id in marked {
-            self.leaving.entry(id).or_insert(None);
+            self.retired_tunnels.entry(id).or_insert(None);
         }
     }
 
     /// Removes the tunnels whose time is over.
-    pub(super) fn let_tunnels_go(&mut self, now: Instant) -> Result<(), tables::writer::Refusal> {
+    pub(super) fn remove_drained_tunnels(
+        &mut self,
+        now: Instant,
+    ) -> Result<(), tables::writer::UpdateError> {
         let mut gone = Vec::new();
-        for (id, until) in &mut self.leaving {
+        for (id, until) in &mut self.retired_tunnels {
             if now >= *until.get_or_insert(now + DRAIN) {
                 gone.push(*id);
             }
         }
         for id in gone {
             self.writer.remove_tunnel(id)?;
-            self.leaving.remove(&id);
+            self.retired_tunnels.remove(&id);
             tracing::info!("tunnel {id}, which nobody wants any more, has left");
         }
         Ok(())
     }
 }
 
-fn leaving(name: &str) -> String {
+fn retired_name(name: &str) -> String {
     let mark = ", leaving";
     if name.ends_with(mark) { name.to_owned() } else { format!("{name}{mark}") }
 }
@@ -120,29 +129,29 @@ fn same_gateway(a: &Tunnel, b: &Tunnel) -> bool {
 }
 
 /// Returns the existing tunnel with the same wire format, preferably one that is not retired.
-fn old<'t>(wanted: &Tunnel, there: &'t [(u32, Tunnel)]) -> Option<&'t (u32, Tunnel)> {
-    let mut same = there.iter().filter(|(_, tunnel)| same_wire(tunnel, wanted));
+fn find_existing<'t>(wanted: &Tunnel, existing: &'t [(u32, Tunnel)]) -> Option<&'t (u32, Tunnel)> {
+    let mut same = existing.iter().filter(|(_, tunnel)| same_wire(tunnel, wanted));
     let first = same.clone().find(|(_, tunnel)| !is_retired(tunnel));
     first.or_else(|| same.next())
 }
 
 /// Gives each gateway the number that its tunnels have in the tables, or an unused one. The
 /// position in the file changes when an earlier gateway is removed; the number must not.
-fn number(all: &mut [NamedTunnel], there: &[(u32, Tunnel)]) {
+fn assign_gateway_numbers(all: &mut [NamedTunnel], existing: &[(u32, Tunnel)]) {
     let of_gateway = |tunnel: &Tunnel| tunnel.flags & TUNNEL_BACKEND == 0;
     let mut given: HashMap<u16, u16> = HashMap::new();
     for tunnel in all.iter().map(|t| &t.record).filter(|t| of_gateway(t)) {
-        let same = there.iter().find(|(_, there)| same_gateway(there, tunnel));
-        if let Some((_, old)) = old(tunnel, there).or(same)
+        let same = existing.iter().find(|(_, existing)| same_gateway(existing, tunnel));
+        if let Some((_, existing)) = find_existing(tunnel, existing).or(same)
             && !given.contains_key(&tunnel.gateway)
-            && !given.values().any(|number| *number == old.gateway)
+            && !given.values().any(|number| *number == existing.gateway)
         {
-            given.insert(tunnel.gateway, old.gateway);
+            given.insert(tunnel.gateway, existing.gateway);
         }
     }
     for tunnel in all.iter_mut().map(|t| &mut t.record).filter(|t| of_gateway(t)) {
         let used = |number: &u16| {
-            let known = there.iter().any(|(_, t)| of_gateway(t) && t.gateway == *number);
+            let known = existing.iter().any(|(_, t)| of_gateway(t) && t.gateway == *number);
             known || given.values().any(|given| given == number)
         };
         let number = given.get(&tunnel.gateway).copied();
@@ -155,27 +164,29 @@ fn number(all: &mut [NamedTunnel], there: &[(u32, Tunnel)]) {
 
 /// Returns an id for each wanted tunnel: that of the existing tunnel with the same wire format, or
 /// an unused one. A retired tunnel keeps its id in the meantime.
-fn place(wanted: &[NamedTunnel], there: &[(u32, Tunnel)]) -> Vec<u32> {
-    let mut free = (0..).filter(|id| !there.iter().any(|(used, _)| used == id));
-    let id = |tunnel: &NamedTunnel| old(&tunnel.record, there).map(|(id, _)| *id);
+fn assign_ids(wanted: &[NamedTunnel], existing: &[(u32, Tunnel)]) -> Vec<u32> {
+    let mut free = (0..).filter(|id| !existing.iter().any(|(used, _)| used == id));
+    let id = |tunnel: &NamedTunnel| find_existing(&tunnel.record, existing).map(|(id, _)| *id);
     wanted.iter().map(|tunnel| id(tunnel).or_else(|| free.next()).unwrap_or(NONE)).collect()
 }
 
 /// Returns, marked as retired, the existing tunnels that are not in `put`, and the sources that a
 /// tunnel in `put` no longer has. The latter get the highest free ids, so that a source admitted by
 /// both matches the current tunnel.
-fn retired(put: &[(u32, Tunnel)], there: &[(u32, Tunnel)], room: u32) -> Vec<(u32, Tunnel)> {
+fn retired(put: &[(u32, Tunnel)], existing: &[(u32, Tunnel)], capacity: u32) -> Vec<(u32, Tunnel)> {
     let mark = |tunnel: &Tunnel| Tunnel { flags: tunnel.flags | TUNNEL_RETIRED, ..*tunnel };
-    let kept = |id: &u32| put.iter().any(|(used, _)| used == id);
-    let unwanted = there.iter().filter(|(id, _)| !kept(id));
+    let is_current = |id: &u32| put.iter().any(|(used, _)| used == id);
+    let unwanted = existing.iter().filter(|(id, _)| !is_current(id));
     let mut retired: Vec<(u32, Tunnel)> = unwanted.map(|(id, t)| (*id, mark(t))).collect();
     let taken = |id: u32, retired: &[(u32, Tunnel)]| {
-        put.iter().chain(retired).chain(there).any(|(used, _)| *used == id)
+        put.iter().chain(retired).chain(existing).any(|(used, _)| *used == id)
     };
     for (id, now) in put {
-        let before = there.iter().find(|(old, t)| old == id && !is_retired(t));
-        let Some(gone) = before.and_then(|(_, before)| without(before, now)) else { continue };
-        match (0..room).rev().find(|id| !taken(*id, &retired)) {
+        let before = existing.iter().find(|(old, t)| old == id && !is_retired(t));
+        let Some(gone) = before.and_then(|(_, before)| removed_sources(before, now)) else {
+            continue;
+        };
+        match (0..capacity).rev().find(|id| !taken(*id, &retired)) {
             Some(free) => retired.push((free, mark(&gone))),
             None => tracing::warn!("no room to keep the sources that tunnel {id} had until now"),
         }
@@ -184,7 +195,7 @@ fn retired(put: &[(u32, Tunnel)], there: &[(u32, Tunnel)], room: u32) -> Vec<(u3
 }
 
 /// Returns `before` reduced to the sources that `now` does not have; `None` if `now` has them all.
-fn without(before: &Tunnel, now: &Tunnel) -> Option<Tunnel> {
+fn removed_sources(before: &Tunnel, now: &Tunnel) -> Option<Tunnel> {
     let sources =
         |t: &Tunnel| t.sources[..usize::from(t.source_count).min(TUNNEL_SOURCES)].to_vec();
     let known = sources(now);

@@ -3,11 +3,11 @@
 use std::sync::mpsc::Sender;
 
 use super::*;
-use health::checker::Told;
-use health::machine::Verdict;
+use health::checker::HealthEvent;
+use health::scheduler::Verdict;
 use state::address::Endpoint;
 use state::name::Name;
-use state::object::{Kind as ObjectKind, Truth};
+use state::object::{ConditionStatus, Kind as ObjectKind};
 
 fn web() -> Name {
     Name::new("default/web").unwrap()
@@ -29,9 +29,9 @@ fn backends(stage: &Stage, health: &str) {
 
 const CHECKED: &str = "health = { kind = \"tcp\" }";
 
-fn tell(to: &Sender<Told>, last: u8, healthy: bool) {
+fn send_verdict(to: &Sender<HealthEvent>, last: u8, healthy: bool) {
     let (service, endpoint) = (web(), endpoint(last));
-    to.send(Told::Verdict(Verdict { service, endpoint, healthy })).unwrap();
+    to.send(HealthEvent::Verdict(Verdict { service, endpoint, healthy })).unwrap();
 }
 
 /// Returns the last address bytes of the backends that get new flows.
@@ -49,58 +49,58 @@ fn serving(region: &Region) -> Vec<u8> {
 }
 
 #[test]
-fn a_verdict_takes_a_backend_out_and_brings_it_back() {
+fn a_verdict_removes_a_backend_and_restores_it() {
     let mut stage = Stage::new("verdict");
     let (mut reconcile, shared) = stage.start();
-    let (writer, told) = reconcile.checked();
+    let (writer, events) = reconcile.connect_checker();
     backends(&stage, CHECKED);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(serving(stage.region), [11, 12]);
     let health = |last| {
-        let tables = shared.wanted_now().tables;
+        let tables = shared.desired_now().tables;
         tables.entry(&web()).unwrap().at(&endpoint(last))[0].health
     };
     for (healthy, left) in [(false, vec![12]), (true, vec![11, 12])] {
-        tell(&told, 11, healthy);
+        send_verdict(&events, 11, healthy);
         stage.pass(1000, &mut reconcile, None);
         assert_eq!(serving(stage.region), left);
         assert_eq!(health(11).unhealthy, !healthy, "and those who ask see it");
     }
     // A verdict on a backend that is gone, and a repeated one, change nothing.
     let (at, revision) = (stage.region.generation(), writer.tables().revision());
-    tell(&told, 99, false);
-    tell(&told, 11, true);
+    send_verdict(&events, 99, false);
+    send_verdict(&events, 11, true);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!((stage.region.generation(), writer.tables().revision()), (at, revision));
-    tell(&told, 12, false);
+    send_verdict(&events, 12, false);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(serving(stage.region), [11]);
     // Without a health check, the state declared by the source applies.
     backends(&stage, "");
     stage.pass(1000, &mut reconcile, None);
-    told.send(Told::Unchecked(web(), endpoint(12))).unwrap();
+    events.send(HealthEvent::Unchecked(web(), endpoint(12))).unwrap();
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(serving(stage.region), [11, 12]);
 }
 
 #[test]
-fn no_verdict_is_lost_over_a_restart_whenever_it_comes() {
+fn no_verdict_is_lost_over_a_restart() {
     for steps in 0..12 {
         let mut stage = Stage::new(&format!("verdicts{steps}"));
         let (mut reconcile, _) = stage.start();
-        let (_, told) = reconcile.checked();
+        let (_, events) = reconcile.connect_checker();
         backends(&stage, CHECKED);
         stage.pass(1000, &mut reconcile, None);
-        tell(&told, 11, false);
+        send_verdict(&events, 11, false);
         stage.pass(1000, &mut reconcile, None);
         assert_eq!(serving(stage.region), [12]);
         // Killed while another change is in progress.
-        tell(&told, 12, true);
+        send_verdict(&events, 12, true);
         stage.pass(20 * steps, &mut reconcile, None);
         drop(reconcile);
 
         let (mut reconcile, _) = stage.start();
-        let (writer, told) = reconcile.checked();
+        let (writer, events) = reconcile.connect_checker();
         for _ in 0..200 {
             stage.pass(20, &mut reconcile, None);
             assert_eq!(serving(stage.region), [12], "never once served in between");
@@ -108,17 +108,17 @@ fn no_verdict_is_lost_over_a_restart_whenever_it_comes() {
         let tables = writer.tables();
         let found = tables.entry(&web()).unwrap().at(&endpoint(11))[0].health;
         assert!(found.unhealthy && found.since.is_some(), "the checker begins with it");
-        tell(&told, 11, true);
+        send_verdict(&events, 11, true);
         stage.pass(1000, &mut reconcile, None);
         assert_eq!(serving(stage.region), [11, 12]);
     }
 }
 
 #[test]
-fn a_service_whose_two_policies_differ_is_served_and_checked_as_others_are() {
+fn a_service_with_two_different_traffic_policies_is_served_and_checked() {
     let mut stage = Stage::new("reaches");
     let (mut reconcile, _) = stage.start();
-    let (_, told) = reconcile.checked();
+    let (_, events) = reconcile.connect_checker();
     backends(&stage, &format!("external_policy = \"local\"\n{CHECKED}"));
     stage.pass(1000, &mut reconcile, None);
     let there = |region: &Region| {
@@ -126,7 +126,7 @@ fn a_service_whose_two_policies_differ_is_served_and_checked_as_others_are() {
         region.tables(region.generation()).frontend(0, &web, 80, 6).is_some()
     };
     assert!(there(stage.region), "the frontend for packets from within leaves its place alone");
-    tell(&told, 11, false);
+    send_verdict(&events, 11, false);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(serving(stage.region), [12]);
     drop(reconcile);
@@ -138,24 +138,26 @@ fn a_service_whose_two_policies_differ_is_served_and_checked_as_others_are() {
 }
 
 #[test]
-fn troubles_of_the_checker_are_conditions_of_the_service() {
+fn checker_errors_become_service_conditions() {
     let mut stage = Stage::new("conditions");
     let (mut reconcile, shared) = stage.start();
-    let (_, told) = reconcile.checked();
+    let (_, events) = reconcile.connect_checker();
     backends(&stage, CHECKED);
     stage.pass(1000, &mut reconcile, None);
     let condition = || {
-        let wanted = shared.wanted_now();
+        let wanted = shared.desired_now();
         let name = web();
         let object = wanted.objects.named(ObjectKind::Service, &name).next().cloned().unwrap();
-        let status = object.life().status.clone().unwrap_or_default();
+        let status = object.lifecycle().status.clone().unwrap_or_default();
         let found = status.conditions.iter().find(|one| &*one.aspect == "Probed").cloned();
         found.map(|one| (one.status, one.message.to_string()))
     };
     assert_eq!(condition(), None);
-    for (trouble, truth) in [(Some("no port"), Truth::False), (None, Truth::True)] {
+    for (trouble, truth) in
+        [(Some("no port"), ConditionStatus::False), (None, ConditionStatus::True)]
+    {
         let trouble = trouble.map(str::to_owned);
-        told.send(Told::Condition(web(), "Probed", trouble.clone())).unwrap();
+        events.send(HealthEvent::Condition(web(), "Probed", trouble.clone())).unwrap();
         stage.pass(40, &mut reconcile, None);
         assert_eq!(condition(), Some((truth, trouble.unwrap_or_default())));
     }

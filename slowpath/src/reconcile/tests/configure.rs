@@ -42,7 +42,7 @@ fn tunnels(region: &Region) -> Vec<(u32, u16, u8, bool)> {
 }
 
 #[test]
-fn the_gateways_idle_timeout_is_followed_whatever_the_file_says() {
+fn the_gateways_idle_timeout_overrides_the_file() {
     let (mut stage, mut reconcile, shared) = start("idle", "");
     let before = ids(stage.region);
     let idle = |stage: &Stage| {
@@ -76,7 +76,7 @@ fn wires(region: &Region) -> Vec<(u16, u32, u16, u64, bool)> {
 }
 
 #[test]
-fn a_pools_other_ports_and_vnis_are_followed_and_flows_keep_their_scope() {
+fn follows_changed_pool_ports_and_vnis_and_flows_keep_their_scope() {
     let (mut stage, mut reconcile, shared) = start("pool", AZURE);
     let before = ids(stage.region);
     let file = [(10_801, 801, 1, 801, false), (10_800, 800, 1, 801, false)];
@@ -138,7 +138,7 @@ fn a_gateway_and_a_timeout_change_without_a_restart() {
 }
 
 #[test]
-fn what_takes_a_restart_is_refused_with_its_key_and_nothing_of_it_is_taken() {
+fn a_change_that_needs_a_restart_is_rejected_with_its_key() {
     let (mut stage, mut reconcile, shared) = start("fixed", "");
     let at = stage.region.generation();
     write(&stage, ("net_null0", "net_null8"), SECOND);
@@ -162,7 +162,7 @@ fn what_takes_a_restart_is_refused_with_its_key_and_nothing_of_it_is_taken() {
 }
 
 #[test]
-fn a_gateway_that_was_taken_away_drains_also_over_a_restart() {
+fn a_removed_gateway_drains_also_over_a_restart() {
     let (mut stage, mut reconcile, _) = start("leave", SECOND);
     assert_eq!(tunnels(stage.region), [(0, 6081, 1, false), (1, 6082, 1, false)]);
     let path = write(&stage, SAME, "");
@@ -180,7 +180,7 @@ fn a_gateway_that_was_taken_away_drains_also_over_a_restart() {
 }
 
 #[test]
-fn services_and_configuration_that_need_each_other_come_together() {
+fn dependent_services_and_configuration_are_applied_together() {
     let (mut stage, mut reconcile, shared) = start("pair", "");
     // Without NAT addresses the service can't be served.
     let without = ("addresses = [\"10.0.2.10\"]", "addresses = []");
@@ -203,7 +203,7 @@ fn services_and_configuration_that_need_each_other_come_together() {
 }
 
 #[test]
-fn an_order_has_both_files_read_again() {
+fn a_reload_reads_both_files_again() {
     let (mut stage, mut reconcile, shared) = start("order", "");
     write(&stage, SAME, SECOND);
     shared.reload();

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::json;
 use state::object::Change;
-use state::store::Order;
+use state::store::WriteRequest;
 
 fn lasts(region: &Region) -> Vec<u8> {
     ids(region).1.into_iter().map(|(last, _)| last).collect()
@@ -15,16 +15,16 @@ fn services(reconcile: &Reconcile<'_>) -> Vec<String> {
 }
 
 /// Returns a write of a service by the API.
-fn put() -> Order {
+fn put() -> WriteRequest {
     let frontend = json!({ "address": "203.0.113.7", "port": 80, "protocol": "tcp" });
     let spec = json!({ "frontends": [frontend] });
     let json = json!({ "kind": "Service", "name": "api/other", "spec": spec });
     let object = Object::from_json(&json).unwrap();
-    Order::new(vec![Change::put(object)], SystemTime::UNIX_EPOCH)
+    WriteRequest::new(vec![Change::put(object)], SystemTime::UNIX_EPOCH)
 }
 
 #[test]
-fn while_the_disk_hangs_the_loop_goes_on_and_takes_the_newest_files_after_it() {
+fn a_hung_disk_does_not_block_the_loop_and_the_newest_files_are_applied_after_it() {
     let mut stage = Stage::new("frozen");
     let (mut reconcile, shared) = stage.start();
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
@@ -55,7 +55,7 @@ fn while_the_disk_hangs_the_loop_goes_on_and_takes_the_newest_files_after_it() {
 }
 
 #[test]
-fn what_others_have_on_disk_is_in_force_while_the_files_wait_for_it() {
+fn other_sources_apply_while_the_files_wait_for_the_disk() {
     let mut stage = Stage::new("others");
     let (mut reconcile, _) = stage.start();
     stage.backends(&["10.0.2.11"]);
@@ -66,7 +66,7 @@ fn what_others_have_on_disk_is_in_force_while_the_files_wait_for_it() {
     stage.store.write_waiting();
     assert!(answer.blocking_recv().unwrap().is_ok());
     stage.backends(&["10.0.2.12"]);
-    while reconcile.keeping.is_none() {
+    while reconcile.pending_write.is_none() {
         stage.pass(20, &mut reconcile, None);
     }
     stage.pass(1000, &mut reconcile, None);
@@ -86,7 +86,7 @@ fn what_others_have_on_disk_is_in_force_while_the_files_wait_for_it() {
 }
 
 #[test]
-fn a_file_that_was_refused_is_not_told_by_halves_while_its_return_waits_for_the_disk() {
+fn a_rejected_file_is_never_partly_applied_while_its_rollback_waits_for_the_disk() {
     let mut stage = Stage::new("back");
     let (mut reconcile, shared) = stage.start();
     stage.backends(&["10.0.2.11"]);
@@ -101,13 +101,13 @@ fn a_file_that_was_refused_is_not_told_by_halves_while_its_return_waits_for_the_
         )
     });
     stage.write(&format!("allow_removal = true\n{}", tunnels.collect::<String>()));
-    while reconcile.keeping.is_none() {
+    while reconcile.pending_write.is_none() {
         stage.pass(20, &mut reconcile, None);
     }
     // The write is on disk; from here on the disk hangs.
     stage.thawed = false;
     stage.pass(10_000, &mut reconcile, None);
-    assert!(reconcile.keeping.as_ref().is_some_and(Keeping::is_back));
+    assert!(reconcile.pending_write.as_ref().is_some_and(PendingWrite::is_restoring));
     assert_eq!((ids(stage.region), stage.region.generation()), (before.clone(), at));
     stage.thawed = true;
     stage.pass(1000, &mut reconcile, None);

@@ -11,7 +11,7 @@ fn unreached(region: &Region) -> Vec<u8> {
 }
 
 #[test]
-fn a_backend_that_comes_back_is_reached_however_long_it_was_away() {
+fn a_backend_that_returns_is_resolved_after_any_absence() {
     let mut stage = Stage::new("comes-back");
     let (mut reconcile, _shared) = stage.start();
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();

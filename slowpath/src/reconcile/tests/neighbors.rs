@@ -24,7 +24,7 @@ fn neighbors(region: &Region) -> Vec<Addr> {
 }
 
 #[test]
-fn neighbors_of_the_policies_for_this_appliance_are_in_the_region() {
+fn bgp_neighbors_of_selected_policies_are_in_the_region() {
     let mut stage = Stage::new("neighbors");
     let text = CONFIG.replace("[fastpath]", "[labels]\nrack = \"a\"\n[fastpath]");
     let mut config = config::from_toml(&text).unwrap();

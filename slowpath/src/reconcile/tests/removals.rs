@@ -1,9 +1,9 @@
 //! A services file that would remove too much: none of its changes is applied.
 
 use super::*;
-use crate::sources::of_files;
+use crate::sources::file_sources;
 use state::sources::removals;
-use state::store::Order;
+use state::store::WriteRequest;
 
 fn services(reconcile: &Reconcile<'_>) -> Vec<String> {
     let tables = reconcile.desired.writer.tables();
@@ -15,7 +15,7 @@ const OTHER: &str = "[[service]]\nname = \"default/other\"\nmode = \"nat\"\n\
                      frontends = [{address = \"203.0.113.9\", port = 80, protocol = \"tcp\"}]\n";
 
 #[test]
-fn an_emptied_file_is_held_until_it_is_confirmed_or_complete_again() {
+fn an_emptied_file_is_held_until_confirmed_or_restored() {
     let mut stage = Stage::new("emptied");
     let (mut reconcile, shared) = stage.start();
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
@@ -46,8 +46,8 @@ fn an_emptied_file_is_held_until_it_is_confirmed_or_complete_again() {
     stage.write(OTHER);
     stage.pass(1000, &mut reconcile, Some(&mut lcore));
     let now = SystemTime::UNIX_EPOCH;
-    let confirmed = removals::confirm(&of_files()[0], &stage.store.objects(), now);
-    let (_, answer) = stage.store.request(Order::new(confirmed.unwrap().1, now));
+    let confirmed = removals::confirm(&file_sources()[0], &stage.store.objects(), now);
+    let (_, answer) = stage.store.request(WriteRequest::new(confirmed.unwrap().1, now));
     stage.pass(1000, &mut reconcile, Some(&mut lcore));
     assert!(answer.blocking_recv().unwrap().is_ok());
     assert_eq!((services(&reconcile), held(&stage)), (vec!["default/other".to_owned()], vec![]));
@@ -55,7 +55,7 @@ fn an_emptied_file_is_held_until_it_is_confirmed_or_complete_again() {
 }
 
 #[test]
-fn a_first_file_that_the_region_refuses_is_taken_back_to_nothing() {
+fn a_first_file_rejected_by_the_region_is_rolled_back() {
     let mut stage = Stage::new("back-to-nothing");
     let (mut reconcile, shared) = stage.start();
     let tunnels = (1..=20).map(|vni| {
@@ -69,7 +69,7 @@ fn a_first_file_that_the_region_refuses_is_taken_back_to_nothing() {
     stage.pass(1000, &mut reconcile, None);
     let why = shared.status_now().services_file.refused.unwrap();
     assert!(why.contains("tunnels") && services(&reconcile).is_empty(), "{why}");
-    let of_files = of_files();
+    let files = file_sources();
     let objects = stage.store.objects();
-    assert_eq!(objects.all().filter(|object| of_files.contains(&object.source)).count(), 0);
+    assert_eq!(objects.all().filter(|object| files.contains(&object.source)).count(), 0);
 }

@@ -1,6 +1,6 @@
 //! Conditions that a round sets on policies.
 
-use announce::routers::Defect;
+use announce::apply::Defect;
 use serde_json::json;
 
 use super::*;
@@ -12,24 +12,24 @@ fn applied(objects: &mut Objects, changes: Vec<Change>) {
 }
 
 #[test]
-fn a_missing_key_is_a_condition_until_it_is_there_without_telling_why() {
+fn a_missing_auth_secret_is_a_condition_until_it_exists() {
     let policy = json!({"kind": "BgpPeeringPolicy", "name": "edge", "spec": {"routers":
         [{"local_asn": 65001, "neighbors": [{"address": "192.0.2.254"}]}]}});
     let mut objects = Objects::default();
     applied(&mut objects, vec![Change::put(Object::from_json(&policy).unwrap())]);
     let look = |objects: &Objects, result: &Result<(), ReconcileError>| {
-        news(objects, &Precedence::default(), &None, result, SystemTime::UNIX_EPOCH)
+        status_changes(objects, &Precedence::default(), &None, result, SystemTime::UNIX_EPOCH)
     };
     let told = |objects: &Objects| {
         let object = objects.of_kind(Kind::BgpPeeringPolicy).next().unwrap();
-        let conditions = object.life().status.clone().unwrap_or_default().conditions;
+        let conditions = object.lifecycle().status.clone().unwrap_or_default().conditions;
         let one = |c: &Condition| format!("{} {:?} {}", c.aspect, c.status, c.reason);
         conditions.iter().map(one).collect::<Vec<_>>()
     };
     let neighbor = [192, 0, 2, 254].into();
-    let wrong = Wrong::MissingAuthSecret { neighbor };
+    let kind = DefectKind::MissingAuthSecret { neighbor };
     let missing: Result<(), ReconcileError> =
-        Err(PolicyDefect(vec![Defect { local_asn: 65001, wrong }]).into());
+        Err(PolicyDefects(vec![Defect { local_asn: 65001, kind }]).into());
     let changes = look(&objects, &missing);
     applied(&mut objects, changes);
     assert_eq!(told(&objects), ["Accepted False Defective", "MissingAuthSecret True NotUsable"]);

@@ -81,7 +81,7 @@ fn names(objects: &[Object]) -> Vec<String> {
 }
 
 #[test]
-fn a_folder_holds_both_shapes_and_what_else_lies_there_is_left_alone() {
+fn a_folder_may_hold_both_formats_and_other_files_are_ignored() {
     let folder = Folder::new("both");
     folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
     folder.write("b.yaml", YAML);
@@ -106,7 +106,7 @@ fn a_folder_holds_both_shapes_and_what_else_lies_there_is_left_alone() {
 }
 
 #[test]
-fn any_file_of_the_own_shape_may_permit_removals() {
+fn any_file_in_the_native_format_may_permit_removals() {
     let folder = Folder::new("permit");
     let permits = || read(&folder.0, &config()).unwrap().allow_removal;
     folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
@@ -121,7 +121,7 @@ fn any_file_of_the_own_shape_may_permit_removals() {
 }
 
 #[test]
-fn one_broken_file_refuses_all_and_says_where() {
+fn one_invalid_file_rejects_all_and_is_located() {
     let folder = Folder::new("broken");
     folder.write("a.toml", &own("shop/toml", "203.0.113.1"));
     folder.write("c.yaml", &KUBERNETES.replace("port: 80,", "port: 800000,"));
@@ -137,7 +137,7 @@ fn one_broken_file_refuses_all_and_says_where() {
 }
 
 #[test]
-fn two_files_do_not_say_one_service() {
+fn a_service_defined_in_two_files_is_rejected() {
     let folder = Folder::new("twice");
     folder.write("a.toml", &own("shop/web", "203.0.113.1"));
     folder.write("b.toml", &own("shop/web", "203.0.113.2"));
@@ -146,24 +146,24 @@ fn two_files_do_not_say_one_service() {
 }
 
 #[test]
-fn what_is_not_there_is_told_with_what_to_do() {
+fn a_missing_file_is_reported_with_a_remedy() {
     let wrong = read(Path::new("/nowhere/services.toml"), &config()).unwrap_err();
     assert!(wrong.contains("/nowhere/services.toml") && wrong.contains("write it"), "{wrong}");
 }
 
 #[test]
-fn the_example_of_a_private_link_is_one() {
+fn the_private_link_example_parses() {
     let folder = Folder::new("example");
     folder.write("link.yaml", include_str!("../../../../config/azure/private-link.yaml"));
     let objects = folder.read().unwrap();
     let Spec::PrivateLinkService(spec) = &objects[0].spec else { panic!("{objects:?}") };
     assert_eq!(spec.complete(), Ok(()));
     // The endpoint's subscription may connect as well, and no connection is approved automatically.
-    assert_eq!((spec.allowed().len(), spec.approved().len()), (2, 0));
+    assert_eq!((spec.permitted_subscriptions().len(), spec.approved_subscriptions().len()), (2, 0));
 }
 
 #[test]
-fn objects_in_their_envelopes_are_taken_and_refused_by_file_line_and_field() {
+fn enveloped_objects_are_accepted_or_rejected_by_file_line_and_field() {
     let folder = Folder::new("envelopes");
     let link = "kind: PrivateLinkService\nname: shop/web\nspec:\n  \
                 subscription: 550e8400-e29b-41d4-a716-446655440000\n  resource_group: north\n  \
@@ -190,7 +190,7 @@ fn objects_in_their_envelopes_are_taken_and_refused_by_file_line_and_field() {
 }
 
 #[test]
-fn the_example_of_bgp_is_a_folder_of_services_and_a_policy() {
+fn the_bgp_example_is_a_folder_of_services_and_a_policy() {
     let text = |name: &str| {
         let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/examples");
         fs::read_to_string(Path::new(examples).join(name)).unwrap()
@@ -211,7 +211,7 @@ fn the_example_of_bgp_is_a_folder_of_services_and_a_policy() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_named_and_never_waited_for() {
+fn non_regular_files_are_rejected_without_blocking() {
     use std::os::unix::fs::symlink;
 
     let folder = Folder::new("irregular");

@@ -61,22 +61,23 @@ impl Flags {
 
     /// Returns the flags of a frontend of a service. `open_cluster` is whether cluster addresses
     /// may be used from outside.
-    pub fn of(said: &FrontendSpec, service: &ServiceSpec, open_cluster: bool) -> Flags {
+    pub fn of(frontend: &FrontendSpec, service: &ServiceSpec, open_cluster: bool) -> Flags {
         let local = |policy| policy == TrafficPolicy::Local;
-        let wildcard = said.address.prefix.is_single() && said.address.prefix.addr.is_unspecified();
-        let inside = said.kind == Kind::ClusterIp;
+        let wildcard =
+            frontend.address.prefix.is_single() && frontend.address.prefix.addr.is_unspecified();
+        let inside = frontend.kind == Kind::ClusterIp;
         let ranges = service.source_ranges.as_deref();
-        let proxy = service.proxy_redirect.as_ref().is_some_and(|r| r.takes(said.service_port));
+        let proxy = service.proxy_redirect.as_ref().is_some_and(|r| r.takes(frontend.service_port));
         let translated = match service.nat_policy {
             NatPolicy::None => false,
-            NatPolicy::Nat46 => said.address.is_ipv4(),
-            NatPolicy::Nat64 => !said.address.is_ipv4(),
+            NatPolicy::Nat46 => frontend.address.is_ipv4(),
+            NatPolicy::Nat64 => !frontend.address.is_ipv4(),
         };
-        let loopback = said.kind == Kind::HostPort && service.loopback_host_port;
-        Flags::of_kind(said.kind)
+        let loopback = frontend.kind == Kind::HostPort && service.loopback_host_port;
+        Flags::of_kind(frontend.kind)
             .with(Flags::EXTERNAL_LOCAL, local(service.external_policy))
             .with(Flags::INTERNAL_LOCAL, local(service.internal_policy))
-            .with(Flags::TWO_REACHES, service.has_two_reaches() && !inside)
+            .with(Flags::TWO_REACHES, service.has_two_traffic_scopes() && !inside)
             .with(Flags::AFFINITY, service.affinity_s != 0 && !proxy)
             .with(Flags::ROUTABLE, !wildcard && (!inside || open_cluster))
             .with(Flags::SOURCE_RANGES, ranges.is_some())

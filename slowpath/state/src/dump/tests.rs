@@ -23,7 +23,7 @@ fn service() -> Service {
 
 fn records() -> Vec<Record> {
     let spread = Spread::Backends { algorithm: Algorithm::Maglev, affinity_s: 30 };
-    let said = FrontendSpec::new(web(), Kind::LoadBalancer);
+    let spec = FrontendSpec::new(web(), Kind::LoadBalancer);
     let prefix = Prefix { addr: "192.0.2.0".parse().unwrap(), len: 24 };
     let ranges = SourceRanges { policy: RangesPolicy::Deny, prefixes: vec![prefix] };
     let service = service()
@@ -32,7 +32,7 @@ fn records() -> Vec<Record> {
             spec.source_ranges = Some(Arc::new(ranges));
         })
         .unwrap();
-    let flags = Flags::of(&said, &service.spec, false);
+    let flags = Flags::of(&spec, &service.spec, false);
     vec![
         Record::Service { id: 7, address: web(), spread, count: 1, rest: 1, flags },
         Record::Slot { address: web(), slot: 1, backend: 2, quarantined: false },
@@ -48,7 +48,7 @@ fn records() -> Vec<Record> {
 }
 
 #[test]
-fn the_text_form_has_one_sorted_line_a_thing() {
+fn text_has_one_sorted_line_per_entry() {
     let flags = "FLAGS=LoadBalancer+sessionAffinity+check-source-range";
     let svc = "SVC: ID=7 ADDR=203.0.113.10:80/TCP";
     let expected = [
@@ -65,12 +65,12 @@ fn the_text_form_has_one_sorted_line_a_thing() {
     ];
     let mut shuffled = records();
     shuffled.reverse();
-    assert_eq!(text(&shuffled, &Form::default()), expected);
+    assert_eq!(text(&shuffled, &TextFormat::default()), expected);
 }
 
 #[test]
 fn hidden_identifiers_are_addresses() {
-    let lines = text(&records(), &Form::COMPARED);
+    let lines = text(&records(), &TextFormat::COMPARED);
     for line in [
         "AFF: ID=203.0.113.10:80/TCP BEID=10.0.0.2:80/TCP",
         "BE: ADDR=10.0.0.1:80/TCP STATE=active",
@@ -95,13 +95,13 @@ fn hidden_identifiers_are_addresses() {
             }
         }
     }
-    assert_eq!(text(&renumbered, &Form::COMPARED), lines);
+    assert_eq!(text(&renumbered, &TextFormat::COMPARED), lines);
 }
 
 #[test]
-fn one_address_brings_its_frontends_with_what_is_theirs() {
+fn address_filter_selects_frontends_with_their_entries() {
     let only = |addr: &str| {
-        text(&records(), &Form { only: Some(addr.parse().unwrap()), identifiers: true })
+        text(&records(), &TextFormat { only: Some(addr.parse().unwrap()), identifiers: true })
     };
     let web = only("203.0.113.10");
     assert_eq!(web.len(), records().len() - 1, "all but the backend that it doesn't use");

@@ -11,13 +11,13 @@ use super::{Meta, Settings};
 use crate::object::bgp::{
     AdvertisementSpec, BgpPeeringPolicySpec, Neighbor, PathAttributes, RouterSpec,
 };
-use crate::object::{Object, Refusal};
+use crate::object::{ChangeError, Object};
 pub use shared::{FIRST_GENERATION, GENERATION, SECOND_GENERATION};
 
-pub(super) use join::{Kept, Pieces};
+pub(super) use join::{Located, PolicyParts};
 use shared::{OF_PODS, asn_of, attributes, checked, families, kinds, neighbor_of, peer_address};
-pub(super) use wire::{Own, PeeringPolicy};
 use wire::{PathAttributesFields, VirtualRouter};
+pub(super) use wire::{PeeringPolicy, WeirPolicy};
 
 /// Selector type of path attributes for addresses of load balancers.
 const LOAD_BALANCERS: &str = "CiliumLoadBalancerIPPool";
@@ -46,20 +46,20 @@ const FIRST: [(&str, &str); 19] = [
 ];
 
 /// Converts a policy in Weir's own format in a Kubernetes envelope.
-pub(super) fn own(
+pub(super) fn weir_policy(
     meta: &Meta,
     spec: BgpPeeringPolicySpec,
     settings: &Settings,
-) -> Result<Object, Refusal> {
+) -> Result<Object, ChangeError> {
     checked(meta, spec, settings, &[], None)
 }
 
 /// Converts a `CiliumBGPPeeringPolicy`.
-pub(super) fn first(
+pub(super) fn first_generation(
     from: &PeeringPolicy,
     settings: &Settings,
     notes: &mut Vec<String>,
-) -> Result<Object, Refusal> {
+) -> Result<Object, ChangeError> {
     let mut routers = Vec::with_capacity(from.spec.virtual_routers.len());
     for (i, one) in from.spec.virtual_routers.iter().enumerate() {
         let at = format!("spec.virtualRouters[{i}]");
@@ -75,7 +75,7 @@ fn router(
     at: &str,
     policy: &str,
     notes: &mut Vec<String>,
-) -> Result<RouterSpec, Refusal> {
+) -> Result<RouterSpec, ChangeError> {
     if from.export_pod_cidr || from.pod_ip_pool_selector.is_some() {
         notes.push(format!("{policy}: {at}: there are no pods here: none of theirs is announced"));
     }
@@ -95,11 +95,13 @@ fn router(
         if !families.is_empty() {
             neighbor.families = families;
         }
-        for (j, said) in fields.advertised_path_attributes.iter().enumerate() {
+        for (j, fields) in fields.advertised_path_attributes.iter().enumerate() {
             let at = format!("{at}.advertisedPathAttributes[{j}]");
-            let Some(said) = said_of(said, &at, policy, notes)? else { continue };
+            let Some(added) = load_balancer_attributes(fields, &at, policy, notes)? else {
+                continue;
+            };
             for family in &mut neighbor.families {
-                join::add(&mut family.attributes, &said);
+                join::add(&mut family.attributes, &added);
             }
         }
         let is_external = neighbor.asn != 0 && neighbor.asn != from.local_asn;
@@ -123,16 +125,16 @@ fn router(
 }
 
 /// Returns path attributes for addresses of load balancers; `None` if they are for pods.
-fn said_of(
+fn load_balancer_attributes(
     from: &PathAttributesFields,
     at: &str,
     policy: &str,
     notes: &mut Vec<String>,
-) -> Result<Option<PathAttributes>, Refusal> {
+) -> Result<Option<PathAttributes>, ChangeError> {
     if from.selector_type != LOAD_BALANCERS && !OF_PODS.contains(&&*from.selector_type) {
         let wrong = format!("there is no selector type `{}`", from.selector_type);
         let allowed = format!("allowed: {LOAD_BALANCERS}, {}", OF_PODS.join(", "));
-        return Err(Refusal::new(format!("{at}.selectorType"), wrong, allowed));
+        return Err(ChangeError::new(format!("{at}.selectorType"), wrong, allowed));
     }
     if from.selector_type != LOAD_BALANCERS {
         notes.push(format!("{policy}: {at}: there is no {} here", from.selector_type));
@@ -141,7 +143,7 @@ fn said_of(
     if from.selector.as_ref().is_some_and(|selector| *selector != Default::default()) {
         let wrong = "there are no address pools here that could be selected";
         let allowed = "leave the selector out; v2 objects have attributes by services' labels";
-        return Err(Refusal::new(format!("{at}.selector"), wrong, allowed));
+        return Err(ChangeError::new(format!("{at}.selector"), wrong, allowed));
     }
     let kinds = vec![crate::object::bgp::AddressKind::LoadBalancerIp];
     Ok(Some(PathAttributes { kinds, ..attributes(&from.communities, from.local_preference, at)? }))

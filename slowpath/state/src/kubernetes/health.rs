@@ -45,7 +45,7 @@ pub(super) fn check(from: &mut Reader<'_>) -> Option<HealthCheck> {
     let faults = check.faults();
     from.notes.extend(faults.iter().map(|fault| {
         let key = fault.field.replace('_', "-");
-        let (wrong, allowed) = (&fault.wrong, &fault.allowed);
+        let (wrong, allowed) = (&fault.fault, &fault.remedy);
         format!("annotation weir.dev/health-{key}: {wrong}; {allowed}; backends are not probed")
     }));
     faults.is_empty().then_some(check)

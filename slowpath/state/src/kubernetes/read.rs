@@ -9,13 +9,13 @@ use config::yaml::{self, Documents};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::bgp::{self, Kept, Pieces};
+use super::bgp::{self, Located, PolicyParts};
 use super::{EndpointSlice, Service, Settings, service, slice};
-use crate::object::{Key, Object, Refusal, Spec};
+use crate::object::{ChangeError, Key, Object, Spec};
 
 /// Result of reading files.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct ConvertedFiles {
     /// Services, lists of backends, BGP policies and private links.
     pub objects: Vec<Object>,
     /// Versions and kinds that are not supported and were skipped.
@@ -25,14 +25,14 @@ pub struct Found {
     /// File of each object.
     pub files: BTreeMap<Key, String>,
     /// BGP objects that are joined after all files have been read.
-    pieces: Pieces,
+    policy_parts: PolicyParts,
     /// Private links, whose names depend on the other private links.
-    links: Vec<Kept<Value>>,
+    links: Vec<Located<Value>>,
 }
 
 /// Error in a file.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub struct Broken {
+pub struct FileError {
     /// Name of the file.
     pub file: String,
     /// Number of the document in the file, from 1.
@@ -40,13 +40,13 @@ pub struct Broken {
     /// Line number, from 1.
     pub line: usize,
     /// Description of the error, with the key.
-    pub refusal: Box<Refusal>,
+    pub error: Box<ChangeError>,
 }
 
 /// `shop.yaml:12 (document 2): spec.ports[0].port: ...`.
-impl fmt::Display for Broken {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{} (document {}): {}", self.file, self.line, self.document, self.refusal)
+        write!(f, "{}:{} (document {}): {}", self.file, self.line, self.document, self.error)
     }
 }
 
@@ -55,61 +55,61 @@ impl fmt::Display for Broken {
 pub fn read<'t>(
     files: impl IntoIterator<Item = (&'t str, &'t str)>,
     settings: &Settings,
-) -> Result<Found, Vec<Broken>> {
-    let (mut found, mut broken) = (Found::default(), Vec::new());
+) -> Result<ConvertedFiles, Vec<FileError>> {
+    let (mut found, mut errors) = (ConvertedFiles::default(), Vec::new());
     let mut texts = BTreeMap::new();
     for (file, text) in files {
         texts.insert(file, text);
         if let Err(wrong) = found.read(file, text, settings) {
-            broken.push(wrong);
+            errors.push(wrong);
         }
     }
     // After a read error, joining would also report the objects of that file as missing.
-    if broken.is_empty() {
-        broken = found.join(&texts, settings);
+    if errors.is_empty() {
+        errors = found.join(&texts, settings);
     }
-    if broken.is_empty() { Ok(found) } else { Err(broken) }
+    if errors.is_empty() { Ok(found) } else { Err(errors) }
 }
 
-impl Found {
-    fn read(&mut self, file: &str, text: &str, settings: &Settings) -> Result<(), Broken> {
+impl ConvertedFiles {
+    fn read(&mut self, file: &str, text: &str, settings: &Settings) -> Result<(), FileError> {
         for (i, document) in Documents::new(text, false).enumerate() {
-            let broken = |line, refusal| Broken {
+            let file_error = |line, error| FileError {
                 file: file.to_owned(),
                 document: i + 1,
                 line,
-                refusal: Box::new(refusal),
+                error: Box::new(error),
             };
             let document = document.map_err(|wrong| {
-                let refusal =
-                    Refusal::new("", format!("this is no YAML that is taken: {wrong}"), "");
-                broken(yaml::line(text, wrong.at), refusal)
+                let error =
+                    ChangeError::new("", format!("this is no YAML that is taken: {wrong}"), "");
+                file_error(yaml::line(text, wrong.at), error)
             })?;
             let mut value = document.value;
             without_nulls(&mut value);
-            self.take((file, i), &value, "", None, settings)
-                .map_err(|refusal| broken(yaml::line_of(text, i, &refusal.field), refusal))?;
+            self.convert((file, i), &value, "", None, settings)
+                .map_err(|error| file_error(yaml::line_of(text, i, &error.field), error))?;
         }
         Ok(())
     }
 
     /// Reads the value at a path; `implied` is the version and kind of a list's items.
-    fn take(
+    fn convert(
         &mut self,
         at: (&str, usize),
         value: &Value,
         path: &str,
         implied: Option<(&str, &str)>,
         settings: &Settings,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ChangeError> {
         if value.is_null() {
             return Ok(());
         }
         let word = |key: &str| value[key].as_str();
-        let told = word("apiVersion").zip(word("kind"));
-        let Some((version, kind)) = told.or(implied) else {
+        let named = word("apiVersion").zip(word("kind"));
+        let Some((version, kind)) = named.or(implied) else {
             let allowed = "write apiVersion and kind: v1 and Service, say";
-            return Err(Refusal::new(path, "this is no object of Kubernetes", allowed));
+            return Err(ChangeError::new(path, "this is no object of Kubernetes", allowed));
         };
         let one = match (version, kind) {
             ("v1", "Service") => {
@@ -121,15 +121,15 @@ impl Found {
                 slice(&from, settings, &mut self.notes)
             }
             (_, "AzurePrivateLinkService") => {
-                let place = (at.0.to_owned(), at.1, path.to_owned());
-                self.links.push(Kept { object: value.clone(), place });
+                let location = (at.0.to_owned(), at.1, path.to_owned());
+                self.links.push(Located { object: value.clone(), location });
                 return Ok(());
             }
             (version, list) if list.ends_with("List") && value["items"].is_array() => {
                 let item = list.strip_suffix("List").filter(|item| !item.is_empty());
                 for (i, each) in value["items"].as_array().into_iter().flatten().enumerate() {
                     let below = below(path, &format!("items[{i}]"));
-                    self.take(at, each, &below, item.map(|item| (version, item)), settings)?;
+                    self.convert(at, each, &below, item.map(|item| (version, item)), settings)?;
                 }
                 return Ok(());
             }
@@ -141,7 +141,7 @@ impl Found {
                 }
             },
         };
-        let inside = |refusal: Refusal| Refusal { field: below(path, &refusal.field), ..refusal };
+        let inside = |error: ChangeError| ChangeError { field: below(path, &error.field), ..error };
         let Some(object) = one.map_err(inside)? else { return Ok(()) };
         self.add(at.0, path, object)
     }
@@ -154,29 +154,31 @@ impl Found {
         path: &str,
         (version, kind): (&str, &str),
         settings: &Settings,
-    ) -> Option<Result<Option<Object>, Refusal>> {
-        let pieces = &mut self.pieces;
+    ) -> Option<Result<Option<Object>, ChangeError>> {
+        let policy_parts = &mut self.policy_parts;
         let nothing = |()| None;
         Some(match (version, kind) {
-            ("weir.dev/v1", "BgpPeeringPolicy") => typed::<bgp::Own>(value, "")
-                .and_then(|own| bgp::own(&own.metadata, own.spec, settings).map(Some)),
+            ("weir.dev/v1", "BgpPeeringPolicy") => typed::<bgp::WeirPolicy>(value, "")
+                .and_then(|own| bgp::weir_policy(&own.metadata, own.spec, settings).map(Some)),
             ("cilium.io/v2alpha1", "CiliumBGPPeeringPolicy") => {
-                typed::<bgp::PeeringPolicy>(value, "")
-                    .and_then(|from| bgp::first(&from, settings, &mut self.notes).map(Some))
+                typed::<bgp::PeeringPolicy>(value, "").and_then(|from| {
+                    bgp::first_generation(&from, settings, &mut self.notes).map(Some)
+                })
             }
             ("cilium.io/v2" | "cilium.io/v2alpha1", kind) => match kind {
                 "CiliumBGPClusterConfig" => typed(value, "").map(|object| {
-                    let place = (file.to_owned(), document, path.to_owned());
-                    pieces.clusters.push(Kept { object, place });
+                    let location = (file.to_owned(), document, path.to_owned());
+                    policy_parts.clusters.push(Located { object, location });
                     None
                 }),
                 "CiliumBGPPeerConfig" => {
-                    typed(value, "").and_then(|from| pieces.peer(&from).map(nothing))
+                    typed(value, "").and_then(|from| policy_parts.peer(&from).map(nothing))
                 }
-                "CiliumBGPAdvertisement" => typed(value, "")
-                    .and_then(|from| pieces.advertisement(from, &mut self.notes).map(nothing)),
+                "CiliumBGPAdvertisement" => typed(value, "").and_then(|from| {
+                    policy_parts.advertisement(from, &mut self.notes).map(nothing)
+                }),
                 "CiliumBGPNodeConfigOverride" => {
-                    typed(value, "").and_then(|from| pieces.node(from).map(nothing))
+                    typed(value, "").and_then(|from| policy_parts.node(from).map(nothing))
                 }
                 _ => return None,
             },
@@ -185,36 +187,36 @@ impl Found {
     }
 
     /// Joins the BGP objects to policies and converts private links. Returns the errors.
-    fn join(&mut self, texts: &BTreeMap<&str, &str>, settings: &Settings) -> Vec<Broken> {
+    fn join(&mut self, texts: &BTreeMap<&str, &str>, settings: &Settings) -> Vec<FileError> {
         let mut joined = Vec::new();
-        for Kept { object, place } in std::mem::take(&mut self.pieces.clusters) {
-            joined.push((self.pieces.policy(&object, settings), place));
+        for Located { object, location } in std::mem::take(&mut self.policy_parts.clusters) {
+            joined.push((self.policy_parts.policy(&object, settings), location));
         }
         let links = std::mem::take(&mut self.links);
         let siblings: Vec<Sibling> = links.iter().filter_map(|l| Sibling::of(&l.object)).collect();
-        for Kept { object, place } in links {
-            joined.push((private_link(&object, &siblings, settings), place));
+        for Located { object, location } in links {
+            joined.push((private_link(&object, &siblings, settings), location));
         }
-        let mut broken = Vec::new();
+        let mut errors = Vec::new();
         for (object, (file, document, path)) in joined {
-            let object = object
-                .map_err(|refusal| Refusal { field: below(&path, &refusal.field), ..refusal });
-            if let Err(refusal) = object.and_then(|object| self.add(&file, &path, object)) {
+            let object =
+                object.map_err(|error| ChangeError { field: below(&path, &error.field), ..error });
+            if let Err(error) = object.and_then(|object| self.add(&file, &path, object)) {
                 let text = texts.get(&*file).copied().unwrap_or_default();
-                let line = yaml::line_of(text, document, &refusal.field);
-                let refusal = Box::new(refusal);
-                broken.push(Broken { file, document: document + 1, line, refusal });
+                let line = yaml::line_of(text, document, &error.field);
+                let error = Box::new(error);
+                errors.push(FileError { file, document: document + 1, line, error });
             }
         }
-        broken
+        errors
     }
 
-    fn add(&mut self, file: &str, path: &str, object: Object) -> Result<(), Refusal> {
-        object.spec.check().map_err(|wrong| Refusal { field: path.to_owned(), ..wrong })?;
+    fn add(&mut self, file: &str, path: &str, object: Object) -> Result<(), ChangeError> {
+        object.spec.check().map_err(|wrong| ChangeError { field: path.to_owned(), ..wrong })?;
         if let Some(first) = self.files.insert(object.key(), file.to_owned()) {
             let (field, key) = (below(path, "metadata.name"), object.key());
             let wrong = format!("{} {} is there already, in {first}", key.kind, key.name);
-            return Err(Refusal::new(field, wrong, "remove one of them"));
+            return Err(ChangeError::new(field, wrong, "remove one of them"));
         }
         self.objects.push(object);
         Ok(())
@@ -226,7 +228,7 @@ fn private_link(
     value: &Value,
     siblings: &[Sibling],
     settings: &Settings,
-) -> Result<Object, Refusal> {
+) -> Result<Object, ChangeError> {
     let (name, spec) = from_kubernetes(value, siblings)?;
     let (namespace, short) = name.split_once('/').unwrap_or(("", &name));
     let name = settings.name(namespace, short, "metadata.name")?;
@@ -234,7 +236,7 @@ fn private_link(
     Ok(Object::new(name, settings.source.clone(), spec))
 }
 
-fn typed<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, Refusal> {
+fn typed<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, ChangeError> {
     crate::object::read(value, path)
 }
 

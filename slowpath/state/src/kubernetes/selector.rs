@@ -64,13 +64,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_select() {
+    fn selectors_match_labels() {
         let label = |key: &str| match key {
             "zone" => Some("a"),
             "weir.dev/tier" => Some("front"),
             _ => None,
         };
-        for (text, told) in [
+        for (text, result) in [
             ("zone=a", Some(true)),
             ("zone == b", Some(false)),
             ("zone!=b,weir.dev/tier=front", Some(true)),
@@ -87,7 +87,7 @@ mod tests {
             ("zone of (a)", None),
             ("zo ne", None),
         ] {
-            assert_eq!(matches(text, label), told, "{text}");
+            assert_eq!(matches(text, label), result, "{text}");
         }
     }
 }

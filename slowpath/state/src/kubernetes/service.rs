@@ -9,7 +9,7 @@ use super::wire::{Affinity, Family, Service, ServiceFields, ServiceType};
 use super::{IGNORED, Settings, health, wire};
 use crate::address::Address;
 use crate::frontend::Kind;
-use crate::object::{FrontendSpec, Object, Refusal, ServiceSpec, SourceRanges, Spec};
+use crate::object::{ChangeError, FrontendSpec, Object, ServiceSpec, SourceRanges, Spec};
 use config::services::text::prefix_of;
 use config::services::{Distribution, TrafficPolicy};
 
@@ -41,7 +41,7 @@ pub fn service(
     from: &Service,
     settings: &Settings,
     notes: &mut Vec<String>,
-) -> Result<Option<Object>, Refusal> {
+) -> Result<Option<Object>, ChangeError> {
     let meta = &from.metadata;
     let name = settings.name(&meta.namespace, &meta.name, "metadata.name")?;
     let mut annotations = Reader::new(meta);
@@ -74,7 +74,7 @@ pub fn service(
     Ok(Some(object))
 }
 
-fn policy(from: &ServiceFields) -> Result<ServiceSpec, Refusal> {
+fn policy(from: &ServiceFields) -> Result<ServiceSpec, ChangeError> {
     let affinity_s = match (from.session_affinity, &from.session_affinity_config.client_ip) {
         (Affinity::None, _) => 0,
         (Affinity::ClientIp, wire::ClientIp { timeout_seconds: 0 }) => AFFINITY_S,
@@ -89,7 +89,7 @@ fn policy(from: &ServiceFields) -> Result<ServiceSpec, Refusal> {
         other => {
             let wrong = format!("there is no distribution `{other}`");
             let allowed = "allowed: PreferClose, PreferSameZone, PreferSameNode";
-            return Err(Refusal::new("spec.trafficDistribution", wrong, allowed));
+            return Err(ChangeError::new("spec.trafficDistribution", wrong, allowed));
         }
     };
     let named = from.ports.iter().filter(|port| !port.name.is_empty());
@@ -106,10 +106,11 @@ fn policy(from: &ServiceFields) -> Result<ServiceSpec, Refusal> {
     })
 }
 
-fn ranges(texts: &[String]) -> Result<Vec<config::checked::Prefix>, Refusal> {
+fn ranges(texts: &[String]) -> Result<Vec<config::checked::Prefix>, ChangeError> {
     let one = |(i, text): (usize, &String)| {
-        prefix_of(text.trim())
-            .map_err(|wrong| Refusal::new(format!("spec.loadBalancerSourceRanges[{i}]"), wrong, ""))
+        prefix_of(text.trim()).map_err(|wrong| {
+            ChangeError::new(format!("spec.loadBalancerSourceRanges[{i}]"), wrong, "")
+        })
     };
     texts.iter().enumerate().map(one).collect()
 }
@@ -125,11 +126,15 @@ fn frontends(
     from: &Service,
     settings: &Settings,
     only: Option<Kind>,
-) -> Result<Vec<FrontendSpec>, Refusal> {
+) -> Result<Vec<FrontendSpec>, ChangeError> {
     let spec = &from.spec;
     if let Some(i) = spec.ports.iter().position(|port| port.port == 0) {
         let wrong = "it has no number";
-        return Err(Refusal::new(format!("spec.ports[{i}].port"), wrong, "allowed: 1 to 65535"));
+        return Err(ChangeError::new(
+            format!("spec.ports[{i}].port"),
+            wrong,
+            "allowed: 1 to 65535",
+        ));
     }
     let cluster = cluster_addresses(spec)?;
     let names: Vec<Option<Arc<str>>> = spec
@@ -142,7 +147,7 @@ fn frontends(
         for (port, name) in spec.ports.iter().zip(&names) {
             let number = if kind == Kind::NodePort { port.node_port } else { port.port };
             let address = Address::new(addr, number, port.protocol.number());
-            if number != 0 && !all.iter().any(|said| said.address == address) {
+            if number != 0 && !all.iter().any(|frontend| frontend.address == address) {
                 let port_name = name.clone();
                 all.push(FrontendSpec { address, kind, port_name, service_port: port.port });
             }
@@ -179,7 +184,7 @@ fn foreign_class(spec: &ServiceFields, settings: &Settings) -> Option<String> {
     })
 }
 
-fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, Refusal> {
+fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, ChangeError> {
     let (field, texts) = match spec.cluster_ips.as_slice() {
         [] if spec.cluster_ip.is_empty() => return Ok(Vec::new()),
         [] => ("spec.clusterIP", std::slice::from_ref(&spec.cluster_ip)),
@@ -188,7 +193,7 @@ fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, Refusal> {
     let one = |text: &String| {
         text.parse().map_err(|_| {
             let wrong = format!("`{text}` is no address");
-            Refusal::new(field, wrong, "allowed: an IPv4 or IPv6 address, or None for headless")
+            ChangeError::new(field, wrong, "allowed: an IPv4 or IPv6 address, or None for headless")
         })
     };
     texts.iter().map(one).collect()
@@ -198,8 +203,8 @@ fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, Refusal> {
 fn families(spec: &ServiceFields, cluster: &[IpAddr]) -> Vec<IpAddr> {
     let (v4, v6) = match spec.ip_families.as_slice() {
         [] => (cluster.iter().any(IpAddr::is_ipv4), cluster.iter().any(IpAddr::is_ipv6)),
-        told => (told.contains(&Family::V4), told.contains(&Family::V6)),
+        listed => (listed.contains(&Family::V4), listed.contains(&Family::V6)),
     };
     let any = [(v4, Ipv4Addr::UNSPECIFIED.into()), (v6, Ipv6Addr::UNSPECIFIED.into())];
-    any.into_iter().filter(|(wanted, _)| *wanted).map(|(_, addr)| addr).collect()
+    any.into_iter().filter(|(is_listed, _)| *is_listed).map(|(_, addr)| addr).collect()
 }

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use super::Settings;
 use super::annotations::Reader;
 use super::wire::{Conditions, Endpoint, EndpointSlice};
-use crate::backend::{Place, State};
-use crate::object::{BackendSpec, BackendsSpec, Object, Refusal, Spec};
+use crate::backend::{Placement, State};
+use crate::object::{BackendSpec, BackendsSpec, ChangeError, Object, Spec};
 
 /// Label with the name of the slice's service.
 const SERVICE: &str = "kubernetes.io/service-name";
@@ -23,7 +23,7 @@ pub fn slice(
     from: &EndpointSlice,
     settings: &Settings,
     notes: &mut Vec<String>,
-) -> Result<Option<Object>, Refusal> {
+) -> Result<Option<Object>, ChangeError> {
     let meta = &from.metadata;
     let name = settings.name(&meta.namespace, &meta.name, "metadata.name")?;
     let Some(service) = meta.label(SERVICE).filter(|_| from.address_type != "FQDN") else {
@@ -41,17 +41,17 @@ pub fn slice(
             Some(0) => State::Maintenance,
             _ => state(endpoint.conditions),
         };
-        let place = place(endpoint, settings);
+        let placement = placement(endpoint, settings);
         for (j, text) in endpoint.addresses.iter().enumerate() {
             let address = text.parse().map_err(|_| {
                 let wrong = format!("`{text}` is no address");
                 let allowed = format!("allowed: an {} address", from.address_type);
-                Refusal::new(format!("endpoints[{i}].addresses[{j}]"), wrong, allowed)
+                ChangeError::new(format!("endpoints[{i}].addresses[{j}]"), wrong, allowed)
             })?;
             let like = BackendSpec {
                 weight: weight.unwrap_or(100),
                 state,
-                place: place.clone(),
+                placement: placement.clone(),
                 ..BackendSpec::new(address, 0, 0)
             };
             add(&mut members, &like, from);
@@ -108,12 +108,12 @@ fn state(conditions: Conditions) -> State {
     }
 }
 
-fn place(endpoint: &Endpoint, settings: &Settings) -> Option<Arc<Place>> {
-    let place = Place {
+fn placement(endpoint: &Endpoint, settings: &Settings) -> Option<Arc<Placement>> {
+    let placement = Placement {
         node: endpoint.node_name.clone(),
         zone: endpoint.zone.clone(),
         for_zones: endpoint.hints.for_zones.iter().map(|zone| zone.name.clone()).collect(),
         cluster: settings.cluster_number,
     };
-    (place != Place::default()).then(|| Arc::new(place))
+    (placement != Placement::default()).then(|| Arc::new(placement))
 }

@@ -14,7 +14,7 @@ fn settings() -> Settings {
     Settings { labels: Some(Arc::new(labels.into())), ..Settings::new(Source::new("kubernetes")) }
 }
 
-fn found(text: &str) -> Found {
+fn found(text: &str) -> ConvertedFiles {
     match read([("shop.yaml", text)], &settings()) {
         Ok(found) => found,
         Err(broken) => panic!("{}", broken[0]),
@@ -43,9 +43,9 @@ fn backends_of(object: &Object) -> &BackendsSpec {
 }
 
 fn frontends(object: &Object) -> Vec<String> {
-    let line = |said: &crate::object::FrontendSpec| {
-        let name = said.port_name.as_deref().unwrap_or("-");
-        format!("{} {} {name} {}", said.kind.as_str(), said.address, said.service_port)
+    let line = |frontend: &crate::object::FrontendSpec| {
+        let name = frontend.port_name.as_deref().unwrap_or("-");
+        format!("{} {} {name} {}", frontend.kind.as_str(), frontend.address, frontend.service_port)
     };
     service_of(object).frontends.iter().map(line).collect()
 }
@@ -99,8 +99,8 @@ fn each_type_has_its_frontends_of_both_families() {
     assert_eq!(of("LoadBalancer"), [&cluster[..], &node, &balanced, &[external]].concat());
     assert_eq!(of("ExternalName"), both);
     let single = "  type: NodePort\n  clusterIP: 10.96.0.1\n  ipFamilies: [IPv6]\n";
-    let told = ["ClusterIP 10.96.0.1:80/TCP - 80", "NodePort [::]:30080/TCP - 80"];
-    assert_eq!(frontends(&one(&with("", single))), told);
+    let result = ["ClusterIP 10.96.0.1:80/TCP - 80", "NodePort [::]:30080/TCP - 80"];
+    assert_eq!(frontends(&one(&with("", single))), result);
 }
 
 #[test]
@@ -110,12 +110,12 @@ fn ports_have_names_and_protocols() {
                 - {name: dns-tcp, port: 53}\n  - {name: sig, port: 3868, protocol: SCTP}\n";
     let object = one(text);
     assert_eq!(object.name.as_str(), "default/dns");
-    let told = [
+    let result = [
         "ClusterIP 10.96.0.9:53/UDP dns 53",
         "ClusterIP 10.96.0.9:53/TCP dns-tcp 53",
         "ClusterIP 10.96.0.9:3868/SCTP sig 3868",
     ];
-    assert_eq!(frontends(&object), told);
+    assert_eq!(frontends(&object), result);
     let names = service_of(&object).port_names.as_ref().unwrap();
     assert_eq!(
         names.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
@@ -136,7 +136,7 @@ fn a_headless_service_is_there_without_frontends() {
 }
 
 #[test]
-fn the_policy_is_the_services() {
+fn service_policy_is_converted() {
     let object = one(&with(
         "  labels: {app: web}\n  annotations: {who: knows}\n",
         "  type: LoadBalancer\n  clusterIP: 10.96.0.1\n  externalTrafficPolicy: Local\n  \
@@ -157,11 +157,11 @@ fn the_policy_is_the_services() {
     let timeout =
         "  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}\n";
     assert_eq!(service_of(&one(&with("", timeout))).affinity_s, 60);
-    for (text, told) in
+    for (text, result) in
         [("PreferClose", Distribution::SameZone), ("PreferSameZone", Distribution::SameZone)]
     {
         let object = one(&with("", &format!("  trafficDistribution: {text}\n")));
-        assert_eq!(service_of(&object).distribution, told);
+        assert_eq!(service_of(&object).distribution, result);
     }
     let local = "  trafficDistribution: PreferClose\n  internalTrafficPolicy: Local\n";
     assert_eq!(service_of(&one(&with("", local))).distribution, Distribution::Any);
@@ -199,8 +199,8 @@ fn a_foreign_class_has_no_load_balancer_addresses() {
 }
 
 #[test]
-fn annotations_of_known_domains_that_mean_nothing_are_noted() {
-    let told = |annotations: &[(&str, &str)]| {
+fn unknown_annotations_of_known_domains_are_noted() {
+    let result = |annotations: &[(&str, &str)]| {
         let found = found(&annotated(annotations));
         assert_eq!(found.objects.len(), 1);
         found.notes
@@ -208,7 +208,7 @@ fn annotations_of_known_domains_that_mean_nothing_are_noted() {
     let ignored =
         |key: &str| format!("shop/web: annotation {key} is ignored: no such key is known here");
     let keys = ["service.cilium.io/global", "weir.dev/lb-algoritm"];
-    assert_eq!(told(&[(keys[0], "true"), (keys[1], "maglev")]), keys.map(ignored));
+    assert_eq!(result(&[(keys[0], "true"), (keys[1], "maglev")]), keys.map(ignored));
     // Annotations of other domains are not checked, and companion keys are known.
     let known = [
         ("example.com/lb-algoritm", "maglev"),
@@ -217,11 +217,11 @@ fn annotations_of_known_domains_that_mean_nothing_are_noted() {
         ("weir.dev/node-selector", "zone in (a)"),
         ("weir.dev/type", "LoadBalancer"),
     ];
-    assert_eq!(told(&known), [""; 0]);
+    assert_eq!(result(&known), [""; 0]);
 }
 
 #[test]
-fn annotations_ask_for_probes_or_are_noted() {
+fn health_check_annotations_are_converted_or_noted() {
     let read = |annotations: &[(&str, &str)]| {
         let found = found(&annotated(annotations));
         (service_of(&found.objects[0]).health.clone(), found.notes)
@@ -247,7 +247,7 @@ fn annotations_ask_for_probes_or_are_noted() {
 }
 
 #[test]
-fn annotations_steer_and_ours_win() {
+fn own_annotations_override_others() {
     let spec = |annotations: &[(&str, &str)]| service_of(&one(&annotated(annotations))).clone();
     let random = ("service.cilium.io/lb-algorithm", "random");
     assert_eq!(spec(&[random]).algorithm, Algorithm::Random);
@@ -267,13 +267,13 @@ fn annotations_steer_and_ours_win() {
     let object = one(&with(deny, "  loadBalancerSourceRanges: [10.0.0.0/8]\n"));
     assert!(service_of(&object).source_ranges.as_ref().unwrap().denies());
     let wrong = found(&annotated(&[("weir.dev/lb-algorithm", "magic")]));
-    let told =
+    let result =
         "shop/web: annotation weir.dev/lb-algorithm: `magic` is ignored; allowed: maglev, random";
-    assert_eq!(wrong.notes, [told]);
+    assert_eq!(wrong.notes, [result]);
 }
 
 #[test]
-fn a_service_may_be_meant_for_some_appliances() {
+fn service_selects_appliances_by_label() {
     let is_ours = |key: &str, value: &str| !found(&annotated(&[(key, value)])).objects.is_empty();
     assert!(is_ours("weir.dev/node", "edge-1") && is_ours("service.cilium.io/node", "edge-1"));
     assert!(!is_ours("weir.dev/node", "edge-2"));
@@ -292,8 +292,8 @@ fn slice_of(metadata: &str, endpoints: &str) -> String {
 }
 
 #[test]
-fn an_endpoint_is_what_its_conditions_say() {
-    for (conditions, told) in [
+fn endpoint_state_follows_conditions() {
+    for (conditions, result) in [
         ("{}", "active"),
         ("{ready: true}", "active"),
         ("{ready: true, serving: true, terminating: true}", "active"),
@@ -304,16 +304,16 @@ fn an_endpoint_is_what_its_conditions_say() {
         ("{ready: false}", "maintenance"),
     ] {
         let endpoints = format!("[{{addresses: [10.0.0.1], conditions: {conditions}}}]");
-        let told = [
-            format!("10.0.0.1:8080/TCP {told} http 100"),
-            format!("10.0.0.1:8443/TCP {told} h2 100"),
+        let result = [
+            format!("10.0.0.1:8080/TCP {result} http 100"),
+            format!("10.0.0.1:8443/TCP {result} h2 100"),
         ];
-        assert_eq!(members(&one(&slice_of("", &endpoints))), told, "{conditions}");
+        assert_eq!(members(&one(&slice_of("", &endpoints))), result, "{conditions}");
     }
 }
 
 #[test]
-fn slices_tell_weights_places_and_names() {
+fn slices_have_weights_locations_and_port_names() {
     let weighted = |weight: &str| {
         let metadata = format!("  annotations: {{service.cilium.io/weight: \"{weight}\"}}\n");
         members(&one(&slice_of(&metadata, "[{addresses: [10.0.0.1]}]")))[0].clone()
@@ -324,28 +324,28 @@ fn slices_tell_weights_places_and_names() {
                      hints: {forZones: [{name: a}, \
                      {name: b}]}\n- addresses: [192.192.192.192]\n";
     let placed = one(&slice_of("", endpoints));
-    let place = backends_of(&placed).endpoints[0].place.clone().unwrap();
-    let zones: Vec<&str> = place.for_zones.iter().map(|zone| &**zone).collect();
-    assert_eq!((&*place.node, &*place.zone, zones.join(" ")), ("n1", "a", "a b".into()));
+    let placement = backends_of(&placed).endpoints[0].placement.clone().unwrap();
+    let zones: Vec<&str> = placement.for_zones.iter().map(|zone| &**zone).collect();
+    assert_eq!((&*placement.node, &*placement.zone, zones.join(" ")), ("n1", "a", "a b".into()));
     // Two port names of one endpoint give one backend, and the placeholder gives none.
     let text = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s, labels: \
                 {kubernetes.io/service-name: web}}\naddressType: IPv4\nports: \
                 [{name: a, port: 9999}, {name: b, port: 9999}, \
                 {port: 53, protocol: UDP}, {name: all}]\nendpoints:\n- {addresses: \
                 [10.0.0.1]}\n- {addresses: [192.192.192.192]}\n";
-    let told = [
+    let result = [
         "10.0.0.1:*/TCP active all 100",
         "10.0.0.1:53/UDP active  100",
         "10.0.0.1:9999/TCP active a+b 100",
         "192.192.192.192:*/TCP active all 100",
         "192.192.192.192:53/UDP active  100",
     ];
-    assert_eq!(members(&one(text)), told);
+    assert_eq!(members(&one(text)), result);
     assert_eq!(backends_of(&one(text)).service.as_str(), "default/web");
 }
 
 #[test]
-fn documents_and_lists_are_read_and_the_rest_is_named_once() {
+fn documents_and_lists_are_read_and_skipped_kinds_reported_once() {
     let service = with("", "  clusterIP: 10.96.0.1\n");
     let text = format!(
         "{service}---\n# nothing\n---\n{}---\napiVersion: v1\nkind: List\nitems:\n\
@@ -357,13 +357,13 @@ fn documents_and_lists_are_read_and_the_rest_is_named_once() {
     );
     let found = found(&text);
     let keys: Vec<String> = found.objects.iter().map(|object| object.key().to_string()).collect();
-    let told = [
+    let result = [
         "Service shop/web of kubernetes",
         "Backends shop/web-x1 of kubernetes",
         "Service default/b of kubernetes",
         "Service default/c of kubernetes",
     ];
-    assert_eq!(keys, told);
+    assert_eq!(keys, result);
     let skipped: Vec<&String> = found.skipped.iter().collect();
     assert_eq!(skipped, ["discovery.k8s.io/v1beta1 EndpointSlice", "v1 ConfigMap"]);
     let east = Settings { cluster: "east".into(), cluster_number: 3, ..settings() };
@@ -371,11 +371,11 @@ fn documents_and_lists_are_read_and_the_rest_is_named_once() {
     let object = read([("a", &*text)], &east).unwrap().objects.remove(0);
     assert_eq!(object.name.as_str(), "east/shop/web-x1");
     assert_eq!(backends_of(&object).service.as_str(), "east/shop/web");
-    assert_eq!(backends_of(&object).endpoints[0].place.as_ref().unwrap().cluster, 3);
+    assert_eq!(backends_of(&object).endpoints[0].placement.as_ref().unwrap().cluster, 3);
 }
 
 #[test]
-fn a_broken_file_says_where() {
+fn file_error_has_its_location() {
     let right = with("", "  clusterIP: 10.96.0.1\n");
     let spoilt = |old: &str, new: &str| right.replace(old, new);
     let list = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  \
@@ -413,8 +413,11 @@ fn a_broken_file_says_where() {
         ),
         (list.to_owned(), "shop.yaml:9 (document 1): ", "items[0].spec.ports[0].port"),
     ] {
-        let told = broken(&wrong);
-        assert!(told.contains(part) && told.contains(more), "no {part:?}, {more:?} in: {told}");
+        let result = broken(&wrong);
+        assert!(
+            result.contains(part) && result.contains(more),
+            "no {part:?}, {more:?} in: {result}"
+        );
     }
     // Each invalid file is reported, and nothing of the others is applied.
     let files = [("a.yaml", "a: ["), ("b.yaml", &*right), ("c.yaml", "{}")];
@@ -444,7 +447,7 @@ fn no_text_panics() {
 }
 
 #[test]
-fn private_links_are_read_and_refused_by_their_own_fields() {
+fn private_links_are_converted_and_errors_name_their_fields() {
     let network = "/subscriptions/660e8400-e29b-41d4-a716-446655440000/resourceGroups/guest/\
                    providers/Microsoft.Network/virtualNetworks/spoke";
     let text = format!(
@@ -483,6 +486,6 @@ fn private_links_are_read_and_refused_by_their_own_fields() {
     assert_eq!(names, expected);
     let wrong = text.replace("location: westeurope", "location: West Europe");
     let broken = read([("pls.yaml", wrong.as_str())], &settings).unwrap_err();
-    let told = broken[0].to_string();
-    assert!(told.starts_with("pls.yaml:12 (document 1): spec.location: "), "{told}");
+    let result = broken[0].to_string();
+    assert!(result.starts_with("pls.yaml:12 (document 1): spec.location: "), "{result}");
 }

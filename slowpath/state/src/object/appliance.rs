@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::described::Described;
-use super::refusal::Refusal;
+use super::error::ChangeError;
+use super::spec::ObjectSpec;
 
 /// Location of the appliance, what counts as local, and its own addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -43,19 +43,19 @@ impl Default for ApplianceSpec {
     }
 }
 
-impl Described for ApplianceSpec {
-    fn check(&self) -> Result<(), Refusal> {
+impl ObjectSpec for ApplianceSpec {
+    fn check(&self) -> Result<(), ChangeError> {
         let [first, last] = self.node_ports;
         if first == 0 || first >= last {
             let wrong = format!("{first} to {last} is no range of ports");
             let allowed = "write the first and the last, 1 to 65535: [30000, 32767]";
-            return Err(Refusal::new("spec.node_ports", wrong, allowed));
+            return Err(ChangeError::new("spec.node_ports", wrong, allowed));
         }
         for (i, addr) in self.addresses.iter().enumerate() {
             if addr.is_unspecified() || addr.is_multicast() {
                 let field = format!("spec.addresses[{i}]");
                 let wrong = format!("no appliance can have {addr}");
-                return Err(Refusal::new(field, wrong, "write a unicast address"));
+                return Err(ChangeError::new(field, wrong, "write a unicast address"));
             }
         }
         Ok(())

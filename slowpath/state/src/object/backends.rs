@@ -6,8 +6,8 @@ use config::services::BackendSpec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::described::Described;
-use super::refusal::Refusal;
+use super::error::ChangeError;
+use super::spec::ObjectSpec;
 use crate::name::Name;
 
 /// Backends of a service. A source may write several lists for one service; they are combined.
@@ -22,8 +22,8 @@ pub struct BackendsSpec {
     pub endpoints: Vec<BackendSpec>,
 }
 
-impl Described for BackendsSpec {
-    fn check(&self) -> Result<(), Refusal> {
+impl ObjectSpec for BackendsSpec {
+    fn check(&self) -> Result<(), ChangeError> {
         let mut seen = std::collections::HashSet::with_capacity(self.endpoints.len());
         for (i, member) in self.endpoints.iter().enumerate() {
             let field = |name: &str| format!("spec.endpoints[{i}]{name}");
@@ -32,16 +32,16 @@ impl Described for BackendsSpec {
             if addr.is_unspecified() || addr.is_multicast() || addr.is_loopback() || broadcast {
                 let wrong = format!("no backend can have {addr}");
                 let allowed = "write a unicast address, not 0.0.0.0 or loopback";
-                return Err(Refusal::new(field(".address"), wrong, allowed));
+                return Err(ChangeError::new(field(".address"), wrong, allowed));
             }
             if member.port != 0 && !matches!(member.protocol, 0 | 6 | 17 | 132) {
                 let wrong = format!("protocol {} has no ports", member.protocol);
                 let allowed = "write protocol tcp, udp or sctp, or leave the port out";
-                return Err(Refusal::new(field(".port"), wrong, allowed));
+                return Err(ChangeError::new(field(".port"), wrong, allowed));
             }
             if !seen.insert(member.endpoint()) {
                 let wrong = format!("{} is there twice", member.endpoint());
-                return Err(Refusal::new(field(""), wrong, "remove one of them"));
+                return Err(ChangeError::new(field(""), wrong, "remove one of them"));
             }
         }
         Ok(())

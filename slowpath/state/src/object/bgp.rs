@@ -20,8 +20,8 @@ use config::services::{is_default, text};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::described::Described;
-use super::refusal::Refusal;
+use super::error::ChangeError;
+use super::spec::ObjectSpec;
 use bounds::{at_least_one, within};
 
 pub use address_kind::AddressKind;
@@ -142,8 +142,8 @@ impl BgpPeeringPolicySpec {
     }
 }
 
-impl Described for BgpPeeringPolicySpec {
-    fn check(&self) -> Result<(), Refusal> {
+impl ObjectSpec for BgpPeeringPolicySpec {
+    fn check(&self) -> Result<(), ChangeError> {
         if let Some(selector) = &self.node_selector {
             selector.check("spec.node_selector")?;
         }
@@ -155,7 +155,7 @@ impl Described for BgpPeeringPolicySpec {
             if let Some(first) = asns.insert(router.local_asn, i) {
                 let wrong = format!("{} is that of spec.routers[{first}] too", router.local_asn);
                 let allowed = "give each router a number of its own, or make one of them";
-                return Err(Refusal::new(format!("{at}.local_asn"), wrong, allowed));
+                return Err(ChangeError::new(format!("{at}.local_asn"), wrong, allowed));
             }
         }
         self.check_ends()
@@ -165,7 +165,7 @@ impl Described for BgpPeeringPolicySpec {
 impl BgpPeeringPolicySpec {
     /// Rejects two routers with the same neighbor, unless they use different local addresses: the
     /// neighbor accepts one session from each address, and a second router's would end the first's.
-    fn check_ends(&self) -> Result<(), Refusal> {
+    fn check_ends(&self) -> Result<(), ChangeError> {
         let mut ends: BTreeMap<IpAddr, Vec<(u32, &Neighbor)>> = BTreeMap::new();
         for (i, router) in self.routers.iter().enumerate() {
             for (j, neighbor) in router.neighbors.iter().enumerate() {
@@ -177,7 +177,7 @@ impl BgpPeeringPolicySpec {
                     let allowed = "leave it with one of them, or write another local_address for \
                                    it in each";
                     let field = format!("spec.routers[{i}].neighbors[{j}].address");
-                    return Err(Refusal::new(field, wrong, allowed));
+                    return Err(ChangeError::new(field, wrong, allowed));
                 }
                 there.push((router.local_asn, neighbor));
             }
@@ -187,21 +187,21 @@ impl BgpPeeringPolicySpec {
 }
 
 impl RouterSpec {
-    fn check(&self, at: &str) -> Result<(), Refusal> {
+    fn check(&self, at: &str) -> Result<(), ChangeError> {
         if self.local_asn == 0 {
             let wrong = "0 is no autonomous system (RFC 7607)";
             let allowed = "allowed: 1 to 4294967295";
-            return Err(Refusal::new(format!("{at}.local_asn"), wrong, allowed));
+            return Err(ChangeError::new(format!("{at}.local_asn"), wrong, allowed));
         }
         if self.router_id.is_some_and(|id| id.is_unspecified()) {
             let wrong = "0.0.0.0 identifies nobody";
             let allowed = "write another, of this router alone, or leave it out";
-            return Err(Refusal::new(format!("{at}.router_id"), wrong, allowed));
+            return Err(ChangeError::new(format!("{at}.router_id"), wrong, allowed));
         }
         if self.listen_port == Some(0) {
             let allowed = "allowed: 1 to 65535; leave it out to listen on none";
             let field = format!("{at}.listen_port");
-            return Err(Refusal::new(field, "there is no port 0", allowed));
+            return Err(ChangeError::new(field, "there is no port 0", allowed));
         }
         let mut names = BTreeMap::new();
         for (i, advertisement) in self.advertisements.iter().enumerate() {
@@ -210,7 +210,7 @@ impl RouterSpec {
             let name = &*advertisement.name;
             if !name.is_empty() && names.insert(name, i).is_some() {
                 let wrong = format!("`{name}` is there twice");
-                return Err(Refusal::new(format!("{at}.name"), wrong, "give each its own"));
+                return Err(ChangeError::new(format!("{at}.name"), wrong, "give each its own"));
             }
         }
         let neighbors = self.neighbors.len() + self.unresolved.len();
@@ -222,20 +222,24 @@ impl RouterSpec {
             self.named(neighbor, &field)?;
             if let Some(first) = ends.insert(neighbor.address, i) {
                 let wrong = format!("{} is neighbors[{first}] already", neighbor.address);
-                return Err(Refusal::new(format!("{field}.address"), wrong, "remove one of them"));
+                return Err(ChangeError::new(
+                    format!("{field}.address"),
+                    wrong,
+                    "remove one of them",
+                ));
             }
         }
         Ok(())
     }
 
     /// Rejects families of a neighbor that refer to a missing advertisement.
-    fn named(&self, neighbor: &Neighbor, at: &str) -> Result<(), Refusal> {
+    fn named(&self, neighbor: &Neighbor, at: &str) -> Result<(), ChangeError> {
         for (i, family) in neighbor.families.iter().enumerate() {
             for (j, name) in family.advertisements.iter().flatten().enumerate() {
                 if name.is_empty() || !self.advertisements.iter().any(|one| one.name == *name) {
                     let names: Vec<&str> =
                         self.advertisements.iter().map(|one| &*one.name).collect();
-                    return Err(Refusal::new(
+                    return Err(ChangeError::new(
                         format!("{at}.families[{i}].advertisements[{j}]"),
                         format!("this router has no advertisement `{name}`"),
                         format!("it has: {}", names.join(", ")),
@@ -248,20 +252,20 @@ impl RouterSpec {
 }
 
 impl AdvertisementSpec {
-    pub(crate) fn check(&self, at: &str) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, at: &str) -> Result<(), ChangeError> {
         if let Some(selector) = &self.services {
             selector.check(&format!("{at}.services"))?;
         }
         if self.kinds.is_empty() && self.services.is_some() {
             let allowed = "allowed: LoadBalancerIP, ClusterIP, ExternalIP";
             let wrong = "services are selected, and no kind of their addresses is";
-            return Err(Refusal::new(format!("{at}.kinds"), wrong, allowed));
+            return Err(ChangeError::new(format!("{at}.kinds"), wrong, allowed));
         }
         for (i, prefix) in self.prefixes.iter().enumerate() {
             if prefix.addr.is_multicast() || prefix.addr.is_loopback() {
                 let field = format!("{at}.prefixes[{i}]");
                 let wrong = format!("{prefix} is never routed to anybody");
-                return Err(Refusal::new(field, wrong, "write a unicast address or network"));
+                return Err(ChangeError::new(field, wrong, "write a unicast address or network"));
             }
         }
         let lengths = [("ipv4", self.aggregation.ipv4, 32), ("ipv6", self.aggregation.ipv6, 128)];

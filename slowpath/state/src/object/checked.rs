@@ -5,29 +5,29 @@ use std::sync::Arc;
 
 use config::services::ServiceSpec;
 
-use super::described::Described;
-use super::refusal::Refusal;
+use super::error::ChangeError;
+use super::spec::ObjectSpec;
 
-/// Spec that passed [`Described::check`]. Tables contain only such specs.
+/// Spec that passed [`ObjectSpec::check`]. Tables contain only such specs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checked<T>(Arc<T>);
 
-impl<T: Described> Checked<T> {
+impl<T: ObjectSpec> Checked<T> {
     /// Validates a spec.
     ///
     /// # Errors
     /// The first invalid field.
-    pub fn new(spec: Arc<T>) -> Result<Checked<T>, Refusal> {
+    pub fn new(spec: Arc<T>) -> Result<Checked<T>, ChangeError> {
         spec.check().map(|()| Checked(spec))
     }
 }
 
-impl<T: Described + Clone> Checked<T> {
+impl<T: ObjectSpec + Clone> Checked<T> {
     /// Returns a changed copy of the spec, if it is valid.
     ///
     /// # Errors
     /// As for [`Checked::new`].
-    pub fn changed(&self, change: impl FnOnce(&mut T)) -> Result<Checked<T>, Refusal> {
+    pub fn changed(&self, change: impl FnOnce(&mut T)) -> Result<Checked<T>, ChangeError> {
         let mut spec = T::clone(&self.0);
         change(&mut spec);
         Checked::new(Arc::new(spec))

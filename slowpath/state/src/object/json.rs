@@ -8,11 +8,11 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::error::ChangeError;
 use super::kind::{Key, Kind};
-use super::nested;
+use super::legacy;
 use super::read::read;
-use super::refusal::Refusal;
-use super::{Life, Object, Spec, Status, text};
+use super::{Lifecycle, Object, Spec, Status, text};
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
 
@@ -70,10 +70,10 @@ fn api() -> Source {
 }
 
 impl Envelope<Value> {
-    fn open(self) -> Result<Object, Refusal> {
+    fn open(self) -> Result<Object, ChangeError> {
         let spec = self.kind.spec_from(&self.spec)?;
         let Envelope { status, deletion, finalizers, progress, .. } = self;
-        let life = Life { status, deletion, finalizers, progress };
+        let lifecycle = Lifecycle { status, deletion, finalizers, progress };
         Ok(Object {
             labels: self.labels,
             annotations: self.annotations,
@@ -81,13 +81,13 @@ impl Envelope<Value> {
             generation: self.generation,
             ..Object::new(self.name, self.source, spec)
         }
-        .with_life(life))
+        .with_lifecycle(lifecycle))
     }
 }
 
 impl Object {
     /// Reads and validates an object. The error names the first invalid field.
-    pub fn from_json(json: &Value) -> Result<Object, Refusal> {
+    pub fn from_json(json: &Value) -> Result<Object, ChangeError> {
         let object = read::<Envelope<Value>>(json, "").and_then(Envelope::open);
         let object = object.and_then(|object| object.spec.check().map(|()| object));
         let named = json["name"].as_str().and_then(|name| Name::new(name).ok());
@@ -102,7 +102,7 @@ impl Object {
 
 impl Serialize for Object {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let life = self.life().clone();
+        let lifecycle = self.lifecycle().clone();
         Envelope::<&Spec> {
             kind: self.kind(),
             name: self.name.clone(),
@@ -112,10 +112,10 @@ impl Serialize for Object {
             revision: self.revision,
             generation: self.generation,
             spec: &self.spec,
-            status: life.status,
-            deletion: life.deletion,
-            finalizers: life.finalizers,
-            progress: life.progress,
+            status: lifecycle.status,
+            deletion: lifecycle.deletion,
+            finalizers: lifecycle.finalizers,
+            progress: lifecycle.progress,
         }
         .serialize(serializer)
     }
@@ -126,7 +126,7 @@ impl Serialize for Object {
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object, D::Error> {
         let mut envelope = Envelope::<Value>::deserialize(deserializer)?;
-        nested::flatten(envelope.kind, &mut envelope.spec);
+        legacy::upgrade(envelope.kind, &mut envelope.spec);
         envelope.open().map_err(D::Error::custom)
     }
 }

@@ -52,7 +52,7 @@ kinds! {
 impl Kind {
     /// Returns whether objects of this kind are desired state, written by operators and
     /// controllers.
-    pub fn is_wanted(self) -> bool {
+    pub fn is_desired_state(self) -> bool {
         self.read_only().is_none()
     }
 

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Change, Condition, Key, Kind, Life, Object, Refusal, Status, Why};
+use super::{Change, ChangeError, Condition, ErrorClass, Key, Kind, Lifecycle, Object, Status};
 use crate::name::{Name, Source};
-use crate::sorted::Sorted;
+use crate::shared_btree::SharedBTree;
 
 /// Objects by kind, name and source. Cheap to clone; a clone is a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
     revision: u64,
-    all: Sorted<Key, Arc<Object>>,
+    all: SharedBTree<Key, Arc<Object>>,
 }
 
 /// Effect of one change on one object.
@@ -102,7 +102,11 @@ impl Objects {
 
     /// Applies a change and returns its event; `None` if nothing changes. After an error nothing is
     /// changed.
-    pub fn apply(&mut self, change: &Change, now: SystemTime) -> Result<Option<Event>, Refusal> {
+    pub fn apply(
+        &mut self,
+        change: &Change,
+        now: SystemTime,
+    ) -> Result<Option<Event>, ChangeError> {
         match change {
             Change::Put { object, expected } => self.put(object, *expected),
             Change::Delete { key, expected } => self.delete(key, *expected, now),
@@ -131,31 +135,33 @@ impl Objects {
         self.revision = self.revision.max(revision);
     }
 
-    /// Returns the changes from the current objects of a source to exactly `wanted`, deletions
+    /// Returns the changes from the current objects of a source to exactly `desired`, deletions
     /// first, so that what they release is free for the following changes. Objects of read-only
     /// kinds are never deleted: the source's own object, and the appliance.
-    pub fn towards(&self, source: &Source, wanted: Vec<Object>) -> Vec<Change> {
-        let named: std::collections::HashSet<Key> = wanted.iter().map(Object::key).collect();
+    pub fn changes_to(&self, source: &Source, desired: Vec<Object>) -> Vec<Change> {
+        let named: std::collections::HashSet<Key> = desired.iter().map(Object::key).collect();
         let old = self.all.iter().filter(|(key, _)| key.source == *source);
-        let stays = |key: &Key| !key.kind.is_wanted() || named.contains(key);
-        let gone = old.filter(|(key, o)| !stays(key) && o.life().deletion.is_none());
+        let stays = |key: &Key| !key.kind.is_desired_state() || named.contains(key);
+        let gone = old.filter(|(key, o)| !stays(key) && o.lifecycle().deletion.is_none());
         let mut changes: Vec<Change> = gone.map(|(key, _)| Change::delete(key.clone())).collect();
-        let news = |o: &Object| self.get(&o.key()).is_none_or(|old| !old.wants_as(o));
-        changes.extend(wanted.into_iter().filter(news).map(Change::put));
+        let differs = |o: &Object| self.get(&o.key()).is_none_or(|old| !old.same_desired_state(o));
+        changes.extend(desired.into_iter().filter(differs).map(Change::put));
         changes
     }
 
-    fn put(&mut self, new: &Object, expected: Option<u64>) -> Result<Option<Event>, Refusal> {
+    fn put(&mut self, new: &Object, expected: Option<u64>) -> Result<Option<Event>, ChangeError> {
         let key = new.key();
         let old = self.all.get(&key);
-        seen(&key, old.map_or(0, |old| old.revision), expected)?;
+        check_revision(&key, old.map_or(0, |old| old.revision), expected)?;
         let mut next = match old {
-            Some(old) if old.wants_as(new) => return Ok(None),
-            Some(old) if old.life().deletion.is_some() => {
-                let who = old.life().finalizers.join(", ");
+            Some(old) if old.same_desired_state(new) => return Ok(None),
+            Some(old) if old.lifecycle().deletion.is_some() => {
+                let who = old.lifecycle().finalizers.join(", ");
                 let wrong = "it is being deleted";
                 let allowed = format!("wait until it is gone: {who} has to clean up");
-                return Err(Refusal::new("", wrong, allowed).because(Why::Leaving).of(&key));
+                return Err(ChangeError::new("", wrong, allowed)
+                    .with_class(ErrorClass::Deleting)
+                    .of(&key));
             }
             Some(old) => Object {
                 labels: new.labels.clone(),
@@ -163,7 +169,7 @@ impl Objects {
                 spec: new.spec.clone(),
                 ..Object::clone(old)
             },
-            None => new.clone().with_life(Life::default()),
+            None => new.clone().with_lifecycle(Lifecycle::default()),
         };
         new.spec.check().map_err(|refusal| refusal.of(&key))?;
         next.generation = self.revision + 1;
@@ -175,38 +181,43 @@ impl Objects {
         key: &Key,
         expected: Option<u64>,
         now: SystemTime,
-    ) -> Result<Option<Event>, Refusal> {
+    ) -> Result<Option<Event>, ChangeError> {
         let old = self.existing(key)?;
-        seen(key, old.revision, expected)?;
-        let life = old.life();
-        if life.finalizers.is_empty() {
+        check_revision(key, old.revision, expected)?;
+        let lifecycle = old.lifecycle();
+        if lifecycle.finalizers.is_empty() {
             return Ok(Some(self.write(key.clone(), None)));
         }
-        if life.deletion.is_some() {
+        if lifecycle.deletion.is_some() {
             return Ok(None);
         }
-        let life = Life { deletion: Some(now), ..life.clone() };
-        let next = Object::clone(old).with_life(life);
+        let lifecycle = Lifecycle { deletion: Some(now), ..lifecycle.clone() };
+        let next = Object::clone(old).with_lifecycle(lifecycle);
         Ok(Some(self.write(key.clone(), Some(next))))
     }
 
-    fn finalize(&mut self, key: &Key, name: &str, held: bool) -> Result<Option<Event>, Refusal> {
+    fn finalize(
+        &mut self,
+        key: &Key,
+        name: &str,
+        held: bool,
+    ) -> Result<Option<Event>, ChangeError> {
         let old = self.existing(key)?;
-        let mut life = old.life().clone();
-        if life.finalizers.iter().any(|finalizer| **finalizer == *name) == held {
+        let mut lifecycle = old.lifecycle().clone();
+        if lifecycle.finalizers.iter().any(|finalizer| **finalizer == *name) == held {
             return Ok(None);
         }
-        if held && life.deletion.is_some() {
+        if held && lifecycle.deletion.is_some() {
             let allowed = "clean-up is asked for before the deletion is";
-            let refusal = Refusal::new("finalizers", "it is being deleted", allowed);
-            return Err(refusal.because(Why::Leaving).of(key));
+            let refusal = ChangeError::new("finalizers", "it is being deleted", allowed);
+            return Err(refusal.with_class(ErrorClass::Deleting).of(key));
         }
-        life.finalizers.retain(|finalizer| **finalizer != *name);
+        lifecycle.finalizers.retain(|finalizer| **finalizer != *name);
         if held {
-            life.finalizers.push(name.into());
+            lifecycle.finalizers.push(name.into());
         }
-        let gone = life.deletion.is_some() && life.finalizers.is_empty();
-        let next = Object::clone(old).with_life(life);
+        let gone = lifecycle.deletion.is_some() && lifecycle.finalizers.is_empty();
+        let next = Object::clone(old).with_lifecycle(lifecycle);
         Ok(Some(self.write(key.clone(), (!gone).then_some(next))))
     }
 
@@ -214,12 +225,12 @@ impl Objects {
         &mut self,
         key: &Key,
         observed: u64,
-        told: &[Condition],
-    ) -> Result<Option<Event>, Refusal> {
+        conditions: &[Condition],
+    ) -> Result<Option<Event>, ChangeError> {
         let old = self.existing(key)?;
-        let mut status = old.life().status.clone().unwrap_or_default();
+        let mut status = old.lifecycle().status.clone().unwrap_or_default();
         status.observed = observed;
-        for new in told {
+        for new in conditions {
             match status.conditions.iter_mut().find(|old| old.aspect == new.aspect) {
                 Some(old) => {
                     let since = if old.status == new.status { old.since } else { new.since };
@@ -228,11 +239,11 @@ impl Objects {
                 None => status.conditions.push(new.clone()),
             }
         }
-        if old.life().status.as_ref() == Some(&status) {
+        if old.lifecycle().status.as_ref() == Some(&status) {
             return Ok(None);
         }
-        let life = Life { status: Some(status), ..old.life().clone() };
-        let next = Object::clone(old).with_life(life);
+        let lifecycle = Lifecycle { status: Some(status), ..old.lifecycle().clone() };
+        let next = Object::clone(old).with_lifecycle(lifecycle);
         Ok(Some(self.write(key.clone(), Some(next))))
     }
 
@@ -241,21 +252,23 @@ impl Objects {
         key: &Key,
         status: &Status,
         progress: &Arc<serde_json::Value>,
-    ) -> Result<Option<Event>, Refusal> {
+    ) -> Result<Option<Event>, ChangeError> {
         let old = self.existing(key)?;
         let (status, progress) = (Some(status.clone()), Some(Arc::clone(progress)));
-        let life = Life { status, progress, ..old.life().clone() };
-        if *old.life() == life {
+        let lifecycle = Lifecycle { status, progress, ..old.lifecycle().clone() };
+        if *old.lifecycle() == lifecycle {
             return Ok(None);
         }
-        let next = Object::clone(old).with_life(life);
+        let next = Object::clone(old).with_lifecycle(lifecycle);
         Ok(Some(self.write(key.clone(), Some(next))))
     }
 
-    fn existing(&self, key: &Key) -> Result<&Arc<Object>, Refusal> {
+    fn existing(&self, key: &Key) -> Result<&Arc<Object>, ChangeError> {
         self.all.get(key).ok_or_else(|| {
             let allowed = format!("name one that is there (`weir get {}`)", key.kind.many());
-            Refusal::new("name", "there is no such object", allowed).because(Why::Absent).of(key)
+            ChangeError::new("name", "there is no such object", allowed)
+                .with_class(ErrorClass::NotFound)
+                .of(key)
         })
     }
 
@@ -272,7 +285,7 @@ impl Objects {
 }
 
 /// Rejects a change if the object's revision is not the expected one.
-fn seen(key: &Key, revision: u64, expected: Option<u64>) -> Result<(), Refusal> {
+fn check_revision(key: &Key, revision: u64, expected: Option<u64>) -> Result<(), ChangeError> {
     match expected {
         Some(expected) if expected != revision => {
             let wrong = match (expected, revision) {
@@ -281,7 +294,9 @@ fn seen(key: &Key, revision: u64, expected: Option<u64>) -> Result<(), Refusal> 
                 _ => format!("revision {expected} was expected, but it is at {revision}"),
             };
             let allowed = "read it again, and change what is there now";
-            Err(Refusal::new("revision", wrong, allowed).because(Why::Changed).of(key))
+            Err(ChangeError::new("revision", wrong, allowed)
+                .with_class(ErrorClass::Conflict)
+                .of(key))
         }
         _ => Ok(()),
     }

@@ -2,11 +2,11 @@
 
 use config::private_link::Spec;
 
-use super::described::Described;
-use super::refusal::Refusal;
+use super::error::ChangeError;
+use super::spec::ObjectSpec;
 
-impl Described for Spec {
-    fn check(&self) -> Result<(), Refusal> {
-        Spec::check(self).map_err(Refusal::from)
+impl ObjectSpec for Spec {
+    fn check(&self) -> Result<(), ChangeError> {
+        Spec::check(self).map_err(ChangeError::from)
     }
 }

@@ -1,18 +1,18 @@
 //! Reads values from JSON, with the path of the first error.
 
-use config::Wrong;
+use config::ValidationError;
 use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-use super::refusal::Refusal;
+use super::error::ChangeError;
 
 /// Reads a value from JSON. `at` is the path of the value, for errors.
 ///
 /// # Errors
 /// The first invalid field, with its path.
-pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
+pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, ChangeError> {
     read_with(json, at, |_| String::new())
 }
 
@@ -20,7 +20,7 @@ pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, Refusal> {
 ///
 /// # Errors
 /// As for [`read`].
-pub fn read_described<T>(json: &Value, at: &str) -> Result<T, Refusal>
+pub fn read_with_schema<T>(json: &Value, at: &str) -> Result<T, ChangeError>
 where
     T: DeserializeOwned + JsonSchema,
 {
@@ -31,21 +31,21 @@ fn read_with<T: DeserializeOwned>(
     json: &Value,
     at: &str,
     keys: impl Fn(&Path) -> String,
-) -> Result<T, Refusal> {
+) -> Result<T, ChangeError> {
     serde_path_to_error::deserialize(json).map_err(|error| {
         let path = error.path().clone();
-        let mut fault = Wrong::from_serde(error);
+        let mut error = ValidationError::from_serde(error);
         // For types with flattened fields, serde reports neither the path nor the known keys.
-        let unknown = fault.wrong.strip_prefix("unknown field `");
+        let unknown = error.fault.strip_prefix("unknown field `");
         let unknown = unknown.and_then(|key| key.strip_suffix('`')).map(str::to_owned);
-        if let Some(key) = unknown.filter(|_| fault.allowed.is_empty()) {
-            fault.field = below(&fault.field, &key);
+        if let Some(key) = unknown.filter(|_| error.remedy.is_empty()) {
+            error.field = below(&error.field, &key);
             let known = keys(&path);
             if !known.is_empty() {
-                fault.allowed = format!("allowed: {known}");
+                error.remedy = format!("allowed: {known}");
             }
         }
-        Refusal { field: below(at, &fault.field), ..fault.into() }
+        ChangeError { field: below(at, &error.field), ..error.into() }
     })
 }
 

@@ -2,13 +2,15 @@
 
 use config::services::ServiceSpec;
 
-use super::described::Described;
-use super::refusal::Refusal;
+use super::error::ChangeError;
+use super::spec::ObjectSpec;
 
-impl Described for ServiceSpec {
-    fn check(&self) -> Result<(), Refusal> {
+impl ObjectSpec for ServiceSpec {
+    fn check(&self) -> Result<(), ChangeError> {
         match self.faults().into_iter().next() {
-            Some(fault) => Err(Refusal { field: format!("spec.{}", fault.field), ..fault.into() }),
+            Some(fault) => {
+                Err(ChangeError { field: format!("spec.{}", fault.field), ..fault.into() })
+            }
             None => Ok(()),
         }
     }

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::described::Described;
-use super::refusal::Refusal;
+use super::error::ChangeError;
+use super::spec::ObjectSpec;
 
 /// Maximum lease, in seconds: one day.
 pub const LEASE_MAX_S: u32 = 86_400;
@@ -24,11 +24,11 @@ pub struct SourceSpec {
     pub revision: Box<str>,
 }
 
-impl Described for SourceSpec {
-    fn check(&self) -> Result<(), Refusal> {
+impl ObjectSpec for SourceSpec {
+    fn check(&self) -> Result<(), ChangeError> {
         if self.lease_s > LEASE_MAX_S {
             let wrong = format!("{} is out of range", self.lease_s);
-            return Err(Refusal::new(
+            return Err(ChangeError::new(
                 "spec.lease_s",
                 wrong,
                 format!("allowed: 0 to {LEASE_MAX_S}"),

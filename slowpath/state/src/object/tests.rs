@@ -58,7 +58,7 @@ fn refused(json: &serde_json::Value) -> String {
 /// Spellings of Kubernetes, in which objects were written before they used those of the services
 /// file.
 #[test]
-fn policies_are_read_by_the_names_of_kubernetes_too() {
+fn policies_accept_kubernetes_names() {
     let of = |external: &str, distribution: &str| {
         let spec = json!({"external_policy": external, "distribution": distribution, "mode": "nat",
             "frontends": []});
@@ -72,7 +72,7 @@ fn policies_are_read_by_the_names_of_kubernetes_too() {
 }
 
 #[test]
-fn every_field_of_every_kind_survives_being_written_and_read() {
+fn every_field_of_every_kind_round_trips() {
     let spec = json!({
         "properties": {"p": "q"}, "nat_policy": "nat46", "external_policy": "local",
         "internal_policy": "local", "distribution": "same-node",
@@ -152,14 +152,14 @@ fn every_field_of_every_kind_survives_being_written_and_read() {
 }
 
 #[test]
-fn what_is_wrong_is_told_by_its_field() {
+fn errors_name_the_field() {
     let spoiled = |pointer: &str, key: &str, value: serde_json::Value| {
         let mut json = service("shop/web", 80);
         json.pointer_mut(pointer).unwrap()[key] = value;
         refused(&json)
     };
     let of = "Service shop/web of api: ";
-    for (told, parts) in [
+    for (result, parts) in [
         (spoiled("", "colour", json!("red")), ["colour", "unknown field `colour`; allowed: "]),
         (spoiled("/spec", "colour", json!(1)), ["spec.colour", "`affinity_s`"]),
         (spoiled("/spec", "mss", json!(9461)), ["spec.mss: 9461 is out of range", "0 to 9460"]),
@@ -187,21 +187,21 @@ fn what_is_wrong_is_told_by_its_field() {
             ["spec.source_policy: there is nobody to deny", "write source_ranges"],
         ),
     ] {
-        assert!(told.starts_with(of), "{told}");
+        assert!(result.starts_with(of), "{result}");
         for part in parts {
-            assert!(told.contains(part), "no {part:?} in: {told}");
+            assert!(result.contains(part), "no {part:?} in: {result}");
         }
     }
     assert!(refused(&json!({"kind": "Sevice", "name": "a", "spec": {}})).contains("kind: "));
     assert!(refused(&json!(7)).contains("invalid type"));
     let twice = json!({"address": "10.0.0.1", "port": 1, "protocol": "tcp"});
     let twice = json!({"service": "a", "endpoints": [twice.clone(), twice]});
-    let told = refused(&json!({"kind": "Backends", "name": "a", "spec": twice}));
-    assert!(told.contains("spec.endpoints[1]: 10.0.0.1:1/TCP is there twice"), "{told}");
+    let result = refused(&json!({"kind": "Backends", "name": "a", "spec": twice}));
+    assert!(result.contains("spec.endpoints[1]: 10.0.0.1:1/TCP is there twice"), "{result}");
 }
 
 #[test]
-fn what_led_from_one_snapshot_to_another_can_be_found_without_its_history() {
+fn events_between_snapshots_are_computed_without_history() {
     let mut objects = Objects::default();
     for name in ["a", "b", "c"] {
         objects.apply(&Change::put(object(name, 80)), now()).unwrap();
@@ -210,18 +210,18 @@ fn what_led_from_one_snapshot_to_another_can_be_found_without_its_history() {
     objects.apply(&Change::delete(object("a", 80).key()), now()).unwrap();
     objects.apply(&Change::put(object("b", 81)), now()).unwrap();
     objects.apply(&Change::put(object("d", 80)), now()).unwrap();
-    let told = |event: Event| {
+    let result = |event: Event| {
         let revision = |object: &Option<Arc<Object>>| object.as_ref().map(|object| object.revision);
         (event.object().unwrap().name.to_string(), revision(&event.before), revision(&event.after))
     };
-    let told: Vec<_> = objects.events_since(&before).into_iter().map(told).collect();
+    let result: Vec<_> = objects.events_since(&before).into_iter().map(result).collect();
     let expected = [("a", Some(1), None), ("b", Some(2), Some(5)), ("d", None, Some(6))];
-    assert_eq!(told, expected.map(|(name, before, after)| (name.to_owned(), before, after)));
+    assert_eq!(result, expected.map(|(name, before, after)| (name.to_owned(), before, after)));
     assert_eq!(objects.events_since(&objects), vec![]);
 }
 
 #[test]
-fn a_change_is_made_once_and_has_one_event() {
+fn change_is_idempotent_and_has_one_event() {
     let mut objects = Objects::default();
     let event = objects.apply(&Change::put(object("a", 80)), now()).unwrap().unwrap();
     assert_eq!((event.revision, event.before.is_none(), objects.revision()), (1, true, 1));
@@ -231,32 +231,33 @@ fn a_change_is_made_once_and_has_one_event() {
     let key = object("a", 0).key();
     let put =
         |expected| Change::Put { object: Box::new(object("a", 82)), expected: Some(expected) };
-    for (expected, told) in [(0, "exists already, at revision 2"), (1, "revision 1 was expected")] {
-        let refusal = objects.apply(&put(expected), now()).unwrap_err().to_string();
-        assert!(refusal.contains(told), "{refusal}");
+    for (expected, result) in [(0, "exists already, at revision 2"), (1, "revision 1 was expected")]
+    {
+        let error = objects.apply(&put(expected), now()).unwrap_err().to_string();
+        assert!(error.contains(result), "{error}");
     }
     objects.apply(&put(2), now()).unwrap();
     let before = objects.clone();
     objects.apply(&Change::delete(key.clone()), now()).unwrap();
     assert!(objects.get(&key).is_none() && before.get(&key).is_some());
-    let told = objects.apply(&Change::delete(key), now()).unwrap_err().to_string();
-    assert!(told.contains("there is no such object"), "{told}");
-    let told = objects.apply(&put(3), now()).unwrap_err().to_string();
-    assert!(told.contains("doesn't exist any more"), "{told}");
+    let result = objects.apply(&Change::delete(key), now()).unwrap_err().to_string();
+    assert!(result.contains("there is no such object"), "{result}");
+    let result = objects.apply(&put(3), now()).unwrap_err().to_string();
+    assert!(result.contains("doesn't exist any more"), "{result}");
 }
 
 #[test]
-fn deletion_waits_for_whoever_cleans_up() {
+fn deletion_waits_for_finalizers() {
     let (mut objects, key) = (Objects::default(), object("a", 0).key());
     let finalizer = |held| Change::Finalizer { key: object("a", 0).key(), name: "x".into(), held };
     let mut apply = |change: &Change| objects.apply(change, now());
     apply(&Change::put(object("a", 80))).unwrap();
     apply(&finalizer(true)).unwrap();
     let waiting = apply(&Change::delete(key.clone())).unwrap().unwrap().after.unwrap();
-    assert_eq!((waiting.life().deletion, waiting.generation), (Some(now()), 1));
+    assert_eq!((waiting.lifecycle().deletion, waiting.generation), (Some(now()), 1));
     assert_eq!(apply(&Change::delete(key)), Ok(None));
-    let told = apply(&Change::put(object("a", 81))).unwrap_err().to_string();
-    assert!(told.contains("being deleted") && told.contains("x has to clean up"), "{told}");
+    let result = apply(&Change::put(object("a", 81))).unwrap_err().to_string();
+    assert!(result.contains("being deleted") && result.contains("x has to clean up"), "{result}");
     let other = Change::Finalizer { key: object("a", 0).key(), name: "y".into(), held: true };
     assert!(apply(&other).is_err());
     assert_eq!(apply(&finalizer(false)).unwrap().unwrap().after, None);
@@ -264,10 +265,10 @@ fn deletion_waits_for_whoever_cleans_up() {
 }
 
 #[test]
-fn a_status_keeps_its_since_while_it_is_the_same() {
+fn condition_keeps_since_while_status_is_unchanged() {
     let (mut objects, key) = (Objects::default(), object("a", 0).key());
     objects.apply(&Change::put(object("a", 80)), now()).unwrap();
-    let told = |status, reason: &str, after| Change::Status {
+    let result = |status, reason: &str, after| Change::Status {
         key: key.clone(),
         observed: 1,
         conditions: vec![Condition {
@@ -280,19 +281,20 @@ fn a_status_keeps_its_since_while_it_is_the_same() {
     };
     let mut since = |change| {
         let event = objects.apply(&change, now()).unwrap()?;
-        let condition = event.after.unwrap().life().status.clone().unwrap().conditions[0].clone();
+        let condition =
+            event.after.unwrap().lifecycle().status.clone().unwrap().conditions[0].clone();
         Some((condition.since.duration_since(now()).unwrap().as_secs(), condition.reason))
     };
-    assert_eq!(since(told(Truth::True, "A", 0)), Some((0, "A".into())));
-    assert_eq!(since(told(Truth::True, "A", 1)), None);
-    assert_eq!(since(told(Truth::True, "B", 2)), Some((0, "B".into())));
-    assert_eq!(since(told(Truth::False, "B", 3)), Some((3, "B".into())));
+    assert_eq!(since(result(ConditionStatus::True, "A", 0)), Some((0, "A".into())));
+    assert_eq!(since(result(ConditionStatus::True, "A", 1)), None);
+    assert_eq!(since(result(ConditionStatus::True, "B", 2)), Some((0, "B".into())));
+    assert_eq!(since(result(ConditionStatus::False, "B", 3)), Some((3, "B".into())));
     let object = objects.get(&key).unwrap();
     assert_eq!((object.revision, object.generation), (4, 1));
 }
 
 #[test]
-fn a_source_replaces_what_it_said_and_nothing_else() {
+fn list_replaces_only_objects_of_its_source() {
     let mut objects = Objects::default();
     let of = |source: &str, name: &str, port| Object {
         source: Source::new(source),
@@ -301,8 +303,8 @@ fn a_source_replaces_what_it_said_and_nothing_else() {
     for object in [of("file", "a", 1), of("file", "b", 2), of("api", "b", 3)] {
         objects.apply(&Change::put(object), now()).unwrap();
     }
-    let wanted = vec![of("file", "b", 2), of("file", "c", 4)];
-    let changes = objects.towards(&Source::new("file"), wanted.clone());
+    let desired = vec![of("file", "b", 2), of("file", "c", 4)];
+    let changes = objects.changes_to(&Source::new("file"), desired.clone());
     assert_eq!(
         changes,
         vec![Change::delete(of("file", "a", 0).key()), Change::put(of("file", "c", 4))]
@@ -310,7 +312,7 @@ fn a_source_replaces_what_it_said_and_nothing_else() {
     for change in &changes {
         objects.apply(change, now()).unwrap();
     }
-    assert_eq!(objects.towards(&Source::new("file"), wanted), vec![]);
+    assert_eq!(objects.changes_to(&Source::new("file"), desired), vec![]);
     let name = Name::new("b").unwrap();
     let sources: Vec<&str> =
         objects.named(Kind::Service, &name).map(|o| o.source.as_str()).collect();
@@ -320,7 +322,7 @@ fn a_source_replaces_what_it_said_and_nothing_else() {
 }
 
 #[test]
-fn history_is_bounded_and_says_what_it_forgot() {
+fn history_is_bounded_and_reports_forgotten_revisions() {
     let (mut objects, mut history) = (Objects::default(), History::new(0, 3));
     for port in 1..=5 {
         history.note(objects.apply(&Change::put(object("a", port)), now()).unwrap());
@@ -336,7 +338,7 @@ fn history_is_bounded_and_says_what_it_forgot() {
 }
 
 #[test]
-fn a_private_link_is_kept_until_its_clean_up_is_done_with_what_has_to_be_remembered() {
+fn private_link_keeps_its_progress_until_finalized() {
     let mut objects = Objects::default();
     let link = Object::from_json(&private_link()).unwrap();
     let key = link.key();
@@ -345,10 +347,10 @@ fn a_private_link_is_kept_until_its_clean_up_is_done_with_what_has_to_be_remembe
         event.map(|event| event.after)
     };
     let put = make(Change::put(link.clone())).unwrap().unwrap();
-    assert_eq!(put.life(), &Life::default(), "what is given of its life is ignored");
+    assert_eq!(put.lifecycle(), &Lifecycle::default(), "what is given of its life is ignored");
     let condition = |aspect: &str| Condition {
         aspect: aspect.into(),
-        status: Truth::False,
+        status: ConditionStatus::False,
         reason: "UnderWay".into(),
         message: "it is being made".into(),
         since: now(),
@@ -362,14 +364,14 @@ fn a_private_link_is_kept_until_its_clean_up_is_done_with_what_has_to_be_remembe
     assert_eq!(first.generation, put.generation, "it is wanted as before");
     assert_eq!(make(progress("One", 1)), None, "nothing is new");
     let second = make(progress("Two", 2)).unwrap().unwrap();
-    let told: Vec<&str> =
-        second.life().status.iter().flat_map(|s| &s.conditions).map(|c| &*c.aspect).collect();
-    assert_eq!(told, ["Two"], "what isn't told any more is gone");
+    let result: Vec<&str> =
+        second.lifecycle().status.iter().flat_map(|s| &s.conditions).map(|c| &*c.aspect).collect();
+    assert_eq!(result, ["Two"], "what isn't told any more is gone");
     let name = "weir.dev/private-link-cleanup";
     let finalizer = |held| Change::Finalizer { key: key.clone(), name: name.into(), held };
     make(finalizer(true));
     let leaving = make(Change::delete(key.clone())).unwrap().unwrap();
-    assert_eq!(leaving.life().deletion, Some(now()));
+    assert_eq!(leaving.lifecycle().deletion, Some(now()));
     let text = serde_json::to_string(&leaving).unwrap();
     assert_eq!(serde_json::from_str::<Object>(&text).unwrap(), *leaving, "as a restart reads it");
     assert!(make(progress("Two", 3)).is_some(), "it goes on while it leaves");
@@ -377,35 +379,35 @@ fn a_private_link_is_kept_until_its_clean_up_is_done_with_what_has_to_be_remembe
 }
 
 #[test]
-fn what_is_wrong_with_a_private_link_is_told_by_its_field() {
-    let told = |pointer: &str, key: &str, value: serde_json::Value| {
+fn private_link_error_names_the_field() {
+    let result = |pointer: &str, key: &str, value: serde_json::Value| {
         let mut json = private_link();
         json.pointer_mut(pointer).unwrap()[key] = value;
         refused(&json)
     };
     let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/b";
-    for (told, field) in [
-        (told("/spec", "subscription", json!("mine")), "spec.subscription: `mine`"),
-        (told("/spec", "location", json!("West Europe")), "spec.location: "),
-        (told("/spec/endpoint", "subnet", json!("x")), "spec.endpoint.subnet: "),
-        (told("/spec/endpoint", "subnet", json!(id)), "spec.endpoint.subnet: "),
-        (told("/spec", "colour", json!(1)), "spec.colour: unknown field `colour`; allowed: "),
+    for (result, field) in [
+        (result("/spec", "subscription", json!("mine")), "spec.subscription: `mine`"),
+        (result("/spec", "location", json!("West Europe")), "spec.location: "),
+        (result("/spec/endpoint", "subnet", json!("x")), "spec.endpoint.subnet: "),
+        (result("/spec/endpoint", "subnet", json!(id)), "spec.endpoint.subnet: "),
+        (result("/spec", "colour", json!(1)), "spec.colour: unknown field `colour`; allowed: "),
     ] {
-        assert!(told.starts_with("PrivateLinkService shop/web of api: "), "{told}");
-        assert!(told.contains(field), "{field}: {told}");
+        assert!(result.starts_with("PrivateLinkService shop/web of api: "), "{result}");
+        assert!(result.contains(field), "{field}: {result}");
     }
 }
 
 #[test]
-fn a_service_that_leaves_packets_to_the_machine_is_refused() {
+fn service_with_delegate_is_rejected() {
     let of = |delegate: bool| {
         let spec = json!({"frontends": [], "delegate_if_local": delegate});
         json!({"kind": "Service", "name": "web", "spec": spec})
     };
-    let told = refused(&of(true));
+    let result = refused(&of(true));
     for part in ["Service web", "spec.delegate_if_local: true", "allowed: false", "proxy_redirect"]
     {
-        assert!(told.contains(part), "{told}");
+        assert!(result.contains(part), "{result}");
     }
     assert!(Object::from_json(&of(false)).is_ok());
 }

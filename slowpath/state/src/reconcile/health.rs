@@ -5,7 +5,7 @@ use std::fmt;
 use super::Reconciler;
 use crate::address::Address;
 use crate::frontend::Progress;
-use crate::plane::Refusal;
+use crate::plane::PlaneError;
 use crate::tables::Tables;
 
 /// Health of the reconciler.
@@ -34,24 +34,25 @@ impl fmt::Display for Health {
 impl Reconciler {
     /// Returns the health of the reconciler.
     pub fn health(&self, tables: &Tables) -> Health {
-        let jobs = || self.jobs.errors().min().map(|(address, why)| format!("{address}: {why}"));
-        let prune = || self.prune.error.as_ref().map(|why| format!("pruning: {why}"));
-        let blocked = self.blocked.as_ref().map(Refusal::to_string);
+        let writes =
+            || self.queue.errors().min().map(|(address, error)| format!("{address}: {error}"));
+        let prune = || self.prune.error.as_ref().map(|error| format!("pruning: {error}"));
+        let blocked = self.blocked.as_ref().map(PlaneError::to_string);
         Health {
             objects: tables.frontend_count(),
-            errors: self.jobs.errors().count(),
-            reason: blocked.or_else(jobs).or_else(prune),
+            errors: self.queue.errors().count(),
+            reason: blocked.or_else(writes).or_else(prune),
         }
     }
 
     /// Returns the progress of the last observed change of an address, an update or a deletion.
     /// Deleted frontends have no row with a status.
     pub fn progress(&self, address: &Address) -> Progress {
-        if let Some(refused) = self.jobs.refused(address) {
-            return refused.map_or(Progress::Pending, |why| Progress::Error(why.into()));
+        if let Some(rejected) = self.queue.rejected(address) {
+            return rejected.map_or(Progress::Pending, |error| Progress::Error(error.into()));
         }
-        let mut told = self.committed.iter().flat_map(|batch| &batch.told);
-        match self.running && !told.any(|told| told.address == *address) {
+        let mut writes = self.committed.iter().flat_map(|batch| &batch.writes);
+        match self.running && !writes.any(|write| write.address == *address) {
             true => Progress::Done,
             false => Progress::Pending,
         }
@@ -60,6 +61,6 @@ impl Reconciler {
     /// Returns the addresses whose update or deletion the plane rejects, with its messages. Deleted
     /// frontends have no row that could show the error.
     pub fn errors(&self) -> impl Iterator<Item = (&Address, &str)> {
-        self.jobs.errors()
+        self.queue.errors()
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::schedule::{Prune, delay};
-use super::{Now, Reconciler, Settings, Telling};
+use super::{Now, OpenBatch, Reconciler, Settings};
 use crate::address::Address;
 
 impl Reconciler {
@@ -16,20 +16,20 @@ impl Reconciler {
 
     /// Returns whether the plane is to be pruned: it is due, or changes were not observed, so that
     /// deleted frontends can only be found by what remains in the plane.
-    pub(super) fn must_prune(&self, now: Instant) -> bool {
+    pub(super) fn is_prune_due(&self, now: Instant) -> bool {
         let missed = self.gap.is_some() && self.pass.is_none() && self.prune.failures == 0;
         self.prune.due.is_some_and(|due| due <= now || missed)
     }
 
     /// Prunes a part if pruning is due. Returns whether that was the last part.
-    pub(super) fn prune(&mut self, batch: &mut Telling<'_>) -> bool {
+    pub(super) fn prune(&mut self, batch: &mut OpenBatch<'_>) -> bool {
         let (now, tables) = (batch.now.steady, batch.tables);
-        if !tables.initialized() || !self.must_prune(now) {
+        if !tables.initialized() || !self.is_prune_due(now) {
             return false;
         }
         let Settings { retry_min, retry_max, .. } = self.settings;
-        let wanted = |address: &Address| tables.frontend(address).is_some();
-        match batch.plane.prune(&wanted, self.settings.prune_at_once) {
+        let desired = |address: &Address| tables.frontend(address).is_some();
+        match batch.plane.prune(&desired, self.settings.prune_at_once) {
             Ok(false) => {
                 self.prune = Prune { due: Some(now), ..Prune::default() };
                 false
@@ -37,13 +37,13 @@ impl Reconciler {
             Ok(true) => {
                 self.prune = Prune { due: Some(now + self.settings.prune), ..Prune::default() };
                 self.quarantined.retain(|address, _| tables.frontend(address).is_some());
-                self.let_quarantine_go(now);
+                self.end_inherited_quarantine(now);
                 true
             }
-            Err(refusal) => {
-                let again = now + delay(retry_min, retry_max, self.prune.failures);
+            Err(error) => {
+                let retry_at = now + delay(retry_min, retry_max, self.prune.failures);
                 let failures = self.prune.failures + 1;
-                self.prune = Prune { due: Some(again), failures, error: Some(refusal) };
+                self.prune = Prune { due: Some(retry_at), failures, error: Some(error) };
                 false
             }
         }
@@ -51,12 +51,12 @@ impl Reconciler {
 
     /// Ends the quarantine inherited from an earlier process. Without a health check, nothing else
     /// would end it.
-    fn let_quarantine_go(&mut self, now: Instant) {
+    fn end_inherited_quarantine(&mut self, now: Instant) {
         if self.started.is_some_and(|started| now >= started + self.settings.prune)
             && !self.quarantined.is_empty()
         {
             self.quarantined.clear();
-            self.say_again();
+            self.start_full_pass();
         }
     }
 }

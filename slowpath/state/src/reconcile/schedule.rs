@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::plane::Refusal;
+use crate::plane::PlaneError;
 
 /// State of pruning.
 #[derive(Debug, Default)]
@@ -10,7 +10,7 @@ pub(super) struct Prune {
     /// Time of the next prune; `None` until sources have completed their initial lists.
     pub due: Option<Instant>,
     pub failures: u32,
-    pub error: Option<Refusal>,
+    pub error: Option<PlaneError>,
 }
 
 /// Returns the delay before the next attempt, after this number of earlier failures.

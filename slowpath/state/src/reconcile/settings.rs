@@ -20,7 +20,7 @@ pub struct Settings {
     pub prune: Duration,
     /// Time after which the plane is written even if sources have not completed their initial
     /// lists: what they wait for may be reachable only through the plane itself.
-    pub patience: Duration,
+    pub initial_list_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -32,7 +32,7 @@ impl Default for Settings {
             retry_max: Duration::from_secs(60),
             pass: Duration::from_secs(5 * 60),
             prune: Duration::from_secs(30 * 60),
-            patience: Duration::from_secs(60),
+            initial_list_timeout: Duration::from_secs(60),
         }
     }
 }

@@ -44,13 +44,13 @@ impl Lists {
         let same = |other: &Arc<Object>| other.name == list.name && other.source == list.source;
         if let Ok(found) = self.lists.find_entry(hash(&self.hasher, list), same) {
             found.remove();
-            self.give_back();
+            self.shrink_if_sparse();
         }
     }
 
-    /// Shrinks the table, as [`crate::room::give_back`] does.
-    fn give_back(&mut self) {
-        if crate::room::is_wide(self.lists.len(), self.lists.capacity()) {
+    /// Shrinks the table, as [`crate::shrink::shrink_if_sparse`] does.
+    fn shrink_if_sparse(&mut self) {
+        if crate::shrink::is_sparse(self.lists.len(), self.lists.capacity()) {
             let hash = |list: &Arc<Object>| hash(&self.hasher, list);
             self.lists.shrink_to(2 * self.lists.len(), hash);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use config::checked::{ArmName, Reserved};
 use smallvec::SmallVec;
 
-use crate::address::{Address, Reach};
+use crate::address::{Address, TrafficScope};
 use crate::backend::{Instance, State};
 use crate::frontend::Kind as FrontendKind;
 use crate::name::{Name, Source};
@@ -30,12 +30,15 @@ pub(super) fn merge_names(first: &mut Instance, later: SmallVec<[Arc<str>; 1]>) 
 /// which follow the internal policy only, and host ports, which follow none.
 pub(super) fn frontends(spec: &ServiceSpec) -> Vec<FrontendSpec> {
     let mut all = spec.frontends.clone();
-    if spec.has_two_reaches() {
+    if spec.has_two_traffic_scopes() {
         let single = [FrontendKind::ClusterIp, FrontendKind::HostPort];
-        for said in &spec.frontends {
-            let inner = FrontendSpec { address: said.address.internal(), ..said.clone() };
+        for frontend in &spec.frontends {
+            let inner = FrontendSpec { address: frontend.address.internal(), ..frontend.clone() };
             let is_there = spec.frontends.iter().any(|other| other.address == inner.address);
-            if said.address.reach == Reach::External && !single.contains(&said.kind) && !is_there {
+            if frontend.address.reach == TrafficScope::External
+                && !single.contains(&frontend.kind)
+                && !is_there
+            {
                 all.push(inner);
             }
         }
@@ -50,11 +53,11 @@ pub(super) fn reserved_of<'a>(
     reserved: &'a Reserved,
     spec: &'a ServiceSpec,
 ) -> Option<(&'a FrontendSpec, &'a str)> {
-    spec.frontends.iter().find_map(|said| {
-        let Address { prefix, port, protocol, reach, endpoint } = &said.address;
+    spec.frontends.iter().find_map(|frontend| {
+        let Address { prefix, port, protocol, reach, endpoint } = &frontend.address;
         let holder = reserved.holder(prefix, *port, *protocol);
-        let holder = holder.filter(|_| *reach == Reach::External && *endpoint == 0)?;
-        Some((said, holder.holder.as_str()))
+        let holder = holder.filter(|_| *reach == TrafficScope::External && *endpoint == 0)?;
+        Some((frontend, holder.holder.as_str()))
     })
 }
 
@@ -68,23 +71,23 @@ pub(super) fn row(object: &Object, spec: Checked<ServiceSpec>) -> Service {
     }
 }
 
-/// Creates the row of a backend. If its source is `silent` (quarantined), it gets no new flows.
+/// Creates the row of a backend. If its source is quarantined, it gets no new flows.
 pub(super) fn instance(
     member: &BackendSpec,
     service: &Name,
     source: &Source,
     arm: ArmName,
-    silent: bool,
+    quarantined: bool,
 ) -> Instance {
     Instance {
         weight: member.weight,
         state: match member.state {
-            State::Active | State::Terminating if silent => State::Quarantined,
-            said => said,
+            State::Active | State::Terminating if quarantined => State::Quarantined,
+            state => state,
         },
         arm: member.arm.unwrap_or(arm),
         port_names: member.port_names.clone(),
-        place: member.place.clone(),
+        placement: member.placement.clone(),
         probe: member.probe,
         ..Instance::new(member.endpoint(), service.clone(), source.clone())
     }

@@ -13,17 +13,17 @@ use crate::tables::Tables;
 use crate::writer::Writer;
 
 /// Objects, their reflector, and the tables that it writes.
-struct House {
+struct Fixture {
     objects: Objects,
     reflector: Reflector,
     writer: Writer,
 }
 
-impl House {
-    fn new() -> House {
+impl Fixture {
+    fn new() -> Fixture {
         let order = ["api", "file", "kubernetes"].map(Source::new);
         let reflector = Reflector::new(Precedence::new(order), ArmName::Egress);
-        House { objects: Objects::default(), reflector, writer: Writer::new() }
+        Fixture { objects: Objects::default(), reflector, writer: Writer::new() }
     }
 
     /// Applies changes in one step and returns the verdicts as `name of source: reason`.
@@ -33,18 +33,18 @@ impl House {
             events.extend(self.objects.apply(change, UNIX_EPOCH).unwrap());
         }
         let mut to = self.writer.begin(UNIX_EPOCH);
-        let news = self.reflector.apply(&self.objects, &events, &mut to);
+        let changes = self.reflector.apply(&self.objects, &events, &mut to);
         to.commit();
-        let told = |told: Told| {
-            let key = told.key.clone();
-            match told.into_change(UNIX_EPOCH) {
+        let line = |change: VerdictChange| {
+            let key = change.key.clone();
+            match change.into_change(UNIX_EPOCH) {
                 Change::Status { conditions, .. } => {
                     format!("{} of {}: {}", key.name, key.source, conditions[0].reason)
                 }
                 change => panic!("{change:?}"),
             }
         };
-        news.into_iter().map(told).collect()
+        changes.into_iter().map(line).collect()
     }
 
     fn put(&mut self, object: Object) -> Vec<String> {
@@ -99,47 +99,49 @@ fn gone(object: &Object) -> Change {
 }
 
 #[test]
-fn what_is_said_is_in_the_tables_and_what_is_not_said_any_more_is_not() {
-    let mut house = House::new();
+fn tables_follow_object_changes() {
+    let mut fixture = Fixture::new();
     let slice = |hosts: &[(u8, &str, State)]| backends("file", "w-1", "w", hosts);
     // Backends may exist before their service.
-    house.put(slice(&[(1, "http", State::Active)]));
-    assert_eq!(house.dump(), ["w - [] [10.0.0.1:80/TCP=active/http/file]"]);
-    house.put(service("file", "w", &[1, 2]));
+    fixture.put(slice(&[(1, "http", State::Active)]));
+    assert_eq!(fixture.dump(), ["w - [] [10.0.0.1:80/TCP=active/http/file]"]);
+    fixture.put(service("file", "w", &[1, 2]));
     let both = "w file [203.0.113.1:80/TCP 203.0.113.2:80/TCP]";
-    assert_eq!(house.dump(), [format!("{both} [10.0.0.1:80/TCP=active/http/file]")]);
-    house.put(slice(&[(2, "http", State::Terminating)]));
-    assert_eq!(house.dump(), [format!("{both} [10.0.0.2:80/TCP=terminating/http/file]")]);
-    let revision = house.writer.tables().revision();
-    let again = house.objects.as_events();
-    let mut to = house.writer.begin(UNIX_EPOCH);
-    assert_eq!(house.reflector.apply(&house.objects, &again, &mut to), vec![]);
+    assert_eq!(fixture.dump(), [format!("{both} [10.0.0.1:80/TCP=active/http/file]")]);
+    fixture.put(slice(&[(2, "http", State::Terminating)]));
+    assert_eq!(fixture.dump(), [format!("{both} [10.0.0.2:80/TCP=terminating/http/file]")]);
+    let revision = fixture.writer.tables().revision();
+    let again = fixture.objects.as_events();
+    let mut to = fixture.writer.begin(UNIX_EPOCH);
+    assert_eq!(fixture.reflector.apply(&fixture.objects, &again, &mut to), vec![]);
     assert_eq!(to.commit(), revision, "what is so already was written");
-    house.put(service("file", "w", &[2]));
-    house.change(&[gone(&slice(&[]))]);
-    assert_eq!(house.dump(), ["w file [203.0.113.2:80/TCP] []"]);
-    house.change(&[gone(&service("file", "w", &[]))]);
-    assert_eq!(house.dump(), [""; 0]);
-    assert_eq!(house.reflector.lists.iter().count(), 0);
+    fixture.put(service("file", "w", &[2]));
+    fixture.change(&[gone(&slice(&[]))]);
+    assert_eq!(fixture.dump(), ["w file [203.0.113.2:80/TCP] []"]);
+    fixture.change(&[gone(&service("file", "w", &[]))]);
+    assert_eq!(fixture.dump(), [""; 0]);
+    assert_eq!(fixture.reflector.lists.iter().count(), 0);
 }
 
 #[test]
-fn a_node_port_out_of_range_is_its_objects_refusal() {
-    let mut house = House::new();
-    house.reflector = house.reflector.with_node_ports(30_000..=30_010);
+fn node_port_out_of_range_is_rejected() {
+    let mut fixture = Fixture::new();
+    fixture.reflector = fixture.reflector.with_node_ports(30_000..=30_010);
     let service = |port: u16| {
         let frontend =
             json!({"address": "0.0.0.0", "port": port, "protocol": "tcp", "type": "NodePort"});
         let json = json!({"kind": "Service", "name": "w", "spec": {"frontends": [frontend]}});
         Object::from_json(&json).unwrap()
     };
-    assert_eq!(house.put(service(30_011)), ["w of api: Refused"]);
-    assert_eq!(house.dump(), [""; 0]);
-    let Some(Verdict::Refused(error)) = house.reflector.told.values().next() else { panic!() };
-    let told = error.to_string();
-    assert!(told.contains("30011") && told.contains("30000 to 30010 (`node_ports`"), "{told}");
-    assert_eq!(house.put(service(30_010)), ["w of api: Accepted"]);
-    assert_eq!(house.dump(), ["w api [0.0.0.0:30010/TCP] []"]);
+    assert_eq!(fixture.put(service(30_011)), ["w of api: Refused"]);
+    assert_eq!(fixture.dump(), [""; 0]);
+    let Some(Verdict::Rejected(error)) = fixture.reflector.verdicts.values().next() else {
+        panic!()
+    };
+    let text = error.to_string();
+    assert!(text.contains("30011") && text.contains("30000 to 30010 (`node_ports`"), "{text}");
+    assert_eq!(fixture.put(service(30_010)), ["w of api: Accepted"]);
+    assert_eq!(fixture.dump(), ["w api [0.0.0.0:30010/TCP] []"]);
 }
 
 /// Returns the ports that an appliance with this configuration uses itself.
@@ -150,9 +152,9 @@ fn reserved(punt: &str) -> Reserved {
 }
 
 #[test]
-fn a_port_of_the_appliance_itself_is_refused_whichever_source_wants_it() {
-    let mut house = House::new();
-    house.reflector = house.reflector.with_reserved(reserved(""));
+fn reserved_port_is_rejected_for_every_source() {
+    let mut fixture = Fixture::new();
+    fixture.reflector = fixture.reflector.with_reserved(reserved(""));
     let service = |source: &str, frontend: serde_json::Value| {
         let spec = json!({"frontends": [frontend]});
         let json = json!({"kind": "Service", "name": source, "source": source, "spec": spec});
@@ -160,67 +162,70 @@ fn a_port_of_the_appliance_itself_is_refused_whichever_source_wants_it() {
     };
     let probed = json!({"address": "10.0.1.10", "port": 8080, "protocol": "tcp"});
     for source in ["api", "file", "kubernetes", "session-1"] {
-        let told = house.put(service(source, probed.clone()));
-        assert_eq!(told, [format!("{source} of {source}: Refused")]);
+        let verdicts = fixture.put(service(source, probed.clone()));
+        assert_eq!(verdicts, [format!("{source} of {source}: Refused")]);
     }
-    assert_eq!(house.dump(), [""; 0]);
-    let Some(Verdict::Refused(error)) = house.reflector.told.values().next() else { panic!() };
-    let told = error.to_string();
-    assert!(told.contains("service `api`") && told.contains("`health.listen`"), "{told}");
+    assert_eq!(fixture.dump(), [""; 0]);
+    let Some(Verdict::Rejected(error)) = fixture.reflector.verdicts.values().next() else {
+        panic!()
+    };
+    let text = error.to_string();
+    assert!(text.contains("service `api`") && text.contains("`health.listen`"), "{text}");
     // Packets of one gateway endpoint, and from within the cluster, are not health probes.
     let mut scoped = probed.clone();
     scoped["scope"] = json!("0x1f");
-    assert_eq!(house.put(service("api", scoped)), ["api of api: Accepted"]);
+    assert_eq!(fixture.put(service("api", scoped)), ["api of api: Accepted"]);
     let mut inner = probed;
     inner["reach"] = json!("internal");
-    assert_eq!(house.put(service("file", inner)), ["file of file: Accepted"]);
+    assert_eq!(fixture.put(service("file", inner)), ["file of file: Accepted"]);
 }
 
 #[test]
-fn a_port_that_becomes_the_appliances_own_is_refused_and_given_back() {
-    let mut house = House::new();
-    house.reflector = house.reflector.with_reserved(reserved("local_ports = [22, 2222]"));
+fn port_is_rejected_while_reserved() {
+    let mut fixture = Fixture::new();
+    fixture.reflector = fixture.reflector.with_reserved(reserved("local_ports = [22, 2222]"));
     let ssh = json!({"address": "10.0.1.10", "port": 2222, "protocol": "tcp"});
     let json = json!({"kind": "Service", "name": "w", "spec": {"frontends": [ssh]}});
-    assert_eq!(house.put(Object::from_json(&json).unwrap()), ["w of api: Refused"]);
-    house.put(service("file", "other", &[1]));
+    assert_eq!(fixture.put(Object::from_json(&json).unwrap()), ["w of api: Refused"]);
+    fixture.put(service("file", "other", &[1]));
     let mut turn = |punt: &str| {
-        let mut to = house.writer.begin(UNIX_EPOCH);
-        let told = house.reflector.set_reserved(reserved(punt), &house.objects, &mut to);
+        let mut to = fixture.writer.begin(UNIX_EPOCH);
+        let verdict_changes =
+            fixture.reflector.set_reserved(reserved(punt), &fixture.objects, &mut to);
         to.commit();
-        let verdicts = told.into_iter().map(|told| match told.verdict {
-            Verdict::Refused(error) => error.to_string(),
+        let verdicts = verdict_changes.into_iter().map(|change| match change.verdict {
+            Verdict::Rejected(error) => error.to_string(),
             verdict => format!("{verdict:?}"),
         });
         verdicts.collect::<Vec<_>>()
     };
     assert_eq!(turn("local_ports = [22]"), ["Accepted"]);
     assert_eq!(turn("local_ports = [22]"), [""; 0]);
-    let told = turn("local_ports = [22, 2222]");
-    assert!(told[0].contains("`punt.local_ports`") && told.len() == 1, "{told:?}");
+    let verdicts = turn("local_ports = [22, 2222]");
+    assert!(verdicts[0].contains("`punt.local_ports`") && verdicts.len() == 1, "{verdicts:?}");
 }
 
 #[test]
-fn lists_of_one_source_are_added_and_sources_overlie_each_other() {
-    let mut house = House::new();
-    house.put(backends(
+fn lists_of_one_source_merge_and_sources_shadow_each_other() {
+    let mut fixture = Fixture::new();
+    fixture.put(backends(
         "kubernetes",
         "w-1",
         "w",
         &[(1, "a", State::Terminating), (2, "a", State::Active)],
     ));
-    house.put(backends("kubernetes", "w-2", "w", &[(1, "b", State::Active)]));
-    house.put(backends("file", "w", "w", &[(2, "c", State::Active)]));
+    fixture.put(backends("kubernetes", "w-2", "w", &[(1, "b", State::Active)]));
+    fixture.put(backends("file", "w", "w", &[(2, "c", State::Active)]));
     assert_eq!(
-        house.dump(),
+        fixture.dump(),
         ["w - [] [10.0.0.1:80/TCP=active/b+a/kubernetes 10.0.0.2:80/TCP=active/c/file \
           10.0.0.2:80/TCP=active/a/kubernetes]"]
     );
     // A list that is moved to another service leaves the first.
-    house.put(backends("kubernetes", "w-2", "v", &[(1, "b", State::Active)]));
-    house.change(&[gone(&backends("file", "w", "w", &[]))]);
+    fixture.put(backends("kubernetes", "w-2", "v", &[(1, "b", State::Active)]));
+    fixture.change(&[gone(&backends("file", "w", "w", &[]))]);
     assert_eq!(
-        house.dump(),
+        fixture.dump(),
         [
             "v - [] [10.0.0.1:80/TCP=active/b/kubernetes]",
             "w - [] [10.0.0.1:80/TCP=terminating/a/kubernetes 10.0.0.2:80/TCP=active/a/kubernetes]"
@@ -229,98 +234,104 @@ fn lists_of_one_source_are_added_and_sources_overlie_each_other() {
 }
 
 #[test]
-fn an_address_moves_and_is_swapped_in_one_step() {
-    let mut house = House::new();
-    house.put(service("file", "a", &[1]));
-    house.put(service("file", "b", &[2]));
-    let told = house.change(&[
+fn addresses_move_and_swap_between_services_in_one_step() {
+    let mut fixture = Fixture::new();
+    fixture.put(service("file", "a", &[1]));
+    fixture.put(service("file", "b", &[2]));
+    let verdicts = fixture.change(&[
         Change::put(service("file", "a", &[2])),
         Change::put(service("file", "b", &[1])),
     ]);
-    assert_eq!(told, [""; 0]);
-    assert_eq!(house.dump(), ["a file [203.0.113.2:80/TCP] []", "b file [203.0.113.1:80/TCP] []"]);
-    let told = house
+    assert_eq!(verdicts, [""; 0]);
+    assert_eq!(
+        fixture.dump(),
+        ["a file [203.0.113.2:80/TCP] []", "b file [203.0.113.1:80/TCP] []"]
+    );
+    let verdicts = fixture
         .change(&[Change::put(service("file", "a", &[1, 2])), gone(&service("file", "b", &[]))]);
-    assert_eq!(told, [""; 0]);
-    assert_eq!(house.dump(), ["a file [203.0.113.1:80/TCP 203.0.113.2:80/TCP] []"]);
+    assert_eq!(verdicts, [""; 0]);
+    assert_eq!(fixture.dump(), ["a file [203.0.113.1:80/TCP 203.0.113.2:80/TCP] []"]);
 }
 
 #[test]
-fn a_taken_address_is_told_and_waited_for() {
-    let mut house = House::new();
-    house.put(service("file", "z", &[1]));
-    assert_eq!(house.put(service("api", "a", &[1, 2])), ["a of api: Refused"]);
+fn address_conflict_is_reported_and_retried() {
+    let mut fixture = Fixture::new();
+    fixture.put(service("file", "z", &[1]));
+    assert_eq!(fixture.put(service("api", "a", &[1, 2])), ["a of api: Refused"]);
     // A verdict is returned once, and writing it to the object is not a change.
-    let told =
-        Told { key: service("api", "a", &[]).key(), generation: 2, verdict: Verdict::Accepted };
-    assert_eq!(house.change(&[told.into_change(UNIX_EPOCH)]), [""; 0]);
-    assert_eq!(house.dump(), ["z file [203.0.113.1:80/TCP] []"]);
-    assert_eq!(house.put(service("file", "z", &[3])), ["a of api: Accepted"]);
-    assert_eq!(house.put(service("file", "b", &[3])), ["b of file: Refused"]);
-    assert_eq!(house.change(&[gone(&service("file", "z", &[]))]), ["b of file: Accepted"]);
-    assert!(house.reflector.told.is_empty() && house.reflector.waiting.is_empty());
+    let change = VerdictChange {
+        key: service("api", "a", &[]).key(),
+        generation: 2,
+        verdict: Verdict::Accepted,
+    };
+    assert_eq!(fixture.change(&[change.into_change(UNIX_EPOCH)]), [""; 0]);
+    assert_eq!(fixture.dump(), ["z file [203.0.113.1:80/TCP] []"]);
+    assert_eq!(fixture.put(service("file", "z", &[3])), ["a of api: Accepted"]);
+    assert_eq!(fixture.put(service("file", "b", &[3])), ["b of file: Refused"]);
+    assert_eq!(fixture.change(&[gone(&service("file", "z", &[]))]), ["b of file: Accepted"]);
+    assert!(fixture.reflector.verdicts.is_empty() && fixture.reflector.waiting.is_empty());
 }
 
 #[test]
-fn the_preferred_source_is_heard_whoever_came_first() {
-    let mut house = House::new();
-    house.put(service("kubernetes", "w", &[1]));
-    assert_eq!(house.put(service("file", "w", &[2])), ["w of kubernetes: Shadowed"]);
-    assert_eq!(house.dump(), ["w file [203.0.113.2:80/TCP] []"]);
-    assert_eq!(house.put(service("kubernetes", "w", &[3])), [""; 0]);
-    assert_eq!(house.change(&[gone(&service("file", "w", &[]))]), ["w of kubernetes: Accepted"]);
-    assert_eq!(house.dump(), ["w kubernetes [203.0.113.3:80/TCP] []"]);
+fn preferred_source_wins_regardless_of_order() {
+    let mut fixture = Fixture::new();
+    fixture.put(service("kubernetes", "w", &[1]));
+    assert_eq!(fixture.put(service("file", "w", &[2])), ["w of kubernetes: Shadowed"]);
+    assert_eq!(fixture.dump(), ["w file [203.0.113.2:80/TCP] []"]);
+    assert_eq!(fixture.put(service("kubernetes", "w", &[3])), [""; 0]);
+    assert_eq!(fixture.change(&[gone(&service("file", "w", &[]))]), ["w of kubernetes: Accepted"]);
+    assert_eq!(fixture.dump(), ["w kubernetes [203.0.113.3:80/TCP] []"]);
     // An object in deletion is not used, even while a finalizer delays its removal.
     let key = service("kubernetes", "w", &[]).key();
     let held = Change::Finalizer { key: key.clone(), name: "x".into(), held: true };
-    house.change(&[held, Change::delete(key)]);
-    assert_eq!(house.dump(), [""; 0]);
+    fixture.change(&[held, Change::delete(key)]);
+    assert_eq!(fixture.dump(), [""; 0]);
 }
 
 #[test]
-fn what_another_wrote_under_a_name_is_not_deleted() {
-    let mut house = House::new();
+fn services_of_other_writers_are_not_deleted() {
+    let mut fixture = Fixture::new();
     let name = Name::new("w").unwrap();
-    let mut to = house.writer.begin(UNIX_EPOCH);
+    let mut to = fixture.writer.begin(UNIX_EPOCH);
     to.upsert_service_and_frontends(
         Service::new(name.clone(), Source::new("redirect")),
         Vec::new(),
     )
     .unwrap();
     to.commit();
-    assert_eq!(house.put(service("file", "w", &[1])), ["w of file: Refused"]);
-    assert_eq!(house.dump(), ["w redirect [] []"]);
-    let mut to = house.writer.begin(UNIX_EPOCH);
+    assert_eq!(fixture.put(service("file", "w", &[1])), ["w of file: Refused"]);
+    assert_eq!(fixture.dump(), ["w redirect [] []"]);
+    let mut to = fixture.writer.begin(UNIX_EPOCH);
     to.delete_service_and_frontends(&name, &Source::new("redirect")).unwrap();
     to.commit();
-    assert_eq!(house.change(&[]), ["w of file: Accepted"]);
+    assert_eq!(fixture.change(&[]), ["w of file: Accepted"]);
 }
 
 #[test]
-fn where_policies_differ_addresses_exist_for_packets_from_within_too() {
+fn differing_policies_add_internal_frontends() {
     let mut json = serde_json::to_value(service("file", "w", &[1])).unwrap();
     json["spec"]["external_policy"] = json!("Local");
     let cluster =
         json!({"address": "10.96.0.1", "port": 80, "protocol": "tcp", "type": "ClusterIP"});
     json["spec"]["frontends"].as_array_mut().unwrap().push(cluster);
-    let mut house = House::new();
-    house.put(Object::from_json(&json).unwrap());
+    let mut fixture = Fixture::new();
+    fixture.put(Object::from_json(&json).unwrap());
     let all = "w file [10.96.0.1:80/TCP 203.0.113.1:80/TCP 203.0.113.1:80/TCP/i] []";
-    assert_eq!(house.dump(), [all]);
+    assert_eq!(fixture.dump(), [all]);
     json["spec"]["internal_policy"] = json!("Local");
-    house.put(Object::from_json(&json).unwrap());
-    assert_eq!(house.dump(), ["w file [10.96.0.1:80/TCP 203.0.113.1:80/TCP] []"]);
+    fixture.put(Object::from_json(&json).unwrap());
+    assert_eq!(fixture.dump(), ["w file [10.96.0.1:80/TCP 203.0.113.1:80/TCP] []"]);
 }
 
 proptest! {
     /// In every state, a service that is accepted is as its preferred source wrote it, and a
     /// rejected one needs an address that another service has.
     #[test]
-    fn all_that_can_be_is(steps in prop::collection::vec(
+    fn every_service_without_a_conflict_is_in_the_tables(steps in prop::collection::vec(
         prop::collection::vec((0..3_usize, 0..4_usize, prop::collection::vec(0..5_u8, 0..3)), 1..4),
         1..30,
     )) {
-        let mut house = House::new();
+        let mut fixture = Fixture::new();
         for step in steps {
             let mut changes = Vec::new();
             for (source, name, mut hosts) in step {
@@ -328,7 +339,7 @@ proptest! {
                 hosts.dedup();
                 let source = ["api", "file", "kubernetes"][source];
                 let object = service(source, ["a", "b", "c", "d"][name], &hosts);
-                let is_there = house.objects.get(&object.key()).is_some();
+                let is_there = fixture.objects.get(&object.key()).is_some();
                 let twice = changes.contains(&gone(&object));
                 match hosts.is_empty() {
                     false => changes.push(Change::put(object)),
@@ -336,29 +347,29 @@ proptest! {
                     true => {}
                 }
             }
-            house.change(&changes);
-            let tables = house.writer.tables();
+            fixture.change(&changes);
+            let tables = fixture.writer.tables();
             for name in ["a", "b", "c", "d"].map(|name| Name::new(name).unwrap()) {
-                let Some(object) = house.reflector.chosen(&house.objects, &name) else {
+                let Some(object) = fixture.reflector.preferred(&fixture.objects, &name) else {
                     prop_assert!(tables.service(&name).is_none());
                     continue;
                 };
                 let Spec::Service(spec) = &object.spec else { unreachable!() };
-                let owned = |said: &FrontendSpec| {
-                    tables.frontend(&said.address).map(|row| row.service.name.clone())
+                let owned = |frontend: &FrontendSpec| {
+                    tables.frontend(&frontend.address).map(|row| row.service.name.clone())
                 };
-                match house.reflector.told.get(&object.key()) {
+                match fixture.reflector.verdicts.get(&object.key()) {
                     None => {
                         let row = tables.service(&name).unwrap();
                         prop_assert_eq!(&row.source, &object.source);
                         let entry = tables.entry(&name).unwrap();
                         prop_assert_eq!(entry.frontends.len(), spec.frontends.len());
-                        let is_its = |said: &FrontendSpec| owned(said).as_ref() == Some(&name);
+                        let is_its = |frontend: &FrontendSpec| owned(frontend).as_ref() == Some(&name);
                         prop_assert!(spec.frontends.iter().all(is_its));
                     }
                     Some(_) => prop_assert!(
                         spec.frontends.iter().any(|s| owned(s).is_some_and(|o| o != name)),
-                        "{} waits for nobody: {:?}", name, house.dump()
+                        "{} waits for nobody: {:?}", name, fixture.dump()
                     ),
                 }
             }
@@ -368,7 +379,7 @@ proptest! {
     /// Overlapping lists of backends that are written change by change lead to the same tables as
     /// if the objects had existed from the start.
     #[test]
-    fn backends_do_not_depend_on_the_changes_that_led_to_them(steps in prop::collection::vec(
+    fn backends_are_independent_of_change_history(steps in prop::collection::vec(
         prop::collection::vec(
             (0..2_usize, 0..3_usize, 0..2_usize,
              prop::collection::vec((0..6_u8, 0..3_usize, 0..2_usize), 0..5)),
@@ -376,7 +387,7 @@ proptest! {
         ),
         1..20,
     )) {
-        let mut house = House::new();
+        let mut fixture = Fixture::new();
         for step in steps {
             let mut changes = Vec::new();
             for (source, list, of, members) in step {
@@ -389,7 +400,7 @@ proptest! {
                 members.dedup_by_key(|(host, ..)| *host);
                 let source = ["file", "kubernetes"][source];
                 let object = backends(source, ["x", "y", "z"][list], ["a", "b"][of], &members);
-                let is_there = house.objects.get(&object.key()).is_some();
+                let is_there = fixture.objects.get(&object.key()).is_some();
                 let twice = changes.iter().any(|change| *change == gone(&object));
                 match members.is_empty() {
                     false => changes.push(Change::put(object)),
@@ -397,19 +408,19 @@ proptest! {
                     true => {}
                 }
             }
-            house.change(&changes);
-            let mut fresh = House::new();
+            fixture.change(&changes);
+            let mut fresh = Fixture::new();
             let mut to = fresh.writer.begin(UNIX_EPOCH);
-            fresh.reflector.apply(&house.objects, &house.objects.as_events(), &mut to);
+            fresh.reflector.apply(&fixture.objects, &fixture.objects.as_events(), &mut to);
             to.commit();
-            prop_assert_eq!(instances(&house), instances(&fresh));
+            prop_assert_eq!(instances(&fixture), instances(&fresh));
         }
     }
 }
 
 /// Returns every instance with its port names sorted: merging several lists keeps no order.
-fn instances(house: &House) -> Vec<String> {
-    let tables = house.writer.tables();
+fn instances(fixture: &Fixture) -> Vec<String> {
+    let tables = fixture.writer.tables();
     let all = tables.entries().flat_map(|(name, entry)| {
         entry.instances.iter().map(move |instance| {
             let mut names: Vec<&str> = instance.port_names.iter().map(|name| &**name).collect();

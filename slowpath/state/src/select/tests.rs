@@ -7,7 +7,7 @@ use config::services::{BackendTunnel, TunnelKind};
 
 use super::*;
 use crate::address::{Address, Endpoint};
-use crate::backend::{Health, Place};
+use crate::backend::{Health, Placement};
 use crate::name::{Name, Source};
 use crate::object::{FrontendSpec, ServiceSpec};
 use crate::service::Service;
@@ -24,8 +24,8 @@ fn instance(at: &str, port: u16) -> Instance {
 
 fn placed(at: &str, node: &str, zone: &str, for_zones: &[&str]) -> Instance {
     let for_zones = for_zones.iter().map(|zone| Box::from(*zone)).collect();
-    let place = Place { node: node.into(), zone: zone.into(), for_zones, cluster: 0 };
-    Instance { place: Some(Arc::new(place)), ..instance(at, 80) }
+    let placement = Placement { node: node.into(), zone: zone.into(), for_zones, cluster: 0 };
+    Instance { placement: Some(Arc::new(placement)), ..instance(at, 80) }
 }
 
 fn in_state(at: &str, state: State) -> Instance {
@@ -54,8 +54,8 @@ fn service(change: impl FnOnce(&mut ServiceSpec)) -> Service {
 }
 
 fn frontend_at(address: Address, kind: Kind, service: Service) -> Arc<Frontend> {
-    let (said, now) = (FrontendSpec::new(address, kind), SystemTime::UNIX_EPOCH);
-    Arc::new(Frontend::new(said, Arc::new(service), None, 1, now))
+    let (spec, now) = (FrontendSpec::new(address, kind), SystemTime::UNIX_EPOCH);
+    Arc::new(Frontend::new(spec, Arc::new(service), None, 1, now))
 }
 
 fn frontend(kind: Kind, service: Service) -> Arc<Frontend> {
@@ -74,16 +74,16 @@ fn appliance() -> Appliance {
     }
 }
 
-fn addrs(wanted: &Wanted) -> Vec<String> {
-    wanted.backends.iter().map(|backend| backend.endpoint.addr.to_string()).collect()
+fn addrs(desired: &DesiredFrontend) -> Vec<String> {
+    desired.backends.iter().map(|backend| backend.endpoint.addr.to_string()).collect()
 }
 
 #[track_caller]
 fn check(frontend: &Arc<Frontend>, instances: Vec<Instance>, want: &[&str], serving: usize) {
-    let wanted = choose(&tables(instances), frontend, &appliance());
-    assert_eq!(addrs(&wanted), want);
-    assert_eq!(wanted.serving, serving);
-    assert_eq!(wanted.serving().len(), serving);
+    let desired = select_backends(&tables(instances), frontend, &appliance());
+    assert_eq!(addrs(&desired), want);
+    assert_eq!(desired.serving, serving);
+    assert_eq!(desired.serving().len(), serving);
 }
 
 #[test]
@@ -103,7 +103,8 @@ fn protocol_zero_on_either_side_matches_any() {
     let to_any = Address::new("192.0.2.1".parse().unwrap(), 0, 0);
     let to_any = frontend_at(to_any, Kind::LoadBalancer, service(|_| ()));
     check(&to_any, all(), &["10.0.0.1", "10.0.0.2", "10.0.0.3"], 3);
-    let none = choose(&tables(vec![udp("10.0.0.2")]), &web(Kind::LoadBalancer), &appliance());
+    let none =
+        select_backends(&tables(vec![udp("10.0.0.2")]), &web(Kind::LoadBalancer), &appliance());
     assert_eq!(none.note, Some("no backend of its protocol"));
 }
 
@@ -122,8 +123,8 @@ fn only_a_nat_policy_crosses_families() {
     check(&at("2001:db8::1", NatPolicy::Nat64), both(), &["10.0.0.1"], 1);
     check(&at("192.0.2.1", NatPolicy::Nat64), both(), &["10.0.0.1"], 1);
     let six = at("2001:db8::1", NatPolicy::None);
-    let wanted = choose(&tables(vec![instance("10.0.0.1", 80)]), &six, &appliance());
-    assert!(wanted.note.unwrap().starts_with("no backend of its address family"));
+    let desired = select_backends(&tables(vec![instance("10.0.0.1", 80)]), &six, &appliance());
+    assert!(desired.note.unwrap().starts_with("no backend of its address family"));
 }
 
 #[test]
@@ -146,8 +147,8 @@ fn traffic_policies_are_applied_in_selection() {
         let address = Address::new("192.0.2.1".parse().unwrap(), 80, 6);
         frontend_at(Address { reach, ..address }, kind, service)
     };
-    use Reach::{External, Internal};
     use TrafficPolicy::{Cluster, Local};
+    use TrafficScope::{External, Internal};
     for kind in [Kind::NodePort, Kind::LoadBalancer, Kind::ExternalIps] {
         check(&with(kind, External, Local, Cluster), all(), &near, 4);
         check(&with(kind, External, Cluster, Local), all(), &every, 5);
@@ -162,19 +163,19 @@ fn traffic_policies_are_applied_in_selection() {
 }
 
 #[test]
-fn a_local_policy_that_nobody_meets_is_told() {
+fn unsatisfied_local_policy_is_noted() {
     let local = service(|service| service.external_policy = TrafficPolicy::Local);
     let far = tables(vec![placed("10.0.0.3", "n3", "b", &[])]);
-    let wanted = choose(&far, &frontend(Kind::LoadBalancer, local), &appliance());
-    assert_eq!((addrs(&wanted), wanted.serving), (vec![], 0));
-    assert!(wanted.note.unwrap().starts_with("no local backend"), "{:?}", wanted.note);
+    let desired = select_backends(&far, &frontend(Kind::LoadBalancer, local), &appliance());
+    assert_eq!((addrs(&desired), desired.serving), (vec![], 0));
+    assert!(desired.note.unwrap().starts_with("no local backend"), "{:?}", desired.note);
     let local = service(|service| service.external_policy = TrafficPolicy::Local);
-    let none = choose(&tables(vec![]), &frontend(Kind::LoadBalancer, local), &appliance());
+    let none = select_backends(&tables(vec![]), &frontend(Kind::LoadBalancer, local), &appliance());
     assert_eq!(none.note, None, "a service without backends is no fault of its policy");
 }
 
 #[test]
-fn a_port_name_leaves_those_that_list_it_or_list_none() {
+fn port_name_selects_backends_that_list_it_or_none() {
     let named = |at: &str, names: &[&str]| Instance {
         port_names: names.iter().map(|name| Arc::from(*name)).collect(),
         ..instance(at, 80)
@@ -186,19 +187,19 @@ fn a_port_name_leaves_those_that_list_it_or_list_none() {
         named("10.0.0.4", &[]),
     ];
     let of = |port_name: &str| {
-        let said =
-            FrontendSpec { port_name: Some(port_name.into()), ..web(Kind::ClusterIp).said.clone() };
+        let spec =
+            FrontendSpec { port_name: Some(port_name.into()), ..web(Kind::ClusterIp).spec.clone() };
         let now = SystemTime::UNIX_EPOCH;
-        Arc::new(Frontend::new(said, Arc::new(service(|_| ())), None, 1, now))
+        Arc::new(Frontend::new(spec, Arc::new(service(|_| ())), None, 1, now))
     };
     check(&of("http"), all.clone(), &["10.0.0.1", "10.0.0.2", "10.0.0.4"], 3);
     check(&web(Kind::ClusterIp), all.clone(), &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"], 4);
-    let wanted = choose(&tables(all[..3].to_vec()), &of("admin"), &appliance());
-    assert_eq!((addrs(&wanted), wanted.note), (vec![], Some("no backend serves its port name")));
+    let desired = select_backends(&tables(all[..3].to_vec()), &of("admin"), &appliance());
+    assert_eq!((addrs(&desired), desired.note), (vec![], Some("no backend serves its port name")));
 }
 
 #[test]
-fn zones_are_preferred_and_others_stand_in() {
+fn same_zone_is_preferred_with_fallback() {
     let prefers = |distribution| {
         frontend(Kind::ClusterIp, service(|service| service.distribution = distribution))
     };
@@ -239,7 +240,7 @@ fn zones_are_preferred_and_others_stand_in() {
         Appliance { zone: Box::default(), ..appliance() },
         Appliance { zone_aware: false, ..appliance() },
     ] {
-        assert_eq!(choose(&tables(all()), &zone, &off).backends.len(), 5);
+        assert_eq!(select_backends(&tables(all()), &zone, &off).backends.len(), 5);
     }
 }
 
@@ -252,12 +253,12 @@ fn a_redirected_frontend_has_the_other_services_backends_and_no_preference() {
     let to = Some(name("other"));
     let now = SystemTime::UNIX_EPOCH;
     let redirected =
-        Arc::new(Frontend::new(web.said.clone(), Arc::clone(&web.service), to, 2, now));
+        Arc::new(Frontend::new(web.spec.clone(), Arc::clone(&web.service), to, 2, now));
     let all =
         vec![placed("10.0.0.1", "n1", "a", &[]), other("10.1.0.1", "a"), other("10.1.0.2", "c")];
     check(&redirected, all.clone(), &["10.1.0.1", "10.1.0.2"], 2);
-    let wanted = choose(&tables(all[..1].to_vec()), &redirected, &appliance());
-    assert_eq!(wanted.note, Some("the service that it is redirected to has no backends"));
+    let desired = select_backends(&tables(all[..1].to_vec()), &redirected, &appliance());
+    assert_eq!(desired.note, Some("the service that it is redirected to has no backends"));
 }
 
 #[test]
@@ -274,8 +275,8 @@ fn slots_are_ordered_by_health_state_and_endpoint() {
         Instance { weight: 0, ..instance("10.0.0.7", 80) },
     ];
     let frontend = web(Kind::LoadBalancer);
-    let wanted = choose(&tables(all), &frontend, &appliance());
-    let slots: Vec<_> = wanted.backends.iter().map(|b| b.endpoint.to_string()).collect();
+    let desired = select_backends(&tables(all), &frontend, &appliance());
+    let slots: Vec<_> = desired.backends.iter().map(|b| b.endpoint.to_string()).collect();
     let want = [
         "10.0.0.5:80/TCP",
         "10.0.0.6:80/TCP",
@@ -286,11 +287,11 @@ fn slots_are_ordered_by_health_state_and_endpoint() {
         "10.0.0.2:80/TCP",
     ];
     assert_eq!(slots, want);
-    assert_eq!((wanted.serving, wanted.note), (3, None));
+    assert_eq!((desired.serving, desired.note), (3, None));
 }
 
 #[test]
-fn terminating_ones_serve_when_nothing_is_active() {
+fn terminating_backends_serve_when_none_is_active() {
     let ends = in_state("10.0.0.4", State::Terminating);
     let ended = in_state("10.0.0.3", State::TerminatingNotServing);
     let ill = unhealthy(instance("10.0.0.2", 80));
@@ -301,29 +302,33 @@ fn terminating_ones_serve_when_nothing_is_active() {
 }
 
 #[test]
-fn that_nobody_serves_is_told() {
-    let told = |instance| choose(&tables(vec![instance]), &web(Kind::LoadBalancer), &appliance());
-    let ill = told(unhealthy(instance("10.0.0.2", 80)));
+fn no_serving_backend_is_noted() {
+    let result =
+        |instance| select_backends(&tables(vec![instance]), &web(Kind::LoadBalancer), &appliance());
+    let ill = result(unhealthy(instance("10.0.0.2", 80)));
     assert_eq!((ill.backends.len(), ill.serving), (1, 0));
     assert_eq!(ill.note, Some("no backend is healthy and serving"));
-    let out = told(in_state("10.0.0.2", State::Maintenance));
+    let out = result(in_state("10.0.0.2", State::Maintenance));
     assert_eq!((out.backends.len(), out.serving), (0, 0));
     assert_eq!(out.note, Some("all backends are in maintenance or of weight 0"));
-    let gone = told(in_state("10.0.0.2", State::TerminatingNotServing));
+    let gone = result(in_state("10.0.0.2", State::TerminatingNotServing));
     assert_eq!((gone.backends.len(), gone.serving), (1, 0));
 }
 
 #[test]
-fn shadows_are_not_chosen() {
-    let said = |source: &str, priority, state| Instance {
+fn shadowed_instances_are_not_selected() {
+    let from_source = |source: &str, priority, state| Instance {
         source: Source::new(source),
         priority,
         ..in_state("10.0.0.1", state)
     };
-    let two = vec![said("kubernetes", 1, State::Active), said("api", 0, State::Quarantined)];
-    let wanted = choose(&tables(two), &web(Kind::LoadBalancer), &appliance());
-    assert_eq!((wanted.backends.len(), wanted.serving), (1, 0));
-    assert_eq!(wanted.backends[0].source, Source::new("api"));
+    let two = vec![
+        from_source("kubernetes", 1, State::Active),
+        from_source("api", 0, State::Quarantined),
+    ];
+    let desired = select_backends(&tables(two), &web(Kind::LoadBalancer), &appliance());
+    assert_eq!((desired.backends.len(), desired.serving), (1, 0));
+    assert_eq!(desired.backends[0].source, Source::new("api"));
 }
 
 #[test]
@@ -338,7 +343,7 @@ fn a_tunnel_carries_either_family() {
     let tables = tables(vec![instance("10.0.0.1", 80), instance("fd00::1", 80)]);
     let of = |mode| {
         let frontend = frontend(Kind::LoadBalancer, service(|service| service.mode = mode));
-        addrs(&choose(&tables, &frontend, &appliance()))
+        addrs(&select_backends(&tables, &frontend, &appliance()))
     };
     assert_eq!(of(Mode::Tunnel(tunnel)), ["10.0.0.1", "fd00::1"]);
     assert_eq!(of(Mode::Dsr(tunnel)), ["10.0.0.1", "fd00::1"]);

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_selects_the_addresses_in_it_and_other_texts_the_keys_that_begin_so() {
+    fn filter_by_network_or_key_prefix() {
         let keys = [
             "9.255.255.255:80/TCP",
             "10.0.0.0/8:*/*",
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_network_is_refused_where_keys_are_addresses() {
+    fn invalid_network_is_rejected_where_keys_are_addresses() {
         let wrong = |text| KeyFilter::new(Table::Frontends, text).unwrap_err();
         let bits = wrong("10.0.0.1/8");
         assert!(bits.contains("expected \"10.0.0.0/8\" for the network"), "{bits}");

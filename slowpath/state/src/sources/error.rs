@@ -2,7 +2,7 @@
 
 use super::removals::Held;
 use crate::name::Source;
-use crate::object::{Key, LEASE_MAX_S, REVISION_MAX, Refusal};
+use crate::object::{ChangeError, Key, LEASE_MAX_S, REVISION_MAX};
 
 /// Reason why a source request failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -15,13 +15,13 @@ pub enum Error {
         "source `{source_of}` is the appliance's own: its files speak for it, or whoever writes \
          single objects; choose another name"
     )]
-    Own {
+    Reserved {
         /// Source of the request.
         source_of: Source,
     },
     /// The source has never begun a session.
     #[error("source `{source_of}` has said nothing yet: begin a session and commit it")]
-    Unknown {
+    NeverBegun {
         /// Source of the request.
         source_of: Source,
     },
@@ -70,14 +70,14 @@ pub enum Error {
         id: u64,
     },
     /// Too many sessions are open.
-    #[error("{most} sessions are open already; commit or abort one, or try again in a minute")]
+    #[error("{max} sessions are open already; commit or abort one, or try again in a minute")]
     Sessions {
         /// Maximum number of sessions.
-        most: usize,
+        max: usize,
     },
     /// A chunk is missing.
     #[error("chunk {found} came before chunk {expected}; send {expected} first")]
-    Gap {
+    MissingChunk {
         /// Number of the chunk that is expected next.
         expected: u64,
         /// Number of the chunk received.
@@ -85,30 +85,30 @@ pub enum Error {
     },
     /// The chunk is too large.
     #[error(
-        "the chunk has {items} objects, frontends and backends; a chunk may have {most}: send \
+        "the chunk has {items} objects, frontends and backends; a chunk may have {max}: send \
          several"
     )]
     Chunk {
         /// Objects, frontends and backends in the chunk.
         items: usize,
         /// Maximum number for a chunk.
-        most: usize,
+        max: usize,
     },
     /// The session is too large.
     #[error(
-        "all chunks together have more than {most} objects, frontends and backends; an appliance \
+        "all chunks together have more than {max} objects, frontends and backends; an appliance \
          takes no more from one source"
     )]
     Session {
         /// Maximum number of objects, frontends and backends in a session.
-        most: usize,
+        max: usize,
     },
     /// The object names another source.
     #[error(
         "{object}: it is not what source `{source_of}` says; leave `source` out, or begin a \
          session of that source"
     )]
-    Stranger {
+    ForeignSource {
         /// Key of the object.
         object: Key,
         /// Source of the session.
@@ -122,7 +122,7 @@ pub enum Error {
     },
     /// The session contains the object twice.
     #[error("{object}: it is there twice in this session; say it once")]
-    Twice {
+    DuplicateObject {
         /// Key of the object.
         object: Key,
     },
@@ -140,5 +140,5 @@ pub enum Error {
     },
     /// The object is not valid.
     #[error(transparent)]
-    Wrong(Box<Refusal>),
+    Invalid(Box<ChangeError>),
 }

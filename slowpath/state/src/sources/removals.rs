@@ -19,10 +19,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::heard;
+use super::lease_status;
 use crate::name::Source;
 use crate::object::{
-    Change, Condition, Key, Kind, Object, Objects, Refusal, SourceSpec, Status, Truth, Why,
+    Change, ChangeError, Condition, ConditionStatus, ErrorClass, Key, Kind, Object, Objects,
+    SourceSpec, Status,
 };
 use crate::store::Batch;
 
@@ -73,8 +74,8 @@ pub struct Removal {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the list of source `{source_of}` is held, and nothing of it is applied: it would remove \
-     {what}; complete the list, or confirm the removal with `weir source confirm {source_of}` or \
-     `allow_removal` (in a services file, or in the commit of a session)"
+     {description}; complete the list, or confirm the removal with `weir source confirm \
+     {source_of}` or `allow_removal` (in a services file, or in the commit of a session)"
 )]
 pub struct Held {
     /// Source of the list.
@@ -82,7 +83,7 @@ pub struct Held {
     /// Removal that the list would make.
     pub removal: Removal,
     /// Description of the removal for messages.
-    what: String,
+    description: String,
 }
 
 /// Judges the changes that lead to a complete list of a source.
@@ -100,15 +101,17 @@ pub fn admit(
 ) -> Result<Batch, Held> {
     let recorded = recorded(source, objects);
     if let Permit::Within(limit) = permit
-        && let Some(held) = judge(source, objects, batch, limit)
-        && !recorded.as_ref().is_some_and(|known| known.confirmed && known.is_as(&held.removal))
+        && let Some(held) = check_limit(source, objects, batch, limit)
+        && !recorded
+            .as_ref()
+            .is_some_and(|current| current.confirmed && current.is_same(&held.removal))
     {
         return Err(held);
     }
     if recorded.is_none() {
         return Ok(Batch::new());
     }
-    let applied = (Truth::True, APPLIED, "the list is applied".to_owned());
+    let applied = (ConditionStatus::True, APPLIED, "the list is applied".to_owned());
     Ok(vec![progress(source, objects, None, applied, now)].into_iter().flatten().collect())
 }
 
@@ -116,15 +119,15 @@ pub fn admit(
 /// sends it again and it removes exactly that. Returns `None` if no list is held; the batch is
 /// empty if the removal is confirmed already.
 pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(Removal, Batch)> {
-    let known = recorded(source, objects)?;
-    if known.confirmed {
-        return Some((known, Batch::new()));
+    let current = recorded(source, objects)?;
+    if current.confirmed {
+        return Some((current, Batch::new()));
     }
-    let removal = Removal { confirmed: true, ..known };
+    let removal = Removal { confirmed: true, ..current };
     let Removal { removed, of, .. } = &removal;
     let message = format!("the removal of {removed} of {of} objects is confirmed");
-    let told = (Truth::False, "RemovalConfirmed", message);
-    let batch = progress(source, objects, Some(&removal), told, now).into_iter().collect();
+    let condition = (ConditionStatus::False, "RemovalConfirmed", message);
+    let batch = progress(source, objects, Some(&removal), condition, now).into_iter().collect();
     Some((removal, batch))
 }
 
@@ -138,9 +141,9 @@ pub fn held(objects: &Objects) -> impl Iterator<Item = (&Source, &str)> {
     let held = |object: &Arc<Object>| removal_of(object).is_some();
     let sources = objects.of_kind(Kind::Source).filter(move |object| held(object));
     sources.map(|object| {
-        let status = object.life().status.iter().flat_map(|status| &status.conditions);
-        let told = status.into_iter().find(|one| &*one.aspect == APPLIED);
-        (&object.source, told.map_or("", |told| &*told.message))
+        let status = object.lifecycle().status.iter().flat_map(|status| &status.conditions);
+        let condition = status.into_iter().find(|one| &*one.aspect == APPLIED);
+        (&object.source, condition.map_or("", |condition| &*condition.message))
     })
 }
 
@@ -152,12 +155,12 @@ pub fn sources(objects: &Objects) -> impl Iterator<Item = (&str, bool)> {
 }
 
 /// Returns the reason why the list of a source is held, if it is.
-pub(super) fn trouble(source: &Source, objects: &Objects) -> Option<Box<str>> {
+pub(super) fn held_reason(source: &Source, objects: &Objects) -> Option<Box<str>> {
     held(objects).find(|(of, _)| *of == source).map(|(_, message)| message.into())
 }
 
 impl Removal {
-    fn is_as(&self, other: &Removal) -> bool {
+    fn is_same(&self, other: &Removal) -> bool {
         self.digest == other.digest && (self.removed, self.of) == (other.removed, other.of)
     }
 }
@@ -171,23 +174,25 @@ impl Held {
             return Batch::new();
         }
         let mut batch = Batch::new();
-        if heard::own(source_of, objects).is_none() {
-            batch.extend(heard::object(source_of, SourceSpec::default()).map(Change::put));
+        if lease_status::own_object(source_of, objects).is_none() {
+            batch.extend(
+                lease_status::new_own_object(source_of, SourceSpec::default()).map(Change::put),
+            );
         }
-        let told = (Truth::False, "RemovalHeld", self.to_string());
-        batch.extend(progress(source_of, objects, Some(removal), told, now));
+        let condition = (ConditionStatus::False, "RemovalHeld", self.to_string());
+        batch.extend(progress(source_of, objects, Some(removal), condition, now));
         batch
     }
 }
 
-impl From<Held> for Refusal {
-    fn from(held: Held) -> Refusal {
-        Refusal::new("", held.to_string(), "").because(Why::Held)
+impl From<Held> for ChangeError {
+    fn from(held: Held) -> ChangeError {
+        ChangeError::new("", held.to_string(), "").with_class(ErrorClass::Held)
     }
 }
 
 /// Applies the rule; returns the held list if the batch violates it.
-fn judge(
+fn check_limit(
     source: &Source,
     objects: &Objects,
     batch: &[Change],
@@ -199,13 +204,15 @@ fn judge(
     };
     let gone: Vec<Key> = batch.iter().filter_map(gone).collect();
     let is_there = |object: &&Arc<Object>| {
-        object.source == *source && object.kind().is_wanted() && object.life().deletion.is_none()
+        object.source == *source
+            && object.kind().is_desired_state()
+            && object.lifecycle().deletion.is_none()
     };
     let (of, removed) = (objects.all().filter(is_there).count(), gone.len());
     let services = objects.of_kind(Kind::Service).filter(is_there).count();
     let services_gone = gone.iter().filter(|key| key.kind == Kind::Service).count();
     let percent = usize::from(limit.percent);
-    let what = match () {
+    let description = match () {
         () if removed == 0 => return None,
         () if removed == of => format!("all {of} objects of the source"),
         () if services_gone > 0 && services_gone == services => {
@@ -222,21 +229,21 @@ fn judge(
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let what = format!("{what} ({}{more})", named.join(", "));
+    let description = format!("{description} ({}{more})", named.join(", "));
     let mut hasher = DefaultHasher::new();
     gone.hash(&mut hasher);
     let digest = format!("{:016x}", hasher.finish()).into();
     let removal = Removal { removed, of, digest, confirmed: false };
-    Some(Held { source_of: source.clone(), removal, what })
+    Some(Held { source_of: source.clone(), removal, description })
 }
 
 /// Returns the removal recorded on the source's own object.
 fn recorded(source: &Source, objects: &Objects) -> Option<Removal> {
-    removal_of(heard::own(source, objects)?)
+    removal_of(lease_status::own_object(source, objects)?)
 }
 
 fn removal_of(object: &Object) -> Option<Removal> {
-    let held = object.life().progress.as_ref()?.get("held")?;
+    let held = object.lifecycle().progress.as_ref()?.get("held")?;
     Removal::deserialize(held).ok()
 }
 
@@ -245,11 +252,11 @@ fn progress(
     source: &Source,
     objects: &Objects,
     removal: Option<&Removal>,
-    (truth, reason, message): (Truth, &str, String),
+    (truth, reason, message): (ConditionStatus, &str, String),
     now: SystemTime,
 ) -> Option<Change> {
-    let own = heard::own(source, objects);
-    let mut status = own.and_then(|own| own.life().status.clone()).unwrap_or_default();
+    let own = lease_status::own_object(source, objects);
+    let mut status = own.and_then(|own| own.lifecycle().status.clone()).unwrap_or_default();
     let before = status.conditions.iter().find(|one| &*one.aspect == APPLIED);
     let since = before.filter(|before| before.status == truth).map_or(now, |before| before.since);
     let (aspect, reason, message) = (APPLIED.into(), reason.into(), message.into());
@@ -259,5 +266,9 @@ fn progress(
     let observed = own.map_or(0, |own| own.generation);
     let progress = removal.map_or_else(|| json!({}), |removal| json!({ "held": removal }));
     let status = Status { observed, ..status };
-    Some(Change::Progress { key: heard::key(source)?, status, progress: Arc::new(progress) })
+    Some(Change::Progress {
+        key: lease_status::own_key(source)?,
+        status,
+        progress: Arc::new(progress),
+    })
 }

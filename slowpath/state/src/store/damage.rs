@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::disk::{LOG, SNAPSHOT};
 use super::record::Flaw;
-use crate::object::{Refusal, Why};
+use crate::object::{ChangeError, ErrorClass};
 
 /// Reason why the store is not used: which file is damaged, where, and how to repair it. The files
 /// stay as they are.
@@ -16,7 +16,7 @@ pub struct Damage {
     /// Offset of the first byte that cannot be read.
     pub offset: u64,
     /// Kind of damage.
-    pub wrong: String,
+    pub fault: String,
     /// Remedy for the operator.
     pub remedy: String,
 }
@@ -37,24 +37,24 @@ impl Damage {
             "restore `{SNAPSHOT}` and `{LOG}` from a backup, or {away}, then restart slowpath \
              ({copy})"
         );
-        Damage { path, offset: flaw.at as u64, wrong: flaw.wrong, remedy }
+        Damage { path, offset: flaw.at as u64, fault: flaw.fault, remedy }
     }
 
     /// Returns the error with which every change is rejected.
-    pub fn refusal(&self) -> Refusal {
-        let Damage { path, offset, wrong, remedy } = self;
-        let wrong = format!(
-            "the store takes no changes: {path} is damaged at byte {offset}: {wrong}; the tables \
+    pub fn change_error(&self) -> ChangeError {
+        let Damage { path, offset, fault, remedy } = self;
+        let fault = format!(
+            "the store takes no changes: {path} is damaged at byte {offset}: {fault}; the tables \
              stay as they are"
         );
-        Refusal::new("", wrong, remedy.as_str()).because(Why::Damaged)
+        ChangeError::new("", fault, remedy.as_str()).with_class(ErrorClass::Damaged)
     }
 }
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Damage { path, offset, wrong, remedy } = self;
-        write!(f, "{path} is damaged at byte {offset}: {wrong}; {remedy}")
+        let Damage { path, offset, fault, remedy } = self;
+        write!(f, "{path} is damaged at byte {offset}: {fault}; {remedy}")
     }
 }
 

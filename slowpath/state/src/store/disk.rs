@@ -97,9 +97,9 @@ impl<D: Disk + ?Sized> Disk for Box<D> {
 
 /// Disk that stores nothing: writes succeed, and no file exists.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Nowhere;
+pub struct NullDisk;
 
-impl Disk for Nowhere {
+impl Disk for NullDisk {
     fn read(&mut self, _: &str) -> io::Result<Option<Vec<u8>>> {
         Ok(None)
     }

@@ -2,7 +2,7 @@
 //! arrive while the disk is busy share the next sync.
 //!
 //! Only the thread in [`Shared::serve`] waits for the disk. A caller may stop waiting
-//! ([`Shared::give_up`]) and then learns whether its batch can still be made.
+//! ([`Shared::withdraw`]) and then learns whether its batch can still be made.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,49 +12,49 @@ use tokio::sync::{oneshot, watch};
 
 use super::{Batch, Cut, Damage, Disk, Store};
 use crate::name::Source;
-use crate::object::{Event, History, Objects, Refusal, TooOld, Why};
+use crate::object::{ChangeError, ErrorClass, Event, History, Objects, TooOld};
 
 /// Number of events kept for watchers.
-const REMEMBERED: usize = 8_192;
+const HISTORY_MAX: usize = 8_192;
 /// Maximum number of batches that wait for the disk.
-const WAITING: usize = 4_096;
+const QUEUE_MAX: usize = 4_096;
 
 /// Result of a batch: the revision after it, or why it was not made.
-pub type Answer = Result<u64, Refusal>;
+pub type CommitResult = Result<u64, ChangeError>;
 
 /// Batch that is submitted to the store.
-pub struct Order {
+pub struct WriteRequest {
     /// Changes, all or none of which are made.
     pub batch: Batch,
     /// Time of the changes.
     pub now: SystemTime,
     /// Sources whose complete list the batch contains; their objects are confirmed by it.
-    pub settles: Vec<Source>,
+    pub complete_sources: Vec<Source>,
 }
 
-impl Order {
-    /// Creates an order with a batch that contains no complete list.
-    pub fn new(batch: Batch, now: SystemTime) -> Order {
-        Order { batch, now, settles: Vec::new() }
+impl WriteRequest {
+    /// Creates a request with a batch that contains no complete list.
+    pub fn new(batch: Batch, now: SystemTime) -> WriteRequest {
+        WriteRequest { batch, now, complete_sources: Vec::new() }
     }
 }
 
-/// Number of a submitted order. Orders are written in the sequence of their tickets.
+/// Number of a submitted request. Requests are written in the sequence of their tickets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ticket(u64);
 
-/// Order that waits, and the callback for its answer.
-pub(super) struct Waiting {
+/// WriteRequest that waits, and the callback for its answer.
+pub(super) struct QueuedRequest {
     ticket: Ticket,
-    order: Order,
-    answer: Box<dyn FnOnce(Answer) + Send>,
+    request: WriteRequest,
+    answer: Box<dyn FnOnce(CommitResult) + Send>,
 }
 
 #[derive(Default)]
 pub(super) struct Queue {
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) waiting: Vec<QueuedRequest>,
     issued: Ticket,
-    /// Ticket up to which all orders are answered or withdrawn.
+    /// Ticket up to which all requests are answered or withdrawn.
     completed: Ticket,
     /// Whether a group is being written.
     busy: bool,
@@ -78,7 +78,7 @@ pub struct Shared<D> {
 
 /// Current objects, and the events since an earlier revision.
 #[derive(Debug)]
-pub struct News {
+pub struct ObjectChanges {
     /// All objects, after the events.
     pub objects: Objects,
     /// Events, oldest first; an error if they are no longer remembered.
@@ -91,7 +91,7 @@ impl<D: Disk> Shared<D> {
     pub fn new(store: Store<D>) -> Shared<D> {
         let objects = store.objects().clone();
         let revision = watch::Sender::new(objects.revision());
-        let history = History::new(objects.revision(), REMEMBERED);
+        let history = History::new(objects.revision(), HISTORY_MAX);
         let published = Mutex::new((objects, history));
         let (damage, cut) = (store.damage().cloned(), store.cut().cloned());
         let (store, queue) = (Mutex::new(store), Mutex::default());
@@ -108,17 +108,21 @@ impl<D: Disk> Shared<D> {
         self.cut.as_ref()
     }
 
-    /// Submits an order to the writing thread without waiting for the disk. `answer` is called
-    /// once, after the batch is on disk and published, or was rejected: on this thread if the order
-    /// cannot be queued, otherwise on the writing thread.
-    pub fn submit(&self, order: Order, answer: impl FnOnce(Answer) + Send + 'static) -> Ticket {
+    /// Submits a request to the writing thread without waiting for the disk. `answer` is called
+    /// once, after the batch is on disk and published, or was rejected: on this thread if the
+    /// request cannot be queued, otherwise on the writing thread.
+    pub fn submit(
+        &self,
+        request: WriteRequest,
+        answer: impl FnOnce(CommitResult) + Send + 'static,
+    ) -> Ticket {
         let mut queue = self.queue.lock();
         queue.issued.0 += 1;
         let ticket = queue.issued;
         let wrong = match () {
             () if queue.closed => Some("slowpath is ending and takes no more changes"),
             () if queue.stuck => Some("the store's disk does not answer; nothing was changed"),
-            () if queue.waiting.len() >= WAITING => {
+            () if queue.waiting.len() >= QUEUE_MAX => {
                 Some("too many changes wait for the store's disk; nothing was changed")
             }
             () => None,
@@ -128,32 +132,32 @@ impl<D: Disk> Shared<D> {
             answer(Err(disk(wrong)));
             return ticket;
         }
-        queue.waiting.push(Waiting { ticket, order, answer: Box::new(answer) });
+        queue.waiting.push(QueuedRequest { ticket, request, answer: Box::new(answer) });
         drop(queue);
         self.arrived.notify_one();
         ticket
     }
 
-    /// Submits an order and returns a future for its answer. The sender is dropped without an
-    /// answer if the order is withdrawn.
-    pub fn request(&self, order: Order) -> (Ticket, oneshot::Receiver<Answer>) {
+    /// Submits a request and returns a future for its answer. The sender is dropped without an
+    /// answer if the request is withdrawn.
+    pub fn request(&self, request: WriteRequest) -> (Ticket, oneshot::Receiver<CommitResult>) {
         let (give, answer) = oneshot::channel();
         // A caller that has stopped waiting needs no answer.
-        let ticket = self.submit(order, move |answered| drop(give.send(answered)));
+        let ticket = self.submit(request, move |answered| drop(give.send(answered)));
         (ticket, answer)
     }
 
-    /// Stops waiting for an order and returns its state as an error: not made if it was still
-    /// queued, unknown if it is being written. Until the disk responds again, further orders are
+    /// Stops waiting for a request and returns its state as an error: not made if it was still
+    /// queued, unknown if it is being written. Until the disk responds again, further requests are
     /// rejected at once.
-    pub fn give_up(&self, ticket: Ticket) -> Refusal {
+    pub fn withdraw(&self, ticket: Ticket) -> ChangeError {
         let mut queue = self.queue.lock();
         queue.stuck = queue.busy;
         let Some(at) = queue.waiting.iter().position(|waiting| waiting.ticket == ticket) else {
             let wrong = "the store's disk has not answered in time; the change may still be made";
             let allowed = "look at the disk of control.state, and read what is there before you \
                            write again";
-            return Refusal::new("", wrong, allowed).because(Why::Unanswered);
+            return ChangeError::new("", wrong, allowed).with_class(ErrorClass::TimedOut);
         };
         let withdrawn = queue.waiting.remove(at);
         drop(queue);
@@ -161,14 +165,14 @@ impl<D: Disk> Shared<D> {
         disk("the store's disk has not answered in time; nothing was changed")
     }
 
-    /// Returns whether an order is answered or about to be. Until then, published objects contain
+    /// Returns whether a request is answered or about to be. Until then, published objects contain
     /// none of its changes.
     pub fn is_completed(&self, ticket: Ticket) -> bool {
         self.queue.lock().completed >= ticket
     }
 
-    /// Writes submitted orders until [`Shared::close`]. Run it on a thread of its own, because the
-    /// disk may block it indefinitely.
+    /// Writes submitted requests until [`Shared::close`]. Run it on a thread of its own, because
+    /// the disk may block it indefinitely.
     pub fn serve(&self) {
         loop {
             {
@@ -184,13 +188,13 @@ impl<D: Disk> Shared<D> {
         }
     }
 
-    /// Rejects further orders. The writing thread finishes those that are queued, and ends.
+    /// Rejects further requests. The writing thread finishes those that are queued, and ends.
     pub fn close(&self) {
         self.queue.lock().closed = true;
         self.arrived.notify_all();
     }
 
-    /// Writes all queued orders as one group.
+    /// Writes all queued requests as one group.
     pub fn write_waiting(&self) {
         let mut store = self.store.lock();
         let waiting = {
@@ -198,19 +202,21 @@ impl<D: Disk> Shared<D> {
             queue.busy = true;
             std::mem::take(&mut queue.waiting)
         };
-        let Some((last, now)) = waiting.last().map(|last| (last.ticket, last.order.now)) else {
+        let Some((last, now)) = waiting.last().map(|last| (last.ticket, last.request.now)) else {
             self.queue.lock().busy = false;
             return;
         };
-        let (mut batches, mut answers, mut settles) = (Vec::new(), Vec::new(), Vec::new());
-        for Waiting { order, answer, .. } in waiting {
-            batches.push(order.batch);
-            settles.push(order.settles);
+        let (mut batches, mut answers, mut complete_sources) = (Vec::new(), Vec::new(), Vec::new());
+        for QueuedRequest { request, answer, .. } in waiting {
+            batches.push(request.batch);
+            complete_sources.push(request.complete_sources);
             answers.push(answer);
         }
         let results = store.commit(&batches, now);
-        for (sources, _) in settles.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
-            sources.iter().for_each(|source| store.settled(source));
+        for (sources, _) in
+            complete_sources.iter().zip(&results).filter(|(_, result)| result.is_ok())
+        {
+            sources.iter().for_each(|source| store.confirm_source(source));
         }
         {
             // Before the objects are published: see `is_completed`.
@@ -226,11 +232,11 @@ impl<D: Disk> Shared<D> {
 
     /// Applies the changes, all or none, and returns the revision once they are on disk. Blocks
     /// until then.
-    pub fn change(&self, batch: Batch, now: SystemTime) -> Answer {
+    pub fn change(&self, batch: Batch, now: SystemTime) -> CommitResult {
         let (give, answer) = std::sync::mpsc::sync_channel(1);
-        self.submit(Order::new(batch, now), move |answered| drop(give.send(answered)));
+        self.submit(WriteRequest::new(batch, now), move |answered| drop(give.send(answered)));
         self.write_waiting();
-        let none = |_| Err(Refusal::new("", "the store gave no answer", "ask again"));
+        let none = |_| Err(ChangeError::new("", "the store gave no answer", "ask again"));
         answer.recv().unwrap_or_else(none)
     }
 
@@ -257,11 +263,11 @@ impl<D: Disk> Shared<D> {
     }
 
     /// Returns the newest objects that are on disk, and the events after a revision.
-    pub fn news(&self, since: u64) -> News {
+    pub fn changes_since(&self, since: u64) -> ObjectChanges {
         let published = self.published.lock();
         let (objects, history) = &*published;
         let events = history.since(since).map(|events| events.cloned().collect());
-        News { objects: objects.clone(), events }
+        ObjectChanges { objects: objects.clone(), events }
     }
 
     /// Returns a receiver of the revision on disk, which is notified of each change.
@@ -292,6 +298,7 @@ impl<D: Disk + Send + 'static> Shared<D> {
 }
 
 /// Creates an error caused by the disk; nothing was changed.
-fn disk(wrong: &str) -> Refusal {
-    Refusal::new("", wrong, "look at the disk of control.state, and ask again").because(Why::Disk)
+fn disk(wrong: &str) -> ChangeError {
+    ChangeError::new("", wrong, "look at the disk of control.state, and ask again")
+        .with_class(ErrorClass::Disk)
 }

@@ -57,7 +57,7 @@ pub fn harness(log: &[u8]) {
     let change = [vec![Change::put(new.clone())]];
     let file = |store: &Store<Files>, name: &str| store.disk.0.get(name).cloned();
     if let Some(damage) = store.damage().cloned() {
-        assert!(damage.offset < log.len() as u64 && !damage.wrong.is_empty());
+        assert!(damage.offset < log.len() as u64 && !damage.fault.is_empty());
         assert!(store.commit(&change, UNIX_EPOCH).iter().all(Result::is_err));
         assert_eq!(store.objects().revision(), 0);
         assert_eq!(file(&store, LOG).as_deref(), Some(log));

@@ -78,12 +78,12 @@ pub(super) struct Records<'b> {
 #[derive(Debug)]
 pub(super) struct Flaw {
     pub at: usize,
-    pub wrong: String,
+    pub fault: String,
 }
 
 impl Flaw {
-    pub(super) fn new(at: usize, wrong: impl Into<String>) -> Flaw {
-        Flaw { at, wrong: wrong.into() }
+    pub(super) fn new(at: usize, fault: impl Into<String>) -> Flaw {
+        Flaw { at, fault: fault.into() }
     }
 }
 
@@ -122,8 +122,8 @@ pub(super) fn all(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
                 records.end = record.end;
                 records.all.push(record);
             }
-            Err(broken) => match broken.damage(bytes, at) {
-                Some(wrong) => return Err(Flaw::new(at, wrong)),
+            Err(unreadable) => match unreadable.damage(bytes, at) {
+                Some(fault) => return Err(Flaw::new(at, fault)),
                 None => break,
             },
         }
@@ -132,31 +132,31 @@ pub(super) fn all(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
 }
 
 /// Reason why there is no complete record at an offset.
-enum Broken<'b> {
+enum Unreadable<'b> {
     Head,
     /// The file ends within the content.
     Short,
     Content(&'b [u8]),
 }
 
-impl Broken<'_> {
+impl Unreadable<'_> {
     /// Returns a description of the damage; `None` if an interrupted write may have left these
     /// bytes.
     fn damage(&self, bytes: &[u8], at: usize) -> Option<String> {
         let there = bytes.get(at..).unwrap_or_default();
         if let Some(next) = find(bytes, at + 1) {
             let what = match self {
-                Broken::Head => "the header of the record there is wrong",
-                Broken::Short | Broken::Content(_) => "the record there fails its checksum",
+                Unreadable::Head => "the header of the record there is wrong",
+                Unreadable::Short | Unreadable::Content(_) => "the record there fails its checksum",
             };
             return Some(format!("{what}, and a whole record follows it at byte {next}"));
         }
         match self {
-            Broken::Head if !there.iter().zip(MAGIC).all(|(b, m)| *b == m || *b == 0) => {
+            Unreadable::Head if !there.iter().zip(MAGIC).all(|(b, m)| *b == m || *b == 0) => {
                 Some("no record begins there".to_owned())
             }
             // JSON contains no zero byte, so all of the content was written.
-            Broken::Content(content) if !content.contains(&0) => {
+            Unreadable::Content(content) if !content.contains(&0) => {
                 Some("the record there is complete and fails its checksum".to_owned())
             }
             _ => None,
@@ -168,20 +168,20 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
-fn read(bytes: &[u8], at: usize) -> Result<Record<'_>, Broken<'_>> {
-    let head = bytes.get(at..at.saturating_add(HEAD)).ok_or(Broken::Head)?;
-    let part = |at| number(head, at).map(u32::from_le_bytes).ok_or(Broken::Head);
-    let covered = head.get(..COVERED).ok_or(Broken::Head)?;
+fn read(bytes: &[u8], at: usize) -> Result<Record<'_>, Unreadable<'_>> {
+    let head = bytes.get(at..at.saturating_add(HEAD)).ok_or(Unreadable::Head)?;
+    let part = |at| number(head, at).map(u32::from_le_bytes).ok_or(Unreadable::Head);
+    let covered = head.get(..COVERED).ok_or(Unreadable::Head)?;
     if !head.starts_with(&MAGIC) || crc32fast::hash(covered) != part(COVERED)? {
-        return Err(Broken::Head);
+        return Err(Unreadable::Head);
     }
     let (len, sum) = (part(4)? as usize, part(16)?);
     let before = number(head, 8).map(u64::from_le_bytes);
     let end = at.saturating_add(HEAD).saturating_add(len);
-    let content = bytes.get(at + HEAD..end).ok_or(Broken::Short)?;
+    let content = bytes.get(at + HEAD..end).ok_or(Unreadable::Short)?;
     match crc32fast::hash(content) == sum {
         true => Ok(Record { at, before, content, end }),
-        false => Err(Broken::Content(content)),
+        false => Err(Unreadable::Content(content)),
     }
 }
 
@@ -211,8 +211,8 @@ fn all_old(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
     let mut records = Records { old: true, ..Records::default() };
     while records.end < bytes.len() {
         let record = old(bytes, records.end).ok_or_else(|| {
-            let wrong = "the record there, in the format of an earlier version, is not whole";
-            Flaw::new(records.end, wrong)
+            let fault = "the record there, in the format of an earlier version, is not whole";
+            Flaw::new(records.end, fault)
         })?;
         records.end = record.end;
         records.all.push(record);

@@ -58,12 +58,12 @@ fn same(a: &Objects, b: &Objects) -> bool {
 fn opened(disk: Memory) -> Store<Memory> {
     let mut store = Store::open(disk);
     // Small, so that snapshots are written all the time.
-    store.short_log = 300;
+    store.min_snapshot_log = 300;
     store
 }
 
 #[test]
-fn switched_off_at_any_byte_it_has_what_was_answered_and_nothing_by_half() {
+fn power_failure_at_any_byte_keeps_acknowledged_batches_whole() {
     let (mut snapshots, mut crashes) = (0, 0);
     for seed in 0..3 {
         let (mut rng, mut disk) = (Rng::with_seed(seed), Memory::new(seed));
@@ -94,7 +94,7 @@ fn switched_off_at_any_byte_it_has_what_was_answered_and_nothing_by_half() {
 }
 
 #[test]
-fn a_disk_that_fails_now_and_then_refuses_and_keeps_the_rest() {
+fn intermittent_disk_errors_reject_only_the_failed_batches() {
     let mut refused = 0;
     for seed in 0..60 {
         let mut rng = Rng::with_seed(seed);
@@ -108,7 +108,7 @@ fn a_disk_that_fails_now_and_then_refuses_and_keeps_the_rest() {
             let states = states(&before, &group);
             let failed = answers
                 .iter()
-                .any(|a| a.as_ref().is_err_and(|refusal| refusal.to_string().contains("a fault")));
+                .any(|a| a.as_ref().is_err_and(|error| error.to_string().contains("a fault")));
             if failed {
                 refused += 1;
                 assert!(same(store.objects(), &before));
@@ -130,9 +130,9 @@ fn a_disk_that_fails_now_and_then_refuses_and_keeps_the_rest() {
 }
 
 #[test]
-fn who_waits_for_the_disk_shares_one_wait() {
+fn waiting_batches_share_one_sync() {
     let shared = Shared::new(Store::open(Memory::new(1)));
-    let mut news = shared.watch();
+    let mut changes = shared.watch();
     let held = shared.store();
     let before = held.disk.syncs;
     std::thread::scope(|scope| {
@@ -151,37 +151,39 @@ fn who_waits_for_the_disk_shares_one_wait() {
     });
     assert_eq!(shared.store().disk.syncs - before, 1);
     assert_eq!(shared.objects().all().count(), 8);
-    assert!(news.has_changed().unwrap() && *news.borrow_and_update() == 8);
-    let news = shared.news(6);
-    assert_eq!((news.objects.revision(), news.events.unwrap().len()), (8, 2));
+    assert!(changes.has_changed().unwrap() && *changes.borrow_and_update() == 8);
+    let changes = shared.changes_since(6);
+    assert_eq!((changes.objects.revision(), changes.events.unwrap().len()), (8, 2));
 }
 
 #[test]
-fn what_others_said_serves_until_they_have_said_everything_again() {
+fn stored_objects_of_sources_serve_until_confirmed() {
     let mut store = opened(Memory::new(1));
     let puts = |source: &str, names: &[usize]| -> Batch {
         names.iter().map(|name| Change::put(object(source, *name, 1))).collect()
     };
     store.commit(&[puts("api", &[1]), puts("etcd", &[1, 2, 3]), puts("file", &[1])], UNIX_EPOCH);
-    assert!(store.remembered().is_empty());
+    assert!(store.unconfirmed_sources().is_empty());
     let mut store = opened(store.disk);
     assert_eq!(store.objects().all().count(), 5);
     let (etcd, file) = (Source::new("etcd"), Source::new("file"));
-    assert_eq!(store.remembered(), [etcd.clone(), file.clone()].into());
+    assert_eq!(store.unconfirmed_sources(), [etcd.clone(), file.clone()].into());
     // One object is sent again unchanged, one changed, one not at all.
     let again = vec![Change::put(object("etcd", 1, 1)), Change::put(object("etcd", 2, 7))];
     store.commit(&[again], UNIX_EPOCH);
-    assert_eq!(store.forgotten(&etcd), vec![Change::delete(key("etcd", 3))]);
-    let forgotten = store.forgotten(&etcd);
-    store.commit(&[forgotten], UNIX_EPOCH);
-    assert_eq!(store.remembered(), [file.clone()].into());
-    let wanted = store.objects().towards(&file, vec![object("file", 1, 1)]);
-    assert_eq!(wanted, vec![]);
-    store.settled(&file);
-    assert!(store.remembered().is_empty() && store.forgotten(&file).is_empty());
+    assert_eq!(store.unconfirmed_deletions(&etcd), vec![Change::delete(key("etcd", 3))]);
+    let unconfirmed_deletions = store.unconfirmed_deletions(&etcd);
+    store.commit(&[unconfirmed_deletions], UNIX_EPOCH);
+    assert_eq!(store.unconfirmed_sources(), [file.clone()].into());
+    let desired = store.objects().changes_to(&file, vec![object("file", 1, 1)]);
+    assert_eq!(desired, vec![]);
+    store.confirm_source(&file);
+    assert!(
+        store.unconfirmed_sources().is_empty() && store.unconfirmed_deletions(&file).is_empty()
+    );
     let there: Vec<String> = store.objects().all().map(|o| o.key().to_string()).collect();
-    let told = ["a1 of api", "a1 of etcd", "a1 of file", "a2 of etcd"];
-    assert_eq!(there, told.map(|text| format!("{} {text}", Kind::Appliance)));
+    let result = ["a1 of api", "a1 of etcd", "a1 of file", "a2 of etcd"];
+    assert_eq!(there, result.map(|text| format!("{} {text}", Kind::Appliance)));
 }
 
 const CHILD: &str = "WEIR_TEST_STORE_CHILD";
@@ -189,7 +191,7 @@ const CHILD: &str = "WEIR_TEST_STORE_CHILD";
 /// Writes objects forever, and prints each one that is stored.
 fn write_until_killed(folder: &std::path::Path) {
     let mut store = Store::open(Folder::open(folder).unwrap());
-    store.short_log = 20_000;
+    store.min_snapshot_log = 20_000;
     let mut out = std::io::stdout();
     let first = store.objects().all().count();
     for name in first.. {
@@ -200,7 +202,7 @@ fn write_until_killed(folder: &std::path::Path) {
 }
 
 #[test]
-fn a_process_killed_at_any_moment_has_kept_what_it_answered() {
+fn killed_process_keeps_acknowledged_changes() {
     if let Some(folder) = std::env::var_os(CHILD) {
         return write_until_killed(&PathBuf::from(folder));
     }
@@ -216,11 +218,11 @@ fn a_process_killed_at_any_moment_has_kept_what_it_answered() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let kept = |line: String| line.strip_prefix("kept ").and_then(|n| n.parse::<usize>().ok());
-        let mut told = lines.by_ref().filter_map(|line| kept(line.unwrap()));
-        last = told.by_ref().nth(rng.usize(..40)).or(last);
+        let mut result = lines.by_ref().filter_map(|line| kept(line.unwrap()));
+        last = result.by_ref().nth(rng.usize(..40)).or(last);
         std::thread::sleep(std::time::Duration::from_micros(rng.u64(..2_000)));
         child.kill().unwrap();
-        last = told.last().or(last);
+        last = result.last().or(last);
         child.wait().unwrap();
         let store = Store::open(Folder::open(&folder).unwrap());
         let count = store.objects().all().count();
@@ -228,8 +230,8 @@ fn a_process_killed_at_any_moment_has_kept_what_it_answered() {
         assert!(count == last + 1 || count == last + 2, "{count} objects, {last} was answered");
     }
     let second = Folder::open(&folder).unwrap();
-    let told = Folder::open(&folder).unwrap_err().to_string();
-    assert!(told.contains("another process has"), "{told}");
+    let result = Folder::open(&folder).unwrap_err().to_string();
+    assert!(result.contains("another process has"), "{result}");
     drop(second);
     assert!(last.unwrap() > 300);
     std::fs::remove_dir_all(&folder).unwrap();

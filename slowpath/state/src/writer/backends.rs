@@ -11,7 +11,7 @@ use super::{Error, Transaction};
 use crate::address::Endpoint;
 use crate::backend::{Health, Instance};
 use crate::name::{Name, Precedence, Source};
-use crate::tables::{Entry, places_at};
+use crate::tables::{Entry, instance_range};
 
 /// Changes of a service's list of instances; indexes are those in the list before the changes.
 #[derive(Default)]
@@ -30,55 +30,55 @@ fn order(one: &Instance, other: &Instance) -> std::cmp::Ordering {
 }
 
 impl Transaction<'_> {
-    /// Replaces the instances of a service that a source wrote before by `said`; an empty list
+    /// Replaces the instances of a service that a source wrote before by `instances`; an empty list
     /// removes them all. Instances of other sources stay. Service, source and priority of the new
     /// instances are set here, and health is taken over from the known verdict. Of two with one
     /// endpoint, the last counts.
-    pub fn set_backends(&mut self, service: &Name, source: &Source, said: Vec<Instance>) {
-        self.set_instances(service, source, said, None);
+    pub fn set_backends(&mut self, service: &Name, source: &Source, instances: Vec<Instance>) {
+        self.set_instances(service, source, instances, None);
     }
 
     /// Replaces the source's instances of a service at the given endpoints, which must be sorted,
-    /// by `said`. Its instances at other endpoints stay.
+    /// by `instances`. Its instances at other endpoints stay.
     pub fn set_backends_at(
         &mut self,
         service: &Name,
         source: &Source,
         endpoints: &[Endpoint],
-        said: Vec<Instance>,
+        instances: Vec<Instance>,
     ) {
-        self.set_instances(service, source, said, Some(endpoints));
+        self.set_instances(service, source, instances, Some(endpoints));
     }
 
     fn set_instances(
         &mut self,
         service: &Name,
         source: &Source,
-        mut said: Vec<Instance>,
+        mut instances: Vec<Instance>,
         among: Option<&[Endpoint]>,
     ) {
-        said.reverse();
-        said.sort_by_key(|instance| instance.endpoint);
-        said.dedup_by_key(|instance| instance.endpoint);
+        instances.reverse();
+        instances.sort_by_key(|instance| instance.endpoint);
+        instances.dedup_by_key(|instance| instance.endpoint);
         let priority = self.precedence.as_ref().unwrap_or(&self.state.precedence).of(source);
         let list = self.instances(service);
-        let is_gone = |i: &Instance| i.source == *source && !names(&said, i);
+        let is_gone = |i: &Instance| i.source == *source && !contains_endpoint(&instances, i);
         let gone = match among {
-            None => places_where(list, is_gone),
+            None => indexes_where(list, is_gone),
             Some(endpoints) => {
-                let places = endpoints.iter().flat_map(|endpoint| places_at(list, endpoint));
-                places.filter(|n| is_gone(&list[*n])).collect()
+                let indexes = endpoints.iter().flat_map(|endpoint| instance_range(list, endpoint));
+                indexes.filter(|n| is_gone(&list[*n])).collect()
             }
         };
         let mut changes = Changes { gone, ..Changes::default() };
-        for mut instance in said {
-            let places = places_at(list, &instance.endpoint);
+        for mut instance in instances {
+            let indexes = instance_range(list, &instance.endpoint);
             instance.service = service.clone();
             instance.source = source.clone();
             instance.priority = priority;
-            let known = list[places.clone()].first().map(|there| there.health);
-            instance.health = known.unwrap_or_default();
-            match places.into_iter().find(|n| list[*n].source == *source) {
+            let current = list[indexes.clone()].first().map(|there| there.health);
+            instance.health = current.unwrap_or_default();
+            match indexes.into_iter().find(|n| list[*n].source == *source) {
                 Some(n) if *list[n] == instance => {}
                 Some(n) => changes.replaced.push((n, Arc::new(instance))),
                 None => changes.added.push(Arc::new(instance)),
@@ -97,18 +97,18 @@ impl Transaction<'_> {
         healthy: bool,
     ) -> Result<bool, Error> {
         let list = self.instances(service);
-        let places = places_at(list, endpoint);
-        if places.is_empty() {
+        let indexes = instance_range(list, endpoint);
+        if indexes.is_empty() {
             let (service, endpoint) = (service.clone(), *endpoint);
             return Err(Error::BackendNotFound { service, endpoint });
         }
-        let is_known = |i: &Instance| i.health.since.is_some() && i.health.unhealthy != healthy;
-        if list[places.clone()].iter().all(|instance| is_known(instance)) {
+        let is_current = |i: &Instance| i.health.since.is_some() && i.health.unhealthy != healthy;
+        if list[indexes.clone()].iter().all(|instance| is_current(instance)) {
             return Ok(false);
         }
         let health = Health { unhealthy: !healthy, since: Some(self.now) };
-        let fresh = |n: usize| (n, Arc::new(Instance { health, ..Instance::clone(&list[n]) }));
-        let replaced = places.map(fresh).collect();
+        let updated = |n: usize| (n, Arc::new(Instance { health, ..Instance::clone(&list[n]) }));
+        let replaced = indexes.map(updated).collect();
         self.apply(service, Changes { replaced, ..Changes::default() });
         Ok(true)
     }
@@ -118,12 +118,12 @@ impl Transaction<'_> {
     pub fn forget_backend_health(&mut self, service: &Name, endpoint: &Endpoint) -> bool {
         let list = self.instances(service);
         let health = Health::default();
-        let judged = places_at(list, endpoint).filter(|n| list[*n].health != health);
-        let fresh = |n: usize| (n, Arc::new(Instance { health, ..Instance::clone(&list[n]) }));
-        let replaced: Vec<_> = judged.map(fresh).collect();
-        let known = !replaced.is_empty();
+        let judged = instance_range(list, endpoint).filter(|n| list[*n].health != health);
+        let updated = |n: usize| (n, Arc::new(Instance { health, ..Instance::clone(&list[n]) }));
+        let replaced: Vec<_> = judged.map(updated).collect();
+        let had_verdict = !replaced.is_empty();
         self.apply(service, Changes { replaced, ..Changes::default() });
-        known
+        had_verdict
     }
 
     /// Sets the precedence of sources for all current and later instances. A service is touched
@@ -132,14 +132,14 @@ impl Transaction<'_> {
         let differs = |instance: &Instance| instance.priority != precedence.of(&instance.source);
         for service in self.services_with(differs) {
             let list = self.instances(&service);
-            let gone = places_where(list, differs);
-            let fresh = |n: &usize| {
+            let gone = indexes_where(list, differs);
+            let updated = |n: &usize| {
                 let priority = precedence.of(&list[*n].source);
                 Arc::new(Instance { priority, ..Instance::clone(&list[*n]) })
             };
-            let added: Vec<Arc<Instance>> = gone.iter().map(fresh).collect();
+            let added: Vec<Arc<Instance>> = gone.iter().map(updated).collect();
             let mut next: SmallVec<[Arc<Instance>; 1]> = list.iter().cloned().collect();
-            gone.iter().zip(&added).for_each(|(n, fresh)| next[*n] = Arc::clone(fresh));
+            gone.iter().zip(&added).for_each(|(n, updated)| next[*n] = Arc::clone(updated));
             if next.is_sorted_by(|one, other| order(one, other).is_le()) {
                 if let Some(entry) = self.next.entries.get_mut(&service) {
                     Arc::make_mut(entry).instances = next;
@@ -182,7 +182,7 @@ impl Transaction<'_> {
             for (n, instance) in replaced {
                 list[n] = instance;
             }
-            remove_places(list, &gone);
+            remove_indexes(list, &gone);
             match <[_; 1]>::try_from(added) {
                 Ok([one]) => list.insert(list.partition_point(|i| order(i, &one).is_lt()), one),
                 Err(added) => {
@@ -190,7 +190,7 @@ impl Transaction<'_> {
                     list.sort_by(|one, other| order(one, other));
                 }
             }
-            let is_left = |endpoint: &Endpoint| !places_at(list, endpoint).is_empty();
+            let is_left = |endpoint: &Endpoint| !instance_range(list, endpoint).is_empty();
             lost.iter().map(is_left).collect::<Vec<bool>>()
         });
         for endpoint in new {
@@ -204,24 +204,24 @@ impl Transaction<'_> {
     }
 }
 
-fn places_where(list: &[Arc<Instance>], which: impl Fn(&Instance) -> bool) -> Vec<usize> {
+fn indexes_where(list: &[Arc<Instance>], which: impl Fn(&Instance) -> bool) -> Vec<usize> {
     (0..list.len()).filter(|n| which(&list[*n])).collect()
 }
 
-/// Returns whether `said`, which is sorted by endpoint, contains the endpoint of an instance.
-fn names(said: &[Instance], instance: &Instance) -> bool {
-    said.binary_search_by(|other| other.endpoint.cmp(&instance.endpoint)).is_ok()
+/// Returns whether `instances`, which is sorted by endpoint, contains the endpoint of an instance.
+fn contains_endpoint(instances: &[Instance], instance: &Instance) -> bool {
+    instances.binary_search_by(|other| other.endpoint.cmp(&instance.endpoint)).is_ok()
 }
 
 /// Removes the entries at these indexes, which must ascend.
-fn remove_places(list: &mut SmallVec<[Arc<Instance>; 1]>, places: &[usize]) {
-    if let [one] = places {
+fn remove_indexes(list: &mut SmallVec<[Arc<Instance>; 1]>, indexes: &[usize]) {
+    if let [one] = indexes {
         list.remove(*one);
         return;
     }
-    let (mut n, mut places) = (0, places.iter().peekable());
+    let (mut n, mut indexes) = (0, indexes.iter().peekable());
     list.retain(|_| {
         n += 1;
-        places.next_if(|place| **place + 1 == n).is_none()
+        indexes.next_if(|index| **index + 1 == n).is_none()
     });
 }

@@ -2,7 +2,7 @@
 
 use crate::address::{Address, Endpoint};
 use crate::name::{Name, Source};
-use crate::object::Refusal;
+use crate::object::ChangeError;
 
 /// Reason why a write failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ pub enum Error {
         "service `{service}` has node port {port}, and node ports are {first} to {last} \
          (`node_ports` of the configuration): choose another port, or widen the range"
     )]
-    NoNodePort {
+    NodePortOutOfRange {
         /// Name of the service.
         service: Name,
         /// Port of the frontend.
@@ -79,11 +79,11 @@ pub enum Error {
         last: u16,
     },
     /// The spec is invalid.
-    #[error("service `{service}` cannot be: {why}")]
-    NoSpec {
+    #[error("service `{service}` cannot be: {cause}")]
+    InvalidSpec {
         /// Name of the service.
         service: Name,
         /// First invalid field, and the allowed values.
-        why: Box<Refusal>,
+        cause: Box<ChangeError>,
     },
 }

@@ -8,7 +8,7 @@ use crate::frontend::Frontend;
 use crate::name::Name;
 use crate::object::FrontendSpec;
 use crate::service::Service;
-use crate::tables::place_of;
+use crate::tables::frontend_index;
 
 impl Transaction<'_> {
     /// Deletes the frontend at an address.
@@ -34,11 +34,11 @@ impl Transaction<'_> {
         if let Some(to) = &to {
             self.next.redirects.insert((to.clone(), *address), ());
         }
-        let (said, service) = (row.said.clone(), Arc::clone(&row.service));
+        let (spec, service) = (row.spec.clone(), Arc::clone(&row.service));
         let owner = service.name.clone();
-        let fresh = Arc::new(Frontend::new(said, service, to, self.touched.revision, self.now));
+        let fresh = Arc::new(Frontend::new(spec, service, to, self.touched.revision, self.now));
         self.change(&owner, |entry| {
-            if let Ok(at) = place_of(&entry.frontends, address) {
+            if let Ok(at) = frontend_index(&entry.frontends, address) {
                 entry.frontends[at] = fresh;
             }
         });
@@ -51,7 +51,7 @@ impl Transaction<'_> {
         &mut self,
         name: &Name,
         service: Option<Service>,
-        mut said: Vec<FrontendSpec>,
+        mut frontends: Vec<FrontendSpec>,
         gone: impl Fn(&Address) -> bool,
     ) -> Option<Arc<Service>> {
         let entry = self.next.entries.get(name);
@@ -60,11 +60,11 @@ impl Transaction<'_> {
         let mut lost = Vec::new();
         if let Some(entry) = entry {
             let differs =
-                |said: &FrontendSpec| entry.frontend(&said.address).is_none_or(|f| f.said != *said);
-            said.retain(differs);
+                |spec: &FrontendSpec| entry.frontend(&spec.address).is_none_or(|f| f.spec != *spec);
+            frontends.retain(differs);
             lost.extend(entry.frontends.iter().filter(|row| gone(row.address())).cloned());
         }
-        if service.is_none() && said.is_empty() && lost.is_empty() {
+        if service.is_none() && frontends.is_empty() && lost.is_empty() {
             return before;
         }
         let (revision, now) = (self.touched.revision, self.now);
@@ -76,11 +76,12 @@ impl Transaction<'_> {
             }
             // Frontends are written only for existing services.
             let Some(owner) = &entry.service else { return };
-            for said in said {
-                let (owner, place) = (Arc::clone(owner), place_of(&entry.frontends, &said.address));
-                let to = place.ok().and_then(|at| entry.frontends[at].redirect_to.clone());
-                let row = Arc::new(Frontend::new(said, owner, to, revision, now));
-                match place {
+            for spec in frontends {
+                let (owner, index) =
+                    (Arc::clone(owner), frontend_index(&entry.frontends, &spec.address));
+                let to = index.ok().and_then(|at| entry.frontends[at].redirect_to.clone());
+                let row = Arc::new(Frontend::new(spec, owner, to, revision, now));
+                match index {
                     Ok(at) => entry.frontends[at] = row,
                     Err(at) => {
                         new.push(*row.address());

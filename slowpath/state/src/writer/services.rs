@@ -24,13 +24,14 @@ impl Transaction<'_> {
     ) -> Result<Option<Arc<Service>>, Error> {
         let service = self.admit(service)?;
         frontends.reverse();
-        frontends.sort_by_key(|said| said.address);
-        frontends.dedup_by_key(|said| said.address);
-        for said in &frontends {
-            self.check_owner(&said.address, &service.name)?;
+        frontends.sort_by_key(|frontend| frontend.address);
+        frontends.dedup_by_key(|frontend| frontend.address);
+        for frontend in &frontends {
+            self.check_owner(&frontend.address, &service.name)?;
         }
         let name = service.name.clone();
-        let named: SmallVec<[Address; 4]> = frontends.iter().map(|said| said.address).collect();
+        let named: SmallVec<[Address; 4]> =
+            frontends.iter().map(|frontend| frontend.address).collect();
         let gone = |address: &Address| named.binary_search(address).is_err();
         Ok(self.put(&name, Some(service), frontends, gone))
     }

@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::address::{Address, Endpoint};
 use crate::appliance::Appliance;
-use crate::backend::{Instance, Place, State as Being};
+use crate::backend::{Instance, Placement, State as BackendState};
 use crate::frontend::{Kind, Progress};
 use crate::name::Source;
 use crate::object::FrontendSpec;
-use crate::plane::Wanted;
-use crate::select::choose;
+use crate::plane::DesiredFrontend;
+use crate::select::select_backends;
 
 mod backends;
 mod defects;
@@ -37,7 +37,7 @@ fn address(host: u8) -> Address {
     Address::new([192, 0, 2, host].into(), 80, 6)
 }
 
-fn said(host: u8) -> FrontendSpec {
+fn frontend_spec(host: u8) -> FrontendSpec {
     FrontendSpec::new(address(host), Kind::LoadBalancer)
 }
 
@@ -60,8 +60,8 @@ fn instance(host: u8) -> Instance {
 }
 
 fn of_cluster(host: u8, cluster: u32) -> Instance {
-    let place = Place { cluster, ..Place::default() };
-    Instance { place: Some(Arc::new(place)), ..instance(host) }
+    let placement = Placement { cluster, ..Placement::default() };
+    Instance { placement: Some(Arc::new(placement)), ..instance(host) }
 }
 
 /// Writes in one transaction; returns the result of the writes, and the revision.
@@ -76,7 +76,7 @@ fn write<R>(writer: &Writer, at: u64, writes: impl FnOnce(&mut Transaction<'_>) 
 fn web() -> Writer {
     let writer = Writer::new();
     write(&writer, 1, |t| {
-        t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap();
+        t.upsert_service_and_frontends(service("web"), vec![frontend_spec(1)]).unwrap();
         t.set_backends(&name("web"), &source("file"), vec![instance(1), instance(2)]);
     });
     writer
@@ -102,6 +102,6 @@ fn of_file(hosts: &[u8]) -> Vec<(u8, String)> {
 }
 
 /// Returns the desired state of 192.0.2.host for a plane.
-fn wanted(writer: &Writer, host: u8) -> Wanted {
-    choose(&writer.tables(), &row(writer, host), &Appliance::default())
+fn desired(writer: &Writer, host: u8) -> DesiredFrontend {
+    select_backends(&writer.tables(), &row(writer, host), &Appliance::default())
 }

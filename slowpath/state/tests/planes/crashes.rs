@@ -9,7 +9,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::world::{World, at, name};
+use crate::fixture::{Fixture, at, name};
 use config::checked::ArmName;
 use fastrand::Rng;
 use state::backend::State;
@@ -21,21 +21,21 @@ use state::object::{
 use state::reflect::Reflector;
 use state::store::{Disk, Store};
 
-const LIVES: u64 = 40;
+const LIFETIMES: u64 = 40;
 
 /// Files that outlive the process, and power that may fail.
 #[derive(Clone, Default)]
-struct Drive(Rc<RefCell<Platter>>);
+struct MemoryDisk(Rc<RefCell<DiskContents>>);
 
 #[derive(Default)]
-struct Platter {
+struct DiskContents {
     /// Durable contents and written contents of each file.
     files: BTreeMap<String, (Vec<u8>, Vec<u8>)>,
     /// Bytes and calls until the power fails; `None` for never.
     power: Option<usize>,
 }
 
-impl Platter {
+impl DiskContents {
     /// Returns how much of some work is done before the power fails.
     fn work(&mut self, work: usize) -> (usize, io::Result<()>) {
         match self.power {
@@ -54,50 +54,50 @@ impl Platter {
     /// Restores the power. Of unsynced appended data, a random prefix is kept.
     fn restart(&mut self, rng: &mut Rng) {
         self.power = None;
-        for (kept, now) in self.files.values_mut() {
-            let shared = now.starts_with(kept);
+        for (durable, now) in self.files.values_mut() {
+            let shared = now.starts_with(durable);
             match shared {
-                true => now.truncate(kept.len() + rng.usize(..now.len() - kept.len() + 1)),
-                false if rng.u32(..2) == 0 => now.clone_from(kept),
+                true => now.truncate(durable.len() + rng.usize(..now.len() - durable.len() + 1)),
+                false if rng.u32(..2) == 0 => now.clone_from(durable),
                 false => {}
             }
-            kept.clone_from(now);
+            durable.clone_from(now);
         }
     }
 }
 
-impl Disk for Drive {
+impl Disk for MemoryDisk {
     fn read(&mut self, file: &str) -> io::Result<Option<Vec<u8>>> {
         Ok(self.0.borrow().files.get(file).map(|(_, now)| now.clone()))
     }
 
     fn append(&mut self, file: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut platter = self.0.borrow_mut();
-        let (done, result) = platter.work(bytes.len());
-        platter.files.entry(file.into()).or_default().1.extend(&bytes[..done]);
+        let mut contents = self.0.borrow_mut();
+        let (done, result) = contents.work(bytes.len());
+        contents.files.entry(file.into()).or_default().1.extend(&bytes[..done]);
         result
     }
 
     fn truncate(&mut self, file: &str, len: u64) -> io::Result<()> {
-        let mut platter = self.0.borrow_mut();
-        platter.work(1).1?;
-        platter.files.entry(file.into()).or_default().1.truncate(len as usize);
+        let mut contents = self.0.borrow_mut();
+        contents.work(1).1?;
+        contents.files.entry(file.into()).or_default().1.truncate(len as usize);
         Ok(())
     }
 
     fn sync(&mut self, file: &str) -> io::Result<()> {
-        let mut platter = self.0.borrow_mut();
-        platter.work(1).1?;
-        let (kept, now) = platter.files.entry(file.into()).or_default();
-        kept.clone_from(now);
+        let mut contents = self.0.borrow_mut();
+        contents.work(1).1?;
+        let (durable, now) = contents.files.entry(file.into()).or_default();
+        durable.clone_from(now);
         Ok(())
     }
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
-        let mut platter = self.0.borrow_mut();
-        platter.work(1).1?;
-        let file = platter.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        platter.files.insert(to.into(), file);
+        let mut contents = self.0.borrow_mut();
+        contents.work(1).1?;
+        let file = contents.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        contents.files.insert(to.into(), file);
         Ok(())
     }
 
@@ -106,35 +106,35 @@ impl Disk for Drive {
     }
 }
 
-/// A process: the store, the reflector that reads it, and the world with the maps.
-struct House {
-    drive: Drive,
-    store: Store<Drive>,
+/// A process: the store, the reflector that reads it, and the fixture with the maps.
+struct Process {
+    disk: MemoryDisk,
+    store: Store<MemoryDisk>,
     reflector: Reflector,
-    world: World,
+    fixture: Fixture,
     reflected: u64,
 }
 
-impl House {
+impl Process {
     /// Starts a process with the contents of the disk.
-    fn open(drive: Drive, mut world: World) -> House {
-        let store = Store::open(drive.clone());
+    fn open(disk: MemoryDisk, mut fixture: Fixture) -> Process {
+        let store = Store::open(disk.clone());
         let mut reflector = reflector();
-        let initializer = world.writer.register_initializer(API);
-        world.steps();
-        reflect_all(&mut reflector, store.objects(), &world);
-        world.write(|to| to.complete(&initializer));
+        let initializer = fixture.writer.register_initializer(API);
+        fixture.steps();
+        reflect_all(&mut reflector, store.objects(), &fixture);
+        fixture.write(|to| to.complete(&initializer));
         let reflected = store.objects().revision();
-        House { drive, store, reflector, world, reflected }
+        Process { disk, store, reflector, fixture, reflected }
     }
 
     /// Commits a change; returns whether it was acknowledged.
-    fn ask(&mut self, change: Change) -> bool {
-        let answers = self.store.commit(&[vec![change]], self.world.now.wall);
+    fn commit(&mut self, change: Change) -> bool {
+        let answers = self.store.commit(&[vec![change]], self.fixture.now.wall);
         let events = self.store.take_events();
         self.reflected = self.store.objects().revision();
         let (reflector, objects) = (&mut self.reflector, self.store.objects());
-        self.world.write(|to| reflector.apply(objects, &events, to));
+        self.fixture.write(|to| reflector.apply(objects, &events, to));
         answers[0].is_ok()
     }
 }
@@ -143,28 +143,28 @@ fn reflector() -> Reflector {
     Reflector::new(Precedence::default(), ArmName::Egress)
 }
 
-fn reflect_all(reflector: &mut Reflector, objects: &Objects, world: &World) {
+fn reflect_all(reflector: &mut Reflector, objects: &Objects, fixture: &Fixture) {
     let events = objects.as_events();
-    world.write(|to| reflector.apply(objects, &events, to));
+    fixture.write(|to| reflector.apply(objects, &events, to));
 }
 
-fn wishes(objects: &Objects) -> BTreeMap<Key, Spec> {
+fn desired_objects(objects: &Objects) -> BTreeMap<Key, Spec> {
     objects.all().map(|object| (object.key(), object.spec.clone())).collect()
 }
 
 /// Returns a random change, and applies it to the desired objects.
-fn random_change(rng: &mut Rng, wanted: &mut BTreeMap<Key, Spec>) -> Change {
+fn random_change(rng: &mut Rng, desired: &mut BTreeMap<Key, Spec>) -> Change {
     let number = rng.usize(..4);
     let (service, list) = (name(&format!("shop/web-{number}")), format!("shop/list-{number}"));
     let object = match rng.u32(..2) == 0 {
         true => {
-            let said = |n: usize| {
+            let frontend = |n: usize| {
                 FrontendSpec::new(
                     at(&format!("203.0.113.{}", 10 * number + n), 80),
                     Kind::LoadBalancer,
                 )
             };
-            let frontends = (0..3).filter(|_| rng.u32(..2) == 0).map(said).collect();
+            let frontends = (0..3).filter(|_| rng.u32(..2) == 0).map(frontend).collect();
             let affinity_s = rng.u32(..2);
             let spec = ServiceSpec { frontends, affinity_s, ..ServiceSpec::default() };
             Object::new(service, Source::new(API), Spec::Service(Arc::new(spec)))
@@ -183,50 +183,50 @@ fn random_change(rng: &mut Rng, wanted: &mut BTreeMap<Key, Spec>) -> Change {
         }
     };
     let key = object.key();
-    if wanted.contains_key(&key) && rng.u32(..4) == 0 {
-        wanted.remove(&key);
+    if desired.contains_key(&key) && rng.u32(..4) == 0 {
+        desired.remove(&key);
         return Change::delete(key);
     }
-    wanted.insert(key, object.spec.clone());
+    desired.insert(key, object.spec.clone());
     Change::put(object)
 }
 
 #[test]
-fn what_was_answered_outlives_any_crash_and_the_maps_follow() {
+fn acknowledged_changes_survive_crashes_and_reach_the_maps() {
     match std::env::var("SIMULATION_SEED") {
         Ok(seed) => live(seed.parse().unwrap()),
-        Err(_) => (1..=LIVES).for_each(live),
+        Err(_) => (1..=LIFETIMES).for_each(live),
     }
 }
 
 fn live(seed: u64) {
     let rng = &mut Rng::with_seed(seed);
-    let mut house = House::open(Drive::default(), World::new());
-    let mut wanted = BTreeMap::new();
+    let mut process = Process::open(MemoryDisk::default(), Fixture::new());
+    let mut desired = BTreeMap::new();
     for _ in 0..4 {
-        house.drive.0.borrow_mut().power = Some(rng.usize(..6_000));
-        let mut under_way = wanted.clone();
+        process.disk.0.borrow_mut().power = Some(rng.usize(..6_000));
+        let mut under_way = desired.clone();
         loop {
-            house.world.plane.maps_mut().per_mille = 100;
+            process.fixture.plane.maps_mut().per_mille = 100;
             let change = random_change(rng, &mut under_way);
-            if !house.ask(change) {
+            if !process.commit(change) {
                 break;
             }
-            wanted.clone_from(&under_way);
-            house.world.step();
+            desired.clone_from(&under_way);
+            process.fixture.step();
         }
-        let House { drive, world, .. } = house;
-        drive.0.borrow_mut().restart(rng);
-        house = House::open(drive, world.restart());
-        let there = wishes(house.store.objects());
-        assert!(there == wanted || there == under_way, "seed {seed}: {there:?}, not {wanted:?}");
-        wanted = there;
-        house.world.settle();
+        let Process { disk, fixture, .. } = process;
+        disk.0.borrow_mut().restart(rng);
+        process = Process::open(disk, fixture.restart());
+        let there = desired_objects(process.store.objects());
+        assert!(there == desired || there == under_way, "seed {seed}: {there:?}, not {desired:?}");
+        desired = there;
+        process.fixture.settle();
 
-        let fresh = World::new();
-        reflect_all(&mut reflector(), house.store.objects(), &fresh);
+        let fresh = Fixture::new();
+        reflect_all(&mut reflector(), process.store.objects(), &fresh);
         let mut fresh = fresh;
         fresh.settle();
-        assert_eq!(house.world.lines(), fresh.lines(), "seed {seed}");
+        assert_eq!(process.fixture.lines(), fresh.lines(), "seed {seed}");
     }
 }

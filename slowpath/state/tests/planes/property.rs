@@ -2,22 +2,22 @@
 
 use proptest::prelude::*;
 
-use crate::world::model::Model;
-use crate::world::{World, ops};
+use crate::fixture::model::Model;
+use crate::fixture::{Fixture, ops};
 
 fn play(numbers: &[u64], per_mille: u32) {
-    let (mut world, mut model) = (World::new(), Model::default());
+    let (mut fixture, mut model) = (Fixture::new(), Model::default());
     for number in numbers {
-        world.plane.maps_mut().per_mille = per_mille;
-        ops::change(&mut world, &mut model, *number);
-        world.step();
+        fixture.plane.maps_mut().per_mille = per_mille;
+        ops::change(&mut fixture, &mut model, *number);
+        fixture.step();
         if per_mille == 0 {
-            world.steps();
-            world.assert_is(&model);
+            fixture.steps();
+            fixture.assert_is(&model);
         }
     }
-    world.settle();
-    world.assert_is(&model);
+    fixture.settle();
+    fixture.assert_is(&model);
 }
 
 proptest! {
@@ -28,14 +28,14 @@ proptest! {
     })]
 
     #[test]
-    fn without_faults_the_maps_are_the_models_after_each_change(
+    fn without_faults_maps_match_the_model_after_each_change(
         numbers in prop::collection::vec(any::<u64>(), 1..60)
     ) {
         play(&numbers, 0);
     }
 
     #[test]
-    fn with_faults_the_maps_become_the_models(
+    fn with_faults_maps_converge_to_the_model(
         numbers in prop::collection::vec(any::<u64>(), 1..60)
     ) {
         play(&numbers, 100);

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::world::model::Model;
-use crate::world::{World, ops};
+use crate::fixture::model::Model;
+use crate::fixture::{Fixture, ops};
 use fastrand::Rng;
 use state::address::Address;
 use state::dump::Record;
@@ -18,7 +18,7 @@ use state::plane::Plane;
 const LIVES: u64 = 60;
 
 #[test]
-fn whatever_happens_the_maps_become_what_was_said() {
+fn maps_converge_in_random_lifetimes() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     match number("SIMULATION_SEED") {
         Some(seed) => live(seed),
@@ -39,70 +39,70 @@ impl Drop for Seed {
 }
 
 fn live(seed: u64) {
-    let told = Seed(seed);
+    let result = Seed(seed);
     let rng = &mut Rng::with_seed(seed);
-    let (mut world, mut model) = (World::new(), Model::default());
+    let (mut fixture, mut model) = (Fixture::new(), Model::default());
     for _ in 0..1 + rng.usize(..4) {
-        work(&mut world, &mut model, rng);
+        work(&mut fixture, &mut model, rng);
         if rng.u32(..2) == 0 {
-            world.settle();
-            world.assert_is(&model);
+            fixture.settle();
+            fixture.assert_is(&model);
         }
-        world = restart(world, &mut model, rng);
+        fixture = restart(fixture, &mut model, rng);
     }
-    drop(told);
+    drop(result);
 }
 
 /// Applies changes, steps and faults.
-fn work(world: &mut World, model: &mut Model, rng: &mut Rng) {
+fn work(fixture: &mut Fixture, model: &mut Model, rng: &mut Rng) {
     for _ in 0..rng.usize(..60) {
-        world.plane.maps_mut().per_mille = [0, 10, 100, 500][rng.usize(..4)];
-        ops::change(world, model, rng.u64(..));
+        fixture.plane.maps_mut().per_mille = [0, 10, 100, 500][rng.usize(..4)];
+        ops::change(fixture, model, rng.u64(..));
         // Changes are not always observed at once.
         for _ in 0..rng.usize(..3) {
-            world.step();
+            fixture.step();
         }
     }
 }
 
 /// Restarts the process in any state, with changes in the meantime. The sources write their lists
 /// to the new process one after the other.
-fn restart(world: World, model: &mut Model, rng: &mut Rng) -> World {
-    let before = identifiers(&world);
-    let known = world.lines();
-    let mut world = world.restart();
-    assert_eq!(world.lines(), known, "attaching to the maps changes nothing");
+fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
+    let before = identifiers(&fixture);
+    let known = fixture.lines();
+    let mut fixture = fixture.restart();
+    assert_eq!(fixture.lines(), known, "attaching to the maps changes nothing");
     meanwhile(model, rng);
-    world.appliance.addresses = model.addresses.clone();
-    world.plane.set_addresses(model.addresses.clone());
-    world.plane.maps_mut().per_mille = [0, 100][rng.usize(..2)];
+    fixture.appliance.addresses = model.addresses.clone();
+    fixture.plane.set_addresses(model.addresses.clone());
+    fixture.plane.maps_mut().per_mille = [0, 100][rng.usize(..2)];
 
     let sources: BTreeMap<u8, _> =
-        (0..3).map(|n| (n, world.writer.register_initializer(&format!("source-{n}")))).collect();
-    world.steps();
-    assert_eq!(world.lines(), known, "nothing is told before sources said all");
+        (0..3).map(|n| (n, fixture.writer.register_initializer(&format!("source-{n}")))).collect();
+    fixture.steps();
+    assert_eq!(fixture.lines(), known, "nothing is told before sources said all");
     let mut left: Vec<u8> = sources.keys().copied().collect();
     let impatient = rng.u32(..3) == 0;
     while !left.is_empty() {
         let source = left.swap_remove(rng.usize(..left.len()));
-        world.write(|to| {
+        fixture.write(|to| {
             for number in 0..ops::SERVICES {
                 match source {
-                    2 => ops::say_service(model, number, to),
-                    from => ops::say_backends(model, number, from, to),
+                    2 => ops::write_service(model, number, to),
+                    from => ops::write_backends(model, number, from, to),
                 }
             }
             to.complete(&sources[&source]);
         });
         if impatient {
-            world.pass(Duration::from_secs(61));
+            fixture.pass(Duration::from_secs(61));
         }
-        world.steps();
+        fixture.steps();
     }
-    world.write(|to| ops::say_health(model, to));
-    world.settle();
-    world.assert_is(model);
-    let after = identifiers(&world);
+    fixture.write(|to| ops::write_health(model, to));
+    fixture.settle();
+    fixture.assert_is(model);
+    let after = identifiers(&fixture);
     for (address, id) in &before {
         // Where a frontend and a copy of a node port replace each other, the identifier changes.
         let own = ops::OWN.contains(&address.prefix.addr.to_string().as_str());
@@ -110,27 +110,27 @@ fn restart(world: World, model: &mut Model, rng: &mut Rng) -> World {
             assert_eq!(after[address], *id, "{address} has another identifier");
         }
     }
-    world
+    fixture
 }
 
 /// Applies changes while there is no process.
 fn meanwhile(model: &mut Model, rng: &mut Rng) {
-    let mut nobody = World::new();
+    let mut nobody = Fixture::new();
     nobody.write(|to| {
         for number in 0..ops::SERVICES {
-            ops::say_service(model, number, to);
-            ops::say_backends(model, number, 0, to);
-            ops::say_backends(model, number, 1, to);
+            ops::write_service(model, number, to);
+            ops::write_backends(model, number, 0, to);
+            ops::write_backends(model, number, 1, to);
         }
-        ops::say_health(model, to);
+        ops::write_health(model, to);
     });
     for _ in 0..rng.usize(..4) {
         ops::change(&mut nobody, model, rng.u64(..));
     }
 }
 
-fn identifiers(world: &World) -> BTreeMap<Address, u32> {
-    let records = world.plane.dump().into_iter();
+fn identifiers(fixture: &Fixture) -> BTreeMap<Address, u32> {
+    let records = fixture.plane.dump().into_iter();
     let of = |record| match record {
         Record::Service { id, address, .. } => Some((address, id)),
         _ => None,
@@ -140,32 +140,32 @@ fn identifiers(world: &World) -> BTreeMap<Address, u32> {
 
 /// The state after a crash in the middle of writing is repaired.
 #[test]
-fn a_crash_at_any_write_is_mended_by_the_next_process() {
+fn crash_at_any_write_is_repaired_by_the_next_process() {
     for crash in 0..200 {
         let mut rng = Rng::with_seed(crash);
-        let (mut world, mut model) = (World::new(), Model::default());
+        let (mut fixture, mut model) = (Fixture::new(), Model::default());
         for _ in 0..10 {
-            ops::change(&mut world, &mut model, rng.u64(..));
+            ops::change(&mut fixture, &mut model, rng.u64(..));
         }
-        world.steps();
+        fixture.steps();
         for _ in 0..5 {
-            ops::change(&mut world, &mut model, rng.u64(..));
+            ops::change(&mut fixture, &mut model, rng.u64(..));
         }
         // All writes from this one on fail.
-        world.plane.maps_mut().maps.dies_after(crash % 40);
-        world.step();
-        let mut world = world.restart();
-        world.plane.maps_mut().maps.lives();
-        world.plane.set_addresses(model.addresses.clone());
-        world.write(|to| {
+        fixture.plane.maps_mut().maps.dies_after(crash % 40);
+        fixture.step();
+        let mut fixture = fixture.restart();
+        fixture.plane.maps_mut().maps.lives();
+        fixture.plane.set_addresses(model.addresses.clone());
+        fixture.write(|to| {
             for number in 0..ops::SERVICES {
-                ops::say_service(&model, number, to);
-                ops::say_backends(&model, number, 0, to);
-                ops::say_backends(&model, number, 1, to);
+                ops::write_service(&model, number, to);
+                ops::write_backends(&model, number, 0, to);
+                ops::write_backends(&model, number, 1, to);
             }
-            ops::say_health(&model, to);
+            ops::write_health(&model, to);
         });
-        world.settle();
-        world.assert_is(&model);
+        fixture.settle();
+        fixture.assert_is(&model);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::entry::{Hit, LIVE, WRITING};
 use super::Index;
-use super::place::{OWNER, Place, WINDOW};
+use super::key_position::{KeyPosition, OWNER, WINDOW};
 use crate::atomic::{AtomicU64, Ordering::*};
 use packet::flow::FlowKey;
 
@@ -28,10 +28,10 @@ impl<'r> Index<'r> {
                 continue;
             }
             let key = entry.key();
-            let place = self.place(self.hash(&key));
-            let whole = state & WRITING == 0 && self.belongs(i, &place);
+            let position = self.position(self.hash(&key));
+            let whole = state & WRITING == 0 && self.belongs(i, &position);
             if whole && keep(i, &key, &entry.hit(i, state)) {
-                self.enter(i, &place);
+                self.enter(i, &position);
             } else {
                 entry.state.store(state & !(LIVE | WRITING), Relaxed);
                 cleared += 1;
@@ -41,9 +41,9 @@ impl<'r> Index<'r> {
     }
 
     /// Returns whether a key with this place may be in entry `i`.
-    pub(crate) fn belongs(&self, i: u32, place: &Place) -> bool {
-        let distance = (i / 4).wrapping_sub(place.home) & self.mask();
-        distance <= WINDOW || i / 4 == place.second
+    pub(crate) fn belongs(&self, i: u32, position: &KeyPosition) -> bool {
+        let distance = (i / 4).wrapping_sub(position.home) & self.mask();
+        distance <= WINDOW || i / 4 == position.second
     }
 }
 

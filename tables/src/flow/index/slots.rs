@@ -4,13 +4,13 @@
 use super::super::entry::{Entry, Filling, LIVE, WRITING};
 use super::super::step::step;
 use super::Index;
-use super::place::{Place, SPILLED, WINDOW, is_free};
+use super::key_position::{KeyPosition, SPILLED, WINDOW, is_free};
 use crate::atomic::Ordering::*;
 use crate::record::NONE;
 
 /// Error of an insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotKept {
+pub enum IndexError {
     /// No free slot: raise the table's `region.max_...`.
     Full,
     /// The bucket stayed locked by others for too long.
@@ -18,30 +18,30 @@ pub enum NotKept {
 }
 
 impl Index<'_> {
-    /// Inserts an entry, replacing one with the same key. `over` returns whether a live entry of
-    /// another key may be evicted.
+    /// Inserts an entry, replacing one with the same key. `evictable` returns whether a live entry
+    /// of another key may be evicted.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(crate) fn keep(
+    pub(crate) fn put(
         &self,
         filling: &Filling<'_>,
-        over: impl Fn(&Entry) -> bool,
-    ) -> Result<(), NotKept> {
+        evictable: impl Fn(&Entry) -> bool,
+    ) -> Result<(), IndexError> {
         let hash = self.hash(filling.key);
-        let place = self.place(hash);
-        if !self.lock(place.home) {
-            return Err(NotKept::Contended);
+        let position = self.position(hash);
+        if !self.lock(position.home) {
+            return Err(IndexError::Contended);
         }
         if let Some(old) = self.find(hash, filling.key) {
             self.clear(old.entry, old.stamp);
         }
-        let done = match self.claim_over(&place, over) {
-            NONE => Err(NotKept::Full),
+        let done = match self.claim_over(&position, evictable) {
+            NONE => Err(IndexError::Full),
             i => {
-                self.fill(i, &place, filling);
+                self.fill(i, &position, filling);
                 Ok(())
             }
         };
-        self.unlock(place.home);
+        self.unlock(position.home);
         done
     }
 
@@ -49,12 +49,12 @@ impl Index<'_> {
     /// [`WRITING`] and belongs to the caller until it is filled or abandoned. Returns [`NONE`] if
     /// all slots are taken.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(crate) fn claim(&self, place: &Place) -> u32 {
+    pub(crate) fn claim(&self, position: &KeyPosition) -> u32 {
         for n in 0..2 + WINDOW {
-            let bucket = self.bucket(place, n);
+            let bucket = self.bucket(position, n);
             let Some(word) = self.word(bucket) else { return NONE };
             let word = word.load(Relaxed);
-            for slot in place.slots().into_iter().filter(|slot| is_free(word, *slot)) {
+            for slot in position.slots().into_iter().filter(|slot| is_free(word, *slot)) {
                 let at = bucket * 4 + slot;
                 if self.take(at) {
                     return at;
@@ -66,10 +66,10 @@ impl Index<'_> {
 
     /// As [`Index::claim`]. `stale` returns whether a live entry may be evicted.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    fn claim_over(&self, place: &Place, stale: impl Fn(&Entry) -> bool) -> u32 {
+    fn claim_over(&self, position: &KeyPosition, stale: impl Fn(&Entry) -> bool) -> u32 {
         for n in 0..2 + WINDOW {
-            let bucket = self.bucket(place, n);
-            for slot in place.slots() {
+            let bucket = self.bucket(position, n);
+            for slot in position.slots() {
                 let at = bucket * 4 + slot;
                 let Some(entry) = self.entry(at) else { return NONE };
                 let state = entry.state.load(Relaxed);
@@ -103,11 +103,11 @@ impl Index<'_> {
 
     /// Fills a claimed slot and makes it visible; returns its new state.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(crate) fn fill(&self, i: u32, place: &Place, filling: &Filling<'_>) -> u32 {
+    pub(crate) fn fill(&self, i: u32, position: &KeyPosition, filling: &Filling<'_>) -> u32 {
         let Some(entry) = self.entry(i) else { return 0 };
         let stamp = entry.write(filling);
         step!();
-        self.enter(i, place);
+        self.enter(i, position);
         step!();
         entry.state.store(stamp, Release);
         stamp
@@ -126,11 +126,11 @@ impl Index<'_> {
         if entry.state.compare_exchange(stamp, stamp | WRITING, AcqRel, Relaxed).is_err() {
             return false;
         }
-        let place = self.place(self.hash(&entry.key()));
+        let position = self.position(self.hash(&entry.key()));
         step!();
         self.set_tag(i, 0);
-        if self.is_spilled(i, &place)
-            && let Some(word) = self.word(place.home)
+        if self.is_spilled(i, &position)
+            && let Some(word) = self.word(position.home)
         {
             word.fetch_sub(SPILLED, Relaxed);
         }
@@ -141,17 +141,17 @@ impl Index<'_> {
 
     /// Makes a filled slot findable: sets its tag, and increments the home bucket's spill count if
     /// the slot is elsewhere.
-    pub(super) fn enter(&self, i: u32, place: &Place) {
-        if self.is_spilled(i, place)
-            && let Some(word) = self.word(place.home)
+    pub(super) fn enter(&self, i: u32, position: &KeyPosition) {
+        if self.is_spilled(i, position)
+            && let Some(word) = self.word(position.home)
         {
             word.fetch_add(SPILLED, Relaxed);
         }
-        self.set_tag(i, place.tag);
+        self.set_tag(i, position.tag);
     }
 
-    fn is_spilled(&self, i: u32, place: &Place) -> bool {
-        i / 4 != place.home && i / 4 != place.second
+    fn is_spilled(&self, i: u32, position: &KeyPosition) -> bool {
+        i / 4 != position.home && i / 4 != position.second
     }
 
     /// Only the owner of a slot changes its tag, so the difference can be applied without a retry.

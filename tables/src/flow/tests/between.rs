@@ -47,7 +47,7 @@ fn replace(flows: &Flows<'_>, old: u32, new: u32) {
 }
 
 #[test]
-fn other_work_in_the_midst_of_an_insert_leaves_both_whole() {
+fn interleaved_operations_during_insert_stay_consistent() {
     let insert = |flows: &Flows<'_>| {
         let _ = insert_nat(flows, 50, &[2; 60]);
     };
@@ -63,7 +63,7 @@ fn other_work_in_the_midst_of_an_insert_leaves_both_whole() {
 }
 
 #[test]
-fn a_flow_that_is_replaced_between_two_steps_is_gone_and_its_successor_untouched() {
+fn flow_replaced_between_steps_is_gone_and_successor_unchanged() {
     let key = nat_flow(4, 0).front;
     let successor = |flows: &Flows<'_>| {
         if let Some(hit) = find(flows, &nat_flow(60, 0).front) {
@@ -153,7 +153,7 @@ fn at_every_step_of_an_end(tunnel: bool, end: impl Fn(&Flows<'_>), others: u32) 
 }
 
 #[test]
-fn a_packet_at_any_step_of_its_flows_end_goes_on_by_it_or_begins_it_anew() {
+fn packet_during_flow_removal_uses_flow_or_reopens_it() {
     for tunnel in [false, true] {
         at_every_step_of_an_end(tunnel, |flows| remove(flows, 4), 9);
         let sweep = |flows: &Flows<'_>| {
@@ -165,7 +165,7 @@ fn a_packet_at_any_step_of_its_flows_end_goes_on_by_it_or_begins_it_anew() {
 }
 
 #[test]
-fn a_copy_that_others_wrote_into_is_made_again() {
+fn torn_copy_is_retried() {
     let region = small();
     let flows = table(&region);
     let hit = insert_nat(&flows, 1, &[]).unwrap();
@@ -183,10 +183,10 @@ fn a_copy_that_others_wrote_into_is_made_again() {
 }
 
 #[test]
-fn keys_that_all_want_one_bucket_lie_elsewhere_and_are_found() {
+fn keys_of_one_bucket_spill_and_are_found() {
     let region = Region::anonymous_with(&Sizes { flows: 64, ..Sizes::SMALL }, 7).unwrap();
     let flows = table(&region);
-    let home = |n: &u32| flows.index.place(flows.hash(&nat_flow(*n, 0).front)).home;
+    let home = |n: &u32| flows.index.position(flows.hash(&nat_flow(*n, 0).front)).home;
     let first = home(&0);
     let many: Vec<u32> = (0..49_999).filter(|n| home(n) == first).take(40).collect();
     let alone = |n: u32| NewFlow { back: None, nat_map: NONE, ..nat_flow(n, 0) };
@@ -205,7 +205,7 @@ fn keys_that_all_want_one_bucket_lie_elsewhere_and_are_found() {
 }
 
 #[test]
-fn an_entry_whose_key_was_spoiled_ends_with_its_flow_and_no_other() {
+fn entry_with_corrupt_key_is_removed_with_its_flow() {
     let region = small();
     let flows = table(&region);
     let hits: Vec<_> = (0..10).map(|n| insert_nat(&flows, n, &[]).unwrap()).collect();
@@ -219,8 +219,8 @@ fn an_entry_whose_key_was_spoiled_ends_with_its_flow_and_no_other() {
     let elsewhere = (1u64..).find(|flip| {
         word.fetch_xor(*flip, Relaxed);
         let (key, _) = flows.index.read(hits[3].entry).unwrap();
-        let place = flows.index.place(flows.hash(&key));
-        let elsewhere = !flows.index.belongs(hits[3].entry, &place);
+        let position = flows.index.position(flows.hash(&key));
+        let elsewhere = !flows.index.belongs(hits[3].entry, &position);
         if !elsewhere {
             word.fetch_xor(*flip, Relaxed);
         }
@@ -228,7 +228,7 @@ fn an_entry_whose_key_was_spoiled_ends_with_its_flow_and_no_other() {
     });
     assert!(elsewhere.is_some());
     let found = flows.recover();
-    let expected = Recovery { kept: 9, cleared_paths: 1, cleared_entries: 2, stale_locks: 0 };
+    let expected = Recovery { recovered: 9, cleared_paths: 1, cleared_entries: 2, stale_locks: 0 };
     assert_eq!(found, expected);
     assert_whole(&flows);
 }

@@ -42,7 +42,7 @@ const INITIATOR: bool = true;
 const RESPONDER: bool = false;
 
 /// A packet of this direction arrives from the gateway.
-fn comes(flows: &Flows<'_>, n: u32, from_initiator: bool, mark: u32) -> LegUpdate {
+fn packet_arrives(flows: &Flows<'_>, n: u32, from_initiator: bool, mark: u32) -> LegUpdate {
     flows.update_gateway(&front(flows, n), from_initiator, &leg(mark), &options(mark), mark)
 }
 
@@ -66,18 +66,18 @@ fn assert_of_one_packet(answer: &Answer) {
 }
 
 #[test]
-fn each_direction_goes_back_as_it_came() {
+fn replies_use_the_leg_of_their_direction() {
     let region = small();
     let flows = table(&region);
     begin(&flows, 50, 1);
     // Replies of a backend, which the gateway does not send, use the initiator's leg.
     assert_eq!(goes(&flows, 50, RESPONDER), 1);
-    assert_eq!(comes(&flows, 50, RESPONDER, 2), LegUpdate::Changed);
+    assert_eq!(packet_arrives(&flows, 50, RESPONDER, 2), LegUpdate::Changed);
     // Alternately short and long options; a change in one direction does not affect the other.
     for mark in 3..20 {
         let side = mark % 5 < 2;
         let other = goes(&flows, 50, !side);
-        assert_eq!(comes(&flows, 50, side, mark), LegUpdate::Changed);
+        assert_eq!(packet_arrives(&flows, 50, side, mark), LegUpdate::Changed);
         assert_eq!((goes(&flows, 50, side), goes(&flows, 50, !side)), (mark, other));
         assert_whole(&flows);
     }
@@ -93,20 +93,20 @@ fn each_direction_goes_back_as_it_came() {
 }
 
 #[test]
-fn a_leg_that_both_have_takes_no_slab_until_one_changes() {
+fn equal_legs_share_storage_until_one_changes() {
     for long in [1, 3] {
         let region = small();
         let flows = table(&region);
         begin(&flows, 50, long);
-        assert_eq!(comes(&flows, 50, RESPONDER, long), LegUpdate::Same);
+        assert_eq!(packet_arrives(&flows, 50, RESPONDER, long), LegUpdate::Same);
         let path = &flows.paths[front(&flows, 50).path as usize];
         assert_eq!(path.owns.load(Relaxed), NONE);
         assert_eq!(flows.forward(&front(&flows, 50)).unwrap().responder_digest(), long);
         // Packets on the way to an appliance arrived with the old leg.
-        assert_eq!(comes(&flows, 50, INITIATOR, 7), LegUpdate::Changed);
+        assert_eq!(packet_arrives(&flows, 50, INITIATOR, 7), LegUpdate::Changed);
         assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (7, long));
         // When the other direction follows, both legs are equal.
-        assert_eq!(comes(&flows, 50, RESPONDER, 7), LegUpdate::Changed);
+        assert_eq!(packet_arrives(&flows, 50, RESPONDER, 7), LegUpdate::Changed);
         assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (7, 7));
         assert_whole(&flows);
     }
@@ -125,39 +125,39 @@ fn a_translated_flow_has_one_leg() {
 }
 
 #[test]
-fn without_a_slab_both_go_by_the_latest_until_there_is_one() {
+fn without_a_slab_both_directions_use_the_latest_leg() {
     let region = small();
     let flows = table(&region);
     let taken: Vec<u32> = flows.free_slabs().unwrap().all().collect();
     begin(&flows, 50, 1);
     for (side, mark) in [(RESPONDER, 2), (INITIATOR, 1), (RESPONDER, 4)] {
-        let done = comes(&flows, 50, side, mark);
+        let done = packet_arrives(&flows, 50, side, mark);
         // The initiator's change needs no slab: the responder's next one tries to allocate it
         // again.
         assert_eq!(done == LegUpdate::Shared, side == RESPONDER);
         assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (mark, mark));
     }
     // Long options have no space at all then.
-    assert_eq!(comes(&flows, 50, RESPONDER, 3), LegUpdate::Missed);
-    assert_eq!(comes(&flows, 50, INITIATOR, 3), LegUpdate::Missed);
+    assert_eq!(packet_arrives(&flows, 50, RESPONDER, 3), LegUpdate::Missed);
+    assert_eq!(packet_arrives(&flows, 50, INITIATOR, 3), LegUpdate::Missed);
     assert_eq!(goes(&flows, 50, RESPONDER), 4);
     // Both had equal legs, and one changes.
-    assert_eq!(comes(&flows, 50, RESPONDER, 4), LegUpdate::Same);
-    assert_eq!(comes(&flows, 50, INITIATOR, 5), LegUpdate::Shared);
+    assert_eq!(packet_arrives(&flows, 50, RESPONDER, 4), LegUpdate::Same);
+    assert_eq!(packet_arrives(&flows, 50, INITIATOR, 5), LegUpdate::Shared);
     assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (5, 5));
     taken.into_iter().for_each(|slab| flows.free_slabs().unwrap().push(slab));
-    assert_eq!(comes(&flows, 50, RESPONDER, 4), LegUpdate::Changed);
+    assert_eq!(packet_arrives(&flows, 50, RESPONDER, 4), LegUpdate::Changed);
     assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (5, 4));
     assert_whole(&flows);
 }
 
 #[test]
-fn idle_flows_give_the_responders_leg_back() {
+fn idle_flow_releases_responder_leg() {
     let region = small();
     let flows = table(&region);
     for n in 50..50 + flows.slabs.len() as u32 {
         begin(&flows, n, 1);
-        assert_eq!(comes(&flows, n, RESPONDER, 2), LegUpdate::Changed);
+        assert_eq!(packet_arrives(&flows, n, RESPONDER, 2), LegUpdate::Changed);
     }
     assert_eq!(flows.free_slabs().unwrap().pop(), NONE);
     let all = flows.capacity();
@@ -167,20 +167,20 @@ fn idle_flows_give_the_responders_leg_back() {
 }
 
 #[test]
-fn a_successor_keeps_both_legs() {
+fn restart_keeps_both_legs() {
     let region = small();
     let flows = table(&region);
     begin(&flows, 50, 3);
     begin(&flows, 51, 4);
-    comes(&flows, 50, RESPONDER, 6);
-    comes(&flows, 51, RESPONDER, 5);
+    packet_arrives(&flows, 50, RESPONDER, 6);
+    packet_arrives(&flows, 51, RESPONDER, 5);
     let path = |n| &flows.paths[front(&flows, n).path as usize];
     let both = |n| (goes(&flows, n, INITIATOR), goes(&flows, n, RESPONDER));
-    assert_eq!(flows.recover().kept, 2);
+    assert_eq!(flows.recover().recovered, 2);
     assert_eq!((both(50), both(51)), ((3, 6), (4, 5)));
     // Two paths that claim one slab, and one that claims a slab that does not exist.
     path(51).owns.store(path(50).owns.load(Relaxed), Relaxed);
-    assert_eq!(flows.recover().kept, 2);
+    assert_eq!(flows.recover().recovered, 2);
     assert_whole(&flows);
     let alone = [50, 51].map(|n| path(n).owns.load(Relaxed) == NONE);
     assert!(alone[0] != alone[1]);
@@ -202,7 +202,10 @@ fn assert_settled(flows: &Flows<'_>, marks: [u32; 2]) {
         assert_eq!(goes(flows, 50, RESPONDER), forward.responder_digest());
     }
     for (side, mark) in [INITIATOR, RESPONDER].into_iter().zip(marks) {
-        assert!(matches!(comes(flows, 50, side, mark), LegUpdate::Changed | LegUpdate::Same));
+        assert!(matches!(
+            packet_arrives(flows, 50, side, mark),
+            LegUpdate::Changed | LegUpdate::Same
+        ));
     }
     assert_eq!([goes(flows, 50, INITIATOR), goes(flows, 50, RESPONDER)], marks);
     assert_whole(flows);
@@ -221,22 +224,22 @@ const TURNS: [(u32, &[Packet], Packet); 4] = [
 ];
 
 fn note(flows: &Flows<'_>, from_initiator: bool, mark: u32) {
-    comes(flows, 50, from_initiator, mark);
+    packet_arrives(flows, 50, from_initiator, mark);
 }
 
-fn turn(flows: &Flows<'_>, mark: u32, before: &[Packet]) {
+fn apply_packets(flows: &Flows<'_>, mark: u32, before: &[Packet]) {
     begin(flows, 50, mark);
     before.iter().for_each(|(side, mark)| note(flows, *side, *mark));
 }
 
 #[test]
-fn a_leg_of_either_killed_at_any_step_is_noted_again() {
+fn leg_update_killed_at_any_step_is_repeated() {
     for (first, before, (side, mark)) in TURNS {
         killed_everywhere_after(
-            |flows| turn(flows, first, before),
+            |flows| apply_packets(flows, first, before),
             |flows| note(flows, side, mark),
             |flows, recovery| {
-                assert_eq!((recovery.kept, recovery.cleared_paths), (11, 0));
+                assert_eq!((recovery.recovered, recovery.cleared_paths), (11, 0));
                 assert_settled(flows, [8, 7]);
             },
         );
@@ -244,28 +247,28 @@ fn a_leg_of_either_killed_at_any_step_is_noted_again() {
 }
 
 #[test]
-fn the_end_of_a_flow_with_two_legs_killed_at_any_step_loses_no_slab() {
+fn removal_of_two_leg_flow_killed_at_any_step_leaks_no_slab() {
     killed_everywhere_after(
-        |flows| turn(flows, 1, &[(RESPONDER, 2)]),
+        |flows| apply_packets(flows, 1, &[(RESPONDER, 2)]),
         |flows| assert!(flows.remove(&front(flows, 50)).is_some()),
         |flows, recovery| {
             let found = find(flows, &tunnelled(50, 0).front);
-            assert_eq!(recovery.kept, 10 + u32::from(found.is_some()));
+            assert_eq!(recovery.recovered, 10 + u32::from(found.is_some()));
         },
     );
 }
 
 #[test]
-fn both_directions_at_once_leave_both_legs() {
+fn concurrent_updates_of_both_directions_keep_both_legs() {
     for (first, before, (side, mark)) in TURNS {
         after_at_every_step(
-            |flows| turn(flows, first, before),
+            |flows| apply_packets(flows, first, before),
             |flows| note(flows, side, mark),
             // The leg held by one is missed by the other, whose next packet arrives.
             |flows| note(flows, !side, 8),
             |flows| {
                 let expected = if side == INITIATOR { [mark, 8] } else { [8, mark] };
-                comes(flows, 50, !side, 8);
+                packet_arrives(flows, 50, !side, 8);
                 let goes = [goes(flows, 50, INITIATOR), goes(flows, 50, RESPONDER)];
                 assert_eq!(goes, expected);
             },
@@ -278,19 +281,19 @@ fn before_and_after(first: u32, before: &[Packet], packet: Packet) -> [[u32; 2];
     let region = small();
     let flows = table(&region);
     let both = || [goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)];
-    turn(&flows, first, before);
+    apply_packets(&flows, first, before);
     let old = both();
     note(&flows, packet.0, packet.1);
     [old, both()]
 }
 
 #[test]
-fn an_answer_at_any_step_of_a_change_goes_by_the_leg_of_before_or_after() {
+fn reply_during_leg_update_uses_old_or_new_leg() {
     for (first, before, (side, mark)) in TURNS {
         let either = before_and_after(first, before, (side, mark));
         let seen = Cell::new([0; 2]);
         after_at_every_step(
-            |flows| turn(flows, first, before),
+            |flows| apply_packets(flows, first, before),
             |flows| note(flows, side, mark),
             |flows| {
                 let both = [goes(flows, 50, INITIATOR), goes(flows, 50, RESPONDER)];
@@ -307,13 +310,13 @@ fn an_answer_at_any_step_of_a_change_goes_by_the_leg_of_before_or_after() {
 }
 
 #[test]
-fn an_answer_goes_by_the_leg_of_before_where_its_change_never_ends() {
+fn reply_uses_old_leg_while_update_is_stuck() {
     for (first, before, (side, mark)) in TURNS {
         let [old, new] = before_and_after(first, before, (side, mark));
         for steps in 0.. {
             let region = small();
             let flows = table(&region);
-            turn(&flows, first, before);
+            apply_packets(&flows, first, before);
             if !kill::after(steps, || note(&flows, side, mark)) {
                 break;
             }
@@ -323,7 +326,7 @@ fn an_answer_goes_by_the_leg_of_before_where_its_change_never_ends() {
             let hit = front(&flows, 50);
             let held = flows.paths[hit.path as usize].is_held();
             if held {
-                assert_eq!(comes(&flows, 50, side, 9), LegUpdate::Missed);
+                assert_eq!(packet_arrives(&flows, 50, side, 9), LegUpdate::Missed);
                 assert_eq!(flows.forward_to(&hit, &mut Forward::default()), Ok(()));
             }
         }
@@ -331,7 +334,7 @@ fn an_answer_goes_by_the_leg_of_before_where_its_change_never_ends() {
 }
 
 #[test]
-fn flows_that_share_a_copy_change_their_legs_one_after_the_other() {
+fn flows_sharing_a_leg_copy_update_one_after_another() {
     let count = crate::layout::LEG_COPIES;
     let sizes = Sizes { flows: 2 * count, nat_maps: 1, slots: 1024, ..Sizes::SMALL };
     let region = Region::anonymous_with(&sizes, 7).unwrap();
@@ -343,21 +346,21 @@ fn flows_that_share_a_copy_change_their_legs_one_after_the_other() {
     let shares = |n: &u32| *n > 0 && path(*n) % count == path(0) % count;
     let other = (0..=count).find(shares).expect("more flows than copies");
     let copy = flows.hold_legs(path(0), &flows.paths[path(0) as usize]).unwrap();
-    assert_eq!(comes(&flows, other, INITIATOR, 2), LegUpdate::Missed);
+    assert_eq!(packet_arrives(&flows, other, INITIATOR, 2), LegUpdate::Missed);
     assert_eq!((goes(&flows, 0, INITIATOR), goes(&flows, other, INITIATOR)), (1, 1));
     flows.paths[path(0) as usize].publish();
-    copy.give_back();
-    assert_eq!(comes(&flows, other, INITIATOR, 2), LegUpdate::Changed);
+    copy.release();
+    assert_eq!(packet_arrives(&flows, other, INITIATOR, 2), LegUpdate::Changed);
     assert_eq!((goes(&flows, 0, INITIATOR), goes(&flows, other, INITIATOR)), (1, 2));
     // A copy that a killed process owned is free again.
     assert!(flows.hold_legs(path(0), &flows.paths[path(0) as usize]).is_some());
     flows.recover();
-    assert_eq!(comes(&flows, other, INITIATOR, 4), LegUpdate::Changed);
+    assert_eq!(packet_arrives(&flows, other, INITIATOR, 4), LegUpdate::Changed);
     assert_whole(&flows);
 }
 
 #[test]
-fn a_reader_of_either_direction_never_sees_a_leg_of_two_packets() {
+fn readers_never_see_a_torn_leg() {
     let region = small();
     let flows = table(&region);
     begin(&flows, 50, 1);
@@ -367,7 +370,7 @@ fn a_reader_of_either_direction_never_sees_a_leg_of_two_packets() {
         kill::with_pauses(if side { 3 } else { 5 });
         // Marks of one are even, of the other odd; both sometimes have long options.
         for round in 1..rounds {
-            comes(&flows, 50, side, (round % 60) * 2 + u32::from(side));
+            packet_arrives(&flows, 50, side, (round % 60) * 2 + u32::from(side));
         }
     };
     let read = || {

@@ -46,7 +46,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_order_of_work_gives_what_a_map_gives(
+    fn random_operations_match_a_map_model(
         works in proptest::collection::vec(work(), 1..if cfg!(miri) { 60 } else { 900 }),
     ) {
         let region = small();
@@ -84,8 +84,8 @@ proptest! {
                 }
                 Work::Recover => {
                     let found = flows.recover();
-                    let kept = model.len() as u32;
-                    prop_assert_eq!(found, Recovery { kept, ..Recovery::default() });
+                    let recovered = model.len() as u32;
+                    prop_assert_eq!(found, Recovery { recovered, ..Recovery::default() });
                 }
             }
         }

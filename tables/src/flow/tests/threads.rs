@@ -10,7 +10,7 @@ const READS: u32 = if cfg!(miri) { 5 } else { 100_000 };
 const AT_MOST: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 3 });
 
 #[test]
-fn lcores_that_insert_the_same_flow_make_one() {
+fn concurrent_inserts_of_one_flow_create_one() {
     let region = small();
     let flows = table(&region);
     let count = if cfg!(miri) { 20 } else { 200 };
@@ -58,7 +58,7 @@ fn assert_of_one_piece(answer: &Answer, n: u32) {
 }
 
 #[test]
-fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() {
+fn readers_never_see_torn_or_foreign_records() {
     let region = small();
     let flows = table(&region);
     let (stop, seen) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -120,7 +120,7 @@ fn readers_never_see_a_mixed_or_foreign_record_while_others_insert_and_remove() 
 }
 
 #[test]
-fn a_successor_finds_a_whole_table_after_lcores_were_killed_in_full_swing() {
+fn recovery_after_killed_lcores_restores_consistent_table() {
     for steps in (1..if cfg!(miri) { 12 } else { 400 }).step_by(7) {
         let region = small();
         let flows = table(&region);

@@ -1,19 +1,19 @@
 //! Which flows are evicted when space is short, and which never are.
 
 use super::*;
-use crate::flow::{DEFAULT_PERCENT, budget, places};
+use crate::flow::{DEFAULT_PERCENT, budget, unconfirmed_ring_slots};
 
 /// Begins a flow as the data planes do: in a ring slot, and with eviction of others when space is
 /// short.
 fn begin(flows: &Flows<'_>, new: &NewFlow) -> Result<Hit, InsertError> {
     let one_way = new.forward.flags & crate::flow::PATH_ONE_WAY != 0;
     let done = match flows.insert(new, &[], 100) {
-        Err(InsertError::Full) if flows.make_room().is_some() => flows.insert(new, &[], 100),
+        Err(InsertError::Full) if flows.evict_any().is_some() => flows.insert(new, &[], 100),
         done => done,
     };
     let hit = done?;
     flows.note(&hit, 0, true);
-    flows.hold(&hit, one_way);
+    flows.add_unconfirmed(&hit, one_way);
     Ok(hit)
 }
 
@@ -37,7 +37,7 @@ fn has(flows: &Flows<'_>, n: u32) -> bool {
 }
 
 #[test]
-fn a_flood_ends_only_unconfirmed_flows_the_oldest_first() {
+fn flood_evicts_only_oldest_unconfirmed_flows() {
     let region = small();
     let flows = table(&region);
     let budget = budget(flows.capacity(), DEFAULT_PERCENT[0]);
@@ -65,7 +65,7 @@ fn a_flood_ends_only_unconfirmed_flows_the_oldest_first() {
 }
 
 #[test]
-fn answers_that_go_past_us_have_a_budget_apart() {
+fn one_way_flows_have_their_own_budget() {
     let region = small();
     let flows = table(&region);
     let [two_way, past_us] = DEFAULT_PERCENT.map(|percent| budget(flows.capacity(), percent));
@@ -88,7 +88,7 @@ fn answers_that_go_past_us_have_a_budget_apart() {
 }
 
 #[test]
-fn the_budgets_are_percentages_that_may_change_under_flows() {
+fn budgets_are_percentages_that_can_change_at_run_time() {
     let region = small();
     let flows = table(&region);
     let unconfirmed = |n: u32, make: fn(u32) -> NewFlow| {
@@ -99,7 +99,7 @@ fn the_budgets_are_percentages_that_may_change_under_flows() {
     percents.push([100, 100]);
     for percent in percents {
         flows.set_unconfirmed_budget(percent);
-        let most = [budget(flows.capacity(), percent[0].min(75)), {
+        let max = [budget(flows.capacity(), percent[0].min(75)), {
             budget(flows.capacity(), percent[1].min(50))
         }];
         let all = 3 * flows.capacity();
@@ -107,18 +107,18 @@ fn the_budgets_are_percentages_that_may_change_under_flows() {
         for n in 0..all {
             begin(&flows, &flow(n)).unwrap();
         }
-        assert_eq!(unconfirmed(all, flow), most[0], "{percent:?}");
-        while flows.make_room().is_some() {}
+        assert_eq!(unconfirmed(all, flow), max[0], "{percent:?}");
+        while flows.evict_any().is_some() {}
         for n in 0..all {
             begin(&flows, &one_way(n)).unwrap();
         }
-        assert_eq!(unconfirmed(all, one_way), most[1], "{percent:?}");
+        assert_eq!(unconfirmed(all, one_way), max[1], "{percent:?}");
         // A successor keeps the flows, and the budget unless it is set again.
         let live = flows.live();
-        assert_eq!(flows.recover().kept, live);
+        assert_eq!(flows.recover().recovered, live);
         begin(&flows, &one_way(all)).unwrap();
         assert_eq!(flows.live(), live);
-        while flows.make_room().is_some() {}
+        while flows.evict_any().is_some() {}
         assert_whole(&flows);
     }
 }
@@ -126,16 +126,20 @@ fn the_budgets_are_percentages_that_may_change_under_flows() {
 #[test]
 fn the_rings_hold_the_largest_budgets_of_tables_of_any_size() {
     for flows in (64..5000).chain([1 << 16, (1 << 16) + 1, 1 << 22, 67_108_864]) {
-        for (places, most) in places(flows).into_iter().zip(crate::flow::MAX_PERCENT) {
-            assert!(places.is_power_of_two() && places >= budget(flows, most));
-            assert!(places <= 2 * budget(flows, most));
+        for (slots, max) in unconfirmed_ring_slots(flows).into_iter().zip(crate::flow::MAX_PERCENT)
+        {
+            assert!(slots.is_power_of_two() && slots >= budget(flows, max));
+            assert!(slots <= 2 * budget(flows, max));
         }
     }
-    assert_eq!((budget(64, 1), budget(4096, 50), places(4096)), (1, 2048, [4096, 2048]));
+    assert_eq!(
+        (budget(64, 1), budget(4096, 50), unconfirmed_ring_slots(4096)),
+        (1, 2048, [4096, 2048])
+    );
 }
 
 #[test]
-fn in_a_table_of_confirmed_flows_those_that_were_reset_end_first_and_others_never() {
+fn full_table_evicts_reset_flows_and_no_other_confirmed_ones() {
     let region = small();
     let flows = table(&region);
     for n in 0..flows.capacity() {
@@ -147,7 +151,7 @@ fn in_a_table_of_confirmed_flows_those_that_were_reset_end_first_and_others_neve
     let reset = find(&flows, &flow(3).front).unwrap();
     assert_eq!(flows.note(&reset, 4, true), TcpState::Reset);
     assert_eq!((flows.live(), flows.awaited()), (flows.capacity(), flows.capacity() - 1));
-    let ended: Vec<_> = (0..flows.capacity()).filter_map(|_| flows.make_room()).collect();
+    let ended: Vec<_> = (0..flows.capacity()).filter_map(|_| flows.evict_any()).collect();
     assert_eq!(ended.len(), 1);
     assert!(!has(&flows, 3));
     assert_eq!(flows.live(), flows.capacity() - 1);
@@ -155,7 +159,7 @@ fn in_a_table_of_confirmed_flows_those_that_were_reset_end_first_and_others_neve
 }
 
 #[test]
-fn a_reset_that_its_side_takes_back_ends_nothing() {
+fn revoked_reset_evicts_nothing() {
     let region = small();
     let flows = table(&region);
     let hit = begin(&flows, &flow(1)).unwrap();
@@ -165,11 +169,11 @@ fn a_reset_that_its_side_takes_back_ends_nothing() {
     assert!(!again().is_established(), "its packets look at the path again");
     assert_eq!(flows.note(&again(), 16, true), TcpState::Established);
     assert!(again().is_established());
-    assert!((0..64).all(|_| flows.make_room().is_none()));
+    assert!((0..64).all(|_| flows.evict_any().is_none()));
 }
 
 #[test]
-fn a_port_is_taken_from_a_flow_that_nobody_confirmed() {
+fn nat_port_is_reclaimed_from_unconfirmed_flow() {
     let region = small();
     let flows = table(&region);
     let evict = |n| {
@@ -186,7 +190,7 @@ fn a_port_is_taken_from_a_flow_that_nobody_confirmed() {
 }
 
 #[test]
-fn a_successor_knows_which_flows_nobody_confirmed() {
+fn recovery_restores_unconfirmed_flows() {
     let region = small();
     let flows = table(&region);
     for n in 0..20 {
@@ -195,8 +199,8 @@ fn a_successor_knows_which_flows_nobody_confirmed() {
             confirm(&flows, &hit);
         }
     }
-    assert_eq!(flows.recover().kept, 20);
-    let ended = std::iter::from_fn(|| flows.make_room()).count();
+    assert_eq!(flows.recover().recovered, 20);
+    let ended = std::iter::from_fn(|| flows.evict_any()).count();
     assert_eq!(ended, 10);
     assert!((0..20).all(|n| has(&flows, n) == (n % 2 == 0)));
     assert_whole(&flows);

@@ -44,20 +44,20 @@ fn mode(path: &Path, mode: u32) {
 
 /// Both ways of opening fail equally, and the message contains these words.
 fn refused(path: &Path, group: Option<u32>, words: &[&str]) {
-    let place = || Place::File { path: path.to_path_buf(), group };
+    let location = || RegionLocation::File { path: path.to_path_buf(), group };
     for refused in [
-        Region::create_or_open(place(), &Sizes::SMALL, SEED).unwrap_err(),
-        Region::open(place()).unwrap_err(),
+        Region::create_or_open(location(), &Sizes::SMALL, SEED).unwrap_err(),
+        Region::open(location()).unwrap_err(),
     ] {
         assert!(matches!(refused, RegionError::Unsafe { .. }), "{refused}");
         let text = refused.to_string();
         assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
     }
-    assert_eq!(place().holder(), None);
+    assert_eq!(location().holder(), None);
 }
 
 #[test]
-fn a_symbolic_link_is_refused_and_what_it_names_stays_as_it_is() {
+fn symbolic_link_is_rejected_and_target_unchanged() {
     let folder = Folder::new("link");
     let victim = folder.0.join("victim");
     std::fs::write(&victim, "").unwrap();
@@ -73,7 +73,7 @@ fn a_symbolic_link_is_refused_and_what_it_names_stays_as_it_is() {
 }
 
 #[test]
-fn a_file_that_another_user_made_first_is_refused_and_its_owner_named() {
+fn file_of_another_user_is_rejected_with_its_owner() {
     let path = scratch("made-first");
     let file = Removed(path);
     File::create(&file.0).unwrap();
@@ -102,22 +102,22 @@ fn a_region_that_others_can_write_or_read_is_refused() {
 }
 
 #[test]
-fn the_group_of_the_services_has_what_is_made_for_it() {
+fn configured_group_gets_access() {
     let folder = Folder::new("group");
     let (inner, group) = (folder.0.join("inner"), Some(NOBODY));
     make_folder(&inner, group).unwrap();
     let file = inner.join("region");
-    let place = || Place::File { path: file.clone(), group };
-    Region::create_or_open(place(), &Sizes::SMALL, SEED).unwrap();
+    let location = || RegionLocation::File { path: file.clone(), group };
+    Region::create_or_open(location(), &Sizes::SMALL, SEED).unwrap();
     let (of_file, of_folder) = (std::fs::metadata(&file).unwrap(), inner.metadata().unwrap());
     assert_eq!((of_file.mode() & 0o7777, of_file.gid()), (0o660, NOBODY));
     assert_eq!((of_folder.mode() & 0o7777, of_folder.gid()), (0o750, NOBODY));
-    Region::open(place()).unwrap();
+    Region::open(location()).unwrap();
     refused(&file, Some(NOBODY - 1), &["nogroup (gid 65534)"]);
     // A region created before the group was configured is given to it.
     chown(&file, None, Some(0)).unwrap();
     mode(&file, 0o600);
-    Region::create_or_open(place(), &Sizes::SMALL, SEED).unwrap();
+    Region::create_or_open(location(), &Sizes::SMALL, SEED).unwrap();
     let about = std::fs::metadata(&file).unwrap();
     assert_eq!((about.mode() & 0o7777, about.gid()), (0o660, NOBODY));
 }
@@ -140,7 +140,7 @@ fn a_folder_that_others_can_write_is_refused() {
 }
 
 #[test]
-fn a_link_of_another_user_on_the_way_is_refused() {
+fn link_of_another_user_in_path_is_rejected() {
     let folder = Folder::new("way");
     let file = folder.made();
     let way = folder.0.join("way");
@@ -153,7 +153,7 @@ fn a_link_of_another_user_on_the_way_is_refused() {
 }
 
 #[test]
-fn what_is_no_file_of_its_own_is_refused() {
+fn special_and_hard_linked_files_are_rejected() {
     let folder = Folder::new("kind");
     let made = Command::new("mkfifo").args(["-m", "600"]).arg(folder.file()).status().unwrap();
     assert!(made.success());
@@ -165,7 +165,7 @@ fn what_is_no_file_of_its_own_is_refused() {
 }
 
 #[test]
-fn what_is_written_over_the_header_changes_no_seed_that_is_in_use() {
+fn overwritten_header_does_not_change_seed_in_use() {
     let folder = Folder::new("seed");
     let file = folder.made();
     let region = Region::open(&file).unwrap();
@@ -176,7 +176,7 @@ fn what_is_written_over_the_header_changes_no_seed_that_is_in_use() {
 
 /// Run by the test below in a process of its own, which it ends.
 #[test]
-fn has_its_file_cut() {
+fn child_with_truncated_region() {
     let Some(path) = std::env::var_os("WEIR_TEST_CUT") else { return };
     let region = Region::open(Path::new(&path)).unwrap();
     region.explain_truncation();
@@ -186,11 +186,11 @@ fn has_its_file_cut() {
 }
 
 #[test]
-fn a_process_whose_region_is_cut_says_so_and_ends() {
+fn process_with_truncated_region_exits_with_a_message() {
     let folder = Folder::new("cut");
     let file = folder.made();
     let out = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "region::tests::access::has_its_file_cut"])
+        .args(["--exact", "--nocapture", "region::tests::access::child_with_truncated_region"])
         .env("WEIR_TEST_CUT", &file)
         .stdin(Stdio::null())
         .output()

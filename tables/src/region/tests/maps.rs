@@ -17,12 +17,12 @@ use crate::record::{Backend, FrontendKey, NONE, Service};
 use crate::writer::Writer;
 
 /// A folder for this test, which is removed with its contents.
-struct Folder(Place);
+struct Folder(RegionLocation);
 
 impl Folder {
     fn new(name: &str) -> Folder {
         let path = format!("/sys/fs/bpf/weir-test-{}-{name}", std::process::id());
-        Folder(Place::Maps(path.into()))
+        Folder(RegionLocation::Maps(path.into()))
     }
 
     fn made(name: &str) -> (Region, Folder) {
@@ -159,7 +159,7 @@ fn roles_exclude_each_other_over_maps() {
 }
 
 #[test]
-fn half_made_maps_are_made_again() {
+fn incomplete_maps_are_recreated() {
     let (region, folder) = Folder::made("half");
     serve(&mut Writer::attach(&region).unwrap(), "web", 1);
     region.header().begin(region.layout(), SEED);
@@ -179,7 +179,7 @@ fn half_made_maps_are_made_again() {
 }
 
 #[test]
-fn other_sizes_seeds_and_versions_are_refused_with_what_to_type() {
+fn mismatched_maps_are_rejected_with_a_remedy() {
     let (region, folder) = Folder::made("other");
     let wanted = Sizes { backends: 64, ..Sizes::SMALL };
     let refused = Region::create_or_open(&folder.0, &wanted, SEED).unwrap_err().to_string();
@@ -200,12 +200,12 @@ fn other_sizes_seeds_and_versions_are_refused_with_what_to_type() {
 }
 
 #[test]
-fn a_folder_in_no_bpf_file_system_is_refused_with_what_to_type() {
-    let place = Place::Maps(scratch("maps"));
-    let refused = Region::create_or_open(&place, &Sizes::SMALL, SEED).unwrap_err().to_string();
+fn folder_outside_bpffs_is_rejected_with_a_remedy() {
+    let location = RegionLocation::Maps(scratch("maps"));
+    let refused = Region::create_or_open(&location, &Sizes::SMALL, SEED).unwrap_err().to_string();
     assert!(refused.contains("region.maps") && refused.contains("mount -t bpf"), "{refused}");
-    assert!(!place.exists());
-    let _ = std::fs::remove_file(Folder(place).lock());
+    assert!(!location.exists());
+    let _ = std::fs::remove_file(Folder(location).lock());
 }
 
 #[test]
@@ -217,8 +217,8 @@ fn commits_wait_for_programs_and_not_for_lcores() {
     region.lcores()[0].join(&region, claim.epoch(), 0);
     let mut writer = Writer::attach(&region).unwrap();
     // More changes than fit without reuse.
-    for turn in 0..40u8 {
-        let (name, last) = (format!("s{}", turn % 2), 1 + turn % 2);
+    for round in 0..40u8 {
+        let (name, last) = (format!("s{}", round % 2), 1 + round % 2);
         let id = serve(&mut writer, &name, last);
         let tables = reader.tables(reader.generation());
         assert_eq!(tables.frontend(0, &key(last).addr, 80, 6), Some(id));
@@ -234,7 +234,7 @@ fn commits_wait_for_programs_and_not_for_lcores() {
 }
 
 #[test]
-fn a_generation_is_waited_for_once() {
+fn grace_period_is_waited_for_once_per_generation() {
     let (region, _folder) = Folder::made("grace");
     let grace = region.grace().unwrap().unwrap();
     let mut periods = Vec::new();
@@ -248,7 +248,7 @@ fn a_generation_is_waited_for_once() {
 }
 
 /// Tables, flows and counters of `old` are taken over into a region at `new`, once.
-fn goes_over(old: &Place, new: &Place) {
+fn check_takeover(old: &RegionLocation, new: &RegionLocation) {
     let region = Region::create_or_open(old, &Sizes::SMALL, SEED).unwrap();
     let web = serve(&mut Writer::attach(&region).unwrap(), "web", 1);
     travel(&region, 9);
@@ -256,13 +256,14 @@ fn goes_over(old: &Place, new: &Place) {
     region.lcores()[1].join(&region, 1, 1);
     let sizes = Sizes { lcores: 1, ..Sizes::SMALL };
     let claim = region.claim(Role::Slowpath).unwrap();
-    let held = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap_err().to_string();
-    assert!(held.contains("a slowpath of the other plane"), "{held}");
+    let refused =
+        Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap_err().to_string();
+    assert!(refused.contains("a slowpath of the other plane"), "{refused}");
     drop(claim);
     drop(region);
-    let (taken, told) = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap();
-    assert!(matches!(told, TakeOver::Taken { flows: 1, generation: 1, .. }), "{told:?}");
-    assert!(told.told().unwrap().contains("1 flows"), "{told:?}");
+    let (taken, outcome) = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap();
+    assert!(matches!(outcome, TakeOver::Taken { flows: 1, generation: 1, .. }), "{outcome:?}");
+    assert!(outcome.log_message().unwrap().contains("1 flows"), "{outcome:?}");
     assert!(!old.exists(), "it can't be taken over again");
     assert_eq!((backend_of(&taken, 9), backend_of(&taken, 8)), (Some(9), None));
     assert_eq!((sent(&taken), taken.draining()), (18, true));
@@ -273,35 +274,35 @@ fn goes_over(old: &Place, new: &Place) {
     travel(&taken, 11);
     assert_eq!((backend_of(&taken, 9), backend_of(&taken, 11)), (Some(9), Some(11)));
     drop(writer);
-    let (_, told) = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap();
-    assert!(matches!(told, TakeOver::Nothing));
+    let (_, outcome) = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap();
+    assert!(matches!(outcome, TakeOver::Nothing));
 }
 
 #[test]
-fn a_change_of_plane_takes_flows_tables_and_counters_over_either_way() {
+fn takeover_copies_flows_tables_and_counters_in_both_directions() {
     let (region, file) = made("plane");
     drop(region);
-    let (folder, file) = (Folder::new("plane"), (Place::from(&file.0), file));
-    goes_over(&file.0, &folder.0);
+    let (folder, file) = (Folder::new("plane"), (RegionLocation::from(&file.0), file));
+    check_takeover(&file.0, &folder.0);
     folder.0.remove().unwrap();
-    goes_over(&folder.0, &file.0);
+    check_takeover(&folder.0, &file.0);
 }
 
 #[test]
-fn what_can_not_be_taken_over_is_left_and_told() {
+fn incompatible_region_is_left_and_reported() {
     let (region, file) = made("left");
     drop(region);
-    let (file, folder) = ((Place::from(&file.0), file), Folder::new("left"));
+    let (file, folder) = ((RegionLocation::from(&file.0), file), Folder::new("left"));
     let sizes = Sizes { flows: 512, ..Sizes::SMALL };
-    let (_, told) = Region::create_or_take_over(&folder.0, Some(&file.0), &sizes, SEED).unwrap();
-    assert!(matches!(told, TakeOver::Left { why: RegionError::Sizes { .. } }), "{told:?}");
-    assert!(told.told().unwrap().contains("region.max_flows") && file.0.exists());
+    let (_, outcome) = Region::create_or_take_over(&folder.0, Some(&file.0), &sizes, SEED).unwrap();
+    assert!(matches!(outcome, TakeOver::Left { why: RegionError::Sizes { .. } }), "{outcome:?}");
+    assert!(outcome.log_message().unwrap().contains("region.max_flows") && file.0.exists());
     // Programs that are still attached may write flows.
     let links = folder.0.links().unwrap();
     std::fs::create_dir(&links).unwrap();
     let map = bpf::make("LINK", &bpf::Shape::array(8, 1)).unwrap();
     bpf::pin(&map, &links.join("ingress")).unwrap();
-    let other = Place::from(&scratch("attached"));
+    let other = RegionLocation::from(&scratch("attached"));
     let refused =
         Region::create_or_take_over(&other, Some(&folder.0), &sizes, SEED).unwrap_err().to_string();
     assert!(refused.contains("ebpf-fallback --detach"), "{refused}");

@@ -7,22 +7,22 @@ use crate::record::Prefix;
 
 /// Everything that a reader can see, by names and addresses: ids depend on what a killed writer
 /// took.
-fn seen(set: &TableSet<'_>) -> String {
-    let place = |id: u32| set.backend(id).map_or(Addr::UNSPECIFIED, |b| b.addr).octets()[15];
+fn visible(set: &TableSet<'_>) -> String {
+    let host = |id: u32| set.backend(id).map_or(Addr::UNSPECIFIED, |b| b.addr).octets()[15];
     let name = |id: u32| set.service_name(id);
     let mut frontends: Vec<_> =
         set.frontend_notes().map(|(key, id, n)| format!("{key:?} {:?} {n}", name(id))).collect();
     let mut services: Vec<_> = set
         .services()
         .map(|(id, s)| {
-            let slots: Vec<_> = set.slots(&s.slots).map(place).collect();
-            let members: Vec<_> = set.members(id).map(|m| (place(m.backend), m.weight)).collect();
+            let slots: Vec<_> = set.slots(&s.slots).map(host).collect();
+            let members: Vec<_> = set.members(id).map(|m| (host(m.backend), m.weight)).collect();
             let note = set.service_note(id).map(|note| (note.made_of, note.serving));
             let ranges: Vec<_> = set.source_ranges(id).map(|range| range.addr).collect();
             let bounds: Vec<_> = set.slots(&s.ranges).collect();
-            let stays: Vec<_> = set.slots(&s.stays).map(place).collect();
-            let kept = format!("{members:?} {note:?} {ranges:?} {bounds:?} {stays:?}");
-            format!("{:?} {} {} {slots:?} {kept}", name(id), place(s.single), s.mss)
+            let affinity_backends: Vec<_> = set.slots(&s.affinity_backends).map(host).collect();
+            let rest = format!("{members:?} {note:?} {ranges:?} {bounds:?} {affinity_backends:?}");
+            format!("{:?} {} {} {slots:?} {rest}", name(id), host(s.single), s.mss)
         })
         .collect();
     let mut backends: Vec<_> =
@@ -94,7 +94,7 @@ fn members(backends: &[(u32, u32)]) -> Vec<Member> {
     backends.iter().map(member).collect()
 }
 
-fn first(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
+fn first(writer: &mut Writer<'_>) -> Result<u32, UpdateError> {
     let web = writer.put_service("web", &policy())?;
     let dns = writer.put_service("dns", &policy())?;
     let ids: Vec<_> = (1..=4)
@@ -106,7 +106,7 @@ fn first(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     writer.put_note(web, &note(1, 3), &members(&ids))?;
     writer.put_note(dns, &note(2, 1), &members(&ids[3..]))?;
     writer.set_ranges(web, &ranges(3), &[0, 0, 0xffff, 7, 0, 0, 0xffff, 9])?;
-    writer.set_stays(web, &[ids[0].0, ids[2].0])?;
+    writer.set_affinity_backends(web, &[ids[0].0, ids[2].0])?;
     writer.put_noted_frontend(&key("203.0.113.1", 80, 6), web, 7)?;
     writer.put_frontend(&key("203.0.113.1", 53, 17), dns)?;
     writer.put_frontend(&network("203.0.113.0", 120, 0, 0), dns)?;
@@ -115,7 +115,7 @@ fn first(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     writer.commit()
 }
 
-fn second(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
+fn second(writer: &mut Writer<'_>) -> Result<u32, UpdateError> {
     let web = writer.put_service("web", &Service { mss: 1400, ..policy() })?;
     let dns = writer.service_id("dns").unwrap_or(NONE);
     let third = writer.put_service("third", &policy())?;
@@ -128,8 +128,8 @@ fn second(writer: &mut Writer<'_>) -> Result<u32, Refusal> {
     writer.put_note(third, &note(4, 1), &members(&[(new, 1)]))?;
     writer.set_ranges(web, &ranges(1), &[0, 0, 0xffff, 8])?;
     writer.set_ranges(third, &ranges(2), &[0; 4])?;
-    writer.set_stays(web, &[])?;
-    writer.set_stays(third, &[new])?;
+    writer.set_affinity_backends(web, &[])?;
+    writer.set_affinity_backends(third, &[new])?;
     writer.remove_frontend(&key("203.0.113.1", 53, 17))?;
     writer.remove_frontend(&network("203.0.113.0", 120, 0, 0))?;
     writer.put_noted_frontend(&key("203.0.113.1", 80, 6), third, 8)?;
@@ -158,60 +158,65 @@ fn prepared() -> Region {
     region
 }
 
-fn stores_of(work: fn(&mut Writer<'_>) -> Result<u32, Refusal>) -> u64 {
+fn stores_of(work: fn(&mut Writer<'_>) -> Result<u32, UpdateError>) -> u64 {
     let region = prepared();
-    let mut writer = Writer::attach_with(&region, Pen::with_ink(u64::MAX)).unwrap();
+    let mut writer =
+        Writer::attach_with(&region, RegionWriter::with_store_limit(u64::MAX)).unwrap();
     work(&mut writer).unwrap();
-    u64::MAX - writer.pen.ink().unwrap()
+    u64::MAX - writer.region_writer.stores_left().unwrap()
 }
 
 #[test]
-fn at_every_store_the_committed_set_stays_and_the_next_writer_goes_on() {
+fn writer_killed_at_any_store_keeps_committed_set() {
     let whole = prepared();
-    let before = seen(&whole.tables(3));
-    let looked = found(&whole.tables(3));
+    let before = visible(&whole.tables(3));
+    let found_before = found(&whole.tables(3));
     let mut writer = Writer::attach(&whole).unwrap();
     second(&mut writer).unwrap();
-    let after = seen(&writer.committed());
-    let looked_after = found(&writer.committed());
+    let after = visible(&writer.committed());
+    let found_after = found(&writer.committed());
     assert_ne!(before, after);
 
     let stores = stores_of(second);
     assert!(stores > 600, "{stores} stores");
-    for ink in 0..stores {
+    for limit in 0..stores {
         let region = prepared();
-        let mut writer = Writer::attach_with(&region, Pen::with_ink(ink)).unwrap();
+        let mut writer =
+            Writer::attach_with(&region, RegionWriter::with_store_limit(limit)).unwrap();
         // The state of the killed writer does not matter; it may believe that it committed.
         let _ = second(&mut writer);
         drop(writer);
-        assert_eq!(region.generation(), 3, "killed after {ink} stores");
+        assert_eq!(region.generation(), 3, "killed after {limit} stores");
         let set = region.tables(3);
-        assert!(seen(&set) == before, "killed after {ink} stores");
-        assert_eq!(found(&set), looked, "killed after {ink} stores");
+        assert!(visible(&set) == before, "killed after {limit} stores");
+        assert_eq!(found(&set), found_before, "killed after {limit} stores");
 
         let mut next = Writer::attach(&region).unwrap();
-        assert!(seen(&next.committed()) == before);
+        assert!(visible(&next.committed()) == before);
         second(&mut next).unwrap();
-        assert!(seen(&next.committed()) == after, "killed after {ink} stores");
-        assert_eq!(found(&next.committed()), looked_after, "killed after {ink} stores");
+        assert!(visible(&next.committed()) == after, "killed after {limit} stores");
+        assert_eq!(found(&next.committed()), found_after, "killed after {limit} stores");
         drop(next);
         Writer::attach(&region).map(drop).unwrap();
     }
 }
 
 #[test]
-fn a_writer_that_dies_while_it_recovers_is_no_trouble_either() {
+fn writer_killed_during_recovery_is_recovered() {
     let region = prepared();
-    let before = seen(&region.tables(3));
+    let before = visible(&region.tables(3));
     let stores = stores_of(second);
-    for ink in (0..stores).step_by(37) {
+    for limit in (0..stores).step_by(37) {
         let region = prepared();
-        let mut writer = Writer::attach_with(&region, Pen::with_ink(ink)).unwrap();
+        let mut writer =
+            Writer::attach_with(&region, RegionWriter::with_store_limit(limit)).unwrap();
         let _ = second(&mut writer);
         drop(writer);
         for recovering in 0..12 {
-            Writer::attach_with(&region, Pen::with_ink(recovering)).map(drop).unwrap();
-            assert_eq!(seen(&region.tables(3)), before);
+            Writer::attach_with(&region, RegionWriter::with_store_limit(recovering))
+                .map(drop)
+                .unwrap();
+            assert_eq!(visible(&region.tables(3)), before);
         }
         let mut next = Writer::attach(&region).unwrap();
         second(&mut next).unwrap();
@@ -219,21 +224,21 @@ fn a_writer_that_dies_while_it_recovers_is_no_trouble_either() {
 }
 
 #[test]
-fn an_abort_takes_everything_back() {
+fn abort_discards_all_changes() {
     let region = prepared();
-    let before = seen(&region.tables(3));
+    let before = visible(&region.tables(3));
     let mut writer = Writer::attach(&region).unwrap();
     let web = writer.service_id("web").unwrap();
     writer.put_frontend(&key("192.0.2.7", 443, 6), web).unwrap();
     writer.put_service("gone again", &policy()).unwrap();
     writer.abort().unwrap();
     assert_eq!(writer.service_id("gone again"), None);
-    assert_eq!(seen(&writer.prepared()), before);
+    assert_eq!(visible(&writer.prepared()), before);
     second(&mut writer).unwrap();
 }
 
 #[test]
-fn a_damaged_table_set_is_refused_and_left_as_it_is() {
+fn damaged_table_set_is_rejected_and_unchanged() {
     let region = prepared();
     let (start, bytes) = region.section_ptr(Section::Backends);
     // SAFETY: within the section; no other process has this region.

@@ -10,7 +10,7 @@ enum Step {
     RemoveService(u8),
     Frontend { key: u8, service: u8 },
     RemoveFrontend(u8),
-    Backend { place: u8, state: u8 },
+    Backend { host: u8, state: u8 },
     RemoveBackend(u8),
     Slots { service: u8, first: u8, count: u8, weight: u8 },
     Commit,
@@ -26,7 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
         n.clone().prop_map(Step::RemoveService),
         (0u8..40, n.clone()).prop_map(|(key, service)| Step::Frontend { key, service }),
         (0u8..40).prop_map(Step::RemoveFrontend),
-        (n.clone(), 0u8..4).prop_map(|(place, state)| Step::Backend { place, state }),
+        (n.clone(), 0u8..4).prop_map(|(host, state)| Step::Backend { host, state }),
         n.clone().prop_map(Step::RemoveBackend),
         (n.clone(), 0u8..12, 0u8..5, 1u8..4).prop_map(|(service, first, count, weight)| {
             Step::Slots { service, first, count, weight }
@@ -63,12 +63,12 @@ fn name_of(n: u8) -> String {
 /// Actual contents of the tables.
 fn read(set: &TableSet<'_>) -> Model {
     let name = |id| set.service_name(id).unwrap();
-    let place = |id: u32| set.backend(id).map_or(255, |b| b.addr.octets()[15]);
+    let host = |id: u32| set.backend(id).map_or(255, |b| b.addr.octets()[15]);
     let mut model = Model::default();
     for (id, service) in set.services() {
-        let mut slots: BTreeSet<u8> = set.slots(&service.slots).map(place).collect();
+        let mut slots: BTreeSet<u8> = set.slots(&service.slots).map(host).collect();
         if service.single != NONE {
-            slots.insert(place(service.single));
+            slots.insert(host(service.single));
         }
         model.services.insert(name(id), slots);
     }
@@ -112,10 +112,10 @@ fn apply(writer: &mut Writer<'_>, model: &mut Model, step: &Step) {
             writer.remove_frontend(&key_of(*n)).unwrap();
             model.frontends.remove(n);
         }
-        Step::Backend { place, state } => {
-            let wanted = Backend { state: *state, ..backend(*place) };
+        Step::Backend { host, state } => {
+            let wanted = Backend { state: *state, ..backend(*host) };
             if writer.put_backend(&wanted).is_ok() {
-                model.backends.insert(*place, *state);
+                model.backends.insert(*host, *state);
             }
         }
         Step::RemoveBackend(n) => {
@@ -131,16 +131,16 @@ fn apply(writer: &mut Writer<'_>, model: &mut Model, step: &Step) {
         }
         Step::Slots { service, first, count, weight } => {
             let Some(id) = writer.service_id(&name_of(*service)) else { return };
-            let places: BTreeSet<u8> = (0..*count)
+            let hosts: BTreeSet<u8> = (0..*count)
                 .map(|i| (first + i) % 12)
-                .filter(|place| model.backends.contains_key(place))
+                .filter(|host| model.backends.contains_key(host))
                 .collect();
-            let ids: Vec<(u32, u32)> = places
+            let ids: Vec<(u32, u32)> = hosts
                 .iter()
                 .map(|p| (writer.backend_id(&backend(*p).addr, 80).unwrap(), u32::from(*weight)))
                 .collect();
             writer.set_slots(id, &ids, 251, "TCP").unwrap();
-            model.services.insert(name_of(*service), places);
+            model.services.insert(name_of(*service), hosts);
         }
         Step::Commit | Step::Reclaim | Step::Restart | Step::Abort => {}
     }
@@ -150,7 +150,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn the_tables_say_what_was_put_into_them(steps in proptest::collection::vec(step(), 1..120)) {
+    fn tables_match_a_model(steps in proptest::collection::vec(step(), 1..120)) {
         let region = region();
         let mut writer = Writer::attach(&region).unwrap();
         let (mut committed, mut model) = (Model::default(), Model::default());

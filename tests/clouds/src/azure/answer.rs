@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-pub use crate::answer::Refusal;
+pub use crate::answer::ServiceError;
 
 /// A response.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,32 +39,32 @@ impl Answer {
     }
 }
 
-impl From<Refusal> for Answer {
-    fn from(refusal: Refusal) -> Answer {
-        Answer::of(refusal.status, written(&refusal))
+impl From<ServiceError> for Answer {
+    fn from(error: ServiceError) -> Answer {
+        Answer::of(error.status, error_body(&error))
     }
 }
 
 /// Result of an operation.
-pub type Told<T> = Result<T, Refusal>;
+pub type ServiceResult<T> = Result<T, ServiceError>;
 
 /// Returns an error with status, code and message.
-pub fn refuse<T>(status: u16, code: &str, message: impl Into<String>) -> Told<T> {
-    Err(Refusal { status, code: code.into(), message: message.into() })
+pub fn fail<T>(status: u16, code: &str, message: impl Into<String>) -> ServiceResult<T> {
+    Err(ServiceError { status, code: code.into(), message: message.into() })
 }
 
 /// Returns the error for a reference to an absent resource.
-pub fn missing<T>(id: &str, from: &str) -> Told<T> {
+pub fn missing<T>(id: &str, from: &str) -> ServiceResult<T> {
     let why = format!(
         "Resource {id} referenced by resource {from} was not found. Please make sure that the \
          referenced resource exists, and that both resources are in the same region."
     );
-    refuse(400, "InvalidResourceReference", why)
+    fail(400, "InvalidResourceReference", why)
 }
 
 /// Formats an error as Resource Manager does.
-pub fn written(refusal: &Refusal) -> Value {
-    json!({ "error": { "code": refusal.code, "message": refusal.message, "details": [] } })
+pub fn error_body(error: &ServiceError) -> Value {
+    json!({ "error": { "code": error.code, "message": error.message, "details": [] } })
 }
 
 /// Returns the string at a JSON pointer; empty if there is none.

@@ -2,73 +2,73 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, Told, list, refuse};
-use crate::azure::kind::{Kind, Place};
+use crate::azure::answer::{Answer, ServiceResult, fail, list};
+use crate::azure::kind::{Kind, Storage};
 use crate::azure::path::{Path, above, same};
-use crate::azure::request::Asked;
-use crate::azure::rights::allowed;
-use crate::azure::view::{look, shown};
-use crate::azure::world::{Resource, World};
+use crate::azure::request::ParsedRequest;
+use crate::azure::rights::check_allowed;
+use crate::azure::state::{AzureState, Resource};
+use crate::azure::view::{get_resource, rendered};
 use crate::azure::{dns, identity, link, probe, write};
 
-impl World {
+impl AzureState {
     /// Answers a request to Resource Manager, without authentication.
-    pub fn answer(&mut self, asked: &Asked) -> Answer {
+    pub fn answer(&mut self, request: &ParsedRequest) -> Answer {
         self.settle();
-        answer(self, asked).unwrap_or_else(Answer::from)
+        answer(self, request).unwrap_or_else(Answer::from)
     }
 }
 
-fn answer(world: &mut World, asked: &Asked) -> Told<Answer> {
-    version(asked)?;
+fn answer(cloud: &mut AzureState, request: &ParsedRequest) -> ServiceResult<Answer> {
+    version(request)?;
     let marker = "/providers/microsoft.authorization/permissions";
-    if asked.path.to_ascii_lowercase().ends_with(marker) {
-        return Ok(identity::permissions(world));
+    if request.path.to_ascii_lowercase().ends_with(marker) {
+        return Ok(identity::permissions(cloud));
     }
-    let Some(path) = Path::parse(&asked.path) else {
-        return refuse(404, "InvalidResourceType", "The resource type could not be found.");
+    let Some(path) = Path::parse(&request.path) else {
+        return fail(404, "InvalidResourceType", "The resource type could not be found.");
     };
-    scope(world, &path)?;
+    scope(cloud, &path)?;
     if path.types().eq_ignore_ascii_case("locations/operations") {
-        return world.poll(path.name(), false, &asked.base);
+        return cloud.poll(path.name(), false, &request.base);
     }
     if path.types().eq_ignore_ascii_case("locations/operationResults") {
-        return world.poll(path.name(), true, &asked.base);
+        return cloud.poll(path.name(), true, &request.base);
     }
-    if asked.method == "POST" {
-        return action(world, asked, &path);
+    if request.method == "POST" {
+        return action(cloud, request, &path);
     }
     let Some(kind) = Kind::of(&path) else {
         let why = format!(
             "The resource type '{}' could not be found in the namespace '{}' for api version '{}'.",
             path.types(),
             path.provider,
-            asked.query("api-version").unwrap_or_default()
+            request.query("api-version").unwrap_or_default()
         );
-        return refuse(404, "InvalidResourceType", why);
+        return fail(404, "InvalidResourceType", why);
     };
-    let verb = match asked.method.as_str() {
+    let verb = match request.method.as_str() {
         "GET" => "read",
         "PUT" => "write",
         "DELETE" => "delete",
-        other => return refuse(405, "MethodNotAllowed", format!("no {other} here")),
+        other => return fail(405, "MethodNotAllowed", format!("no {other} here")),
     };
-    if !world.forbidden.is_empty() {
-        allowed(world, &format!("{}/{verb}", kind.whole()), &path.id())?;
+    if !cloud.forbidden.is_empty() {
+        check_allowed(cloud, &format!("{}/{verb}", kind.full_type()), &path.id())?;
     }
-    match (asked.method.as_str(), path.is_item()) {
-        ("GET", false) => listed(world, asked, &path, kind),
-        ("GET", true) => read(world, &path, kind),
-        ("PUT", true) => write::write(world, asked, &path, kind),
-        ("DELETE", true) => write::delete(world, asked, &path, kind),
-        _ => refuse(405, "MethodNotAllowed", "lists are read only"),
+    match (request.method.as_str(), path.is_item()) {
+        ("GET", false) => listed(cloud, request, &path, kind),
+        ("GET", true) => read(cloud, &path, kind),
+        ("PUT", true) => write::write(cloud, request, &path, kind),
+        ("DELETE", true) => write::delete(cloud, request, &path, kind),
+        _ => fail(405, "MethodNotAllowed", "lists are read only"),
     }
 }
 
-fn version(asked: &Asked) -> Told<()> {
-    let Some(version) = asked.query("api-version") else {
+fn version(request: &ParsedRequest) -> ServiceResult<()> {
+    let Some(version) = request.query("api-version") else {
         let why = "The api-version query parameter (?api-version=) is required for all requests.";
-        return refuse(400, "MissingApiVersionParameter", why);
+        return fail(400, "MissingApiVersionParameter", why);
     };
     let day = version.strip_suffix("-preview").unwrap_or(version).as_bytes();
     let good = day.len() == 10
@@ -80,60 +80,67 @@ fn version(asked: &Asked) -> Told<()> {
         return Ok(());
     }
     let why = format!("The api-version '{version}' is invalid.");
-    refuse(400, "InvalidApiVersionParameter", why)
+    fail(400, "InvalidApiVersionParameter", why)
 }
 
 /// Checks that subscription and resource group exist.
-fn scope(world: &World, path: &Path) -> Told<()> {
+fn scope(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     let named = |id: &str, at, name: &str| {
         id.split('/').nth(at).is_some_and(|word| word.eq_ignore_ascii_case(name))
     };
-    let mut here = world.groups.iter().filter(|id| named(id, 2, &path.subscription)).peekable();
+    let mut here = cloud.groups.iter().filter(|id| named(id, 2, &path.subscription)).peekable();
     if here.peek().is_none() {
         let why = format!("The subscription '{}' could not be found.", path.subscription);
-        return refuse(404, "SubscriptionNotFound", why);
+        return fail(404, "SubscriptionNotFound", why);
     }
     match &path.group {
         Some(group) if !here.any(|id| named(id, 4, group)) => {
             let why = format!("Resource group '{group}' could not be found.");
-            refuse(404, "ResourceGroupNotFound", why)
+            fail(404, "ResourceGroupNotFound", why)
         }
         _ => Ok(()),
     }
 }
 
-fn absent<T>(path: &Path, kind: &Kind) -> Told<T> {
-    if kind.place != Place::Own || kind.types.contains('/') {
-        return refuse(404, "NotFound", format!("Resource {} not found.", path.id()));
+fn absent<T>(path: &Path, kind: &Kind) -> ServiceResult<T> {
+    if kind.storage != Storage::Own || kind.types.contains('/') {
+        return fail(404, "NotFound", format!("Resource {} not found.", path.id()));
     }
     let why = format!(
         "The Resource '{}/{}' under resource group '{}' was not found. For more details please go \
          to https://aka.ms/ARMResourceNotFoundFix",
-        kind.whole(),
+        kind.full_type(),
         path.name(),
         path.group.as_deref().unwrap_or_default()
     );
-    refuse(404, "ResourceNotFound", why)
+    fail(404, "ResourceNotFound", why)
 }
 
-fn read(world: &World, path: &Path, kind: &Kind) -> Told<Answer> {
-    match look(world, path, kind) {
+fn read(cloud: &AzureState, path: &Path, kind: &Kind) -> ServiceResult<Answer> {
+    match get_resource(cloud, path, kind) {
         Some((body, etag)) => Ok(Answer::of(200, body).with("etag", etag)),
         None => absent(path, kind),
     }
 }
 
-fn listed(world: &World, asked: &Asked, path: &Path, kind: &Kind) -> Told<Answer> {
-    let all: Vec<Value> = match kind.place {
-        Place::Inside(member) => {
+fn listed(
+    cloud: &AzureState,
+    request: &ParsedRequest,
+    path: &Path,
+    kind: &Kind,
+) -> ServiceResult<Answer> {
+    let all: Vec<Value> = match kind.storage {
+        Storage::Inside(member) => {
             let holder = path.id();
             let holder = above(&holder);
-            match world.find(holder) {
-                Some(home) => list(&shown(world, home), &format!("/properties/{member}")).to_vec(),
-                None => return refuse(404, "NotFound", format!("Resource {holder} not found.")),
+            match cloud.find(holder) {
+                Some(home) => {
+                    list(&rendered(cloud, home), &format!("/properties/{member}")).to_vec()
+                }
+                None => return fail(404, "NotFound", format!("Resource {holder} not found.")),
             }
         }
-        Place::Own => {
+        Storage::Own => {
             let (id, all) = (path.id(), dns::is_list_of_all(path));
             let within = |resource: &&Resource| match &path.group {
                 Some(_) if all => dns::lists(&id, &resource.id),
@@ -143,28 +150,28 @@ fn listed(world: &World, asked: &Asked, path: &Path, kind: &Kind) -> Told<Answer
                     here && Kind::of(&other) == Some(kind)
                 }),
             };
-            world.resources.iter().filter(within).map(|r| shown(world, r)).collect()
+            cloud.resources.iter().filter(within).map(|r| rendered(cloud, r)).collect()
         }
     };
-    let token = asked.query("$skiptoken");
-    let (page, next) = crate::answer::page(all, token, world.page)?;
+    let token = request.query("$skiptoken");
+    let (page, next) = crate::answer::page(all, token, cloud.page)?;
     let mut body = json!({});
     body["value"] = Value::Array(page);
     if let Some(next) = next {
-        let version = asked.query("api-version").unwrap_or_default();
-        let (base, path) = (&asked.base, &asked.path);
+        let version = request.query("api-version").unwrap_or_default();
+        let (base, path) = (&request.base, &request.path);
         body["nextLink"] = format!("{base}{path}?api-version={version}&%24skiptoken={next}").into();
     }
     Ok(Answer::of(200, body))
 }
 
-fn action(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
+fn action(cloud: &mut AzureState, request: &ParsedRequest, path: &Path) -> ServiceResult<Answer> {
     let types = path.types();
     let name = types.strip_prefix("locations/").unwrap_or(&types);
-    allowed(world, &format!("{}/{name}/action", path.provider), &path.id())?;
+    check_allowed(cloud, &format!("{}/{name}/action", path.provider), &path.id())?;
     match types.as_str() {
-        "loadBalancers/loadBalancingRules/health" => probe::health(world, asked, path),
-        "locations/checkPrivateLinkServiceVisibility" => link::visibility(world, asked, path),
-        _ => refuse(404, "InvalidResourceType", format!("There is no action '{types}'.")),
+        "loadBalancers/loadBalancingRules/health" => probe::health(cloud, request, path),
+        "locations/checkPrivateLinkServiceVisibility" => link::visibility(cloud, request, path),
+        _ => fail(404, "InvalidResourceType", format!("There is no action '{types}'.")),
     }
 }

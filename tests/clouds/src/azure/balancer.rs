@@ -2,27 +2,29 @@
 
 use serde_json::Value;
 
-use crate::azure::answer::{Told, list, list_mut, missing, object_member, put, refuse, text};
+use crate::azure::answer::{
+    ServiceResult, fail, list, list_mut, missing, object_member, put, text,
+};
 use crate::azure::path::{Path, same};
-use crate::azure::rights::joins;
+use crate::azure::rights::check_join;
 use crate::azure::rule::sku;
-use crate::azure::world::World;
+use crate::azure::state::AzureState;
 use crate::azure::{network, pool};
 
 /// Validates a load balancer.
 pub fn check(
-    world: &mut World,
+    cloud: &mut AzureState,
     path: &Path,
     old: Option<&Value>,
     body: &mut Value,
-) -> Told<Vec<String>> {
+) -> ServiceResult<Vec<String>> {
     let sku = sku(body).to_owned();
     if !["Basic", "Standard", "Gateway"].contains(&sku.as_str()) {
-        return refuse(400, "InvalidRequestFormat", format!("Cannot parse the SKU '{sku}'."));
+        return fail(400, "InvalidRequestFormat", format!("Cannot parse the SKU '{sku}'."));
     }
     if let Some(old) = old.filter(|old| self::sku(old) != sku) {
         let why = format!("SKU of load balancer '{}' can't change to {sku}.", text(old, "/id"));
-        return refuse(400, "CannotUpgradeOrDowngradeSku", why);
+        return fail(400, "CannotUpgradeOrDowngradeSku", why);
     }
     let id = path.id();
     for pool in list_mut(body, "backendAddressPools") {
@@ -32,33 +34,33 @@ pub fn check(
         let same_name =
             |other: &&Value| text(other, "/name").eq_ignore_ascii_case(text(pool, "/name"));
         let before = pools.unwrap_or_default().iter().find(same_name);
-        let kept = before.and_then(|b| b.pointer("/properties/loadBalancerBackendAddresses"));
-        let kept = kept.cloned();
-        put(object_member(pool, "properties"), "loadBalancerBackendAddresses", kept);
+        let previous = before.and_then(|b| b.pointer("/properties/loadBalancerBackendAddresses"));
+        let previous = previous.cloned();
+        put(object_member(pool, "properties"), "loadBalancerBackendAddresses", previous);
     }
-    frontends(world, path, &id, body)?;
+    frontends(cloud, path, &id, body)?;
     references(&id, &sku, body)?;
     for gone in old.map(|old| list(old, "/properties/backendAddressPools")).unwrap_or_default() {
-        let kept = list(body, "/properties/backendAddressPools");
-        if !kept.iter().any(|p| text(p, "/name").eq_ignore_ascii_case(text(gone, "/name"))) {
-            pool::unused(world, text(gone, "/id"))?;
+        let remaining = list(body, "/properties/backendAddressPools");
+        if !remaining.iter().any(|p| text(p, "/name").eq_ignore_ascii_case(text(gone, "/name"))) {
+            pool::unused(cloud, text(gone, "/id"))?;
         }
     }
     Ok(Vec::new())
 }
 
-fn frontends(world: &World, path: &Path, id: &str, body: &mut Value) -> Told<()> {
+fn frontends(cloud: &AzureState, path: &Path, id: &str, body: &mut Value) -> ServiceResult<()> {
     let mut taken = Vec::new();
     for frontend in list_mut(body, "frontendIPConfigurations") {
         let subnet = text(frontend, "/properties/subnet/id").to_owned();
         if subnet.is_empty() {
             continue;
         }
-        network::subnet(world, id, &subnet)?;
+        network::subnet(cloud, id, &subnet)?;
         let action = "virtualNetworks/subnets/join/action";
-        joins(world, path, action, &subnet)?;
+        check_join(cloud, path, action, &subnet)?;
         if text(frontend, "/properties/privateIPAddress").is_empty() {
-            let address = network::free(world, &subnet, &taken)?;
+            let address = network::free(cloud, &subnet, &taken)?;
             taken.push(address.clone());
             let properties = object_member(frontend, "properties");
             put(properties, "privateIPAddress", Some(address.into()));
@@ -70,7 +72,7 @@ fn frontends(world: &World, path: &Path, id: &str, body: &mut Value) -> Told<()>
 
 /// Checks that rules refer to parts of the same load balancer, and that a gateway's rules cover all
 /// ports.
-fn references(id: &str, sku: &str, body: &Value) -> Told<()> {
+fn references(id: &str, sku: &str, body: &Value) -> ServiceResult<()> {
     let there = |part: &str, to: &str| {
         let parts = list(body, &format!("/properties/{part}")).iter();
         let mut ids = parts.map(|p| format!("{id}/{part}/{}", text(p, "/name")));
@@ -92,7 +94,7 @@ fn references(id: &str, sku: &str, body: &Value) -> Told<()> {
         if sku == "Gateway" && text(rule, "/properties/protocol") != "All" {
             let why = "Load balancing rules of a Gateway load balancer take all ports: protocol \
                        All, frontend and backend port 0.";
-            return refuse(400, "GatewayLoadBalancerRuleMustBeHaPorts", why);
+            return fail(400, "GatewayLoadBalancerRuleMustBeHaPorts", why);
         }
     }
     Ok(())

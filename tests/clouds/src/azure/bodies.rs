@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
-use crate::azure::standin::Call;
+use crate::azure::emulator::Call;
 
 /// Environment variable that names the folder. Without it nothing is stored.
 const FOLDER: &str = "BODIES";
@@ -12,7 +12,7 @@ const FOLDER: &str = "BODIES";
 ///
 /// # Panics
 /// Panics if the folder is not writable, because its content is needed.
-pub fn keep(call: &Call) {
+pub fn store(call: &Call) {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     if call.method != "PUT" || !(200..300).contains(&call.status) {
         return;

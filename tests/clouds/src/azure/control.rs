@@ -6,22 +6,22 @@ use axum::response::Response;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::azure::emulator::{Emulator, reply};
 use crate::azure::probe::Target;
-use crate::azure::standin::{Standin, reply};
-use crate::azure::world::World;
+use crate::azure::state::AzureState;
 
-impl Standin {
+impl Emulator {
     /// Probes all pool members once, as the rules' probes require. The results become those of
     /// their next emulated probes.
     pub async fn probe(&self) {
-        let targets = self.with(|world| {
-            world.run_probes();
-            world.probe_targets()
+        let targets = self.with(|cloud| {
+            cloud.run_probes();
+            cloud.probe_targets()
         });
         for target in targets {
             let bound = Duration::from_secs(5);
             let good = matches!(tokio::time::timeout(bound, good(&target)).await, Ok(Ok(true)));
-            self.with(|world| world.probed(&target.pool, &target.address, good));
+            self.with(|cloud| cloud.set_probe_result(&target.pool, &target.address, good));
         }
     }
 }
@@ -42,38 +42,38 @@ async fn good(target: &Target) -> std::io::Result<bool> {
 }
 
 /// Answers a request under `/_weir/`.
-pub fn answer(standin: &Standin, method: &str, wish: &str, body: &[u8]) -> Response {
+pub fn answer(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> Response {
     let text = String::from_utf8_lossy(body).into_owned();
     let done = |()| "done\n".to_owned();
-    let told: Result<String, String> = match (method, wish) {
-        ("GET", "world") => serde_json::to_string_pretty(&standin.with(|world| world.clone()))
+    let result: Result<String, String> = match (method, command) {
+        ("GET", "world") => serde_json::to_string_pretty(&emulator.with(|cloud| cloud.clone()))
             .map_err(|e| e.to_string()),
         ("PUT", "world") => serde_json::from_str(&text)
-            .map(|world: World| standin.with(|w| *w = world))
+            .map(|cloud: AzureState| emulator.with(|w| *w = cloud))
             .map(done)
             .map_err(|e| e.to_string()),
-        ("GET", "ca") => Ok(standin.ca.clone()),
+        ("GET", "ca") => Ok(emulator.ca.clone()),
         ("POST", "advance") => match text.trim().parse::<f64>() {
             Ok(seconds) if (0.0..1e9).contains(&seconds) => {
-                standin.advance(Duration::from_secs_f64(seconds));
-                Ok(format!("{:?}\n", standin.with(|world| world.now)))
+                emulator.advance(Duration::from_secs_f64(seconds));
+                Ok(format!("{:?}\n", emulator.with(|cloud| cloud.now)))
             }
             _ => Err(format!("`{text}` is no number of seconds")),
         },
-        ("POST", "event") => event(standin, &text),
+        ("POST", "event") => event(emulator, &text),
         ("POST", "fault") => serde_json::from_str(&text)
-            .map(|rule| standin.fault(rule))
+            .map(|rule| emulator.fault(rule))
             .map(done)
             .map_err(|e| e.to_string()),
         ("DELETE", "fault") => {
-            standin.behave();
+            emulator.clear_faults();
             Ok(done(()))
         }
         ("GET", "calls") => {
-            serde_json::to_string_pretty(&standin.calls()).map_err(|e| e.to_string())
+            serde_json::to_string_pretty(&emulator.calls()).map_err(|e| e.to_string())
         }
         ("DELETE", "calls") => {
-            standin.take_calls();
+            emulator.take_calls();
             Ok(done(()))
         }
         _ => {
@@ -82,14 +82,14 @@ pub fn answer(standin: &Standin, method: &str, wish: &str, body: &[u8]) -> Respo
                 .to_owned())
         }
     };
-    match told {
+    match result {
         Ok(text) => reply(200, &[], text),
         Err(why) => reply(400, &[], why),
     }
 }
 
 /// Schedules an event, given as type, machine and seconds of notice: `Terminate weir-0 300`.
-fn event(standin: &Standin, text: &str) -> Result<String, String> {
+fn event(emulator: &Emulator, text: &str) -> Result<String, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [kind, machine, notice] = words[..] else {
         return Err(format!("`{text}` is not a kind, a machine and seconds of notice"));
@@ -99,5 +99,5 @@ fn event(standin: &Standin, text: &str) -> Result<String, String> {
     }
     let notice = notice.parse().map_err(|e| format!("`{notice}` are no seconds: {e}"))?;
     let notice = Duration::from_secs(notice);
-    Ok(standin.with(|world| world.schedule(kind, machine, notice)) + "\n")
+    Ok(emulator.with(|cloud| cloud.schedule(kind, machine, notice)) + "\n")
 }

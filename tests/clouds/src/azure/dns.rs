@@ -4,22 +4,22 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Told, defaults, list, object_member, put, refuse, text};
+use crate::azure::answer::{ServiceResult, defaults, fail, list, object_member, put, text};
 use crate::azure::path::{Path, above, name, parent, same};
-use crate::azure::rights::joins;
-use crate::azure::world::{End, World};
+use crate::azure::rights::check_join;
+use crate::azure::state::{AzureState, End};
 
 /// Validates a record set.
-pub fn check_record(path: &Path, body: &mut Value) -> Told<Vec<String>> {
+pub fn check_record(path: &Path, body: &mut Value) -> ServiceResult<Vec<String>> {
     let addresses = list(body, "/properties/aRecords").iter();
     let mut addresses = addresses.map(|record| text(record, "/ipv4Address"));
     if let Some(bad) = addresses.find(|address| address.parse::<Ipv4Addr>().is_err()) {
         let why = format!("The value '{bad}' of record set '{}' is not valid.", path.name());
-        return refuse(400, "BadRequest", why);
+        return fail(400, "BadRequest", why);
     }
     let ttl = body.pointer("/properties/ttl").and_then(Value::as_u64);
     if !ttl.is_some_and(|ttl| (1..=2_147_483_647).contains(&ttl)) {
-        return refuse(400, "BadRequest", "The TTL of a record set is from 1 to 2147483647.");
+        return fail(400, "BadRequest", "The TTL of a record set is from 1 to 2147483647.");
     }
     let zone = path.steps.get(1).map_or("", String::as_str);
     let properties = object_member(body, "properties");
@@ -42,22 +42,22 @@ pub fn lists(list: &str, other: &str) -> bool {
 }
 
 /// Creates the SOA record that every zone has.
-pub fn give_authority(world: &mut World, zone: &str) {
+pub fn create_soa(cloud: &mut AzureState, zone: &str) {
     let id = format!("{zone}/SOA/@");
-    if world.find(&id).is_none() {
+    if cloud.find(&id).is_none() {
         let record = json!({ "email": "azureprivatedns-host.microsoft.com", "serialNumber": 1 });
-        world.write(&id, json!({ "properties": { "ttl": 3600, "soaRecord": record } }));
+        cloud.write(&id, json!({ "properties": { "ttl": 3600, "soaRecord": record } }));
     }
 }
 
 /// Validates a virtual network link.
-pub fn check_link(world: &World, path: &Path, body: &mut Value) -> Told<Vec<String>> {
+pub fn check_link(cloud: &AzureState, path: &Path, body: &mut Value) -> ServiceResult<Vec<String>> {
     let network = text(body, "/properties/virtualNetwork/id").to_owned();
-    if world.find(&network).is_none() {
+    if cloud.find(&network).is_none() {
         let why = format!("Virtual network {network} of link '{}' was not found.", path.name());
-        return refuse(400, "BadRequest", why);
+        return fail(400, "BadRequest", why);
     }
-    joins(world, path, "virtualNetworks/join/action", &network)?;
+    check_join(cloud, path, "virtualNetworks/join/action", &network)?;
     let properties = object_member(body, "properties");
     put(properties, "virtualNetworkLinkState", Some("Completed".into()));
     defaults(properties, [("registrationEnabled", json!(false))]);
@@ -66,10 +66,10 @@ pub fn check_link(world: &World, path: &Path, body: &mut Value) -> Told<Vec<Stri
 
 /// Returns the failure of linking a network to two zones of one name, which Azure reports only
 /// while the operation runs.
-pub fn doom(world: &World, path: &Path, body: &Value) -> Option<End> {
+pub fn link_failure(cloud: &AzureState, path: &Path, body: &Value) -> Option<End> {
     let zone = path.steps.get(1).map_or("", String::as_str);
     let network = text(body, "/properties/virtualNetwork/id");
-    let mut others = world.resources.iter().filter(|resource| {
+    let mut others = cloud.resources.iter().filter(|resource| {
         let to = text(&resource.body, "/properties/virtualNetwork/id");
         !same(&resource.id, &path.id())
             && name(parent(&resource.id)).eq_ignore_ascii_case(zone)

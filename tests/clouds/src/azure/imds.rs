@@ -9,15 +9,15 @@ use crate::azure::answer::{Answer, list, text};
 use crate::azure::identity;
 use crate::azure::member::addresses;
 use crate::azure::path::{Path, name, parent, same};
-use crate::azure::request::Asked;
+use crate::azure::request::ParsedRequest;
 use crate::azure::rule::{rules_of, sku};
-use crate::azure::view::shown;
-use crate::azure::world::{Event, World, guid};
+use crate::azure::state::{AzureState, Event, guid};
+use crate::azure::view::rendered;
 
 /// Newest supported API version.
 const NEWEST: &str = "2025-04-07";
 
-impl World {
+impl AzureState {
     /// Schedules an event for a machine, by name; returns its id.
     pub fn schedule(&mut self, kind: &str, machine: &str, notice: Duration) -> String {
         self.incarnation += 1;
@@ -46,61 +46,61 @@ impl World {
     }
 }
 
-fn wrong(status: u16, why: &str) -> Answer {
+fn imds_error(status: u16, why: &str) -> Answer {
     Answer::of(status, json!({ "error": why }))
 }
 
 /// Answers a request of a machine, given by its id.
-pub fn answer(world: &mut World, machine: &str, asked: &Asked) -> Answer {
-    if asked.header("metadata").is_none_or(|value| !value.eq_ignore_ascii_case("true")) {
-        return wrong(400, "Bad request. Required metadata header not specified");
+pub fn answer(cloud: &mut AzureState, machine: &str, request: &ParsedRequest) -> Answer {
+    if request.header("metadata").is_none_or(|value| !value.eq_ignore_ascii_case("true")) {
+        return imds_error(400, "Bad request. Required metadata header not specified");
     }
-    if asked.header("x-forwarded-for").is_some() {
-        return wrong(400, "Bad request. X-Forwarded-For is not allowed");
+    if request.header("x-forwarded-for").is_some() {
+        return imds_error(400, "Bad request. X-Forwarded-For is not allowed");
     }
-    let Some(version) = asked.query("api-version") else {
-        return wrong(400, "Bad request. api-version was not specified in the request");
+    let Some(version) = request.query("api-version") else {
+        return imds_error(400, "Bad request. api-version was not specified in the request");
     };
-    let path = asked.path.trim_end_matches('/').to_ascii_lowercase();
+    let path = request.path.trim_end_matches('/').to_ascii_lowercase();
     let (since, method) = match path.as_str() {
         "/metadata/instance" => ("2017-04-02", "GET"),
         "/metadata/loadbalancer" => ("2020-10-01", "GET"),
         "/metadata/identity/oauth2/token" => ("2018-02-01", "GET"),
         "/metadata/scheduledevents" => ("2017-08-01", "GET POST"),
-        _ => return wrong(404, "Not found"),
+        _ => return imds_error(404, "Not found"),
     };
     let known = version.len() == 10 && (since..=NEWEST).contains(&version);
     if !known {
-        return wrong(400, "Bad request. api-version is invalid or was not specified");
+        return imds_error(400, "Bad request. api-version is invalid or was not specified");
     }
-    if !method.contains(&asked.method) {
-        return wrong(405, "Method not allowed");
+    if !method.contains(&request.method) {
+        return imds_error(405, "Method not allowed");
     }
-    match (path.as_str(), asked.method.as_str()) {
-        ("/metadata/instance", _) => match instance(world, machine) {
-            Some(told) => Answer::of(200, told),
-            None => wrong(410, "The machine is gone"),
+    match (path.as_str(), request.method.as_str()) {
+        ("/metadata/instance", _) => match instance(cloud, machine) {
+            Some(body) => Answer::of(200, body),
+            None => imds_error(410, "The machine is gone"),
         },
-        ("/metadata/loadbalancer", _) => match load_balancer(world, machine) {
-            Some(told) => Answer::of(200, told),
-            None => wrong(404, "No load balancer metadata is found"),
+        ("/metadata/loadbalancer", _) => match load_balancer(cloud, machine) {
+            Some(body) => Answer::of(200, body),
+            None => imds_error(404, "No load balancer metadata is found"),
         },
-        ("/metadata/scheduledevents", "POST") => approve(world, asked),
-        ("/metadata/scheduledevents", _) => Answer::of(200, events(world, machine)),
-        _ => identity::machine(world, asked),
+        ("/metadata/scheduledevents", "POST") => approve(cloud, request),
+        ("/metadata/scheduledevents", _) => Answer::of(200, events(cloud, machine)),
+        _ => identity::machine(cloud, request),
     }
 }
 
 /// Returns the network interfaces of a machine, as Resource Manager does.
-fn interfaces(world: &World, machine: &Value) -> Vec<Value> {
+fn interfaces(cloud: &AzureState, machine: &Value) -> Vec<Value> {
     let refer = list(machine, "/properties/networkProfile/networkInterfaces").iter();
-    refer.filter_map(|nic| world.find(text(nic, "/id"))).map(|nic| shown(world, nic)).collect()
+    refer.filter_map(|nic| cloud.find(text(nic, "/id"))).map(|nic| rendered(cloud, nic)).collect()
 }
 
-fn instance(world: &World, id: &str) -> Option<Value> {
+fn instance(cloud: &AzureState, id: &str) -> Option<Value> {
     let path = Path::parse(id)?;
-    let machine = world.find(id)?;
-    let body = shown(world, machine);
+    let machine = cloud.find(id)?;
+    let body = rendered(cloud, machine);
     let scale_set = text(&body, "/properties/virtualMachineScaleSet/id");
     // For an instance of a uniform scale set, the set is part of the id.
     let scale_set = match path.steps.len() {
@@ -112,7 +112,7 @@ fn instance(world: &World, id: &str) -> Option<Value> {
         _ => path.name().to_owned(),
     };
     let compute = json!({
-        "azEnvironment": world.environment, "location": world.location, "name": called,
+        "azEnvironment": cloud.environment, "location": cloud.location, "name": called,
         "osType": "Linux", "placementGroupId": "", "platformFaultDomain": "0",
         "platformUpdateDomain": "0", "priority": "", "provider": "Microsoft.Compute",
         "resourceGroupName": path.group, "resourceId": machine.id,
@@ -123,21 +123,21 @@ fn instance(world: &World, id: &str) -> Option<Value> {
         "zone": list(&body, "/zones").first().and_then(Value::as_str).unwrap_or_default(),
     });
     let each: Vec<Value> =
-        interfaces(world, &body).iter().map(|nic| interface(world, nic)).collect();
+        interfaces(cloud, &body).iter().map(|nic| interface(cloud, nic)).collect();
     Some(json!({ "compute": compute, "network": { "interface": each } }))
 }
 
-fn interface(world: &World, nic: &Value) -> Value {
+fn interface(cloud: &AzureState, nic: &Value) -> Value {
     let (mut four, mut six, mut subnets) = (Vec::new(), Vec::new(), Vec::new());
     for part in list(nic, "/properties/ipConfigurations") {
         let address = text(part, "/properties/privateIPAddress");
-        let told = json!({ "privateIpAddress": address, "publicIpAddress": "" });
+        let entry = json!({ "privateIpAddress": address, "publicIpAddress": "" });
         if address.contains(':') {
             six.push(json!({ "privateIpAddress": address }));
             continue;
         }
-        four.push(told);
-        let subnet = crate::azure::network::subnet(world, "", text(part, "/properties/subnet/id"));
+        four.push(entry);
+        let subnet = crate::azure::network::subnet(cloud, "", text(part, "/properties/subnet/id"));
         let subnet = subnet.unwrap_or_default();
         let prefix = text(&subnet, "/properties/addressPrefix");
         if let Some((address, length)) = prefix.split_once('/') {
@@ -153,35 +153,35 @@ fn interface(world: &World, nic: &Value) -> Value {
 }
 
 /// Returns the load balancer metadata of a machine.
-fn load_balancer(world: &World, id: &str) -> Option<Value> {
-    let body = shown(world, world.find(id)?);
+fn load_balancer(cloud: &AzureState, id: &str) -> Option<Value> {
+    let body = rendered(cloud, cloud.find(id)?);
     let (mut rules, mut tunnels, mut member) = (Vec::new(), Vec::new(), false);
-    for nic in interfaces(world, &body) {
+    for nic in interfaces(cloud, &body) {
         for part in list(&nic, "/properties/ipConfigurations") {
             let local = text(part, "/properties/privateIPAddress");
             for pool in list(part, "/properties/loadBalancerBackendAddressPools") {
                 member = true;
-                gather(world, text(pool, "/id"), local, &mut rules, &mut tunnels);
+                gather(cloud, text(pool, "/id"), local, &mut rules, &mut tunnels);
             }
-            for id in by_address(world, local) {
+            for id in by_address(cloud, local) {
                 member = true;
-                gather(world, &id, local, &mut rules, &mut tunnels);
+                gather(cloud, &id, local, &mut rules, &mut tunnels);
             }
         }
     }
     let none: [Value; 0] = [];
-    let mut told = json!({
+    let mut body = json!({
         "publicIpAddresses": none, "inboundRules": rules, "outboundRules": none,
     });
     if !tunnels.is_empty() {
-        told["tunnelInterfaces"] = tunnels.into();
+        body["tunnelInterfaces"] = tunnels.into();
     }
-    member.then(|| json!({ "loadbalancer": told }))
+    member.then(|| json!({ "loadbalancer": body }))
 }
 
 /// Returns the pools that have an address as a member.
-fn by_address(world: &World, address: &str) -> Vec<String> {
-    let balancers = world.resources.iter().filter(|r| r.id.contains("/loadBalancers/"));
+fn by_address(cloud: &AzureState, address: &str) -> Vec<String> {
+    let balancers = cloud.resources.iter().filter(|r| r.id.contains("/loadBalancers/"));
     let pools = balancers.flat_map(|home| {
         let pools = list(&home.body, "/properties/backendAddressPools").iter();
         pools.map(|p| (format!("{}/backendAddressPools/{}", home.id, text(p, "/name")), p))
@@ -192,9 +192,15 @@ fn by_address(world: &World, address: &str) -> Vec<String> {
 }
 
 /// Collects rules and tunnels of a pool.
-fn gather(world: &World, id: &str, local: &str, rules: &mut Vec<Value>, tunnels: &mut Vec<Value>) {
-    let Some(home) = world.find(parent(id)) else { return };
-    let whole = shown(world, home);
+fn gather(
+    cloud: &AzureState,
+    id: &str,
+    local: &str,
+    rules: &mut Vec<Value>,
+    tunnels: &mut Vec<Value>,
+) {
+    let Some(home) = cloud.find(parent(id)) else { return };
+    let whole = rendered(cloud, home);
     let frontends = list(&whole, "/properties/frontendIPConfigurations");
     let of_family = |frontend: &&Value| {
         let address = text(frontend, "/properties/privateIPAddress").parse::<IpAddr>();
@@ -217,7 +223,7 @@ fn gather(world: &World, id: &str, local: &str, rules: &mut Vec<Value>, tunnels:
     }
     let gateway = frontends.iter().find(of_family).or(frontends.first());
     let gateway = gateway.map(|f| text(f, "/properties/privateIPAddress")).unwrap_or_default();
-    let pool = world.shown(id).unwrap_or_default();
+    let pool = cloud.get(id).unwrap_or_default();
     for tunnel in list(&pool, "/properties/tunnelInterfaces") {
         let word = |member: &str| text(tunnel, member).to_ascii_lowercase();
         tunnels.push(json!({
@@ -229,22 +235,22 @@ fn gather(world: &World, id: &str, local: &str, rules: &mut Vec<Value>, tunnels:
 }
 
 /// Returns the name of a machine in events.
-fn called(world: &World, id: &str) -> String {
-    let told = instance(world, id).unwrap_or_default();
-    text(&told, "/compute/name").to_owned()
+fn machine_name(cloud: &AzureState, id: &str) -> String {
+    let document = instance(cloud, id).unwrap_or_default();
+    text(&document, "/compute/name").to_owned()
 }
 
-fn events(world: &World, machine: &str) -> Value {
-    let called = called(world, machine);
+fn events(cloud: &AzureState, machine: &str) -> Value {
+    let called = machine_name(cloud, machine);
     // Machines of a scale set see each other's events.
     let set = called.rsplit_once('_').map(|(set, _)| format!("{set}_"));
     let meant = |name: &String| {
         *name == called || set.as_ref().is_some_and(|set| name.starts_with(set.as_str()))
     };
-    let mine = world.events.iter().filter(|event| event.machines.iter().any(meant));
+    let mine = cloud.events.iter().filter(|event| event.machines.iter().any(meant));
     let each: Vec<Value> = mine
         .map(|event| {
-            let at = UNIX_EPOCH + Duration::from_secs(world.epoch) + event.not_before;
+            let at = UNIX_EPOCH + Duration::from_secs(cloud.epoch) + event.not_before;
             let (status, not_before) = match event.started {
                 true => ("Started", String::new()),
                 false => ("Scheduled", httpdate::fmt_http_date(at)),
@@ -257,24 +263,24 @@ fn events(world: &World, machine: &str) -> Value {
             })
         })
         .collect();
-    json!({ "DocumentIncarnation": world.incarnation, "Events": each })
+    json!({ "DocumentIncarnation": cloud.incarnation, "Events": each })
 }
 
 /// Acknowledges events, which then start.
-fn approve(world: &mut World, asked: &Asked) -> Answer {
-    let now = world.now;
+fn approve(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
+    let now = cloud.now;
     let wanted: Vec<&str> =
-        list(&asked.body, "/StartRequests").iter().map(|r| text(r, "/EventId")).collect();
+        list(&request.body, "/StartRequests").iter().map(|r| text(r, "/EventId")).collect();
     if wanted.is_empty() {
-        return wrong(400, "Bad request. StartRequests is missing");
+        return imds_error(400, "Bad request. StartRequests is missing");
     }
     for id in wanted {
-        let Some(event) = world.events.iter_mut().find(|event| event.id == id) else {
-            return wrong(400, "Bad request. There is no such event");
+        let Some(event) = cloud.events.iter_mut().find(|event| event.id == id) else {
+            return imds_error(400, "Bad request. There is no such event");
         };
         if !event.started {
             (event.started, event.not_before) = (true, now);
-            world.incarnation += 1;
+            cloud.incarnation += 1;
         }
     }
     Answer::empty(200)

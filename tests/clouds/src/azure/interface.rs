@@ -3,16 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::azure::answer::{
-    Told, defaults, list, list_mut, missing, object_member, put, refuse, text,
+    ServiceResult, defaults, fail, list, list_mut, missing, object_member, put, text,
 };
 use crate::azure::member::addresses;
 use crate::azure::path::{Path, parent, same};
-use crate::azure::rights::joins;
-use crate::azure::world::World;
+use crate::azure::rights::check_join;
+use crate::azure::state::AzureState;
 use crate::azure::{network, pool};
 
 /// Members of `properties` that only Azure writes.
-const GIVEN: [&str; 5] = ["macAddress", "virtualMachine", "primary", "resourceGuid", "dnsSettings"];
+const READ_ONLY: [&str; 5] =
+    ["macAddress", "virtualMachine", "primary", "resourceGuid", "dnsSettings"];
 
 /// Returns the ids of the pools of all IP configurations.
 fn pools(body: &Value) -> Vec<String> {
@@ -23,30 +24,30 @@ fn pools(body: &Value) -> Vec<String> {
 
 /// Validates an interface. A write replaces it: pools that are not named are left.
 pub fn check(
-    world: &mut World,
+    cloud: &mut AzureState,
     path: &Path,
     old: Option<&Value>,
     body: &mut Value,
-) -> Told<Vec<String>> {
+) -> ServiceResult<Vec<String>> {
     let properties = object_member(body, "properties");
-    for given in GIVEN {
-        if let Some(kept) = old.and_then(|old| old.pointer(&format!("/properties/{given}"))) {
-            put(properties, given, Some(kept.clone()));
+    for given in READ_ONLY {
+        if let Some(previous) = old.and_then(|old| old.pointer(&format!("/properties/{given}"))) {
+            put(properties, given, Some(previous.clone()));
         }
     }
     if list(body, "/properties/ipConfigurations").is_empty() {
         let why = format!("Network interface {} needs an IP configuration.", path.id());
-        return refuse(400, "NetworkInterfaceMustHaveAtLeastOneIpConfiguration", why);
+        return fail(400, "NetworkInterfaceMustHaveAtLeastOneIpConfiguration", why);
     }
     let mut taken = Vec::new();
     for part in list_mut(body, "ipConfigurations") {
         let before = old.map(|old| list(old, "/properties/ipConfigurations")).unwrap_or_default();
         let before = before.iter().find(|b| text(b, "/name") == text(part, "/name"));
-        configuration(world, path, before, part, &mut taken)?;
+        configuration(cloud, path, before, part, &mut taken)?;
     }
     let (before, after) = (old.map(pools).unwrap_or_default(), pools(body));
     for to in &after {
-        join(world, path, to)?;
+        join(cloud, path, to)?;
     }
     let differ = |one: &Vec<String>, other: &Vec<String>| {
         one.iter().filter(|id| !other.iter().any(|o| same(o, id))).cloned().collect::<Vec<_>>()
@@ -61,17 +62,17 @@ pub fn check(
 }
 
 fn configuration(
-    world: &World,
+    cloud: &AzureState,
     path: &Path,
     before: Option<&Value>,
     part: &mut Value,
     taken: &mut Vec<String>,
-) -> Told<()> {
+) -> ServiceResult<()> {
     let subnet = text(part, "/properties/subnet/id").to_owned();
-    network::subnet(world, &path.id(), &subnet)?;
+    network::subnet(cloud, &path.id(), &subnet)?;
     let action = "virtualNetworks/subnets/join/action";
-    joins(world, path, action, &subnet)?;
-    give_address(world, &subnet, before, part, taken)?;
+    check_join(cloud, path, action, &subnet)?;
+    assign_address(cloud, &subnet, before, part, taken)?;
     let properties = object_member(part, "properties");
     let first = json!(taken.len() == 1);
     defaults(properties, [("privateIPAddressVersion", json!("IPv4")), ("primary", first)]);
@@ -79,19 +80,19 @@ fn configuration(
 }
 
 /// Assigns an address if there is none: the previous one, or a free one.
-pub fn give_address(
-    world: &World,
+pub fn assign_address(
+    cloud: &AzureState,
     subnet: &str,
     before: Option<&Value>,
     part: &mut Value,
     taken: &mut Vec<String>,
-) -> Told<()> {
+) -> ServiceResult<()> {
     let properties = object_member(part, "properties");
     if text(properties, "/privateIPAddress").is_empty() {
-        let kept = before.map(|b| text(b, "/properties/privateIPAddress")).unwrap_or_default();
-        let address = match kept {
-            "" => network::free(world, subnet, taken)?,
-            kept => kept.to_owned(),
+        let previous = before.map(|b| text(b, "/properties/privateIPAddress")).unwrap_or_default();
+        let address = match previous {
+            "" => network::free(cloud, subnet, taken)?,
+            previous => previous.to_owned(),
         };
         put(properties, "privateIPAddress", Some(address.into()));
     }
@@ -101,8 +102,8 @@ pub fn give_address(
 }
 
 /// Fails if an interface is in use and cannot be deleted.
-pub fn removable(world: &World, path: &Path) -> Told<()> {
-    let body = world.find(&path.id()).map(|found| &found.body);
+pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
+    let body = cloud.find(&path.id()).map(|found| &found.body);
     let user = |member: &str| text(body.unwrap_or(&Value::Null), member);
     let of = [
         ("NicInUse", user("/properties/virtualMachine/id")),
@@ -116,15 +117,15 @@ pub fn removable(world: &World, path: &Path) -> Told<()> {
          interface, it must be dissociated from the resource.",
         path.id()
     );
-    refuse(400, code, why)
+    fail(400, code, why)
 }
 
-fn join(world: &World, path: &Path, to: &str) -> Told<()> {
-    let Some(found) = world.shown(to) else {
+fn join(cloud: &AzureState, path: &Path, to: &str) -> ServiceResult<()> {
+    let Some(found) = cloud.get(to) else {
         return missing(to, &path.id());
     };
     let action = "loadBalancers/backendAddressPools/join/action";
-    joins(world, path, action, to)?;
+    check_join(cloud, path, action, to)?;
     if addresses(&found).next().is_some() {
         return pool::mixed(text(&found, "/name"));
     }

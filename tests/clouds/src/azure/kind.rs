@@ -4,7 +4,7 @@ use crate::azure::path::Path;
 
 /// Where a resource is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Storage {
     /// As a resource of its own.
     Own,
     /// In a list of this name in its parent's properties.
@@ -13,7 +13,7 @@ pub enum Place {
 
 /// How a write completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum Completion {
     /// The type does not support this write.
     Never,
     /// Synchronously.
@@ -32,24 +32,29 @@ pub struct Kind {
     /// Type, `loadBalancers/backendAddressPools` for instance.
     pub types: &'static str,
     /// Where it is stored.
-    pub place: Place,
+    pub storage: Storage,
     /// How `PUT` completes.
-    pub put: How,
+    pub put: Completion,
     /// How `DELETE` completes.
-    pub delete: How,
+    pub delete: Completion,
 }
 
-const fn network(types: &'static str, place: Place, put: How, delete: How) -> Kind {
-    Kind { provider: "Microsoft.Network", types, place, put, delete }
+const fn network(
+    types: &'static str,
+    storage: Storage,
+    put: Completion,
+    delete: Completion,
+) -> Kind {
+    Kind { provider: "Microsoft.Network", types, storage, put, delete }
 }
 
 const fn compute(types: &'static str) -> Kind {
-    let (put, delete) = (How::Never, How::Never);
-    Kind { provider: "Microsoft.Compute", types, place: Place::Own, put, delete }
+    let (put, delete) = (Completion::Never, Completion::Never);
+    Kind { provider: "Microsoft.Compute", types, storage: Storage::Own, put, delete }
 }
 
-use How::{Location, Never, Now, Operation};
-use Place::{Inside, Own};
+use Completion::{Location, Never, Now, Operation};
+use Storage::{Inside, Own};
 
 /// All supported types.
 pub const KINDS: &[Kind] = &[
@@ -100,7 +105,7 @@ pub const KINDS: &[Kind] = &[
     compute("virtualMachineScaleSets/virtualMachines"),
     compute("virtualMachineScaleSets/virtualMachines/networkInterfaces"),
     Kind {
-        place: Inside("ipConfigurations"),
+        storage: Inside("ipConfigurations"),
         ..compute("virtualMachineScaleSets/virtualMachines/networkInterfaces/ipConfigurations")
     },
 ];
@@ -122,16 +127,16 @@ impl Kind {
     }
 
     /// Returns the full type, `Microsoft.Network/loadBalancers/backendAddressPools` for instance.
-    pub fn whole(&self) -> String {
+    pub fn full_type(&self) -> String {
         format!("{}/{}", self.provider, self.types)
     }
 
     /// Returns the path of the resource whose ETag applies: itself, or the one in which it is
     /// stored.
     pub fn home(&self, path: &Path) -> Path {
-        match self.place {
-            Place::Own => path.clone(),
-            Place::Inside(_) => path.parent().unwrap_or_else(|| path.clone()),
+        match self.storage {
+            Storage::Own => path.clone(),
+            Storage::Inside(_) => path.parent().unwrap_or_else(|| path.clone()),
         }
     }
 }

@@ -3,39 +3,39 @@
 use serde_json::{Value, json};
 
 use crate::azure::answer::{
-    Answer, Told, defaults, list, list_mut, missing, object_member, put, refuse, text,
+    Answer, ServiceResult, defaults, fail, list, list_mut, missing, object_member, put, text,
 };
-use crate::azure::kind::{How, Kind};
+use crate::azure::kind::{Completion, Kind};
 use crate::azure::operation::Plan;
 use crate::azure::path::{Path, name, parent, same};
-use crate::azure::request::Asked;
-use crate::azure::rights::joins;
+use crate::azure::request::ParsedRequest;
+use crate::azure::rights::check_join;
 use crate::azure::rule::sku;
-use crate::azure::view::{DIRECT, MANUAL, link_service, look};
-use crate::azure::world::{Resource, World, guid};
+use crate::azure::state::{AzureState, Resource, guid};
+use crate::azure::view::{DIRECT, MANUAL, get_resource, link_service};
 use crate::azure::{interface, network};
 
 /// Members of a service that only Azure writes.
-const GIVEN: [&str; 3] = ["alias", "networkInterfaces", "privateEndpointConnections"];
+const READ_ONLY: [&str; 3] = ["alias", "networkInterfaces", "privateEndpointConnections"];
 
 /// Validates a private link service.
 pub fn check_service(
-    world: &mut World,
+    cloud: &mut AzureState,
     path: &Path,
     old: Option<&Value>,
     body: &mut Value,
-) -> Told<Vec<String>> {
-    frontends(world, path, body)?;
+) -> ServiceResult<Vec<String>> {
+    frontends(cloud, path, body)?;
     if list(body, "/properties/ipConfigurations").is_empty() {
         let why = "A private link service needs an IP configuration.";
-        return refuse(400, "PrivateLinkServiceMustHaveIpConfiguration", why);
+        return fail(400, "PrivateLinkServiceMustHaveIpConfiguration", why);
     }
     let before = old.map(|old| list(old, "/properties/ipConfigurations")).unwrap_or_default();
     let mut taken = Vec::new();
     for part in list_mut(body, "ipConfigurations") {
         let subnet = text(part, "/properties/subnet/id").to_owned();
-        let found = network::subnet(world, &path.id(), &subnet)?;
-        joins(world, path, "virtualNetworks/subnets/join/action", &subnet)?;
+        let found = network::subnet(cloud, &path.id(), &subnet)?;
+        check_join(cloud, path, "virtualNetworks/subnets/join/action", &subnet)?;
         if text(&found, "/properties/privateLinkServiceNetworkPolicies") != "Disabled" {
             let why = format!(
                 "Private link service {} cannot be created in a subnet {subnet} since it has \
@@ -43,26 +43,26 @@ pub fn check_service(
                 path.id()
             );
             let code = "PrivateLinkServiceCannotBeCreatedInSubnetThatHasNetworkPoliciesEnabled";
-            return refuse(400, code, why);
+            return fail(400, code, why);
         }
         let known = before.iter().find(|b| text(b, "/name") == text(part, "/name"));
-        interface::give_address(world, &subnet, known, part, &mut taken)?;
+        interface::assign_address(cloud, &subnet, known, part, &mut taken)?;
     }
-    let made = guid(world.writes + 5_000_000);
+    let made = guid(cloud.writes + 5_000_000);
     let new = [
-        json!(format!("{}.{made}.{}.azure.privatelinkservice", path.name(), world.location)),
+        json!(format!("{}.{made}.{}.azure.privatelinkservice", path.name(), cloud.location)),
         json!([{ "id": nic_of(path, &made) }]),
         json!([]),
     ];
     let properties = object_member(body, "properties");
-    for (member, new) in GIVEN.into_iter().zip(new) {
-        let kept = old.and_then(|old| old.pointer(&format!("/properties/{member}"))).cloned();
-        put(properties, member, Some(kept.unwrap_or(new)));
+    for (member, new) in READ_ONLY.into_iter().zip(new) {
+        let previous = old.and_then(|old| old.pointer(&format!("/properties/{member}"))).cloned();
+        put(properties, member, Some(previous.unwrap_or(new)));
     }
-    let nobody = json!({ "subscriptions": [] });
+    let no_subscriptions = json!({ "subscriptions": [] });
     let given = [
-        ("visibility", nobody.clone()),
-        ("autoApproval", nobody),
+        ("visibility", no_subscriptions.clone()),
+        ("autoApproval", no_subscriptions),
         ("enableProxyProtocol", json!(false)),
         ("fqdns", json!([])),
     ];
@@ -76,21 +76,21 @@ fn nic_of(path: &Path, made: &str) -> String {
     Path { steps, ..path.clone() }.id()
 }
 
-fn frontends(world: &World, path: &Path, body: &Value) -> Told<()> {
+fn frontends(cloud: &AzureState, path: &Path, body: &Value) -> ServiceResult<()> {
     let frontends = list(body, "/properties/loadBalancerFrontendIpConfigurations");
     if frontends.is_empty() {
         let why = "A private link service needs a frontend of a load balancer.";
-        return refuse(400, "PrivateLinkServiceMustHaveLoadBalancerFrontend", why);
+        return fail(400, "PrivateLinkServiceMustHaveLoadBalancerFrontend", why);
     }
     for frontend in frontends.iter().map(|f| text(f, "/id")) {
         let found = Path::parse(frontend).and_then(|p| Some((Kind::of(&p)?, p)));
-        let found = found.filter(|(kind, path)| look(world, path, kind).is_some());
+        let found = found.filter(|(kind, path)| get_resource(cloud, path, kind).is_some());
         let Some((_, of)) = found else { return missing(frontend, &path.id()) };
-        joins(world, path, "loadBalancers/frontendIPConfigurations/join/action", frontend)?;
-        let home = world.find(&of.top().id());
+        check_join(cloud, path, "loadBalancers/frontendIPConfigurations/join/action", frontend)?;
+        let home = cloud.find(&of.top().id());
         if home.is_some_and(|home| sku(&home.body) != "Standard") {
             let why = format!("{frontend} is not of a Standard load balancer.");
-            return refuse(400, "PrivateLinkServiceNeedsStandardLoadBalancer", why);
+            return fail(400, "PrivateLinkServiceNeedsStandardLoadBalancer", why);
         }
     }
     Ok(())
@@ -109,8 +109,8 @@ fn visible(service: &Resource, subscription: &str) -> bool {
 }
 
 /// Fails if a service still has connections and cannot be deleted.
-pub fn removable(world: &World, path: &Path) -> Told<()> {
-    let found = world.find(&path.top().id()).filter(|_| path.steps.len() == 2);
+pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
+    let found = cloud.find(&path.top().id()).filter(|_| path.steps.len() == 2);
     let connections = found.map(|f| list(&f.body, "/properties/privateEndpointConnections"));
     let state = "/properties/privateLinkServiceConnectionState/status";
     let busy = |c: &&Value| ["Approved", "Pending"].contains(&text(c, state));
@@ -120,23 +120,27 @@ pub fn removable(world: &World, path: &Path) -> Told<()> {
         path.id(),
         text(busy, "/name")
     );
-    refuse(400, "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted", why)
+    fail(400, "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted", why)
 }
 
 /// Validates a write to a connection, which may change only its state.
-pub fn check_connection(path: &Path, old: Option<&Value>, body: &mut Value) -> Told<Vec<String>> {
+pub fn check_connection(
+    path: &Path,
+    old: Option<&Value>,
+    body: &mut Value,
+) -> ServiceResult<Vec<String>> {
     let Some(old) = old else {
         let why = format!(
             "Private endpoint connection {} cannot be created by the service provider.",
             path.name()
         );
-        return refuse(400, "PrivateEndpointConnectionCannotBeCreatedByServiceProvider", why);
+        return fail(400, "PrivateEndpointConnectionCannotBeCreatedByServiceProvider", why);
     };
     let state = body.pointer("/properties/privateLinkServiceConnectionState").cloned();
     let status = text(body, "/properties/privateLinkServiceConnectionState/status");
     if !["Approved", "Rejected", "Pending"].contains(&status) {
         let why = format!("Cannot parse the connection's status '{status}'.");
-        return refuse(400, "InvalidRequestFormat", why);
+        return fail(400, "InvalidRequestFormat", why);
     }
     *body = old.clone();
     put(object_member(body, "properties"), "privateLinkServiceConnectionState", state);
@@ -145,59 +149,59 @@ pub fn check_connection(path: &Path, old: Option<&Value>, body: &mut Value) -> T
 
 /// Validates a private endpoint.
 pub fn check_endpoint(
-    world: &mut World,
+    cloud: &mut AzureState,
     path: &Path,
     old: Option<&Value>,
     body: &mut Value,
-) -> Told<Vec<String>> {
+) -> ServiceResult<Vec<String>> {
     let subnet = text(body, "/properties/subnet/id").to_owned();
-    network::subnet(world, &path.id(), &subnet)?;
-    joins(world, path, "virtualNetworks/subnets/join/action", &subnet)?;
+    network::subnet(cloud, &path.id(), &subnet)?;
+    check_join(cloud, path, "virtualNetworks/subnets/join/action", &subnet)?;
     let mut services = Vec::new();
     for member in [MANUAL, DIRECT] {
         for connection in list_mut(body, member) {
             let wanted = text(connection, "/properties/privateLinkServiceId").to_owned();
-            let found = link_service(world, &wanted);
+            let found = link_service(cloud, &wanted);
             let Some(found) = found.filter(|f| visible(f, &path.subscription)) else {
                 return missing(&wanted, &path.id());
             };
             let action = "privateLinkServices/PrivateEndpointConnectionsApproval/action";
             if member == DIRECT {
-                joins(world, path, action, &found.id)?;
+                check_join(cloud, path, action, &found.id)?;
             }
             services.push(found.id.clone());
         }
     }
     if services.len() != 1 {
         let why = "A private endpoint needs one connection to one private link service.";
-        return refuse(400, "PrivateEndpointMustHaveOneConnection", why);
+        return fail(400, "PrivateEndpointMustHaveOneConnection", why);
     }
     let properties = object_member(body, "properties");
     for member in ["networkInterfaces", "customDnsConfigs"] {
-        let kept = old.and_then(|old| old.pointer(&format!("/properties/{member}"))).cloned();
-        put(properties, member, Some(kept.unwrap_or_else(|| json!([]))));
+        let previous = old.and_then(|old| old.pointer(&format!("/properties/{member}"))).cloned();
+        put(properties, member, Some(previous.unwrap_or_else(|| json!([]))));
     }
     Ok(services)
 }
 
 /// Connects a new endpoint: creates its interface, and a pending or approved connection.
-pub fn connect(world: &mut World, path: &Path) {
-    let Some(mut body) = world.find(&path.id()).map(|found| found.body.clone()) else { return };
+pub fn connect(cloud: &mut AzureState, path: &Path) {
+    let Some(mut body) = cloud.find(&path.id()).map(|found| found.body.clone()) else { return };
     let manual = list(&body, &format!("/properties/{MANUAL}")).first();
     let direct = list(&body, &format!("/properties/{DIRECT}")).first();
     let Some(wanted) = manual.or(direct).map(|c| text(c, "/properties/privateLinkServiceId"))
     else {
         return;
     };
-    let Some(to) = link_service(world, wanted).cloned() else { return };
+    let Some(to) = link_service(cloud, wanted).cloned() else { return };
     let approved = manual.is_none() || lists(&to, "autoApproval", &path.subscription);
-    let asked = manual.map(|c| text(c, "/properties/requestMessage")).unwrap_or_default();
-    let made = guid(world.writes + 6_000_000);
-    let (status, why) = if approved { ("Approved", "Auto-approved") } else { ("Pending", asked) };
+    let message = manual.map(|c| text(c, "/properties/requestMessage")).unwrap_or_default();
+    let made = guid(cloud.writes + 6_000_000);
+    let (status, why) = if approved { ("Approved", "Auto-approved") } else { ("Pending", message) };
     let connection = json!({
         "name": format!("{}.{made}", path.name()),
         "properties": {
-            "privateEndpoint": { "id": path.id() }, "linkIdentifier": world.writes.to_string(),
+            "privateEndpoint": { "id": path.id() }, "linkIdentifier": cloud.writes.to_string(),
             "privateLinkServiceConnectionState": {
                 "status": status, "description": why, "actionsRequired": "None",
             },
@@ -207,13 +211,13 @@ pub fn connect(world: &mut World, path: &Path) {
     list_mut(&mut service, "privateEndpointConnections").push(connection);
 
     let subnet = text(&body, "/properties/subnet/id").to_owned();
-    let address = network::free(world, &subnet, &[]).unwrap_or_default();
+    let address = network::free(cloud, &subnet, &[]).unwrap_or_default();
     let nic = nic_of(path, &made);
     let configuration = json!({ "name": "privateEndpointIpConfig", "properties": {
         "privateIPAddress": address, "privateIPAddressVersion": "IPv4", "primary": true,
         "privateIPAllocationMethod": "Dynamic", "subnet": { "id": subnet },
     }});
-    let interface = json!({ "location": world.location, "properties": {
+    let interface = json!({ "location": cloud.location, "properties": {
         "ipConfigurations": [configuration], "privateEndpoint": { "id": path.id() },
     }});
     let names = list(&service, "/properties/fqdns").iter();
@@ -222,56 +226,60 @@ pub fn connect(world: &mut World, path: &Path) {
     let properties = object_member(&mut body, "properties");
     put(properties, "networkInterfaces", Some(json!([{ "id": nic }])));
     put(properties, "customDnsConfigs", Some(names.into()));
-    world.write(&to.id, service);
-    world.write(&nic, interface);
-    world.write(&path.id(), body);
+    cloud.write(&to.id, service);
+    cloud.write(&nic, interface);
+    cloud.write(&path.id(), body);
 }
 
 /// Removes the interface and the connection of a deleted endpoint.
-pub fn disconnect(world: &mut World, endpoint: &Resource) {
+pub fn disconnect(cloud: &mut AzureState, endpoint: &Resource) {
     for nic in list(&endpoint.body, "/properties/networkInterfaces") {
-        world.resources.retain(|r| !same(&r.id, text(nic, "/id")));
+        cloud.resources.retain(|r| !same(&r.id, text(nic, "/id")));
     }
     let mine = |c: &Value| same(text(c, "/properties/privateEndpoint/id"), &endpoint.id);
-    let services = world.resources.iter().filter(|resource| {
+    let services = cloud.resources.iter().filter(|resource| {
         let connections = list(&resource.body, "/properties/privateEndpointConnections");
         connections.iter().any(mine)
     });
     for mut service in services.cloned().collect::<Vec<_>>() {
         list_mut(&mut service.body, "privateEndpointConnections").retain(|c| !mine(c));
-        world.write(&service.id, service.body);
+        cloud.write(&service.id, service.body);
     }
 }
 
 /// Fails if a service points to the load balancer.
-pub fn uses(world: &World, balancer: &str) -> Told<()> {
+pub fn uses(cloud: &AzureState, balancer: &str) -> ServiceResult<()> {
     let leads = |resource: &&Resource| {
         let to = list(&resource.body, "/properties/loadBalancerFrontendIpConfigurations");
         to.iter().any(|f| same(parent(text(f, "/id")), balancer))
     };
-    let Some(found) = world.resources.iter().find(leads) else { return Ok(()) };
+    let Some(found) = cloud.resources.iter().find(leads) else { return Ok(()) };
     let why = format!(
         "Cannot delete load balancer {balancer} since private link service {} refers to it.",
         name(&found.id)
     );
-    refuse(400, "CannotDeleteLoadBalancerWithPrivateLinkService", why)
+    fail(400, "CannotDeleteLoadBalancerWithPrivateLinkService", why)
 }
 
 /// Answers whether a service is visible to the caller's subscription.
-pub fn visibility(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
-    let alias = text(&asked.body, "/privateLinkServiceAlias");
-    let found = link_service(world, alias).filter(|_| !alias.is_empty());
+pub fn visibility(
+    cloud: &mut AzureState,
+    request: &ParsedRequest,
+    path: &Path,
+) -> ServiceResult<Answer> {
+    let alias = text(&request.body, "/privateLinkServiceAlias");
+    let found = link_service(cloud, alias).filter(|_| !alias.is_empty());
     let result = json!({ "visible": found.is_some_and(|f| visible(f, &path.subscription)) });
     let plan = Plan {
         name: "POST checkPrivateLinkServiceVisibility".to_owned(),
-        how: How::Operation,
+        completion: Completion::Operation,
         item: path.id(),
         resources: Vec::new(),
         before: Vec::new(),
         end: None,
     };
-    Ok(match world.begin(plan, Some(result.clone())) {
-        Some(id) => world.announce(Answer::empty(202), &id, How::Operation, &asked.base),
+    Ok(match cloud.begin(plan, Some(result.clone())) {
+        Some(id) => cloud.announce(Answer::empty(202), &id, Completion::Operation, &request.base),
         None => Answer::of(200, result),
     })
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::azure::answer::{list, text};
 use crate::azure::path::{above, name, parent, same};
-use crate::azure::world::World;
+use crate::azure::state::AzureState;
 
 /// A member of a pool by its interface.
 pub struct Member {
@@ -15,9 +15,9 @@ pub struct Member {
 }
 
 /// Returns all members by interface.
-pub fn members(world: &World, pool: &str) -> Vec<Member> {
+pub fn members(cloud: &AzureState, pool: &str) -> Vec<Member> {
     let mut found = Vec::new();
-    for nic in world.resources.iter().filter(|r| is_interface(&r.id)) {
+    for nic in cloud.resources.iter().filter(|r| is_interface(&r.id)) {
         for part in list(&nic.body, "/properties/ipConfigurations") {
             let pools = list(part, "/properties/loadBalancerBackendAddressPools");
             if pools.iter().any(|to| same(text(to, "/id"), pool)) {

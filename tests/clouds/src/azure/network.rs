@@ -4,9 +4,11 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::azure::answer::{Told, defaults, list, missing, object_member, put, refuse, text};
+use crate::azure::answer::{
+    ServiceResult, defaults, fail, list, missing, object_member, put, text,
+};
 use crate::azure::path::{Path, name, parent, same};
-use crate::azure::world::World;
+use crate::azure::state::AzureState;
 
 /// Returns first and last address of a prefix as numbers, and whether it is IPv6.
 fn range(prefix: &str) -> Option<(u128, u128, bool)> {
@@ -63,31 +65,31 @@ pub fn contains(network: &Value, address: IpAddr) -> bool {
 }
 
 /// Returns a subnet that a resource refers to, or an error if it is absent.
-pub fn subnet(world: &World, from: &str, id: &str) -> Told<Value> {
-    let network = world.find(parent(id));
+pub fn subnet(cloud: &AzureState, from: &str, id: &str) -> ServiceResult<Value> {
+    let network = cloud.find(parent(id));
     let subnets = network.map(|n| list(&n.body, "/properties/subnets")).unwrap_or_default();
     let found = subnets.iter().find(|s| text(s, "/name").eq_ignore_ascii_case(name(id)));
     found.cloned().map_or_else(|| missing(id, from), Ok)
 }
 
 /// Returns a free address of a subnet; Azure reserves the first four.
-pub fn free(world: &World, id: &str, taken: &[String]) -> Told<String> {
-    let found = subnet(world, id, id)?;
+pub fn free(cloud: &AzureState, id: &str, taken: &[String]) -> ServiceResult<String> {
+    let found = subnet(cloud, id, id)?;
     let first = prefixes(&found).first().copied().and_then(range);
     let Some((low, high, six)) = first else {
-        return refuse(400, "InvalidAddressPrefixFormat", format!("{id} has no address prefix."));
+        return fail(400, "InvalidAddressPrefixFormat", format!("{id} has no address prefix."));
     };
-    let used = used(world);
+    let used = used(cloud);
     let candidates = (low + 4..high).take(1 << 16).map(|n| address(n, six).to_string());
     let mut free = candidates.filter(|a| !used.contains(a) && !taken.contains(a));
     match free.next() {
         Some(address) => Ok(address),
-        None => refuse(400, "SubnetIsFull", format!("Subnet {id} has no free address.")),
+        None => fail(400, "SubnetIsFull", format!("Subnet {id} has no free address.")),
     }
 }
 
 /// Returns all private addresses in use.
-fn used(world: &World) -> Vec<String> {
+fn used(cloud: &AzureState) -> Vec<String> {
     fn gather(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(members) => members.iter().for_each(|(name, value)| match value {
@@ -99,41 +101,45 @@ fn used(world: &World) -> Vec<String> {
         }
     }
     let mut found = Vec::new();
-    world.resources.iter().for_each(|resource| gather(&resource.body, &mut found));
+    cloud.resources.iter().for_each(|resource| gather(&resource.body, &mut found));
     found
 }
 
 /// Validates a network; it keeps its subnets if the body has none.
-pub fn check(old: Option<&Value>, body: &mut Value) -> Told<Vec<String>> {
+pub fn check(old: Option<&Value>, body: &mut Value) -> ServiceResult<Vec<String>> {
     if let Some(bad) = spaces(body).into_iter().find(|space| range(space).is_none()) {
         let why = format!("The address prefix '{bad}' is invalid.");
-        return refuse(400, "InvalidAddressPrefixFormat", why);
+        return fail(400, "InvalidAddressPrefixFormat", why);
     }
     if spaces(body).is_empty() {
         let why = "A virtual network needs an address space.";
-        return refuse(400, "InvalidRequestFormat", why);
+        return fail(400, "InvalidRequestFormat", why);
     }
     if body.pointer("/properties/subnets").is_none() {
-        let kept = old.and_then(|old| old.pointer("/properties/subnets")).cloned();
-        put(object_member(body, "properties"), "subnets", kept);
+        let previous = old.and_then(|old| old.pointer("/properties/subnets")).cloned();
+        put(object_member(body, "properties"), "subnets", previous);
     }
     Ok(Vec::new())
 }
 
 /// Validates a subnet.
-pub fn check_subnet(world: &World, path: &Path, body: &mut Value) -> Told<Vec<String>> {
-    let home = path.parent().and_then(|home| world.find(&home.id()));
+pub fn check_subnet(
+    cloud: &AzureState,
+    path: &Path,
+    body: &mut Value,
+) -> ServiceResult<Vec<String>> {
+    let home = path.parent().and_then(|home| cloud.find(&home.id()));
     let empty = Value::Null;
     let network = home.map_or(&empty, |home| &home.body);
     let wanted = prefixes(body);
     if wanted.is_empty() {
         let why = format!("Subnet '{}' needs an address prefix.", path.name());
-        return refuse(400, "SubnetWithNoAddressPrefix", why);
+        return fail(400, "SubnetWithNoAddressPrefix", why);
     }
     for prefix in wanted {
         if range(prefix).is_none() {
             let why = format!("The address prefix '{prefix}' is invalid.");
-            return refuse(400, "InvalidCIDRNotation", why);
+            return fail(400, "InvalidCIDRNotation", why);
         }
         if !spaces(network).iter().any(|space| inside(prefix, space)) {
             let why = format!(
@@ -142,7 +148,7 @@ pub fn check_subnet(world: &World, path: &Path, body: &mut Value) -> Told<Vec<St
                 path.name(),
                 path.steps.get(1).map_or("", String::as_str)
             );
-            return refuse(400, "NetcfgSubnetRangeOutsideVnet", why);
+            return fail(400, "NetcfgSubnetRangeOutsideVnet", why);
         }
         for other in list(network, "/properties/subnets") {
             let own = text(other, "/name").eq_ignore_ascii_case(path.name());
@@ -153,7 +159,7 @@ pub fn check_subnet(world: &World, path: &Path, body: &mut Value) -> Told<Vec<St
                     path.name(),
                     path.steps.get(1).map_or("", String::as_str)
                 );
-                return refuse(400, "NetcfgSubnetRangesOverlap", why);
+                return fail(400, "NetcfgSubnetRangesOverlap", why);
             }
         }
     }
@@ -172,9 +178,9 @@ fn policies(subnet: &mut Value) {
 }
 
 /// Fails if a subnet is in use and cannot be deleted.
-pub fn removable(world: &World, path: &Path) -> Told<()> {
+pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     let id = path.id();
-    let user = world.resources.iter().find(|resource| refers(&resource.body, &id));
+    let user = cloud.resources.iter().find(|resource| refers(&resource.body, &id));
     let Some(user) = user else { return Ok(()) };
     let why = format!(
         "Subnet {} is in use by {} and cannot be deleted. In order to delete the subnet, delete \
@@ -182,7 +188,7 @@ pub fn removable(world: &World, path: &Path) -> Told<()> {
         path.name(),
         user.id
     );
-    refuse(400, "InUseSubnetCannotBeDeleted", why)
+    fail(400, "InUseSubnetCannotBeDeleted", why)
 }
 
 /// Returns true if a body contains a reference to this id.

@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, Told, refuse};
-use crate::azure::kind::How;
+use crate::azure::answer::{Answer, ServiceResult, fail};
+use crate::azure::kind::Completion;
 use crate::azure::path::same;
-pub use crate::azure::world::{End, Operation, Outcome};
-use crate::azure::world::{Resource, World, guid};
+use crate::azure::state::{AzureState, Resource, guid};
+pub use crate::azure::state::{End, Operation, Outcome};
 
 /// A planned write.
 pub struct Plan {
     /// Name of the operation, `PUT loadBalancers` for instance.
     pub name: String,
     /// How it completes.
-    pub how: How,
+    pub completion: Completion,
     /// Id of the item that is written.
     pub item: String,
     /// Ids of the resource in which the item is stored, or itself, first, and of others that
@@ -25,24 +25,24 @@ pub struct Plan {
     pub end: Option<End>,
 }
 
-impl World {
+impl AzureState {
     /// Fails while another operation on one of the resources is in progress.
-    pub fn free(&self, resources: &[String]) -> Told<()> {
+    pub fn check_idle(&self, resources: &[String]) -> ServiceResult<()> {
         let busy = self.operations.iter().find(|operation| {
-            let meets = |id: &String| resources.iter().any(|other| same(id, other));
-            !operation.settled && operation.resources.iter().any(meets)
+            let overlaps = |id: &String| resources.iter().any(|other| same(id, other));
+            !operation.settled && operation.resources.iter().any(overlaps)
         });
         let Some(busy) = busy else { return Ok(()) };
         let why = format!(
             "Another operation on this or dependent resource is in progress. To retrieve status \
              of the operation use uri: {}.",
-            self.place_of(&busy.id, "operations")
+            self.operation_path(&busy.id, "operations")
         );
-        refuse(409, "AnotherOperationInProgress", why)
+        fail(409, "AnotherOperationInProgress", why)
     }
 
     /// Returns the path of an operation's state.
-    fn place_of(&self, id: &str, what: &str) -> String {
+    fn operation_path(&self, id: &str, what: &str) -> String {
         let subscription = self.groups.first().map_or("", |group| group.as_str());
         let subscription = subscription.split('/').nth(2).unwrap_or_default();
         format!(
@@ -70,7 +70,8 @@ impl World {
     /// completes at once.
     pub fn begin(&mut self, plan: Plan, result: Option<Value>) -> Option<String> {
         let end = plan.end.clone().unwrap_or_else(|| self.outcome(&plan.name));
-        let at_once = plan.how == How::Now || (self.pace.is_zero() && end == End::Succeed);
+        let at_once =
+            plan.completion == Completion::Now || (self.pace.is_zero() && end == End::Succeed);
         if at_once {
             return None;
         }
@@ -93,24 +94,24 @@ impl World {
     }
 
     /// Adds the headers of an operation to the response that started it.
-    pub fn announce(&self, answer: Answer, id: &str, how: How, base: &str) -> Answer {
+    pub fn announce(&self, answer: Answer, id: &str, completion: Completion, base: &str) -> Answer {
         let answer = answer.with("retry-after", self.pause.to_string());
-        match how {
-            How::Location => {
-                let place = self.place_of(id, "operationResults");
-                answer.with("location", format!("{base}{place}"))
+        match completion {
+            Completion::Location => {
+                let path = self.operation_path(id, "operationResults");
+                answer.with("location", format!("{base}{path}"))
             }
             _ => {
-                let place = self.place_of(id, "operations");
-                answer.with("azure-asyncoperation", format!("{base}{place}"))
+                let path = self.operation_path(id, "operations");
+                answer.with("azure-asyncoperation", format!("{base}{path}"))
             }
         }
     }
 
     /// Completes the operations whose time has come.
     pub fn settle(&mut self) {
-        for place in 0..self.operations.len() {
-            let operation = &mut self.operations[place];
+        for index in 0..self.operations.len() {
+            let operation = &mut self.operations[index];
             if operation.settled || operation.over.is_none_or(|over| over > self.now) {
                 continue;
             }
@@ -121,7 +122,7 @@ impl World {
             let deletes = operation.name.starts_with("DELETE ");
             if end == End::Succeed {
                 if deletes {
-                    self.take_out(&item);
+                    self.remove(&item);
                 }
                 continue;
             }
@@ -153,21 +154,21 @@ impl World {
     }
 
     /// Answers a poll; `results` for `Location`.
-    pub fn poll(&self, id: &str, results: bool, base: &str) -> Told<Answer> {
+    pub fn poll(&self, id: &str, results: bool, base: &str) -> ServiceResult<Answer> {
         let Some(operation) = self.operations.iter().find(|o| o.id == id) else {
             let why = format!("The operation '{id}' was not found.");
-            return refuse(404, "OperationNotFound", why);
+            return fail(404, "OperationNotFound", why);
         };
         let pause = self.pause.to_string();
         let over = operation.settled;
         if results {
-            let place = self.place_of(id, "operationResults");
+            let path = self.operation_path(id, "operationResults");
             return match &operation.end {
                 _ if !over => Ok(Answer::empty(202)
-                    .with("location", format!("{base}{place}"))
+                    .with("location", format!("{base}{path}"))
                     .with("retry-after", pause)),
-                End::Fail { code, message } => refuse(400, code, message.clone()),
-                End::Cancel => refuse(409, "Canceled", "Operation was canceled."),
+                End::Fail { code, message } => fail(400, code, message.clone()),
+                End::Cancel => fail(409, "Canceled", "Operation was canceled."),
                 _ => Ok(match &operation.result {
                     Some(result) => Answer::of(200, result.clone()),
                     None => Answer::empty(204),

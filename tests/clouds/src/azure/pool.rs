@@ -2,29 +2,29 @@
 
 use serde_json::Value;
 
-use crate::azure::answer::{Told, list, list_mut, missing, put, refuse, text};
+use crate::azure::answer::{ServiceResult, fail, list, list_mut, missing, put, text};
 use crate::azure::member::{addresses, members};
 use crate::azure::network;
 use crate::azure::path::{Path, parent, same};
-use crate::azure::rights::joins;
+use crate::azure::rights::check_join;
 use crate::azure::rule::{rules_of, sku};
-use crate::azure::world::World;
+use crate::azure::state::AzureState;
 
-fn invalid<T>(why: impl Into<String>) -> Told<T> {
-    refuse(400, "InvalidRequestFormat", why)
+fn invalid<T>(why: impl Into<String>) -> ServiceResult<T> {
+    fail(400, "InvalidRequestFormat", why)
 }
 
 /// Validates the tunnels of a pool.
-pub fn tunnels(pool: &Value, sku: &str) -> Told<()> {
+pub fn tunnels(pool: &Value, sku: &str) -> ServiceResult<()> {
     let tunnels = list(pool, "/properties/tunnelInterfaces");
     let of = text(pool, "/name");
     if sku != "Gateway" && !tunnels.is_empty() {
         let why = format!("Pool '{of}' has tunnel interfaces, but its load balancer is {sku}.");
-        return refuse(400, "TunnelInterfacesOnlyAllowedForGatewayLoadBalancer", why);
+        return fail(400, "TunnelInterfacesOnlyAllowedForGatewayLoadBalancer", why);
     }
     if tunnels.len() > 2 {
         let why = format!("Pool '{of}' has {} tunnel interfaces, at most 2.", tunnels.len());
-        return refuse(400, "TooManyTunnelInterfaces", why);
+        return fail(400, "TooManyTunnelInterfaces", why);
     }
     for tunnel in tunnels {
         let (kind, protocol) = (text(tunnel, "/type"), text(tunnel, "/protocol"));
@@ -41,7 +41,7 @@ pub fn tunnels(pool: &Value, sku: &str) -> Told<()> {
             }
             if tunnels.iter().filter(same).count() > 1 {
                 let why = format!("Two tunnel interfaces of pool '{of}' have the same {member}.");
-                return refuse(400, "TunnelInterfacesMustBeUnique", why);
+                return fail(400, "TunnelInterfacesMustBeUnique", why);
             }
         }
     }
@@ -50,16 +50,16 @@ pub fn tunnels(pool: &Value, sku: &str) -> Told<()> {
 
 /// Validates a pool. A write replaces it: what is left out is removed.
 pub fn check(
-    world: &mut World,
+    cloud: &mut AzureState,
     path: &Path,
     _old: Option<&Value>,
     body: &mut Value,
-) -> Told<Vec<String>> {
+) -> ServiceResult<Vec<String>> {
     put(body, "name", Some(path.name().into()));
     let home = path.top().id();
-    let sku = world.find(&home).map(|home| sku(&home.body).to_owned()).unwrap_or_default();
+    let sku = cloud.find(&home).map(|home| sku(&home.body).to_owned()).unwrap_or_default();
     tunnels(body, &sku)?;
-    let by_interface = members(world, &path.id());
+    let by_interface = members(cloud, &path.id());
     if !by_interface.is_empty() && addresses(body).next().is_some() {
         return mixed(path.name());
     }
@@ -79,11 +79,11 @@ pub fn check(
         if !configuration.is_empty() {
             if !by_interface.iter().any(|m| same(&m.configuration, configuration)) {
                 let why = format!("{configuration} joins a pool by its interface only.");
-                return refuse(400, "InvalidResourceReference", why);
+                return fail(400, "InvalidResourceReference", why);
             }
             continue;
         }
-        address(world, path, body_network(entry), entry, &mut network)?;
+        address(cloud, path, body_network(entry), entry, &mut network)?;
     }
     Ok(Vec::new())
 }
@@ -96,56 +96,56 @@ fn body_network(entry: &Value) -> String {
 
 /// Validates a member by address, which must be in the pool's network.
 fn address(
-    world: &World,
+    cloud: &AzureState,
     path: &Path,
     network: String,
     entry: &Value,
     of_pool: &mut Option<String>,
-) -> Told<()> {
+) -> ServiceResult<()> {
     let address = text(entry, "/properties/ipAddress");
     let Ok(parsed) = address.parse() else {
         return invalid(format!("IP address '{address}' is invalid."));
     };
-    let Some(found) = world.find(&network) else {
+    let Some(found) = cloud.find(&network) else {
         return missing(&network, &path.id());
     };
     let action = "virtualNetworks/joinLoadBalancer/action";
-    joins(world, path, action, &network)?;
+    check_join(cloud, path, action, &network)?;
     if of_pool.get_or_insert_with(|| network.clone()) != &network {
         let why = format!("Pool '{}' has addresses of two virtual networks.", path.name());
-        return refuse(400, "BackendAddressesMustBeInSameVirtualNetwork", why);
+        return fail(400, "BackendAddressesMustBeInSameVirtualNetwork", why);
     }
     if network::contains(&found.body, parsed) {
         return Ok(());
     }
     let why = format!("IP address {address} does not belong to virtual network {network}.");
-    refuse(400, "PrivateIPAddressNotInVirtualNetwork", why)
+    fail(400, "PrivateIPAddressNotInVirtualNetwork", why)
 }
 
 /// Returns the error for a pool with members by interface and by address.
-pub fn mixed<T>(pool: &str) -> Told<T> {
+pub fn mixed<T>(pool: &str) -> ServiceResult<T> {
     let why = format!("Pool '{pool}' can't have members by interface and by address at once.");
-    refuse(400, "BackendAddressPoolCannotMixNicAndIp", why)
+    fail(400, "BackendAddressPoolCannotMixNicAndIp", why)
 }
 
 /// Fails if the pool has a member by interface.
-pub fn unused(world: &World, pool: &str) -> Told<()> {
-    let Some(member) = members(world, pool).into_iter().next() else { return Ok(()) };
+pub fn unused(cloud: &AzureState, pool: &str) -> ServiceResult<()> {
+    let Some(member) = members(cloud, pool).into_iter().next() else { return Ok(()) };
     let why = format!("{pool} is in use by {} and can't be deleted.", member.configuration);
-    refuse(400, "InUseBackendAddressPoolCannotBeDeleted", why)
+    fail(400, "InUseBackendAddressPoolCannotBeDeleted", why)
 }
 
 /// Fails if a pool, or a load balancer with its pools, is in use and cannot be deleted.
-pub fn removable(world: &World, path: &Path) -> Told<()> {
-    let Some(home) = world.find(&path.top().id()) else { return Ok(()) };
+pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
+    let Some(home) = cloud.find(&path.top().id()) else { return Ok(()) };
     let pools = list(&home.body, "/properties/backendAddressPools").iter();
     let ids = pools.map(|pool| format!("{}/backendAddressPools/{}", home.id, text(pool, "/name")));
     let whole = path.steps.len() == 2;
     for id in ids.filter(|id| whole || same(id, &path.id())) {
-        unused(world, &id)?;
+        unused(cloud, &id)?;
         if !whole && !rules_of(&home.body, &id).is_empty() {
             let why = format!("{id} is in use by a load balancing rule and can't be deleted.");
-            return refuse(400, "InUseBackendAddressPoolCannotBeDeleted", why);
+            return fail(400, "InUseBackendAddressPoolCannotBeDeleted", why);
         }
     }
     Ok(())

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::azure::answer::{Answer, Told, list, refuse, text};
-use crate::azure::kind::How;
+use crate::azure::answer::{Answer, ServiceResult, fail, list, text};
+use crate::azure::kind::Completion;
 use crate::azure::member::{addresses, members};
 use crate::azure::operation::Plan;
 use crate::azure::path::{Path, name, same};
-use crate::azure::request::Asked;
+use crate::azure::request::ParsedRequest;
 use crate::azure::rule::rules_of;
-use crate::azure::view::shown;
-use crate::azure::world::{Backend, World};
+use crate::azure::state::{AzureState, Backend};
+use crate::azure::view::rendered;
 
 /// Target of a probe.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub struct Target {
     pub path: Option<String>,
 }
 
-impl World {
+impl AzureState {
     /// Returns the current members of all pools: pool, address, IP configuration.
     fn backends_now(&self) -> Vec<(String, String, Option<String>)> {
         let mut found = Vec::new();
@@ -66,7 +66,7 @@ impl World {
     }
 
     /// Sets the result of a member's probes from now on.
-    pub fn probed(&mut self, pool: &str, address: &str, good: bool) {
+    pub fn set_probe_result(&mut self, pool: &str, address: &str, good: bool) {
         let found = self.backends.iter_mut().filter(|b| b.pool == pool && b.address == address);
         found.for_each(|backend| backend.good = good);
     }
@@ -75,11 +75,11 @@ impl World {
     pub fn serves(&self, pool: &str, address: &str) -> bool {
         let found = self.backends.iter().find(|b| same(&b.pool, pool) && b.address == address);
         let admin = self.admin(pool, address);
-        found.is_some_and(|backend| backend.serves(admin.as_deref(), self.is_probed(pool)))
+        found.is_some_and(|backend| backend.serves(admin.as_deref(), self.has_probe(pool)))
     }
 
     /// Returns true if a rule of the pool has a probe, or if the pool has no rules.
-    fn is_probed(&self, pool: &str) -> bool {
+    fn has_probe(&self, pool: &str) -> bool {
         let home = Path::parse(pool).and_then(|path| self.find(&path.top().id()));
         let rules = home.map(|home| rules_of(&home.body, pool)).unwrap_or_default();
         let probes = |rule: &Value| !text(rule, "/properties/probe/id").is_empty();
@@ -90,7 +90,7 @@ impl World {
     pub fn admin(&self, pool: &str, address: &str) -> Option<String> {
         let backend = self.backends.iter().find(|b| same(&b.pool, pool) && b.address == address);
         let configuration = backend.and_then(|backend| backend.configuration.clone());
-        let shown = self.shown(pool)?;
+        let shown = self.get(pool)?;
         let entries = list(&shown, "/properties/loadBalancerBackendAddresses");
         let entry = entries.iter().find(|entry| match &configuration {
             Some(id) => same(text(entry, "/properties/networkInterfaceIPConfiguration/id"), id),
@@ -127,23 +127,27 @@ impl World {
 }
 
 /// Answers a request for the health of the members of a rule's pools.
-pub fn health(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
+pub fn health(
+    cloud: &mut AzureState,
+    request: &ParsedRequest,
+    path: &Path,
+) -> ServiceResult<Answer> {
     let home = path.top().id();
     let rule = path.steps.get(3).cloned().unwrap_or_default();
-    let body = world.find(&home).map(|found| shown(world, found)).unwrap_or_default();
+    let body = cloud.find(&home).map(|found| rendered(cloud, found)).unwrap_or_default();
     let rules = list(&body, "/properties/loadBalancingRules").iter();
     let Some(rule) = rules.into_iter().find(|r| text(r, "/name").eq_ignore_ascii_case(&rule))
     else {
-        return refuse(404, "NotFound", format!("Resource {} not found.", path.id()));
+        return fail(404, "NotFound", format!("Resource {} not found.", path.id()));
     };
     let several = list(rule, "/properties/backendAddressPools").iter().map(|p| text(p, "/id"));
     let pools: Vec<&str> =
         several.chain([text(rule, "/properties/backendAddressPool/id")]).collect();
-    world.run_probes();
-    let mine = world.backends.iter().filter(|b| pools.iter().any(|id| same(id, &b.pool)));
+    cloud.run_probes();
+    let mine = cloud.backends.iter().filter(|b| pools.iter().any(|id| same(id, &b.pool)));
     let each: Vec<Value> = mine
         .map(|b| {
-            let up = world.serves(&b.pool, &b.address);
+            let up = cloud.serves(&b.pool, &b.address);
             let (state, reason) = match up {
                 true => ("Up", "Up_Probe_Success"),
                 false => ("Down", "Down_Probe_HttpStatusCodeError"),
@@ -160,16 +164,17 @@ pub fn health(world: &mut World, asked: &Asked, path: &Path) -> Told<Answer> {
     });
     let plan = Plan {
         name: "POST loadBalancers/loadBalancingRules/health".to_owned(),
-        how: How::Location,
+        completion: Completion::Location,
         item: path.id(),
         resources: Vec::new(),
         before: Vec::new(),
         end: None,
     };
-    Ok(match world.begin(plan, Some(result.clone())) {
+    Ok(match cloud.begin(plan, Some(result.clone())) {
         Some(id) => {
-            let answer = world.announce(Answer::empty(202), &id, How::Location, &asked.base);
-            world.announce(answer, &id, How::Operation, &asked.base)
+            let answer =
+                cloud.announce(Answer::empty(202), &id, Completion::Location, &request.base);
+            cloud.announce(answer, &id, Completion::Operation, &request.base)
         }
         None => Answer::of(200, result),
     })

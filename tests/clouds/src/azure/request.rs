@@ -7,7 +7,7 @@ use crate::azure::path::Path;
 
 /// A parsed request.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct ParsedRequest {
     /// Method, `GET` for instance.
     pub method: String,
     /// Decoded path.
@@ -22,7 +22,7 @@ pub struct Asked {
     pub base: String,
 }
 
-impl Asked {
+impl ParsedRequest {
     /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())

@@ -1,14 +1,14 @@
 //! Permissions: which actions are denied, and how.
 
-use crate::azure::answer::{Told, refuse};
+use crate::azure::answer::{ServiceResult, fail};
 use crate::azure::path::Path;
-use crate::azure::world::World;
+use crate::azure::state::AzureState;
 
 /// Object id of the caller.
 pub const OBJECT: &str = "00000000-0000-0000-0000-00000000000b";
 
-pub fn allowed(world: &World, action: &str, scope: &str) -> Told<()> {
-    if !world.forbids(action) {
+pub fn check_allowed(cloud: &AzureState, action: &str, scope: &str) -> ServiceResult<()> {
+    if !cloud.forbids(action) {
         return Ok(());
     }
     let why = format!(
@@ -17,13 +17,18 @@ pub fn allowed(world: &World, action: &str, scope: &str) -> Told<()> {
          please refresh your credentials.",
         OBJECT
     );
-    refuse(403, "AuthorizationFailed", why)
+    fail(403, "AuthorizationFailed", why)
 }
 
 /// Checks the permission for an action on another resource to which a write refers.
-pub fn joins(world: &World, path: &Path, action: &str, linked: &str) -> Told<()> {
+pub fn check_join(
+    cloud: &AzureState,
+    path: &Path,
+    action: &str,
+    linked: &str,
+) -> ServiceResult<()> {
     let action = format!("Microsoft.Network/{action}");
-    if !world.forbids(&action) {
+    if !cloud.forbids(&action) {
         return Ok(());
     }
     let why = format!(
@@ -35,5 +40,5 @@ pub fn joins(world: &World, path: &Path, action: &str, linked: &str) -> Told<()>
         path.types(),
         path.id()
     );
-    refuse(403, "LinkedAuthorizationFailed", why)
+    fail(403, "LinkedAuthorizationFailed", why)
 }

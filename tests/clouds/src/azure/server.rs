@@ -13,10 +13,10 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::azure::answer::{Answer, Refusal, written};
-use crate::azure::request::{Asked, operation};
-use crate::azure::standin::{Call, Inside, Standin, reply};
-use crate::azure::world::World;
+use crate::azure::answer::{Answer, ServiceError, error_body};
+use crate::azure::emulator::{Call, Emulator, Shared, reply};
+use crate::azure::request::{ParsedRequest, operation};
+use crate::azure::state::AzureState;
 use crate::azure::{bodies, control, identity, imds, tls};
 use crate::faults::{Fault, Faults, Rule};
 
@@ -32,36 +32,36 @@ enum Side {
     Machine(Option<String>),
 }
 
-impl Standin {
+impl Emulator {
     /// Starts a server with this state; it runs as long as the runtime.
-    pub async fn start(world: World) -> std::io::Result<Standin> {
+    pub async fn start(cloud: AzureState) -> std::io::Result<Emulator> {
         let arm = TcpListener::bind("127.0.0.1:0").await?;
-        Standin::listen(arm, TcpListener::bind("127.0.0.1:0").await?, &[], world)
+        Emulator::listen(arm, TcpListener::bind("127.0.0.1:0").await?, &[], cloud)
     }
 
-    /// Like [`Standin::start`], on given sockets. The certificate is valid for `localhost`, the
+    /// Like [`Emulator::start`], on given sockets. The certificate is valid for `localhost`, the
     /// address of the first socket, and these names; the first name is used in `url`.
     pub fn listen(
         resources: TcpListener,
         metadata: TcpListener,
         names: &[String],
-        world: World,
-    ) -> std::io::Result<Standin> {
+        cloud: AzureState,
+    ) -> std::io::Result<Emulator> {
         let address = resources.local_addr()?;
         let mut certified = vec!["localhost".to_owned(), address.ip().to_string()];
         certified.extend(names.iter().cloned());
         let name = names.first().map_or("localhost", String::as_str);
         let url = format!("https://{name}:{}", address.port());
         let imds = format!("http://{}", metadata.local_addr()?);
-        let (config, ca) = tls::made(&certified)?;
-        let inside = Inside { world, faults: Faults::default(), calls: Vec::new() };
-        let standin = Standin { inside: Arc::new(Mutex::new(inside)), url, imds, ca };
-        let router = standin.router(Side::Arm);
+        let (config, ca) = tls::server_config(&certified)?;
+        let shared = Shared { cloud, faults: Faults::default(), calls: Vec::new() };
+        let emulator = Emulator { shared: Arc::new(Mutex::new(shared)), url, imds, ca };
+        let router = emulator.router(Side::Arm);
         let listener = tls::Listener::new(resources, config)?;
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let router = standin.router(Side::Machine(None));
+        let router = emulator.router(Side::Machine(None));
         tokio::spawn(async move { axum::serve(metadata, router).await });
-        Ok(standin)
+        Ok(emulator)
     }
 
     fn router(&self, side: Side) -> Router {
@@ -79,9 +79,9 @@ impl Standin {
 }
 
 /// A body that fails with a connection reset.
-struct Broken;
+struct ResetBody;
 
-impl http_body::Body for Broken {
+impl http_body::Body for ResetBody {
     type Data = Bytes;
     type Error = std::io::Error;
 
@@ -103,7 +103,7 @@ fn decoded(path: &str) -> String {
 }
 
 /// Parses a request.
-fn asked(standin: &Standin, parts: &axum::http::request::Parts, body: &[u8]) -> Asked {
+fn parse(emulator: &Emulator, parts: &axum::http::request::Parts, body: &[u8]) -> ParsedRequest {
     let headers = parts
         .headers
         .iter()
@@ -116,110 +116,110 @@ fn asked(standin: &Standin, parts: &axum::http::request::Parts, body: &[u8]) -> 
         true => pairs(&text).into_iter().map(|(k, v)| (k, Value::String(v))).collect(),
         false => serde_json::from_str(&text).unwrap_or_default(),
     };
-    Asked {
+    ParsedRequest {
         method: parts.method.to_string(),
         path: decoded(parts.uri.path()),
         query: pairs(parts.uri.query().unwrap_or_default()),
         headers: headers.collect(),
         body,
-        base: standin.url.clone(),
+        base: emulator.url.clone(),
     }
 }
 
-async fn serve(State((standin, side)): State<(Standin, Side)>, request: Request) -> Response {
+async fn serve(State((emulator, side)): State<(Emulator, Side)>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 4 << 20).await.unwrap_or_default();
-    if let Some(wish) = parts.uri.path().strip_prefix("/_weir/") {
-        return control::answer(&standin, parts.method.as_str(), wish, &body);
+    if let Some(command) = parts.uri.path().strip_prefix("/_weir/") {
+        return control::answer(&emulator, parts.method.as_str(), command, &body);
     }
-    let asked = asked(&standin, &parts, &body);
-    let operation = match (&side, asked.method.as_str()) {
-        (Side::Arm, method) => operation(method, &asked.path),
-        (Side::Machine(_), "GET") => asked.path.clone(),
-        (Side::Machine(_), method) => format!("{method} {}", asked.path),
+    let parsed = parse(&emulator, &parts, &body);
+    let operation = match (&side, parsed.method.as_str()) {
+        (Side::Arm, method) => operation(method, &parsed.path),
+        (Side::Machine(_), "GET") => parsed.path.clone(),
+        (Side::Machine(_), method) => format!("{method} {}", parsed.path),
     };
-    let rule = standin.lock().faults.rule(&operation);
-    let after = rule.as_ref().and_then(|rule| standin.with(|world| after(world, rule)));
+    let rule = emulator.lock().faults.rule(&operation);
+    let after = rule.as_ref().and_then(|rule| emulator.with(|cloud| after(cloud, rule)));
     let refused = |status: u16, code: String| {
         let message = format!("told to say {code}");
         let body = match side {
-            Side::Arm => written(&Refusal { status, code, message }),
+            Side::Arm => error_body(&ServiceError { status, code, message }),
             Side::Machine(_) => json!({ "error": code, "error_description": message }),
         };
         (status, Vec::new(), body.to_string())
     };
     let (status, mut headers, text) = match rule.map(|rule| rule.fault) {
         Some(Fault::Hang) => {
-            note(&standin, &asked, operation, 0);
+            note(&emulator, &parsed, operation, 0);
             return std::future::pending().await;
         }
         Some(Fault::Cut) => {
-            note(&standin, &asked, operation, 0);
-            return Response::new(Body::new(Broken));
+            note(&emulator, &parsed, operation, 0);
+            return Response::new(Body::new(ResetBody));
         }
         Some(Fault::Status(status)) => (status, vec![], "<html>not Azure</html>".to_owned()),
-        Some(Fault::Say(text)) => (200, vec![], text),
+        Some(Fault::Body(text)) => (200, vec![], text),
         Some(Fault::Refuse { status, code }) => refused(status, code),
         other => {
-            let answer = standin.with(|world| answer(world, &side, &asked));
+            let answer = emulator.with(|cloud| answer(cloud, &side, &parsed));
             let mut text = answer.body.map(|body| body.to_string()).unwrap_or_default();
             match other {
                 Some(Fault::Shorten(to)) => text.truncate(to.min(text.len())),
-                Some(Fault::Garble) => text = standin.lock().faults.garble(&text),
+                Some(Fault::Garble) => text = emulator.lock().faults.garble(&text),
                 _ => {}
             }
             (answer.status, answer.headers, text)
         }
     };
     headers.extend(after.map(|after| ("retry-after", after)));
-    note(&standin, &asked, operation, status);
-    let clock = standin.with(|world| world.clock());
+    note(&emulator, &parsed, operation, status);
+    let clock = emulator.with(|cloud| cloud.clock());
     headers.push(("date", httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(clock))));
     reply(status, &headers, text)
 }
 
 /// Returns the `Retry-After` header of a fault, in seconds or as a date by Azure's clock.
-fn after(world: &World, rule: &Rule) -> Option<String> {
+fn after(cloud: &AzureState, rule: &Rule) -> Option<String> {
     let seconds = rule.retry_after?;
-    let date = UNIX_EPOCH + Duration::from_secs(world.clock() + seconds);
+    let date = UNIX_EPOCH + Duration::from_secs(cloud.clock() + seconds);
     Some(if rule.dated { httpdate::fmt_http_date(date) } else { seconds.to_string() })
 }
 
-fn answer(world: &mut World, side: &Side, asked: &Asked) -> Answer {
+fn answer(cloud: &mut AzureState, side: &Side, parsed: &ParsedRequest) -> Answer {
     if let Side::Machine(machine) = side {
-        let machine = machine.clone().unwrap_or_else(|| world.own.clone());
-        return imds::answer(world, &machine, asked);
+        let machine = machine.clone().unwrap_or_else(|| cloud.own.clone());
+        return imds::answer(cloud, &machine, parsed);
     }
-    if asked.path.ends_with("/oauth2/v2.0/token") {
-        return identity::login(world, asked);
+    if parsed.path.ends_with("/oauth2/v2.0/token") {
+        return identity::login(cloud, parsed);
     }
-    match world.admit(asked) {
-        Ok(()) => world.answer(asked),
-        Err(refusal) => {
-            let answer = Answer::from(refusal);
+    match cloud.authenticate(parsed) {
+        Ok(()) => cloud.answer(parsed),
+        Err(error) => {
+            let answer = Answer::from(error);
             match answer.status {
-                401 => answer.with("www-authenticate", identity::challenge(world, &asked.base)),
+                401 => answer.with("www-authenticate", identity::challenge(cloud, &parsed.base)),
                 _ => answer,
             }
         }
     }
 }
 
-fn note(standin: &Standin, asked: &Asked, operation: String, status: u16) {
-    let kept = asked.headers.iter().filter(|(name, _)| HEADERS.contains(&name.as_str()));
-    let headers = kept.map(|(name, value)| match name.as_str() {
+fn note(emulator: &Emulator, parsed: &ParsedRequest, operation: String, status: u16) {
+    let recorded = parsed.headers.iter().filter(|(name, _)| HEADERS.contains(&name.as_str()));
+    let headers = recorded.map(|(name, value)| match name.as_str() {
         "authorization" => (name.clone(), value.split(' ').next().unwrap_or_default().to_owned()),
         _ => (name.clone(), value.clone()),
     });
     let call = Call {
         operation,
-        method: asked.method.clone(),
-        path: asked.path.clone(),
-        query: asked.query.iter().cloned().collect(),
+        method: parsed.method.clone(),
+        path: parsed.path.clone(),
+        query: parsed.query.iter().cloned().collect(),
         headers: headers.collect(),
-        body: asked.body.clone(),
+        body: parsed.body.clone(),
         status,
     };
-    bodies::keep(&call);
-    standin.lock().calls.push(call);
+    bodies::store(&call);
+    emulator.lock().calls.push(call);
 }

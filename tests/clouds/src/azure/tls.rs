@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 
 /// Creates a certificate for these names; returns it with the certificate of its authority in PEM.
 /// Both are needed, because clients reject a leaf certificate that is its own authority.
-pub fn made(names: &[String]) -> Result<(Arc<ServerConfig>, String)> {
+pub fn server_config(names: &[String]) -> Result<(Arc<ServerConfig>, String)> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::azure::answer::{defaults, list, list_mut, object_member, put, text};
 use crate::azure::dns;
-use crate::azure::kind::{KINDS, Kind, Place};
+use crate::azure::kind::{KINDS, Kind, Storage};
 use crate::azure::member::{Member, addresses, admin, entry_name, members};
 use crate::azure::path::{Path, above, name, same};
 use crate::azure::rule::{rules, sku};
-use crate::azure::world::{Resource, World, guid};
+use crate::azure::state::{AzureState, Resource, guid};
 
 /// Member of an endpoint: connections that need the service owner's approval.
 pub const MANUAL: &str = "manualPrivateLinkServiceConnections";
@@ -16,64 +16,65 @@ pub const MANUAL: &str = "manualPrivateLinkServiceConnections";
 pub const DIRECT: &str = "privateLinkServiceConnections";
 
 /// Returns a separately stored resource in its returned form.
-pub fn shown(world: &World, resource: &Resource) -> Value {
+pub fn rendered(cloud: &AzureState, resource: &Resource) -> Value {
     let path = Path::parse(&resource.id);
     let kind = path.as_ref().and_then(Kind::of);
     let (Some(path), Some(kind)) = (path, kind) else { return resource.body.clone() };
     let (mut body, etag) = (resource.body.clone(), resource.etag());
     put(&mut body, "id", Some(resource.id.clone().into()));
     put(&mut body, "name", Some(path.name().into()));
-    put(&mut body, "type", Some(kind.whole().into()));
+    put(&mut body, "type", Some(kind.full_type().into()));
     put(&mut body, "etag", Some(etag.as_str().into()));
-    let state = world.state_of(resource);
+    let state = cloud.state_of(resource);
     // Record sets have no provisioning state.
-    let told = (!dns::is_record(kind.types)).then(|| state.into());
-    put(object_member(&mut body, "properties"), "provisioningState", told);
+    let provisioning = (!dns::is_record(kind.types)).then(|| state.into());
+    put(object_member(&mut body, "properties"), "provisioningState", provisioning);
     for inner in KINDS {
-        let Place::Inside(member) = inner.place else { continue };
+        let Storage::Inside(member) = inner.storage else { continue };
         if above(inner.types) != kind.types {
             continue;
         }
-        let kept = body.pointer_mut(&format!("/properties/{member}")).and_then(Value::as_array_mut);
-        for element in kept.into_iter().flatten() {
+        let elements =
+            body.pointer_mut(&format!("/properties/{member}")).and_then(Value::as_array_mut);
+        for element in elements.into_iter().flatten() {
             let id = format!("{}/{}/{}", resource.id, name(inner.types), text(element, "/name"));
             put(element, "id", Some(id.into()));
-            put(element, "type", Some(inner.whole().into()));
+            put(element, "type", Some(inner.full_type().into()));
             put(element, "etag", Some(etag.as_str().into()));
             put(object_member(element, "properties"), "provisioningState", Some(state.into()));
         }
     }
     match kind.types {
-        "loadBalancers" => show_balancer(world, resource, &mut body),
+        "loadBalancers" => show_balancer(cloud, resource, &mut body),
         "networkInterfaces" | "virtualMachineScaleSets/virtualMachines/networkInterfaces" => {
             show_interface(&mut body);
         }
-        "privateEndpoints" => show_endpoint(world, resource, &mut body),
+        "privateEndpoints" => show_endpoint(cloud, resource, &mut body),
         _ => {}
     }
     body
 }
 
 /// Returns the resource of a path in its returned form, with its ETag.
-pub fn look(world: &World, path: &Path, kind: &Kind) -> Option<(Value, String)> {
-    let home = world.find(&kind.home(path).id())?;
-    let whole = shown(world, home);
-    let Place::Inside(member) = kind.place else { return Some((whole, home.etag())) };
-    let kept = list(&whole, &format!("/properties/{member}"));
-    let found = kept.iter().find(|e| text(e, "/name").eq_ignore_ascii_case(path.name()))?;
+pub fn get_resource(cloud: &AzureState, path: &Path, kind: &Kind) -> Option<(Value, String)> {
+    let home = cloud.find(&kind.home(path).id())?;
+    let whole = rendered(cloud, home);
+    let Storage::Inside(member) = kind.storage else { return Some((whole, home.etag())) };
+    let elements = list(&whole, &format!("/properties/{member}"));
+    let found = elements.iter().find(|e| text(e, "/name").eq_ignore_ascii_case(path.name()))?;
     Some((found.clone(), home.etag()))
 }
 
-impl World {
+impl AzureState {
     /// Returns the resource of an id in its returned form.
-    pub fn shown(&self, id: &str) -> Option<Value> {
+    pub fn get(&self, id: &str) -> Option<Value> {
         let (kind, path) = Kind::parse(id)?;
-        look(self, &path, kind).map(|(shown, _)| shown)
+        get_resource(self, &path, kind).map(|(shown, _)| shown)
     }
 }
 
 /// Adds the derived members of a load balancer.
-fn show_balancer(world: &World, resource: &Resource, body: &mut Value) {
+fn show_balancer(cloud: &AzureState, resource: &Resource, body: &mut Value) {
     let sku = sku(body).to_owned();
     put(body, "sku", Some(json!({ "name": sku, "tier": "Regional" })));
     let all = body.pointer("/properties/loadBalancingRules").cloned();
@@ -88,7 +89,7 @@ fn show_balancer(world: &World, resource: &Resource, body: &mut Value) {
             let used = (!used.is_empty()).then_some(Value::Array(used));
             put(object_member(part, "properties"), "loadBalancingRules", used);
             if member == "backendAddressPools" {
-                show_pool(world, resource, &sku, part);
+                show_pool(cloud, resource, &sku, part);
             }
         }
     }
@@ -109,9 +110,9 @@ fn show_balancer(world: &World, resource: &Resource, body: &mut Value) {
 }
 
 /// Adds the derived members of a pool.
-fn show_pool(world: &World, home: &Resource, sku: &str, pool: &mut Value) {
+fn show_pool(cloud: &AzureState, home: &Resource, sku: &str, pool: &mut Value) {
     let id = text(pool, "/id").to_owned();
-    let members = members(world, &id);
+    let members = members(cloud, &id);
     let state = text(pool, "/properties/provisioningState").to_owned();
     let entries: Vec<Value> = members
         .iter()
@@ -139,7 +140,7 @@ fn show_pool(world: &World, home: &Resource, sku: &str, pool: &mut Value) {
     let entries = if members.is_empty() { by_address } else { entries };
     put(properties, "loadBalancerBackendAddresses", some(entries));
     if sku == "Gateway" && list(properties, "/tunnelInterfaces").is_empty() {
-        put(properties, "tunnelInterfaces", Some(world.tunnels.clone()));
+        put(properties, "tunnelInterfaces", Some(cloud.tunnels.clone()));
     }
 }
 
@@ -155,11 +156,11 @@ fn show_interface(body: &mut Value) {
 }
 
 /// Adds the state of an endpoint's connection.
-fn show_endpoint(world: &World, resource: &Resource, body: &mut Value) {
+fn show_endpoint(cloud: &AzureState, resource: &Resource, body: &mut Value) {
     for member in [MANUAL, DIRECT] {
         for connection in list_mut(body, member) {
             let wanted = text(connection, "/properties/privateLinkServiceId");
-            let service = link_service(world, wanted).map(|found| &found.body);
+            let service = link_service(cloud, wanted).map(|found| &found.body);
             let all = service.map(|s| list(s, "/properties/privateEndpointConnections"));
             let of = |c: &&Value| same(text(c, "/properties/privateEndpoint/id"), &resource.id);
             let found = all.unwrap_or_default().iter().find(of);
@@ -177,7 +178,7 @@ fn show_endpoint(world: &World, resource: &Resource, body: &mut Value) {
 }
 
 /// Returns a service by id or alias.
-pub fn link_service<'a>(world: &'a World, wanted: &str) -> Option<&'a Resource> {
-    let mut services = world.resources.iter().filter(|r| r.id.contains("/privateLinkServices/"));
+pub fn link_service<'a>(cloud: &'a AzureState, wanted: &str) -> Option<&'a Resource> {
+    let mut services = cloud.resources.iter().filter(|r| r.id.contains("/privateLinkServices/"));
     services.find(|r| same(&r.id, wanted) || text(&r.body, "/properties/alias") == wanted)
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use cloud_emulators::azure::{AzureState, Emulator};
 use serde_json::Value;
-use standins::azure::{Standin, World};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -21,14 +21,14 @@ pub const ARM: &str = "resource=https%3A%2F%2Fmanagement.azure.com%2F";
 
 /// A response.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct HttpResponse {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub text: String,
     pub body: Value,
 }
 
-impl Said {
+impl HttpResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
@@ -41,7 +41,7 @@ impl Said {
 
 /// The emulator and a token for it.
 pub struct Side {
-    pub azure: Standin,
+    pub azure: Emulator,
     pub token: String,
 }
 
@@ -53,7 +53,7 @@ pub fn pool(name: &str) -> String {
     network(&format!("loadBalancers/gw/backendAddressPools/{name}"))
 }
 
-async fn over(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> Said {
+async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> HttpResponse {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
     // The server may close the connection without a TLS close_notify.
@@ -63,7 +63,7 @@ async fn over(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) ->
     let mut lines = head.lines();
     let status = lines.next().unwrap_or_default().split(' ').nth(1).unwrap_or("0");
     let headers = lines.filter_map(|line| line.split_once(": "));
-    Said {
+    HttpResponse {
         status: status.parse().unwrap(),
         headers: headers.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
         text: body.to_owned(),
@@ -88,7 +88,7 @@ pub async fn secure(
     target: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> std::io::Result<Said> {
+) -> std::io::Result<HttpResponse> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
@@ -100,7 +100,7 @@ pub async fn secure(
     let stream = TcpStream::connect(format!("127.0.0.1:{port}")).await?;
     let name = ServerName::try_from("localhost").unwrap();
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-    Ok(over(stream, &request(method, target, headers, body)).await)
+    Ok(send(stream, &request(method, target, headers, body)).await)
 }
 
 /// Sends a request without TLS.
@@ -110,15 +110,15 @@ pub async fn plain(
     target: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Said {
+) -> HttpResponse {
     let stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).await.unwrap();
-    over(stream, &request(method, target, headers, body)).await
+    send(stream, &request(method, target, headers, body)).await
 }
 
 impl Side {
     /// Starts an emulator and obtains a token.
-    pub async fn of(world: World) -> Side {
-        let azure = Standin::start(world).await.unwrap();
+    pub async fn of(cloud: AzureState) -> Side {
+        let azure = Emulator::start(cloud).await.unwrap();
         let mut side = Side { azure, token: String::new() };
         side.token = side.log_in().await;
         side.azure.take_calls();
@@ -126,29 +126,29 @@ impl Side {
     }
 
     pub async fn new() -> Side {
-        Side::of(World::sample()).await
+        Side::of(AzureState::sample()).await
     }
 
     /// Obtains a token for Resource Manager.
     pub async fn log_in(&self) -> String {
-        let said = self.machine(&format!("{TOKEN}&{ARM}")).await;
-        assert_eq!(said.status, 200, "{}", said.text);
-        said.body["access_token"].as_str().unwrap().to_owned()
+        let response = self.machine(&format!("{TOKEN}&{ARM}")).await;
+        assert_eq!(response.status, 200, "{}", response.text);
+        response.body["access_token"].as_str().unwrap().to_owned()
     }
 
     /// Sends a request to the metadata service.
-    pub async fn machine(&self, target: &str) -> Said {
+    pub async fn machine(&self, target: &str) -> HttpResponse {
         plain(&self.azure.imds, "GET", target, &[("Metadata", "true")], "").await
     }
 
-    pub async fn ask(
+    pub async fn request(
         &self,
         method: &str,
         target: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> Said {
-        let Standin { url, ca, .. } = &self.azure;
+    ) -> HttpResponse {
+        let Emulator { url, ca, .. } = &self.azure;
         secure(url, ca, method, target, headers, body).await.unwrap()
     }
 
@@ -158,7 +158,7 @@ impl Side {
         path: &str,
         more: &[(&str, &str)],
         body: &str,
-    ) -> Said {
+    ) -> HttpResponse {
         let bearer = format!("Bearer {}", self.token);
         let mut headers =
             vec![("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
@@ -167,38 +167,38 @@ impl Side {
             true => path.to_owned(),
             false => format!("{path}?{VERSION}"),
         };
-        self.ask(method, &target, &headers, body).await
+        self.request(method, &target, &headers, body).await
     }
 
-    pub async fn get(&self, path: &str) -> Said {
+    pub async fn get(&self, path: &str) -> HttpResponse {
         self.with_token("GET", path, &[], "").await
     }
 
-    pub async fn put(&self, path: &str, body: &Value) -> Said {
+    pub async fn put(&self, path: &str, body: &Value) -> HttpResponse {
         self.with_token("PUT", path, &[], &body.to_string()).await
     }
 
-    pub async fn put_if(&self, path: &str, body: &Value, etag: &str) -> Said {
+    pub async fn put_if(&self, path: &str, body: &Value, etag: &str) -> HttpResponse {
         self.with_token("PUT", path, &[("If-Match", etag)], &body.to_string()).await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Said {
+    pub async fn post(&self, path: &str, body: &Value) -> HttpResponse {
         self.with_token("POST", path, &[], &body.to_string()).await
     }
 
-    pub async fn delete(&self, path: &str) -> Said {
+    pub async fn delete(&self, path: &str) -> HttpResponse {
         self.with_token("DELETE", path, &[], "").await
     }
 
     /// Follows a link from a response.
-    pub async fn follow(&self, link: &str) -> Said {
+    pub async fn follow(&self, link: &str) -> HttpResponse {
         self.get(link.strip_prefix(&self.azure.url).unwrap()).await
     }
 }
 
 /// Adds an interface's first IP configuration to a pool, bypassing validation.
-pub fn put_in(world: &mut World, nic: &str, pool: &str) {
-    let body = &mut world.find_mut(nic).unwrap().body;
+pub fn add_to_pool(cloud: &mut AzureState, nic: &str, pool: &str) {
+    let body = &mut cloud.find_mut(nic).unwrap().body;
     let part = &mut body["properties"]["ipConfigurations"][0]["properties"];
     part["loadBalancerBackendAddressPools"] = serde_json::json!([{ "id": pool }]);
 }

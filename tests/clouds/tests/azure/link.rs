@@ -1,10 +1,10 @@
 //! Private Link: services, endpoints, connections, and DNS zones.
 
+use cloud_emulators::azure::AzureState;
+use cloud_emulators::azure::operation::{End, Outcome};
 use serde_json::{Value, json};
-use standins::azure::World;
-use standins::azure::operation::{End, Outcome};
 
-use crate::client::{GROUP, SUB, Said, Side, network};
+use crate::client::{GROUP, HttpResponse, SUB, Side, network};
 
 const OTHER: &str = "/subscriptions/00000000-0000-0000-0000-0000000000bb/resourceGroups/south";
 
@@ -44,10 +44,10 @@ fn endpoint(service: &str) -> Value {
 }
 
 /// Starts an emulator with a second subscription that has a network, and a service with its subnet.
-async fn side(approved: &[&str]) -> (Side, Said) {
-    let mut world = World::sample();
-    world.groups.push(OTHER.to_owned());
-    let side = Side::of(world).await;
+async fn side(approved: &[&str]) -> (Side, HttpResponse) {
+    let mut cloud = AzureState::sample();
+    cloud.groups.push(OTHER.to_owned());
+    let side = Side::of(cloud).await;
     let guest = format!("{OTHER}/providers/Microsoft.Network/virtualNetworks/guest");
     let body = json!({ "location": "westeurope", "properties": {
         "addressSpace": { "addressPrefixes": ["10.9.0.0/16"] },
@@ -55,9 +55,9 @@ async fn side(approved: &[&str]) -> (Side, Said) {
     }});
     assert_eq!(side.put(&guest, &body).await.status, 201);
     assert_eq!(side.put(&subnet("nat"), &nat()).await.status, 201);
-    let said = side.put(&network("privateLinkServices/door"), &service(approved)).await;
-    assert_eq!(said.status, 201, "{}", said.text);
-    (side, said)
+    let response = side.put(&network("privateLinkServices/door"), &service(approved)).await;
+    assert_eq!(response.status, 201, "{}", response.text);
+    (side, response)
 }
 
 fn path_of(name: &str) -> String {
@@ -70,19 +70,23 @@ fn state(endpoint: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_service_wants_a_subnet_without_policies_and_a_standard_frontend() {
+async fn a_service_requires_a_subnet_without_policies_and_a_standard_frontend() {
     let side = Side::new().await;
     let path = network("privateLinkServices/door");
-    let said = side.put(&path, &service(&[])).await;
-    assert_eq!((said.status, said.code()), (400, "InvalidResourceReference"), "no subnet yet");
+    let response = side.put(&path, &service(&[])).await;
+    assert_eq!(
+        (response.status, response.code()),
+        (400, "InvalidResourceReference"),
+        "no subnet yet"
+    );
     let mut with = nat();
     with["properties"]["privateLinkServiceNetworkPolicies"] = Value::Null;
     with["properties"].as_object_mut().unwrap().remove("privateLinkServiceNetworkPolicies");
-    let said = side.put(&subnet("nat"), &with).await;
-    assert_eq!(said.body["properties"]["privateLinkServiceNetworkPolicies"], "Enabled");
-    let said = side.put(&path, &service(&[])).await;
+    let response = side.put(&subnet("nat"), &with).await;
+    assert_eq!(response.body["properties"]["privateLinkServiceNetworkPolicies"], "Enabled");
+    let response = side.put(&path, &service(&[])).await;
     let code = "PrivateLinkServiceCannotBeCreatedInSubnetThatHasNetworkPoliciesEnabled";
-    assert_eq!((said.status, said.code()), (400, code));
+    assert_eq!((response.status, response.code()), (400, code));
     assert_eq!(side.put(&subnet("nat"), &nat()).await.status, 200);
     let mut gateway = service(&[]);
     gateway["properties"]["loadBalancerFrontendIpConfigurations"][0]["id"] =
@@ -91,28 +95,29 @@ async fn a_service_wants_a_subnet_without_policies_and_a_standard_frontend() {
         side.put(&path, &gateway).await.code(),
         "PrivateLinkServiceNeedsStandardLoadBalancer"
     );
-    let said = side.put(&path, &service(&[])).await;
-    assert_eq!(said.status, 201, "{}", said.text);
-    let alias = said.body["properties"]["alias"].as_str().unwrap();
+    let response = side.put(&path, &service(&[])).await;
+    assert_eq!(response.status, 201, "{}", response.text);
+    let alias = response.body["properties"]["alias"].as_str().unwrap();
     assert!(alias.starts_with("door."), "{alias}");
     assert!(alias.ends_with(".westeurope.azure.privatelinkservice"), "{alias}");
-    let address = &said.body["properties"]["ipConfigurations"][0]["properties"];
+    let address = &response.body["properties"]["ipConfigurations"][0]["properties"];
     assert_eq!(address["privateIPAddress"], "10.1.7.4");
     let again = side.put(&path, &service(&[])).await;
     assert_eq!(again.body["properties"]["alias"], alias, "an alias stays");
     // Subnet and load balancer are in use and cannot be deleted.
     assert_eq!(side.delete(&subnet("nat")).await.code(), "InUseSubnetCannotBeDeleted");
-    let said = side.delete(&network("loadBalancers/plain")).await;
-    assert_eq!(said.code(), "CannotDeleteLoadBalancerWithPrivateLinkService");
+    let response = side.delete(&network("loadBalancers/plain")).await;
+    assert_eq!(response.code(), "CannotDeleteLoadBalancerWithPrivateLinkService");
 }
 
 #[tokio::test]
-async fn an_endpoint_waits_until_it_is_approved_and_hears_when_it_is_not_wanted() {
+async fn an_endpoint_is_pending_until_approved_and_shows_rejection_and_removal() {
     let (side, made) = side(&[]).await;
     let alias = made.body["properties"]["alias"].as_str().unwrap();
-    let said = side.put(&path_of("pe"), &endpoint(alias)).await;
-    assert_eq!((said.status, state(&said.body)), (201, "Pending"), "{}", said.text);
-    let nic = said.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
+    let response = side.put(&path_of("pe"), &endpoint(alias)).await;
+    assert_eq!((response.status, state(&response.body)), (201, "Pending"), "{}", response.text);
+    let nic =
+        response.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
     let nic = side.get(&nic).await.body;
     assert_eq!(
         nic["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"],
@@ -145,13 +150,18 @@ async fn an_endpoint_waits_until_it_is_approved_and_hears_when_it_is_not_wanted(
 }
 
 #[tokio::test]
-async fn whom_a_service_approves_by_itself_is_in_at_once_and_leaves_nothing_behind() {
+async fn an_auto_approved_endpoint_connects_at_once_and_is_removed_completely() {
     let (side, made) = side(&["00000000-0000-0000-0000-0000000000bb"]).await;
     let alias = made.body["properties"]["alias"].as_str().unwrap();
-    let said = side.put(&path_of("pe"), &endpoint(alias)).await;
-    assert_eq!(state(&said.body), "Approved");
-    assert_eq!(said.body["properties"]["customDnsConfigs"], json!([]), "the service has no names");
-    let nic = said.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
+    let response = side.put(&path_of("pe"), &endpoint(alias)).await;
+    assert_eq!(state(&response.body), "Approved");
+    assert_eq!(
+        response.body["properties"]["customDnsConfigs"],
+        json!([]),
+        "the service has no names"
+    );
+    let nic =
+        response.body["properties"]["networkInterfaces"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(side.delete(&nic).await.code(), "NicInUseWithPrivateEndpoint");
     assert_eq!(side.delete(&path_of("pe")).await.status, 200);
     assert_eq!(side.get(&nic).await.status, 404);
@@ -160,13 +170,13 @@ async fn whom_a_service_approves_by_itself_is_in_at_once_and_leaves_nothing_behi
     let mut named = service(&["*"]);
     named["properties"]["fqdns"] = json!(["north.test"]);
     assert_eq!(side.put(&network("privateLinkServices/door"), &named).await.status, 200);
-    let said = side.put(&path_of("named"), &endpoint(alias)).await;
+    let response = side.put(&path_of("named"), &endpoint(alias)).await;
     let names = json!([{ "fqdn": "north.test", "ipAddresses": ["10.9.3.4"] }]);
-    assert_eq!(said.body["properties"]["customDnsConfigs"], names);
+    assert_eq!(response.body["properties"]["customDnsConfigs"], names);
 }
 
 #[tokio::test]
-async fn only_who_may_see_a_service_finds_it_by_its_alias() {
+async fn an_alias_is_visible_to_listed_subscriptions_only() {
     let (side, made) = side(&[]).await;
     let alias = made.body["properties"]["alias"].as_str().unwrap();
     let ask = async |subscription: &str| {
@@ -176,18 +186,18 @@ async fn only_who_may_see_a_service_finds_it_by_its_alias() {
         side.post(&path, &json!({ "privateLinkServiceAlias": alias })).await.body["visible"].clone()
     };
     assert_eq!(ask("00000000-0000-0000-0000-0000000000bb").await, true);
-    side.azure.with(|world| {
-        let door = world.find_mut(&network("privateLinkServices/door")).unwrap();
+    side.azure.with(|cloud| {
+        let door = cloud.find_mut(&network("privateLinkServices/door")).unwrap();
         door.body["properties"]["visibility"]["subscriptions"] = json!([]);
     });
     assert_eq!(ask("00000000-0000-0000-0000-0000000000bb").await, false);
     assert_eq!(ask(SUB.rsplit('/').next().unwrap()).await, true, "its own always");
-    let said = side.put(&path_of("pe"), &endpoint(alias)).await;
-    assert_eq!((said.status, said.code()), (400, "InvalidResourceReference"));
+    let response = side.put(&path_of("pe"), &endpoint(alias)).await;
+    assert_eq!((response.status, response.code()), (400, "InvalidResourceReference"));
 }
 
 #[tokio::test]
-async fn subnets_lie_in_their_network_and_apart_from_each_other() {
+async fn subnets_are_within_their_network_and_do_not_overlap() {
     let side = Side::new().await;
     for (prefix, code) in [
         ("10.1.1.128/25", "NetcfgSubnetRangesOverlap"),
@@ -211,16 +221,16 @@ async fn subnets_lie_in_their_network_and_apart_from_each_other() {
 }
 
 #[tokio::test]
-async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
+async fn zones_hold_records_and_a_network_links_to_one_zone_of_a_name() {
     let side = Side::new().await;
     let zone =
         |group: &str| format!("{group}/providers/Microsoft.Network/privateDnsZones/north.test");
-    side.azure.with(|world| world.groups.push(OTHER.to_owned()));
+    side.azure.with(|cloud| cloud.groups.push(OTHER.to_owned()));
     let own = zone(GROUP);
     let record =
         json!({ "properties": { "ttl": 300, "aRecords": [{ "ipv4Address": "10.9.3.4" }] } });
-    let said = side.put(&format!("{own}/A/api"), &record).await;
-    assert_eq!((said.status, said.code()), (404, "ParentResourceNotFound"));
+    let response = side.put(&format!("{own}/A/api"), &record).await;
+    assert_eq!((response.status, response.code()), (404, "ParentResourceNotFound"));
     for group in [GROUP, OTHER] {
         assert_eq!(side.put(&zone(group), &json!({ "location": "global" })).await.status, 201);
     }
@@ -232,11 +242,11 @@ async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
     assert_eq!(side.get(&format!("{own}/A/%2A.apps")).await.body["name"], "*.apps");
     assert_eq!(side.get(&format!("{own}/A/%2.apps%")).await.code(), "NotFound");
     let claim = json!({ "properties": { "ttl": 60, "txtRecords": [{ "value": ["ours"] }] } });
-    let said = side.put(&format!("{own}/TXT/weir"), &claim).await.body;
-    assert_eq!(said["properties"]["txtRecords"][0]["value"], json!(["ours"]));
-    assert_eq!(said["properties"]["provisioningState"], Value::Null);
-    let names = |said: Said| {
-        let all = said.body["value"].as_array().unwrap().clone();
+    let response = side.put(&format!("{own}/TXT/weir"), &claim).await.body;
+    assert_eq!(response["properties"]["txtRecords"][0]["value"], json!(["ours"]));
+    assert_eq!(response["properties"]["provisioningState"], Value::Null);
+    let names = |response: HttpResponse| {
+        let all = response.body["value"].as_array().unwrap().clone();
         all.iter().map(|r| r["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(side.get(&format!("{own}/A")).await), ["*.apps"]);
@@ -249,8 +259,8 @@ async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
     }});
     assert_eq!(side.put(&format!("{own}/virtualNetworkLinks/hub"), &link).await.status, 201);
     // The conflict of the second link is detected while its operation runs.
-    let said = side.put(&format!("{}/virtualNetworkLinks/hub", zone(OTHER)), &link).await;
-    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
+    let response = side.put(&format!("{}/virtualNetworkLinks/hub", zone(OTHER)), &link).await;
+    let poll = response.header("azure-asyncoperation").unwrap().to_owned();
     side.azure.advance(std::time::Duration::ZERO);
     let end = side.follow(&poll).await.body;
     assert_eq!(end["status"], "Failed");
@@ -262,12 +272,12 @@ async fn zones_hold_records_and_lead_a_network_by_one_zone_of_a_name() {
 }
 
 #[tokio::test]
-async fn a_service_that_takes_long_says_so_at_every_step() {
+async fn a_long_running_service_write_reports_its_state_at_every_step() {
     let (side, _) = side(&[]).await;
     let door = network("privateLinkServices/door");
-    side.azure.with(|world| {
-        world.pace = std::time::Duration::from_secs(30);
-        world.outcomes = vec![Outcome {
+    side.azure.with(|cloud| {
+        cloud.pace = std::time::Duration::from_secs(30);
+        cloud.outcomes = vec![Outcome {
             operation: "PUT privateLinkServices".to_owned(),
             end: End::Fail { code: "InternalServerError".to_owned(), message: "Sorry.".to_owned() },
             times: Some(1),
@@ -275,9 +285,9 @@ async fn a_service_that_takes_long_says_so_at_every_step() {
     });
     let mut changed = service(&[]);
     changed["properties"]["enableProxyProtocol"] = true.into();
-    let said = side.put(&door, &changed).await;
-    assert_eq!(said.body["properties"]["provisioningState"], "Updating");
-    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
+    let response = side.put(&door, &changed).await;
+    assert_eq!(response.body["properties"]["provisioningState"], "Updating");
+    let poll = response.header("azure-asyncoperation").unwrap().to_owned();
     assert_eq!(side.delete(&door).await.code(), "AnotherOperationInProgress");
     side.azure.advance(std::time::Duration::from_secs(30));
     let end = side.follow(&poll).await.body;
@@ -289,9 +299,9 @@ async fn a_service_that_takes_long_says_so_at_every_step() {
         "what was there before is there again"
     );
     // As in Microsoft's example, a service's deletion is polled by Azure-AsyncOperation.
-    let said = side.delete(&door).await;
-    assert_eq!((said.status, said.header("location")), (202, None));
-    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
+    let response = side.delete(&door).await;
+    assert_eq!((response.status, response.header("location")), (202, None));
+    let poll = response.header("azure-asyncoperation").unwrap().to_owned();
     assert_eq!(side.get(&door).await.body["properties"]["provisioningState"], "Deleting");
     side.azure.advance(std::time::Duration::from_secs(30));
     assert_eq!(side.follow(&poll).await.body["status"], "Succeeded");

@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
+use cloud_emulators::faults::{Fault, Rule};
 use serde_json::{Value, json};
-use standins::faults::{Fault, Rule};
 
-use crate::client::{ARM, GROUP, Said, Side, TOKEN, VERSION, network, plain, pool};
+use crate::client::{ARM, GROUP, HttpResponse, Side, TOKEN, VERSION, network, plain, pool};
 
 #[tokio::test]
-async fn the_metadata_service_answers_machines_only() {
+async fn the_metadata_service_requires_its_header_and_a_supported_version() {
     let side = Side::new().await;
     let url = side.azure.imds.clone();
     let target = "/metadata/instance?api-version=2021-02-01";
-    let said = plain(&url, "GET", target, &[], "").await;
-    assert_eq!(said.status, 400);
-    assert_eq!(said.body["error"], "Bad request. Required metadata header not specified");
-    let said =
+    let response = plain(&url, "GET", target, &[], "").await;
+    assert_eq!(response.status, 400);
+    assert_eq!(response.body["error"], "Bad request. Required metadata header not specified");
+    let response =
         plain(&url, "GET", target, &[("Metadata", "true"), ("X-Forwarded-For", "10.0.0.1")], "")
             .await;
-    assert_eq!(said.status, 400);
+    assert_eq!(response.status, 400);
     for (target, status) in [
         ("/metadata/instance", 400),
         ("/metadata/instance?api-version=2016-01-01", 400),
@@ -34,17 +34,17 @@ async fn the_metadata_service_answers_machines_only() {
     let code = |status| Fault::Refuse { status, code: "slow down".to_owned() };
     for status in [404, 410, 429, 503] {
         side.azure.fault(Rule::first(1, "/metadata/instance", code(status)));
-        let said = side.machine(target).await;
-        assert_eq!((said.status, &said.body["error"]), (status, &json!("slow down")));
+        let response = side.machine(target).await;
+        assert_eq!((response.status, &response.body["error"]), (status, &json!("slow down")));
     }
     assert_eq!(side.machine(target).await.status, 200);
     side.azure
-        .with(|world| world.own = "/subscriptions/a/resourceGroups/b/providers/c/d/e".to_owned());
+        .with(|cloud| cloud.own = "/subscriptions/a/resourceGroups/b/providers/c/d/e".to_owned());
     assert_eq!(side.machine(target).await.status, 410);
 }
 
 #[tokio::test]
-async fn a_member_of_both_pools_hears_of_the_tunnels_of_both_families() {
+async fn a_member_of_both_pools_is_shown_the_tunnels_of_both_families() {
     let side = Side::new().await;
     let path = network("networkInterfaces/weir-0-data");
     let mut nic = side.get(&path).await.body;
@@ -54,8 +54,8 @@ async fn a_member_of_both_pools_hears_of_the_tunnels_of_both_families() {
     }
     assert_eq!(side.put(&path, &nic).await.status, 200);
     let ask = || side.machine("/metadata/loadbalancer?api-version=2020-10-01");
-    let told = ask().await.body["loadbalancer"].clone();
-    let rows: Vec<_> = told["tunnelInterfaces"]
+    let response = ask().await.body["loadbalancer"].clone();
+    let rows: Vec<_> = response["tunnelInterfaces"]
         .as_array()
         .unwrap()
         .iter()
@@ -82,7 +82,7 @@ async fn a_member_of_both_pools_hears_of_the_tunnels_of_both_families() {
             row("fd00:1::11", "internal", 2666, 866, "fd00:1::4"),
         ]
     );
-    assert_eq!(told["inboundRules"][0]["protocol"], "all");
+    assert_eq!(response["inboundRules"][0]["protocol"], "all");
     // Members by address get the same answer; a load balancer of another SKU has no tunnels.
     for part in nic["properties"]["ipConfigurations"].as_array_mut().unwrap() {
         part["properties"]["loadBalancerBackendAddressPools"] = json!([]);
@@ -101,23 +101,26 @@ async fn a_member_of_both_pools_hears_of_the_tunnels_of_both_families() {
         side.put(&network("loadBalancers/plain/backendAddressPools/weir"), &member).await.status,
         200
     );
-    let told = ask().await.body["loadbalancer"].clone();
-    assert_eq!((&told["tunnelInterfaces"], &told["outboundRules"]), (&Value::Null, &json!([])));
+    let response = ask().await.body["loadbalancer"].clone();
+    assert_eq!(
+        (&response["tunnelInterfaces"], &response["outboundRules"]),
+        (&Value::Null, &json!([]))
+    );
 }
 
 #[tokio::test]
-async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
+async fn events_start_when_due_or_when_acknowledged() {
     let side = Side::new().await;
     let target = "/metadata/scheduledevents?api-version=2020-07-01";
     let first = side.machine(target).await.body;
     assert_eq!(first["Events"], json!([]));
     let (notice, minute) = (Duration::from_secs(600), Duration::from_secs(60));
-    let id = side.azure.with(|world| world.schedule("Terminate", "weir-0", notice));
-    side.azure.with(|world| world.schedule("Reboot", "weir-1", notice));
-    let told = side.machine(target).await.body;
-    assert!(told["DocumentIncarnation"].as_u64() > first["DocumentIncarnation"].as_u64());
-    let events = told["Events"].as_array().unwrap();
-    assert_eq!(events.len(), 1, "of its own only: {told}");
+    let id = side.azure.with(|cloud| cloud.schedule("Terminate", "weir-0", notice));
+    side.azure.with(|cloud| cloud.schedule("Reboot", "weir-1", notice));
+    let response = side.machine(target).await.body;
+    assert!(response["DocumentIncarnation"].as_u64() > first["DocumentIncarnation"].as_u64());
+    let events = response["Events"].as_array().unwrap();
+    assert_eq!(events.len(), 1, "of its own only: {response}");
     let one = &events[0];
     assert_eq!(
         (&one["EventType"], &one["EventStatus"]),
@@ -125,7 +128,7 @@ async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
     );
     assert_eq!(one["Resources"], json!(["weir-0"]));
     let due = httpdate::parse_http_date(one["NotBefore"].as_str().unwrap()).unwrap();
-    let epoch = side.azure.with(|world| world.epoch);
+    let epoch = side.azure.with(|cloud| cloud.epoch);
     let due = due.duration_since(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(due, Duration::from_secs(epoch) + notice);
 
@@ -135,24 +138,24 @@ async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
     };
     assert_eq!(agree("another").await, 400);
     assert_eq!(agree(&id).await, 200);
-    let told = side.machine(target).await.body;
-    assert_eq!(told["Events"][0]["EventStatus"], "Started");
-    assert_eq!(told["Events"][0]["NotBefore"], "");
+    let response = side.machine(target).await.body;
+    assert_eq!(response["Events"][0]["EventStatus"], "Started");
+    assert_eq!(response["Events"][0]["NotBefore"], "");
     side.azure.advance(minute);
     assert_eq!(side.machine(target).await.body["Events"], json!([]), "it is over");
     // Machines of a scale set see each other's events.
-    side.azure.with(|world| world.schedule("Freeze", "weirs_1", minute));
+    side.azure.with(|cloud| cloud.schedule("Freeze", "weirs_1", minute));
     let sets = format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets");
     let first = format!("{sets}/weirs/virtualMachines/0");
     let url = side.azure.machine(&first).await.unwrap();
-    let told = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
-    assert_eq!(told["Events"][0]["Resources"], json!(["weirs_1"]));
+    let response = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
+    assert_eq!(response["Events"][0]["Resources"], json!(["weirs_1"]));
     // The other event was not acknowledged, and starts nevertheless.
     let other = format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/weir-1");
     let url = side.azure.machine(&other).await.unwrap();
     let status = async || {
-        let said = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
-        said["Events"][0]["EventStatus"].as_str().unwrap().to_owned()
+        let response = plain(&url, "GET", target, &[("Metadata", "true")], "").await.body;
+        response["Events"][0]["EventStatus"].as_str().unwrap().to_owned()
     };
     assert_eq!(status().await, "Scheduled");
     side.azure.advance(notice - minute);
@@ -160,37 +163,38 @@ async fn events_begin_when_they_are_due_or_when_it_is_agreed() {
 }
 
 #[tokio::test]
-async fn machines_have_identities_and_programs_log_in() {
+async fn managed_identities_and_applications_obtain_tokens() {
     let side = Side::new().await;
     let token = |more: &str| format!("{TOKEN}{more}");
-    let said = side.machine(&token(&format!("&{ARM}"))).await;
+    let response = side.machine(&token(&format!("&{ARM}"))).await;
     for member in ["expires_in", "expires_on", "ext_expires_in", "not_before"] {
-        let number = said.body[member].as_str().unwrap();
+        let number = response.body[member].as_str().unwrap();
         assert!(number.parse::<u64>().is_ok(), "{member} is {number}");
     }
-    assert_eq!(said.body["expires_in"], "86400");
+    assert_eq!(response.body["expires_in"], "86400");
     // If Azure's clock is ahead, the times of tokens are ahead.
-    let number =
-        |said: &Said, member: &str| -> u64 { said.body[member].as_str().unwrap().parse().unwrap() };
-    assert_eq!(number(&said, "expires_on") - number(&said, "not_before"), 86_400);
-    side.azure.with(|world| world.skew = 5_000);
+    let number = |response: &HttpResponse, member: &str| -> u64 {
+        response.body[member].as_str().unwrap().parse().unwrap()
+    };
+    assert_eq!(number(&response, "expires_on") - number(&response, "not_before"), 86_400);
+    side.azure.with(|cloud| cloud.skew = 5_000);
     let ahead = side.machine(&token(&format!("&{ARM}"))).await;
-    assert_eq!(number(&ahead, "expires_on"), number(&said, "expires_on") + 5_000);
+    assert_eq!(number(&ahead, "expires_on"), number(&response, "expires_on") + 5_000);
     let second = "&client_id=00000000-0000-0000-0000-0000000000d2";
-    let said = side.machine(&token(&format!("&{ARM}{second}"))).await;
-    assert_eq!(said.body["client_id"], "00000000-0000-0000-0000-0000000000d2");
-    let said = side.machine(&token(&format!("&{ARM}&client_id=nobody"))).await;
-    assert_eq!((said.status, &said.body["error"]), (400, &json!("invalid_request")));
-    assert_eq!(said.body["error_description"], "Identity not found");
+    let response = side.machine(&token(&format!("&{ARM}{second}"))).await;
+    assert_eq!(response.body["client_id"], "00000000-0000-0000-0000-0000000000d2");
+    let response = side.machine(&token(&format!("&{ARM}&client_id=nobody"))).await;
+    assert_eq!((response.status, &response.body["error"]), (400, &json!("invalid_request")));
+    assert_eq!(response.body["error_description"], "Identity not found");
     assert_eq!(side.machine(&token("")).await.status, 400);
 
-    let tenant = side.azure.with(|world| world.tenant.clone());
+    let tenant = side.azure.with(|cloud| cloud.tenant.clone());
     let client = "00000000-0000-0000-0000-0000000000a1";
     let scope = "https%3A%2F%2Fmanagement.azure.com%2F.default";
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
-    let log_in = async |tenant: &str, rest: &str| -> Said {
+    let log_in = async |tenant: &str, rest: &str| -> HttpResponse {
         let body = format!("grant_type=client_credentials&client_id={client}&scope={scope}&{rest}");
-        side.ask("POST", &format!("/{tenant}/oauth2/v2.0/token"), &form, &body).await
+        side.request("POST", &format!("/{tenant}/oauth2/v2.0/token"), &form, &body).await
     };
     let kind = "urn%3Aietf%3Aparams%3Aoauth%3Aclient-assertion-type%3Ajwt-bearer";
     for (rest, error) in [
@@ -203,21 +207,21 @@ async fn machines_have_identities_and_programs_log_in() {
         ),
         ("grant_type=password".to_owned(), Some((400, "unsupported_grant_type"))),
     ] {
-        let said = log_in(&tenant, &rest).await;
+        let response = log_in(&tenant, &rest).await;
         let Some((status, error)) = error else {
-            let bearer = format!("Bearer {}", said.body["access_token"].as_str().unwrap());
+            let bearer = format!("Bearer {}", response.body["access_token"].as_str().unwrap());
             let target = format!("{}?{VERSION}", network("loadBalancers"));
-            let said = side.ask("GET", &target, &[("Authorization", &bearer)], "").await;
-            assert_eq!(said.status, 200, "{}", said.text);
+            let response = side.request("GET", &target, &[("Authorization", &bearer)], "").await;
+            assert_eq!(response.status, 200, "{}", response.text);
             continue;
         };
-        assert_eq!((said.status, &said.body["error"]), (status, &json!(error)), "{rest}");
+        assert_eq!((response.status, &response.body["error"]), (status, &json!(error)), "{rest}");
     }
     assert_eq!(log_in("other", "client_secret=not+so+secret").await.status, 400);
     // A token for another audience is rejected.
-    let said = side.machine(&token("&resource=https%3A%2F%2Fvault.azure.net")).await;
-    let bearer = format!("Bearer {}", said.body["access_token"].as_str().unwrap());
+    let response = side.machine(&token("&resource=https%3A%2F%2Fvault.azure.net")).await;
+    let bearer = format!("Bearer {}", response.body["access_token"].as_str().unwrap());
     let target = format!("{}?{VERSION}", network("loadBalancers"));
-    let said = side.ask("GET", &target, &[("Authorization", &bearer)], "").await;
-    assert_eq!((said.status, said.code()), (401, "InvalidAuthenticationTokenAudience"));
+    let response = side.request("GET", &target, &[("Authorization", &bearer)], "").await;
+    assert_eq!((response.status, response.code()), (401, "InvalidAuthenticationTokenAudience"));
 }

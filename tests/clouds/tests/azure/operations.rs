@@ -2,42 +2,42 @@
 
 use std::time::Duration;
 
+use cloud_emulators::azure::AzureState;
+use cloud_emulators::azure::operation::{End, Outcome};
+use cloud_emulators::faults::{Fault, Rule};
 use serde_json::{Value, json};
-use standins::azure::World;
-use standins::azure::operation::{End, Outcome};
-use standins::faults::{Fault, Rule};
 
 use crate::client::{Side, VERSION, network, pool};
 
 async fn slow(ends: Vec<(&str, End)>) -> Side {
-    let mut world = World::sample();
-    world.pace = Duration::from_secs(10);
+    let mut cloud = AzureState::sample();
+    cloud.pace = Duration::from_secs(10);
     let each = ends.into_iter().map(|(operation, end)| Outcome {
         operation: operation.to_owned(),
         end,
         times: Some(1),
     });
-    world.outcomes = each.collect();
-    Side::of(world).await
+    cloud.outcomes = each.collect();
+    Side::of(cloud).await
 }
 
 const PUT: &str = "PUT loadBalancers/backendAddressPools";
 
 #[tokio::test]
-async fn a_write_goes_on_after_its_answer_and_closes_the_resource_to_others() {
+async fn a_long_write_locks_the_resource_until_it_completes() {
     let side = slow(vec![]).await;
     let body = json!({ "properties": {} });
-    let said = side.put(&pool("weir"), &body).await;
-    assert_eq!((said.status, said.header("location")), (200, None));
-    assert_eq!(said.header("retry-after"), Some("2"));
-    assert_eq!(said.body["properties"]["provisioningState"], "Updating");
-    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
+    let response = side.put(&pool("weir"), &body).await;
+    assert_eq!((response.status, response.header("location")), (200, None));
+    assert_eq!(response.header("retry-after"), Some("2"));
+    assert_eq!(response.body["properties"]["provisioningState"], "Updating");
+    let poll = response.header("azure-asyncoperation").unwrap().to_owned();
     assert!(poll.starts_with(&format!("{}/subscriptions/", side.azure.url)), "{poll}");
     assert_eq!(side.follow(&poll).await.body, json!({ "status": "InProgress" }));
     assert_eq!(side.follow(&poll).await.header("retry-after"), Some("2"));
     // Another pool is part of the same load balancer, and an interface would join it.
-    let said = side.put(&pool("weir6"), &body).await;
-    assert_eq!((said.status, said.code()), (409, "AnotherOperationInProgress"));
+    let response = side.put(&pool("weir6"), &body).await;
+    assert_eq!((response.status, response.code()), (409, "AnotherOperationInProgress"));
     let path = network("networkInterfaces/weir-0-data");
     let mut nic = side.get(&path).await.body;
     nic["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
@@ -52,32 +52,32 @@ async fn a_write_goes_on_after_its_answer_and_closes_the_resource_to_others() {
 }
 
 #[tokio::test]
-async fn a_deletion_goes_on_behind_its_location() {
+async fn a_deletion_is_polled_at_its_location() {
     let side = slow(vec![]).await;
     let path = network("loadBalancers/plain");
-    let said = side.delete(&path).await;
-    assert_eq!((said.status, said.header("azure-asyncoperation")), (202, None));
-    let location = said.header("location").unwrap().to_owned();
+    let response = side.delete(&path).await;
+    assert_eq!((response.status, response.header("azure-asyncoperation")), (202, None));
+    let location = response.header("location").unwrap().to_owned();
     assert!(location.contains("/operationResults/"), "{location}");
-    let said = side.follow(&location).await;
-    assert_eq!((said.status, said.header("location")), (202, Some(location.as_str())));
+    let response = side.follow(&location).await;
+    assert_eq!((response.status, response.header("location")), (202, Some(location.as_str())));
     assert_eq!(side.get(&path).await.body["properties"]["provisioningState"], "Deleting");
     side.azure.advance(Duration::from_secs(10));
     assert_eq!(side.follow(&location).await.status, 204);
     assert_eq!(side.get(&path).await.status, 404);
     // The health of a rule's members has both headers.
     let rule = network("loadBalancers/gw/loadBalancingRules/all/health");
-    let said = side.post(&rule, &Value::Null).await;
-    assert_eq!(said.status, 202);
-    let poll = said.header("azure-asyncoperation").unwrap().to_owned();
-    let location = said.header("location").unwrap().to_owned();
+    let response = side.post(&rule, &Value::Null).await;
+    assert_eq!(response.status, 202);
+    let poll = response.header("azure-asyncoperation").unwrap().to_owned();
+    let location = response.header("location").unwrap().to_owned();
     side.azure.advance(Duration::from_secs(10));
     assert_eq!(side.follow(&poll).await.body["status"], "Succeeded");
     assert_eq!(side.follow(&location).await.body["up"], 0);
 }
 
 #[tokio::test]
-async fn operations_fail_are_cancelled_or_never_end_as_told() {
+async fn operations_fail_are_cancelled_or_never_end_as_configured() {
     let fail =
         End::Fail { code: "PrivateIPAddressNotInSubnet".to_owned(), message: "No.".to_owned() };
     let lost = (PUT, End::Lose);
@@ -87,24 +87,24 @@ async fn operations_fail_are_cancelled_or_never_end_as_told() {
     let before = side.get(&pool("weir")).await.body["properties"]["tunnelInterfaces"].clone();
     let body = json!({ "properties": {} });
     for (status, code) in [("Failed", "PrivateIPAddressNotInSubnet"), ("Canceled", "Canceled")] {
-        let said = side.put(&pool("weir"), &body).await;
-        assert_ne!(said.body["properties"]["tunnelInterfaces"], before);
+        let response = side.put(&pool("weir"), &body).await;
+        assert_ne!(response.body["properties"]["tunnelInterfaces"], before);
         side.azure.advance(Duration::from_secs(10));
-        let end = side.follow(said.header("azure-asyncoperation").unwrap()).await.body;
+        let end = side.follow(response.header("azure-asyncoperation").unwrap()).await.body;
         assert_eq!((&end["status"], &end["error"]["code"]), (&json!(status), &json!(code)));
         let now = side.get(&pool("weir")).await.body;
         assert_eq!(now["properties"]["provisioningState"], "Failed");
         assert_eq!(now["properties"]["tunnelInterfaces"], before, "nothing came of it");
     }
-    let said = side.delete(&network("loadBalancers/plain")).await;
+    let response = side.delete(&network("loadBalancers/plain")).await;
     side.azure.advance(Duration::from_secs(10));
-    let end = side.follow(said.header("location").unwrap()).await;
+    let end = side.follow(response.header("location").unwrap()).await;
     assert_eq!((end.status, end.code()), (409, "Canceled"));
     assert_eq!(side.get(&network("loadBalancers/plain")).await.status, 200);
 
-    let said = side.put(&pool("weir"), &body).await;
+    let response = side.put(&pool("weir"), &body).await;
     side.azure.advance(Duration::from_secs(10));
-    let end = side.follow(said.header("azure-asyncoperation").unwrap()).await.body;
+    let end = side.follow(response.header("azure-asyncoperation").unwrap()).await.body;
     assert_eq!(end["status"], "Succeeded");
     let now = side.get(&pool("weir")).await.body;
     assert_eq!(now["properties"]["provisioningState"], "Succeeded");
@@ -113,15 +113,15 @@ async fn operations_fail_are_cancelled_or_never_end_as_told() {
         "and all the same nothing came of it"
     );
 
-    let said = side.put(&pool("weir"), &body).await;
+    let response = side.put(&pool("weir"), &body).await;
     side.azure.advance(Duration::from_secs(86_000));
-    let poll = said.header("azure-asyncoperation").unwrap();
+    let poll = response.header("azure-asyncoperation").unwrap();
     assert_eq!(side.follow(poll).await.body["status"], "InProgress");
     assert_eq!(side.put(&pool("weir"), &body).await.code(), "AnotherOperationInProgress");
 }
 
 #[tokio::test]
-async fn what_is_forbidden_is_named_with_its_scope() {
+async fn a_denied_action_is_named_with_its_scope() {
     let side = Side::new().await;
     let path = network("networkInterfaces/weir-0-data");
     let mut nic = side.get(&path).await.body;
@@ -141,20 +141,21 @@ async fn what_is_forbidden_is_named_with_its_scope() {
             network("virtualNetworks/hub/subnets/data"),
         ),
     ] {
-        side.azure.with(|world| world.forbidden = vec![forbidden.to_owned()]);
-        let said = side.put(&path, &nic).await;
-        assert_eq!((said.status, said.code()), (403, code), "{forbidden}");
-        let message = said.body["error"]["message"].as_str().unwrap();
+        side.azure.with(|cloud| cloud.forbidden = vec![forbidden.to_owned()]);
+        let response = side.put(&path, &nic).await;
+        assert_eq!((response.status, response.code()), (403, code), "{forbidden}");
+        let message = response.body["error"]["message"].as_str().unwrap();
         assert!(message.contains(&format!("'{named}'")), "{message}");
-        let told = side.get(&format!("{path}/providers/Microsoft.Authorization/permissions")).await;
-        assert_eq!(told.body["value"][0]["notActions"], json!([forbidden]));
+        let response =
+            side.get(&format!("{path}/providers/Microsoft.Authorization/permissions")).await;
+        assert_eq!(response.body["value"][0]["notActions"], json!([forbidden]));
     }
-    side.azure.with(|world| world.forbidden.clear());
+    side.azure.with(|cloud| cloud.forbidden.clear());
     assert_eq!(side.put(&path, &nic).await.status, 200);
 }
 
 #[tokio::test]
-async fn it_misbehaves_on_demand_and_then_behaves_again() {
+async fn faults_apply_until_they_are_cleared() {
     let side = Side::new().await;
     let path = network("loadBalancers/gw");
     let busy = |dated| Rule {
@@ -167,24 +168,24 @@ async fn it_misbehaves_on_demand_and_then_behaves_again() {
         )
     };
     side.azure.fault(busy(false));
-    let said = side.get(&path).await;
+    let response = side.get(&path).await;
     assert_eq!(
-        (said.status, said.code(), said.header("retry-after")),
+        (response.status, response.code(), response.header("retry-after")),
         (429, "TooManyRequests", Some("7"))
     );
     // A date is by Azure's clock, regardless of the local one.
-    side.azure.with(|world| world.skew = -3_600);
+    side.azure.with(|cloud| cloud.skew = -3_600);
     side.azure.fault(busy(true));
-    let said = side.get(&path).await;
-    let date = |name: &str| httpdate::parse_http_date(said.header(name).unwrap()).unwrap();
+    let response = side.get(&path).await;
+    let date = |name: &str| httpdate::parse_http_date(response.header(name).unwrap()).unwrap();
     assert_eq!(date("retry-after").duration_since(date("date")).unwrap(), Duration::from_secs(7));
     let behind = std::time::SystemTime::now().duration_since(date("date")).unwrap();
     assert!(behind > Duration::from_secs(3_000), "{behind:?}");
 
     side.azure.fault(Rule::first(1, "GET *", Fault::Status(502)));
-    let said = side.get(&path).await;
-    assert_eq!((said.status, said.text.as_str()), (502, "<html>not Azure</html>"));
-    assert_eq!(said.header("content-type"), Some("text/html"));
+    let response = side.get(&path).await;
+    assert_eq!((response.status, response.text.as_str()), (502, "<html>not Azure</html>"));
+    assert_eq!(response.header("content-type"), Some("text/html"));
     side.azure.fault(Rule::first(1, "GET loadBalancers", Fault::Cut));
     assert_eq!(side.get(&path).await.text, "");
     side.azure.fault(Rule::first(1, "GET loadBalancers", Fault::Shorten(10)));
@@ -202,6 +203,6 @@ async fn it_misbehaves_on_demand_and_then_behaves_again() {
     let hung = tokio::time::timeout(Duration::from_millis(300), asked).await;
     assert!(hung.is_err(), "no answer comes");
     assert_eq!(side.azure.take_calls().last().unwrap().status, 0);
-    side.azure.behave();
+    side.azure.clear_faults();
     assert_eq!(side.get(&path).await.status, 200);
 }

@@ -23,7 +23,7 @@ fn of(addresses: &[Value], tunnels: &[Value]) -> Value {
 }
 
 /// Adds an interface to pools, or removes it from all.
-async fn join(side: &Side, nic: &str, pools: &[&str]) -> crate::client::Said {
+async fn join(side: &Side, nic: &str, pools: &[&str]) -> crate::client::HttpResponse {
     let path = network(&format!("networkInterfaces/{nic}"));
     let mut body = side.get(&path).await.body;
     let refer: Vec<Value> = pools.iter().map(|p| json!({ "id": pool(p) })).collect();
@@ -33,23 +33,27 @@ async fn join(side: &Side, nic: &str, pools: &[&str]) -> crate::client::Said {
 }
 
 #[tokio::test]
-async fn a_pool_is_replaced_whole() {
+async fn a_put_replaces_the_whole_pool() {
     let side = Side::new().await;
     let two = [tunnel("External", 10801, 801), tunnel("Internal", 10800, 800)];
     let full = of(&[address("a", "10.1.0.11"), address("b", "10.1.0.12")], &two);
-    let said = side.put(&pool("weir"), &full).await.body;
-    assert_eq!(said["properties"]["loadBalancerBackendAddresses"].as_array().unwrap().len(), 2);
-    assert_eq!(said["properties"]["tunnelInterfaces"].as_array().unwrap().len(), 2);
+    let response = side.put(&pool("weir"), &full).await.body;
+    assert_eq!(response["properties"]["loadBalancerBackendAddresses"].as_array().unwrap().len(), 2);
+    assert_eq!(response["properties"]["tunnelInterfaces"].as_array().unwrap().len(), 2);
     // Tunnels and addresses that are left out are removed.
-    let said = side.put(&pool("weir"), &json!({ "properties": {} })).await.body;
-    assert_eq!(said["properties"]["loadBalancerBackendAddresses"], Value::Null);
-    let tunnels = &said["properties"]["tunnelInterfaces"];
-    assert_eq!(tunnels, &side.azure.with(|world| world.tunnels.clone()));
-    assert_eq!(said["properties"]["loadBalancingRules"].as_array().unwrap().len(), 1, "derived");
+    let response = side.put(&pool("weir"), &json!({ "properties": {} })).await.body;
+    assert_eq!(response["properties"]["loadBalancerBackendAddresses"], Value::Null);
+    let tunnels = &response["properties"]["tunnelInterfaces"];
+    assert_eq!(tunnels, &side.azure.with(|cloud| cloud.tunnels.clone()));
+    assert_eq!(
+        response["properties"]["loadBalancingRules"].as_array().unwrap().len(),
+        1,
+        "derived"
+    );
 }
 
 #[tokio::test]
-async fn the_load_balancer_itself_ignores_addresses_and_keeps_those_of_its_pools() {
+async fn a_put_of_the_load_balancer_does_not_change_pool_addresses() {
     let side = Side::new().await;
     assert_eq!(side.put(&pool("weir"), &of(&[address("a", "10.1.0.11")], &[])).await.status, 200);
     let path = network("loadBalancers/gw");
@@ -57,8 +61,8 @@ async fn the_load_balancer_itself_ignores_addresses_and_keeps_those_of_its_pools
     let pools = whole["properties"]["backendAddressPools"].as_array_mut().unwrap();
     pools[0]["properties"]["loadBalancerBackendAddresses"] = json!([]);
     pools[1]["properties"]["loadBalancerBackendAddresses"] = json!([address("b", "10.1.0.12")]);
-    let said = side.put(&path, &whole).await;
-    assert_eq!(said.status, 200, "{}", said.text);
+    let response = side.put(&path, &whole).await;
+    assert_eq!(response.status, 200, "{}", response.text);
     let kept = side.get(&pool("weir")).await.body;
     assert_eq!(kept["properties"]["loadBalancerBackendAddresses"][0]["name"], "a");
     let other = side.get(&pool("weir6")).await.body;
@@ -75,18 +79,18 @@ async fn the_load_balancer_itself_ignores_addresses_and_keeps_those_of_its_pools
 }
 
 #[tokio::test]
-async fn a_pool_has_one_kind_of_members() {
+async fn a_pool_has_members_by_interface_or_by_address_but_not_both() {
     let side = Side::new().await;
     assert_eq!(join(&side, "weir-0-data", &["weir"]).await.status, 200);
-    assert_eq!(side.azure.with(|world| world.members(&pool("weir"))), ["10.1.0.11"]);
+    assert_eq!(side.azure.with(|cloud| cloud.members(&pool("weir"))), ["10.1.0.11"]);
     assert_eq!(side.delete(&network("networkInterfaces/weir-0-data")).await.code(), "NicInUse");
-    let said = side.put(&pool("weir"), &of(&[address("a", "10.1.0.12")], &[])).await;
-    assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
+    let response = side.put(&pool("weir"), &of(&[address("a", "10.1.0.12")], &[])).await;
+    assert_eq!((response.status, response.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     // A body that was read can be written again: it names the interface, which stays.
     let read = side.get(&pool("weir")).await.body;
-    let said = side.put(&pool("weir"), &read).await;
-    assert_eq!(said.status, 200, "{}", said.text);
-    assert_eq!(said.body["properties"]["backendIPConfigurations"].as_array().unwrap().len(), 1);
+    let response = side.put(&pool("weir"), &read).await;
+    assert_eq!(response.status, 200, "{}", response.text);
+    assert_eq!(response.body["properties"]["backendIPConfigurations"].as_array().unwrap().len(), 1);
     let mut stranger = read.clone();
     let entry = &mut stranger["properties"]["loadBalancerBackendAddresses"][0];
     entry["properties"]["networkInterfaceIPConfiguration"]["id"] =
@@ -95,8 +99,8 @@ async fn a_pool_has_one_kind_of_members() {
     assert_eq!(side.delete(&pool("weir")).await.code(), "InUseBackendAddressPoolCannotBeDeleted");
 
     assert_eq!(side.put(&pool("weir6"), &of(&[address("a", "fd00:1::12")], &[])).await.status, 200);
-    let said = join(&side, "weir-1-data", &["weir6"]).await;
-    assert_eq!((said.status, said.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
+    let response = join(&side, "weir-1-data", &["weir6"]).await;
+    assert_eq!((response.status, response.code()), (400, "BackendAddressPoolCannotMixNicAndIp"));
     assert_eq!(join(&side, "weir-1-data", &["none"]).await.code(), "InvalidResourceReference");
     // An interface is replaced as a whole too, except for read-only members.
     let path = network("networkInterfaces/weir-0-data");
@@ -116,7 +120,7 @@ async fn a_pool_has_one_kind_of_members() {
 }
 
 #[tokio::test]
-async fn addresses_and_tunnels_that_make_no_sense_are_refused() {
+async fn invalid_addresses_and_tunnels_are_rejected() {
     let side = Side::new().await;
     for (address, code) in [
         (address("a", "10.2.0.1"), "PrivateIPAddressNotInVirtualNetwork"),
@@ -127,8 +131,8 @@ async fn addresses_and_tunnels_that_make_no_sense_are_refused() {
             "InvalidResourceReference",
         ),
     ] {
-        let said = side.put(&pool("weir"), &of(std::slice::from_ref(&address), &[])).await;
-        assert_eq!((said.status, said.code()), (400, code), "{address}");
+        let response = side.put(&pool("weir"), &of(std::slice::from_ref(&address), &[])).await;
+        assert_eq!((response.status, response.code()), (400, code), "{address}");
     }
     let (one, two) = (tunnel("External", 10801, 801), tunnel("Internal", 10800, 800));
     for (tunnels, code) in [
@@ -141,15 +145,15 @@ async fn addresses_and_tunnels_that_make_no_sense_are_refused() {
             "InvalidRequestFormat",
         ),
     ] {
-        let said = side.put(&pool("weir"), &of(&[], &tunnels)).await;
-        assert_eq!((said.status, said.code()), (400, code), "{tunnels:?}");
+        let response = side.put(&pool("weir"), &of(&[], &tunnels)).await;
+        assert_eq!((response.status, response.code()), (400, code), "{tunnels:?}");
     }
     // Two internal tunnels, as in Microsoft's own example, are accepted.
     let both = [tunnel("Internal", 15000, 900), tunnel("Internal", 15001, 901)];
     assert_eq!(side.put(&pool("weir"), &of(&[], &both)).await.status, 200);
     let plain = network("loadBalancers/plain/backendAddressPools/weir");
-    let said = side.put(&plain, &of(&[], &[one])).await;
-    assert_eq!(said.code(), "TunnelInterfacesOnlyAllowedForGatewayLoadBalancer");
+    let response = side.put(&plain, &of(&[], &[one])).await;
+    assert_eq!(response.code(), "TunnelInterfacesOnlyAllowedForGatewayLoadBalancer");
     assert_eq!(
         side.put(&plain, &json!({ "properties": {} })).await.body["properties"]["tunnelInterfaces"],
         Value::Null
@@ -157,7 +161,7 @@ async fn addresses_and_tunnels_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn interfaces_of_scale_sets_are_read_and_not_written() {
+async fn scale_set_interfaces_are_read_only() {
     let side = Side::new().await;
     let instance = format!(
         "{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/weirs/virtualMachines/0"
@@ -169,8 +173,8 @@ async fn interfaces_of_scale_sets_are_read_and_not_written() {
     assert_eq!(read.body["properties"]["macAddress"], "00-22-48-0A-01-1E");
     let part = &read.body["properties"]["ipConfigurations"][1];
     assert_eq!(part["id"], format!("{nic}/ipConfigurations/ipconfig6"));
-    let said = side.put(nic, &read.body).await;
-    assert_eq!((said.status, said.code()), (405, "MethodNotAllowed"));
+    let response = side.put(nic, &read.body).await;
+    assert_eq!((response.status, response.code()), (405, "MethodNotAllowed"));
     assert_eq!(side.put(&instance, &machine).await.status, 405);
     let all = side.get(&format!("{instance}/networkInterfaces")).await.body;
     assert_eq!(all["value"].as_array().unwrap().len(), 1);
@@ -182,8 +186,8 @@ async fn interfaces_of_scale_sets_are_read_and_not_written() {
         .body;
     assert_eq!(all["value"].as_array().unwrap().len(), 2);
     // The scale set's model adds the machines.
-    side.azure.with(|world| {
-        let body = &mut world.find_mut(nic).unwrap().body;
+    side.azure.with(|cloud| {
+        let body = &mut cloud.find_mut(nic).unwrap().body;
         body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
             json!([{ "id": pool("weir") }]);
     });
@@ -192,12 +196,12 @@ async fn interfaces_of_scale_sets_are_read_and_not_written() {
     assert_eq!(member, format!("{nic}/ipConfigurations/ipconfig1"));
     let url = side.azure.machine(&instance).await.unwrap();
     let header = [("Metadata", "true")];
-    let told =
+    let response =
         crate::client::plain(&url, "GET", "/metadata/instance?api-version=2021-02-01", &header, "")
             .await;
-    assert_eq!(told.body["compute"]["name"], "weirs_0");
-    assert_eq!(told.body["compute"]["vmScaleSetName"], "weirs");
-    let told = crate::client::plain(
+    assert_eq!(response.body["compute"]["name"], "weirs_0");
+    assert_eq!(response.body["compute"]["vmScaleSetName"], "weirs");
+    let response = crate::client::plain(
         &url,
         "GET",
         "/metadata/loadbalancer?api-version=2020-10-01",
@@ -205,7 +209,7 @@ async fn interfaces_of_scale_sets_are_read_and_not_written() {
         "",
     )
     .await;
-    assert_eq!(told.body["loadbalancer"]["tunnelInterfaces"][0]["localIpAddress"], "10.1.0.30");
+    assert_eq!(response.body["loadbalancer"]["tunnelInterfaces"][0]["localIpAddress"], "10.1.0.30");
 }
 
 /// An appliance's health listener: answers with this status, or closes the connection at 0.
@@ -228,17 +232,17 @@ fn listener(status: &std::sync::Arc<std::sync::atomic::AtomicU16>) -> u16 {
 }
 
 #[tokio::test]
-async fn probes_bring_a_member_up_at_once_and_down_after_two() {
+async fn one_good_probe_brings_a_member_up_and_two_bad_ones_down() {
     use std::sync::atomic::{AtomicU16, Ordering};
     let status = std::sync::Arc::new(AtomicU16::new(200));
     let port = listener(&status);
     let side = Side::new().await;
-    side.azure.with(|world| {
-        world.good = false;
-        let nic = world.find_mut(&network("networkInterfaces/weir-0-data")).unwrap();
+    side.azure.with(|cloud| {
+        cloud.good = false;
+        let nic = cloud.find_mut(&network("networkInterfaces/weir-0-data")).unwrap();
         nic.body["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"] =
             "127.0.0.1".into();
-        let gateway = world.find_mut(&network("loadBalancers/gw")).unwrap();
+        let gateway = cloud.find_mut(&network("loadBalancers/gw")).unwrap();
         gateway.body["properties"]["probes"][0]["properties"]["port"] = port.into();
     });
     assert_eq!(join(&side, "weir-0-data", &["weir"]).await.status, 200);
@@ -246,9 +250,9 @@ async fn probes_bring_a_member_up_at_once_and_down_after_two() {
         side.azure.probe().await;
         side.azure.advance(Duration::from_secs(5));
         let path = network("loadBalancers/gw/loadBalancingRules/all/health");
-        let said = side.post(&path, &Value::Null).await.body;
-        assert_eq!(said["loadBalancerBackendAddresses"][0]["ipAddress"], "127.0.0.1");
-        (said["up"].as_u64().unwrap(), said["down"].as_u64().unwrap())
+        let response = side.post(&path, &Value::Null).await.body;
+        assert_eq!(response["loadBalancerBackendAddresses"][0]["ipAddress"], "127.0.0.1");
+        (response["up"].as_u64().unwrap(), response["down"].as_u64().unwrap())
     };
     assert_eq!(look().await, (1, 0));
     for bad in [503, 301, 0] {
@@ -263,9 +267,9 @@ async fn probes_bring_a_member_up_at_once_and_down_after_two() {
     for (state, up) in [("Down", 0), ("None", 1)] {
         entry["properties"]["loadBalancerBackendAddresses"][0]["properties"]["adminState"] =
             state.into();
-        let said = side.put(&pool("weir"), &entry).await;
-        let shown = &said.body["properties"]["loadBalancerBackendAddresses"][0]["properties"];
-        assert_eq!(shown["adminState"], state, "{}", said.text);
+        let response = side.put(&pool("weir"), &entry).await;
+        let shown = &response.body["properties"]["loadBalancerBackendAddresses"][0]["properties"];
+        assert_eq!(shown["adminState"], state, "{}", response.text);
         assert_eq!(look().await.0, up);
     }
     status.store(503, Ordering::Relaxed);

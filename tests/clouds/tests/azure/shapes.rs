@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cloud_emulators::azure::AzureState;
+use cloud_emulators::azure::state::Resource;
+use cloud_emulators::fixtures::folder;
 use serde_json::{Value, json};
-use standins::azure::World;
-use standins::azure::world::Resource;
-use standins::fixtures::folder;
 
-use crate::client::{Said, Side, network, pool, put_in};
+use crate::client::{HttpResponse, Side, add_to_pool, network, pool};
 
 const TESTRG: &str = "/subscriptions/subid/resourceGroups/testrg";
 const RG1: &str = "/subscriptions/subid/resourceGroups/rg1";
@@ -137,22 +137,22 @@ fn hub(name: &str, space: &str, subnet: &str, prefix: &str) -> (String, Value) {
 
 /// Starts an emulator with only the groups and networks that the examples use.
 async fn side() -> Side {
-    let mut world = World::sample();
-    world.groups = vec![TESTRG.to_owned(), RG1.to_owned()];
-    world.groups.push("/subscriptions/subid/resourceGroups/subnet-test".to_owned());
-    world.groups.push("/subscriptions/{subscription-id}/resourceGroups/myResourceGroup".to_owned());
-    world.resources.clear();
+    let mut cloud = AzureState::sample();
+    cloud.groups = vec![TESTRG.to_owned(), RG1.to_owned()];
+    cloud.groups.push("/subscriptions/subid/resourceGroups/subnet-test".to_owned());
+    cloud.groups.push("/subscriptions/{subscription-id}/resourceGroups/myResourceGroup".to_owned());
+    cloud.resources.clear();
     for (id, body) in [
         hub("vnetlb", "10.0.0.0/16", "subnetlb", "10.0.1.0/24"),
         hub("rg1-vnet", "172.20.0.0/16", "default", "172.20.2.0/24"),
     ] {
-        world.write(&id, body);
+        cloud.write(&id, body);
     }
     let own = "/subscriptions/subid/resourceGroups/subnet-test/providers/Microsoft.Network";
     let own = format!("{own}/virtualNetworks/vnetname");
     let space = json!({ "addressSpace": { "addressPrefixes": ["10.0.0.0/8"] }, "subnets": [] });
-    world.write(&own, json!({ "location": "eastus", "properties": space }));
-    Side::of(world).await
+    cloud.write(&own, json!({ "location": "eastus", "properties": space }));
+    Side::of(cloud).await
 }
 
 /// Returns the path of an example's request.
@@ -175,7 +175,7 @@ const NETWORK: [&str; 2] = [
 /// Collects the members of all examples of resources, by type.
 fn known() -> Known {
     let mut known = Known::default();
-    let root = standins::fixtures::folder("azure-rest-examples");
+    let root = cloud_emulators::fixtures::folder("azure-rest-examples");
     for folder in ["network", "compute"] {
         for file in std::fs::read_dir(root.join(folder)).unwrap() {
             let name = file.unwrap().file_name().into_string().unwrap();
@@ -200,17 +200,17 @@ fn known() -> Known {
 }
 
 /// Stores an example's resource without validation.
-fn keep(world: &mut World, resource: &Value) {
+fn keep(cloud: &mut AzureState, resource: &Value) {
     let id = resource["id"].as_str().unwrap();
     let types = type_of(id);
     let Some((_, part)) = types.split_once('/') else {
-        return world.write(id, resource.clone());
+        return cloud.write(id, resource.clone());
     };
     let home = id.rsplitn(3, '/').nth(2).unwrap();
-    if world.find(home).is_none() {
-        world.write(home, json!({ "location": "eastus", "properties": {} }));
+    if cloud.find(home).is_none() {
+        cloud.write(home, json!({ "location": "eastus", "properties": {} }));
     }
-    let Resource { body, .. } = world.find_mut(home).unwrap();
+    let Resource { body, .. } = cloud.find_mut(home).unwrap();
     let parts = &mut body["properties"][part];
     match parts.as_array_mut() {
         Some(parts) => parts.push(resource.clone()),
@@ -220,7 +220,7 @@ fn keep(world: &mut World, resource: &Value) {
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn resources_are_told_as_in_the_examples() {
+async fn resources_have_the_shape_of_the_examples() {
     let known = known();
     for file in [
         "network/LoadBalancerGet.json",
@@ -243,21 +243,21 @@ async fn resources_are_told_as_in_the_examples() {
         let one = [body.clone()];
         let list = body["value"].as_array();
         let resources = list.map_or(&one[..], Vec::as_slice);
-        side.azure.with(|world| {
-            resources.iter().for_each(|resource| keep(world, resource));
-            outside(world, resources);
+        side.azure.with(|cloud| {
+            resources.iter().for_each(|resource| keep(cloud, resource));
+            outside(cloud, resources);
         });
         for resource in resources {
             let id = resource["id"].as_str().unwrap();
-            let said = side.get(id).await;
-            assert_eq!(said.status, 200, "{file}: {}", said.text);
-            known.judge(&type_of(id), &said.body, resource);
+            let response = side.get(id).await;
+            assert_eq!(response.status, 200, "{file}: {}", response.text);
+            known.judge(&type_of(id), &response.body, resource);
         }
         if list.is_some() {
             let id = resources[0]["id"].as_str().unwrap();
-            let said = side.get(id.rsplit_once('/').unwrap().0).await;
-            let listed = said.body["value"].as_array().unwrap();
-            assert_eq!(listed.len(), resources.len(), "{file}: {}", said.text);
+            let response = side.get(id.rsplit_once('/').unwrap().0).await;
+            let listed = response.body["value"].as_array().unwrap();
+            assert_eq!(listed.len(), resources.len(), "{file}: {}", response.text);
             for (ours, theirs) in listed.iter().zip(resources) {
                 known.judge(&type_of(id), ours, theirs);
             }
@@ -266,7 +266,7 @@ async fn resources_are_told_as_in_the_examples() {
 }
 
 /// Creates what an example's pool derives from resources outside of the example: rules and members.
-fn outside(world: &mut World, resources: &[Value]) {
+fn outside(cloud: &mut AzureState, resources: &[Value]) {
     for resource in resources {
         let rules = resource["properties"]["loadBalancingRules"].as_array();
         let id = resource["id"].as_str().unwrap();
@@ -274,7 +274,7 @@ fn outside(world: &mut World, resources: &[Value]) {
             let rule = rule["id"].as_str().unwrap();
             let (home, name) = rule.split_once("/loadBalancingRules/").unwrap();
             let member = if id.contains("/probes/") { "probe" } else { "backendAddressPool" };
-            let body = &mut world.find_mut(home).unwrap().body;
+            let body = &mut cloud.find_mut(home).unwrap().body;
             body["properties"]["loadBalancingRules"] =
                 json!([{ "name": name, "properties": { member: { "id": id } } }]);
         }
@@ -285,14 +285,14 @@ fn outside(world: &mut World, resources: &[Value]) {
             let (nic, name) = part.split_once("/ipConfigurations/").unwrap();
             let properties = json!({ "loadBalancerBackendAddressPools": [{ "id": id }] });
             let parts = json!([{ "name": name, "properties": properties }]);
-            world.write(nic, json!({ "properties": { "ipConfigurations": parts } }));
+            cloud.write(nic, json!({ "properties": { "ipConfigurations": parts } }));
         }
     }
 }
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn writes_of_the_examples_are_taken_and_answered_as_there() {
+async fn writes_of_the_examples_are_accepted_and_answered_alike() {
     let known = known();
     for (file, path, body) in [
         (
@@ -326,10 +326,10 @@ async fn writes_of_the_examples_are_taken_and_answered_as_there() {
         let example = example(&format!("network/{file}.json"));
         let path = path_of(&example, &format!("{}/{path}", NETWORK.concat()));
         let mut body = example["parameters"][body].clone();
-        side.azure.with(|world| {
+        side.azure.with(|cloud| {
             let mut balancer = |group: &str, properties: Value| {
                 let id = format!("{group}/providers/Microsoft.Network/loadBalancers/lb");
-                world
+                cloud
                     .write(&id, json!({ "sku": { "name": "Standard" }, "properties": properties }));
             };
             if file.starts_with("LBBackend") {
@@ -348,10 +348,10 @@ async fn writes_of_the_examples_are_taken_and_answered_as_there() {
         for rule in rules.and_then(Value::as_array_mut).into_iter().flatten() {
             rule["properties"]["protocol"] = "All".into();
         }
-        let said = side.put(&path, &body).await;
-        assert_eq!(said.status, 201, "{file}: {}", said.text);
+        let response = side.put(&path, &body).await;
+        assert_eq!(response.status, 201, "{file}: {}", response.text);
         let theirs = &example["responses"]["201"]["body"];
-        known.judge(&type_of(&path), &said.body, theirs);
+        known.judge(&type_of(&path), &response.body, theirs);
         assert_eq!(side.put(&path, &body).await.status, 200, "{file} once more");
     }
 }
@@ -362,24 +362,27 @@ fn headers(example: &Value, status: &str) -> BTreeSet<String> {
     headers.into_iter().flatten().map(|(name, _)| name.to_ascii_lowercase()).collect()
 }
 
-fn headers_of(said: &Said) -> BTreeSet<String> {
+fn headers_of(response: &HttpResponse) -> BTreeSet<String> {
     let ours = ["location", "azure-asyncoperation"];
-    ours.iter().filter(|name| said.header(name).is_some()).map(|name| (*name).to_owned()).collect()
+    ours.iter()
+        .filter(|name| response.header(name).is_some())
+        .map(|name| (*name).to_owned())
+        .collect()
 }
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn long_operations_are_told_by_the_headers_of_the_examples() {
+async fn long_operations_have_the_headers_of_the_examples() {
     let side = Side::new().await;
     let loads = |file: &str| example(&format!("network/{file}.json"));
     let door = network("privateLinkServices/door");
     let connection = format!("{door}/privateEndpointConnections/one");
-    side.azure.with(|world| {
-        world.pace = Duration::from_secs(5);
+    side.azure.with(|cloud| {
+        cloud.pace = Duration::from_secs(5);
         let state = json!({ "status": "Rejected", "description": "" });
         let one =
             json!({ "name": "one", "properties": { "privateLinkServiceConnectionState": state } });
-        world.write(&door, json!({ "properties": { "privateEndpointConnections": [one] } }));
+        cloud.write(&door, json!({ "properties": { "privateEndpointConnections": [one] } }));
     });
     let plain = network("loadBalancers/plain");
     for (file, path) in [
@@ -388,8 +391,12 @@ async fn long_operations_are_told_by_the_headers_of_the_examples() {
         ("PrivateLinkServiceDeletePrivateEndpointConnection", connection),
         ("PrivateLinkServiceDelete", door),
     ] {
-        let said = side.delete(&path).await;
-        assert_eq!((said.status, headers_of(&said)), (202, headers(&loads(file), "202")), "{file}");
+        let response = side.delete(&path).await;
+        assert_eq!(
+            (response.status, headers_of(&response)),
+            (202, headers(&loads(file), "202")),
+            "{file}"
+        );
         side.azure.advance(Duration::from_secs(5));
         assert_eq!(side.get(&path).await.status, 404, "{file}");
     }
@@ -398,13 +405,17 @@ async fn long_operations_are_told_by_the_headers_of_the_examples() {
     let rule = network("loadBalancers/gw/loadBalancingRules/all/health");
     let check = network("locations/westeurope/checkPrivateLinkServiceVisibility");
     for (example, path) in [(&health, &rule), (&visible, &check)] {
-        let said = side.post(path, &example["parameters"]["parameters"]).await;
-        assert_eq!((said.status, headers_of(&said)), (202, headers(example, "202")), "{path}");
+        let response = side.post(path, &example["parameters"]["parameters"]).await;
+        assert_eq!(
+            (response.status, headers_of(&response)),
+            (202, headers(example, "202")),
+            "{path}"
+        );
     }
-    side.azure.with(|world| world.pace = Duration::ZERO);
+    side.azure.with(|cloud| cloud.pace = Duration::ZERO);
     side.azure.advance(Duration::from_secs(5));
     let nic = network("networkInterfaces/weir-0-data");
-    side.azure.with(|world| put_in(world, &nic, &pool("weir")));
+    side.azure.with(|cloud| add_to_pool(cloud, &nic, &pool("weir")));
     let mut known = Known::default();
     for (of, example, path) in [("health", &health, &rule), ("visible", &visible, &check)] {
         let theirs = &example["responses"]["200"]["body"];
@@ -415,19 +426,19 @@ async fn long_operations_are_told_by_the_headers_of_the_examples() {
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
-async fn machines_are_told_as_in_the_examples() {
+async fn metadata_has_the_shape_of_the_examples() {
     let side = Side::new().await;
     let mut known = Known::default();
     let body =
         |file: &str| example(&format!("imds/{file}.json"))["responses"]["200"]["body"].clone();
     let (token, instance) = (body("GetIdentityToken"), body("GetInstanceMetadata"));
     known.learn("identity", &token);
-    let said = side.machine("/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://vault.azure.net").await;
-    known.judge("identity", &said.body, &token);
+    let response = side.machine("/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://vault.azure.net").await;
+    known.judge("identity", &response.body, &token);
     known.learn("instance", &instance);
     // Much of the example is about disks and plans, which Weir does not use.
-    let said = side.machine("/metadata/instance?api-version=2021-11-15").await;
-    known.judge("instance", &said.body, &json!({ "compute": {
+    let response = side.machine("/metadata/instance?api-version=2021-11-15").await;
+    known.judge("instance", &response.body, &json!({ "compute": {
         "azEnvironment": "", "location": "", "name": "", "resourceGroupName": "", "resourceId": "",
         "subscriptionId": "", "vmId": "", "vmScaleSetName": "", "zone": "", "vmSize": "",
     }}));
@@ -440,12 +451,12 @@ async fn machines_are_told_as_in_the_examples() {
         let mut known = Known::default();
         known.learn(file, &theirs);
         let nic = network("networkInterfaces/weir-0-data");
-        side.azure.with(|world| put_in(world, &nic, &pool_id));
-        let said = side.machine("/metadata/loadbalancer?api-version=2021-02-01").await;
-        let gateway = said.body["loadbalancer"]["tunnelInterfaces"].is_array();
-        assert_eq!(gateway, file.ends_with("GatewayLB"), "{}", said.text);
+        side.azure.with(|cloud| add_to_pool(cloud, &nic, &pool_id));
+        let response = side.machine("/metadata/loadbalancer?api-version=2021-02-01").await;
+        let gateway = response.body["loadbalancer"]["tunnelInterfaces"].is_array();
+        assert_eq!(gateway, file.ends_with("GatewayLB"), "{}", response.text);
         let least =
             if gateway { theirs } else { json!({ "loadbalancer": { "inboundRules": [] } }) };
-        known.judge(file, &said.body, &least);
+        known.judge(file, &response.body, &least);
     }
 }

@@ -1,35 +1,35 @@
 //! Resources: authentication, reads, lists, writes, ETags.
 
+use cloud_emulators::azure::AzureState;
 use serde_json::{Value, json};
-use standins::azure::World;
 
 use crate::client::{GROUP, SUB, Side, VERSION, network, pool, secure};
 
 #[tokio::test]
-async fn only_its_own_authority_is_believed_and_only_a_good_token_is_admitted() {
+async fn clients_need_its_certificate_authority_and_a_valid_token() {
     let side = Side::new().await;
     let other = Side::new().await;
     let target = format!("{}?{VERSION}", network("loadBalancers"));
     let wrong = secure(&side.azure.url, &other.azure.ca, "GET", &target, &[], "").await;
     assert!(wrong.unwrap_err().to_string().contains("certificate"));
 
-    let said = side.ask("GET", &target, &[], "").await;
-    assert_eq!((said.status, said.code()), (401, "AuthenticationFailed"));
-    let challenge = said.header("www-authenticate").unwrap();
+    let response = side.request("GET", &target, &[], "").await;
+    assert_eq!((response.status, response.code()), (401, "AuthenticationFailed"));
+    let challenge = response.header("www-authenticate").unwrap();
     assert!(challenge.starts_with("Bearer authorization_uri=\"https://"), "{challenge}");
-    let said = side.ask("GET", &target, &[("Authorization", "Bearer mine")], "").await;
-    assert_eq!((said.status, said.code()), (401, "InvalidAuthenticationToken"));
+    let response = side.request("GET", &target, &[("Authorization", "Bearer mine")], "").await;
+    assert_eq!((response.status, response.code()), (401, "InvalidAuthenticationToken"));
     assert_eq!(side.get(&network("loadBalancers")).await.status, 200);
     side.azure.advance(std::time::Duration::from_secs(86_400));
-    let said = side.get(&network("loadBalancers")).await;
-    assert_eq!((said.status, said.code()), (401, "ExpiredAuthenticationToken"));
+    let response = side.get(&network("loadBalancers")).await;
+    assert_eq!((response.status, response.code()), (401, "ExpiredAuthenticationToken"));
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said_by_what_is_missing() {
+async fn an_absent_resource_has_an_error_code_by_its_missing_part() {
     let side = Side::new().await;
-    let said = side.get(&format!("{}?x=1", network("loadBalancers/gw"))).await;
-    assert_eq!((said.status, said.code()), (400, "MissingApiVersionParameter"));
+    let response = side.get(&format!("{}?x=1", network("loadBalancers/gw"))).await;
+    assert_eq!((response.status, response.code()), (400, "MissingApiVersionParameter"));
     for (path, status, code) in [
         (network("loadBalancers/none"), 404, "ResourceNotFound"),
         (pool("none"), 404, "NotFound"),
@@ -45,8 +45,8 @@ async fn what_is_not_there_is_said_by_what_is_missing() {
         ),
         (network("toasters/one"), 404, "InvalidResourceType"),
     ] {
-        let said = side.get(&path).await;
-        assert_eq!((said.status, said.code()), (status, code), "{path}: {}", said.text);
+        let response = side.get(&path).await;
+        assert_eq!((response.status, response.code()), (status, code), "{path}: {}", response.text);
     }
     let shouted =
         network("loadBalancers/gw").to_uppercase().replacen("/SUBSCRIPTIONS", "/subscriptions", 1);
@@ -55,18 +55,18 @@ async fn what_is_not_there_is_said_by_what_is_missing() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages() {
-    let mut world = World::sample();
-    world.page = Some(1);
-    let side = Side::of(world).await;
+async fn lists_are_paged() {
+    let mut cloud = AzureState::sample();
+    cloud.page = Some(1);
+    let side = Side::of(cloud).await;
     let mut link = format!("{}{}?{VERSION}", side.azure.url, network("networkInterfaces"));
     let mut names = Vec::new();
     loop {
-        let said = side.follow(&link).await;
-        let page = said.body["value"].as_array().unwrap();
+        let response = side.follow(&link).await;
+        let page = response.body["value"].as_array().unwrap();
         assert_eq!(page.len(), 1);
         names.push(page[0]["name"].as_str().unwrap().to_owned());
-        match said.body["nextLink"].as_str() {
+        match response.body["nextLink"].as_str() {
             Some(next) => link = next.to_owned(),
             None => break,
         }
@@ -79,14 +79,14 @@ async fn lists_come_in_pages() {
 }
 
 #[tokio::test]
-async fn every_write_changes_the_etag_and_an_old_one_is_refused() {
+async fn every_write_changes_the_etag_and_a_stale_one_is_rejected() {
     let side = Side::new().await;
     let first = side.get(&pool("weir")).await;
     let etag = first.header("etag").unwrap().to_owned();
     assert_eq!(first.body["etag"], etag.as_str());
-    let said = side.put_if(&pool("weir"), &first.body, &etag).await;
-    assert_eq!(said.status, 200, "{}", said.text);
-    assert_ne!(said.body["etag"], etag.as_str());
+    let response = side.put_if(&pool("weir"), &first.body, &etag).await;
+    assert_eq!(response.status, 200, "{}", response.text);
+    assert_ne!(response.body["etag"], etag.as_str());
     let late = side.put_if(&pool("weir"), &first.body, &etag).await;
     assert_eq!((late.status, late.code()), (412, "PreconditionFailed"));
     let calls = side.azure.take_calls();
@@ -106,8 +106,8 @@ async fn an_interface_that_joins_is_shown_by_the_pool() {
     assert_eq!(nic["properties"]["macAddress"], "00-22-48-0A-01-0B");
     let four = &mut nic["properties"]["ipConfigurations"][0]["properties"];
     four["loadBalancerBackendAddressPools"] = json!([{ "id": pool("weir") }]);
-    let said = side.put(&path, &nic).await;
-    assert_eq!(said.status, 200, "{}", said.text);
+    let response = side.put(&path, &nic).await;
+    assert_eq!(response.status, 200, "{}", response.text);
     let pool = side.get(&pool("weir")).await.body;
     let configuration = format!("{path}/ipConfigurations/ipconfig1");
     assert_eq!(pool["properties"]["backendIPConfigurations"], json!([{ "id": configuration }]));
@@ -118,8 +118,8 @@ async fn an_interface_that_joins_is_shown_by_the_pool() {
         configuration.as_str()
     );
     // The metadata shows it at once.
-    let told = side.machine("/metadata/loadbalancer?api-version=2020-10-01").await;
-    let tunnels = told.body["loadbalancer"]["tunnelInterfaces"].as_array().unwrap().clone();
+    let response = side.machine("/metadata/loadbalancer?api-version=2020-10-01").await;
+    let tunnels = response.body["loadbalancer"]["tunnelInterfaces"].as_array().unwrap().clone();
     assert_eq!(tunnels.len(), 2);
     assert_eq!(tunnels[0]["localIpAddress"], "10.1.0.11");
     assert_eq!(tunnels[0]["type"], "external");
@@ -127,20 +127,20 @@ async fn an_interface_that_joins_is_shown_by_the_pool() {
     nic["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =
         Value::Null;
     assert_eq!(side.put(&path, &nic).await.status, 200);
-    let told = side.machine("/metadata/loadbalancer?api-version=2020-10-01").await;
-    assert_eq!(told.status, 404);
+    let response = side.machine("/metadata/loadbalancer?api-version=2020-10-01").await;
+    assert_eq!(response.status, 404);
 }
 
 #[tokio::test]
-async fn the_machine_is_told_who_it_is() {
+async fn the_metadata_service_reports_the_machines_identity() {
     let side = Side::new().await;
-    let told = side.machine("/metadata/instance?api-version=2021-02-01").await.body;
-    assert_eq!(told["compute"]["name"], "weir-0");
+    let response = side.machine("/metadata/instance?api-version=2021-02-01").await.body;
+    assert_eq!(response["compute"]["name"], "weir-0");
     assert_eq!(
-        told["compute"]["resourceId"],
+        response["compute"]["resourceId"],
         format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/weir-0")
     );
-    let data = &told["network"]["interface"][1];
+    let data = &response["network"]["interface"][1];
     assert_eq!(data["macAddress"], "0022480A010B");
     assert_eq!(data["ipv4"]["ipAddress"][0]["privateIpAddress"], "10.1.0.11");
     assert_eq!(data["ipv6"]["ipAddress"][0]["privateIpAddress"], "fd00:1::11");

@@ -10,9 +10,9 @@
 //! The session uses either network; the next hop is the data port's address in any case.
 
 mod conditions;
-mod leaving;
-mod place;
-mod reach;
+mod lab;
+mod networks;
 mod restarts;
 mod routes;
-mod truth;
+mod shutdown;
+mod withdrawal;

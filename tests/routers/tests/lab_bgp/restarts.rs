@@ -8,8 +8,8 @@ use routers::{Bird, Frr, wait_for};
 use serde_json::{Value, json};
 use tests::lab::settings::Plane;
 
-use crate::place::{
-    FOUR, Outcome, Over, PATIENCE, Place, Plan, SIX, all_went_well, alone, neighbor, policy,
+use crate::lab::{
+    BgpLab, FOUR, Outcome, Over, Plan, SIX, TIMEOUT, alone, assert_no_failures, neighbor, policy,
 };
 use crate::routes::{
     Followed, bird, epoch, frr, path, session, wait_for_bfd, wait_until_gone, wait_until_in_kernel,
@@ -26,13 +26,13 @@ enum End {
 }
 
 impl End {
-    fn act(self, place: &mut Place) -> Outcome {
+    fn act(self, bgp_lab: &mut BgpLab) -> Outcome {
         match self {
-            End::Killed => place.weir.kill_slowpath()?,
+            End::Killed => bgp_lab.weir.kill_slowpath()?,
             End::Interrupted => {
-                let mut process = place.weir.slowpath.take().ok_or("no slowpath")?;
+                let mut process = bgp_lab.weir.slowpath.take().ok_or("no slowpath")?;
                 process.signal(Signal::SIGINT)?;
-                let status = process.wait(PATIENCE)?;
+                let status = process.wait(TIMEOUT)?;
                 assert!(status.success(), "{status}: {}", process.last_words());
             }
         }
@@ -51,31 +51,31 @@ fn graceful(over: Over) -> Value {
 
 /// Stops slowpath for longer than BFD's detection time, and restarts it, under load.
 fn away(
-    place: &mut Place,
+    bgp_lab: &mut BgpLab,
     end: End,
     gone: impl Fn() -> Outcome,
     back: impl Fn() -> Outcome,
 ) -> Outcome {
-    let followed = Followed::start(&place.router)?;
-    let client = place.load(u64::MAX, Duration::from_millis(2))?;
-    client.wait_for(200, PATIENCE)?;
-    end.act(place)?;
+    let followed = Followed::start(&bgp_lab.router)?;
+    let client = bgp_lab.load(u64::MAX, Duration::from_millis(2))?;
+    client.wait_for(200, TIMEOUT)?;
+    end.act(bgp_lab)?;
     gone()?;
-    let answered = client.seen().right;
+    let answered = client.stats().right;
     std::thread::sleep(Duration::from_secs(2));
-    client.wait_for(answered + 200, PATIENCE)?;
+    client.wait_for(answered + 200, TIMEOUT)?;
     for prefix in [FOUR, SIX] {
-        wait_until_in_kernel(place, prefix)?;
+        wait_until_in_kernel(bgp_lab, prefix)?;
     }
-    place.weir.start_slowpath()?;
+    bgp_lab.weir.start_slowpath()?;
     back()?;
-    place.weir.wait_until_able()?;
-    client.wait_for(client.seen().right + 500, PATIENCE)?;
-    client.no_more();
-    all_went_well(&client.finish()?);
+    bgp_lab.weir.wait_until_able()?;
+    client.wait_for(client.stats().right + 500, TIMEOUT)?;
+    client.stop_requests();
+    assert_no_failures(&client.finish()?);
     for prefix in [FOUR, SIX] {
         assert_eq!(followed.lost(prefix), 0, "{prefix} stayed all the time: {}", followed.log());
-        wait_until_in_kernel(place, prefix)?;
+        wait_until_in_kernel(bgp_lab, prefix)?;
     }
     Ok(())
 }
@@ -87,20 +87,20 @@ fn is_stale(frr: &Frr) -> routers::Result<bool> {
 }
 
 fn with_frr(plane: Plane, over: Over, end: End) -> Outcome {
-    let mut place = Place::new(&Plan { plane, ..Plan::new(policy(&graceful(over))) })?;
-    let frr = frr(&place, over, &["neighbor OURS bfd"])?;
-    wait_until_there(&mut place, &frr, FOUR)?;
-    wait_until_there(&mut place, &frr, SIX)?;
+    let mut bgp_lab = BgpLab::new(&Plan { plane, ..Plan::new(policy(&graceful(over))) })?;
+    let frr = frr(&bgp_lab, over, &["neighbor OURS bfd"])?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_there(&mut bgp_lab, &frr, SIX)?;
     wait_for_bfd(&frr, over)?;
     let before = epoch(&frr, over)?;
     let gone = || {
-        wait_for("FRR to keep the routes as stale", PATIENCE, || {
+        wait_for("FRR to keep the routes as stale", TIMEOUT, || {
             Ok((is_stale(&frr)? && epoch(&frr, over)?.is_none(), session(&frr, over)?.to_string()))
         })?;
         Ok(())
     };
     let back = || {
-        wait_for("FRR to have all anew, by End-of-RIB", PATIENCE, || {
+        wait_for("FRR to have all anew, by End-of-RIB", TIMEOUT, || {
             let said = session(&frr, over)?;
             let restart = &said["gracefulRestartInfo"];
             let ended = &restart["endOfRibRecv"];
@@ -117,35 +117,35 @@ fn with_frr(plane: Plane, over: Over, end: End) -> Outcome {
         assert_eq!(restart["ipv6Unicast"]["fBit"], true, "{said}");
         Ok(())
     };
-    away(&mut place, end, gone, back)?;
+    away(&mut bgp_lab, end, gone, back)?;
     assert_ne!(epoch(&frr, over)?, before);
     wait_for_bfd(&frr, over)
 }
 
 #[test]
-fn frr_sends_on_while_slowpath_is_killed_and_comes_back() -> Outcome {
+fn frr_keeps_forwarding_while_slowpath_is_killed_and_restarts() -> Outcome {
     let _alone = alone();
     with_frr(Plane::Dpdk, Over::DataPort, End::Killed)
 }
 
 #[test]
-fn frr_sends_on_while_slowpath_of_xdp_is_killed_and_comes_back() -> Outcome {
+fn frr_keeps_forwarding_while_the_xdp_slowpath_is_killed_and_restarts() -> Outcome {
     let _alone = alone();
     with_frr(Plane::Xdp { native: false }, Over::DataPort, End::Killed)
 }
 
 #[test]
-fn frr_sends_on_by_the_management_port_while_slowpath_is_upgraded() -> Outcome {
+fn frr_on_the_management_port_keeps_forwarding_while_slowpath_is_upgraded() -> Outcome {
     let _alone = alone();
-    with_frr(Plane::asked(), Over::Management, End::Interrupted)
+    with_frr(Plane::from_env(), Over::Management, End::Interrupted)
 }
 
 fn with_bird(over: Over, end: End) -> Outcome {
-    let mut place = Place::new(&Plan::new(policy(&graceful(over))))?;
-    let bird = bird(&place, over, "bfd graceful;")?;
+    let mut bgp_lab = BgpLab::new(&Plan::new(policy(&graceful(over))))?;
+    let bird = bird(&bgp_lab, over, "bfd graceful;")?;
     let says = |what: &str, words: &[&str], not: &[&str]| -> Outcome {
-        wait_for(what, PATIENCE, || {
-            let said = bird.ask("show protocols all weir")?;
+        wait_for(what, TIMEOUT, || {
+            let said = bird.query("show protocols all weir")?;
             let has = |word: &&str| said.contains(*word);
             Ok((words.iter().all(has) && !not.iter().any(has), said))
         })?;
@@ -153,33 +153,33 @@ fn with_bird(over: Over, end: End) -> Outcome {
     };
     let kept = "Neighbor graceful restart active";
     for prefix in [FOUR, SIX] {
-        wait_until_in_kernel(&place, prefix)?;
+        wait_until_in_kernel(&bgp_lab, prefix)?;
     }
     says("BIRD's session", &["Established"], &[kept])?;
     wait_for_bird_bfd(&bird)?;
     let gone = || says("BIRD to keep the routes", &[kept], &["BGP state:          Established"]);
     // BIRD shows it until the last End-of-RIB.
     let back = || says("BIRD to have all anew", &["BGP state:          Established"], &[kept]);
-    away(&mut place, end, gone, back)?;
+    away(&mut bgp_lab, end, gone, back)?;
     wait_for_bird_bfd(&bird)
 }
 
 fn wait_for_bird_bfd(bird: &Bird) -> Outcome {
-    wait_for("BFD up at BIRD", PATIENCE, || {
-        let said = bird.ask("show bfd sessions")?;
+    wait_for("BFD up at BIRD", TIMEOUT, || {
+        let said = bird.query("show bfd sessions")?;
         Ok((said.contains("Up"), said))
     })?;
     Ok(())
 }
 
 #[test]
-fn bird_sends_on_while_slowpath_is_killed_and_comes_back() -> Outcome {
+fn bird_keeps_forwarding_while_slowpath_is_killed_and_restarts() -> Outcome {
     let _alone = alone();
     with_bird(Over::DataPort, End::Killed)
 }
 
 #[test]
-fn bird_sends_on_while_slowpath_is_upgraded() -> Outcome {
+fn bird_keeps_forwarding_while_slowpath_is_upgraded() -> Outcome {
     let _alone = alone();
     with_bird(Over::Management, End::Interrupted)
 }
@@ -189,21 +189,21 @@ fn bird_sends_on_while_slowpath_is_upgraded() -> Outcome {
 /// serving.
 fn plain(end: End) -> Outcome {
     let over = Over::DataPort;
-    let mut place = Place::new(&Plan::new(policy(&neighbor(over, &json!({})))))?;
-    let frr = frr(&place, over, &[])?;
-    wait_until_there(&mut place, &frr, FOUR)?;
-    end.act(&mut place)?;
-    wait_until_gone(&mut place, &frr, FOUR)?;
-    wait_until_gone(&mut place, &frr, SIX)?;
+    let mut bgp_lab = BgpLab::new(&Plan::new(policy(&neighbor(over, &json!({})))))?;
+    let frr = frr(&bgp_lab, over, &[])?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    end.act(&mut bgp_lab)?;
+    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_gone(&mut bgp_lab, &frr, SIX)?;
     // Traffic that is routed without BGP is served.
-    place.router.ip(&["route replace 203.0.113.10/32 via 10.0.1.10 dev data proto static"])?;
-    let seen = place.load(200, Duration::ZERO)?.finish()?;
-    all_went_well(&seen);
-    place.router.ip(&["route del 203.0.113.10/32 via 10.0.1.10 dev data proto static"])?;
-    place.weir.start_slowpath()?;
-    wait_until_there(&mut place, &frr, FOUR)?;
-    wait_until_there(&mut place, &frr, SIX)?;
-    place.asks()
+    bgp_lab.router.ip(&["route replace 203.0.113.10/32 via 10.0.1.10 dev data proto static"])?;
+    let stats = bgp_lab.load(200, Duration::ZERO)?.finish()?;
+    assert_no_failures(&stats);
+    bgp_lab.router.ip(&["route del 203.0.113.10/32 via 10.0.1.10 dev data proto static"])?;
+    bgp_lab.weir.start_slowpath()?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    bgp_lab.asks()
 }
 
 #[test]
@@ -221,29 +221,29 @@ fn a_router_without_graceful_restart_withdraws_while_slowpath_is_upgraded() -> O
 /// slowpath restarts and finds that the data plane has ended: routes that routers kept must be
 /// withdrawn, long before the restart time expires.
 #[test]
-fn who_comes_back_to_a_dead_plane_has_the_kept_routes_removed() -> Outcome {
+fn a_restart_without_a_working_plane_removes_the_retained_routes() -> Outcome {
     let _alone = alone();
     let over = Over::Management;
-    let mut place = Place::new(&Plan {
+    let mut bgp_lab = BgpLab::new(&Plan {
         plane: Plane::Dpdk,
         ..Plan::new(policy(&neighbor(
             over,
             &json!({"graceful_restart": {"enabled": true, "restart_s": 300}}),
         )))
     })?;
-    let frr = frr(&place, over, &[])?;
-    wait_until_there(&mut place, &frr, FOUR)?;
-    wait_until_there(&mut place, &frr, SIX)?;
-    place.weir.kill_slowpath()?;
-    wait_for("FRR to keep the routes as stale", PATIENCE, || Ok((is_stale(&frr)?, String::new())))?;
-    place.weir.kill_fastpath()?;
-    place.weir.start_slowpath()?;
-    wait_until_gone(&mut place, &frr, FOUR)?;
-    wait_until_gone(&mut place, &frr, SIX)?;
+    let frr = frr(&bgp_lab, over, &[])?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    bgp_lab.weir.kill_slowpath()?;
+    wait_for("FRR to keep the routes as stale", TIMEOUT, || Ok((is_stale(&frr)?, String::new())))?;
+    bgp_lab.weir.kill_fastpath()?;
+    bgp_lab.weir.start_slowpath()?;
+    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_gone(&mut bgp_lab, &frr, SIX)?;
     assert!(epoch(&frr, over)?.is_some(), "by our word: {}", session(&frr, over)?);
-    place.weir.start_fastpath()?;
-    wait_until_there(&mut place, &frr, FOUR)?;
-    wait_until_there(&mut place, &frr, SIX)?;
-    place.weir.wait_until_able()?;
-    place.asks()
+    bgp_lab.weir.start_fastpath()?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    bgp_lab.weir.wait_until_able()?;
+    bgp_lab.asks()
 }

@@ -10,11 +10,11 @@ use serde_json::Value;
 use tests::lab::folder::Folder;
 use tests::lab::process::Process;
 
-use crate::place::{HOPS, OUR_ASN, Outcome, Over, PATIENCE, Place, SIX, THEIR_ASN};
+use crate::lab::{BgpLab, HOPS, OUR_ASN, Outcome, Over, SIX, THEIR_ASN, TIMEOUT};
 
 /// Starts FRR as these tests need it: BGP over one network, and these lines of the neighbor, in
 /// which `OURS` is replaced by the appliance's address.
-pub fn frr(place: &Place, over: Over, lines: &[&str]) -> Outcome<Frr> {
+pub fn frr(bgp_lab: &BgpLab, over: Over, lines: &[&str]) -> Outcome<Frr> {
     let (ours, theirs) = (over.ours(), over.theirs());
     let mut text = format!(
         "router bgp {THEIR_ASN}\n bgp router-id {theirs}\n no bgp ebgp-requires-policy\n \
@@ -29,11 +29,11 @@ pub fn frr(place: &Place, over: Over, lines: &[&str]) -> Outcome<Frr> {
             " address-family {family} unicast\n  neighbor {ours} activate\n exit-address-family\n"
         );
     }
-    Ok(Frr::start(&place.router, &[Daemon::Bgpd, Daemon::Bfdd], &text)?)
+    Ok(Frr::start(&bgp_lab.router, &[Daemon::Bgpd, Daemon::Bfdd], &text)?)
 }
 
 /// Starts BIRD with these words in its BGP protocol.
-pub fn bird(place: &Place, over: Over, words: &str) -> Outcome<Bird> {
+pub fn bird(bgp_lab: &BgpLab, over: Over, words: &str) -> Outcome<Bird> {
     let (ours, theirs, device) = (over.ours(), over.theirs(), over.device());
     let text = format!(
         "log stderr all;\nrouter id {theirs};\nprotocol device {{}}\n\
@@ -45,7 +45,7 @@ pub fn bird(place: &Place, over: Over, words: &str) -> Outcome<Bird> {
          connect retry time 1; connect delay time 1; error wait time 1, 2; {words}\n\
          ipv4 {{ import all; export none; }}; ipv6 {{ import all; export none; }}; }}\n"
     );
-    Ok(Bird::start(&place.router, &text)?)
+    Ok(Bird::start(&bgp_lab.router, &text)?)
 }
 
 /// Returns FRR's path to a prefix from the appliance, if it has one.
@@ -70,44 +70,44 @@ pub fn epoch(frr: &Frr, over: Over) -> routers::Result<Option<u64>> {
 /// Waits until FRR's path to a prefix fulfills a condition, or is missing; returns when it was
 /// seen.
 pub fn wait_for_path(
-    place: &mut Place,
+    bgp_lab: &mut BgpLab,
     frr: &Frr,
     prefix: &str,
     what: &str,
-    so: impl Fn(Option<&Value>) -> bool,
+    predicate: impl Fn(Option<&Value>) -> bool,
 ) -> Outcome<Instant> {
-    let seen = wait_for(&format!("{prefix}: {what}"), PATIENCE, || {
+    let seen = wait_for(&format!("{prefix}: {what}"), TIMEOUT, || {
         let said = path(frr, prefix)?;
-        Ok((so(said.as_ref()), format!("{said:?}\n{}", place.weir.logs())))
+        Ok((predicate(said.as_ref()), format!("{said:?}\n{}", bgp_lab.weir.logs())))
     })?;
     Ok(seen)
 }
 
 /// Waits until FRR and its kernel have a route to a prefix through the data port.
-pub fn wait_until_there(place: &mut Place, frr: &Frr, prefix: &str) -> Outcome<Instant> {
+pub fn wait_until_there(bgp_lab: &mut BgpLab, frr: &Frr, prefix: &str) -> Outcome<Instant> {
     let hop = hop(prefix);
     let is_ours = |path: Option<&Value>| {
         let hops = path.and_then(|path| path["nexthops"].as_array());
         hops.into_iter().flatten().any(|of| of["ip"] == hop)
     };
-    let seen = wait_for_path(place, frr, prefix, "there", is_ours)?;
-    wait_until_in_kernel(place, prefix)?;
+    let seen = wait_for_path(bgp_lab, frr, prefix, "there", is_ours)?;
+    wait_until_in_kernel(bgp_lab, prefix)?;
     Ok(seen)
 }
 
 /// Waits until the router's kernel routes a prefix to the data port.
-pub fn wait_until_in_kernel(place: &Place, prefix: &str) -> Outcome {
+pub fn wait_until_in_kernel(bgp_lab: &BgpLab, prefix: &str) -> Outcome {
     let via = format!("via {} dev data", hop(prefix));
-    wait_for(&format!("{prefix} in the router's kernel"), PATIENCE, || {
-        let said = place.fib(prefix)?;
+    wait_for(&format!("{prefix} in the router's kernel"), TIMEOUT, || {
+        let said = bgp_lab.fib(prefix)?;
         Ok((said.contains(&via), said))
     })?;
     Ok(())
 }
 
 /// Waits until FRR has no path to a prefix; returns when this was seen.
-pub fn wait_until_gone(place: &mut Place, frr: &Frr, prefix: &str) -> Outcome<Instant> {
-    wait_for_path(place, frr, prefix, "gone", |path| path.is_none())
+pub fn wait_until_gone(bgp_lab: &mut BgpLab, frr: &Frr, prefix: &str) -> Outcome<Instant> {
+    wait_for_path(bgp_lab, frr, prefix, "gone", |path| path.is_none())
 }
 
 fn hop(prefix: &str) -> &'static str {
@@ -116,7 +116,7 @@ fn hop(prefix: &str) -> &'static str {
 
 /// Waits until FRR reports BFD with the appliance as up.
 pub fn wait_for_bfd(frr: &Frr, over: Over) -> Outcome {
-    wait_for("BFD up at FRR", PATIENCE, || {
+    wait_for("BFD up at FRR", TIMEOUT, || {
         let said = frr.json("show bfd peers")?;
         let mut all = said.as_array().into_iter().flatten();
         let up = all.any(|peer| peer["peer"] == over.ours() && peer["status"] == "up");
@@ -140,7 +140,7 @@ impl Followed {
         let process = Process::start(ns, Path::new("ip"), &words, &[], log)?;
         // The monitor must run before anything happens: a probe route shows that it does.
         let probe = ["route add blackhole 192.0.2.199/32", "route del blackhole 192.0.2.199/32"];
-        wait_for("a change of routes to be followed", PATIENCE, || {
+        wait_for("a change of routes to be followed", TIMEOUT, || {
             ns.ip(&probe)?;
             Ok((process.log().contains("192.0.2.199"), process.log()))
         })?;
@@ -161,15 +161,20 @@ impl Followed {
 }
 
 /// Returns how long after `begun` FRR still showed a path to a prefix, by the last poll with one.
-pub fn shown_for(place: &mut Place, frr: &Frr, prefix: &str, begun: Instant) -> Outcome<Duration> {
+pub fn shown_for(
+    bgp_lab: &mut BgpLab,
+    frr: &Frr,
+    prefix: &str,
+    begun: Instant,
+) -> Outcome<Duration> {
     let last = Cell::new(begun);
-    wait_for(&format!("{prefix}: gone"), PATIENCE, || {
+    wait_for(&format!("{prefix}: gone"), TIMEOUT, || {
         let looked = Instant::now();
         let path = path(frr, prefix)?;
         if path.is_some() {
             last.set(looked);
         }
-        Ok((path.is_none(), format!("{path:?}\n{}", place.weir.logs())))
+        Ok((path.is_none(), format!("{path:?}\n{}", bgp_lab.weir.logs())))
     })?;
     Ok(last.get() - begun)
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use routers::{Netns, Result};
 use tests::lab::LabError;
 use tests::lab::folder::Folder;
-use tests::lab::journey::{Totals, Wires};
 use tests::lab::process::find;
+use tests::lab::scenario::{Totals, Wires};
 use tests::lab::settings::Plane;
 use tests::lab::topology::{self, MTU, veth};
 use tests::lab::weir::Weir;
 
 use crate::fleet::{BACKENDS, BFD_MS, BFD_MULTIPLIER, FRONTEND, FRONTEND6, HTTP, Plan};
-use crate::fleet::{Mode, OUR_ASN, ROUTER, ROUTER_MANAGEMENT, ROUTER6, THEIR_ASN, Way};
+use crate::fleet::{Mode, OUR_ASN, ROUTER, ROUTER_MANAGEMENT, ROUTER6, SessionPort, THEIR_ASN};
 
 /// Its port names in its namespace.
 const DATA: &str = "in0";
@@ -39,16 +39,16 @@ impl Appliance {
     pub fn start(router: &Arc<Netns>, number: u8, plan: &Plan) -> Result<Appliance> {
         let (ns, folder) =
             (Arc::new(Netns::new(&format!("weir-{number}"))?), Arc::new(Folder::new()?));
-        let plane = Plane::asked();
+        let plane = Plane::from_env();
         veth((router, &wire(number)), (&ns, DATA))?;
         router.ip(&[&format!("link set {} master segment", wire(number))])?;
-        if plan.way == Way::Management {
+        if plan.port == SessionPort::Management {
             veth((router, &format!("mg{number}")), (&ns, MANAGEMENT))?;
             router.ip(&[&format!("link set mg{number} master management")])?;
-            let address = speaks_from(number, plan.way);
+            let address = session_address(number, plan.port);
             ns.ip(&[&format!("address add {address}/24 dev {MANAGEMENT}")])?;
         }
-        topology::suit(&ns, &[DATA], plane)?;
+        topology::set_up_for(&ns, &[DATA], plane)?;
         if plane.is_xdp() {
             // The port also belongs to the kernel, and gets the arm's IPv6 address.
             ns.sysctl(&format!("ipv6/conf/{DATA}/disable_ipv6"), "0")?;
@@ -56,7 +56,7 @@ impl Appliance {
         let address6 = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x10 + u16::from(number));
         let weir = Weir::of(&ns, &folder, plane)?;
         let before = (Totals::default(), Wires::default());
-        let (address, router) = (speaks_from(number, Way::Data), router.clone());
+        let (address, router) = (session_address(number, SessionPort::Data), router.clone());
         let mut made = Appliance { weir, address, address6, number, ns, router, folder, before };
         made.write(plan, plane)?;
         made.weir.start_slowpath()?;
@@ -176,7 +176,7 @@ state = {state:?}
     /// Ends both daemons in the usual way: the BGP speaker first, while it can still send.
     pub fn stop(mut self) -> Result<()> {
         let slowpath = self.weir.slowpath.take();
-        slowpath.map_or(Ok(()), |slowpath| slowpath.stop(routers::PATIENCE))?;
+        slowpath.map_or(Ok(()), |slowpath| slowpath.stop(routers::DEFAULT_TIMEOUT))?;
         self.weir.stop()
     }
 
@@ -192,7 +192,7 @@ state = {state:?}
         let (address, router) = (self.address, self.router.clone());
         let (wire, mut even) = (wire(self.number), Totals::default());
         let what = format!("an even account of {address}");
-        self.weir.wait_for(&what, routers::PATIENCE, |weir| {
+        self.weir.wait_for(&what, routers::DEFAULT_TIMEOUT, |weir| {
             let first = Wires::of(&router, &wire)?;
             let totals = Totals::now(weir)?.since(&before.0);
             let rested = Wires::of(&router, &wire)? == first;
@@ -212,10 +212,10 @@ fn wire(number: u8) -> String {
 }
 
 /// Returns the address of an appliance's control process towards the router.
-pub fn speaks_from(number: u8, way: Way) -> Ipv4Addr {
-    match way {
-        Way::Data => Ipv4Addr::new(10, 0, 1, 10 + number),
-        Way::Management => Ipv4Addr::new(10, 0, 9, 10 + number),
+pub fn session_address(number: u8, port: SessionPort) -> Ipv4Addr {
+    match port {
+        SessionPort::Data => Ipv4Addr::new(10, 0, 1, 10 + number),
+        SessionPort::Management => Ipv4Addr::new(10, 0, 9, 10 + number),
     }
 }
 
@@ -250,9 +250,9 @@ fn services(mode: Mode) -> String {
 }
 
 fn policy(plan: &Plan) -> String {
-    let neighbor = match plan.way {
-        Way::Data => ROUTER,
-        Way::Management => ROUTER_MANAGEMENT,
+    let neighbor = match plan.port {
+        SessionPort::Data => ROUTER,
+        SessionPort::Management => ROUTER_MANAGEMENT,
     };
     format!(
         "\

@@ -14,14 +14,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use routers::{Daemon, Frr, Netns, PATIENCE, Result, namespace, wait_for};
+use routers::{DEFAULT_TIMEOUT, Daemon, Frr, Netns, Result, namespace, wait_for};
 use serde_json::Value;
 use tests::lab::client::{Client, Load};
 use tests::lab::decap::{Answer, Decap};
 use tests::lab::server::Server;
 use tests::lab::topology::veth;
 
-use crate::appliance::{Appliance, speaks_from};
+use crate::appliance::{Appliance, session_address};
 use crate::monitor::Monitor;
 use crate::traffic::Traffic;
 
@@ -47,7 +47,7 @@ pub const BFD_MULTIPLIER: u32 = 5;
 /// BFD's detection time.
 pub const BFD_TIME: Duration = Duration::from_millis(BFD_MS * BFD_MULTIPLIER as u64);
 /// The time limit of a connection attempt to a closed port.
-const REFUSAL: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The hashed fields, in the encoding of Linux' `fib_multipath_hash_fields`.
 const ADDRESSES_PROTOCOL_PORTS: &str = "0x37";
@@ -77,7 +77,7 @@ pub enum Mode {
 
 /// The port of the control processes' sessions with the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum SessionPort {
     /// The data port: through the exception path.
     Data,
     /// A NIC of its own.
@@ -88,15 +88,15 @@ pub enum Way {
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub mode: Mode,
-    pub way: Way,
+    pub port: SessionPort,
     /// How long a drain announces GRACEFUL_SHUTDOWN before it withdraws.
     pub graceful_shutdown: Duration,
 }
 
 impl Plan {
     /// Creates a plan without GRACEFUL_SHUTDOWN.
-    pub fn new(mode: Mode, way: Way) -> Plan {
-        Plan { mode, way, graceful_shutdown: Duration::ZERO }
+    pub fn new(mode: Mode, port: SessionPort) -> Plan {
+        Plan { mode, port, graceful_shutdown: Duration::ZERO }
     }
 }
 
@@ -111,7 +111,7 @@ struct Backend {
 pub struct Fleet {
     pub frr: Frr,
     pub appliances: [Appliance; 2],
-    way: Way,
+    port: SessionPort,
     router: Arc<Netns>,
     client: Arc<Netns>,
     _backends: Vec<Backend>,
@@ -126,13 +126,13 @@ impl Fleet {
         let backends: Vec<Backend> = backends.collect::<Result<_>>()?;
         let frr = Frr::start(&router, &[Daemon::Bgpd, Daemon::Bfdd], &frr(plan))?;
         let appliances = [Appliance::start(&router, 1, plan)?, Appliance::start(&router, 2, plan)?];
-        let way = plan.way;
-        let fleet = Fleet { frr, appliances, way, router, client, _backends: backends };
+        let port = plan.port;
+        let fleet = Fleet { frr, appliances, port, router, client, _backends: backends };
         for number in [1, 2] {
             fleet.until_bfd_is(number, true)?;
         }
-        fleet.until_routed([true, true])?;
-        fleet.until_met([true, true])?;
+        fleet.wait_until_routed([true, true])?;
+        fleet.wait_until_served([true, true])?;
         Ok(fleet)
     }
 
@@ -164,18 +164,18 @@ impl Fleet {
     }
 
     /// Waits until the router routes to these appliances, for both families.
-    pub fn until_routed(&self, wanted: [bool; 2]) -> Result<()> {
+    pub fn wait_until_routed(&self, wanted: [bool; 2]) -> Result<()> {
         let what = format!("routes to {wanted:?} of the appliances");
         let look = || {
             let (now, said) = self.routed()?;
             Ok((now == Some(wanted), said))
         };
-        let came = wait_for(&what, PATIENCE, look);
+        let came = wait_for(&what, DEFAULT_TIMEOUT, look);
         came.map(drop).inspect_err(|_| {
             // On failure, FRR's state is printed.
             let asked = ["show bgp summary", "show bgp", "show ip route", "show ipv6 route"];
             for question in asked {
-                eprintln!("{question}: {}", self.frr.ask(question).unwrap_or_default());
+                eprintln!("{question}: {}", self.frr.query(question).unwrap_or_default());
             }
             self.appliances.iter().for_each(|one| eprintln!("{}", one.weir.logs()));
         })
@@ -184,13 +184,13 @@ impl Fleet {
     /// Waits until the router's kernel has the MAC addresses of these appliances. While it
     /// resolves one, it sends that appliance's flows to the other: they would move again, which
     /// NAT flows do not survive.
-    pub fn until_met(&self, wanted: [bool; 2]) -> Result<()> {
+    pub fn wait_until_served(&self, wanted: [bool; 2]) -> Result<()> {
         for (appliance, _) in self.appliances.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
             for address in [IpAddr::V4(appliance.address), IpAddr::V6(appliance.address6)] {
-                wait_for(&format!("the MAC address of {address}"), PATIENCE, || {
+                wait_for(&format!("the MAC address of {address}"), DEFAULT_TIMEOUT, || {
                     // The port is closed: a refusal shows that the path works in both directions.
                     let asked = self.router.run(move || {
-                        TcpStream::connect_timeout(&(address, DISCARD).into(), REFUSAL)
+                        TcpStream::connect_timeout(&(address, DISCARD).into(), CONNECT_TIMEOUT)
                     })?;
                     let refused =
                         asked.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
@@ -205,8 +205,8 @@ impl Fleet {
     /// session again once BGP has supplied the local address, and ends BGP for it; only that
     /// session counts here.
     pub fn until_bfd_is(&self, number: u8, up: bool) -> Result<()> {
-        let address = speaks_from(number, self.way).to_string();
-        wait_for(&format!("BFD with {address}, up: {up}"), PATIENCE, || {
+        let address = session_address(number, self.port).to_string();
+        wait_for(&format!("BFD with {address}, up: {up}"), DEFAULT_TIMEOUT, || {
             let said = self.frr.json("show bfd peers")?;
             let mut peers = said.as_array().into_iter().flatten();
             let peer = peers.find(|peer| peer["peer"] == address && peer["local"].is_string());
@@ -218,7 +218,7 @@ impl Fleet {
 
     /// Returns a field of the router's session with an appliance (1 or 2).
     fn neighbor(&self, number: u8, name: &str) -> Result<Value> {
-        let address = speaks_from(number, self.way).to_string();
+        let address = session_address(number, self.port).to_string();
         let mut said = self.frr.json(&format!("show bgp neighbors {address}"))?;
         Ok(said[&address][name].take())
     }
@@ -241,9 +241,9 @@ impl Fleet {
 
     /// Waits until a session was established more than `before` times and the neighbor has sent
     /// all routes, so that none is only kept over a restart.
-    pub fn until_said_again(&self, number: u8, before: u64) -> Result<()> {
-        let address = speaks_from(number, self.way).to_string();
-        wait_for(&format!("all routes of {address} said again"), PATIENCE, || {
+    pub fn wait_until_reannounced(&self, number: u8, before: u64) -> Result<()> {
+        let address = session_address(number, self.port).to_string();
+        wait_for(&format!("all routes of {address} said again"), DEFAULT_TIMEOUT, || {
             let (sessions, said) = (self.sessions(number)?, self.frr.json("show bgp ipv4")?);
             let stale = said.to_string().contains("\"stale\":true");
             Ok((sessions > before && !stale, format!("{sessions} sessions: {said}")))
@@ -255,7 +255,7 @@ impl Fleet {
     /// it does not.
     pub fn announced(&self, number: u8) -> Result<Option<String>> {
         let said = self.frr.json(&format!("show bgp ipv4 unicast {FRONTEND}/32"))?;
-        let address = speaks_from(number, self.way).to_string();
+        let address = session_address(number, self.port).to_string();
         let paths = said["paths"].as_array().into_iter().flatten();
         let path = paths.clone().find(|path| path["peer"]["peerId"] == address.as_str());
         Ok(path.map(|path| path["community"]["string"].as_str().unwrap_or_default().to_owned()))
@@ -334,7 +334,7 @@ fn backend(router: &Arc<Netns>, number: u8) -> Result<Backend> {
 fn frr(plan: &Plan) -> String {
     let (mut sessions, mut active) = (String::new(), String::new());
     for number in [1, 2] {
-        let address = speaks_from(number, plan.way);
+        let address = session_address(number, plan.port);
         sessions += &format!(
             " neighbor {address} remote-as {OUR_ASN}\n neighbor {address} timers connect 1\n \
              neighbor {address} bfd\n \

@@ -15,12 +15,12 @@ use std::error::Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use routers::{Daemon, PATIENCE, wait_for};
+use routers::{DEFAULT_TIMEOUT, Daemon, wait_for};
 
 use tests::lab::settings::Plane;
 
-use fleet::{BFD_TIME, Fleet, Mode, Plan, Way};
-use traffic::{LASTING, Traffic, nothing_was_lost};
+use fleet::{BFD_TIME, Fleet, Mode, Plan, SessionPort};
+use traffic::{LASTING, Traffic, assert_nothing_lost};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -47,7 +47,7 @@ fn both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
         Ok([one.packets()?, two.packets()?])
     };
     let before = packets()?;
-    traffic.goes_on(SOME)?;
+    traffic.continues(SOME)?;
     let after = packets()?;
     let carried = [after[0] - before[0], after[1] - before[1]];
     println!("packets by either appliance: {carried:?}");
@@ -82,7 +82,7 @@ fn moves(fleet: &Fleet, what: &str, begun: Instant, cause: Cause, sessions: u64)
         fleet.until_bfd_is(1, false)?;
         println!("{what}: BFD noticed after {:.2?} (detection time {BFD_TIME:?})", begun.elapsed());
     }
-    fleet.until_routed([false, true])?;
+    fleet.wait_until_routed([false, true])?;
     println!("{what}: traffic moved after {:.2?}", begun.elapsed());
     let said = || [Daemon::Bfdd, Daemon::Bgpd].map(|daemon| fleet.frr.log(daemon)).concat();
     match cause {
@@ -100,9 +100,9 @@ fn moves(fleet: &Fleet, what: &str, begun: Instant, cause: Cause, sessions: u64)
 }
 
 #[test]
-fn a_drained_appliance_is_left_and_comes_back_without_a_lost_connection() -> Outcome {
+fn a_drained_appliance_leaves_and_rejoins_without_a_lost_connection() -> Outcome {
     let _alone = alone();
-    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, SessionPort::Data))?;
     let traffic = fleet.traffic(true)?;
     both_carry(&fleet, &traffic)?;
     let sessions = fleet.sessions(1)?;
@@ -111,60 +111,60 @@ fn a_drained_appliance_is_left_and_comes_back_without_a_lost_connection() -> Out
     fleet.appliances[0].drain(false)?;
     moves(&fleet, "drained", begun, Cause::Update, sessions)?;
     // Packets under way have arrived before the clients have made progress.
-    traffic.goes_on(SOME)?;
+    traffic.continues(SOME)?;
     let before = fleet.appliances[0].packets()?;
-    traffic.goes_on(SOME)?;
+    traffic.continues(SOME)?;
     assert_eq!(fleet.appliances[0].packets()?, before, "nothing goes there any more");
 
     fleet.appliances[0].drain(true)?;
-    fleet.until_routed([true, true])?;
+    fleet.wait_until_routed([true, true])?;
     both_carry(&fleet, &traffic)?;
     assert_eq!(fleet.sessions(1)?, sessions, "the session stayed all the time");
-    nothing_was_lost(&traffic.finish()?);
+    assert_nothing_lost(&traffic.finish()?);
     accounts(&mut fleet, &[0, 1])?;
     fleet.stop()?;
     Ok(())
 }
 
 /// The poll loop of the first appliance is killed under load, and restarted.
-fn fastpath_dies(way: Way, cause: Cause) -> Outcome {
+fn fastpath_dies(port: SessionPort, cause: Cause) -> Outcome {
     let _alone = alone();
-    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, way))?;
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, port))?;
     let traffic = fleet.traffic(true)?;
     both_carry(&fleet, &traffic)?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
     fleet.appliances[0].weir.kill_fastpath()?;
     moves(&fleet, "fastpath killed", begun, cause, sessions)?;
-    traffic.goes_on(SOME)?;
+    traffic.continues(SOME)?;
 
     fleet.appliances[0].revive()?;
-    fleet.until_routed([true, true])?;
-    fleet.until_met([true, true])?;
+    fleet.wait_until_routed([true, true])?;
+    fleet.wait_until_served([true, true])?;
     both_carry(&fleet, &traffic)?;
-    nothing_was_lost(&traffic.finish()?);
+    assert_nothing_lost(&traffic.finish()?);
     accounts(&mut fleet, &[1])?;
     fleet.stop()?;
     Ok(())
 }
 
 #[test]
-fn a_killed_fastpath_that_carried_bgp_itself_is_left_because_bfd_goes_down() -> Outcome {
+fn a_killed_fastpath_carrying_bgp_is_bypassed_after_bfd_goes_down() -> Outcome {
     // The XDP programs, and with them BFD, survive their loader. slowpath then withdraws the
     // routes.
-    let is_xdp = Plane::asked().is_xdp();
-    fastpath_dies(Way::Data, if is_xdp { Cause::Update } else { Cause::Bfd })
+    let is_xdp = Plane::from_env().is_xdp();
+    fastpath_dies(SessionPort::Data, if is_xdp { Cause::Update } else { Cause::Bfd })
 }
 
 #[test]
-fn a_killed_fastpath_withdraws_its_routes_where_bgp_goes_by_the_management_nic() -> Outcome {
-    fastpath_dies(Way::Management, Cause::Update)
+fn a_killed_fastpath_withdraws_routes_with_bgp_on_the_management_nic() -> Outcome {
+    fastpath_dies(SessionPort::Management, Cause::Update)
 }
 
 #[test]
-fn a_killed_slowpath_changes_no_route_and_loses_nothing() -> Outcome {
+fn a_killed_slowpath_changes_no_route_and_loses_no_packet() -> Outcome {
     let _alone = alone();
-    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, SessionPort::Data))?;
     let traffic = fleet.traffic(true)?;
     both_carry(&fleet, &traffic)?;
     let (sessions, routes, (_, before)) = (fleet.sessions(1)?, fleet.monitor()?, fleet.routed()?);
@@ -173,24 +173,24 @@ fn a_killed_slowpath_changes_no_route_and_loses_nothing() -> Outcome {
     // The router sees the end of the connection first, so that it waits for the restart; that BFD
     // then goes down as well changes nothing.
     fleet.until_bfd_is(1, false)?;
-    traffic.goes_on(SOME)?;
+    traffic.continues(SOME)?;
     assert_eq!(fleet.routed()?.0, Some([true, true]));
     fleet.appliances[0].revive()?;
-    fleet.until_said_again(1, sessions)?;
+    fleet.wait_until_reannounced(1, sessions)?;
     fleet.until_bfd_is(1, true)?;
     both_carry(&fleet, &traffic)?;
     assert_eq!(fleet.routed()?.0, Some([true, true]));
     assert_eq!(routes.changes(&before)?, Vec::<String>::new(), "no route became another");
-    nothing_was_lost(&traffic.finish()?);
+    assert_nothing_lost(&traffic.finish()?);
     accounts(&mut fleet, &[0, 1])?;
     fleet.stop()?;
     Ok(())
 }
 
 #[test]
-fn a_dead_appliance_is_left_because_bfd_goes_down_without_a_lost_connection() -> Outcome {
+fn a_dead_appliance_is_bypassed_after_bfd_goes_down_without_a_lost_connection() -> Outcome {
     let _alone = alone();
-    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, Way::Data))?;
+    let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, SessionPort::Data))?;
     let traffic = fleet.traffic(true)?;
     both_carry(&fleet, &traffic)?;
 
@@ -199,14 +199,14 @@ fn a_dead_appliance_is_left_because_bfd_goes_down_without_a_lost_connection() ->
     fleet.appliances[0].link(false)?;
     fleet.appliances[0].kill()?;
     moves(&fleet, "appliance dead", begun, Cause::Bfd, sessions)?;
-    traffic.goes_on(SOME)?;
+    traffic.continues(SOME)?;
 
     fleet.appliances[0].link(true)?;
     fleet.appliances[0].revive()?;
-    fleet.until_routed([true, true])?;
-    fleet.until_met([true, true])?;
+    fleet.wait_until_routed([true, true])?;
+    fleet.wait_until_served([true, true])?;
     both_carry(&fleet, &traffic)?;
-    nothing_was_lost(&traffic.finish()?);
+    assert_nothing_lost(&traffic.finish()?);
     accounts(&mut fleet, &[1])?;
     fleet.stop()?;
     Ok(())
@@ -215,9 +215,9 @@ fn a_dead_appliance_is_left_because_bfd_goes_down_without_a_lost_connection() ->
 /// Checks that new connections, one after the other by four clients, are all served.
 fn new_connections_work(fleet: &Fleet) -> Outcome {
     let begun = Instant::now();
-    let seen = fleet.new_connections(NEW)?.finish()?;
-    println!("new connections, {:.1?}: {seen}", begun.elapsed());
-    assert_eq!((seen.right, seen.failed, seen.connections), (NEW, 0, NEW), "{seen}");
+    let stats = fleet.new_connections(NEW)?.finish()?;
+    println!("new connections, {:.1?}: {stats}", begun.elapsed());
+    assert_eq!((stats.right, stats.failed, stats.connections), (NEW, 0, NEW), "{stats}");
     Ok(())
 }
 
@@ -225,7 +225,7 @@ fn new_connections_work(fleet: &Fleet) -> Outcome {
 fn those_of_one_are_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcome {
     new_connections_work(fleet)?;
     traffic.until_lost(flows)?;
-    traffic.goes_on(SOME)?;
+    traffic.continues(SOME)?;
     println!("lost: {} of {} connections; {flows} went by it", traffic.lost(), 2 * LASTING);
     assert_eq!(traffic.lost(), flows, "those that went by it are lost, and no others");
     Ok(())
@@ -235,12 +235,12 @@ fn those_of_one_are_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcom
 /// These are lost as well, and the remaining ones are not.
 fn some_are_lost_as_it_comes_back(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     let before = traffic.lost();
-    fleet.until_routed([true, true])?;
-    fleet.until_met([true, true])?;
+    fleet.wait_until_routed([true, true])?;
+    fleet.wait_until_served([true, true])?;
     let carried = fleet.appliances[0].packets()?;
     new_connections_work(fleet)?;
     assert!(fleet.appliances[0].packets()? > carried, "new connections go there as well");
-    traffic.goes_on(SOME)?;
+    traffic.continues(SOME)?;
     let lost = traffic.lost() - before;
     println!("lost as it came back: {lost} of {} connections", 2 * LASTING);
     assert!(lost > 0 && lost < 2 * LASTING, "{lost}");
@@ -248,13 +248,13 @@ fn some_are_lost_as_it_comes_back(fleet: &Fleet, traffic: &Traffic) -> Outcome {
 }
 
 #[test]
-fn a_drained_nat_appliance_says_graceful_shutdown_and_loses_only_what_went_by_it() -> Outcome {
+fn a_drained_nat_appliance_sends_graceful_shutdown_and_loses_only_its_own_flows() -> Outcome {
     let _alone = alone();
-    let plan = Plan { graceful_shutdown: SHUTDOWN, ..Plan::new(Mode::Nat, Way::Data) };
+    let plan = Plan { graceful_shutdown: SHUTDOWN, ..Plan::new(Mode::Nat, SessionPort::Data) };
     let mut fleet = Fleet::start(&plan)?;
     let traffic = fleet.traffic(false)?;
     both_carry(&fleet, &traffic)?;
-    assert_eq!(traffic.lost(), 0, "{:?}", traffic.seen());
+    assert_eq!(traffic.lost(), 0, "{:?}", traffic.stats());
     let flows = fleet.appliances[0].flows()?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
@@ -264,7 +264,7 @@ fn a_drained_nat_appliance_says_graceful_shutdown_and_loses_only_what_went_by_it
     // routed to a dead end; but flows move, since the router keeps no flow state.
     assert_eq!(fleet.announced(1)?.as_deref(), Some("graceful-shutdown"));
     those_of_one_are_lost(&fleet, &traffic, flows)?;
-    wait_for("the withdrawal", SHUTDOWN + PATIENCE, || {
+    wait_for("the withdrawal", SHUTDOWN + DEFAULT_TIMEOUT, || {
         let announced = fleet.announced(1)?;
         Ok((announced.is_none(), format!("{announced:?}")))
     })?;
@@ -280,12 +280,12 @@ fn a_drained_nat_appliance_says_graceful_shutdown_and_loses_only_what_went_by_it
 }
 
 #[test]
-fn a_dead_nat_appliance_loses_what_went_by_it_and_new_connections_work_at_once() -> Outcome {
+fn a_dead_nat_appliance_loses_only_its_own_flows_and_new_connections_work() -> Outcome {
     let _alone = alone();
-    let mut fleet = Fleet::start(&Plan::new(Mode::Nat, Way::Data))?;
+    let mut fleet = Fleet::start(&Plan::new(Mode::Nat, SessionPort::Data))?;
     let traffic = fleet.traffic(false)?;
     both_carry(&fleet, &traffic)?;
-    assert_eq!(traffic.lost(), 0, "{:?}", traffic.seen());
+    assert_eq!(traffic.lost(), 0, "{:?}", traffic.stats());
     let flows = fleet.appliances[0].flows()?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());

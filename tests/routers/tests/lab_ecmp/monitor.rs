@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use routers::{Netns, PATIENCE, Result, wait_for};
+use routers::{DEFAULT_TIMEOUT, Netns, Result, wait_for};
 use tests::lab::folder::Folder;
 use tests::lab::process::Process;
 
@@ -37,7 +37,7 @@ impl Monitor {
 
     /// Changes a marker route repeatedly until the change is recorded.
     fn mark(&self, address: &str) -> Result<()> {
-        wait_for("the monitor of routes", PATIENCE, || {
+        wait_for("the monitor of routes", DEFAULT_TIMEOUT, || {
             self.router.ip(&[
                 &format!("route add blackhole {address}"),
                 &format!("route del blackhole {address}"),

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use routers::{Netns, Result, wait_for};
-use tests::lab::client::{Client, Load, Seen};
+use tests::lab::client::{Client, ClientStats, Load};
 
 use crate::fleet::{FRONTEND, FRONTEND6, HTTP};
 
@@ -12,7 +12,7 @@ use crate::fleet::{FRONTEND, FRONTEND6, HTTP};
 /// times.
 pub const LASTING: u64 = 24;
 /// The time limit for the clients' progress.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The running clients, by name: `steady` and `steady6` keep their connections, `fresh` opens one
 /// for each request.
@@ -39,18 +39,18 @@ impl Traffic {
     }
 
     /// Returns the clients' results so far.
-    pub fn seen(&self) -> Vec<(&'static str, Seen)> {
-        self.0.iter().map(|(name, client)| (*name, client.seen())).collect()
+    pub fn stats(&self) -> Vec<(&'static str, ClientStats)> {
+        self.0.iter().map(|(name, client)| (*name, client.stats())).collect()
     }
 
     /// Returns the connections that failed so far.
     pub fn lost(&self) -> u64 {
-        self.seen().iter().map(|(_, seen)| seen.failed).sum()
+        self.stats().iter().map(|(_, stats)| stats.failed).sum()
     }
 
     /// Waits until this many connections failed.
     pub fn until_lost(&self, wanted: u64) -> Result<()> {
-        wait_for(&format!("{wanted} lost connections"), PATIENCE, || {
+        wait_for(&format!("{wanted} lost connections"), TIMEOUT, || {
             let lost = self.lost();
             Ok((lost >= wanted, lost.to_string()))
         })
@@ -58,20 +58,20 @@ impl Traffic {
     }
 
     /// Waits until each client has `more` further responses; failed requests do not count.
-    pub fn goes_on(&self, more: u64) -> Result<()> {
-        let before = self.seen();
-        wait_for(&format!("{more} more answers each"), PATIENCE, || {
-            let now = self.seen();
+    pub fn continues(&self, more: u64) -> Result<()> {
+        let before = self.stats();
+        wait_for(&format!("{more} more answers each"), TIMEOUT, || {
+            let now = self.stats();
             let on =
                 now.iter().zip(&before).all(|((_, now), (_, then))| now.right >= then.right + more);
-            Ok((on, now.iter().map(|(name, seen)| format!("{name}: {seen}")).collect()))
+            Ok((on, now.iter().map(|(name, stats)| format!("{name}: {stats}")).collect()))
         })
         .map(drop)
     }
 
     /// Lets each client complete its current request, and returns the results.
-    pub fn finish(self) -> Result<Vec<(&'static str, Seen)>> {
-        self.0.iter().for_each(|(_, client)| client.no_more());
+    pub fn finish(self) -> Result<Vec<(&'static str, ClientStats)>> {
+        self.0.iter().for_each(|(_, client)| client.stop_requests());
         self.0.into_iter().map(|(name, client)| Ok((name, client.finish()?))).collect()
     }
 }
@@ -79,14 +79,14 @@ impl Traffic {
 /// Asserts that every request was answered and every long-lived connection stayed with one
 /// backend.
 #[track_caller]
-pub fn nothing_was_lost(clients: &[(&'static str, Seen)]) {
-    for (name, seen) in clients {
-        println!("{name}: {seen}");
+pub fn assert_nothing_lost(clients: &[(&'static str, ClientStats)]) {
+    for (name, stats) in clients {
+        println!("{name}: {stats}");
     }
-    for (name, seen) in clients {
-        assert!(seen.right > 0 && seen.failed == 0 && seen.moved == 0, "{name}: {seen}");
+    for (name, stats) in clients {
+        assert!(stats.right > 0 && stats.failed == 0 && stats.moved == 0, "{name}: {stats}");
         if *name != "fresh" {
-            assert_eq!(seen.connections, LASTING, "{name}: {seen}");
+            assert_eq!(stats.connections, LASTING, "{name}: {stats}");
         }
     }
 }

@@ -57,10 +57,10 @@ pub struct Ends {
     outer: u32,
 }
 
-/// The parameters from user space, and the position. Packet `turn & mask` is next.
+/// The parameters from user space, and the position. Packet `position & mask` is next.
 #[repr(C)]
 pub struct Feed {
-    turn: u64,
+    position: u64,
     mask: u64,
     /// The templates of even and of odd packets.
     templates: [Template; 2],
@@ -80,9 +80,9 @@ pub fn feed(ctx: XdpContext) -> u32 {
     let Some(feed) = FEED.get_ptr_mut(0) else { return XDP_DROP };
     // SAFETY: the bench runs one program on one processor.
     let feed = unsafe { &mut *feed };
-    let Some(ends) = ENDS.get((feed.turn & feed.mask) as u32) else { return XDP_DROP };
-    if write(&ctx, &feed.templates[(feed.turn & 1) as usize], ends).is_ok() {
-        feed.turn += 1;
+    let Some(ends) = ENDS.get((feed.position & feed.mask) as u32) else { return XDP_DROP };
+    if write(&ctx, &feed.templates[(feed.position & 1) as usize], ends).is_ok() {
+        feed.position += 1;
         // SAFETY: a program of the same kind, with the context that this one was called with.
         unsafe { NEXT.tail_call(&ctx, 0) };
     }

@@ -62,22 +62,22 @@ pub fn look_up(ctx: XdpContext) -> u32 {
 /// is missing. The packet's offset is known, and nothing else is done.
 #[xdp(frags)]
 pub fn keep(ctx: XdpContext) -> u32 {
-    match kept(&ctx) {
+    match lookup_lru(&ctx) {
         Ok(()) => XDP_DROP,
         Err(Short) => XDP_PASS,
     }
 }
 
 #[inline(always)]
-fn kept(ctx: &XdpContext) -> Result<(), Short> {
+fn lookup_lru(ctx: &XdpContext) -> Result<(), Short> {
     /// Offset of the inner packet's addresses: after 82 bytes, as in `bench`.
     const ENDS: usize = 82 + 12;
     let w = window(ctx.ctx);
     let (src, dst, ports) = (w.be32(ENDS)?, w.be32(ENDS + 4)?, w.be32(ENDS + 8)?);
     let key = [u64::from(src), 0, u64::from(dst), 0, u64::from(ports) << 8 | 6];
-    if let Some(seen) = FLOWS.get_ptr_mut(key) {
+    if let Some(entry) = FLOWS.get_ptr_mut(key) {
         // SAFETY: the kernel's word for it; benches run one packet at a time.
-        unsafe { (*seen)[1] += 1 };
+        unsafe { (*entry)[1] += 1 };
     } else if FLOWS.insert(key, [0; 2], 0).is_err() {
         return Err(Short);
     }
@@ -89,7 +89,7 @@ fn kept(ctx: &XdpContext) -> Result<(), Short> {
 pub fn parse(ctx: XdpContext) -> u32 {
     let (Some(to), Some(found)) = (FOUND.get_ptr_mut(0), stages::work()) else { return XDP_DROP };
     let outcome = match stages::run(ctx.ctx) {
-        Ok(()) => open::OPENED,
+        Ok(()) => open::PARSED,
         Err(outcome) => outcome,
     };
     open::classify(found, &HashKey::new(0));

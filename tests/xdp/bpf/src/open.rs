@@ -13,7 +13,7 @@ use packet::window::Window;
 const PORT: u16 = 6081;
 
 /// The packet has a flow key.
-pub const OPENED: u32 = 0;
+pub const PARSED: u32 = 0;
 /// The outer headers are malformed.
 pub const OUTER: u32 = 1;
 /// The outer header's checksum is wrong.
@@ -33,7 +33,7 @@ pub struct Report {
     pub hash: u64,
     /// Endpoint, attachment and cookie of the gateway's options.
     pub options: [u64; 3],
-    /// [`OPENED`] or another outcome; the other fields are valid only with [`OPENED`].
+    /// [`PARSED`] or another outcome; the other fields are valid only with [`PARSED`].
     pub outcome: u32,
     /// The options that are present, and 0x80 for an unknown critical one.
     pub present: u32,
@@ -111,7 +111,7 @@ pub fn outer(w: &Window<'_>, to: &mut Found) -> u32 {
         Err(Malformed::NotIp) => PLAIN,
         Err(_) => OUTER,
         Ok(()) if !to.outer.v6 && !ipv4_header_ok(w, &to.outer) => CHECKSUM,
-        Ok(()) => OPENED,
+        Ok(()) => PARSED,
     }
 }
 
@@ -128,7 +128,7 @@ pub fn usual_tunnel(w: &Window<'_>, to: &mut Found) -> Option<u32> {
     (to.inner_at, to.inner_type) = (geneve.payload, geneve.protocol);
     let options = geneve::usual_options(w, header + 8, geneve.opt_len, geneve::CLASS_AWS)?;
     note(to, &options);
-    Some(OPENED)
+    Some(PARSED)
 }
 
 /// Second stage, for any options.
@@ -138,7 +138,7 @@ pub fn tunnel(w: &Window<'_>, to: &mut Found) -> u32 {
     let opt_len = (to.inner_at - at) as u8;
     let Ok(options) = geneve::any_options(w, at, opt_len, geneve::CLASS_AWS) else { return TUNNEL };
     note(to, &options);
-    OPENED
+    PARSED
 }
 
 #[inline(always)]
@@ -153,7 +153,7 @@ fn note(to: &mut Found, options: &geneve::GatewayOptions) {
 #[inline(always)]
 pub fn inner(w: &Window<'_>, to: &mut Found) -> u32 {
     match to.inner.read(w, to.inner_at, to.inner_type) {
-        Ok(()) => OPENED,
+        Ok(()) => PARSED,
         Err(_) => INNER,
     }
 }

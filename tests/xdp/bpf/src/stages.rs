@@ -54,5 +54,5 @@ pub fn run(ctx: *mut xdp_md) -> Result<(), u32> {
 
 #[inline(always)]
 fn done(outcome: u32) -> Result<(), u32> {
-    if outcome == open::OPENED { Ok(()) } else { Err(outcome) }
+    if outcome == open::PARSED { Ok(()) } else { Err(outcome) }
 }

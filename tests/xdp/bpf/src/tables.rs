@@ -3,20 +3,20 @@
 #![no_std]
 #![no_main]
 
-mod asked;
 #[path = "../../../../ebpf-fallback/xdp/src/object.rs"]
 mod object;
 #[path = "../../../../ebpf-fallback/xdp/src/parts.rs"]
 mod parts;
+mod query;
 #[path = "../../../../ebpf-fallback/xdp/src/region.rs"]
 mod region;
 
-use asked::Asked;
 use aya_ebpf::bindings::xdp_action::XDP_DROP;
 use aya_ebpf::btf_maps::{Array, PerCpuArray};
 use aya_ebpf::macros::{btf_map, xdp};
 use aya_ebpf::programs::XdpContext;
-use tables::addresses::Addresses;
+use query::Query;
+use tables::address_filter::AddressFilter;
 use tables::flow::{Flows, NewFlow, Options};
 use tables::fragment::Fragments;
 use tables::nat_port::NatPorts;
@@ -25,12 +25,12 @@ use tables::region::Region;
 use tables::scope::Scopes;
 
 #[btf_map]
-static ASKED: Array<Asked, 1, 1024> = Array::new();
+static ASKED: Array<Query, 1, 1024> = Array::new();
 
 #[inline(always)]
-fn asked() -> Option<&'static mut Asked> {
+fn query() -> Option<&'static mut Query> {
     // SAFETY: tests run one program at a time, and nothing else uses the map.
-    ASKED.get_ptr_mut(0).map(|asked| unsafe { &mut *asked })
+    ASKED.get_ptr_mut(0).map(|query| unsafe { &mut *query })
 }
 
 /// The new flow, which does not fit on the stack.
@@ -38,11 +38,11 @@ fn asked() -> Option<&'static mut Asked> {
 static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
 macro_rules! programs {
-    ($($(#[$doc:meta])* $name:ident($asked:ident) $body:block)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($query:ident) $body:block)*) => {$(
         $(#[$doc])*
         #[xdp(frags)]
         pub fn $name(_: XdpContext) -> u32 {
-            if let Some($asked) = asked() {
+            if let Some($query) = query() {
                 $body;
             }
             XDP_DROP
@@ -52,51 +52,51 @@ macro_rules! programs {
 
 programs! {
     /// Looks up a frontend and selects a backend.
-    frontend(asked) { asked::frontend(asked, &Region.tables(Region.generation())) }
+    frontend(query) { query::frontend(query, &Region.tables(Region.generation())) }
     /// Looks up a flow.
-    find(asked) { asked::find(asked, &Flows::new(&Region)) }
+    find(query) { query::find(query, &Flows::new(&Region)) }
     /// Looks up the data for an answer.
-    answer(asked) { asked::answer(asked, &Flows::new(&Region)) }
+    answer(query) { query::answer(query, &Flows::new(&Region)) }
     /// Records a gateway's leg.
-    leg(asked) {
-        let options = Options { words: &asked.options, len: asked.option_len as usize };
-        asked.outcome = asked::leg(asked, options, &Flows::new(&Region));
+    leg(query) {
+        let options = Options { words: &query.options, len: query.option_len as usize };
+        query.outcome = query::leg(query, options, &Flows::new(&Region));
     }
     /// Looks up the initiator of a flow, and the flow by its path.
-    ends(asked) { asked::ends(asked, &Flows::new(&Region)) }
+    ends(query) { query::ends(query, &Flows::new(&Region)) }
     /// Removes a flow.
-    remove(asked) { asked.outcome = asked::remove(asked, &Flows::new(&Region)) }
+    remove(query) { query.outcome = query::remove(query, &Flows::new(&Region)) }
     /// Inserts a flow.
-    insert(asked) {
+    insert(query) {
         // SAFETY: a CPU runs one program at a time.
         if let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) {
-            asked::new_flow(asked, new);
-            let options = Options { words: &asked.options, len: asked.option_len as usize };
+            query::new_flow(query, new);
+            let options = Options { words: &query.options, len: query.option_len as usize };
             let flows = Flows::new(&Region).as_owner(1, Region.epoch());
-            asked.outcome = asked::begun(flows.insert(new, options, asked.now_s));
+            query.outcome = query::begun(flows.insert(new, options, query.now_s));
         }
     }
     /// Claims a NAT port.
-    claim(asked) {
-        let range = asked.first..=asked.last;
-        let port = NatPorts::new(&Region).claim(asked.nat_map, range, 0, 1);
-        asked.outcome = port.map_or(asked::MISSED, u32::from);
+    claim(query) {
+        let range = query.first..=query.last;
+        let port = NatPorts::new(&Region).claim(query.nat_map, range, 0, 1);
+        query.outcome = port.map_or(query::MISSED, u32::from);
     }
     /// Inserts a datagram.
-    remember(asked) { asked::remember(asked, &Fragments::new(&Region).as_owner(1, Region.epoch())) }
+    remember(query) { query::remember(query, &Fragments::new(&Region).as_owner(1, Region.epoch())) }
     /// Looks up a datagram.
-    datagram(asked) { asked::datagram(asked, &Fragments::new(&Region)) }
+    datagram(query) { query::datagram(query, &Fragments::new(&Region)) }
     /// Assigns a scope to an endpoint.
-    scope(asked) {
+    scope(query) {
         let scope = Scopes::new(&Region);
-        let scope = scope.intern(asked.proto, asked.port, asked.scope_key, asked.now_s);
-        asked.outcome = scope.unwrap_or(asked::MISSED);
+        let scope = scope.intern(query.proto, query.port, query.scope_key, query.now_s);
+        query.outcome = scope.unwrap_or(query::MISSED);
     }
     /// Increments counters.
-    count(asked) {
-        let page = Region.page(asked.nat_map);
-        page.passage(asked.more[0], asked.more[1], asked.hash);
-        page.drop(asked.proto, DropReason::NoFlow);
-        Addresses::of_flows(&Region).add(&asked.addr);
+    count(query) {
+        let page = Region.page(query.nat_map);
+        page.passage(query.more[0], query.more[1], query.hash);
+        page.drop(query.proto, DropReason::NoFlow);
+        AddressFilter::of_flows(&Region).add(&query.addr);
     }
 }

@@ -4,7 +4,7 @@ use aya::Ebpf;
 use aya::programs::{ProgramError, Xdp};
 
 /// The maximum number of verified instructions per program, on any kernel.
-const MOST_INSTRUCTIONS: u32 = 250_000;
+const MAX_INSTRUCTIONS: u32 = 250_000;
 
 /// Loads these programs of an object.
 pub fn load(ebpf: &mut Ebpf, programs: &[&str]) {
@@ -19,7 +19,7 @@ pub fn load(ebpf: &mut Ebpf, programs: &[&str]) {
         let info = program.info().expect("a loaded program has one");
         let verified = info.verified_instruction_count().expect("kernels from 5.16 on tell it");
         println!("{name}: {verified} instructions verified, {} bytes", info.size_jitted());
-        assert!(verified < MOST_INSTRUCTIONS, "{name}");
+        assert!(verified < MAX_INSTRUCTIONS, "{name}");
     }
 }
 

@@ -4,9 +4,9 @@ use aya::maps::Map;
 use aya::programs::TestRun;
 use aya::{Ebpf, EbpfLoader, TestRunOptions};
 use std::os::fd::{AsFd, AsRawFd};
+use tables::bpf_config::BpfConfig;
 use tables::layout::{Section, Term};
 use tables::region::Region;
-use tables::told::Told;
 
 use crate::loading::{load, program};
 
@@ -45,17 +45,17 @@ impl Drop for Mapped {
 pub struct Kernel<A> {
     ebpf: Ebpf,
     sections: Vec<(Section, Mapped)>,
-    asked: Mapped,
+    query: Mapped,
     of: std::marker::PhantomData<A>,
 }
 
 impl<A: Copy> Kernel<A> {
     /// Copies a region into new maps, and loads its programs.
     pub fn new(region: &Region, programs: &[&str]) -> Kernel<A> {
-        let told = Told::new(region.sizes(), region.hash_seed(), 1);
+        let bpf_config = BpfConfig::new(region.sizes(), region.hash_seed(), 1);
         let terms = region.layout().terms();
         let mut loader = EbpfLoader::new();
-        loader.override_global("TOLD", told.bytes(), true);
+        loader.override_global("BPF_CONFIG", bpf_config.bytes(), true);
         for term in terms {
             let value = term.section.map_value_bytes();
             let entries = (term.count * term.bytes_each).div_ceil(value).max(1);
@@ -71,8 +71,8 @@ impl<A: Copy> Kernel<A> {
         };
         let sections: Vec<_> = terms.iter().filter(used).map(mapped).collect();
         assert!(sections.len() > 20, "only {} sections in the kernel", sections.len());
-        let asked = Mapped::of(&ebpf, "ASKED", size_of::<A>());
-        let kernel = Kernel { ebpf, sections, asked, of: std::marker::PhantomData };
+        let query = Mapped::of(&ebpf, "ASKED", size_of::<A>());
+        let kernel = Kernel { ebpf, sections, query, of: std::marker::PhantomData };
         kernel.copy_from(region);
         kernel
     }
@@ -106,12 +106,12 @@ impl<A: Copy> Kernel<A> {
     }
 
     /// Runs a program on a query, and returns the result.
-    pub fn ask(&mut self, name: &str, asked: &A) -> A {
-        let at = self.asked.start.cast::<A>();
+    pub fn run(&mut self, name: &str, query: &A) -> A {
+        let at = self.query.start.cast::<A>();
         // SAFETY: the map's value is an `A`, laid out alike for both, and no program runs now.
         #[expect(unsafe_code, reason = "a record in mapped memory")]
         unsafe {
-            at.write(*asked);
+            at.write(*query);
         }
         let options = TestRunOptions { data_in: Some(&[0; 64]), ..Default::default() };
         program(&mut self.ebpf, name).test_run(options).unwrap_or_else(|e| panic!("{e:?}"));

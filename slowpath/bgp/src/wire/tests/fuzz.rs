@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::golden::{message, speaking};
+use super::golden::{encode_context, message};
 use super::harness::harness;
 use super::write::end_of_rib;
 use super::*;
@@ -13,10 +13,10 @@ fn samples() -> Vec<Vec<u8>> {
     attributes.communities = vec![1, 2, 3];
     attributes.large = vec![[1, 2, 3]];
     let mut v6: Vec<IpNet> = vec!["2001:db8:1::/48".parse().unwrap(), "::/0".parse().unwrap()];
-    let v6 = speaking().announce(Family::Ipv6Unicast, &attributes, &mut v6).unwrap().0;
+    let v6 = encode_context().announce(Family::Ipv6Unicast, &attributes, &mut v6).unwrap().0;
     attributes.next_hop = "192.0.2.1".parse().unwrap();
     let mut v4: Vec<IpNet> = vec!["10.0.0.0/8".parse().unwrap(), "10.1.2.3/32".parse().unwrap()];
-    let v4 = speaking().announce(Family::Ipv4Unicast, &attributes, &mut v4).unwrap().0;
+    let v4 = encode_context().announce(Family::Ipv4Unicast, &attributes, &mut v4).unwrap().0;
     let open = "04 fde9 005a 0a000001 19 02 17 0104 00010001 4104 0000fde9
                 4006 4078 00010180 4600 0200";
     let long = "04 fde9 005a 0a000001 ff ff 0005 02 0002 0200";
@@ -26,15 +26,15 @@ fn samples() -> Vec<Vec<u8>> {
         v4,
         v6,
         end_of_rib(Family::Ipv6Unicast),
-        Notification::cease_with(2, "maintenance").hard().write(),
+        Notification::cease_with_message(2, "maintenance").hard().write(),
         message(5, "0001 01 01"),
-        Refresh::new(Family::Ipv6Unicast, RefreshKind::Asked).write(),
+        Refresh::new(Family::Ipv6Unicast, RefreshKind::Request).write(),
         frame::keepalive(),
     ]
 }
 
 #[test]
-fn samples_with_octets_changed_cut_out_and_put_in() {
+fn mutated_samples_keep_decoder_invariants() {
     let samples = samples();
     let mut rng = Rng::with_seed(0x9e37_79b9);
     for _ in 0..60_000 {
@@ -59,7 +59,7 @@ fn samples_with_octets_changed_cut_out_and_put_in() {
 }
 
 #[test]
-fn any_body_of_any_type() {
+fn random_bodies_keep_decoder_invariants() {
     let mut rng = Rng::with_seed(0x1234_5677);
     for _ in 0..60_000 {
         let length = rng.usize(..120);
@@ -74,7 +74,7 @@ fn any_body_of_any_type() {
 }
 
 #[test]
-fn every_sample_cut_short_anywhere() {
+fn truncated_samples_keep_decoder_invariants() {
     for sample in samples() {
         harness(&sample);
         for end in HEAD..sample.len() {
@@ -87,7 +87,7 @@ fn every_sample_cut_short_anywhere() {
 
 /// Feeds streams of samples, whole and mutated, to a peer state machine.
 #[test]
-fn streams_of_anything_to_a_peer() {
+fn random_streams_keep_peer_invariants() {
     let samples = samples();
     let mut rng = Rng::with_seed(0x7654_3211);
     for _ in 0..6_000 {

@@ -2,7 +2,7 @@
 
 use super::Context;
 use super::attribute::SEQUENCE;
-use super::write::{self, Speaking};
+use super::write::{self, EncodeContext};
 use super::*;
 
 pub(crate) fn octets(hex: &str) -> Vec<u8> {
@@ -36,8 +36,8 @@ pub(crate) fn read(octets: &[u8], context: &Context) -> Result<Message, Fault> {
 pub(crate) const FOUR: Context =
     Context { four_octet: true, internal: false, extended_next_hop: false };
 
-pub(crate) fn speaking() -> Speaking {
-    Speaking {
+pub(crate) fn encode_context() -> EncodeContext {
+    EncodeContext {
         local_asn: 65_001,
         internal: false,
         four_octet: true,
@@ -52,13 +52,13 @@ fn prefixes(texts: &[&str]) -> Vec<IpNet> {
 }
 
 #[test]
-fn a_keepalive_is_a_head_alone() {
+fn keepalive_is_a_header_only() {
     assert_eq!(frame::keepalive(), message(4, ""));
     assert_eq!(read(&message(4, ""), &FOUR), Ok(Message::Keepalive));
 }
 
 #[test]
-fn an_open_with_all_our_capabilities() {
+fn open_with_all_capabilities_round_trips() {
     let open = Open {
         asn: AS_TRANS,
         hold_time: 90,
@@ -91,7 +91,7 @@ fn an_open_with_all_our_capabilities() {
 }
 
 #[test]
-fn parameters_too_long_for_an_octet_take_the_long_form() {
+fn long_optional_parameters_use_the_extended_format() {
     let capability = |code| Capability::Unknown(code, vec![code; 100]);
     let open = Open {
         asn: 65_001,
@@ -110,7 +110,7 @@ fn parameters_too_long_for_an_octet_take_the_long_form() {
 }
 
 #[test]
-fn an_announcement_of_ipv4_prefixes() {
+fn ipv4_announcement_matches_the_golden_message() {
     let mut attributes = Attributes::new("192.0.2.9".parse().unwrap());
     attributes.prepend = 1;
     attributes.med = Some(50);
@@ -118,7 +118,8 @@ fn an_announcement_of_ipv4_prefixes() {
     attributes.communities = vec![0xfde9_0064, 0xffff_ff01];
     attributes.large = vec![[65_001, 1, 2]];
     let mut left = prefixes(&["198.51.100.0/24", "203.0.113.10/32", "10.0.0.0/9", "0.0.0.0/0"]);
-    let (written, said) = speaking().announce(Family::Ipv4Unicast, &attributes, &mut left).unwrap();
+    let (written, announced) =
+        encode_context().announce(Family::Ipv4Unicast, &attributes, &mut left).unwrap();
     let expected = message(
         2,
         "0000 0039
@@ -128,18 +129,18 @@ fn an_announcement_of_ipv4_prefixes() {
     );
     assert_eq!(written, expected);
     assert!(left.is_empty());
-    let Ok(Message::Update(arrived)) = read(&expected, &FOUR) else { panic!("an UPDATE") };
-    assert_eq!(arrived.announced, said);
-    assert_eq!(arrived.path.as_path, Some(vec![(SEQUENCE, vec![65_001, 65_001])]));
-    assert_eq!(arrived.path.communities, attributes.communities);
-    assert_eq!(arrived.path.large, attributes.large);
-    assert_eq!(arrived.treated, Treated::AsSent);
+    let Ok(Message::Update(update)) = read(&expected, &FOUR) else { panic!("an UPDATE") };
+    assert_eq!(update.announced, announced);
+    assert_eq!(update.path.as_path, Some(vec![(SEQUENCE, vec![65_001, 65_001])]));
+    assert_eq!(update.path.communities, attributes.communities);
+    assert_eq!(update.path.large, attributes.large);
+    assert_eq!(update.error_handling, ErrorHandling::NoError);
 }
 
 #[test]
-fn an_internal_peer_gets_an_empty_path_and_a_local_preference() {
+fn internal_peer_gets_empty_as_path_and_local_pref() {
     let attributes = Attributes::new("192.0.2.9".parse().unwrap());
-    let internal = Speaking { internal: true, ..speaking() };
+    let internal = EncodeContext { internal: true, ..encode_context() };
     let mut left = prefixes(&["203.0.113.10/32"]);
     let (written, _) = internal.announce(Family::Ipv4Unicast, &attributes, &mut left).unwrap();
     let body = "0000 0015 40 01 01 00  40 02 00  40 03 04 c0000209  40 05 04 00000064 20cb00710a";
@@ -147,50 +148,51 @@ fn an_internal_peer_gets_an_empty_path_and_a_local_preference() {
 }
 
 #[test]
-fn a_peer_of_two_octet_numbers_is_told_the_true_path_beside() {
+fn two_octet_peer_gets_as4_path_in_addition() {
     let attributes = Attributes::new("192.0.2.9".parse().unwrap());
-    let old = Speaking { local_asn: 4_200_000_000, four_octet: false, ..speaking() };
+    let old = EncodeContext { local_asn: 4_200_000_000, four_octet: false, ..encode_context() };
     let mut left = prefixes(&["203.0.113.10/32"]);
     let (written, _) = old.announce(Family::Ipv4Unicast, &attributes, &mut left).unwrap();
     let body = "0000 001b 40 01 01 00  40 02 04 02 01 5ba0  40 03 04 c0000209
                 c0 11 06 02 01 fa56ea00  20 cb00710a";
     assert_eq!(written, message(2, body));
-    let Ok(Message::Update(arrived)) = read(&written, &Context::default()) else { panic!() };
-    assert_eq!(arrived.path.as_path, Some(vec![(SEQUENCE, vec![4_200_000_000])]));
+    let Ok(Message::Update(update)) = read(&written, &Context::default()) else { panic!() };
+    assert_eq!(update.path.as_path, Some(vec![(SEQUENCE, vec![4_200_000_000])]));
 }
 
 #[test]
-fn what_an_old_speaker_put_before_the_true_path_stays_there() {
+fn as4_path_is_merged_behind_leading_two_octet_segments() {
     // AS_PATH 100 200 23456 23456 and AS4_PATH 70000 80000 (RFC 6793 section 4.2.3).
     let body = "0000 0025 40 01 01 00  40 02 0a 02 04 0064 00c8 5ba0 5ba0  40 03 04 c0000209
                 c0 11 0a 02 02 00011170 00013880  20 cb00710a";
-    let Ok(Message::Update(arrived)) = read(&message(2, body), &Context::default()) else {
+    let Ok(Message::Update(update)) = read(&message(2, body), &Context::default()) else {
         panic!("an UPDATE")
     };
     let path = vec![(SEQUENCE, vec![100, 200]), (SEQUENCE, vec![70_000, 80_000])];
-    assert_eq!(arrived.path.as_path, Some(path));
+    assert_eq!(update.path.as_path, Some(path));
     // AS_PATH 100 {1 2} 23456: a set counts as one.
     let body = "0000 0025 40 01 01 00  40 02 0e 02 01 0064 01 02 0001 0002 02 01 5ba0
                 40 03 04 c0000209  c0 11 06 02 01 00011170  20 cb00710a";
-    let Ok(Message::Update(arrived)) = read(&message(2, body), &Context::default()) else {
+    let Ok(Message::Update(update)) = read(&message(2, body), &Context::default()) else {
         panic!("an UPDATE")
     };
     let path = vec![(SEQUENCE, vec![100]), (1, vec![1, 2]), (SEQUENCE, vec![70_000])];
-    assert_eq!(arrived.path.as_path, Some(path));
+    assert_eq!(update.path.as_path, Some(path));
     // An AS4_PATH longer than the AS_PATH is ignored.
     let body = "0000 001f 40 01 01 00  40 02 04 02 01 5ba0  40 03 04 c0000209
                 c0 11 0a 02 02 00011170 00013880  20 cb00710a";
-    let Ok(Message::Update(arrived)) = read(&message(2, body), &Context::default()) else {
+    let Ok(Message::Update(update)) = read(&message(2, body), &Context::default()) else {
         panic!("an UPDATE")
     };
-    assert_eq!(arrived.path.as_path, Some(vec![(SEQUENCE, vec![23_456])]));
+    assert_eq!(update.path.as_path, Some(vec![(SEQUENCE, vec![23_456])]));
 }
 
 #[test]
-fn ipv6_prefixes_come_and_go_in_attributes_that_come_first() {
+fn ipv6_prefixes_use_multiprotocol_attributes_placed_first() {
     let attributes = Attributes::new("2001:db8::9".parse().unwrap());
     let mut left = prefixes(&["2001:db8:1::/48"]);
-    let (written, _) = speaking().announce(Family::Ipv6Unicast, &attributes, &mut left).unwrap();
+    let (written, _) =
+        encode_context().announce(Family::Ipv6Unicast, &attributes, &mut left).unwrap();
     let expected = message(
         2,
         "0000 002d
@@ -199,20 +201,21 @@ fn ipv6_prefixes_come_and_go_in_attributes_that_come_first() {
     );
     assert_eq!(written, expected);
     let mut left = prefixes(&["2001:db8:1::/48", "::/0"]);
-    let (written, _) = speaking().withdraw(Family::Ipv6Unicast, &mut left);
+    let (written, _) = encode_context().withdraw(Family::Ipv6Unicast, &mut left);
     assert_eq!(written, message(2, "0000 000f 90 0f 000b 0002 01 00 30 20010db80001"));
-    let Ok(Message::Update(arrived)) = read(&written, &FOUR) else { panic!("an UPDATE") };
-    assert_eq!(arrived.withdrawn, prefixes(&["::/0", "2001:db8:1::/48"]));
+    let Ok(Message::Update(update)) = read(&written, &FOUR) else { panic!("an UPDATE") };
+    assert_eq!(update.withdrawn, prefixes(&["::/0", "2001:db8:1::/48"]));
 }
 
 #[test]
-fn an_ipv4_prefix_with_an_ipv6_next_hop() {
+fn ipv4_prefix_with_ipv6_next_hop_uses_mp_reach() {
     let attributes = Attributes::new("2001:db8::9".parse().unwrap());
-    let extended = Speaking { extended_next_hop: true, ..speaking() };
-    assert!(extended.can_say(Family::Ipv4Unicast, attributes.next_hop));
-    assert!(!speaking().can_say(Family::Ipv4Unicast, attributes.next_hop));
+    let extended = EncodeContext { extended_next_hop: true, ..encode_context() };
+    assert!(extended.can_encode(Family::Ipv4Unicast, attributes.next_hop));
+    assert!(!encode_context().can_encode(Family::Ipv4Unicast, attributes.next_hop));
     let mut left = prefixes(&["203.0.113.10/32"]);
-    let (written, said) = extended.announce(Family::Ipv4Unicast, &attributes, &mut left).unwrap();
+    let (written, announced) =
+        extended.announce(Family::Ipv4Unicast, &attributes, &mut left).unwrap();
     let expected = message(
         2,
         "0000 002b
@@ -221,34 +224,34 @@ fn an_ipv4_prefix_with_an_ipv6_next_hop() {
     );
     assert_eq!(written, expected);
     let context = Context { extended_next_hop: true, ..FOUR };
-    let Ok(Message::Update(arrived)) = read(&expected, &context) else { panic!("an UPDATE") };
-    assert_eq!((arrived.announced, arrived.path.next_hop), (said, Some(attributes.next_hop)));
+    let Ok(Message::Update(update)) = read(&expected, &context) else { panic!("an UPDATE") };
+    assert_eq!((update.announced, update.path.next_hop), (announced, Some(attributes.next_hop)));
     // If RFC 8950 was not negotiated, the prefixes cannot be parsed.
-    let Ok(Message::Update(arrived)) = read(&expected, &FOUR) else { panic!("an UPDATE") };
-    assert_eq!(arrived.disabled, Some(Family::Ipv4Unicast));
+    let Ok(Message::Update(update)) = read(&expected, &FOUR) else { panic!("an UPDATE") };
+    assert_eq!(update.disabled, Some(Family::Ipv4Unicast));
 }
 
 #[test]
-fn an_end_of_rib_of_each_family() {
+fn end_of_rib_marker_of_each_family() {
     assert_eq!(write::end_of_rib(Family::Ipv4Unicast), message(2, "0000 0000"));
     assert_eq!(write::end_of_rib(Family::Ipv6Unicast), message(2, "0000 0006 80 0f 03 0002 01"));
     for family in Family::ALL {
-        let Ok(Message::Update(arrived)) = read(&write::end_of_rib(family), &FOUR) else {
+        let Ok(Message::Update(update)) = read(&write::end_of_rib(family), &FOUR) else {
             panic!("an UPDATE")
         };
-        let expected = Arrived { end_of_rib: Some(family), ..Arrived::default() };
-        assert_eq!(arrived, expected);
+        let expected = ReceivedUpdate { end_of_rib: Some(family), ..ReceivedUpdate::default() };
+        assert_eq!(update, expected);
     }
     // An UPDATE that withdraws a prefix is no End-of-RIB.
     let body = "0001 00 0006 80 0f 03 0002 01";
-    let Ok(Message::Update(arrived)) = read(&message(2, body), &FOUR) else { panic!("an UPDATE") };
-    assert_eq!((arrived.end_of_rib, arrived.withdrawn.len()), (None, 1));
+    let Ok(Message::Update(update)) = read(&message(2, body), &FOUR) else { panic!("an UPDATE") };
+    assert_eq!((update.end_of_rib, update.withdrawn.len()), (None, 1));
 }
 
 #[test]
-fn a_route_refresh_with_its_marks() {
+fn route_refresh_with_begin_and_end_markers() {
     for (subtype, octet) in [
-        (RefreshKind::Asked, "00"),
+        (RefreshKind::Request, "00"),
         (RefreshKind::Begin, "01"),
         (RefreshKind::End, "02"),
         (RefreshKind::Other(9), "09"),
@@ -261,21 +264,21 @@ fn a_route_refresh_with_its_marks() {
 }
 
 #[test]
-fn a_shutdown_carries_words_and_a_hard_reset_the_true_reason() {
+fn shutdown_carries_a_message_and_hard_reset_the_actual_reason() {
     use super::notification::cease;
-    let words = Notification::cease_with(cease::SHUTDOWN, "upgrade");
-    assert_eq!(words.write(), message(3, "06 02 07 75706772616465"));
-    assert_eq!(words.to_string(), "cease: administrative shutdown, \"upgrade\"");
-    let hard = words.hard();
+    let shutdown = Notification::cease_with_message(cease::SHUTDOWN, "upgrade");
+    assert_eq!(shutdown.write(), message(3, "06 02 07 75706772616465"));
+    assert_eq!(shutdown.to_string(), "cease: administrative shutdown, \"upgrade\"");
+    let hard = shutdown.hard();
     assert_eq!(hard.write(), message(3, "06 09 06 02 07 75706772616465"));
     assert_eq!(hard.to_string(), "cease: hard reset (cease: administrative shutdown, \"upgrade\")");
     assert_eq!(read(&hard.write(), &FOUR), Ok(Message::Notification(hard)));
     // At most 255 octets, cut at a character boundary (RFC 9003).
-    let long = Notification::cease_with(cease::RESET, &"ü".repeat(200));
-    assert_eq!(long.words(), Some("ü".repeat(127).as_str()));
+    let long = Notification::cease_with_message(cease::RESET, &"ü".repeat(200));
+    assert_eq!(long.message(), Some("ü".repeat(127).as_str()));
     // A message with a wrong length or invalid UTF-8 is ignored.
     for data in [vec![9, b'a'], vec![1, 0xff], vec![]] {
-        assert_eq!(Notification::new(6, 2, data).words(), None);
+        assert_eq!(Notification::new(6, 2, data).message(), None);
     }
     // Deeply nested hard resets are still displayed.
     let nested = (0..50).fold(Notification::cease(2), |inner, _| inner.hard());

@@ -114,7 +114,7 @@ mod tests {
     /// Every write is limited to resources whose cluster tag equals that of the role itself. A
     /// variable without a value matches nothing, so a role without the tag permits no writes.
     #[test]
-    fn what_writes_is_allowed_on_resources_of_the_same_cluster_alone() {
+    fn writes_are_allowed_on_resources_of_the_same_cluster_only() {
         let own = "${aws:PrincipalTag/weir:cluster}";
         let resource = json!({ "StringEquals": { "aws:ResourceTag/weir:cluster": own } });
         let instance = json!({ "StringEquals": { "ssm:resourceTag/weir:cluster": own } });

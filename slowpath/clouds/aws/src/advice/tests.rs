@@ -1,25 +1,31 @@
 //! Each harmful setting is reported, and none if all are good.
 
 use super::*;
-use crate::life::tests::{attributes, settings};
-use crate::told::TargetType;
+use crate::registration::tests::{attributes, settings};
+use crate::types::TargetType;
 
-fn good() -> (Group, Attributes, Ours) {
+fn good() -> (Group, Attributes, LocalSettings) {
     let attributes = Attributes {
         rebalance_on_unhealthy: true,
         rebalance_on_deregistration: true,
         reset_on_idle: true,
         ..attributes()
     };
-    let ours = Ours { life: settings(), http: vec![8080], tcp: vec![8081], sources: 1, udp_s: 120 };
-    (crate::group::tests::group(TargetType::Ip), attributes, ours)
+    let local = LocalSettings {
+        life: settings(),
+        http: vec![8080],
+        tcp: vec![8081],
+        sources: 1,
+        udp_s: 120,
+    };
+    (crate::group::tests::group(TargetType::Ip), attributes, local)
 }
 
-type Spoil = fn(&mut Group, &mut Attributes, &mut Ours);
+type Modify = fn(&mut Group, &mut Attributes, &mut LocalSettings);
 
 #[test]
-fn what_hurts_is_told_by_name_and_with_what_to_do() {
-    let table: &[(Spoil, &[&str])] = &[
+fn each_harmful_setting_is_reported_with_its_remedy() {
+    let table: &[(Modify, &[&str])] = &[
         (|_, _, _| {}, &[]),
         (
             |_, a, _| a.rebalance_on_deregistration = false,
@@ -64,12 +70,12 @@ fn what_hurts_is_told_by_name_and_with_what_to_do() {
         (|g, _, _| g.health.interval = Duration::from_secs(16), &["detection-slow"]),
         (|g, _, _| g.health.timeout = Duration::from_secs(10), &["probe-overlaps"]),
     ];
-    for (row, (spoil, names)) in table.iter().enumerate() {
-        let (mut group, mut attributes, mut ours) = good();
-        spoil(&mut group, &mut attributes, &mut ours);
-        let found = advise(&group, &attributes, &ours);
-        let told: Vec<&str> = found.iter().map(|finding| finding.name).collect();
-        assert_eq!(told, *names, "row {row}");
+    for (row, (modify, names)) in table.iter().enumerate() {
+        let (mut group, mut attributes, mut local) = good();
+        modify(&mut group, &mut attributes, &mut local);
+        let found = advise(&group, &attributes, &local);
+        let reported: Vec<&str> = found.iter().map(|finding| finding.name).collect();
+        assert_eq!(reported, *names, "row {row}");
         assert!(found.iter().all(|f| !f.text.is_empty() && !f.remedy.is_empty()));
     }
 }

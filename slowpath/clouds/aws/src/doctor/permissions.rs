@@ -1,25 +1,25 @@
 //! Checks which of the required permissions this machine has.
 
-use super::ask::Seen;
-use super::wants::Wants;
+use super::check_config::CheckConfig;
+use super::collect::Observations;
 use super::{Check, Verdict};
 use crate::advice::permissions::PERMISSIONS;
-use crate::told::{CallError, Failure};
+use crate::types::{CallError, Failure};
 
 /// Returns one check for each permission.
-pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
+pub(super) fn evaluate(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
     let of = |(service, operations): &(&'static str, &'static [&'static str])| {
         let service = (*service).to_owned();
-        operations.iter().map(move |operation| check(wants, seen, &service, operation))
+        operations.iter().map(move |operation| check(config, observed, &service, operation))
     };
-    PERMISSIONS.iter().flat_map(of).chain(commands(seen)).collect()
+    PERMISSIONS.iter().flat_map(of).chain(commands(observed)).collect()
 }
 
 /// Warns if the role may query commands on other instances, which an appliance does not need: the
 /// role probably has the operator's policy.
-fn commands(seen: &Seen) -> Option<Check> {
+fn commands(observed: &Observations) -> Option<Check> {
     const NAME: &str = "ssm:GetCommandInvocation";
-    match seen.tried.get("GetCommandInvocation")? {
+    match observed.tried.get("GetCommandInvocation")? {
         Err(error) if error.kind == Failure::Denied => {
             Some(Check::ok(NAME, "not allowed, as it should be on an appliance"))
         }
@@ -34,20 +34,25 @@ fn commands(seen: &Seen) -> Option<Check> {
     }
 }
 
-fn check(wants: &Wants, seen: &Seen, service: &str, operation: &'static str) -> Check {
+fn check(
+    config: &CheckConfig,
+    observed: &Observations,
+    service: &str,
+    operation: &'static str,
+) -> Check {
     let name = format!("{service}:{operation}");
-    let purpose = purpose(wants, service, operation);
+    let purpose = purpose(config, service, operation);
     let remedy = format!("allow {name} in the policy of the instance's role; {}", purpose.1);
     let denied = |text: &str| {
         let verdict = if purpose.0 { Verdict::Fail } else { Verdict::Warn };
         Check::new(&name, verdict, text, &remedy)
     };
     let by_slowpath = |outcome: &str| {
-        let asked = seen.slowpath.as_ref().ok().map(|report| report.calls.as_slice());
-        let mut asked = asked.unwrap_or_default().iter();
-        asked.any(|asked| asked.operation == operation && asked.outcome == outcome)
+        let calls = observed.slowpath.as_ref().ok().map(|report| report.calls.as_slice());
+        let mut calls = calls.unwrap_or_default().iter();
+        calls.any(|call| call.operation == operation && call.outcome == outcome)
     };
-    match seen.tried.get(operation) {
+    match observed.tried.get(operation) {
         Some(Ok(())) => Check::ok(&name, "allowed"),
         // AWS checks the permission before it looks the resource up.
         Some(Err(error)) if error.kind == Failure::Absent => Check::ok(&name, "allowed"),
@@ -68,16 +73,18 @@ fn check(wants: &Wants, seen: &Seen, service: &str, operation: &'static str) -> 
 }
 
 /// Returns whether the permission is needed with this configuration, and what for.
-fn purpose(wants: &Wants, service: &str, operation: &str) -> (bool, &'static str) {
+fn purpose(config: &CheckConfig, service: &str, operation: &str) -> (bool, &'static str) {
     match (service, operation) {
-        ("autoscaling", _) => (!wants.routes() && wants.settings.life.hook, "aws.hook needs it"),
-        ("tag", _) | ("elasticloadbalancing", _) => (!wants.routes(), "mode gateway needs it"),
+        ("autoscaling", _) => {
+            (!config.routes() && config.settings.lifecycle.hook, "aws.hook needs it")
+        }
+        ("tag", _) | ("elasticloadbalancing", _) => (!config.routes(), "mode gateway needs it"),
         (_, "DescribeSecurityGroups") => (false, "`weir cloud doctor` needs it"),
-        (_, "DescribeInstances") if !wants.routes() => (false, "addresses of peers need it"),
-        (_, "DescribeNetworkInterfaces") if !wants.routes() => {
+        (_, "DescribeInstances") if !config.routes() => (false, "addresses of peers need it"),
+        (_, "DescribeNetworkInterfaces") if !config.routes() => {
             (false, "`weir cloud doctor` needs it")
         }
-        _ => (wants.routes(), "mode routes needs it"),
+        _ => (config.routes(), "mode routes needs it"),
     }
 }
 

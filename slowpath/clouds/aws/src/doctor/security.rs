@@ -2,28 +2,28 @@
 
 use config::checked::Prefix;
 
-use super::ask::Seen;
-use super::wants::Wants;
+use super::check_config::CheckConfig;
+use super::collect::Observations;
 use super::{Check, Verdict};
-use crate::told::{Permission, SecurityGroup};
+use crate::types::{Permission, SecurityGroup};
 
 /// Checks GENEVE and health probes against the rules by address, because a gateway load balancer
 /// has no security group that a rule could name.
-pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    if seen.security.is_empty() || wants.routes() {
+pub(super) fn evaluate(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
+    if observed.security.is_empty() || config.routes() {
         return Vec::new();
     }
-    let mut asked: Vec<(&str, &str, u16)> =
-        wants.ports.iter().map(|port| ("GENEVE", "udp", *port)).collect();
-    if let Ok(group) = &seen.group {
-        asked.push(("health check", "tcp", group.health.port.unwrap_or(group.port)));
+    let mut traffic: Vec<(&str, &str, u16)> =
+        config.ports.iter().map(|port| ("GENEVE", "udp", *port)).collect();
+    if let Ok(group) = &observed.group {
+        traffic.push(("health check", "tcp", group.health.port.unwrap_or(group.port)));
     }
-    let ids: Vec<&str> = seen.security.iter().map(|group| group.id.as_str()).collect();
+    let ids: Vec<&str> = observed.security.iter().map(|group| group.id.as_str()).collect();
     let check = |(what, protocol, port): (&str, &str, u16)| {
-        let shut: Vec<String> = wants
+        let shut: Vec<String> = config
             .sources
             .iter()
-            .filter(|source| !admits(&seen.security, protocol, port, source))
+            .filter(|source| !admits(&observed.security, protocol, port, source))
             .map(|source| format!("{}/{}", source.addr, source.len))
             .collect();
         let (name, of) = (format!("{what} admitted"), ids.join(", "));
@@ -31,7 +31,7 @@ pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
             return Check::ok(&name, format!("{of} let {protocol} port {port} in"));
         }
         let text = format!("{of} let no {protocol} port {port} in from {}", shut.join(", "));
-        let by_list = seen.security.iter().flat_map(|g| &g.ingress).any(|rule| {
+        let by_list = observed.security.iter().flat_map(|g| &g.ingress).any(|rule| {
             rule.others.iter().any(|id| id.starts_with("pl-")) && opens(rule, protocol, port)
         });
         match by_list {
@@ -39,7 +39,7 @@ pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
             false => Check::new(&name, Verdict::Fail, text, "add a rule for these networks"),
         }
     };
-    asked.into_iter().map(check).collect()
+    traffic.into_iter().map(check).collect()
 }
 
 /// Returns true if a single rule admits this traffic from the whole of `source`.
@@ -61,6 +61,6 @@ fn opens(rule: &Permission, protocol: &str, port: u16) -> bool {
     let inside = |(first, last)| (first..=last).contains(&port);
     match rule.protocol.as_str() {
         "-1" => true,
-        told => (told == protocol || told == number) && rule.ports.is_none_or(inside),
+        other => (other == protocol || other == number) && rule.ports.is_none_or(inside),
     }
 }

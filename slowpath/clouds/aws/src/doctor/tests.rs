@@ -3,7 +3,7 @@
 use config::checked::Prefix;
 
 use super::*;
-use crate::told::{Permission, SecurityGroup};
+use crate::types::{Permission, SecurityGroup};
 
 fn prefix(text: &str) -> Prefix {
     let (addr, len) = text.split_once('/').unwrap();
@@ -11,7 +11,7 @@ fn prefix(text: &str) -> Prefix {
 }
 
 #[test]
-fn one_rule_must_admit_the_whole_source() {
+fn a_single_rule_must_admit_the_whole_source() {
     // Protocol, ports and prefix of a rule; then those of the traffic, and whether it is admitted.
     type Ports = Option<(u16, u16)>;
     let cases: [(&str, Ports, &str, &str, u16, &str, bool); 12] = [
@@ -37,8 +37,8 @@ fn one_rule_must_admit_the_whole_source() {
         };
         let ingress = vec![rule];
         let group = SecurityGroup { id: "sg-1".into(), name: String::new(), ingress };
-        let told = admits(&[group], asked, port, &prefix(source));
-        assert_eq!(told, admitted, "{protocol} {ports:?} {from}: {asked} {port} {source}");
+        let result = admits(&[group], asked, port, &prefix(source));
+        assert_eq!(result, admitted, "{protocol} {ports:?} {from}: {asked} {port} {source}");
     }
 }
 

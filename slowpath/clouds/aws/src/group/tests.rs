@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::told::HealthCheck;
+use crate::types::HealthCheck;
 
 const ARN: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/weir/0f";
 
@@ -58,7 +58,7 @@ fn says(error: GroupError, parts: &[&str]) {
 }
 
 #[test]
-fn exactly_one_has_the_tag_or_three_different_errors_name_what_was_found() {
+fn group_errors_name_the_tag_and_the_groups_found() {
     let (key, value) = tag("weir", "prod");
     let find = |arns: &[&str]| {
         let arns: Vec<String> = arns.iter().map(|arn| (*arn).to_owned()).collect();
@@ -75,9 +75,9 @@ fn exactly_one_has_the_tag_or_three_different_errors_name_what_was_found() {
 }
 
 #[test]
-fn the_registered_address_is_that_of_the_interface_whose_mac_is_the_ingress_ports() {
-    let registered = |kind, mac: u8, wanted: &[IpAddr]| {
-        registered_as(&group(kind), &identity(), [2, 0, 0, 0, 0, mac], wanted)
+fn the_target_is_the_interface_with_the_ingress_ports_mac() {
+    let registered = |kind, mac: u8, preferred: &[IpAddr]| {
+        registered_as(&group(kind), &identity(), [2, 0, 0, 0, 0, mac], preferred)
     };
     assert_eq!(registered(TargetType::Ip, 2, &[]).as_deref(), Ok("10.0.1.2"));
     let second = [[10, 0, 9, 9].into(), [10, 0, 1, 102].into()];
@@ -86,8 +86,8 @@ fn the_registered_address_is_that_of_the_interface_whose_mac_is_the_ingress_port
     let not_primary = registered(TargetType::Instance, 2, &[]).unwrap_err();
     says(not_primary, &[ARN, "primary interface eni-1", "ingress port is eni-2", "type ip"]);
     says(registered(TargetType::Other, 1, &[]).unwrap_err(), &[ARN, "no gateway has"]);
-    let strange = registered(TargetType::Ip, 9, &[]).unwrap_err();
-    says(strange, &["02:00:00:00:00:09", "i-1", "eni-1 02:00:00:00:00:01", "eni-2"]);
+    let unknown = registered(TargetType::Ip, 9, &[]).unwrap_err();
+    says(unknown, &["02:00:00:00:00:09", "i-1", "eni-1 02:00:00:00:00:01", "eni-2"]);
     let mut identity = identity();
     identity.interfaces[0].addresses = vec!["fd00::1".parse().unwrap()];
     let v6 = registered_as(&group(TargetType::Ip), &identity, [2, 0, 0, 0, 0, 1], &[]);

@@ -9,10 +9,10 @@ use tokio::sync::{OnceCell, watch};
 
 use crate::account::{self, Account};
 use crate::imds::{self, Metadata};
-use crate::life::Notices;
-use crate::told::{CallError, Identity};
+use crate::registration::Notices;
+use crate::types::{CallError, Identity};
 use clouds::requests::Counts;
-use clouds::retry::{Clock, Hurry, Pause, Policy};
+use clouds::retry::{Clock, Pause, Policy, RetryCutoff};
 
 /// Clients for AWS and for this instance's metadata. Clones share the account and its counters.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub struct Cloud {
     settings: account::Settings,
     cancel: watch::Receiver<bool>,
     pause: Arc<dyn Pause>,
-    hurry: Hurry,
+    cutoff: RetryCutoff,
     account: Arc<OnceCell<Account>>,
 }
 
@@ -46,8 +46,8 @@ impl Cloud {
     ) -> Cloud {
         // The callers repeat metadata requests themselves.
         let metadata = metadata.with_policy(Policy::ONCE);
-        let (hurry, account) = Default::default();
-        Cloud { metadata, settings, cancel, pause, hurry, account }
+        let (cutoff, account) = Default::default();
+        Cloud { metadata, settings, cancel, pause, cutoff, account }
     }
 
     /// Returns the seed of the retry jitter.
@@ -66,14 +66,14 @@ impl Cloud {
             let settings =
                 account::Settings { region: Some(region.to_owned()), ..self.settings.clone() };
             let account = Account::load(settings, self.cancel.clone()).await?;
-            Ok(account.with_pause(self.hurry.pause(Arc::clone(&self.pause))))
+            Ok(account.with_pause(self.cutoff.wrap(Arc::clone(&self.pause))))
         };
         self.account.get_or_try_init(load).await
     }
 
     /// Cuts retries short from now on: each request is attempted at most once more.
-    pub(super) fn hurry(&self) {
-        self.hurry.now();
+    pub(super) fn cut_retries(&self) {
+        self.cutoff.trigger();
     }
 
     /// Returns the number of AWS calls since start; metadata requests are not counted.
@@ -82,8 +82,8 @@ impl Cloud {
     }
 
     pub(super) async fn notices(&self) -> Result<Notices, CallError> {
-        let told = self.metadata.notices().await?;
-        Ok(Notices { terminating: is_terminating(&told), spot: told.spot.and_then(ends_at) })
+        let notices = self.metadata.notices().await?;
+        Ok(Notices { terminating: is_terminating(&notices), spot: notices.spot.and_then(ends_at) })
     }
 }
 
@@ -97,6 +97,6 @@ fn is_terminating(notices: &imds::Notices) -> bool {
 fn ends_at((_, time): (String, String)) -> Option<Instant> {
     let at = DateTime::from_str(&time, Format::DateTime).ok();
     let at = at.and_then(|at| SystemTime::try_from(at).ok());
-    let left = at.and_then(|at| at.duration_since(SystemTime::now()).ok());
-    Instant::now().checked_add(left.unwrap_or(Duration::ZERO))
+    let remaining = at.and_then(|at| at.duration_since(SystemTime::now()).ok());
+    Instant::now().checked_add(remaining.unwrap_or(Duration::ZERO))
 }

@@ -1,12 +1,12 @@
 //! Signatures by AWS's published test vector, errors in each format, and malformed responses.
 
 use super::*;
-use crate::failure::{Refused, THROTTLING, TRANSIENT, TRANSIENT_STATUS, sort};
+use crate::failure::{ErrorMapping, THROTTLING, TRANSIENT, TRANSIENT_STATUS, classify};
 
 const REPLACE: Operation = Operation::new("ec2", "ReplaceRoute");
 
 #[test]
-fn the_published_vector_comes_out() {
+fn the_published_test_vector_is_reproduced() {
     // post-x-www-form-urlencoded of AWS's test suite for Signature Version 4.
     let identity = Credentials::new(
         "AKIDEXAMPLE",
@@ -37,8 +37,11 @@ fn the_published_vector_comes_out() {
 #[tokio::test]
 async fn a_response_without_a_length_is_read_up_to_the_limit() {
     let of = |bytes: usize| collect(SdkBody::from(vec![b'x'; bytes]));
-    assert_eq!(of(LONGEST_ANSWER).await.unwrap().map(|all| all.len()), Some(LONGEST_ANSWER));
-    assert_eq!(of(LONGEST_ANSWER + 1).await.unwrap(), None);
+    assert_eq!(
+        of(MAX_RESPONSE_BYTES).await.unwrap().map(|all| all.len()),
+        Some(MAX_RESPONSE_BYTES)
+    );
+    assert_eq!(of(MAX_RESPONSE_BYTES + 1).await.unwrap(), None);
 }
 
 #[test]
@@ -48,11 +51,13 @@ fn forms_are_quoted_and_numbered() {
         .filter("vpc-id", &["vpc-1"])
         .filter("tag:x", &["1", "2"])
         .list("InstanceId", ["i-1", "i-2"]);
-    let Question::Form { members, .. } = members.question("2016-11-15") else { panic!("no form") };
+    let RequestBody::Form { members, .. } = members.into_body("2016-11-15") else {
+        panic!("no form")
+    };
     let keys: Vec<&str> = members.iter().map(|(key, _)| key.as_str()).collect();
-    let wanted = "A Filter.1.Name Filter.1.Value.1 Filter.2.Name Filter.2.Value.1 \
+    let expected = "A Filter.1.Name Filter.1.Value.1 Filter.2.Name Filter.2.Value.1 \
                   Filter.2.Value.2 InstanceId.1 InstanceId.2";
-    assert_eq!(keys.join(" "), wanted);
+    assert_eq!(keys.join(" "), expected);
     assert_eq!(encoded(&members[0].1).to_string(), "a%20b%26%3D%2B%2F~%2A%C3%A9");
 }
 
@@ -71,32 +76,32 @@ fn errors_are_read_in_each_format() {
 }
 
 #[test]
-fn every_code_says_what_can_be_done() {
+fn every_error_code_has_its_class() {
     for code in THROTTLING {
-        assert_eq!(sort(400, code), Failure::Throttled, "{code}");
+        assert_eq!(classify(400, code), Failure::Throttled, "{code}");
     }
-    assert_eq!(sort(503, "RequestLimitExceeded"), Failure::Throttled);
-    assert_eq!(sort(429, ""), Failure::Throttled);
+    assert_eq!(classify(503, "RequestLimitExceeded"), Failure::Throttled);
+    assert_eq!(classify(429, ""), Failure::Throttled);
     for code in TRANSIENT {
-        assert_eq!(sort(400, code), Failure::Transient, "{code}");
+        assert_eq!(classify(400, code), Failure::Transient, "{code}");
     }
     for status in TRANSIENT_STATUS {
-        assert_eq!(sort(status, "Whatever"), Failure::Transient, "{status}");
+        assert_eq!(classify(status, "Whatever"), Failure::Transient, "{status}");
     }
-    assert_eq!(sort(400, "TargetGroupNotFound"), Failure::Absent);
-    assert_eq!(sort(400, "InvalidInstanceID.NotFound"), Failure::Absent);
-    assert_eq!(sort(400, "InvalidTarget"), Failure::Invalid);
-    assert_eq!(sort(501, ""), Failure::Invalid);
-    let denied = REPLACE.refused(403, "UnauthorizedOperation", "You are not").error;
+    assert_eq!(classify(400, "TargetGroupNotFound"), Failure::Absent);
+    assert_eq!(classify(400, "InvalidInstanceID.NotFound"), Failure::Absent);
+    assert_eq!(classify(400, "InvalidTarget"), Failure::Invalid);
+    assert_eq!(classify(501, ""), Failure::Invalid);
+    let denied = REPLACE.service_error(403, "UnauthorizedOperation", "You are not").error;
     assert_eq!(denied.kind, Failure::Denied);
     assert!(denied.message.contains("allow ec2:ReplaceRoute in the policy"), "{denied}");
-    let stranger = REPLACE.refused(403, "SignatureDoesNotMatch", "").error;
-    assert!(stranger.message.contains("and at its clock"), "{stranger}");
+    let unauthenticated = REPLACE.service_error(403, "SignatureDoesNotMatch", "").error;
+    assert!(unauthenticated.message.contains("and at its clock"), "{unauthenticated}");
 }
 
 #[test]
-fn endpoints_are_the_partitions() {
-    let signed = |region: &str, endpoint: Option<&str>| Signed {
+fn endpoints_follow_the_partition() {
+    let signed = |region: &str, endpoint: Option<&str>| SignedClient {
         connector: crate::connect::connector(),
         credentials: SharedCredentialsProvider::new(Credentials::new("a", "b", None, None, "t")),
         region: region.into(),

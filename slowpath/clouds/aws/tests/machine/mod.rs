@@ -10,20 +10,20 @@ use aws::imds::Metadata;
 use aws::runner::{AwsLifecycle, Cloud};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
+use cloud_emulators::Emulator;
+use cloud_emulators::state::AwsState;
+use cloud_emulators::target::State;
 use clouds::appliance::{Appliance, Ingress};
 use clouds::runner::Runner;
 use config::checked::{Aws, Config};
-use simulation::{Probes, Recorder, Running, Time};
-use standins::Standin;
-use standins::target::State;
-use standins::world::World;
+use simulation::{EmulatedClock, Probes, Recorder, Running};
 
 pub const OWN: &str = "i-00000000000000001";
 pub const OWN_IP: &str = "10.0.1.11";
 pub const GROUP: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/north/\
                          0123456789abcdef";
 /// Maximum wait of a test, after which it fails with what it waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn configured(aws: &str) -> Config {
     config::from_toml(&format!(
@@ -44,33 +44,33 @@ pub fn ingress() -> Ingress {
 }
 
 /// Health probes of the target by the emulator.
-pub struct Probed(Standin);
+pub struct Probed(Emulator);
 
 impl Probes for Probed {
     /// State of the target in the emulator.
-    type Seen = Option<State>;
+    type State = Option<State>;
 
-    fn answered(&self, pass: bool) -> Option<State> {
-        self.0.with(|world| {
-            world.good = pass;
-            [OWN, OWN_IP].into_iter().for_each(|id| world.probe(id, pass));
-            [OWN, OWN_IP].into_iter().find_map(|id| world.state(GROUP, id))
+    fn set_passing(&self, pass: bool) -> Option<State> {
+        self.0.with(|cloud| {
+            cloud.good = pass;
+            [OWN, OWN_IP].into_iter().for_each(|id| cloud.set_probe_result(id, pass));
+            [OWN, OWN_IP].into_iter().find_map(|id| cloud.state(GROUP, id))
         })
     }
 }
 
 /// Parameters of a start, for tests to change.
 pub struct Begin {
-    pub aws: Standin,
+    pub aws: Emulator,
     pub appliance: Arc<Recorder<Probed>>,
-    pub clock: Time<Standin>,
+    pub clock: EmulatedClock<Emulator>,
     pub settings: Aws,
-    pub kept: Option<PathBuf>,
+    pub journal: Option<PathBuf>,
 }
 
 impl Begin {
     pub async fn at(targets: &str) -> Begin {
-        Begin::over(Standin::start(World::sample(targets)).await.unwrap())
+        Begin::over(Emulator::start(AwsState::sample(targets)).await.unwrap())
     }
 
     /// Returns parameters for the same machine, after its process ended.
@@ -78,15 +78,15 @@ impl Begin {
         Begin::over(before.aws.clone())
     }
 
-    fn over(aws: Standin) -> Begin {
-        let clock = Time::new(aws.clone());
+    fn over(aws: Emulator) -> Begin {
+        let clock = EmulatedClock::new(aws.clone());
         let appliance = Arc::new(Recorder::new(Probed(aws.clone()), ingress()));
         let settings = settings("cluster = \"north\"");
-        Begin { aws, appliance, clock, settings, kept: None }
+        Begin { aws, appliance, clock, settings, journal: None }
     }
 
     pub fn start(self) -> Machine {
-        let Begin { aws, appliance, clock, settings, kept } = self;
+        let Begin { aws, appliance, clock, settings, journal } = self;
         // Credentials of the sample's role.
         let secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
         let key = Credentials::new("AKIDEXAMPLE", secret, None, None, "sample");
@@ -96,13 +96,13 @@ impl Begin {
             seed: 7,
             ..account::Settings::default()
         };
-        let running = Running::begin(&aws, appliance.reports(), |signals, cancel| {
+        let running = Running::start(&aws, appliance.reports(), |signals, cancel| {
             let metadata = Metadata::new(Some(&aws.url), 7, cancel.clone()).unwrap();
             let cloud = Cloud::over(metadata, account, Arc::new(clock.clone()), cancel);
             let config = configured("cluster = \"north\"");
-            let told = Arc::clone(&appliance) as Arc<dyn Appliance>;
-            let lifecycle = AwsLifecycle::new(&config, settings, cloud, told);
-            Runner::new(lifecycle, kept).with_pause(Arc::new(clock.clone())).run(signals)
+            let appliance = Arc::clone(&appliance) as Arc<dyn Appliance>;
+            let lifecycle = AwsLifecycle::new(&config, settings, cloud, appliance);
+            Runner::new(lifecycle, journal).with_pause(Arc::new(clock.clone())).run(signals)
         });
         Machine { aws, appliance, clock, running }
     }
@@ -110,40 +110,40 @@ impl Begin {
 
 /// A running lifecycle.
 pub struct Machine {
-    pub aws: Standin,
+    pub aws: Emulator,
     pub appliance: Arc<Recorder<Probed>>,
-    pub clock: Time<Standin>,
-    running: Running<Standin>,
+    pub clock: EmulatedClock<Emulator>,
+    running: Running<Emulator>,
 }
 
 impl Deref for Machine {
-    type Target = Running<Standin>;
+    type Target = Running<Emulator>;
 
-    fn deref(&self) -> &Running<Standin> {
+    fn deref(&self) -> &Running<Emulator> {
         &self.running
     }
 }
 
 impl DerefMut for Machine {
-    fn deref_mut(&mut self) -> &mut Running<Standin> {
+    fn deref_mut(&mut self) -> &mut Running<Emulator> {
         &mut self.running
     }
 }
 
 impl Machine {
-    pub async fn until_probe(&mut self, told: &str) {
-        self.appliance.until_probe(told, |probe| probe == told).await;
+    pub async fn until_probe(&mut self, answer: &str) {
+        self.appliance.until_probe(answer, |probe| probe == answer).await;
     }
 
     /// Waits until the emulator has answered this operation with 503.
-    pub async fn until_refused(&mut self, operation: &str) {
-        let asked = async {
+    pub async fn until_unavailable(&mut self, operation: &str) {
+        let called = async {
             while !self.aws.take_calls().iter().any(|c| c.operation == operation && c.status == 503)
             {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let came = tokio::time::timeout(PATIENCE, asked).await;
-        assert!(came.is_ok(), "{operation} was not asked: {:#?}", self.report());
+        let result = tokio::time::timeout(TEST_TIMEOUT, called).await;
+        assert!(result.is_ok(), "{operation} was not asked: {:#?}", self.report());
     }
 }

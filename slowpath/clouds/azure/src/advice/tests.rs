@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 use crate::id::ResourceId;
-use crate::place::Pool;
-use crate::told::{Family, Identity};
+use crate::location::Pool;
+use crate::types::{Family, Identity};
 
 const GW: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/gw";
 
@@ -13,7 +13,7 @@ fn id(text: &str) -> ResourceId {
     ResourceId::parse(text).unwrap()
 }
 
-fn place() -> Place {
+fn location() -> Location {
     let identity = Identity {
         vm_id: "v".into(),
         name: "weir-0".into(),
@@ -35,10 +35,10 @@ fn place() -> Place {
         network: id(GW),
     };
     let pools = vec![pool(Family::V4, "weir"), pool(Family::V6, "weir6")];
-    Place { identity, interface: id(GW), managed: false, balancer: id(GW), pools }
+    Location { identity, interface: id(GW), managed: false, balancer: id(GW), pools }
 }
 
-fn good() -> (Value, Ours) {
+fn good() -> (Value, ApplianceSettings) {
     let pools = ["weir", "weir6"].map(|n| json!({ "id": format!("{GW}/backendAddressPools/{n}") }));
     let balancer = json!({ "properties": {
         "loadBalancingRules": [{ "name": "all", "properties": {
@@ -49,13 +49,13 @@ fn good() -> (Value, Ours) {
             "protocol": "Http", "port": 8080, "intervalInSeconds": 5, "probeThreshold": 2,
         }}],
     }});
-    (balancer, Ours { http: vec![8080], tcp: vec![8081], tcp_s: 350 })
+    (balancer, ApplianceSettings { http: vec![8080], tcp: vec![8081], tcp_s: 350 })
 }
 
-type Spoil = fn(&mut Value, &mut Value, &mut Ours);
+type Spoil = fn(&mut Value, &mut Value, &mut ApplianceSettings);
 
 #[test]
-fn what_hurts_is_told_by_name_once_and_with_what_to_do() {
+fn each_harmful_setting_is_reported_once_with_remedy() {
     let table: &[(Spoil, &[&str])] = &[
         (|_, _, _| {}, &[]),
         (|r, _, _| r["backendAddressPools"] = json!([]), &["pool-unused"]),
@@ -79,15 +79,15 @@ fn what_hurts_is_told_by_name_once_and_with_what_to_do() {
         (|_, p, _| p["probeThreshold"] = json!(u32::MAX), &["detection-slow"]),
     ];
     for (row, (spoil, names)) in table.iter().enumerate() {
-        let (mut balancer, mut ours) = good();
+        let (mut balancer, mut appliance) = good();
         let mut rule = balancer["properties"]["loadBalancingRules"][0]["properties"].take();
         let mut probe = balancer["properties"]["probes"][0]["properties"].take();
-        spoil(&mut rule, &mut probe, &mut ours);
+        spoil(&mut rule, &mut probe, &mut appliance);
         balancer["properties"]["loadBalancingRules"][0]["properties"] = rule;
         balancer["properties"]["probes"][0]["properties"] = probe;
-        let found = advise(&place(), &balancer, &ours);
-        let told: Vec<&str> = found.iter().map(|finding| finding.name).collect();
-        assert_eq!(told, *names, "row {row}");
+        let found = advise(&location(), &balancer, &appliance);
+        let names_found: Vec<&str> = found.iter().map(|finding| finding.name).collect();
+        assert_eq!(names_found, *names, "row {row}");
         assert!(found.iter().all(|f| !f.text.is_empty() && !f.remedy.is_empty()));
     }
 }

@@ -14,7 +14,7 @@ fn tunnel(side: &str, port: u64, vni: u64, protocol: &str) -> Value {
 }
 
 #[test]
-fn tunnels_are_one_external_and_one_internal_or_the_pool_is_told_in_words() {
+fn tunnels_are_one_external_and_one_internal_else_the_error_lists_them() {
     let of = |all: &[Value]| {
         tunnels(&json!({ "name": "weir", "properties": { "tunnelInterfaces": all } }))
     };
@@ -54,8 +54,8 @@ fn a_pool_is_by_address_as_soon_as_an_entry_has_one() {
     }});
     let all = entries(&by_nic);
     assert_eq!(all.len(), 2, "{all:?}");
-    assert!(all.iter().all(|entry| entry.by == MadeBy::Nic));
-    assert_eq!((all[0].admin, all[1].admin), (Admin::Down, Admin::None));
+    assert!(all.iter().all(|entry| entry.by == MembershipMode::Nic));
+    assert_eq!((all[0].admin, all[1].admin), (AdminState::Down, AdminState::None));
     assert_eq!((all[0].name.as_deref(), all[1].name.as_deref()), (Some("e"), None));
     // Azure also lists the interface behind an address.
     let subnet =
@@ -70,9 +70,9 @@ fn a_pool_is_by_address_as_soon_as_an_entry_has_one() {
     }});
     let all = entries(&by_ip);
     assert_eq!(all.len(), 2);
-    assert!(all.iter().all(|entry| entry.by == MadeBy::Ip));
+    assert!(all.iter().all(|entry| entry.by == MembershipMode::Ip));
     assert_eq!(all[0].network.as_ref().map(ResourceId::name), Some("v"));
-    assert_eq!((all[1].address, all[1].admin), ("fd00::4".parse().ok(), Admin::Up));
+    assert_eq!((all[1].address, all[1].admin), ("fd00::4".parse().ok(), AdminState::Up));
     assert_eq!(entries(&json!({ "properties": null })), []);
 }
 
@@ -98,9 +98,9 @@ fn rules_are_those_that_send_to_the_pool_with_their_probe() {
     let rules = rules(&balancer, &ResourceId::parse(POOL).unwrap());
     let seconds = Duration::from_secs;
     assert_eq!(rules.len(), 2);
-    assert!(rules[0].whole && rules[0].resets && !rules[1].whole && !rules[1].resets);
+    assert!(rules[0].all_ports && rules[0].resets && !rules[1].all_ports && !rules[1].resets);
     assert_eq!((rules[0].idle, rules[1].idle), (seconds(900), seconds(240)));
     let probe = rules[0].probe.clone().unwrap();
-    assert_eq!((probe.port, probe.path.as_str(), probe.detects()), (8080, "/", seconds(15)));
+    assert_eq!((probe.port, probe.path.as_str(), probe.detection_time()), (8080, "/", seconds(15)));
     assert_eq!(rules[1].probe, None);
 }

@@ -15,22 +15,22 @@ pub struct Grant {
 
 impl Grant {
     /// Parses one grant.
-    pub fn read(told: &Value) -> Grant {
+    pub fn read(grant: &Value) -> Grant {
         let all = |key: &str| {
-            let list = balancer::list(told, &format!("/{key}")).iter();
+            let list = balancer::list(grant, &format!("/{key}")).iter();
             list.filter_map(|action| action.as_str().map(str::to_owned)).collect()
         };
         Grant { actions: all("actions"), not_actions: all("notActions") }
     }
 
-    pub(super) fn gives(&self, action: &str) -> bool {
-        let any = |all: &[String]| all.iter().any(|pattern| fits(pattern, action));
+    pub(super) fn permits(&self, action: &str) -> bool {
+        let any = |all: &[String]| all.iter().any(|pattern| matches_pattern(pattern, action));
         any(&self.actions) && !any(&self.not_actions)
     }
 }
 
 /// Returns true if the action matches; `*` matches any text, including slashes.
-fn fits(pattern: &str, action: &str) -> bool {
+fn matches_pattern(pattern: &str, action: &str) -> bool {
     let (pattern, mut rest) = (pattern.to_ascii_lowercase(), &*action.to_ascii_lowercase());
     let mut parts = pattern.split('*');
     let Some(left) = parts.next().and_then(|first| rest.strip_prefix(first)) else { return false };
@@ -49,18 +49,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_of_roles_fit_as_azure_means_them() {
+    fn role_patterns_match_like_azure() {
         let action = "Microsoft.Network/networkInterfaces/write";
         let fitting = ["*", "*/write", "microsoft.network/*", "Microsoft.Network/*/write", action];
         for pattern in fitting {
-            assert!(fits(pattern, action), "{pattern}");
+            assert!(matches_pattern(pattern, action), "{pattern}");
         }
         let others = ["", "*/read", "Microsoft.Compute/*", "Microsoft.Network", "*/write/*"];
         for pattern in others {
-            assert!(!fits(pattern, action), "{pattern}");
+            assert!(!matches_pattern(pattern, action), "{pattern}");
         }
         let owned = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect();
         let grant = Grant { actions: owned(&["*"]), not_actions: owned(&["*/write"]) };
-        assert!(!grant.gives(action) && grant.gives("Microsoft.Network/networkInterfaces/read"));
+        assert!(
+            !grant.permits(action) && grant.permits("Microsoft.Network/networkInterfaces/read")
+        );
     }
 }

@@ -1,13 +1,13 @@
 //! Checks of the machine: metadata, identity, network interface, MTU, kernel and events.
 
-use super::ask::Seen;
-use super::wants::Wants;
+use super::check_config::CheckConfig;
+use super::collect::Observations;
 use super::{Check, Verdict};
-use crate::place::Nic;
-use crate::told::{CallError, Failure, Identity};
+use crate::location::Nic;
+use crate::types::{CallError, Failure, Identity};
 
-pub(super) fn metadata(seen: &Seen) -> Check {
-    match &seen.identity {
+pub(super) fn metadata(observed: &Observations) -> Check {
+    match &observed.identity {
         Ok(Identity { name, location, resource_group, interfaces, scale_set, .. }) => {
             let of = scale_set.as_ref().map(|set| format!(", of scale set {set}"));
             let text = format!("{name} in {location}, resource group {resource_group}");
@@ -22,17 +22,17 @@ pub(super) fn metadata(seen: &Seen) -> Check {
     }
 }
 
-pub(super) fn token(seen: &Seen) -> Check {
-    let stranger = |error: &&CallError| error.code == "NoCredentials";
-    let mut errors = seen.tried.values().filter_map(|tried| tried.as_ref().err());
+pub(super) fn token(observed: &Observations) -> Check {
+    let no_credentials = |error: &&CallError| error.code == "NoCredentials";
+    let mut errors = observed.results.values().filter_map(|results| results.as_ref().err());
     let remedy = "give the machine a managed identity with a role of these permissions, or see \
                   azure.credential";
-    match seen.arm.as_ref().or_else(|| errors.find(stranger)) {
+    match observed.arm.as_ref().or_else(|| errors.find(no_credentials)) {
         Some(error) => Check::new("token", Verdict::Fail, error.message.clone(), remedy),
-        None if seen.tried.values().any(Result::is_ok) => {
+        None if observed.results.values().any(Result::is_ok) => {
             Check::ok("token", "Azure accepts this machine's")
         }
-        None if seen.tried.values().flat_map(|t| t.as_ref().err()).any(denied) => {
+        None if observed.results.values().flat_map(|t| t.as_ref().err()).any(denied) => {
             Check::ok("token", "Azure knows this machine, and permits nothing that was asked")
         }
         None => Check::new("token", Verdict::Warn, "Azure answered nothing that tells", remedy),
@@ -43,8 +43,8 @@ fn denied(error: &CallError) -> bool {
     error.kind == Failure::Denied
 }
 
-pub(super) fn interface(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    let nic = match &seen.nic {
+pub(super) fn interface(check_config: &CheckConfig, observed: &Observations) -> Vec<Check> {
+    let nic = match &observed.nic {
         Ok(nic) => nic,
         Err(why) => {
             let remedy = "the message says what to change";
@@ -66,7 +66,7 @@ pub(super) fn interface(wants: &Wants, seen: &Seen) -> Vec<Check> {
             "deallocate the machine, az network nic update --accelerated-networking true, start it",
         ),
     });
-    if wants.forwards {
+    if check_config.forwards {
         checks.push(match is(nic, "enableIPForwarding") {
             true => Check::ok("IP forwarding", "on"),
             false => Check::new(
@@ -84,9 +84,12 @@ pub(super) fn interface(wants: &Wants, seen: &Seen) -> Vec<Check> {
     checks
 }
 
-pub(super) fn mtu(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    let Some(needed) = wants.gateways.iter().map(|fed| fed.mtu).max() else { return Vec::new() };
-    let configured = match wants.mtu {
+pub(super) fn mtu(check_config: &CheckConfig, observed: &Observations) -> Vec<Check> {
+    let Some(needed) = check_config.gateways.iter().map(|pool_gateway| pool_gateway.mtu).max()
+    else {
+        return Vec::new();
+    };
+    let configured = match check_config.mtu {
         mtu if mtu >= needed => Check::ok("mtu", format!("ingress.mtu = {mtu}")),
         mtu => Check::new(
             "mtu",
@@ -95,11 +98,11 @@ pub(super) fn mtu(wants: &Wants, seen: &Seen) -> Vec<Check> {
             &format!("set ingress.mtu to {needed} or more"),
         ),
     };
-    let of_kernel = seen.kernel_mtu.as_ref().map(|(interface, mtu)| match mtu {
+    let of_kernel = observed.kernel_mtu.as_ref().map(|(interface, mtu)| match mtu {
         mtu if *mtu >= needed => Check::ok("kernel mtu", format!("{interface} has {mtu}")),
         _ => Check::new(
             "kernel mtu",
-            if wants.kernel_carries { Verdict::Fail } else { Verdict::Warn },
+            if check_config.kernel_data_path { Verdict::Fail } else { Verdict::Warn },
             format!("{interface} has {mtu}, less than {needed}: larger packets are dropped"),
             "ip link set INTERFACE mtu, or restart fastpath, which sets it",
         ),
@@ -108,9 +111,9 @@ pub(super) fn mtu(wants: &Wants, seen: &Seen) -> Vec<Check> {
 }
 
 /// Checks TCP timestamps: Azure documents that its probes fail if they are enabled.
-pub(super) fn timestamps(seen: &Seen) -> Option<Check> {
+pub(super) fn timestamps(observed: &Observations) -> Option<Check> {
     let name = "tcp timestamps";
-    Some(match seen.timestamps? {
+    Some(match observed.timestamps? {
         false => Check::ok(name, "off"),
         true => Check::new(
             name,
@@ -121,12 +124,12 @@ pub(super) fn timestamps(seen: &Seen) -> Option<Check> {
     })
 }
 
-pub(super) fn events(wants: &Wants, seen: &Seen) -> Option<Check> {
+pub(super) fn events(check_config: &CheckConfig, observed: &Observations) -> Option<Check> {
     let name = "scheduled events";
-    if !wants.settings.life.events {
+    if !check_config.settings.lifecycle.events {
         return Some(Check::ok(name, "not asked for (azure.events = false)"));
     }
-    Some(match seen.events.as_ref()? {
+    Some(match observed.events.as_ref()? {
         Ok(0) => Check::ok(name, "none"),
         Ok(some) => {
             let text = format!("{some} concern this machine");

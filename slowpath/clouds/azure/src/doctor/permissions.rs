@@ -1,45 +1,47 @@
 //! Checks which of the required permissions this machine has.
 
-use config::checked::{MadeBy, Remove};
+use config::checked::{MembershipMode, Remove};
 
-use super::ask::Seen;
-use super::wants::Wants;
+use super::check_config::CheckConfig;
+use super::collect::Observations;
 use super::{Check, Verdict};
-use crate::asks;
-use crate::names::{self, Known};
-use crate::told::Failure;
+use crate::operations::{self, ArmOperation};
+use crate::requests;
+use crate::types::Failure;
 
 /// Returns one check for each permission.
-pub(super) fn judge(wants: &Wants, seen: &Seen) -> Vec<Check> {
-    let needed: Vec<Known> = asks::ALL.iter().filter(|k| needs(wants, seen, k)).copied().collect();
-    names::permissions(&needed).into_iter().map(|name| check(seen, name)).collect()
+pub(super) fn evaluate(check_config: &CheckConfig, observed: &Observations) -> Vec<Check> {
+    let needed: Vec<ArmOperation> =
+        requests::ALL.iter().filter(|k| needs(check_config, observed, k)).copied().collect();
+    operations::permissions(&needed).into_iter().map(|name| check(observed, name)).collect()
 }
 
 /// Returns true if the operation is needed with this configuration.
-fn needs(wants: &Wants, seen: &Seen, known: &Known) -> bool {
-    let scale_set = seen.nic.as_ref().is_ok_and(|nic| nic.managed);
-    let leaves = wants.settings.life.remove != Remove::Never;
-    let by_nic = wants.settings.membership == MadeBy::Nic;
+fn needs(check_config: &CheckConfig, observed: &Observations, known: &ArmOperation) -> bool {
+    let scale_set = observed.nic.as_ref().is_ok_and(|nic| nic.managed);
+    let leaves = check_config.settings.lifecycle.remove != Remove::Never;
+    let by_nic = check_config.settings.membership == MembershipMode::Nic;
     match known.operation.name {
-        name if name == names::INTERFACES_PUT.operation.name => by_nic && leaves && !scale_set,
-        name if name == names::POOLS_PUT.operation.name => !(scale_set && by_nic),
-        name if name == names::MACHINES_GET.operation.name => !scale_set,
-        name if name == names::INTERFACES_GET.operation.name => !scale_set,
+        name if name == operations::INTERFACES_PUT.operation.name => by_nic && leaves && !scale_set,
+        name if name == operations::POOLS_PUT.operation.name => !(scale_set && by_nic),
+        name if name == operations::MACHINES_GET.operation.name => !scale_set,
+        name if name == operations::INTERFACES_GET.operation.name => !scale_set,
         _ => scale_set || !known.operation.service.contains("virtualMachineScaleSets"),
     }
 }
 
-fn check(seen: &Seen, name: &'static str) -> Check {
+fn check(observed: &Observations, name: &'static str) -> Check {
     let remedy = format!("allow {name} in the machine's role, config/azure/role.json has them all");
-    let operations = asks::ALL.iter().filter(|known| known.operation.service == name);
+    let operations = requests::ALL.iter().filter(|known| known.operation.service == name);
     let operations: Vec<&str> = operations.map(|known| known.operation.name).collect();
     let by_slowpath = |outcome: &str| {
-        let asked = seen.slowpath.as_ref().ok().map(|report| report.calls.as_slice());
-        let mut asked = asked.unwrap_or_default().iter();
-        asked.any(|a| operations.contains(&a.operation.as_str()) && a.outcome == outcome)
+        let calls = observed.slowpath.as_ref().ok().map(|report| report.calls.as_slice());
+        let mut calls = calls.unwrap_or_default().iter();
+        calls.any(|a| operations.contains(&a.operation.as_str()) && a.outcome == outcome)
     };
-    let granted = || seen.grants.as_ref().map(|all| all.iter().any(|grant| grant.gives(name)));
-    match seen.tried.get(name) {
+    let granted =
+        || observed.grants.as_ref().map(|all| all.iter().any(|grant| grant.permits(name)));
+    match observed.results.get(name) {
         Some(Ok(())) => Check::ok(name, "allowed"),
         // Azure checks the permission before it looks the resource up.
         Some(Err(error)) if error.kind == Failure::Absent => Check::ok(name, "allowed"),

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use config::checked::Interface;
 use serde_json::Value;
 
-use super::ask::Seen;
-use super::wants::Wants;
+use super::check_config::CheckConfig;
+use super::collect::Observations;
 use super::{Check, Verdict};
 use crate::balancer::{self, list, rules, text};
 
@@ -15,16 +15,18 @@ pub const PROBES: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(168, 63, 129, 16))
 
 /// Checks the tunnels' packets, which come from the frontends' addresses in the virtual network,
 /// and the probes, which come from the platform.
-pub(super) fn judge(_: &Wants, seen: &Seen) -> Vec<Check> {
-    let (Ok(place), Some(told)) = (&seen.place, &seen.balancer) else { return Vec::new() };
-    if seen.security.is_empty() {
+pub(super) fn evaluate(_: &CheckConfig, observed: &Observations) -> Vec<Check> {
+    let (Ok(location), Some(balancer)) = (&observed.location, &observed.balancer) else {
+        return Vec::new();
+    };
+    if observed.security.is_empty() {
         return Vec::new();
     }
-    let groups: Vec<&str> = seen.security.iter().map(|group| text(group, "/name")).collect();
+    let groups: Vec<&str> = observed.security.iter().map(|group| text(group, "/name")).collect();
     let check = |name: String, protocol: &str, port: u16, source: (IpAddr, &str), to: IpAddr| {
         let admitted = |group: &Value| admits(group, protocol, port, source, to);
         let shut: Vec<&str> =
-            seen.security.iter().filter(|g| !admitted(g)).map(|g| text(g, "/name")).collect();
+            observed.security.iter().filter(|g| !admitted(g)).map(|g| text(g, "/name")).collect();
         let what = format!("{protocol} port {port} from {} ({})", source.0, source.1);
         match shut.is_empty() {
             true => Check::ok(&name, format!("{} let {what} in", groups.join(", "))),
@@ -36,17 +38,17 @@ pub(super) fn judge(_: &Wants, seen: &Seen) -> Vec<Check> {
         }
     };
     let mut checks = Vec::new();
-    for pool in &place.pools {
+    for pool in &location.pools {
         let (of, to) = (pool.id.name(), pool.address);
-        let from = balancer::frontends(told).into_iter().find(|a| a.is_ipv4() == to.is_ipv4());
-        let document = crate::member::the_pool(told, pool).ok();
+        let from = balancer::frontends(balancer).into_iter().find(|a| a.is_ipv4() == to.is_ipv4());
+        let document = crate::pool_entries::find_pool(balancer, pool).ok();
         if let (Some(from), Some(Ok(tunnels))) = (from, document.map(balancer::tunnels)) {
             for port in [tunnels.external.port, tunnels.internal.port] {
                 let name = format!("tunnels of {of} admitted");
                 checks.push(check(name, "Udp", port, (from, "VirtualNetwork"), to));
             }
         }
-        for probe in rules(told, &pool.id).into_iter().filter_map(|rule| rule.probe) {
+        for probe in rules(balancer, &pool.id).into_iter().filter_map(|rule| rule.probe) {
             let name = format!("probe {} admitted", probe.name);
             checks.push(check(name, "Tcp", probe.port, (PROBES, "AzureLoadBalancer"), to));
         }
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides_and_behind_all_are_azures_own() {
+    fn lowest_priority_number_decides_before_default_rules() {
         let from: (IpAddr, &str) = ("10.1.0.100".parse().unwrap(), "VirtualNetwork");
         let to: IpAddr = "10.1.0.11".parse().unwrap();
         type Rule = (u32, &'static str, &'static str, &'static str, &'static str);
@@ -142,8 +144,8 @@ mod tests {
             let group = json!({ "properties": { "securityRules": rules } });
             assert_eq!(admits(&group, "Udp", 10800, from, to), *admitted, "row {row}");
         }
-        let nobody = json!({ "properties": {} });
-        assert!(admits(&nobody, "Tcp", 80, (PROBES, "AzureLoadBalancer"), to));
-        assert!(!admits(&nobody, "Tcp", 80, (PROBES, "Internet"), to));
+        let no_rules = json!({ "properties": {} });
+        assert!(admits(&no_rules, "Tcp", 80, (PROBES, "AzureLoadBalancer"), to));
+        assert!(!admits(&no_rules, "Tcp", 80, (PROBES, "Internet"), to));
     }
 }

@@ -23,7 +23,7 @@ fn answer(status: u16, pairs: &[(&'static str, &str)], body: &str) -> RawRespons
 }
 
 #[test]
-fn statuses_and_codes_are_sorted_by_what_can_be_done() {
+fn statuses_and_codes_are_classified() {
     for (status, code, kind) in [
         (429, "", Failure::Throttled),
         (429, "SubscriptionRequestsThrottled", Failure::Throttled),
@@ -59,45 +59,45 @@ fn statuses_and_codes_are_sorted_by_what_can_be_done() {
         (302, "", Failure::Invalid),
         (0, "Failed", Failure::Invalid),
     ] {
-        assert_eq!(sort(status, code), kind, "{status} {code}");
+        assert_eq!(classify(status, code), kind, "{status} {code}");
     }
 }
 
 #[test]
-fn every_form_of_an_error_is_read() {
-    let said = |body: &str| {
-        let said = Said::read(body.as_bytes());
-        (said.code, said.message)
+fn every_error_format_is_parsed() {
+    let parse = |body: &str| {
+        let error = ErrorBody::read(body.as_bytes());
+        (error.code, error.message)
     };
     let both = ("InUse".to_owned(), "it is in use".to_owned());
-    assert_eq!(said(r#"{"error": {"code": "InUse", "message": "it is in use"}}"#), both);
+    assert_eq!(parse(r#"{"error": {"code": "InUse", "message": "it is in use"}}"#), both);
     // The form used by private link services.
-    assert_eq!(said(r#"{"code": "InUse", "message": "it is in use", "details": []}"#), both);
-    let (code, message) = said(
+    assert_eq!(parse(r#"{"code": "InUse", "message": "it is in use", "details": []}"#), both);
+    let (code, message) = parse(
         r#"{"error": {"code": "Outer", "message": "no", "details": [
             {"code": "Inner", "message": "the subnet is full"}, {"code": "X", "message": "no"}]}}"#,
     );
     assert_eq!((code.as_str(), message.as_str()), ("Outer", "no; Inner: the subnet is full"));
-    let (code, message) = said(r#"{ "error": "Bad request. api-version is invalid" }"#);
+    let (code, message) = parse(r#"{ "error": "Bad request. api-version is invalid" }"#);
     assert_eq!((code.as_str(), message.as_str()), ("", "Bad request. api-version is invalid"));
     let (code, message) =
-        said(r#"{"error": "invalid_request", "error_description": "Identity not found"}"#);
+        parse(r#"{"error": "invalid_request", "error_description": "Identity not found"}"#);
     assert_eq!((code.as_str(), message.as_str()), ("invalid_request", "Identity not found"));
-    let (code, message) = said("<html>\n\t<h1>502 Bad Gateway</h1>\r\n</html>");
+    let (code, message) = parse("<html>\n\t<h1>502 Bad Gateway</h1>\r\n</html>");
     assert_eq!((code.as_str(), message.as_str()), ("", "<html> <h1>502 Bad Gateway</h1> </html>"));
-    let (code, message) = said(&format!(r#"{{"code": "C", "message": "{}"}}"#, "é ".repeat(9000)));
-    assert_eq!((code.as_str(), message.chars().count()), ("C", LONGEST_SAYING));
-    assert_eq!(said(""), Default::default());
-    assert_eq!(said(r#"{"error": 7}"#), Default::default());
+    let (code, message) = parse(&format!(r#"{{"code": "C", "message": "{}"}}"#, "é ".repeat(9000)));
+    assert_eq!((code.as_str(), message.chars().count()), ("C", MAX_MESSAGE_LENGTH));
+    assert_eq!(parse(""), Default::default());
+    assert_eq!(parse(r#"{"error": 7}"#), Default::default());
 }
 
 #[test]
-fn a_refusal_names_the_permission_and_where() {
+fn denied_errors_name_permission_and_scope() {
     let body = |code: &str, message: &str| {
         serde_json::json!({ "error": { "code": code, "message": message } }).to_string()
     };
-    let told = |body: &str| LIST.refused(&answer(403, &[], body)).error;
-    let plain = told(&body(
+    let error = |body: &str| LIST.error_response(&answer(403, &[], body)).error;
+    let plain = error(&body(
         "AuthorizationFailed",
         &format!(
             "The client 'c' with object id 'o' does not have authorization to perform action \
@@ -109,7 +109,7 @@ fn a_refusal_names_the_permission_and_where() {
     let allow = format!("allow Microsoft.Network/loadBalancers/read on {SCOPE} in a role");
     assert!(plain.message.contains(&allow), "{plain}");
     // The first pair of a linked authorization error is what is permitted.
-    let linked = told(&body(
+    let linked = error(&body(
         "LinkedAuthorizationFailed",
         &format!(
             "The client 'c' with object id 'o' has permission to perform action \
@@ -124,28 +124,32 @@ fn a_refusal_names_the_permission_and_where() {
          {SCOPE}/gw/backendAddressPools/weir"
     );
     assert!(linked.message.contains(&allow), "{linked}");
-    let newer = told(&body(
+    let newer = error(&body(
         "LinkedAuthorizationFailed",
         "The client has permission to perform action 'a/write' on scope '/s'; however, it does not \
          have permission to perform action(s) 'b/join/action' on the linked scope(s) '/t' \
          (respectively) or the linked scope(s) are invalid.",
     ));
     assert!(newer.message.contains("allow b/join/action on /t in a role"), "{newer}");
-    let bare = told(&body("AuthorizationFailed", "no"));
+    let bare = error(&body("AuthorizationFailed", "no"));
     assert!(
         bare.message.contains("allow Microsoft.Network/loadBalancers/read in a role"),
         "{bare}"
     );
-    let page = told("<html>Blocked by the proxy</html>");
+    let page = error("<html>Blocked by the proxy</html>");
     assert!(page.kind == Failure::Denied && page.message.contains("Blocked by the proxy"));
-    let lock = told(&body("ScopeLocked", "The scope cannot perform write operation"));
+    let lock = error(&body("ScopeLocked", "The scope cannot perform write operation"));
     assert!(lock.message.contains("az lock list"), "{lock}");
-    let stranger = LIST.refused(&answer(401, &[], &body("InvalidAuthenticationToken", "no"))).error;
-    assert!(stranger.message.contains("does not accept who we say we are"), "{stranger}");
+    let unauthenticated =
+        LIST.error_response(&answer(401, &[], &body("InvalidAuthenticationToken", "no"))).error;
+    assert!(
+        unauthenticated.message.contains("does not accept who we say we are"),
+        "{unauthenticated}"
+    );
 }
 
 #[test]
-fn a_pause_is_asked_for_in_seconds_or_as_azures_time() {
+fn retry_after_is_parsed_as_seconds_or_date() {
     let now = httpdate::parse_http_date("Sun, 22 Nov 2026 18:00:00 GMT").unwrap();
     let of = |pairs: &[(&'static str, &str)]| {
         retry_after(&headers(pairs), now).map(|pause| pause.as_secs())
@@ -161,34 +165,35 @@ fn a_pause_is_asked_for_in_seconds_or_as_azures_time() {
     assert_eq!(of(&[("retry-after", "soon")]), None);
     assert_eq!(of(&[("retry-after", "-5")]), None);
     assert_eq!(of(&[]), None);
-    let setback = LIST.refused(&answer(429, &[("retry-after", "9")], ""));
+    let failed = LIST.error_response(&answer(429, &[("retry-after", "9")], ""));
     assert_eq!(
-        (setback.error.kind, setback.after),
+        (failed.error.kind, failed.after),
         (Failure::Throttled, Some(Duration::from_secs(9)))
     );
 }
 
 #[test]
-fn a_redirect_is_told_and_not_followed() {
-    let setback = LIST.refused(&answer(302, &[("location", "https://login.example/")], ""));
-    assert_eq!(setback.error.kind, Failure::Invalid);
-    assert!(setback.error.message.contains("https://login.example/"));
+fn redirect_is_reported_and_not_followed() {
+    let failed = LIST.error_response(&answer(302, &[("location", "https://login.example/")], ""));
+    assert_eq!(failed.error.kind, Failure::Invalid);
+    assert!(failed.error.message.contains("https://login.example/"));
 }
 
 #[test]
-fn no_answer_is_told_by_what_went_wrong() {
-    let of = |kind| LIST.unanswered(&azure_core::Error::with_message(kind, "broken")).error.kind;
+fn transport_errors_are_classified() {
+    let of =
+        |kind| LIST.transport_error(&azure_core::Error::with_message(kind, "broken")).error.kind;
     assert_eq!(of(ErrorKind::Io), Failure::Transient);
     assert_eq!(of(ErrorKind::Connection), Failure::Transient);
     assert_eq!(of(ErrorKind::DataConversion), Failure::Invalid);
     assert_eq!(of(ErrorKind::Other), Failure::Invalid);
-    let ours = LIST.late(Duration::from_secs(20));
+    let ours = LIST.timed_out(Duration::from_secs(20));
     let through = azure_core::Error::new(ErrorKind::Other, wrapped(ours.clone()));
-    assert_eq!(LIST.unanswered(&through), ours);
+    assert_eq!(LIST.transport_error(&through), ours);
 }
 
 #[test]
-fn no_body_breaks_the_reading() {
+fn error_parser_never_panics() {
     let whole = r#"{"error": {"code": "A", "message": "does not have 'x' action 'é' scope '",
         "details": [{"code": "B", "message": 7}, null, "x"]}}"#;
     let mut rng = Rng::with_seed(11);
@@ -202,8 +207,8 @@ fn no_body_breaks_the_reading() {
                 _ => body.insert(at, byte),
             }
         }
-        let said = Said::read(&body);
-        let _ = LIST.sorted(403, &said);
-        let _ = missing(&String::from_utf8_lossy(&body));
+        let error = ErrorBody::read(&body);
+        let _ = LIST.classified(403, &error);
+        let _ = missing_permission(&String::from_utf8_lossy(&body));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use azure_core::http::headers::{HeaderName, Headers};
 use serde_json::Value;
 
-use crate::told::{End, EventKind, Family, Identity, Interface, ScheduledEvent, Tunnels};
+use crate::types::{End, EventKind, Family, Identity, Interface, ScheduledEvent, Tunnels};
 
 fn document(body: &[u8]) -> Result<Value, String> {
     let read: Value = serde_json::from_slice(body).map_err(|why| why.to_string())?;
@@ -14,7 +14,7 @@ fn document(body: &[u8]) -> Result<Value, String> {
 }
 
 /// Returns the string of a key, which must not be missing or empty.
-fn wanted(of: &Value, key: &str) -> Result<String, String> {
+fn required_str(of: &Value, key: &str) -> Result<String, String> {
     let found = of[key].as_str().unwrap_or_default();
     if found.is_empty() { Err(format!("it has no `{key}`")) } else { Ok(found.to_owned()) }
 }
@@ -39,25 +39,25 @@ pub fn identity(body: &[u8]) -> Result<Identity, String> {
     let scale_set = compute["vmScaleSetName"].as_str().filter(|name| !name.is_empty());
     let interfaces = list(&whole["network"], "interface").map(interface);
     Ok(Identity {
-        vm_id: wanted(compute, "vmId")?,
-        name: wanted(compute, "name")?,
-        subscription: wanted(compute, "subscriptionId")?,
-        resource_group: wanted(compute, "resourceGroupName")?,
-        location: wanted(compute, "location")?,
+        vm_id: required_str(compute, "vmId")?,
+        name: required_str(compute, "name")?,
+        subscription: required_str(compute, "subscriptionId")?,
+        resource_group: required_str(compute, "resourceGroupName")?,
+        location: required_str(compute, "location")?,
         zone: compute["zone"].as_str().unwrap_or_default().to_owned(),
-        environment: wanted(compute, "azEnvironment")?,
-        resource_id: wanted(compute, "resourceId")?,
+        environment: required_str(compute, "azEnvironment")?,
+        resource_id: required_str(compute, "resourceId")?,
         scale_set: scale_set.map(str::to_owned),
         interfaces: interfaces.collect::<Result<_, String>>()?,
     })
 }
 
-fn interface(told: &Value) -> Result<Interface, String> {
-    let written = wanted(told, "macAddress")?;
+fn interface(value: &Value) -> Result<Interface, String> {
+    let written = required_str(value, "macAddress")?;
     let mac = mac(&written).ok_or_else(|| format!("`{written}` is no link address"))?;
     let mut addresses = Vec::new();
     for family in ["ipv4", "ipv6"] {
-        for address in list(&told[family], "ipAddress") {
+        for address in list(&value[family], "ipAddress") {
             let text = address["privateIpAddress"].as_str().unwrap_or_default();
             if !text.is_empty() {
                 addresses.push(self::address(text)?);
@@ -98,10 +98,10 @@ pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
         return Err("it has no `loadbalancer`".into());
     }
     let mut ends: [[Option<End>; 2]; 2] = Default::default();
-    for told in list(balancer, "tunnelInterfaces") {
-        let (family, outside, end) = end(told)?;
-        let place = &mut ends[family as usize][usize::from(outside)];
-        match place {
+    for tunnel in list(balancer, "tunnelInterfaces") {
+        let (family, outside, end) = end(tunnel)?;
+        let slot = &mut ends[family as usize][usize::from(outside)];
+        match slot {
             Some(other) if *other != end => {
                 let which = if outside { "external" } else { "internal" };
                 return Err(format!(
@@ -110,7 +110,7 @@ pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
                     other.port, other.vni, end.port, end.vni
                 ));
             }
-            place => *place = Some(end),
+            slot => *slot = Some(end),
         }
     }
     let mut tunnels = Vec::new();
@@ -139,26 +139,26 @@ pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
 }
 
 /// Parses one of `tunnelInterfaces`: family, whether it is external, port and identifier.
-fn end(told: &Value) -> Result<(Family, bool, End), String> {
-    let local = address(&wanted(told, "localIpAddress")?)?;
+fn end(value: &Value) -> Result<(Family, bool, End), String> {
+    let local = address(&required_str(value, "localIpAddress")?)?;
     let family = if local.is_ipv6() { Family::V6 } else { Family::V4 };
-    let kind = wanted(told, "type")?;
+    let kind = required_str(value, "type")?;
     let outside = match kind.to_ascii_lowercase().as_str() {
         "internal" => false,
         "external" => true,
         _ => return Err(format!("a tunnel is `{kind}`; known are internal and external")),
     };
-    let protocol = wanted(told, "protocol")?;
+    let protocol = required_str(value, "protocol")?;
     if !protocol.eq_ignore_ascii_case("vxlan") {
         return Err(format!("a tunnel speaks `{protocol}`; known is vxlan"));
     }
-    let (port, local) = (number(told, "gatewayPort")?, number(told, "localPort")?);
+    let (port, local) = (number(value, "gatewayPort")?, number(value, "localPort")?);
     if port != local {
         return Err(format!("a tunnel has port {port} at the gateway and {local} here"));
     }
     let port = u16::try_from(port).ok().filter(|port| *port > 0);
     let port = port.ok_or_else(|| format!("`gatewayPort` is {local}, no UDP port"))?;
-    let vni = number(told, "identifier")?;
+    let vni = number(value, "identifier")?;
     let vni = u32::try_from(vni).ok().filter(|vni| *vni < 1 << 24);
     let vni = vni.ok_or("`identifier` is no VXLAN network identifier of 24 bits")?;
     Ok((family, outside, End { port, vni }))
@@ -171,12 +171,12 @@ fn end(told: &Value) -> Result<(Family, bool, End), String> {
 pub fn events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String> {
     let whole = document(body)?;
     let events = whole["Events"].as_array().ok_or("it has no `Events`")?;
-    let ours = |event: &&Value| {
+    let affects = |event: &&Value| {
         let names = list(event, "Resources").filter_map(Value::as_str);
         names.into_iter().any(|name| name.eq_ignore_ascii_case(machine))
     };
-    let mut told = Vec::new();
-    for event in events.iter().filter(ours) {
+    let mut affecting = Vec::new();
+    for event in events.iter().filter(affects) {
         let status = event["EventStatus"].as_str().unwrap_or_default();
         if matches!(status, "Completed" | "Canceled") {
             continue;
@@ -185,15 +185,15 @@ pub fn events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String>
         // An unparsable time counts as none: the event may start at once.
         let then = httpdate::parse_http_date(text("NotBefore")).ok();
         let since = then.and_then(|then| then.duration_since(UNIX_EPOCH).ok());
-        told.push(ScheduledEvent {
-            id: wanted(event, "EventId")?,
+        affecting.push(ScheduledEvent {
+            id: required_str(event, "EventId")?,
             kind: kind(text("EventType")),
             started: status == "Started",
             not_before: since.map(|since| since.as_secs()),
             description: [text("EventSource"), text("Description")].join(" ").trim().to_owned(),
         });
     }
-    Ok(told)
+    Ok(affecting)
 }
 
 fn kind(word: &str) -> EventKind {
@@ -211,7 +211,7 @@ fn kind(word: &str) -> EventKind {
 /// the response's `Date`, which are both by Azure's clock.
 pub(super) fn token(headers: &Headers, body: &[u8]) -> Result<(String, Duration), String> {
     let whole = document(body)?;
-    let secret = wanted(&whole, "access_token")?;
+    let secret = required_str(&whole, "access_token")?;
     let date = headers.get_optional_str(&HeaderName::from_static("date"));
     let now: Option<SystemTime> = date.and_then(|date| httpdate::parse_http_date(date).ok());
     let now = now.and_then(|now| now.duration_since(UNIX_EPOCH).ok());

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::read::{mac, token};
 use super::*;
-use crate::told::{End, EventKind, Interface};
+use crate::types::{End, EventKind, Interface};
 
 fn instance() -> Value {
     json!({
@@ -35,13 +35,13 @@ fn text(value: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn the_machine_is_read_with_its_interfaces() {
-    let told = identity(&text(&instance())).unwrap();
-    assert_eq!((told.name.as_str(), told.zone.as_str()), ("ss_0", "1"));
-    assert_eq!(told.scale_set.as_deref(), Some("ss"));
+fn identity_is_parsed_with_interfaces() {
+    let parsed = identity(&text(&instance())).unwrap();
+    assert_eq!((parsed.name.as_str(), parsed.zone.as_str()), ("ss_0", "1"));
+    assert_eq!(parsed.scale_set.as_deref(), Some("ss"));
     let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
     assert_eq!(
-        told.interfaces,
+        parsed.interfaces,
         [
             Interface {
                 mac: [0x00, 0x0d, 0x3a, 0x1b, 0xc7, 0x21],
@@ -53,8 +53,8 @@ fn the_machine_is_read_with_its_interfaces() {
     let mut alone = instance();
     alone["compute"]["vmScaleSetName"] = json!("");
     alone.as_object_mut().unwrap().remove("network");
-    let told = identity(&text(&alone)).unwrap();
-    assert_eq!((told.scale_set, told.interfaces), (None, Vec::new()));
+    let parsed = identity(&text(&alone)).unwrap();
+    assert_eq!((parsed.scale_set, parsed.interfaces), (None, Vec::new()));
     for key in ["name", "vmId", "azEnvironment", "resourceId", "subscriptionId", "location"] {
         let mut without = instance();
         without["compute"][key] = json!("");
@@ -69,7 +69,7 @@ fn the_machine_is_read_with_its_interfaces() {
 }
 
 #[test]
-fn link_addresses_are_read_in_each_form() {
+fn mac_addresses_are_parsed_in_each_form() {
     let right = Some([0, 13, 58, 27, 199, 33]);
     assert_eq!(mac("000D3A1BC721"), right);
     assert_eq!(mac("00-0d-3a-1b-c7-21"), right);
@@ -90,7 +90,7 @@ fn balancer(tunnels: &[Value]) -> Vec<u8> {
 }
 
 #[test]
-fn tunnels_are_read_by_family_and_kind() {
+fn tunnels_are_parsed_by_family_and_kind() {
     let four =
         [tunnel("internal", "10.1.0.8", 2666, 800), tunnel("external", "10.1.0.9", 2667, 801)];
     let ends = |at: u16, vni| Tunnels {
@@ -105,15 +105,15 @@ fn tunnels_are_read_by_family_and_kind() {
     six[0]["identifier"] = json!("901");
     six[1]["protocol"] = json!("VXLAN");
     let all: Vec<Value> = [&six[..], &four, &four].concat();
-    let told = tunnels(&balancer(&all)).unwrap();
-    assert_eq!(told, [(Family::V4, ends(2666, 800)), (Family::V6, ends(866, 900))]);
+    let parsed = tunnels(&balancer(&all)).unwrap();
+    assert_eq!(parsed, [(Family::V4, ends(2666, 800)), (Family::V6, ends(866, 900))]);
     // The metadata of a load balancer other than a gateway has no such key.
     assert_eq!(tunnels(br#"{"loadbalancer": {"publicIpAddresses": []}}"#).unwrap(), []);
     assert_eq!(tunnels(&balancer(&[])).unwrap(), []);
 }
 
 #[test]
-fn tunnels_that_contradict_each_other_are_refused() {
+fn contradicting_tunnels_are_rejected() {
     let (internal, external) =
         (tunnel("internal", "10.1.0.8", 1, 2), tunnel("external", "::8", 3, 4));
     let fails = |tunnels: &[Value], about: &str| {
@@ -160,9 +160,9 @@ fn events_are_those_of_this_machine() {
         event("e", "Preempt", "Scheduled", json!(["weir-0"]), "tomorrow"),
         event("f", "Repave", "Scheduled", json!(["weir-0"]), soon),
     ]});
-    let told = events(&text(&whole), "weir-0").unwrap();
+    let parsed = events(&text(&whole), "weir-0").unwrap();
     let short: Vec<_> =
-        told.iter().map(|e| (e.id.as_str(), e.kind, e.started, e.not_before)).collect();
+        parsed.iter().map(|e| (e.id.as_str(), e.kind, e.started, e.not_before)).collect();
     assert_eq!(
         short,
         [
@@ -172,13 +172,13 @@ fn events_are_those_of_this_machine() {
             ("f", EventKind::Other, false, Some(1_474_309_787)),
         ]
     );
-    assert_eq!(told[0].description, "Platform Host server is undergoing maintenance.");
+    assert_eq!(parsed[0].description, "Platform Host server is undergoing maintenance.");
     assert_eq!(events(br#"{"DocumentIncarnation": 1, "Events": []}"#, "weir-0").unwrap(), []);
     assert!(events(b"{}", "weir-0").is_err());
 }
 
 #[test]
-fn a_token_lives_by_azures_clock() {
+fn token_lifetime_uses_azures_clock() {
     let body = |expires_on: Value| {
         text(&json!({ "access_token": "t", "expires_on": expires_on, "expires_in": "3599" }))
     };
@@ -197,7 +197,7 @@ fn a_token_lives_by_azures_clock() {
 }
 
 #[test]
-fn no_document_breaks_the_reading() {
+fn metadata_parsers_never_panic() {
     let documents = [
         text(&instance()),
         balancer(&[tunnel("internal", "10.1.0.8", 1, 2), tunnel("external", "::8", 3, 4)]),
@@ -218,7 +218,7 @@ fn no_document_breaks_the_reading() {
 }
 
 #[test]
-fn an_address_is_http_and_of_a_host() {
+fn metadata_address_must_be_an_http_url() {
     let (_stay, cancel) = watch::channel(false);
     for wrong in ["", "169.254.169.254", "https://169.254.169.254", "http://"] {
         let refused = Metadata::new(wrong, "2023-07-01", 0, cancel.clone()).err().unwrap();

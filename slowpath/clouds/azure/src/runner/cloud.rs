@@ -5,29 +5,29 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use clouds::requests::Counts;
-use clouds::retry::{Clock, Hurry, Pause, Policy};
+use clouds::retry::{Clock, Pause, Policy, RetryCutoff};
 use config::checked::Azure as Settings;
 use tokio::sync::watch;
 
 use crate::client::{self, Client};
 use crate::credentials::{Credentials, Variables};
+use crate::environment::Environment;
 use crate::id::ResourceId;
 use crate::imds::Metadata;
-use crate::sovereign::Sovereign;
-use crate::told::{CallError, Identity};
+use crate::types::{CallError, Identity};
 
 /// Clients for Resource Manager and for this machine's metadata. Clones share their state.
 #[derive(Clone)]
 pub struct Cloud {
-    reach: Arc<Reach>,
+    client_config: Arc<ClientConfig>,
     pause: Arc<dyn Pause>,
-    hurry: Hurry,
+    retry_cutoff: RetryCutoff,
     client: Arc<OnceLock<Client>>,
     /// Addresses of pool members by IP configuration; `None` if the address could not be read.
     addresses: Arc<Mutex<HashMap<ResourceId, Option<IpAddr>>>>,
 }
 
-struct Reach {
+struct ClientConfig {
     azure: Settings,
     metadata: Metadata,
     client: client::Settings,
@@ -48,14 +48,14 @@ impl Cloud {
     ) -> Result<Cloud, CallError> {
         let settings = client::Settings { seed, ..client::Settings::default() };
         let pause = Arc::new(Clock::default());
-        Cloud::over(azure, settings, Variables::of_process(), pause, cancel)
+        Cloud::with_settings(azure, settings, Variables::of_process(), pause, cancel)
     }
 
     /// Returns clients with these settings; `pause` is the clock for the time between attempts.
     ///
     /// # Errors
     /// Fails if a configured address is not valid.
-    pub fn over(
+    pub fn with_settings(
         azure: &Settings,
         client: client::Settings,
         variables: Variables,
@@ -67,19 +67,19 @@ impl Cloud {
         // The callers repeat metadata requests themselves.
         let metadata = metadata.with_policy(Policy::ONCE).with_pause(Arc::clone(&pause));
         let azure = azure.clone();
-        let reach = Arc::new(Reach { azure, metadata, client, variables, cancel });
-        let (hurry, client, addresses) = Default::default();
-        Ok(Cloud { reach, pause, hurry, client, addresses })
+        let client_config = Arc::new(ClientConfig { azure, metadata, client, variables, cancel });
+        let (retry_cutoff, client, addresses) = Default::default();
+        Ok(Cloud { client_config, pause, retry_cutoff, client, addresses })
     }
 
     /// Returns the seed of the retry jitter.
     pub(super) fn seed(&self) -> u64 {
-        self.reach.client.seed
+        self.client_config.client.seed
     }
 
     /// Returns the client for the metadata service.
     pub(crate) fn metadata(&self) -> &Metadata {
-        &self.reach.metadata
+        &self.client_config.metadata
     }
 
     /// Reads the identity of this machine.
@@ -92,30 +92,30 @@ impl Cloud {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let client = self.connect(environment).map_err(|setback| setback.error)?;
+        let client = self.connect(environment).map_err(|failed| failed.error)?;
         Ok(self.client.get_or_init(|| client))
     }
 
-    fn connect(&self, environment: &str) -> Result<Client, clouds::failure::Setback> {
-        let Reach { azure, metadata, client, variables, cancel } = &*self.reach;
-        let cloud = Sovereign::of(environment, azure.endpoints.resource_manager.as_deref())?;
-        let who = (azure.credential, azure.client_id.as_deref());
+    fn connect(&self, environment: &str) -> Result<Client, clouds::failure::AttemptError> {
+        let ClientConfig { azure, metadata, client, variables, cancel } = &*self.client_config;
+        let cloud = Environment::of(environment, azure.endpoints.resource_manager.as_deref())?;
+        let identity = (azure.credential, azure.client_id.as_deref());
         let roots = client.roots.as_deref();
-        let credentials = Credentials::new(who, variables.clone(), metadata, &cloud, roots)?;
-        let made = Client::new(client.clone(), &cloud, Arc::new(credentials), cancel.clone())?;
-        Ok(made.with_pause(self.hurry.pause(Arc::clone(&self.pause))))
+        let credentials = Credentials::new(identity, variables.clone(), metadata, &cloud, roots)?;
+        let connected = Client::new(client.clone(), &cloud, Arc::new(credentials), cancel.clone())?;
+        Ok(connected.with_pause(self.retry_cutoff.wrap(Arc::clone(&self.pause))))
     }
 
     /// Cuts retries short from now on: each request is attempted at most once more.
-    pub(super) fn hurry(&self) {
-        self.hurry.now();
+    pub(super) fn cut_retries(&self) {
+        self.retry_cutoff.trigger();
     }
 
     /// Returns the clock for a change. While leaving, a change has its own short policy; pauses of
     /// changes that began earlier end when the machine leaves.
     pub(super) fn pause(&self, leaving: bool) -> Arc<dyn Pause> {
         let own = Arc::clone(&self.pause);
-        if leaving { own } else { self.hurry.pause(own) }
+        if leaving { own } else { self.retry_cutoff.wrap(own) }
     }
 
     /// Returns the number of calls since start; metadata requests are not counted.
@@ -129,17 +129,17 @@ impl Cloud {
     }
 
     /// Returns true if the address of a member is cached, or could not be read.
-    pub(super) fn was_asked(&self, configuration: &ResourceId) -> bool {
+    pub(super) fn is_address_cached(&self, configuration: &ResourceId) -> bool {
         self.addresses().contains_key(configuration)
     }
 
     /// Drops the addresses of all other IP configurations: a later one of the same name may have
     /// another address.
-    pub(super) fn keep_addresses(&self, of: &HashSet<ResourceId>) {
+    pub(super) fn retain_addresses(&self, of: &HashSet<ResourceId>) {
         self.addresses().retain(|configuration, _| of.contains(configuration));
     }
 
-    pub(super) fn note_address(&self, configuration: ResourceId, address: Option<IpAddr>) {
+    pub(super) fn cache_address(&self, configuration: ResourceId, address: Option<IpAddr>) {
         self.addresses().insert(configuration, address);
     }
 

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use azure::client;
 use azure::credentials::Variables;
-use azure::runner::{AzureLifecycle, Cloud, Gateways};
-use azure::told::{End, Tunnels};
+use azure::runner::{AzureAppliance, AzureLifecycle, Cloud};
+use azure::types::{End, Tunnels};
+use cloud_emulators::azure::{AzureState, Emulator};
 use clouds::appliance::Ingress;
 use clouds::report::Report;
 use clouds::retry::{Pause, Policy};
 use clouds::runner::Runner;
 use config::checked::{Azure, Config};
 use serde_json::Value;
-use simulation::azure_side::Member;
-use simulation::{Recorder, Running, Time};
-use standins::azure::{Standin, World};
+use simulation::azure_fixture::Member;
+use simulation::{EmulatedClock, Recorder, Running};
 use tokio::sync::watch;
 
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
@@ -93,7 +93,7 @@ impl Who {
 }
 
 /// Returns a configuration with these lines in `[azure]`.
-pub fn configured(who: Who, aws: &Standin, imds: &str, lines: &str) -> Config {
+pub fn configured(who: Who, aws: &Emulator, imds: &str, lines: &str) -> Config {
     config::from_toml(&format!(
         "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\nmtu = 1600\n\
          address = [\"{}/24\", \"{}/64\"]\n[fastpath]\nlcores = [1]\n\
@@ -115,42 +115,42 @@ pub fn tunnels(external: (u16, u32), internal: (u16, u32)) -> Tunnels {
 }
 
 /// Returns an appliance with the configured tunnels in force.
-fn appliance(azure: &Standin, who: Who) -> Recorder<Member> {
+fn appliance(azure: &Emulator, who: Who) -> Recorder<Member> {
     let pools = vec![(pool("weir"), who.address()), (pool("weir6"), who.address6())];
-    let carried = [
+    let in_force = [
         ("gw".to_owned(), tunnels((10801, 801), (10800, 800))),
         ("gw6".to_owned(), tunnels((2667, 867), (2666, 866))),
     ];
-    Recorder::new(Member::new(azure, pools, carried.into()), who.ingress())
+    Recorder::new(Member::new(azure, pools, in_force.into()), who.ingress())
 }
 
 /// Parameters of a start, for tests to change.
 pub struct Begin {
-    pub azure: Standin,
+    pub azure: Emulator,
     pub who: Who,
     pub appliance: Arc<Recorder<Member>>,
-    pub clock: Time<Standin>,
+    pub clock: EmulatedClock<Emulator>,
     /// Lines in `[azure]`.
     pub lines: String,
-    pub kept: Option<PathBuf>,
+    pub journal: Option<PathBuf>,
 }
 
 impl Begin {
     pub async fn new() -> Begin {
-        Begin::as_who(Standin::start(World::sample()).await.unwrap(), FIRST)
+        Begin::as_who(Emulator::start(AzureState::sample()).await.unwrap(), FIRST)
     }
 
     /// Returns parameters for another machine, or for the same one after its process ended.
-    pub fn as_who(azure: Standin, who: Who) -> Begin {
-        let clock = Time::new(azure.clone());
+    pub fn as_who(azure: Emulator, who: Who) -> Begin {
+        let clock = EmulatedClock::new(azure.clone());
         let appliance = Arc::new(appliance(&azure, who));
-        Begin { azure, who, appliance, clock, lines: "pool = \"weir\"".to_owned(), kept: None }
+        Begin { azure, who, appliance, clock, lines: "pool = \"weir\"".to_owned(), journal: None }
     }
 
     pub fn again(before: &Machine) -> Begin {
         let clock = before.clock.again();
         let begin = Begin::as_who(before.azure.clone(), before.who);
-        Begin { clock, kept: before.kept.clone(), lines: before.lines.clone(), ..begin }
+        Begin { clock, journal: before.journal.clone(), lines: before.lines.clone(), ..begin }
     }
 
     /// Adds a line to `[azure]`.
@@ -160,58 +160,58 @@ impl Begin {
     }
 
     pub async fn start(self) -> Machine {
-        let Begin { azure, who, appliance, clock, lines, kept } = self;
+        let Begin { azure, who, appliance, clock, lines, journal } = self;
         let imds = azure.machine(&who.id()).await.unwrap();
         let config = configured(who, &azure, &imds, &lines);
         let settings: Azure = config.azure.clone().unwrap();
-        let running = Running::begin(&azure, appliance.reports(), |signals, cancel| {
+        let running = Running::start(&azure, appliance.reports(), |signals, cancel| {
             let cloud = cloud(&azure, &settings, Arc::new(clock.clone()), cancel);
-            let told = Arc::clone(&appliance) as Arc<dyn Gateways>;
-            let lifecycle = AzureLifecycle::new(&config, settings, cloud, told);
-            let runner = Runner::new(lifecycle, kept.clone());
+            let shared = Arc::clone(&appliance) as Arc<dyn AzureAppliance>;
+            let lifecycle = AzureLifecycle::new(&config, settings, cloud, shared);
+            let runner = Runner::new(lifecycle, journal.clone());
             runner.with_pause(Arc::new(clock.clone())).run(signals)
         });
-        Machine { azure, who, appliance, clock, lines, kept, running }
+        Machine { azure, who, appliance, clock, lines, journal, running }
     }
 }
 
 /// Returns clients that trust the emulator's certificate authority.
 pub fn cloud(
-    azure: &Standin,
+    azure: &Emulator,
     settings: &Azure,
     pause: Arc<dyn Pause>,
     cancel: watch::Receiver<bool>,
 ) -> Cloud {
     let client = client::Settings {
         roots: Some(azure.ca.clone()),
-        bound: Duration::from_secs(5),
+        timeout: Duration::from_secs(5),
         policy: Policy::API,
         seed: 7,
     };
-    Cloud::over(settings, client, Variables::default(), pause, cancel).unwrap()
+    Cloud::with_settings(settings, client, Variables::default(), pause, cancel).unwrap()
 }
 
 /// A running lifecycle.
 pub struct Machine {
-    pub azure: Standin,
+    pub azure: Emulator,
     pub who: Who,
     pub appliance: Arc<Recorder<Member>>,
-    pub clock: Time<Standin>,
+    pub clock: EmulatedClock<Emulator>,
     lines: String,
-    kept: Option<PathBuf>,
-    running: Running<Standin>,
+    journal: Option<PathBuf>,
+    running: Running<Emulator>,
 }
 
 impl Deref for Machine {
-    type Target = Running<Standin>;
+    type Target = Running<Emulator>;
 
-    fn deref(&self) -> &Running<Standin> {
+    fn deref(&self) -> &Running<Emulator> {
         &self.running
     }
 }
 
 impl DerefMut for Machine {
-    fn deref_mut(&mut self) -> &mut Running<Standin> {
+    fn deref_mut(&mut self) -> &mut Running<Emulator> {
         &mut self.running
     }
 }
@@ -222,19 +222,19 @@ impl Machine {
     }
 
     pub async fn until_probe(&mut self, part: &str) {
-        let fits = |told: &str| told.contains(part) && told.is_empty() == part.is_empty();
+        let fits = |reason: &str| reason.contains(part) && reason.is_empty() == part.is_empty();
         self.appliance.until_probe(part, fits).await;
     }
 
     /// Waits until the emulator's state satisfies `fits`.
-    pub async fn until_world(&mut self, what: &str, mut fits: impl FnMut(&World) -> bool) {
+    pub async fn until_world(&mut self, what: &str, mut fits: impl FnMut(&AzureState) -> bool) {
         let azure = self.azure.clone();
         self.until(what, |_| azure.with(|world| fits(world))).await;
     }
 }
 
 /// Returns the names of the pools that an interface's IP configurations name.
-pub fn named(world: &World, nic: &str) -> Vec<String> {
+pub fn named(world: &AzureState, nic: &str) -> Vec<String> {
     let body = world.find(nic).map(|resource| resource.body.clone()).unwrap_or_default();
     let parts = body["properties"]["ipConfigurations"].as_array().cloned().unwrap_or_default();
     let pools = |part: &Value| part["properties"]["loadBalancerBackendAddressPools"].clone();
@@ -243,24 +243,24 @@ pub fn named(world: &World, nic: &str) -> Vec<String> {
 }
 
 /// Changes the stored body of a pool, which gets a new ETag.
-pub fn change_pool(world: &mut World, name: &str, change: impl FnOnce(&mut Value)) {
+pub fn change_pool(world: &mut AzureState, name: &str, change: impl FnOnce(&mut Value)) {
     change_balancer(world, |balancer| {
         let pools = balancer["properties"]["backendAddressPools"].as_array_mut().unwrap();
         change(pools.iter_mut().find(|pool| pool["name"] == name).unwrap());
     });
 }
 
-pub fn change_balancer(world: &mut World, change: impl FnOnce(&mut Value)) {
+pub fn change_balancer(world: &mut AzureState, change: impl FnOnce(&mut Value)) {
     change_body(world, &gateway(), change);
 }
 
-pub fn change_body(world: &mut World, id: &str, change: impl FnOnce(&mut Value)) {
+pub fn change_body(world: &mut AzureState, id: &str, change: impl FnOnce(&mut Value)) {
     change(&mut world.find_mut(id).unwrap().body);
     world.touch(id);
 }
 
 /// Returns the entries of a pool that are addresses.
-pub fn listed(world: &World, name: &str) -> Vec<String> {
+pub fn listed(world: &AzureState, name: &str) -> Vec<String> {
     let balancer = world.find(&gateway()).unwrap().body.clone();
     let pools = balancer["properties"]["backendAddressPools"].as_array().unwrap().clone();
     let pool = pools.into_iter().find(|pool| pool["name"] == name).unwrap();
@@ -270,6 +270,6 @@ pub fn listed(world: &World, name: &str) -> Vec<String> {
 }
 
 /// Returns the administrative state of a machine's entry in a pool.
-pub fn admin(world: &World, name: &str, address: &str) -> String {
+pub fn admin(world: &AzureState, name: &str, address: &str) -> String {
     world.admin(&pool(name), address).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! Each field of a service takes effect or is rejected: none is accepted and ignored.
 
 use health::node_port;
-use health::plan::{Place, plan};
+use health::plan::{ProbeSettings, plan};
 use serde_json::{Value, json};
 use state::frontend::Progress;
 use state::object::{Kind, Object, schema};
@@ -121,11 +121,11 @@ fn records(writer: &Writer<'_>) -> Vec<String> {
         let name = set.service_name(id).unwrap();
         let slots: Vec<u32> = set.slots(&service.slots).collect();
         let ranges: Vec<u32> = set.slots(&service.ranges).collect();
-        let stays: Vec<u32> = set.slots(&service.stays).collect();
+        let stays: Vec<u32> = set.slots(&service.affinity_backends).collect();
         let plain = tables::record::Service {
             slots: Default::default(),
             ranges: Default::default(),
-            stays: Default::default(),
+            affinity_backends: Default::default(),
             ..*service
         };
         lines.push(format!("service {name}: {plain:?} {slots:?} {ranges:?} {stays:?}"));
@@ -158,9 +158,11 @@ fn shown(spec: &Value) -> Shown {
     };
     let endpoints = [endpoint(11, "n1", "a"), endpoint(12, "n2", "a"), endpoint(13, "n3", "b")];
     let backends = object("Backends", &json!({"service": "web", "endpoints": endpoints}));
-    desired.say(&[object("Service", spec).unwrap(), backends.unwrap()], &[], now.wall).unwrap();
+    desired
+        .apply_now(&[object("Service", spec).unwrap(), backends.unwrap()], &[], now.wall)
+        .unwrap();
     let mut reconciler = Reconciler::new(Settings::default());
-    reconciler.step(now, &desired.writer.news(0), &appliance, &mut plane);
+    reconciler.step(now, &desired.writer.changes_since(0), &appliance, &mut plane);
     plane.take_outcome().unwrap().unwrap();
     let tables = desired.writer.tables();
     assert!(tables.frontends().next().is_some(), "{spec} is not in the tables");
@@ -169,15 +171,16 @@ fn shown(spec: &Value) -> Shown {
         assert!(!matches!(status.progress, Progress::Error(_)), "{spec}: {frontend:?}");
     }
     let entry = tables.entry(&Name::new("web").unwrap()).unwrap();
-    let place = Place { probing: config.health.probing.clone(), entrances: Vec::new() };
+    let place =
+        ProbeSettings { probing: config.health.probing.clone(), tunnel_entries: Vec::new() };
     let objects = store.objects();
-    let noted: Vec<_> =
-        objects.of_kind(Kind::Service).map(|object| object.life().status.clone()).collect();
+    let state_of_note: Vec<_> =
+        objects.of_kind(Kind::Service).map(|object| object.lifecycle().status.clone()).collect();
     Shown {
         region: records(&plane.writer),
         probes: format!("{:?}", plan(entry, &place)),
         health_port: format!("{:?}", node_port::local(entry, &appliance)),
-        condition: format!("{noted:?}"),
+        condition: format!("{state_of_note:?}"),
         note: format!("{:?}", Table::Services.rows(&tables, &appliance)),
     }
 }
@@ -189,7 +192,7 @@ fn with(spec: &Value, more: &Value) -> Value {
 }
 
 #[test]
-fn each_field_of_a_service_is_carried_out_or_refused() {
+fn every_service_field_is_applied_or_rejected() {
     let (all, schema) = (fields(), schema(Kind::Service, &mut Default::default()));
     let mut known: Vec<&str> = all.iter().map(|(field, ..)| *field).collect();
     let there = schema["properties"]["spec"]["properties"].as_object().unwrap();

@@ -37,7 +37,7 @@ fn address(frontend: u8) -> Address {
 
 /// Frontends of one service and protocol have the same backends, as selection returns them. Each
 /// service has its own policy.
-fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> Wanted {
+fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> DesiredFrontend {
     let policy = |spec: &mut ServiceSpec| match service_number {
         1 => spec.affinity_s = 60,
         2 => spec.algorithm = Algorithm::Random,
@@ -63,7 +63,7 @@ fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> Wa
     chosen(of, address(frontend), instances)
 }
 
-type Model = BTreeMap<u8, Wanted>;
+type Model = BTreeMap<u8, DesiredFrontend>;
 
 /// Applies a step to plane and model. A rejected frontend keeps its former state in the model.
 fn apply(plane: &mut RegionPlane<'_>, model: &mut Model, step: &Step) {
@@ -71,7 +71,7 @@ fn apply(plane: &mut RegionPlane<'_>, model: &mut Model, step: &Step) {
         Step::Update(frontend, of, backends, terminating) => {
             let one = wanted(*frontend, *of, *backends, *terminating);
             if plane.update(&one).is_ok() {
-                let same = |other: &Wanted| {
+                let same = |other: &DesiredFrontend| {
                     other.frontend.service.name == one.frontend.service.name
                         && other.frontend.address().protocol == one.frontend.address().protocol
                 };
@@ -102,7 +102,7 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
     let mut slots = Vec::new();
     for (frontend, wanted) in model {
         let at = address(*frontend);
-        let met = meets(plane, &format!("203.0.113.{frontend}:80"), at.protocol);
+        let met = selected_backends(plane, &format!("203.0.113.{frontend}:80"), at.protocol);
         let mut serving: Vec<u8> = wanted.serving().iter().map(last).collect();
         if wanted.frontend.service.spec.proxy_redirect.is_some() {
             serving.clear();
@@ -141,7 +141,7 @@ fn as_maps(model: &Model) -> Vec<String> {
     for wanted in model.values() {
         maps.update(wanted).unwrap();
     }
-    text(&maps.dump(), &Form::COMPARED)
+    text(&maps.dump(), &TextFormat::COMPARED)
 }
 
 fn run(sizes: &Sizes, steps: &[Step]) {
@@ -182,12 +182,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn the_region_is_what_was_said(steps in proptest::collection::vec(step(), 1..60)) {
+    fn the_region_matches_the_model(steps in proptest::collection::vec(step(), 1..60)) {
         run(&Sizes::SMALL, &steps);
     }
 
     #[test]
-    fn a_region_that_is_too_small_is_what_was_not_refused(
+    fn a_region_that_is_too_small_matches_the_accepted_model(
         steps in proptest::collection::vec(step(), 1..60)
     ) {
         let few = Sizes { slots: 900, services: 6, frontends: 7, backends: 6, ..Sizes::SMALL };

@@ -4,9 +4,9 @@ use super::*;
 use config::checked::Prefix;
 use config::services::RangesPolicy;
 use state::object::{ProxyRedirect, SourceRanges};
-use tables::affinity::Stay;
+use tables::affinity::Affinity;
 
-fn ranged(policy: RangesPolicy, texts: &[&str]) -> Wanted {
+fn ranged(policy: RangesPolicy, texts: &[&str]) -> DesiredFrontend {
     let mut of = service("a");
     let prefixes = texts.iter().map(|text| {
         let (addr, len) = text.split_once('/').unwrap();
@@ -29,11 +29,11 @@ fn admits(plane: &RegionPlane<'_>, client: &str) -> bool {
 }
 
 #[test]
-fn source_ranges_are_one_set_and_survive_a_restart() {
+fn source_ranges_form_one_set_and_survive_a_restart() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
     let all = ["10.1.0.0/16", "10.0.0.0/16", "10.0.3.0/24", "192.0.2.7/32", "2001:db8::/32"];
-    told(&mut plane, &[ranged(RangesPolicy::Allow, &all)]);
+    apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &all)]);
     let check = |plane: &RegionPlane<'_>, inside: bool| {
         for client in ["10.0.0.0", "10.1.255.255", "10.0.3.9", "192.0.2.7", "2001:db8::1"] {
             assert_eq!(admits(plane, client), inside, "{client}");
@@ -53,39 +53,39 @@ fn source_ranges_are_one_set_and_survive_a_restart() {
     drop(plane);
     let mut plane = attach(region);
     assert_eq!(dumped(&plane), before);
-    assert_eq!(told(&mut plane, &[ranged(RangesPolicy::Allow, &all)]), 1, "nothing is news");
-    told(&mut plane, &[ranged(RangesPolicy::Deny, &all)]);
+    assert_eq!(apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &all)]), 1, "nothing is news");
+    apply_all(&mut plane, &[ranged(RangesPolicy::Deny, &all)]);
     check(&plane, false);
     // All addresses of both families: the last boundary is beyond the last address.
-    told(&mut plane, &[ranged(RangesPolicy::Allow, &["0.0.0.0/0", "::/0"])]);
+    apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &["0.0.0.0/0", "::/0"])]);
     assert!(["0.0.0.0", "255.255.255.255", "::", "ffff::ffff"].iter().all(|c| admits(&plane, c)));
-    told(&mut plane, &[ranged(RangesPolicy::Allow, &["::/0"])]);
+    apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &["::/0"])]);
     assert!(admits(&plane, "::1") && admits(&plane, "::1:0:0:0") && !admits(&plane, "10.0.0.1"));
-    told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
+    apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     assert!(admits(&plane, "192.0.2.99"));
     delete(&mut plane, &["203.0.113.1:80"]);
     assert_eq!(
-        plane.writer.slots_room(251, 1, &[Sizes::SMALL.slots as usize]),
+        plane.writer.check_slots(251, 1, &[Sizes::SMALL.slots as usize]),
         Ok(()),
         "no room is lost"
     );
 }
 
 #[test]
-fn source_ranges_without_room_are_refused_with_the_setting() {
+fn too_many_source_ranges_are_rejected_with_the_setting() {
     let mut plane = attach(region(&Sizes { slots: 64, ..Sizes::SMALL }));
-    told(&mut plane, &[ranged(RangesPolicy::Allow, &["10.0.0.0/8", "192.0.2.0/24"])]);
+    apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &["10.0.0.0/8", "192.0.2.0/24"])]);
     let before = dumped(&plane);
     let many: Vec<String> = (0..10).map(|n| format!("10.{n}.0.0/17")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let (refused, _) = tell(&mut plane, &[ranged(RangesPolicy::Allow, &many)]);
+    let (refused, _) = apply_batch(&mut plane, &[ranged(RangesPolicy::Allow, &many)]);
     assert!(refused[0].contains("region.slots"), "{refused:?}");
     assert_eq!(dumped(&plane), before);
     assert!(admits(&plane, "192.0.2.1"));
 }
 
 #[test]
-fn clients_stay_with_active_backends_only() {
+fn affinity_is_kept_for_active_backends_only() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
     let with = |states: &[(u8, State)]| {
@@ -103,8 +103,9 @@ fn clients_stay_with_active_backends_only() {
         let set = plane.writer.committed();
         let (_, service) = set.services().next().unwrap();
         assert_eq!(service.affinity_s, 60);
-        let may =
-            |id: u32, incarnation: u32| set.stays(service, &Stay { backend: id, incarnation });
+        let may = |id: u32, incarnation: u32| {
+            set.is_affinity_valid(service, &Affinity { backend: id, incarnation })
+        };
         let all = set.backends().filter(|(id, backend)| {
             assert!(!may(*id, backend.incarnation + 1), "that is another backend");
             may(*id, backend.incarnation)
@@ -114,7 +115,7 @@ fn clients_stay_with_active_backends_only() {
         last
     };
     let all = [(1, State::Active), (2, State::Active), (3, State::Terminating)];
-    told(&mut plane, &[with(&all)]);
+    apply_all(&mut plane, &[with(&all)]);
     assert_eq!(stays(&plane), [1, 2]);
     let matches: Vec<String> = dumped(&plane).into_iter().filter(|l| l.contains("AFF:")).collect();
     let line = |last: u8| format!("AFF: ID=203.0.113.1:80/TCP BEID=10.0.2.{last}:80/*");
@@ -127,11 +128,11 @@ fn clients_stay_with_active_backends_only() {
     Arc::make_mut(&mut failed.backends[0]).health.unhealthy = true;
     failed.serving = 1;
     failed.backends.rotate_left(1);
-    told(&mut plane, &[failed]);
+    apply_all(&mut plane, &[failed]);
     assert_eq!(stays(&plane), [2]);
-    told(&mut plane, &[with(&all[2..])]);
+    apply_all(&mut plane, &[with(&all[2..])]);
     assert_eq!(stays(&plane), [0_u8; 0], "who leaves serves only where nobody else does");
-    told(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
+    apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     assert!(dumped(&plane).iter().all(|line| !line.contains("AFF:")));
 }
 
@@ -143,7 +144,7 @@ fn random_fills_slots_by_weight_and_has_no_maglev_table() {
     let mut heavy = instance(&of, 2);
     heavy.weight = 300;
     let backends = vec![instance(&of, 1), heavy];
-    told(&mut plane, &[chosen(of, at("203.0.113.1:80", 6), backends.clone())]);
+    apply_all(&mut plane, &[chosen(of, at("203.0.113.1:80", 6), backends.clone())]);
     let set = plane.writer.committed();
     let (_, service) = set.services().next().unwrap();
     let slots: Vec<u32> = set.slots(&service.slots).collect();
@@ -153,39 +154,39 @@ fn random_fills_slots_by_weight_and_has_no_maglev_table() {
     assert!(dump.iter().all(|line| !line.contains("MAGLEV")), "{dump:#?}");
     assert!(dump.iter().any(|line| line.contains("LBALG=random")), "{dump:#?}");
     // With Maglev, the same backends have another table.
-    told(&mut plane, &[chosen(super::service("a"), at("203.0.113.1:80", 6), backends)]);
+    apply_all(&mut plane, &[chosen(super::service("a"), at("203.0.113.1:80", 6), backends)]);
     let set = plane.writer.committed();
     let (_, service) = set.services().next().unwrap();
     assert!(!set.slots(&service.slots).is_sorted());
 }
 
 #[test]
-fn a_host_port_on_the_loopback_address_is_met_by_no_packet_from_outside() {
+fn a_loopback_host_port_is_unreachable_from_outside() {
     let mut plane = small();
     let host = |address: &str, loopback: bool| {
         let mut of = service("a");
         of = of.with(|spec| spec.loopback_host_port = loopback).unwrap();
         let mut wanted = chosen(of.clone(), at(address, 6), vec![instance(&of, 1)]);
-        let said = FrontendSpec { kind: Kind::HostPort, ..wanted.frontend.said.clone() };
+        let said = FrontendSpec { kind: Kind::HostPort, ..wanted.frontend.spec.clone() };
         wanted.frontend = frontend(of, said);
         wanted
     };
-    let met = |plane: &RegionPlane<'_>| {
+    let keys = |plane: &RegionPlane<'_>| {
         let own = ["10.0.1.10:8080", "127.0.0.1:8080", "0.0.0.0:8080", "10.0.2.10:8080"];
-        own.into_iter().filter(|at| !meets(plane, at, 6).is_empty()).collect::<Vec<_>>()
+        own.into_iter().filter(|at| !selected_backends(plane, at, 6).is_empty()).collect::<Vec<_>>()
     };
-    told(&mut plane, &[host("0.0.0.0:8080", false)]);
-    assert_eq!(met(&plane), ["10.0.1.10:8080"], "a host port is met on our addresses");
+    apply_all(&mut plane, &[host("0.0.0.0:8080", false)]);
+    assert_eq!(keys(&plane), ["10.0.1.10:8080"], "a host port is met on our addresses");
     // Its copies are removed once it is bound to the loopback address.
-    told(&mut plane, &[host("0.0.0.0:8080", true), host("10.0.2.10:8080", true)]);
-    assert_eq!(met(&plane), [""; 0]);
+    apply_all(&mut plane, &[host("0.0.0.0:8080", true), host("10.0.2.10:8080", true)]);
+    assert_eq!(keys(&plane), [""; 0]);
     assert_eq!(plane.writer.committed().frontends().count(), 0);
     // One whose copy was replaced by another frontend leaves nothing behind when that is removed.
-    told(&mut plane, &[web("b", "10.0.1.10:8080", &[2])]);
-    told(&mut plane, &[host("0.0.0.0:8080", true)]);
-    assert_eq!(meets(&plane, "10.0.1.10:8080", 6), [2]);
+    apply_all(&mut plane, &[web("b", "10.0.1.10:8080", &[2])]);
+    apply_all(&mut plane, &[host("0.0.0.0:8080", true)]);
+    assert_eq!(selected_backends(&plane, "10.0.1.10:8080", 6), [2]);
     delete(&mut plane, &["10.0.1.10:8080"]);
-    assert_eq!(met(&plane), [""; 0]);
+    assert_eq!(keys(&plane), [""; 0]);
     // The dump shows it as a frontend that no packet can reach.
     assert!(
         dumped(&plane).iter().any(|line| line.contains("HostPort") && line.contains("loopback"))
@@ -193,7 +194,7 @@ fn a_host_port_on_the_loopback_address_is_met_by_no_packet_from_outside() {
 }
 
 #[test]
-fn a_proxy_takes_the_ports_that_it_is_for_and_no_other() {
+fn a_proxy_takes_only_its_own_ports() {
     let region = region(&Sizes::SMALL);
     let mut plane = attach(region);
     let proxied = |address: &str| {
@@ -206,10 +207,10 @@ fn a_proxy_takes_the_ports_that_it_is_for_and_no_other() {
         let backends = vec![instance(&of, 1), instance(&of, 2)];
         chosen(of, at(address, 6), backends)
     };
-    told(&mut plane, &[proxied("203.0.113.1:80"), proxied("203.0.113.1:443")]);
+    apply_all(&mut plane, &[proxied("203.0.113.1:80"), proxied("203.0.113.1:443")]);
     assert_eq!(names(&plane), ["a", "a~tcp4,proxy=9000"]);
-    assert_eq!(meets(&plane, "203.0.113.1:80", 6), [0_u8; 0], "it has no table");
-    assert_eq!(meets(&plane, "203.0.113.1:443", 6), [1, 2]);
+    assert_eq!(selected_backends(&plane, "203.0.113.1:80", 6), [0_u8; 0], "it has no table");
+    assert_eq!(selected_backends(&plane, "203.0.113.1:443", 6), [1, 2]);
     let ports = |plane: &RegionPlane<'_>| {
         let set = plane.writer.committed();
         set.services().map(|(_, service)| service.proxy_port).collect::<Vec<_>>()

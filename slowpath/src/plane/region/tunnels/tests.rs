@@ -37,15 +37,15 @@ fn named(record: Tunnel) -> NamedTunnel {
 /// [`RegionPlane::put_tunnels`].
 fn commit(wanted: &[Tunnel], there: &[(u32, Tunnel)]) -> Vec<(u32, Tunnel)> {
     let mut all: Vec<NamedTunnel> = wanted.iter().copied().map(named).collect();
-    number(&mut all, there);
-    let ids = place(&all, there);
+    assign_gateway_numbers(&mut all, there);
+    let ids = assign_ids(&all, there);
     let put: Vec<_> = ids.into_iter().zip(all.iter().map(|t| t.record)).collect();
     let leaving = retired(&put, there, 8);
     put.into_iter().chain(leaving).collect()
 }
 
 #[test]
-fn a_gateway_that_goes_away_leaves_its_tunnel_and_the_others_their_numbers() {
+fn a_removed_gateway_retires_its_tunnel_and_the_others_keep_their_numbers() {
     let before = commit(&[tunnel(0, 6081, &[1]), tunnel(1, 6082, &[2])], &[]);
     let ids = |all: &[(u32, Tunnel)]| -> Vec<_> {
         all.iter().map(|(id, t)| (*id, t.port, t.gateway, is_retired(t))).collect()
@@ -63,7 +63,7 @@ fn a_gateway_that_goes_away_leaves_its_tunnel_and_the_others_their_numbers() {
 }
 
 #[test]
-fn sources_that_go_away_are_admitted_behind_all_others_while_they_drain() {
+fn removed_sources_are_matched_last_while_they_drain() {
     let before = commit(&[tunnel(0, 6081, &[1, 2])], &[]);
     let after = commit(&[tunnel(0, 6081, &[2, 3])], &before);
     assert_eq!(after.len(), 2);

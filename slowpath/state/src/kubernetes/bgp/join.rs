@@ -16,7 +16,7 @@ use crate::object::bgp::{
     AdvertisementSpec, Aggregation, BgpPeeringPolicySpec, Neighbor, PathAttributes, RouterSpec,
     Selector,
 };
-use crate::object::{Object, Refusal};
+use crate::object::{ChangeError, Object};
 
 /// Names of Weir's fields in the second generation.
 const SECOND: [(&str, &str); 18] = [
@@ -51,24 +51,24 @@ const PART: [(&str, &str); 5] = [
 
 /// Object with its location: file, document, and path in the document.
 #[derive(Debug)]
-pub(in crate::kubernetes) struct Kept<T> {
+pub(in crate::kubernetes) struct Located<T> {
     pub object: T,
-    pub place: (String, usize, String),
+    pub location: (String, usize, String),
 }
 
 /// Objects of the four kinds.
 #[derive(Debug, Default)]
-pub(in crate::kubernetes) struct Pieces {
-    pub clusters: Vec<Kept<ClusterConfig>>,
+pub(in crate::kubernetes) struct PolicyParts {
+    pub clusters: Vec<Located<ClusterConfig>>,
     peers: BTreeMap<String, (Neighbor, Vec<Option<Selector>>)>,
     /// Advertisements by name, each with its converted parts.
     advertisements: BTreeMap<String, (Advertisement, Vec<AdvertisementSpec>)>,
     overrides: BTreeMap<String, NodeConfigOverride>,
 }
 
-impl Pieces {
+impl PolicyParts {
     /// Adds a peer configuration, after validating it.
-    pub(in crate::kubernetes) fn peer(&mut self, from: &PeerConfig) -> Result<(), Refusal> {
+    pub(in crate::kubernetes) fn peer(&mut self, from: &PeerConfig) -> Result<(), ChangeError> {
         let spec = &from.spec;
         let mut neighbor = neighbor_of(&spec.session());
         let named = families(&spec.families, "spec.families")?;
@@ -80,7 +80,7 @@ impl Pieces {
         }
         neighbor
             .check_session("spec")
-            .map_err(|wrong| Refusal { field: renamed(&wrong.field, &SECOND), ..wrong })?;
+            .map_err(|wrong| ChangeError { field: renamed(&wrong.field, &SECOND), ..wrong })?;
         let name = from.metadata.name.clone();
         once(self.peers.insert(name, (neighbor, selectors)), &from.metadata.name)
     }
@@ -90,7 +90,7 @@ impl Pieces {
         &mut self,
         from: Advertisement,
         notes: &mut Vec<String>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ChangeError> {
         let name = from.metadata.name.clone();
         let mut parts = Vec::new();
         for (i, one) in from.spec.advertisements.iter().enumerate() {
@@ -98,7 +98,7 @@ impl Pieces {
             match &*one.advertisement_type {
                 "Service" => {
                     let part = part(one, &format!("{name}.{i}"), &at)?;
-                    part.check(&at).map_err(|wrong| Refusal {
+                    part.check(&at).map_err(|wrong| ChangeError {
                         field: renamed(&wrong.field, &PART),
                         ..wrong
                     })?;
@@ -111,7 +111,7 @@ impl Pieces {
                     let wrong = format!("there is no advertisement type `{other}`");
                     let allowed = format!("allowed: Service, {}", OF_PODS.join(", "));
                     let field = format!("{at}.advertisementType");
-                    return Err(Refusal::new(field, wrong, allowed));
+                    return Err(ChangeError::new(field, wrong, allowed));
                 }
             }
         }
@@ -119,7 +119,10 @@ impl Pieces {
     }
 
     /// Adds a node's override.
-    pub(in crate::kubernetes) fn node(&mut self, from: NodeConfigOverride) -> Result<(), Refusal> {
+    pub(in crate::kubernetes) fn node(
+        &mut self,
+        from: NodeConfigOverride,
+    ) -> Result<(), ChangeError> {
         let name = from.metadata.name.clone();
         once(self.overrides.insert(name.clone(), from), &name)
     }
@@ -129,7 +132,7 @@ impl Pieces {
         &self,
         from: &ClusterConfig,
         settings: &Settings,
-    ) -> Result<Object, Refusal> {
+    ) -> Result<Object, ChangeError> {
         let mut routers = Vec::with_capacity(from.spec.bgp_instances.len());
         for (i, instance) in from.spec.bgp_instances.iter().enumerate() {
             let at = format!("spec.bgpInstances[{i}]");
@@ -145,7 +148,7 @@ impl Pieces {
         from: &Instance,
         at: &str,
         settings: &Settings,
-    ) -> Result<RouterSpec, Refusal> {
+    ) -> Result<RouterSpec, ChangeError> {
         let of_node = self.overrides.get(&*settings.node).and_then(|node| {
             node.spec.bgp_instances.iter().find(|instance| instance.name == from.name)
         });
@@ -193,16 +196,16 @@ impl Pieces {
         from: &Peer,
         at: &str,
         router: &mut RouterSpec,
-    ) -> Result<Neighbor, Refusal> {
-        let usual = || {
+    ) -> Result<Neighbor, ChangeError> {
+        let default_neighbor = || {
             let neighbor = neighbor_of(&SessionFields::default());
             let selectors = vec![None; neighbor.families.len()];
             (neighbor, selectors)
         };
         let (mut neighbor, selectors) = match &from.peer_config_ref {
-            None => usual(),
+            None => default_neighbor(),
             // The caller has left out peers whose configuration is missing.
-            Some(named) => self.peers.get(&named.name).cloned().unwrap_or_else(usual),
+            Some(named) => self.peers.get(&named.name).cloned().unwrap_or_else(default_neighbor),
         };
         (neighbor.address, neighbor.interface) =
             peer_address(&from.peer_address, &format!("{at}.peerAddress"))?;
@@ -232,7 +235,7 @@ impl Pieces {
     }
 }
 
-fn part(from: &OneAdvertisement, name: &str, at: &str) -> Result<AdvertisementSpec, Refusal> {
+fn part(from: &OneAdvertisement, name: &str, at: &str) -> Result<AdvertisementSpec, ChangeError> {
     Ok(AdvertisementSpec {
         name: name.into(),
         services: from.selector.clone(),
@@ -250,12 +253,12 @@ fn part(from: &OneAdvertisement, name: &str, at: &str) -> Result<AdvertisementSp
     })
 }
 
-fn once<T>(before: Option<T>, name: &str) -> Result<(), Refusal> {
+fn once<T>(before: Option<T>, name: &str) -> Result<(), ChangeError> {
     match before {
         None => Ok(()),
         Some(_) => {
             let wrong = format!("`{name}` is there already");
-            Err(Refusal::new("metadata.name", wrong, "remove one of them"))
+            Err(ChangeError::new("metadata.name", wrong, "remove one of them"))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::object::bgp::{
     AddressKind, BgpPeeringPolicySpec, Community, Family, FamilySpec, LargeCommunity, Neighbor,
     Password, PathAttributes,
 };
-use crate::object::{Object, Refusal, Spec};
+use crate::object::{ChangeError, Object, Spec};
 
 /// Selector types for addresses of pods, which the appliance does not have.
 pub(super) const OF_PODS: [&str; 2] = ["PodCIDR", "CiliumPodIPPool"];
@@ -28,7 +28,7 @@ pub const SECOND_GENERATION: &str = "2";
 /// their defaults.
 pub(super) fn neighbor_of(from: &SessionFields) -> Neighbor {
     let mut neighbor = Neighbor::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    let set = |field: &mut u32, said: Option<u32>| *field = said.unwrap_or(*field);
+    let set = |field: &mut u32, value: Option<u32>| *field = value.unwrap_or(*field);
     set(&mut neighbor.connect_retry_s, from.timers.connect_retry_time_seconds);
     set(&mut neighbor.hold_s, from.timers.hold_time_seconds);
     set(&mut neighbor.keepalive_s, from.timers.keep_alive_time_seconds);
@@ -44,17 +44,20 @@ pub(super) fn neighbor_of(from: &SessionFields) -> Neighbor {
 }
 
 /// Returns the AS number; 0 (any) if it is missing.
-pub(super) fn asn_of(said: Option<u32>) -> u32 {
-    said.unwrap_or_default()
+pub(super) fn asn_of(value: Option<u32>) -> u32 {
+    value.unwrap_or_default()
 }
 
 /// Parses one address, with or without its full prefix length, and the interface of a link-local
 /// one: `fe80::1%eth0`.
-pub(super) fn peer_address(text: &str, field: &str) -> Result<(IpAddr, Option<Box<str>>), Refusal> {
-    let (place, length) = text.split_once('/').unwrap_or((text, ""));
-    let (address, interface) = match place.split_once('%') {
+pub(super) fn peer_address(
+    text: &str,
+    field: &str,
+) -> Result<(IpAddr, Option<Box<str>>), ChangeError> {
+    let (host, length) = text.split_once('/').unwrap_or((text, ""));
+    let (address, interface) = match host.split_once('%') {
         Some((address, interface)) => (address, Some(interface)),
-        None => (place, None),
+        None => (host, None),
     };
     let parsed = address.parse::<IpAddr>().ok();
     let whole = |address: &IpAddr| match length {
@@ -66,11 +69,11 @@ pub(super) fn peer_address(text: &str, field: &str) -> Result<(IpAddr, Option<Bo
             "" => "it is missing, and no neighbor is discovered".to_owned(),
             text => format!("`{text}` is no neighbor's address"),
         };
-        Refusal::new(field, wrong, "allowed: one address, `192.0.2.1` or `192.0.2.1/32`")
+        ChangeError::new(field, wrong, "allowed: one address, `192.0.2.1` or `192.0.2.1/32`")
     })?;
     if interface.is_none() && matches!(parsed, IpAddr::V6(six) if six.is_unicast_link_local()) {
         let wrong = format!("{parsed} is there on every network, and no interface is said");
-        return Err(Refusal::new(
+        return Err(ChangeError::new(
             field,
             wrong,
             format!("write it behind the address: {parsed}%eth0"),
@@ -80,7 +83,7 @@ pub(super) fn peer_address(text: &str, field: &str) -> Result<(IpAddr, Option<Bo
 }
 
 /// Returns the address families, with all advertisements.
-pub(super) fn families(from: &[FamilyFields], field: &str) -> Result<Vec<FamilySpec>, Refusal> {
+pub(super) fn families(from: &[FamilyFields], field: &str) -> Result<Vec<FamilySpec>, ChangeError> {
     let one = |(i, from): (usize, &FamilyFields)| {
         let family = match (&*from.afi, &*from.safi) {
             ("ipv4", "unicast") => Family::Ipv4Unicast,
@@ -88,7 +91,7 @@ pub(super) fn families(from: &[FamilyFields], field: &str) -> Result<Vec<FamilyS
             (afi, safi) => {
                 let wrong = format!("{afi} {safi} is not spoken");
                 let allowed = "allowed: afi ipv4 or ipv6, safi unicast";
-                return Err(Refusal::new(format!("{field}[{i}]"), wrong, allowed));
+                return Err(ChangeError::new(format!("{field}[{i}]"), wrong, allowed));
             }
         };
         Ok(FamilySpec::new(family))
@@ -106,16 +109,16 @@ pub(super) fn kinds(from: &[AddressKind]) -> Vec<AddressKind> {
 
 /// Returns path attributes. Errors name the field of each community.
 pub(super) fn attributes(
-    said: &CommunityFields,
+    from: &CommunityFields,
     local_preference: Option<u32>,
     at: &str,
-) -> Result<PathAttributes, Refusal> {
-    let mut communities = Vec::with_capacity(said.standard.len() + said.well_known.len());
-    for (name, list) in [("standard", &said.standard), ("wellKnown", &said.well_known)] {
+) -> Result<PathAttributes, ChangeError> {
+    let mut communities = Vec::with_capacity(from.standard.len() + from.well_known.len());
+    for (name, list) in [("standard", &from.standard), ("wellKnown", &from.well_known)] {
         communities.extend(read::<Community>(list, &format!("{at}.communities.{name}"))?);
     }
     let large_communities =
-        read::<LargeCommunity>(&said.large, &format!("{at}.communities.large"))?;
+        read::<LargeCommunity>(&from.large, &format!("{at}.communities.large"))?;
     Ok(PathAttributes {
         communities,
         large_communities,
@@ -127,11 +130,11 @@ pub(super) fn attributes(
 fn read<T: TryFrom<String, Error = String>>(
     texts: &[String],
     field: &str,
-) -> Result<Vec<T>, Refusal> {
+) -> Result<Vec<T>, ChangeError> {
     let one = |(i, text): (usize, &String)| {
         T::try_from(text.clone()).map_err(|text| {
             let (wrong, allowed) = text.split_once(", expected ").unwrap_or((&text, ""));
-            Refusal::new(format!("{field}[{i}]"), wrong, format!("allowed: {allowed}"))
+            ChangeError::new(format!("{field}[{i}]"), wrong, format!("allowed: {allowed}"))
         })
     };
     texts.iter().enumerate().map(one).collect()
@@ -144,14 +147,15 @@ pub(super) fn checked(
     settings: &Settings,
     names: &[(&str, &str)],
     generation: Option<&str>,
-) -> Result<Object, Refusal> {
-    crate::object::Described::check(&spec)
-        .map_err(|wrong| Refusal { field: renamed(&wrong.field, names), ..wrong })?;
+) -> Result<Object, ChangeError> {
+    crate::object::ObjectSpec::check(&spec)
+        .map_err(|wrong| ChangeError { field: renamed(&wrong.field, names), ..wrong })?;
     let text = match &*settings.cluster {
         "" => meta.name.clone(),
         cluster => format!("{cluster}/{}", meta.name),
     };
-    let name = Name::new(&text).map_err(|e| Refusal::new("metadata.name", e.to_string(), ""))?;
+    let name =
+        Name::new(&text).map_err(|e| ChangeError::new("metadata.name", e.to_string(), ""))?;
     let spec = Spec::BgpPeeringPolicy(Arc::new(spec));
     let mut object = Object::new(name, settings.source.clone(), spec);
     (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());

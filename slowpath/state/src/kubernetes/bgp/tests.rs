@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kubernetes::{Found, Settings, read};
+use crate::kubernetes::{ConvertedFiles, Settings, read};
 use crate::name::Source;
 
 const FIRST: &str = "\
@@ -124,14 +124,14 @@ fn settings(node: &str) -> Settings {
     Settings { node: node.into(), ..Settings::new(Source::new("kubernetes")) }
 }
 
-fn found(text: &str, node: &str) -> Found {
+fn found(text: &str, node: &str) -> ConvertedFiles {
     match read([("bgp.yaml", text)], &settings(node)) {
         Ok(found) => found,
         Err(broken) => panic!("{}", broken[0]),
     }
 }
 
-fn spec(found: &Found) -> Value {
+fn spec(found: &ConvertedFiles) -> Value {
     assert_eq!(found.objects.len(), 1, "{found:?}");
     serde_json::to_value(&found.objects[0]).unwrap()["spec"].clone()
 }
@@ -143,7 +143,7 @@ fn broken(text: &str) -> String {
 }
 
 #[test]
-fn a_policy_of_the_first_generation_is_a_policy() {
+fn first_generation_policy_is_converted() {
     let found = found(FIRST, "edge-1");
     let lb = json!(["LoadBalancerIP"]);
     let expected = json!({
@@ -185,7 +185,7 @@ fn a_policy_of_the_first_generation_is_a_policy() {
 }
 
 #[test]
-fn without_a_service_selector_nothing_of_services_is_announced() {
+fn no_service_selector_advertises_no_services() {
     let cut = FIRST.find("    serviceSelector").unwrap();
     let end = FIRST.find("    neighbors").unwrap();
     let text = format!("{}{}", &FIRST[..cut], &FIRST[end..]);
@@ -199,12 +199,12 @@ fn without_a_service_selector_nothing_of_services_is_announced() {
     assert!(neighbor["families"][0]["attributes"]["local_preference"].is_null());
 }
 
-fn spec_of(found: &Found) -> Value {
+fn spec_of(found: &ConvertedFiles) -> Value {
     spec(found)
 }
 
 #[test]
-fn the_four_kinds_of_the_second_generation_are_one_policy() {
+fn second_generation_kinds_join_to_one_policy() {
     let found = found(SECOND, "edge-1");
     let expected = json!({
         "node_selector": {"match_labels": {"bgp": "a"}},
@@ -246,7 +246,7 @@ fn the_four_kinds_of_the_second_generation_are_one_policy() {
 }
 
 #[test]
-fn a_link_local_neighbor_has_its_interface_behind_its_address() {
+fn link_local_neighbor_names_its_interface_in_the_address() {
     let first =
         FIRST.replace("'10.0.0.1/32'", "'fe80::1%up0/128'").replace("eBGPMultihopTTL: 10", "");
     let second = SECOND.replace("peerAddress: 10.0.0.2", "peerAddress: fe80::1%up0");
@@ -260,7 +260,7 @@ fn a_link_local_neighbor_has_its_interface_behind_its_address() {
 }
 
 #[test]
-fn a_peer_whose_configuration_is_not_there_is_left_out_and_nothing_else_is() {
+fn peer_without_configuration_is_omitted_alone() {
     let dangling = SECOND.replacen("name: cilium-peer}\n    - name", "name: gone}\n    - name", 1);
     let service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {}\n";
     let found = found(&format!("{dangling}{service}"), "edge-1");
@@ -282,7 +282,7 @@ fn a_peer_whose_configuration_is_not_there_is_left_out_and_nothing_else_is() {
 }
 
 #[test]
-fn an_override_is_for_the_node_of_its_name() {
+fn override_applies_to_its_node_only() {
     let spec = spec(&found(SECOND, "edge-2"));
     let router = &spec["routers"][0];
     assert_eq!((&router["router_id"], &router["listen_port"]), (&Value::Null, &json!(179)));
@@ -290,7 +290,7 @@ fn an_override_is_for_the_node_of_its_name() {
 }
 
 #[test]
-fn the_four_kinds_are_joined_over_files_in_any_order() {
+fn kinds_join_across_files_in_any_order() {
     let mut documents: Vec<&str> = SECOND.split("---\n").collect();
     documents.reverse();
     let names = ["e.yaml", "d.yaml", "c.yaml", "b.yaml", "a.yaml"];
@@ -301,19 +301,19 @@ fn the_four_kinds_are_joined_over_files_in_any_order() {
 }
 
 #[test]
-fn our_own_shape_has_an_envelope_of_kubernetes_too() {
+fn own_policy_kind_is_read_from_kubernetes_envelopes() {
     let text = "apiVersion: weir.dev/v1\nkind: BgpPeeringPolicy\nmetadata: {name: edge}\nspec:\n  \
                 routers:\n  - local_asn: 65001\n    neighbors:\n    - address: 192.0.2.254\n      \
                 hold_s: 9\n      keepalive_s: 3\n";
     let found = found(text, "edge-1");
     assert_eq!(spec(&found)["routers"][0]["neighbors"][0]["hold_s"], 9);
-    let told = broken(&text.replace("hold_s: 9", "hold_s: 2"));
+    let result = broken(&text.replace("hold_s: 9", "hold_s: 2"));
     let parts = "bgp.yaml:9 (document 1): spec.routers[0].neighbors[0].hold_s: 2 is out of range";
-    assert!(told.contains(parts), "{told}");
+    assert!(result.contains(parts), "{result}");
 }
 
 #[test]
-fn what_is_wrong_is_told_by_the_names_that_were_written() {
+fn errors_use_the_field_names_of_the_file() {
     let neighbors = "spec.virtualRouters[0].neighbors";
     let peers = "spec.bgpInstances[0].peers";
     for (text, old, new, field, words) in [
@@ -392,10 +392,13 @@ fn what_is_wrong_is_told_by_the_names_that_were_written() {
         (SECOND, "name: other", "name: bgp-advertisements", "metadata.name", "there already"),
     ] {
         assert!(text.contains(old), "{old}");
-        let told = broken(&text.replacen(old, new, 1));
-        assert!(told.contains(field) && told.contains(words), "no {field}, {words:?} in: {told}");
-        let line: usize = told.split([':', ' ']).nth(1).unwrap().parse().unwrap();
-        assert!(line > 0, "{told}");
+        let result = broken(&text.replacen(old, new, 1));
+        assert!(
+            result.contains(field) && result.contains(words),
+            "no {field}, {words:?} in: {result}"
+        );
+        let line: usize = result.split([':', ' ']).nth(1).unwrap().parse().unwrap();
+        assert!(line > 0, "{result}");
     }
     assert!(broken(&FIRST.replace("holdTimeSeconds: 9", "holdTimeSeconds: 2")).contains(neighbors));
     assert!(broken(&SECOND.replace("peerAddress: 10.0.0.2", "peerAddress: x")).contains(peers));

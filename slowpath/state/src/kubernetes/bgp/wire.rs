@@ -9,7 +9,7 @@ use crate::object::bgp::{AddressKind, BgpPeeringPolicySpec, Selector};
 
 /// `weir.dev/v1` `BgpPeeringPolicy`: Weir's own format.
 #[derive(Clone, Debug, Deserialize)]
-pub(in crate::kubernetes) struct Own {
+pub(in crate::kubernetes) struct WeirPolicy {
     pub metadata: Meta,
     pub spec: BgpPeeringPolicySpec,
 }
@@ -122,7 +122,7 @@ pub struct PathAttributesFields {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct SaidFields {
+pub struct AttributeFields {
     pub communities: CommunityFields,
     pub local_preference: Option<u32>,
 }
@@ -233,7 +233,7 @@ pub struct OneAdvertisement {
     pub advertisement_type: String,
     pub service: ServiceFields,
     pub selector: Option<Selector>,
-    pub attributes: SaidFields,
+    pub attributes: AttributeFields,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

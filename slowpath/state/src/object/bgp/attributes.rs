@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::address_kind::AddressKind;
 use super::bounds::within;
-use crate::object::Refusal;
+use crate::object::ChangeError;
 use config::services::is_default;
 
 /// Names of well-known communities. Of several names of one number, Cilium's comes first.
@@ -65,7 +65,7 @@ pub struct PathAttributes {
 }
 
 impl PathAttributes {
-    pub(super) fn check(&self, at: &str) -> Result<(), Refusal> {
+    pub(super) fn check(&self, at: &str) -> Result<(), ChangeError> {
         let lists = [
             ("communities", self.communities.len()),
             ("large_communities", self.large_communities.len()),
@@ -74,7 +74,7 @@ impl PathAttributes {
             if count > COMMUNITIES_MAX {
                 let allowed = format!("allowed: up to {COMMUNITIES_MAX}");
                 let wrong = format!("there are {count}");
-                return Err(Refusal::new(format!("{at}.{name}"), wrong, allowed));
+                return Err(ChangeError::new(format!("{at}.{name}"), wrong, allowed));
             }
         }
         within(&format!("{at}.prepend"), self.prepend.into(), 0, PREPEND_MAX)

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::within;
-use crate::object::Refusal;
+use crate::object::ChangeError;
 use config::services::is_default;
 
 /// Bidirectional forwarding detection (BFD, RFC 5880) of the path to the neighbor.
@@ -52,20 +52,20 @@ impl Default for BfdSpec {
 }
 
 impl BfdSpec {
-    pub(super) fn check(&self, at: &str) -> Result<(), Refusal> {
+    pub(super) fn check(&self, at: &str) -> Result<(), ChangeError> {
         within(&format!("{at}.transmit_ms"), self.transmit_ms, 10, 60_000)?;
         within(&format!("{at}.receive_ms"), self.receive_ms, 10, 60_000)?;
         if self.multiplier < 2 {
             let wrong =
                 format!("{}: a single packet that is lost would be a failure", self.multiplier);
             let allowed = "allowed: 2 to 255; 3 is usual";
-            return Err(Refusal::new(format!("{at}.multiplier"), wrong, allowed));
+            return Err(ChangeError::new(format!("{at}.multiplier"), wrong, allowed));
         }
         let Some(ttl) = self.minimum_ttl else { return Ok(()) };
         let field = format!("{at}.minimum_ttl");
         if !self.multihop {
             let wrong = "over one hop all 255 have to be left (RFC 5881), whatever stands here";
-            return Err(Refusal::new(field, wrong, "leave it out, or set multihop"));
+            return Err(ChangeError::new(field, wrong, "leave it out, or set multihop"));
         }
         within(&field, ttl.into(), 1, 255)
     }

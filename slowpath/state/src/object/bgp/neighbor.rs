@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::attributes::PathAttributes;
 use super::bfd::BfdSpec;
 use super::bounds::within;
-use crate::object::Refusal;
+use crate::object::ChangeError;
 use config::services::is_default;
 
 /// Default TCP port of BGP.
@@ -160,14 +160,14 @@ pub enum Password {
 }
 
 impl Password {
-    fn check(&self, at: &str) -> Result<(), Refusal> {
+    fn check(&self, at: &str) -> Result<(), ChangeError> {
         match self {
             Password::Secret(name)
                 if name.is_empty() || name.contains('/') || name.starts_with('.') =>
             {
                 let wrong = format!("`{name}` is no name of a secret");
                 let allowed = "write a name without `/`; a path is `{\"file\": ...}`";
-                Err(Refusal::new(format!("{at}.secret"), wrong, allowed))
+                Err(ChangeError::new(format!("{at}.secret"), wrong, allowed))
             }
             Password::Secret(_) | Password::File(_) => Ok(()),
         }
@@ -288,14 +288,14 @@ impl FamilySpec {
 
 impl Neighbor {
     /// Validates the neighbor of a router with this AS number.
-    pub(super) fn check(&self, at: &str, local_asn: u32) -> Result<(), Refusal> {
+    pub(super) fn check(&self, at: &str, local_asn: u32) -> Result<(), ChangeError> {
         unicast(&format!("{at}.address"), self.address)?;
         if let Some(local) = self.local_address {
             unicast(&format!("{at}.local_address"), local)?;
             if local.is_ipv4() != self.address.is_ipv4() {
                 let wrong = format!("{local} and {} are of two families", self.address);
                 let allowed = "write an address of the neighbor's family";
-                return Err(Refusal::new(format!("{at}.local_address"), wrong, allowed));
+                return Err(ChangeError::new(format!("{at}.local_address"), wrong, allowed));
             }
         }
         self.check_interface(at)?;
@@ -312,7 +312,7 @@ impl Neighbor {
                 );
                 let allowed = "leave it out; write prepend or med for a neighbor elsewhere";
                 let field = format!("{field}.attributes.local_preference");
-                return Err(Refusal::new(field, wrong, allowed));
+                return Err(ChangeError::new(field, wrong, allowed));
             }
         }
         Ok(())
@@ -320,14 +320,14 @@ impl Neighbor {
 
     /// Validates the interface, which is required if the address alone does not identify the
     /// neighbor.
-    fn check_interface(&self, at: &str) -> Result<(), Refusal> {
+    fn check_interface(&self, at: &str) -> Result<(), ChangeError> {
         if let Some(name) = &self.interface
             && !is_interface(name)
         {
             let wrong = format!("`{name}` is no interface's name");
             let allowed =
                 "allowed: 1 to 15 octets without spaces, `/` and `:`, as `ip link` has it";
-            return Err(Refusal::new(format!("{at}.interface"), wrong, allowed));
+            return Err(ChangeError::new(format!("{at}.interface"), wrong, allowed));
         }
         if !is_link_local(self.address) {
             return Ok(());
@@ -336,7 +336,7 @@ impl Neighbor {
             let wrong =
                 format!("{} is there on every network, and no interface is said", self.address);
             let allowed = "write the neighbor's interface, or another address of it";
-            return Err(Refusal::new(format!("{at}.interface"), wrong, allowed));
+            return Err(ChangeError::new(format!("{at}.interface"), wrong, allowed));
         }
         let near = [("hops", self.hops > 1), ("bfd.multihop", self.bfd.multihop)];
         match near.into_iter().find(|(_, far)| *far) {
@@ -344,7 +344,7 @@ impl Neighbor {
             Some((field, _)) => {
                 let wrong = format!("nobody routes packets of {}", self.address);
                 let allowed = "leave it out, or write an address that is routed";
-                Err(Refusal::new(format!("{at}.{field}"), wrong, allowed))
+                Err(ChangeError::new(format!("{at}.{field}"), wrong, allowed))
             }
         }
     }
@@ -366,18 +366,22 @@ impl Neighbor {
         self.password.iter().chain(self.tcp_ao.iter().map(|ao| &ao.key))
     }
 
-    fn check_keys(&self, at: &str) -> Result<(), Refusal> {
+    fn check_keys(&self, at: &str) -> Result<(), ChangeError> {
         if let Some(password) = &self.password {
             password.check(&format!("{at}.password"))?;
             if !self.tcp_ao.is_empty() {
                 let wrong = "`password` (TCP-MD5) is set as well";
-                return Err(Refusal::new(format!("{at}.tcp_ao"), wrong, "leave one of them out"));
+                return Err(ChangeError::new(
+                    format!("{at}.tcp_ao"),
+                    wrong,
+                    "leave one of them out",
+                ));
             }
         }
         if self.tcp_ao.len() > TCP_AO_KEYS_MAX {
             let wrong = format!("there are {}", self.tcp_ao.len());
             let allowed = format!("allowed: up to {TCP_AO_KEYS_MAX}");
-            return Err(Refusal::new(format!("{at}.tcp_ao"), wrong, allowed));
+            return Err(ChangeError::new(format!("{at}.tcp_ao"), wrong, allowed));
         }
         for (i, key) in self.tcp_ao.iter().enumerate() {
             let field = |name: &str| format!("{at}.tcp_ao[{i}].{name}");
@@ -393,14 +397,14 @@ impl Neighbor {
             if let Some((name, id)) = twice {
                 let wrong = format!("{id} is that of another key of this neighbor");
                 let allowed = "give each key ids of its own (RFC 5925 section 3.1)";
-                return Err(Refusal::new(field(name), wrong, allowed));
+                return Err(ChangeError::new(field(name), wrong, allowed));
             }
         }
         Ok(())
     }
 
     /// Validates the session parameters, which do not depend on the neighbor's address.
-    pub(crate) fn check_session(&self, at: &str) -> Result<(), Refusal> {
+    pub(crate) fn check_session(&self, at: &str) -> Result<(), ChangeError> {
         let field = |name: &str| format!("{at}.{name}");
         within(&field("port"), self.port.into(), 1, 65_535)?;
         within(&field("connect_retry_s"), self.connect_retry_s, 1, 65_535)?;
@@ -409,7 +413,7 @@ impl Neighbor {
         if self.keepalive_s > self.hold_s {
             let wrong = format!("{} s is longer than hold_s, {} s", self.keepalive_s, self.hold_s);
             let allowed = "write a third of hold_s, or less";
-            return Err(Refusal::new(field("keepalive_s"), wrong, allowed));
+            return Err(ChangeError::new(field("keepalive_s"), wrong, allowed));
         }
         within(&field("hops"), self.hops.into(), 1, 255)?;
         let restart = &self.graceful_restart;
@@ -418,24 +422,24 @@ impl Neighbor {
         within(&long_lived, restart.long_lived_s, 0, (1 << 24) - 1)?;
         if restart.long_lived_s > 0 && !restart.enabled {
             let wrong = "it is of graceful restart, which is not enabled";
-            return Err(Refusal::new(long_lived, wrong, "enable graceful_restart"));
+            return Err(ChangeError::new(long_lived, wrong, "enable graceful_restart"));
         }
         self.check_keys(at)?;
         if self.families.is_empty() {
             let allowed = "write ipv4-unicast, ipv6-unicast or both";
-            return Err(Refusal::new(field("families"), "there is none", allowed));
+            return Err(ChangeError::new(field("families"), "there is none", allowed));
         }
         for (i, one) in self.families.iter().enumerate() {
             if self.families[..i].iter().any(|before| before.family == one.family) {
                 let wrong = format!("{} is there twice", one.family);
                 let field = field(&format!("families[{i}].family"));
-                return Err(Refusal::new(field, wrong, "remove one of them"));
+                return Err(ChangeError::new(field, wrong, "remove one of them"));
             }
         }
         self.bfd.check(&field("bfd"))
     }
 
-    fn check_next_hops(&self, at: &str) -> Result<(), Refusal> {
+    fn check_next_hops(&self, at: &str) -> Result<(), ChangeError> {
         let v6 = self.next_hop.ipv6.map(IpAddr::V6);
         for (name, address) in [("ipv4", self.next_hop.ipv4), ("ipv6", v6)] {
             let Some(address) = address else { continue };
@@ -444,7 +448,7 @@ impl Neighbor {
             if name == "ipv4" && address.is_ipv6() && !self.extended_next_hop {
                 let wrong = format!("{address} is no IPv4 address");
                 let allowed = "write one, or set extended_next_hop if the neighbor has RFC 8950";
-                return Err(Refusal::new(field, wrong, allowed));
+                return Err(ChangeError::new(field, wrong, allowed));
             }
         }
         Ok(())
@@ -462,12 +466,12 @@ fn is_interface(name: &str) -> bool {
     (1..=15).contains(&name.len()) && !name.contains(strange) && !matches!(name, "." | "..")
 }
 
-fn unicast(field: &str, address: IpAddr) -> Result<(), Refusal> {
+fn unicast(field: &str, address: IpAddr) -> Result<(), ChangeError> {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     match address.is_unspecified() || address.is_multicast() || broadcast {
         true => {
             let wrong = format!("{address} is nobody's address");
-            Err(Refusal::new(field, wrong, "write a unicast address"))
+            Err(ChangeError::new(field, wrong, "write a unicast address"))
         }
         false => Ok(()),
     }

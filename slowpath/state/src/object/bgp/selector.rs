@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::object::Refusal;
+use crate::object::ChangeError;
 use config::services::is_default;
 
 /// Label selector. All its requirements must hold; an empty selector selects everything.
@@ -53,21 +53,25 @@ impl Selector {
             && self.match_expressions.iter().all(|one| one.is_sound() && one.matches(&label))
     }
 
-    pub(super) fn check(&self, at: &str) -> Result<(), Refusal> {
+    pub(super) fn check(&self, at: &str) -> Result<(), ChangeError> {
         let unsound = self.match_expressions.iter().position(|one| !one.is_sound());
         let Some((i, one)) = unsound.map(|i| (i, &self.match_expressions[i])) else {
             return Ok(());
         };
         let field = |name: &str| format!("{at}.match_expressions[{i}].{name}");
         Err(match (one.key.is_empty(), one.operator) {
-            (true, _) => Refusal::new(field("key"), "it is empty", "write the label's name"),
+            (true, _) => ChangeError::new(field("key"), "it is empty", "write the label's name"),
             (_, Operator::In | Operator::NotIn) => {
                 let wrong = format!("{:?} has nothing to compare with", one.operator);
-                Refusal::new(field("values"), wrong, "write at least one value")
+                ChangeError::new(field("values"), wrong, "write at least one value")
             }
             (_, Operator::Exists | Operator::DoesNotExist) => {
                 let wrong = format!("{:?} compares with nothing", one.operator);
-                Refusal::new(field("values"), wrong, "leave the values out, or write In or NotIn")
+                ChangeError::new(
+                    field("values"),
+                    wrong,
+                    "leave the values out, or write In or NotIn",
+                )
             }
         })
     }

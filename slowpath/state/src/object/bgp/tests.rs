@@ -47,7 +47,7 @@ pub(in crate::object) fn example() -> Value {
     })
 }
 
-fn read(spec: &Value) -> Result<Object, Refusal> {
+fn read(spec: &Value) -> Result<Object, ChangeError> {
     Object::from_json(&json!({"kind": "BgpPeeringPolicy", "name": "edge", "spec": spec}))
 }
 
@@ -57,7 +57,7 @@ fn least() -> Value {
 }
 
 #[test]
-fn what_is_left_out_is_as_usual() {
+fn omitted_fields_have_defaults() {
     let spec: BgpPeeringPolicySpec = serde_json::from_value(least()).unwrap();
     spec.check().unwrap();
     let router = &spec.routers[0];
@@ -76,7 +76,7 @@ fn what_is_left_out_is_as_usual() {
 }
 
 #[test]
-fn each_rule_has_its_refusal() {
+fn every_rule_rejects_a_violation() {
     let router = "/routers/0";
     let one = "/routers/0/advertisements/0";
     let neighbor = "/routers/0/neighbors/0";
@@ -201,34 +201,37 @@ fn each_rule_has_its_refusal() {
         let mut spec = example();
         spec.pointer_mut(at).unwrap()[key] = value.clone();
         let refusal = read(&spec).expect_err(&format!("{at} {key} {value}"));
-        let told = refusal.to_string();
-        assert!(refusal.field.contains(field), "no {field} in: {told}");
-        assert!(told.contains(words), "no {words:?} in: {told}");
+        let result = refusal.to_string();
+        assert!(refusal.field.contains(field), "no {field} in: {result}");
+        assert!(result.contains(words), "no {words:?} in: {result}");
     }
     read(&example()).unwrap();
 }
 
 #[test]
-fn numbers_names_and_neighbors_are_there_once() {
+fn asns_names_and_neighbors_are_unique() {
     let mut spec = least();
     let router = spec["routers"][0].clone();
     spec["routers"].as_array_mut().unwrap().push(router);
-    let told = read(&spec).unwrap_err().to_string();
-    assert!(told.contains("spec.routers[1].local_asn: 65001 is that of spec.routers[0]"), "{told}");
+    let result = read(&spec).unwrap_err().to_string();
+    assert!(
+        result.contains("spec.routers[1].local_asn: 65001 is that of spec.routers[0]"),
+        "{result}"
+    );
     let mut spec = least();
     let neighbor = json!({"address": "192.0.2.254", "port": 1179});
     spec["routers"][0]["neighbors"].as_array_mut().unwrap().push(neighbor);
-    let told = read(&spec).unwrap_err().to_string();
-    assert!(told.contains("neighbors[1].address: 192.0.2.254 is neighbors[0]"), "{told}");
+    let result = read(&spec).unwrap_err().to_string();
+    assert!(result.contains("neighbors[1].address: 192.0.2.254 is neighbors[0]"), "{result}");
     let mut spec = least();
     spec["routers"][0]["advertisements"] = json!([{"name": "a"}, {"name": "a"}]);
     assert!(read(&spec).unwrap_err().to_string().contains("advertisements[1].name: `a` is there"));
     let mut spec = least();
     spec["routers"][0]["neighbors"] = json!([]);
-    let told = read(&spec).unwrap_err().to_string();
+    let result = read(&spec).unwrap_err().to_string();
     assert!(
-        told.contains("spec.routers[0].neighbors: there is none; write at least one"),
-        "{told}"
+        result.contains("spec.routers[0].neighbors: there is none; write at least one"),
+        "{result}"
     );
     let mut spec = least();
     spec["routers"] = (1..=17)
@@ -238,7 +241,7 @@ fn numbers_names_and_neighbors_are_there_once() {
 }
 
 #[test]
-fn two_routers_share_no_neighbor_unless_their_sessions_can_be_told_apart() {
+fn routers_share_a_neighbor_only_with_distinct_sessions() {
     let spec = |one: Value, other: Value| {
         let router = |asn: u32, more: Value| {
             let mut neighbor = json!({"address": "192.0.2.254"});
@@ -254,17 +257,17 @@ fn two_routers_share_no_neighbor_unless_their_sessions_can_be_told_apart() {
         (from("192.0.2.1"), json!({})),
         (from("192.0.2.1"), from("192.0.2.1")),
     ] {
-        let told = read(&spec(one, other)).unwrap_err().to_string();
+        let result = read(&spec(one, other)).unwrap_err().to_string();
         let words = "spec.routers[1].neighbors[0].address: 192.0.2.254 is a neighbor of routers \
                      65001 and 65002";
-        assert!(told.contains(words), "{told}");
+        assert!(result.contains(words), "{result}");
     }
     read(&spec(from("192.0.2.1"), from("192.0.2.2"))).unwrap();
     read(&spec(json!({"interface": "up0"}), json!({"interface": "up1"}))).unwrap();
 }
 
 #[test]
-fn a_link_local_neighbor_is_one_of_an_interface() {
+fn link_local_neighbor_requires_an_interface() {
     let spec = |more: Value| {
         let mut neighbor = json!({"address": "fe80::1"});
         neighbor.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -276,13 +279,13 @@ fn a_link_local_neighbor_is_one_of_an_interface() {
         (json!({"interface": "up0", "hops": 2}), ".hops", "nobody routes"),
         (json!({"interface": "up0", "bfd": {"multihop": true}}), ".bfd.multihop", "nobody routes"),
     ] {
-        let told = read(&spec(more)).unwrap_err().to_string();
-        assert!(told.contains(field) && told.contains(words), "{told}");
+        let result = read(&spec(more)).unwrap_err().to_string();
+        assert!(result.contains(field) && result.contains(words), "{result}");
     }
 }
 
 #[test]
-fn local_preference_is_for_neighbors_of_our_own_system() {
+fn local_preference_is_for_internal_neighbors_only() {
     let spec = |asn: u32| {
         let family = json!({"family": "ipv4-unicast", "attributes": {"local_preference": 7}});
         json!({"routers": [{"local_asn": 65001, "neighbors":
@@ -295,7 +298,7 @@ fn local_preference_is_for_neighbors_of_our_own_system() {
 }
 
 #[test]
-fn communities_are_equal_when_their_numbers_are() {
+fn communities_compare_by_number() {
     let of = |text: &str| Community::try_from(text.to_owned()).unwrap();
     for same in [["65000:100", "4259840100"], ["no-export", "65535:65281"], ["internet", "0:0"]] {
         assert_eq!(of(same[0]), of(same[1]), "{same:?}");
@@ -308,7 +311,7 @@ fn communities_are_equal_when_their_numbers_are() {
 }
 
 #[test]
-fn selectors_select_as_in_kubernetes() {
+fn selectors_match_as_in_kubernetes() {
     let label = |key: &str| match key {
         "zone" => Some("a"),
         "tier" => Some("front"),
@@ -321,7 +324,7 @@ fn selectors_select_as_in_kubernetes() {
     assert!(of(json!({})) && of(json!({"match_labels": {"zone": "a", "tier": "front"}})));
     assert!(!of(json!({"match_labels": {"zone": "a", "tier": "back"}})));
     assert!(of(json!({"matchLabels": {"zone": "a"}})));
-    for (operator, key, values, told) in [
+    for (operator, key, values, result) in [
         ("In", "zone", &["a", "b"][..], true),
         ("In", "zone", &["b"], false),
         ("In", "disk", &["b"], false),
@@ -336,7 +339,7 @@ fn selectors_select_as_in_kubernetes() {
         ("In", "zone", &[], false),
         ("NotIn", "disk", &[], false),
     ] {
-        assert_eq!(asked(operator, key, values), told, "{operator} {key} {values:?}");
+        assert_eq!(asked(operator, key, values), result, "{operator} {key} {values:?}");
     }
     let policy = |selector: Value| BgpPeeringPolicySpec {
         node_selector: serde_json::from_value(selector).unwrap(),
@@ -347,7 +350,7 @@ fn selectors_select_as_in_kubernetes() {
 }
 
 #[test]
-fn tcp_ao_keys_have_ids_of_their_own() {
+fn tcp_ao_key_ids_are_unique() {
     let check = |keys: Value| {
         let mut policy = example();
         let neighbor = &mut policy["routers"][0]["neighbors"][0];

@@ -1,13 +1,13 @@
 //! Random histories of three sources that name the same services and endpoints, compared with a
-//! simple model. The histories run on any world: the state machine itself here, and the same behind
-//! the API's routes.
+//! simple model. The histories run on any fixture: the state machine itself here, and the same
+//! behind the API's routes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::world::World;
+use super::fixture::Fixture;
 use super::{CASES, Setting, address, backend, frontend, object};
 use super::{Name, OnExpiry, Source};
 use backend::State;
@@ -55,16 +55,16 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Services of a source: whether each has a frontend of the source's own in addition to the shared
 /// one, and its backends.
-type FrontendSpec = BTreeMap<usize, (bool, BTreeMap<u8, State>)>;
+type ServiceModels = BTreeMap<usize, (bool, BTreeMap<u8, State>)>;
 
 /// Expected state of a source.
 #[derive(Clone, Debug, Default)]
-struct One {
+struct SourceModel {
     begun: bool,
-    said: FrontendSpec,
+    services: ServiceModels,
     /// What was done when the lease expired; `None` while it is valid.
-    silent: Option<OnExpiry>,
-    open: Option<(u64, u64, FrontendSpec)>,
+    expired: Option<OnExpiry>,
+    open: Option<(u64, u64, ServiceModels)>,
     /// Seconds since the session's last chunk.
     idle: u64,
     left: Option<u64>,
@@ -73,7 +73,7 @@ struct One {
 
 #[derive(Clone, Debug, Default)]
 struct Model {
-    all: [One; 3],
+    all: [SourceModel; 3],
     order: Vec<usize>,
     fault: bool,
 }
@@ -93,19 +93,20 @@ impl Model {
     }
 
     fn is_quarantined(&self, n: usize) -> bool {
-        self.all[n].silent == Some(OnExpiry::Quarantine)
+        self.all[n].expired == Some(OnExpiry::Quarantine)
     }
 
     /// Returns the source whose service is used; of sources without preference, the first by name.
     fn chosen(&self, service: usize) -> Option<usize> {
-        let sayers = (0..3).filter(|n| self.all[*n].said.contains_key(&service));
-        sayers.min_by_key(|n| self.rank(*n))
+        let sources = (0..3).filter(|n| self.all[*n].services.contains_key(&service));
+        sources.min_by_key(|n| self.rank(*n))
     }
 
     /// Returns the sources that have an endpoint, in order of precedence, with its state.
     fn at(&self, service: usize, endpoint: u8) -> Vec<(usize, State)> {
-        let said = |n: &usize| self.all[*n].said.get(&service)?.1.get(&endpoint).copied();
-        let mut all: Vec<(usize, State)> = (0..3).filter_map(|n| Some((n, said(&n)?))).collect();
+        let state_at = |n: &usize| self.all[*n].services.get(&service)?.1.get(&endpoint).copied();
+        let mut all: Vec<(usize, State)> =
+            (0..3).filter_map(|n| Some((n, state_at(&n)?))).collect();
         all.sort_by_key(|(n, _)| (self.is_quarantined(*n), self.rank(*n), *n));
         for (n, state) in &mut all {
             if self.is_quarantined(*n) {
@@ -124,16 +125,16 @@ impl Model {
             }
             one.left = one.left.map(|left| left.saturating_sub(1));
             let (now, over) = (Some(one.on_expiry), one.left == Some(0));
-            if !over || !one.begun || one.silent == now || one.silent == Some(OnExpiry::Release) {
+            if !over || !one.begun || one.expired == now || one.expired == Some(OnExpiry::Release) {
                 continue;
             }
             if !self.writes() {
                 continue;
             }
             let one = &mut self.all[n];
-            one.silent = now;
+            one.expired = now;
             if now == Some(OnExpiry::Release) {
-                one.said.clear();
+                one.services.clear();
             }
         }
     }
@@ -147,7 +148,7 @@ fn endpoint(n: u8) -> std::net::IpAddr {
     [10, 0, 0, n + 1].into()
 }
 
-fn said(own: bool, on: u8, off: u8) -> (bool, BTreeMap<u8, State>) {
+fn service_model(own: bool, on: u8, off: u8) -> (bool, BTreeMap<u8, State>) {
     let state = |n: u8| match (on >> n & 1, off >> n & 1) {
         (0, _) => None,
         (_, 1) => Some(State::Terminating),
@@ -179,18 +180,18 @@ fn objects(source: usize, service: usize, of: &(bool, BTreeMap<u8, State>)) -> V
     vec![put(Spec::Service(Arc::new(spec))), put(Spec::Backends(Arc::new(list)))]
 }
 
-fn apply(world: &mut World, model: &mut Model, step: &Step) {
+fn apply(fixture: &mut Fixture, model: &mut Model, step: &Step) {
     match step {
-        Step::Begin(n) => begin(world, model, *n),
+        Step::Begin(n) => begin(fixture, model, *n),
         Step::Add(n, service, own, on, off) => {
             let (id, number) = match &model.all[*n].open {
                 Some((id, next, _)) => (*id, *next),
                 None => (1, 0),
             };
-            let of = said(*own, *on, *off);
-            let twice = |open: &(u64, u64, FrontendSpec)| open.2.contains_key(service);
+            let of = service_model(*own, *on, *off);
+            let twice = |open: &(u64, u64, ServiceModels)| open.2.contains_key(service);
             let good = model.all[*n].open.as_ref().is_some_and(|open| !twice(open));
-            let added = world.add(SOURCES[*n], id, number, objects(*n, *service, &of));
+            let added = fixture.add(SOURCES[*n], id, number, objects(*n, *service, &of));
             assert_eq!(added.is_ok(), good, "{added:?}");
             if let Some((_, next, held)) = model.all[*n].open.as_mut().filter(|_| good) {
                 held.insert(*service, of);
@@ -199,47 +200,47 @@ fn apply(world: &mut World, model: &mut Model, step: &Step) {
                 model.alive(*n);
             }
         }
-        Step::Commit(n) => commit(world, model, *n),
+        Step::Commit(n) => commit(fixture, model, *n),
         Step::Abort(n) => {
             let open = model.all[*n].open.take();
             let id = open.as_ref().map_or(1, |open| open.0);
-            assert_eq!(world.abort(SOURCES[*n], id).is_ok(), open.is_some());
+            assert_eq!(fixture.abort(SOURCES[*n], id).is_ok(), open.is_some());
         }
         Step::Renew(n) => {
             let one = &model.all[*n];
-            let may = one.begun && one.silent != Some(OnExpiry::Release);
-            let changes = one.silent.is_some();
-            let renewed = world.renew(SOURCES[*n], None).is_ok();
+            let may = one.begun && one.expired != Some(OnExpiry::Release);
+            let changes = one.expired.is_some();
+            let renewed = fixture.renew(SOURCES[*n], None).is_ok();
             let kept = may && (!changes || model.writes());
             assert_eq!(renewed, kept);
             if may {
                 model.alive(*n);
             }
             if kept {
-                model.all[*n].silent = None;
+                model.all[*n].expired = None;
             }
         }
         Step::Pass(seconds) => (0..*seconds).for_each(|_| {
-            world.pass(1);
+            fixture.pass(1);
             model.tick();
         }),
         Step::Prefer(order) => {
             model.order.clone_from(order);
             let names: Vec<&str> = order.iter().map(|n| SOURCES[*n]).collect();
-            world.prefer(&names);
+            fixture.prefer(&names);
         }
         Step::Expiry(n, which) => {
             let all = [OnExpiry::Keep, OnExpiry::Quarantine, OnExpiry::Release];
             let on_expiry = all[usize::from(*which)];
             model.all[*n].on_expiry = on_expiry;
-            world.set(SOURCES[*n], Setting { lease_s: LEASES[*n], on_expiry });
+            fixture.set(SOURCES[*n], Setting { lease_s: LEASES[*n], on_expiry });
         }
         Step::Fault => {
             model.fault = true;
-            world.fail_disk(1);
+            fixture.fail_disk(1);
         }
         Step::Restart => {
-            world.restart();
+            fixture.restart();
             for n in 0..3 {
                 model.all[n].open = None;
                 if model.all[n].begun {
@@ -252,43 +253,43 @@ fn apply(world: &mut World, model: &mut Model, step: &Step) {
     }
 }
 
-fn begin(world: &mut World, model: &mut Model, n: usize) {
+fn begin(fixture: &mut Fixture, model: &mut Model, n: usize) {
     let kept = model.all[n].begun || model.writes();
-    let begun = world.begin(SOURCES[n], "7");
+    let begun = fixture.begin(SOURCES[n], "7");
     assert_eq!(begun.is_ok(), kept);
     model.alive(n);
     let one = &mut model.all[n];
     one.begun |= kept;
     one.idle = 0;
     // If the disk failed, the session is open, but its number was not returned.
-    one.open = begun.ok().map(|id| (id, 0, FrontendSpec::new()));
+    one.open = begun.ok().map(|id| (id, 0, ServiceModels::new()));
 }
 
-fn commit(world: &mut World, model: &mut Model, n: usize) {
+fn commit(fixture: &mut Fixture, model: &mut Model, n: usize) {
     let Some((id, _, held)) = model.all[n].open.clone() else {
-        assert!(world.commit(SOURCES[n], 1).is_err());
+        assert!(fixture.commit(SOURCES[n], 1).is_err());
         return;
     };
-    let revision = world.store.objects().revision();
-    let committed = world.commit(SOURCES[n], id);
+    let revision = fixture.store.objects().revision();
+    let committed = fixture.commit(SOURCES[n], id);
     model.alive(n);
     model.all[n].idle = 0;
     let fails = model.fault && committed.is_err();
     if fails {
         model.fault = false;
-        assert_eq!(world.store.objects().revision(), revision, "all or nothing");
+        assert_eq!(fixture.store.objects().revision(), revision, "all or nothing");
         return;
     }
     assert!(committed.is_ok(), "{committed:?}");
-    if world.store.objects().revision() != revision {
+    if fixture.store.objects().revision() != revision {
         assert!(!model.fault, "the disk failed, and it was answered");
     }
     let one = &mut model.all[n];
-    (one.said, one.silent, one.open) = (held, None, None);
+    (one.services, one.expired, one.open) = (held, None, None);
 }
 
-fn check(world: &mut World, model: &Model) {
-    let tables = world.writer.tables();
+fn check(fixture: &mut Fixture, model: &Model) {
+    let tables = fixture.writer.tables();
     for service in 0..SERVICES {
         let of = Name::new(&name(service)).unwrap();
         let entry = tables.entry(&of).cloned().unwrap_or_default();
@@ -297,7 +298,7 @@ fn check(world: &mut World, model: &Model) {
         assert_eq!(there.as_deref(), chosen.map(|n| SOURCES[n]), "{of}");
         let rows = entry.frontends.iter().map(|row| row.address().prefix.addr.to_string());
         let mut expected =
-            chosen.map_or(Vec::new(), |n| frontends(n, service, model.all[n].said[&service].0));
+            chosen.map_or(Vec::new(), |n| frontends(n, service, model.all[n].services[&service].0));
         let mut rows: Vec<String> = rows.collect();
         rows.sort();
         expected.sort();
@@ -313,35 +314,40 @@ fn check(world: &mut World, model: &Model) {
             .collect();
         assert_eq!(there, expected, "{of}");
     }
-    let heard = |one: &One| match one.silent {
+    let lease_status = |one: &SourceModel| match one.expired {
         None => "yes",
         Some(OnExpiry::Keep) => "Kept",
         Some(OnExpiry::Quarantine) => "Quarantined",
         Some(OnExpiry::Release) => "Released",
     };
     for (n, one) in model.all.iter().enumerate().filter(|(_, one)| one.begun) {
-        let report = world.report(SOURCES[n]);
-        let told = report.heard.to_string();
-        assert_eq!((told.as_str(), report.left_s), (heard(one), one.left), "{}", SOURCES[n]);
+        let report = fixture.report(SOURCES[n]);
+        let reported = report.heard.to_string();
+        assert_eq!(
+            (reported.as_str(), report.left_s),
+            (lease_status(one), one.left),
+            "{}",
+            SOURCES[n]
+        );
     }
 }
 
 /// Checks that a service whose definition is unchanged has the same rows.
 fn check_rows(
-    world: &World,
+    fixture: &Fixture,
     before: &(Model, std::collections::BTreeSet<(String, u64)>),
     now: &Model,
 ) {
-    let rows = world.rows();
+    let rows = fixture.rows();
     for service in 0..SERVICES {
         let view = |model: &Model| {
             let all: Vec<_> = (0..4).map(|n| model.at(service, n)).collect();
-            let frontends = model.chosen(service).map(|n| model.all[n].said[&service].0);
+            let frontends = model.chosen(service).map(|n| model.all[n].services[&service].0);
             (model.chosen(service), frontends, all)
         };
         if view(&before.0) == view(now) {
             let Some(n) = now.chosen(service) else { continue };
-            for address in frontends(n, service, now.all[n].said[&service].0) {
+            for address in frontends(n, service, now.all[n].services[&service].0) {
                 let of = |row: &&(String, u64)| row.0 == format!("{address}:80/TCP");
                 assert_eq!(rows.iter().find(of), before.1.iter().find(of), "touched for nothing");
             }
@@ -350,16 +356,16 @@ fn check_rows(
 }
 
 fn play(steps: &[Step]) {
-    let (mut world, mut model) = (World::new(), Model::default());
+    let (mut fixture, mut model) = (Fixture::new(), Model::default());
     for (n, lease_s) in LEASES.into_iter().enumerate() {
-        world.set(SOURCES[n], Setting { lease_s, on_expiry: OnExpiry::Keep });
+        fixture.set(SOURCES[n], Setting { lease_s, on_expiry: OnExpiry::Keep });
     }
     for step in steps {
-        let before = (model.clone(), world.rows());
-        apply(&mut world, &mut model, step);
-        check(&mut world, &model);
+        let before = (model.clone(), fixture.rows());
+        apply(&mut fixture, &mut model, step);
+        check(&mut fixture, &model);
         if !matches!(step, Step::Restart) {
-            check_rows(&world, &before, &model);
+            check_rows(&fixture, &before, &model);
         }
     }
 }
@@ -372,7 +378,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_sources_do_the_tables_are_what_those_that_are_heard_say(
+    fn tables_match_the_model_after_random_histories(
         steps in prop::collection::vec(step(), 1..80)
     ) {
         play(&steps);

@@ -1,7 +1,7 @@
 //! Tests of complete lists that remove too much: held, recorded, confirmed.
 
 use super::*;
-use crate::object::{Change, Condition, Truth};
+use crate::object::{Change, Condition, ConditionStatus};
 use crate::sources::removals::{APPLIED, Held, Permit, admit, held};
 
 /// Returns this number of services, without backends.
@@ -9,39 +9,39 @@ fn services(count: usize) -> Vec<Object> {
     (0..count).map(|n| service(&format!("s{n}"), &format!("203.0.113.{n}"))).collect()
 }
 
-/// Returns a world in which source `inventory` has committed these objects.
-fn with(said: Vec<Object>) -> World {
-    let mut world = World::new();
-    world.says("inventory", "1", said).unwrap();
-    world
+/// Returns a fixture in which source `inventory` has committed these objects.
+fn with(list: Vec<Object>) -> Fixture {
+    let mut fixture = Fixture::new();
+    fixture.says("inventory", "1", list).unwrap();
+    fixture
 }
 
 /// Replaces the list in a session of one chunk, without permission to remove too much.
-fn replace(world: &mut World, said: Vec<Object>) -> Result<Committed, Error> {
-    let id = world.begin("inventory", "2").unwrap();
-    world.add("inventory", id, 0, said).unwrap();
-    world.commit_as("inventory", id, false)
+fn replace(fixture: &mut Fixture, list: Vec<Object>) -> Result<Committed, Error> {
+    let id = fixture.begin("inventory", "2").unwrap();
+    fixture.add("inventory", id, 0, list).unwrap();
+    fixture.commit_as("inventory", id, false)
 }
 
-fn condition(world: &World) -> Condition {
-    let objects = world.store.objects();
+fn condition(fixture: &Fixture) -> Condition {
+    let objects = fixture.store.objects();
     let own = objects.of_kind(Kind::Source).next().unwrap();
-    let conditions = &own.life().status.as_ref().unwrap().conditions;
+    let conditions = &own.lifecycle().status.as_ref().unwrap().conditions;
     conditions.iter().find(|one| &*one.aspect == APPLIED).unwrap().clone()
 }
 
 #[test]
-fn a_list_is_held_that_removes_everything_or_more_than_its_share_of_ten_objects() {
+fn list_that_removes_too_much_is_held() {
     let outcome = |percent: u8, before: usize, after: usize| {
-        let mut world = with(services(before));
-        world.settings.removals = RemovalLimit { percent };
-        world.configure();
-        let names = world.names("inventory");
-        let answer = replace(&mut world, services(after));
+        let mut fixture = with(services(before));
+        fixture.settings.removals = RemovalLimit { percent };
+        fixture.configure();
+        let names = fixture.names("inventory");
+        let answer = replace(&mut fixture, services(after));
         let is_held = matches!(answer, Err(Error::Held(_)));
         assert!(is_held || answer.is_ok(), "{answer:?}");
         let expected = if is_held { names.len() } else { after };
-        assert_eq!(world.names("inventory").len(), expected, "all or nothing");
+        assert_eq!(fixture.names("inventory").len(), expected, "all or nothing");
         is_held
     };
     for (before, after, is_held) in [
@@ -63,96 +63,96 @@ fn a_list_is_held_that_removes_everything_or_more_than_its_share_of_ten_objects(
 }
 
 #[test]
-fn everything_is_all_objects_by_name_or_all_services() {
-    let mut world = with(shop());
+fn removing_all_objects_or_all_services_is_held() {
+    let mut fixture = with(shop());
     let other = vec![service("shop/other", "203.0.113.9")];
-    let held = replace(&mut world, other).unwrap_err().to_string();
+    let held = replace(&mut fixture, other).unwrap_err().to_string();
     assert!(held.contains("all 3 objects of the source"), "{held}");
     let lists = vec![backends("shop/web", "shop/web", &["10.0.0.1"])];
-    let held = replace(&mut world, lists).unwrap_err().to_string();
+    let held = replace(&mut fixture, lists).unwrap_err().to_string();
     assert!(held.contains("all 2 services of the source"), "{held}");
-    assert_eq!(world.serving("shop/web").len(), 2);
+    assert_eq!(fixture.serving("shop/web").len(), 2);
     // One service and its backends are two of three objects.
-    assert!(replace(&mut world, shop().split_off(2)).is_ok());
-    assert_eq!(world.names("inventory"), ["Service shop/old"]);
+    assert!(replace(&mut fixture, shop().split_off(2)).is_ok());
+    assert_eq!(fixture.names("inventory"), ["Service shop/old"]);
 }
 
 #[test]
-fn what_is_held_is_recorded_and_judged_alike_after_a_restart() {
-    let mut world = with(services(12));
-    let Err(Error::Held(told)) = replace(&mut world, services(3)) else { panic!() };
+fn held_removal_is_recorded_and_survives_a_restart() {
+    let mut fixture = with(services(12));
+    let Err(Error::Held(error)) = replace(&mut fixture, services(3)) else { panic!() };
     let expected = "the list of source `inventory` is held, and nothing of it is applied: it would \
                     remove 9 of 12 objects, more than the 50 % of control.max_removal_percent \
                     (Service s10, Service s11, Service s3 and 6 more); complete the list, or \
                     confirm the removal with `weir source confirm inventory` or `allow_removal` \
                     (in a services file, or in the commit of a session)";
-    assert_eq!(told.to_string(), expected);
-    let noted = condition(&world);
+    assert_eq!(error.to_string(), expected);
+    let noted = condition(&fixture);
     let found = (noted.status, &*noted.reason, &*noted.message);
-    assert_eq!(found, (Truth::False, "RemovalHeld", expected));
-    assert_eq!(world.report("inventory").held.as_deref(), Some(expected));
-    assert_eq!(&*world.report("inventory").revision, "1");
+    assert_eq!(found, (ConditionStatus::False, "RemovalHeld", expected));
+    assert_eq!(fixture.report("inventory").held.as_deref(), Some(expected));
+    assert_eq!(&*fixture.report("inventory").revision, "1");
 
-    let revision = world.store.objects().revision();
-    let open = world.report("inventory").session.unwrap().session;
-    assert!(world.commit_as("inventory", open, false).is_err(), "the session is still open");
-    assert_eq!(world.store.objects().revision(), revision, "and it is noted once");
-    world.restart();
-    assert_eq!(world.report("inventory").held.as_deref(), Some(expected));
-    assert!(matches!(replace(&mut world, services(3)), Err(Error::Held(_))));
-    assert_eq!(world.names("inventory").len(), 12);
+    let revision = fixture.store.objects().revision();
+    let open = fixture.report("inventory").session.unwrap().session;
+    assert!(fixture.commit_as("inventory", open, false).is_err(), "the session is still open");
+    assert_eq!(fixture.store.objects().revision(), revision, "and it is noted once");
+    fixture.restart();
+    assert_eq!(fixture.report("inventory").held.as_deref(), Some(expected));
+    assert!(matches!(replace(&mut fixture, services(3)), Err(Error::Held(_))));
+    assert_eq!(fixture.names("inventory").len(), 12);
 
     // A complete list needs no confirmation.
-    replace(&mut world, services(11)).unwrap();
-    assert_eq!(world.report("inventory").held, None);
-    let noted = condition(&world);
-    assert_eq!((noted.status, &*noted.reason), (Truth::True, APPLIED));
+    replace(&mut fixture, services(11)).unwrap();
+    assert_eq!(fixture.report("inventory").held, None);
+    let noted = condition(&fixture);
+    assert_eq!((noted.status, &*noted.reason), (ConditionStatus::True, APPLIED));
 }
 
 #[test]
-fn the_commit_itself_may_permit_the_removal() {
-    let mut world = with(services(12));
-    assert!(replace(&mut world, Vec::new()).is_err());
-    let open = world.report("inventory").session.unwrap().session;
-    let committed = world.commit_as("inventory", open, true).unwrap();
+fn commit_can_permit_the_removal() {
+    let mut fixture = with(services(12));
+    assert!(replace(&mut fixture, Vec::new()).is_err());
+    let open = fixture.report("inventory").session.unwrap().session;
+    let committed = fixture.commit_as("inventory", open, true).unwrap();
     assert_eq!(committed, Committed { written: 0, released: 12 });
-    assert!(world.names("inventory").is_empty());
-    assert_eq!(world.report("inventory").held, None);
+    assert!(fixture.names("inventory").is_empty());
+    assert_eq!(fixture.report("inventory").held, None);
 }
 
 #[test]
 fn a_confirmation_permits_exactly_what_was_held() {
-    let mut world = with(services(12));
+    let mut fixture = with(services(12));
     for source in ["inventory", "file", "unknown"] {
-        let none = world.confirm(source).unwrap_err();
+        let none = fixture.confirm(source).unwrap_err();
         assert!(matches!(none, Error::NotHeld { .. }), "{none}");
     }
-    assert!(matches!(world.confirm("a b"), Err(Error::Name(_))));
-    assert!(replace(&mut world, services(3)).is_err());
-    assert_eq!(world.confirm("inventory"), Ok(Confirmed { removed: 9, of: 12 }));
-    assert_eq!(&*condition(&world).reason, "RemovalConfirmed");
+    assert!(matches!(fixture.confirm("a b"), Err(Error::Name(_))));
+    assert!(replace(&mut fixture, services(3)).is_err());
+    assert_eq!(fixture.confirm("inventory"), Ok(Confirmed { removed: 9, of: 12 }));
+    assert_eq!(&*condition(&fixture).reason, "RemovalConfirmed");
     // Another list is held again, and the confirmation of the first is void.
-    assert!(replace(&mut world, services(2)).is_err());
-    assert_eq!(&*condition(&world).reason, "RemovalHeld");
-    assert!(replace(&mut world, services(3)).is_err());
+    assert!(replace(&mut fixture, services(2)).is_err());
+    assert_eq!(&*condition(&fixture).reason, "RemovalHeld");
+    assert!(replace(&mut fixture, services(3)).is_err());
 
-    assert_eq!(world.confirm("inventory"), Ok(Confirmed { removed: 9, of: 12 }));
-    world.restart();
-    assert_eq!(replace(&mut world, services(3)), Ok(Committed { written: 0, released: 9 }));
-    assert_eq!(world.names("inventory").len(), 3);
+    assert_eq!(fixture.confirm("inventory"), Ok(Confirmed { removed: 9, of: 12 }));
+    fixture.restart();
+    assert_eq!(replace(&mut fixture, services(3)), Ok(Committed { written: 0, released: 9 }));
+    assert_eq!(fixture.names("inventory").len(), 3);
     // The confirmation was valid once.
-    assert!(replace(&mut world, Vec::new()).is_err());
+    assert!(replace(&mut fixture, Vec::new()).is_err());
 }
 
 #[test]
-fn a_lease_that_runs_out_and_single_deletes_are_no_lists() {
-    let mut world = World::new();
-    world.set("inventory", Setting { lease_s: 30, on_expiry: OnExpiry::Release });
-    world.says("inventory", "1", shop()).unwrap();
-    assert!(replace(&mut world, Vec::new()).is_err());
-    world.pass(31);
-    assert_eq!(world.report("inventory").heard, "Released");
-    assert!(world.names("inventory").is_empty());
+fn lease_expiry_and_single_deletions_are_not_held() {
+    let mut fixture = Fixture::new();
+    fixture.set("inventory", Setting { lease_s: 30, on_expiry: OnExpiry::Release });
+    fixture.says("inventory", "1", shop()).unwrap();
+    assert!(replace(&mut fixture, Vec::new()).is_err());
+    fixture.pass(31);
+    assert_eq!(fixture.report("inventory").heard, "Released");
+    assert!(fixture.names("inventory").is_empty());
 
     let mut store = with(shop()).store;
     let keys = store.objects().all().map(|object| object.key());
@@ -163,37 +163,37 @@ fn a_lease_that_runs_out_and_single_deletes_are_no_lists() {
 }
 
 #[test]
-fn a_source_without_an_object_of_its_own_gets_one_that_its_lists_leave_alone() {
+fn held_list_creates_the_sources_own_object() {
     let file = Source::new("file");
-    let mut world = World::new();
-    let now = world.now.wall;
-    let said = |objects: &Objects, all: Vec<Object>| {
+    let mut fixture = Fixture::new();
+    let now = fixture.now.wall;
+    let changes_of = |objects: &Objects, all: Vec<Object>| {
         let of = |mut object: Object| {
             object.source = file.clone();
             object
         };
-        objects.towards(&file, all.into_iter().map(of).collect())
+        objects.changes_to(&file, all.into_iter().map(of).collect())
     };
-    let first = said(world.store.objects(), shop());
-    assert!(world.store.commit(&[first], now)[0].is_ok());
+    let first = changes_of(fixture.store.objects(), shop());
+    assert!(fixture.store.commit(&[first], now)[0].is_ok());
     let within = Permit::Within(RemovalLimit::default());
-    let list = |world: &World, all: Vec<Object>, permit: Permit| -> Result<Batch, Held> {
-        let objects = world.store.objects();
-        let mut batch = said(objects, all);
+    let list = |fixture: &Fixture, all: Vec<Object>, permit: Permit| -> Result<Batch, Held> {
+        let objects = fixture.store.objects();
+        let mut batch = changes_of(objects, all);
         batch.extend(admit(&file, objects, &batch, permit, now)?);
         Ok(batch)
     };
-    let told = list(&world, Vec::new(), within).unwrap_err();
-    let record = told.record(world.store.objects(), now);
-    assert!(world.store.commit(&[record], now)[0].is_ok());
-    let found: Vec<_> = held(world.store.objects()).map(|(of, _)| of.to_string()).collect();
+    let error = list(&fixture, Vec::new(), within).unwrap_err();
+    let record = error.record(fixture.store.objects(), now);
+    assert!(fixture.store.commit(&[record], now)[0].is_ok());
+    let found: Vec<_> = held(fixture.store.objects()).map(|(of, _)| of.to_string()).collect();
     assert_eq!(found, ["file"]);
     // The same list has nothing to record. Another list does not delete the source's own object.
-    assert_eq!(told.record(world.store.objects(), now), Batch::new());
-    assert!(list(&world, Vec::new(), within).is_err());
-    let all = list(&world, Vec::new(), Permit::Any).unwrap();
-    assert!(world.store.commit(&[all], now)[0].is_ok());
-    assert_eq!(held(world.store.objects()).count(), 0);
-    let names: Vec<_> = world.store.objects().all().map(|object| object.kind()).collect();
+    assert_eq!(error.record(fixture.store.objects(), now), Batch::new());
+    assert!(list(&fixture, Vec::new(), within).is_err());
+    let all = list(&fixture, Vec::new(), Permit::Any).unwrap();
+    assert!(fixture.store.commit(&[all], now)[0].is_ok());
+    assert_eq!(held(fixture.store.objects()).count(), 0);
+    let names: Vec<_> = fixture.store.objects().all().map(|object| object.kind()).collect();
     assert_eq!(names, [Kind::Source]);
 }

@@ -40,11 +40,11 @@ fn refuses(mut store: Store<Memory>, file: &str, at: usize, found: &[u8]) {
     assert_eq!((damage.path.as_str(), damage.offset), (file, at as u64), "{damage}");
     assert_eq!(store.objects().revision(), 0);
     let answers = store.commit(&[vec![Change::put(object("api", 9, 1))]], UNIX_EPOCH);
-    let refusal = answers[0].clone().unwrap_err();
-    assert_eq!(refusal.why, Why::Damaged);
-    let text = refusal.to_string();
-    let place = format!("{file} is damaged at byte {at}: ");
-    for part in [&place, "restore `snapshot` and `log`", "then restart slowpath"] {
+    let error = answers[0].clone().unwrap_err();
+    assert_eq!(error.class, ErrorClass::Damaged);
+    let text = error.to_string();
+    let placement = format!("{file} is damaged at byte {at}: ");
+    for part in [&placement, "restore `snapshot` and `log`", "then restart slowpath"] {
         assert!(text.contains(part), "no {part:?} in {text}");
     }
     assert_eq!(bytes(&mut store.disk, file).unwrap(), found);
@@ -67,8 +67,8 @@ fn a_flipped_bit_anywhere_in_the_log_is_damage_or_costs_the_last_record_with_a_c
             damaged += 1;
             continue;
         }
-        let told = store.cut().unwrap_or_else(|| panic!("bit {bit} is not noticed"));
-        assert_eq!((at, told.offset, told.bytes), (last, last as u64, (end - last) as u64));
+        let result = store.cut().unwrap_or_else(|| panic!("bit {bit} is not noticed"));
+        assert_eq!((at, result.offset, result.bytes), (last, last as u64, (end - last) as u64));
         assert!(same(store.objects(), &states[states.len() - 2]), "bit {bit}");
         assert_eq!(bytes(&mut store.disk, "log.cut").unwrap(), found);
         assert_eq!(bytes(&mut store.disk, LOG).unwrap(), found[..last]);
@@ -103,7 +103,7 @@ fn a_log_that_ends_at_any_byte_is_cut_after_its_last_whole_record_with_a_copy() 
 }
 
 #[test]
-fn bytes_that_are_missing_or_repeated_inside_the_log_are_damage() {
+fn missing_or_repeated_bytes_in_the_log_are_damage() {
     let (disk, _, ends) = written();
     for from in 0..ends.len() - 2 {
         for to in from + 1..ends.len() - 1 {
@@ -129,7 +129,7 @@ fn bytes_that_are_missing_or_repeated_inside_the_log_are_damage() {
 }
 
 #[test]
-fn a_record_that_is_not_understood_is_damage() {
+fn unknown_record_is_damage() {
     let (mut disk, _, ends) = written();
     let end = ends[ends.len() - 1];
     disk.spoil(LOG, |bytes| {
@@ -137,7 +137,7 @@ fn a_record_that_is_not_understood_is_damage() {
     });
     let found = bytes(&mut disk, LOG).unwrap();
     let store = Store::open(disk);
-    assert!(store.damage().unwrap().wrong.contains("another version"), "{:?}", store.damage());
+    assert!(store.damage().unwrap().fault.contains("another version"), "{:?}", store.damage());
     refuses(store, LOG, end, &found);
 }
 
@@ -183,7 +183,7 @@ fn a_damaged_or_missing_snapshot_is_damage() {
 }
 
 #[test]
-fn a_log_that_the_snapshot_has_overtaken_is_emptied_before_the_next_record() {
+fn log_older_than_the_snapshot_is_emptied() {
     let (mut disk, states, ends) = written();
     let (log, end) = (bytes(&mut disk, LOG).unwrap(), ends[ends.len() - 1]);
     let mut store = Store::open(disk);
@@ -201,7 +201,7 @@ fn a_log_that_the_snapshot_has_overtaken_is_emptied_before_the_next_record() {
 }
 
 #[test]
-fn an_interrupted_write_that_cannot_be_copied_is_read_past_and_cut_with_the_next_change() {
+fn interrupted_write_without_a_copy_is_cut_with_the_next_change() {
     let (mut disk, states, ends) = written();
     disk.spoil(LOG, |bytes| bytes.truncate(bytes.len() - 3));
     let found = bytes(&mut disk, LOG).unwrap();
@@ -209,7 +209,7 @@ fn an_interrupted_write_that_cannot_be_copied_is_read_past_and_cut_with_the_next
     assert!(store.damage().is_none() && store.cut().is_none());
     assert!(same(store.objects(), &states[states.len() - 2]));
     let change = [vec![Change::put(object("api", 9, 1))]];
-    assert_eq!(store.commit(&change, UNIX_EPOCH)[0].as_ref().unwrap_err().why, Why::Disk);
+    assert_eq!(store.commit(&change, UNIX_EPOCH)[0].as_ref().unwrap_err().class, ErrorClass::Disk);
     assert_eq!(bytes(&mut store.disk, LOG).unwrap(), found);
     store.disk.faults = 0;
     assert!(store.commit(&change, UNIX_EPOCH)[0].is_ok());
@@ -231,7 +231,7 @@ fn first_format(file: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn files_in_the_first_format_are_read_and_written_anew_with_the_next_change() {
+fn first_format_files_are_rewritten_with_the_next_change() {
     let (mut disk, objects) = folded();
     for file in [SNAPSHOT, LOG] {
         disk.spoil(file, |bytes| *bytes = first_format(bytes));
@@ -251,7 +251,7 @@ fn files_in_the_first_format_are_read_and_written_anew_with_the_next_change() {
 }
 
 #[test]
-fn any_bytes_hold_the_harness() {
+fn harness_accepts_arbitrary_bytes() {
     let (mut disk, ..) = written();
     let log = bytes(&mut disk, LOG).unwrap();
     let mut rng = Rng::with_seed(3);

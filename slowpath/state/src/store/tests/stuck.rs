@@ -67,12 +67,12 @@ impl Disk for Frozen {
     }
 }
 
-fn put(name: usize) -> Order {
-    Order::new(vec![Change::put(object("api", name, 1))], UNIX_EPOCH)
+fn put(name: usize) -> WriteRequest {
+    WriteRequest::new(vec![Change::put(object("api", name, 1))], UNIX_EPOCH)
 }
 
 #[test]
-fn a_caller_that_stops_waiting_knows_whether_its_change_can_still_be_made() {
+fn withdrawal_reports_whether_the_change_may_still_be_made() {
     let disk = Frozen::default();
     let store = Arc::new(Shared::new(Store::open(disk.clone())));
     let ended = store.start().unwrap();
@@ -83,16 +83,25 @@ fn a_caller_that_stops_waiting_knows_whether_its_change_can_still_be_made() {
     assert!(store.objects().all().next().is_none(), "nothing is published before its sync");
     assert!(first.try_recv().is_err() && !store.is_completed(writing));
 
-    // Still queued: the order is withdrawn, which is certain.
-    let told = store.give_up(waiting);
-    assert!(told.why == Why::Disk && told.wrong.contains("nothing was changed"), "{told}");
+    // Still queued: the request is withdrawn, which is certain.
+    let result = store.withdraw(waiting);
+    assert!(
+        result.class == ErrorClass::Disk && result.fault.contains("nothing was changed"),
+        "{result}"
+    );
     assert!(second.blocking_recv().is_err(), "a withdrawn order has no other answer");
     // Being written: the result is unknown.
-    let told = store.give_up(writing);
-    assert!(told.why == Why::Unanswered && told.wrong.contains("may still be made"), "{told}");
-    // Until the disk responds, further orders are rejected, so the queue does not grow.
-    let told = store.request(put(3)).1.blocking_recv().unwrap().unwrap_err();
-    assert!(told.why == Why::Disk && told.wrong.contains("does not answer"), "{told}");
+    let result = store.withdraw(writing);
+    assert!(
+        result.class == ErrorClass::TimedOut && result.fault.contains("may still be made"),
+        "{result}"
+    );
+    // Until the disk responds, further requests are rejected, so the queue does not grow.
+    let result = store.request(put(3)).1.blocking_recv().unwrap().unwrap_err();
+    assert!(
+        result.class == ErrorClass::Disk && result.fault.contains("does not answer"),
+        "{result}"
+    );
 
     disk.thaw();
     assert_eq!(first.blocking_recv().unwrap(), Ok(1), "given up, and made nevertheless");
@@ -101,14 +110,14 @@ fn a_caller_that_stops_waiting_knows_whether_its_change_can_still_be_made() {
     let there: Vec<String> = store.objects().all().map(|o| o.name.to_string()).collect();
     assert_eq!(there, ["a1", "a4"]);
 
-    // Orders that are queued when the store is closed are written, and none after.
+    // Requests that are queued when the store is closed are written, and none after.
     disk.freeze();
     let (_, last) = store.request(put(5));
     disk.until_held();
     let (_, behind) = store.request(put(6));
     store.close();
-    let told = store.request(put(7)).1.blocking_recv().unwrap().unwrap_err();
-    assert!(told.wrong.contains("is ending"), "{told}");
+    let result = store.request(put(7)).1.blocking_recv().unwrap().unwrap_err();
+    assert!(result.fault.contains("is ending"), "{result}");
     assert!(ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty), "it still writes");
     disk.thaw();
     assert_eq!((last.blocking_recv().unwrap(), behind.blocking_recv().unwrap()), (Ok(3), Ok(4)));
@@ -116,12 +125,12 @@ fn a_caller_that_stops_waiting_knows_whether_its_change_can_still_be_made() {
 }
 
 #[test]
-fn giving_up_on_an_answered_change_holds_nobody_up() {
+fn withdrawing_an_answered_request_does_not_block_others() {
     let store = Arc::new(Shared::new(Store::open(Frozen::default())));
     drop(store.start().unwrap());
     let (ticket, answer) = store.request(put(1));
     assert_eq!(answer.blocking_recv().unwrap(), Ok(1));
-    assert_eq!(store.give_up(ticket).why, Why::Unanswered);
+    assert_eq!(store.withdraw(ticket).class, ErrorClass::TimedOut);
     assert_eq!(store.request(put(2)).1.blocking_recv().unwrap(), Ok(2));
     store.close();
 }

@@ -17,18 +17,20 @@ fn backends_may_come_before_their_service() {
     write(&writer, 1, |t| t.set_backends(&web_name(), &file(), vec![instance(2), instance(1)]));
     assert_eq!(hosts(&writer, "web"), of_file(&[1, 2]));
     assert_eq!(writer.tables().services().count(), 0);
-    write(&writer, 2, |t| t.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap());
-    assert_eq!(wanted(&writer, 1).serving, 2);
+    write(&writer, 2, |t| {
+        t.upsert_service_and_frontends(service("web"), vec![frontend_spec(1)]).unwrap()
+    });
+    assert_eq!(desired(&writer, 1).serving, 2);
 }
 
 #[test]
-fn set_backends_adds_replaces_and_links_frontends_anew() {
+fn set_backends_adds_replaces_and_renews_frontends() {
     let writer = web();
     let before = row(&writer, 1);
     let weighty = Instance { weight: 7, ..instance(2) };
     let (_, revision) = write(&writer, 2, |t| {
-        let said = vec![instance(9), instance(1), instance(3), weighty.clone()];
-        t.set_backends(&web_name(), &file(), said);
+        let instances = vec![instance(9), instance(1), instance(3), weighty.clone()];
+        t.set_backends(&web_name(), &file(), instances);
     });
     assert_eq!(revision, 2);
     assert_eq!(hosts(&writer, "web"), of_file(&[1, 2, 3, 9]));
@@ -38,20 +40,21 @@ fn set_backends_adds_replaces_and_links_frontends_anew() {
     assert_eq!(at_2, [&Arc::new(want)]);
     assert!(!Arc::ptr_eq(&before, &row(&writer, 1)));
     assert_eq!(row(&writer, 1).status().progress, Progress::Pending);
-    let touched = writer.news(1).touched.unwrap();
+    let touched = writer.changes_since(1).touched.unwrap();
     assert_eq!(touched[0].endpoints, [endpoint(2), endpoint(3), endpoint(9)]);
     assert_eq!(touched[0].frontends, [address(1)]);
     // Of two with one endpoint, the last counts.
     write(&writer, 3, |t| {
-        let said = vec![instance(2), Instance { state: Being::Terminating, ..instance(2) }];
-        t.set_backends(&web_name(), &file(), said);
+        let instances =
+            vec![instance(2), Instance { state: BackendState::Terminating, ..instance(2) }];
+        t.set_backends(&web_name(), &file(), instances);
     });
     let tables = writer.tables();
-    assert_eq!(tables.instances_at(&endpoint(2)).next().unwrap().state, Being::Terminating);
+    assert_eq!(tables.instances_at(&endpoint(2)).next().unwrap().state, BackendState::Terminating);
 }
 
 #[test]
-fn set_backends_releases_what_the_source_does_not_say_any_more() {
+fn set_backends_removes_unlisted_instances() {
     let writer = web();
     write(&writer, 2, |t| {
         t.set_backends(&web_name(), &source("api"), vec![instance(1), instance(5)]);
@@ -70,7 +73,7 @@ fn set_backends_releases_what_the_source_does_not_say_any_more() {
 }
 
 #[test]
-fn a_name_is_forgotten_with_its_last_row() {
+fn entry_is_removed_with_its_last_row() {
     let writer = web();
     write(&writer, 2, |t| {
         t.delete_service_and_frontends(&web_name(), &file()).unwrap();
@@ -82,16 +85,16 @@ fn a_name_is_forgotten_with_its_last_row() {
 }
 
 #[test]
-fn health_is_of_one_service_and_stays_until_the_next_verdict() {
+fn health_applies_to_one_service_until_the_next_verdict() {
     let writer = web();
     write(&writer, 2, |t| t.set_backends(&name("shop"), &file(), vec![instance(1)]));
     let tell = |at, healthy| {
-        let told = write(&writer, at, |t| {
+        let result = write(&writer, at, |t| {
             t.update_backend_health(&web_name(), &endpoint(1), healthy).unwrap()
         });
         let tables = writer.tables();
         let list = &tables.entry(&web_name()).unwrap().instances;
-        (told.0, told.1, list[0].health)
+        (result.0, result.1, list[0].health)
     };
     let ill = Health { unhealthy: true, since: Some(now(3)) };
     assert_eq!(tell(3, false), (true, 3, ill));
@@ -99,8 +102,8 @@ fn health_is_of_one_service_and_stays_until_the_next_verdict() {
     let tables = writer.tables();
     assert_eq!(tables.entry(&name("shop")).unwrap().instances[0].health, Health::default());
     // The source changes the instance: the verdict stays.
-    let said = vec![Instance { weight: 5, ..instance(1) }, instance(2)];
-    write(&writer, 5, |t| t.set_backends(&web_name(), &file(), said));
+    let instances = vec![Instance { weight: 5, ..instance(1) }, instance(2)];
+    write(&writer, 5, |t| t.set_backends(&web_name(), &file(), instances));
     assert_eq!(tell(5, false), (false, 4, ill));
     // An instance of another source shares the verdict, and the other way round.
     write(&writer, 6, |t| t.set_backends(&web_name(), &source("api"), vec![instance(1)]));
@@ -110,13 +113,13 @@ fn health_is_of_one_service_and_stays_until_the_next_verdict() {
     let well = Health { unhealthy: false, since: Some(now(7)) };
     assert_eq!(tell(7, true), (true, 6, well));
     // The first verdict is a change even if the backend is healthy.
-    let (told, _) =
+    let (result, _) =
         write(&writer, 8, |t| t.update_backend_health(&web_name(), &endpoint(2), true).unwrap());
-    assert!(told);
+    assert!(result);
     // After health checks are disabled, only the source's state applies.
     for (at, (had, revision)) in [(8, (true, 8)), (9, (false, 8))] {
-        let told = write(&writer, at, |t| t.forget_backend_health(&web_name(), &endpoint(2)));
-        assert_eq!(told, (had, revision));
+        let result = write(&writer, at, |t| t.forget_backend_health(&web_name(), &endpoint(2)));
+        assert_eq!(result, (had, revision));
     }
     // A backend that is removed and added again has not been checked.
     write(&writer, 9, |t| {
@@ -129,21 +132,21 @@ fn health_is_of_one_service_and_stays_until_the_next_verdict() {
 }
 
 #[test]
-fn health_of_what_is_no_backend_of_the_service_is_refused() {
+fn health_of_unknown_backend_is_rejected() {
     let writer = web();
     write(&writer, 2, |t| t.set_backends(&name("shop"), &file(), vec![instance(5)]));
     for (service, host) in [("web", 5), ("web", 6), ("shop", 1), ("mail", 1)] {
-        let (told, revision) =
+        let (result, revision) =
             write(&writer, 3, |t| t.update_backend_health(&name(service), &endpoint(host), false));
-        let error = told.unwrap_err();
+        let error = result.unwrap_err();
         let (service, endpoint) = (name(service), endpoint(host));
         assert_eq!(error, Error::BackendNotFound { service, endpoint });
         assert_eq!(revision, 2);
     }
-    let (told, _) =
+    let (result, _) =
         write(&writer, 3, |t| t.update_backend_health(&web_name(), &endpoint(3), false));
     assert_eq!(
-        told.unwrap_err().to_string(),
+        result.unwrap_err().to_string(),
         "service `web` has no backend at 10.0.0.3:8080/TCP: `weir db show backends` lists those \
          that are"
     );
@@ -155,8 +158,8 @@ fn the_preferred_source_of_an_endpoint_is_used_and_the_others_are_shadows() {
     let api = source("api");
     write(&writer, 2, |t| {
         t.set_precedence(Precedence::new([file(), api.clone()]));
-        let said = vec![Instance { weight: 7, ..instance(1) }];
-        t.set_backends(&web_name(), &api, said);
+        let instances = vec![Instance { weight: 7, ..instance(1) }];
+        t.set_backends(&web_name(), &api, instances);
         t.set_backends(&web_name(), &source("else"), vec![instance(1)]);
     });
     let weights = |writer: &Writer| {
@@ -193,18 +196,18 @@ fn the_preferred_source_of_an_endpoint_is_used_and_the_others_are_shadows() {
 }
 
 #[test]
-fn a_big_service_is_changed_one_by_one() {
+fn large_service_is_changed_incrementally() {
     let writer = web();
     let at = |n: u16| Instance { endpoint: Endpoint { port: n, ..endpoint(3) }, ..instance(3) };
-    let mut said = vec![instance(1), instance(2)];
+    let mut instances = vec![instance(1), instance(2)];
     write(&writer, 2, |t| {
         for n in (0..2000).rev() {
-            said.push(at(n));
-            t.set_backends(&web_name(), &file(), said.clone());
+            instances.push(at(n));
+            t.set_backends(&web_name(), &file(), instances.clone());
         }
         for n in (0..2000).step_by(2) {
-            said.retain(|instance| instance.endpoint != at(n).endpoint);
-            t.set_backends(&web_name(), &file(), said.clone());
+            instances.retain(|instance| instance.endpoint != at(n).endpoint);
+            t.set_backends(&web_name(), &file(), instances.clone());
         }
     });
     let tables = writer.tables();

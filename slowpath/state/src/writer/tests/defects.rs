@@ -3,42 +3,42 @@
 use super::*;
 
 #[test]
-fn a_health_change_leaves_no_frontend_as_it_was() {
+fn health_change_renews_all_frontends() {
     let writer = web();
     let before = row(&writer, 1);
     before.set_status(Progress::Done, None, now(1));
-    assert_eq!(wanted(&writer, 1).serving, 2);
+    assert_eq!(desired(&writer, 1).serving, 2);
     write(&writer, 2, |t| t.update_backend_health(&name("web"), &endpoint(1), false).unwrap());
     let after = row(&writer, 1);
     assert_eq!(after.status().progress, Progress::Pending);
-    assert_eq!(writer.news(1).touched.unwrap()[0].frontends, [address(1)]);
-    let wanted = wanted(&writer, 1);
-    assert_eq!(wanted.serving().iter().map(|b| b.endpoint).collect::<Vec<_>>(), [endpoint(2)]);
-    assert_eq!(wanted.backends.len(), 2, "it keeps its flows");
+    assert_eq!(writer.changes_since(1).touched.unwrap()[0].frontends, [address(1)]);
+    let desired = desired(&writer, 1);
+    assert_eq!(desired.serving().iter().map(|b| b.endpoint).collect::<Vec<_>>(), [endpoint(2)]);
+    assert_eq!(desired.backends.len(), 2, "it keeps its flows");
 }
 
 #[test]
-fn a_health_verdict_is_not_for_all_services_of_a_backend() {
+fn health_verdict_applies_to_one_service() {
     let writer = web();
     write(&writer, 2, |t| {
-        t.upsert_service_and_frontends(service("shop"), vec![said(2)]).unwrap();
+        t.upsert_service_and_frontends(service("shop"), vec![frontend_spec(2)]).unwrap();
         t.set_backends(&name("shop"), &source("file"), vec![instance(1)]);
         t.update_backend_health(&name("web"), &endpoint(1), false).unwrap();
     });
-    assert_eq!((wanted(&writer, 1).serving, wanted(&writer, 2).serving), (1, 1));
+    assert_eq!((desired(&writer, 1).serving, desired(&writer, 2).serving), (1, 1));
     let before = row(&writer, 2);
     write(&writer, 3, |t| t.update_backend_health(&name("web"), &endpoint(1), true).unwrap());
     assert!(Arc::ptr_eq(&before, &row(&writer, 2)));
 }
 
 #[test]
-fn a_good_verdict_brings_nothing_back_that_its_source_takes_out() {
-    use Being::{Maintenance, Quarantined, Terminating, TerminatingNotServing};
+fn good_verdict_does_not_override_source_state() {
+    use BackendState::{Maintenance, Quarantined, Terminating, TerminatingNotServing};
     let writer = web();
     let effective = |state, healthy| {
         write(&writer, 2, |t| {
-            let said = vec![Instance { state, ..instance(1) }];
-            t.set_backends(&name("web"), &source("file"), said);
+            let instances = vec![Instance { state, ..instance(1) }];
+            t.set_backends(&name("web"), &source("file"), instances);
             t.update_backend_health(&name("web"), &endpoint(1), healthy).unwrap();
         });
         let tables = writer.tables();
@@ -53,7 +53,7 @@ fn a_good_verdict_brings_nothing_back_that_its_source_takes_out() {
 }
 
 #[test]
-fn set_backends_does_not_take_the_first_instances_source_for_all() {
+fn set_backends_applies_the_given_source_to_all() {
     let writer = web();
     // Two sources have 10.0.0.1, and a write of one does not affect the other's instance, whichever
     // comes first in the list.
@@ -70,41 +70,41 @@ fn set_backends_does_not_take_the_first_instances_source_for_all() {
 }
 
 #[test]
-fn two_services_never_claim_one_address_silently() {
+fn address_conflict_is_never_silent() {
     let writer = web();
-    let (told, _) = write(&writer, 2, |t| {
+    let (result, _) = write(&writer, 2, |t| {
         t.upsert_service_and_frontends(service("shop"), vec![]).unwrap();
-        t.upsert_service_and_frontends(service("shop"), vec![said(1)])
+        t.upsert_service_and_frontends(service("shop"), vec![frontend_spec(1)])
     });
     let (owner, claimant) = (name("web"), name("shop"));
     let conflict = Error::FrontendConflict { address: address(1), owner, claimant };
-    assert_eq!(told, Err(conflict));
+    assert_eq!(result, Err(conflict));
     assert_eq!(row(&writer, 1).service.name, name("web"));
 }
 
 #[test]
-fn protocols_are_told_apart() {
+fn protocols_are_distinct_addresses() {
     let writer = web();
     let udp = Address { protocol: 17, ..address(1) };
     write(&writer, 2, |t| {
         let both = vec![FrontendSpec::new(udp, Kind::LoadBalancer)];
         t.upsert_service_and_frontends(service("dns"), both).unwrap();
         let udp = Endpoint { protocol: 17, ..endpoint(1) };
-        let said = vec![Instance { endpoint: udp, ..instance(1) }, instance(1)];
-        t.set_backends(&name("dns"), &source("file"), said);
+        let instances = vec![Instance { endpoint: udp, ..instance(1) }, instance(1)];
+        t.set_backends(&name("dns"), &source("file"), instances);
     });
     let tables = writer.tables();
     assert_eq!(tables.frontend(&udp).unwrap().service.name, name("dns"));
     assert_eq!(tables.frontend(&address(1)).unwrap().service.name, name("web"));
     assert_eq!(tables.services_at(&Endpoint { protocol: 17, ..endpoint(1) }).count(), 1);
     assert_eq!(tables.services_at(&endpoint(1)).count(), 2);
-    let wanted = choose(&tables, tables.frontend(&udp).unwrap(), &Appliance::default());
-    let chosen = wanted.backends.iter().map(|b| b.endpoint.protocol).collect::<Vec<_>>();
+    let desired = select_backends(&tables, tables.frontend(&udp).unwrap(), &Appliance::default());
+    let chosen = desired.backends.iter().map(|b| b.endpoint.protocol).collect::<Vec<_>>();
     assert_eq!(chosen, [17]);
 }
 
 #[test]
-fn node_ports_of_two_families_are_told_apart() {
+fn node_ports_of_both_families_are_distinct() {
     let writer = web();
     let port = |addr: std::net::IpAddr| {
         let mut wildcard = Address::new(addr, 30_080, 6);
@@ -125,10 +125,10 @@ fn node_ports_of_two_families_are_told_apart() {
 }
 
 #[test]
-fn deleting_a_service_does_not_delete_what_another_source_said_of_backends() {
+fn deleting_a_service_keeps_backends_of_other_sources() {
     let writer = web();
     write(&writer, 2, |t| {
-        t.upsert_service_and_frontends(service_of("shop", "api"), vec![said(2)]).unwrap();
+        t.upsert_service_and_frontends(service_of("shop", "api"), vec![frontend_spec(2)]).unwrap();
         t.set_backends(&name("shop"), &source("kubernetes"), vec![instance(1), instance(4)]);
         t.delete_service_and_frontends(&name("shop"), &source("api")).unwrap();
     });
@@ -139,16 +139,16 @@ fn deleting_a_service_does_not_delete_what_another_source_said_of_backends() {
 }
 
 #[test]
-fn terminating_is_not_taken_for_quarantined() {
+fn terminating_is_distinct_from_quarantined() {
     let writer = web();
     write(&writer, 2, |t| {
-        let said = vec![
-            Instance { state: Being::Terminating, ..instance(1) },
-            Instance { state: Being::Quarantined, ..instance(2) },
+        let instances = vec![
+            Instance { state: BackendState::Terminating, ..instance(1) },
+            Instance { state: BackendState::Quarantined, ..instance(2) },
         ];
-        t.set_backends(&name("web"), &source("file"), said);
+        t.set_backends(&name("web"), &source("file"), instances);
     });
-    let states = wanted(&writer, 1).backends.iter().map(|b| b.effective()).collect::<Vec<_>>();
-    assert_eq!(states, [Being::Terminating, Being::Quarantined]);
-    assert_eq!(wanted(&writer, 1).serving, 1, "it serves while nothing is active");
+    let states = desired(&writer, 1).backends.iter().map(|b| b.effective()).collect::<Vec<_>>();
+    assert_eq!(states, [BackendState::Terminating, BackendState::Quarantined]);
+    assert_eq!(desired(&writer, 1).serving, 1, "it serves while nothing is active");
 }

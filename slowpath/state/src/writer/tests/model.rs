@@ -49,8 +49,8 @@ fn service_row(n: u8, from: u8, affinity_s: u32) -> Service {
         .unwrap()
 }
 
-fn said_at((host, service_port): (u8, u16)) -> FrontendSpec {
-    FrontendSpec { service_port, ..said(host) }
+fn frontend_at((host, service_port): (u8, u16)) -> FrontendSpec {
+    FrontendSpec { service_port, ..frontend_spec(host) }
 }
 
 fn instance_at((host, weight, cluster): (u8, u16, u32)) -> Instance {
@@ -72,8 +72,8 @@ impl Model {
     fn apply(&mut self, op: &Op, at: u64) -> Result<bool, Error> {
         match op {
             Op::Both(s, f, n, list) => {
-                let said = list.iter().copied().map(said_at).collect();
-                self.service(service_row(*s, *f, *n), said)?;
+                let frontends = list.iter().copied().map(frontend_at).collect();
+                self.service(service_row(*s, *f, *n), frontends)?;
             }
             Op::DeleteService(s, f) => self.delete(&service_name(*s), &source_name(*f))?,
             Op::DeleteFrontend(a) => {
@@ -101,23 +101,23 @@ impl Model {
             return Err(Error::ServiceConflict { name: row.name, owner, claimant });
         }
         let name = row.name.clone();
-        list.sort_by_key(|said| said.address);
-        for said in &list {
-            self.owner(said, &name)?;
+        list.sort_by_key(|spec| spec.address);
+        for spec in &list {
+            self.owner(spec, &name)?;
         }
-        let named: BTreeSet<Address> = list.iter().map(|said| said.address).collect();
+        let named: BTreeSet<Address> = list.iter().map(|spec| spec.address).collect();
         self.frontends.retain(|at, (owner, ..)| *owner != name || named.contains(at));
-        for said in list {
-            self.put(&name, said);
+        for spec in list {
+            self.put(&name, spec);
         }
         self.services.insert(name, row);
         Ok(())
     }
 
-    fn owner(&self, said: &FrontendSpec, claimant: &Name) -> Result<(), Error> {
-        match self.frontends.get(&said.address) {
+    fn owner(&self, spec: &FrontendSpec, claimant: &Name) -> Result<(), Error> {
+        match self.frontends.get(&spec.address) {
             Some((owner, ..)) if owner != claimant => Err(Error::FrontendConflict {
-                address: said.address,
+                address: spec.address,
                 owner: owner.clone(),
                 claimant: claimant.clone(),
             }),
@@ -125,9 +125,9 @@ impl Model {
         }
     }
 
-    fn put(&mut self, name: &Name, said: FrontendSpec) {
-        let to = self.frontends.get(&said.address).and_then(|row| row.2.clone());
-        self.frontends.insert(said.address, (name.clone(), said, to));
+    fn put(&mut self, name: &Name, spec: FrontendSpec) {
+        let to = self.frontends.get(&spec.address).and_then(|row| row.2.clone());
+        self.frontends.insert(spec.address, (name.clone(), spec, to));
     }
 
     fn delete(&mut self, name: &Name, from: &Source) -> Result<(), Error> {
@@ -162,10 +162,10 @@ impl Model {
             let of = i.service == service && i.source == from;
             of && !kept.contains(&i.endpoint)
         });
-        for said in list.iter().copied().map(instance_at) {
+        for instance in list.iter().copied().map(instance_at) {
             let (service, source) = (service.clone(), from.clone());
-            let key = (service.clone(), said.endpoint, source.clone());
-            self.instances.insert(key, Instance { service, source, ..said });
+            let key = (service.clone(), instance.endpoint, source.clone());
+            self.instances.insert(key, Instance { service, source, ..instance });
         }
         self.health = health;
         self.forget_health();
@@ -202,7 +202,7 @@ impl Model {
 
     fn frontends_of(&self, service: &Name) -> Vec<(FrontendSpec, Option<Name>)> {
         let rows = self.frontends.values().filter(|(owner, ..)| owner == service);
-        rows.map(|(_, said, to)| (said.clone(), to.clone())).collect()
+        rows.map(|(_, spec, to)| (spec.clone(), to.clone())).collect()
     }
 }
 
@@ -211,8 +211,8 @@ fn write_op(t: &mut Transaction<'_>, op: &Op) -> Result<bool, Error> {
     let (s, f) = (service_name, source_name);
     match op {
         Op::Both(n, from, row, list) => {
-            let said = list.iter().copied().map(said_at).collect();
-            t.upsert_service_and_frontends(service_row(*n, *from, *row), said)?;
+            let frontends = list.iter().copied().map(frontend_at).collect();
+            t.upsert_service_and_frontends(service_row(*n, *from, *row), frontends)?;
         }
         Op::DeleteService(n, from) => drop(t.delete_service_and_frontends(&s(*n), &f(*from))?),
         Op::DeleteFrontend(at) => t.delete_frontend(&address(*at))?,
@@ -243,10 +243,10 @@ impl Expected {
         for name in before.names().union(&after.names()) {
             let (one, other) = (before.list(name), after.list(name));
             let ranked = before.precedence != after.precedence;
-            let said = |list: &[Instance]| -> Vec<Instance> {
+            let without_sources = |list: &[Instance]| -> Vec<Instance> {
                 list.iter().map(|i| Instance { priority: 0, ..i.clone() }).collect()
             };
-            if ranked && said(&one) == said(&other) {
+            if ranked && without_sources(&one) == without_sources(&other) {
                 self.quiet |= one != other;
                 continue;
             }
@@ -291,7 +291,7 @@ fn same(tables: &Tables, model: &Model) {
         let used: Vec<Endpoint> = entry.used().map(|i| i.endpoint).collect();
         let endpoints: BTreeSet<Endpoint> = list.iter().map(|i| i.endpoint).collect();
         assert_eq!(used, endpoints.into_iter().collect::<Vec<_>>());
-        let rows = entry.frontends.iter().map(|row| (row.said.clone(), row.redirect_to.clone()));
+        let rows = entry.frontends.iter().map(|row| (row.spec.clone(), row.redirect_to.clone()));
         assert_eq!(rows.collect::<Vec<_>>(), model.frontends_of(name));
         let links =
             |row: &Arc<Frontend>| Arc::ptr_eq(&row.service, entry.service.as_ref().unwrap());
@@ -336,7 +336,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_history_of_writes_is_as_a_plain_model_says(
+    fn random_writes_match_the_model(
         history in proptest::collection::vec(
             (proptest::collection::vec(ops(), 1..5), proptest::bool::weighted(0.85)),
             1..25,
@@ -352,9 +352,9 @@ proptest! {
             let mut transaction = writer.begin(now(at));
             for op in ops {
                 let model_before = next.clone();
-                let told = next.apply(op, at);
-                prop_assert_eq!(write_op(&mut transaction, op), told.clone(), "{:?}", op);
-                if told.is_err() {
+                let result = next.apply(op, at);
+                prop_assert_eq!(write_op(&mut transaction, op), result.clone(), "{:?}", op);
+                if result.is_err() {
                     next = model_before.clone();
                 }
                 expected.add(&model_before, &next);
@@ -368,12 +368,12 @@ proptest! {
             let after = writer.tables();
             let quiet = expected.quiet;
             let want = expected.touched(&next, before.revision() + 1);
-            let news = writer.news(before.revision()).touched.unwrap();
+            let changes = writer.changes_since(before.revision()).touched.unwrap();
             if want.services.is_empty() && !quiet {
-                prop_assert_eq!((revision, news), (before.revision(), vec![]));
+                prop_assert_eq!((revision, changes), (before.revision(), vec![]));
             } else {
                 prop_assert_eq!(revision, before.revision() + 1);
-                prop_assert_eq!(&*news[0], &want);
+                prop_assert_eq!(&*changes[0], &want);
             }
             rows_are_fresh(&before, &after, &want, at);
             same(&after, &next);

@@ -29,14 +29,14 @@ fn a_commit_is_one_revision_and_a_snapshot_stays() {
     let writer = web();
     let before = writer.tables();
     let (_, revision) = write(&writer, 2, |t| {
-        t.upsert_service_and_frontends(service("shop"), vec![said(2)]).unwrap();
+        t.upsert_service_and_frontends(service("shop"), vec![frontend_spec(2)]).unwrap();
         t.set_backends(&name("web"), &source("file"), vec![instance(3)]);
     });
     assert_eq!((revision, writer.tables().revision()), (2, 2));
     assert_eq!(before.revision(), 1);
     assert!(before.service(&name("shop")).is_none());
     assert_eq!(before.entry(&name("web")).unwrap().instances.len(), 2);
-    let touched = writer.news(1).touched.unwrap();
+    let touched = writer.changes_since(1).touched.unwrap();
     let want = Touched {
         revision: 2,
         services: vec![name("shop"), name("web")],
@@ -47,10 +47,10 @@ fn a_commit_is_one_revision_and_a_snapshot_stays() {
 }
 
 #[test]
-fn a_row_is_made_once_in_a_transaction() {
+fn transaction_creates_each_row_once() {
     let writer = Writer::new();
     let mut transaction = writer.begin(now(1));
-    transaction.upsert_service_and_frontends(service("web"), vec![said(1)]).unwrap();
+    transaction.upsert_service_and_frontends(service("web"), vec![frontend_spec(1)]).unwrap();
     let row_before = transaction.tables().frontend(&address(1)).unwrap().clone();
     transaction.set_backends(&name("web"), &source("file"), vec![instance(1)]);
     transaction.commit();
@@ -77,7 +77,7 @@ fn pruning_waits_for_all_initializers() {
     assert!(writer.tables().initialized());
     assert!(!opened.initialized(), "who looked before still waits");
     assert_eq!(write(&writer, 4, |t| t.complete(&api)).1, 4);
-    let touched = writer.news(3).touched.unwrap();
+    let touched = writer.changes_since(3).touched.unwrap();
     assert_eq!(touched, [Arc::new(Touched { revision: 4, ..Touched::default() })]);
     // A source that is enabled later blocks pruning again; two of one name must both complete.
     let (one, other) = (writer.register_initializer("file"), writer.register_initializer("file"));
@@ -92,26 +92,26 @@ fn readers_are_not_held_up_by_a_transaction() {
     let writer = web();
     let transaction = writer.begin(now(2));
     assert_eq!(writer.tables().revision(), 1);
-    assert_eq!(writer.news(0).touched.map(|touched| touched.len()), Some(1));
+    assert_eq!(writer.changes_since(0).touched.map(|touched| touched.len()), Some(1));
     assert_eq!(transaction.commit(), 1);
 }
 
 #[test]
-fn writers_of_several_threads_come_one_after_the_other() {
+fn writers_of_several_threads_are_serialized() {
     let writer = Writer::new();
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
             let writer = &writer;
             scope.spawn(move || {
-                let (from, mut said) = (source(&format!("file-{thread}")), Vec::new());
+                let (from, mut instances) = (source(&format!("file-{thread}")), Vec::new());
                 for host in 0..50u8 {
                     write(writer, 1, |t| {
-                        said.push(Instance::new(
+                        instances.push(Instance::new(
                             Endpoint { port: u16::from(thread), ..endpoint(host) },
                             name("nobody"),
                             source("nobody"),
                         ));
-                        t.set_backends(&name("web"), &from, said.clone());
+                        t.set_backends(&name("web"), &from, instances.clone());
                     });
                 }
             });
@@ -122,31 +122,31 @@ fn writers_of_several_threads_come_one_after_the_other() {
 }
 
 #[test]
-fn who_follows_the_news_misses_nothing_and_sees_nothing_twice() {
+fn change_readers_see_every_revision_once() {
     let writer = Writer::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut said = Vec::new();
+            let mut instances = Vec::new();
             for n in 0..2000u16 {
                 write(&writer, 1, |t| {
                     let host = (n % 7) as u8;
-                    said.retain(|instance: &Instance| instance.endpoint != endpoint(host));
-                    said.push(Instance { weight: n + 1, ..instance(host) });
-                    t.set_backends(&name("web"), &source("file"), said.clone());
+                    instances.retain(|instance: &Instance| instance.endpoint != endpoint(host));
+                    instances.push(Instance { weight: n + 1, ..instance(host) });
+                    t.set_backends(&name("web"), &source("file"), instances.clone());
                 });
             }
         });
         let mut seen = 0;
         while seen < 2000 {
-            let news = writer.news(seen);
-            let touched = news.touched.unwrap();
+            let changes = writer.changes_since(seen);
+            let touched = changes.touched.unwrap();
             let revisions: Vec<u64> = touched.iter().map(|touched| touched.revision).collect();
-            let now = news.tables.revision();
+            let now = changes.tables.revision();
             assert_eq!(revisions, (seen + 1..=now).collect::<Vec<_>>());
             if let Some(last) = touched.last() {
                 let host = ((now - 1) % 7) as u8;
                 assert_eq!(last.endpoints, [endpoint(host)]);
-                let at = news.tables.instances_at(&endpoint(host)).next().unwrap();
+                let at = changes.tables.instances_at(&endpoint(host)).next().unwrap();
                 assert_eq!(u64::from(at.weight), now);
             }
             seen = now;

@@ -1,0 +1,192 @@
+//! Background work of lcores for all CPUs: status, commands and expiry.
+//!
+//! Programs run only for packets, so one process does this work for them, and keeps the status line
+//! of each CPU up to date. Without it, packets are still forwarded, but slowpath considers the data
+//! plane stopped.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tables::command::{Command, Event};
+use tables::counters::{Counter, LcorePage};
+use tables::flow::Flows;
+use tables::lcore::LcoreStatus;
+use tables::record::Timeouts;
+use tables::region::Region;
+use tables::ring::{Consumer, Producer, SharedSlots};
+use tables::scope::Scopes;
+
+use super::nic::{Kernel, Nic};
+
+/// Time between two iterations. It bounds the latency of commands; commits do not wait for it, but
+/// for a grace period of the kernel.
+pub const INTERVAL: Duration = Duration::from_millis(10);
+/// Interval of checking links and learned path MTUs.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Iterations in which each flow is examined once.
+const SWEEP_ITERATIONS: u32 = 100;
+/// Iterations in which each scope is examined once.
+const SCOPE_ITERATIONS: u32 = 3200;
+
+struct CpuRings<'r> {
+    status: &'r LcoreStatus,
+    commands: Option<Consumer<SharedSlots<'r>>>,
+    events: Option<Producer<SharedSlots<'r>>>,
+}
+
+/// State of the background work.
+pub struct BackgroundTask<'r> {
+    region: &'r Region,
+    cpus: Vec<CpuRings<'r>>,
+    flows: Flows<'r>,
+    cursor: u32,
+    scopes: Scopes<'r>,
+    scope_cursor: u32,
+    /// Number of iterations, saturating.
+    iterations: u32,
+    /// Counter page of the loader itself, so that each page has one writer.
+    page: LcorePage<'r>,
+    generation: u32,
+    checked_at: Option<Instant>,
+    /// Last reported path MTUs, by next hop.
+    mtus: Vec<u32>,
+}
+
+impl<'r> BackgroundTask<'r> {
+    /// Registers these CPUs as lcores of the region. The last lcore is the loader itself.
+    pub fn join(region: &'r Region, epoch: u32, numbers: &[u32]) -> Option<BackgroundTask<'r>> {
+        let own = region.sizes().lcores.checked_sub(1)?;
+        let mut cpus = Vec::new();
+        for cpu in numbers.iter().filter(|cpu| **cpu < own) {
+            let status = region.lcores().get(*cpu as usize)?;
+            status.join(region, epoch, *cpu);
+            let commands = SharedSlots::commands(region, *cpu).map(Consumer::attach);
+            let events = SharedSlots::events(region, *cpu).map(Producer::attach);
+            cpus.push(CpuRings { status, commands, events });
+        }
+        let flows = Flows::new(region).as_owner(own as u8, epoch);
+        let (page, generation) = (region.counters().lcore(own)?, region.generation());
+        let mtus = path_mtus(region).collect();
+        let (cursor, checked_at) = (0, None);
+        let (scopes, scope_cursor, iterations) = (Scopes::new(region), 0, 0);
+        Some(BackgroundTask {
+            region,
+            cpus,
+            flows,
+            cursor,
+            scopes,
+            scope_cursor,
+            iterations,
+            page,
+            generation,
+            checked_at,
+            mtus,
+        })
+    }
+
+    /// Performs one iteration.
+    pub fn run_once(&mut self, kernel: &mut Kernel, nics: &[Nic], now: Instant) {
+        let generation = self.region.generation();
+        for cpu in &mut self.cpus {
+            cpu.poll(self.region, generation, &self.page);
+        }
+        if generation != self.generation {
+            self.generation = generation;
+            self.page.count(Counter::Switches, self.cpus.len() as u64);
+        }
+        self.sweep();
+        if self.checked_at.is_none_or(|at| now >= at + CHECK_INTERVAL) {
+            self.checked_at = Some(now);
+            for (arm, nic) in nics.iter().enumerate() {
+                let up = kernel.is_running(nic.index);
+                self.cpus.iter().for_each(|cpu| cpu.status.set_link(arm, up));
+            }
+            self.report_path_mtus();
+        }
+    }
+
+    /// Sends an event to slowpath; if the ring is full, it is lost and counted.
+    pub fn send_event(&mut self, event: &Event) {
+        if let Some(cpu) = self.cpus.first_mut() {
+            cpu.send_event(event, &self.page);
+        }
+    }
+
+    /// Reports path MTUs that have decreased or become known.
+    fn report_path_mtus(&mut self) {
+        for (next_hop, now) in (0..).zip(path_mtus(self.region)) {
+            let before = std::mem::replace(&mut self.mtus[next_hop as usize], now);
+            if now != 0 && now != before {
+                self.send_event(&Event::PathMtu { next_hop, mtu: now as u16 });
+            }
+        }
+    }
+
+    /// Ends a share of the idle flows, and releases a share of the unused scopes once all flows
+    /// have been examined several times.
+    fn sweep(&mut self) {
+        let (page, timeouts) = (self.page, timeouts(self.region));
+        let share = self.flows.capacity().div_ceil(SWEEP_ITERATIONS);
+        let now_s = self.region.now_s();
+        self.flows.sweep(&mut self.cursor, share, 0, 1, now_s, &timeouts, |ended| {
+            page.flow_ended(ended.forward.service, ended.forward.backend);
+        });
+        self.iterations = self.iterations.saturating_add(1);
+        if self.iterations > 8 * SWEEP_ITERATIONS {
+            let cells = self.scopes.cells().div_ceil(SCOPE_ITERATIONS);
+            let idle_for_s = timeouts.longest_s();
+            self.scopes.release_idle(&mut self.scope_cursor, cells, now_s, idle_for_s);
+        }
+    }
+}
+
+impl CpuRings<'_> {
+    fn poll(&mut self, region: &Region, generation: u32, page: &LcorePage<'_>) {
+        self.status.count_iteration();
+        self.status.note_polled(region.now_ms());
+        // The header is authoritative for the generation, whichever one a command contains;
+        // programs read the header as well.
+        let switched = self.status.acknowledged() != generation;
+        self.status.acknowledge(generation);
+        while let Some(message) = self.commands.as_mut().and_then(Consumer::pop) {
+            match Command::decode(&message) {
+                // Handled by the acknowledgment above.
+                Ok(Command::Switch { .. }) => {}
+                // Programs do not report stages, and draining does not affect them.
+                Ok(Command::Trace(_) | Command::Drain(_)) | Err(_) => {}
+            }
+        }
+        if switched {
+            self.send_event(&Event::Switched { generation }, page);
+        }
+    }
+
+    fn send_event(&mut self, event: &Event, page: &LcorePage<'_>) {
+        let sent = self.events.as_mut().is_some_and(|events| events.push(&event.encode()));
+        page.count(Counter::EventsLost, u64::from(!sent));
+    }
+}
+
+impl Drop for BackgroundTask<'_> {
+    fn drop(&mut self) {
+        self.cpus.iter().for_each(|cpu| cpu.status.leave());
+    }
+}
+
+/// Learned path MTU of each next hop.
+fn path_mtus(region: &Region) -> impl Iterator<Item = u32> {
+    let cells = (0..region.sizes().next_hops).filter_map(|id| region.path_mtu(id));
+    cells.map(|cell| cell.load(Ordering::Relaxed))
+}
+
+/// Returns the current timeouts. Memory of a generation may be reused only after the next commit,
+/// in which case the read is repeated.
+fn timeouts(region: &Region) -> Timeouts {
+    loop {
+        let generation = region.generation();
+        let timeouts = region.tables(generation).settings().timeouts;
+        if region.generation() == generation {
+            return timeouts;
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The veth pair per arm through which the kernel's packets enter the programs. What the kernel
+//! sends on the outer end, which has the name of the arm's TAP on the DPDK plane, arrives at the
+//! inner end, to which the program is attached.
+//!
+//! The kernel sends its own packets directly through the NIC, where the programs do not see them.
+//! Two kinds have to pass the programs and are routed here: probes from a backend's probe source,
+//! which a tunnel delivers to that backend, and replies of proxies. Each arm has a routing table
+//! that leads here. Packets whose mark equals the table's number use it; for unmarked packets,
+//! slowpath adds rules.
+
+use config::checked::{Arm, PROXY_RULE_PROTOCOL, ROUTES};
+use netlink::rtnetlink::packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoVeth, LinkAttribute,
+};
+use netlink::rtnetlink::packet_route::route::RouteProtocol;
+use netlink::rtnetlink::packet_route::rule::RuleAttribute;
+use netlink::rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink::rtnetlink::{LinkUnspec, LinkVeth};
+use netlink::{NEW, Netlink, Setting, Verb};
+
+use super::addresses::Added;
+use super::nic::{Kernel, Nic};
+
+/// Priority of the rules: before those of the system (32,766 is that of its main table).
+const PRIORITY: u32 = 6081;
+
+/// Maximum length of an interface name in bytes.
+const NAME: usize = 15;
+
+/// Returns the name of the end to which the program is attached.
+fn inner_end(tap: &str) -> String {
+    const ENDS: &str = "-x";
+    let prefix_len = tap.floor_char_boundary(NAME - ENDS.len());
+    format!("{}{ENDS}", &tap[..prefix_len])
+}
+
+/// Returns whether an interface supports IPv6, and enables it if only the default for new
+/// interfaces disabled it.
+fn has_ipv6(interface: &str) -> bool {
+    let disabled = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    match std::fs::read_to_string(&disabled) {
+        Ok(text) => text.trim() == "0" || std::fs::write(&disabled, "0").is_ok(),
+        Err(_) => false,
+    }
+}
+
+/// Creates the pair of an arm, or reuses that of an earlier start, and returns the end for the
+/// program. An error names the `ip` command that failed, or the interface that conflicts.
+pub fn open(
+    kernel: &mut Kernel,
+    n: usize,
+    arm: &Arm,
+    nic: &Nic,
+    added: &Added,
+) -> Result<Nic, String> {
+    let (outer, inner) = (arm.tap.as_str(), inner_end(&arm.tap));
+    let pair = (find(kernel, outer)?, find(kernel, &inner)?);
+    let netlink = &mut kernel.netlink;
+    match &pair {
+        (Some(tap), None) if tap.driver == "tun" => netlink.delete_link(outer)?,
+        (Some(other), None) => {
+            return Err(format!(
+                "{outer} is somebody else's interface ({}): the kernel's probes have no way into \
+                 the programs; give the arm another `tap`",
+                other.driver
+            ));
+        }
+        _ => {}
+    }
+    if !matches!(pair, (Some(_), Some(_))) {
+        let (mtu, mac) = (nic.mtu, nic.mac_text());
+        let peer = LinkUnspec::new_with_name(&inner).mtu(mtu).build();
+        let veth = LinkVeth::new(outer, &inner).mtu(mtu).address(nic.mac.to_vec());
+        let veth = veth.set_info_data(InfoData::Veth(InfoVeth::Peer(peer))).build();
+        let ends = format!("{outer} mtu {mtu} address {mac} type veth peer name {inner} mtu {mtu}");
+        let created =
+            netlink.ip(format!("link add {ends}"), RouteNetlinkMessage::NewLink(veth), NEW);
+        added.note(created, &format!("link delete dev {outer}"))?;
+    }
+    // No neighbor resolution: the programs write the next hop's address regardless of the
+    // destination MAC. The kernel must not send packets of its own on these interfaces either.
+    for end in [outer, inner.as_str()] {
+        let no_addresses = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
+        let no_addresses = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(no_addresses)]);
+        netlink.set_link(end, "arp off multicast off addrgenmode none", |link| {
+            link.arp(false).multicast(false).append_extra_attribute(no_addresses)
+        })?;
+        netlink.set_link(end, "up", |link| link.up())?;
+    }
+    // Programs see packets before checksum offload, so the kernel must compute all checksums.
+    kernel.disable_offloads(outer).map_err(|e| format!("{outer}: offloads stay on: {e}"))?;
+    let table = ROUTES[n & 1];
+    let families = [AddressFamily::Inet, AddressFamily::Inet6];
+    for family in &families[..1 + usize::from(has_ipv6(outer))] {
+        let route = Setting::TableRoute(*family, table, outer.to_owned());
+        kernel.netlink.apply(Verb::Replace, &route)?;
+        added.apply(&mut kernel.netlink, &Setting::MarkRule(*family, table, PRIORITY))?;
+    }
+    find(kernel, &inner)?.ok_or_else(|| format!("{inner} is gone again"))
+}
+
+fn find(kernel: &mut Kernel, name: &str) -> Result<Option<Nic>, String> {
+    kernel.nic(name).map_err(|e| format!("can't ask the kernel for {name}: {e}"))
+}
+
+/// Deletes the rules by which slowpath routes proxies' replies here.
+pub fn remove_proxy_rules(netlink: &mut Netlink) {
+    let ours = RuleAttribute::Protocol(RouteProtocol::from(PROXY_RULE_PROTOCOL));
+    for rule in netlink.rules().unwrap_or_default() {
+        if rule.attributes.contains(&ours) {
+            // A rule that no longer exists is ignored.
+            let _ = netlink.change(RouteNetlinkMessage::DelRule(rule), 0);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Recent-flow hints: paths of recent flows, which `fast_forward` tries before the
+//! index.
+
+use aya_ebpf::btf_maps::Array;
+use aya_ebpf::macros::btf_map;
+use tables::atomic::{AtomicU64, Ordering::Relaxed};
+use tables::flow::flow_hints::{HintIndex, HintSet};
+use tables::region::Region;
+
+/// Sets of hints shared by all CPUs; the loader sets their number. Concurrent writes of two CPUs
+/// may mix a set, which hints tolerate.
+#[btf_map]
+static LATELY: Array<HintSet, 1> = Array::new();
+
+/// Returns a flow's position and the words of its set.
+#[inline(always)]
+fn at(hash: u64) -> Option<(HintIndex, &'static [AtomicU64; 2])> {
+    let index = HintIndex::new(hash, Region.hint_sets());
+    let set = LATELY.get_ptr_mut(index.set)?;
+    // SAFETY: a map value, which consists of that many words.
+    Some((index, unsafe { &*set.cast() }))
+}
+
+#[inline(always)]
+fn read(words: &[AtomicU64; 2]) -> HintSet {
+    [words[0].load(Relaxed), words[1].load(Relaxed)]
+}
+
+#[inline(always)]
+fn write(words: &[AtomicU64; 2], set: HintSet) {
+    words[0].store(set[0], Relaxed);
+    words[1].store(set[1], Relaxed);
+}
+
+/// Returns the path that the flow with this hash may have.
+#[inline(always)]
+pub fn path(hash: u64) -> Option<u32> {
+    let (index, words) = at(hash)?;
+    index.find(&read(words))
+}
+
+/// Stores a hint for the flow's path.
+#[inline(always)]
+pub fn remember(hash: u64, path: u32) {
+    if let Some((index, words)) = at(hash) {
+        write(words, index.with(&read(words), path));
+    }
+}
+
+/// Clears the set after a wrong hint; its other flows are found again at little cost.
+#[inline(always)]
+pub fn forget(hash: u64) {
+    if let Some((_, words)) = at(hash) {
+        write(words, [0; 2]);
+    }
+}

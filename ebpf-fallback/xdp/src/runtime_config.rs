@@ -1,0 +1,27 @@
+//! Runtime configuration of the BPF program, compiled for the program and for the loader.
+
+/// The port of an arm.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Port {
+    /// Index of its interface.
+    pub ifindex: u32,
+    /// Its MAC address, followed by two zeros.
+    pub mac: [u8; 8],
+}
+
+/// Configuration that the loader writes before it attaches the program, and at each change.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct RuntimeConfig {
+    /// Ports of the arms: ingress, egress. Both are the same on a one-armed appliance.
+    pub ports: [Port; 2],
+    /// Interfaces on which packets sent by the kernel arrive, by arm; 0 for none.
+    pub kernel: [u32; 2],
+    /// Seconds of the region's clock minus seconds of the kernel's monotonic clock.
+    pub skew_s: u32,
+    /// Number of configuration changes; data cached under another number is invalid.
+    pub revision: u32,
+}
+
+const _: () = assert!(size_of::<RuntimeConfig>() == 40);

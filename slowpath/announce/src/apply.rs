@@ -1,0 +1,150 @@
+//! Interface between the controller and the implementation of policies, so that another speaker can
+//! be used.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::select::Policy;
+use crate::shutdown::ShutdownMode;
+use crate::snapshot::ControlPlaneState;
+
+/// Virtual routers with a declarative configuration.
+pub trait PolicyApplier {
+    /// Applies a policy as far as the state allows. The call is declarative and never concurrent
+    /// with itself. It does not wait for peers, and the next call may follow when it returns.
+    /// Without a policy, all routes are withdrawn and all sessions closed.
+    ///
+    /// # Errors
+    /// Returns the defects of the policy on this appliance, but not unreachable peers. All that has
+    /// no defect is applied nevertheless.
+    fn configure_peers(
+        &mut self,
+        policy: Option<&Policy>,
+        state: &ControlPlaneState,
+    ) -> Result<(), PolicyDefects>;
+
+    /// Returns when to call again at the latest if nothing changes.
+    fn next_due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Withdraws all routes from all peers and keeps the sessions. Returns whether there are any
+    /// peers.
+    fn withdraw(&mut self) -> bool;
+
+    /// Returns whether the withdrawal of all routes was sent to all peers.
+    fn is_withdrawn(&self) -> bool {
+        true
+    }
+
+    /// Closes all sessions for good.
+    fn end(&mut self, mode: ShutdownMode);
+}
+
+impl<R: PolicyApplier> PolicyApplier for Arc<Mutex<R>> {
+    fn configure_peers(
+        &mut self,
+        policy: Option<&Policy>,
+        state: &ControlPlaneState,
+    ) -> Result<(), PolicyDefects> {
+        self.lock().configure_peers(policy, state)
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.lock().next_due()
+    }
+
+    fn withdraw(&mut self) -> bool {
+        self.lock().withdraw()
+    }
+
+    fn is_withdrawn(&self) -> bool {
+        self.lock().is_withdrawn()
+    }
+
+    fn end(&mut self, mode: ShutdownMode) {
+        self.lock().end(mode);
+    }
+}
+
+/// Defects of a policy on this appliance.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(Defect::to_string).collect::<Vec<_>>().join("; "))]
+pub struct PolicyDefects(pub Vec<Defect>);
+
+/// A defect of a policy and the router that it concerns.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("router {local_asn}: {kind}")]
+pub struct Defect {
+    /// AS number of the router.
+    pub local_asn: u32,
+    /// The defect, with its remedy.
+    pub kind: DefectKind,
+}
+
+/// Defects of a policy on this appliance.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DefectKind {
+    /// The router ID is not configured and cannot be derived from an IPv4 address.
+    #[error(
+        "no router id: this appliance has no IPv4 address to take it from; write router_id into \
+         the policy, the annotation weir.dev/bgp-virtual-router.ASN, or bgp.router_id"
+    )]
+    NoRouterId,
+    /// Routes of a family have no next hop.
+    #[error(
+        "neighbor {neighbor}: {family} routes have no next hop: the data port has no such \
+         address; write next_hop, or leave the family out"
+    )]
+    NoNextHop {
+        /// Address of the neighbor.
+        neighbor: std::net::IpAddr,
+        /// Address family.
+        family: state::object::bgp::Family,
+    },
+    /// The configured next hop is not an address of the data plane.
+    #[error(
+        "neighbor {neighbor}: next_hop {next_hop} of {family} is not the data plane's; it has \
+         {owned}"
+    )]
+    NotOwned {
+        /// Address of the neighbor.
+        neighbor: std::net::IpAddr,
+        /// Address family.
+        family: state::object::bgp::Family,
+        /// The configured next hop.
+        next_hop: std::net::IpAddr,
+        /// Addresses of the data plane.
+        owned: String,
+    },
+    /// A TCP-MD5 or TCP-AO key cannot be read. The cause is only logged: API clients choose the
+    /// path, and the cause would reveal which files exist.
+    #[error(
+        "neighbor {neighbor}: a key of its session is not usable, and without it there is none: \
+         write it, 80 bytes at most, into a file in the folder bgp.secrets; slowpath's log has the \
+         cause"
+    )]
+    MissingAuthSecret {
+        /// Address of the neighbor.
+        neighbor: std::net::IpAddr,
+    },
+    /// A neighbor references an object that does not exist.
+    #[error("{0}; it has no session until then")]
+    Unresolved(Box<str>),
+    /// Cluster addresses are closed to external packets and therefore not announced.
+    #[error(
+        "ClusterIP is to be announced, and cluster addresses are closed to routers' packets: set \
+         external_cluster_ip = true, or take ClusterIP out of the advertisements"
+    )]
+    ClusterIpClosed,
+    /// The speaker rejects the settings.
+    #[error("neighbor {neighbor}: {why}")]
+    Settings {
+        /// Address of the neighbor.
+        neighbor: std::net::IpAddr,
+        /// Why.
+        why: bgp::peer::settings::SettingsError,
+    },
+}

@@ -1,0 +1,19 @@
+//! Actions produced by the peer state machine.
+
+use crate::session::ConnectionId;
+
+/// An action for the caller to perform.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Connect to the peer and abandon a previous attempt.
+    Connect,
+    /// Abandon the attempt to connect.
+    Abandon,
+    /// Write octets to a connection.
+    Send(ConnectionId, Vec<u8>),
+    /// Close a connection once its queued octets are written. Also emitted for connections that are
+    /// refused and for those that closed by themselves; the ID may be forgotten.
+    Close(ConnectionId),
+    /// State, connection or progress changed.
+    Changed,
+}

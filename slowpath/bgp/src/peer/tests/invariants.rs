@@ -1,0 +1,220 @@
+//! Randomized test of invariants: arbitrary input in arbitrary order.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+
+use super::*;
+use crate::session::negotiate::{OmitCapabilities, local_open};
+use crate::wire::write::end_of_rib;
+use crate::wire::{Family, Framer, Kind, Notification, Refresh, RefreshKind, frame};
+
+/// A connection as observed from outside.
+#[derive(Default)]
+struct ObservedConnection {
+    closed: bool,
+    kinds: Vec<Kind>,
+    keepalives_in: usize,
+    opens_in: usize,
+}
+
+struct Observer {
+    peer: Peer,
+    now: Instant,
+    connections: BTreeMap<ConnectionId, ObservedConnection>,
+    attempt: bool,
+}
+
+impl Observer {
+    fn step(&mut self, event: Event<'_>, context: &str) {
+        let actions = self.peer.step(self.now, event);
+        for action in actions {
+            match action {
+                Action::Connect => self.attempt = true,
+                Action::Abandon => {
+                    assert!(self.attempt, "{context}: gives up what it didn't begin");
+                    self.attempt = false;
+                }
+                Action::Send(id, octets) => self.sends(id, &octets, context),
+                Action::Close(id) => {
+                    let connection = self.connections.get_mut(&id).expect("closes what there is");
+                    assert!(!connection.closed, "{context}: closes {id} twice");
+                    connection.closed = true;
+                }
+                Action::Changed => {}
+            }
+        }
+        self.check(context);
+    }
+
+    fn sends(&mut self, id: ConnectionId, octets: &[u8], context: &str) {
+        let connection = self.connections.get_mut(&id).expect("sends on what there is");
+        assert!(!connection.closed, "{context}: sends on {id} after closing it");
+        let mut framer = Framer::default();
+        framer.extend();
+        framer.push(octets);
+        let (kind, _) = framer.next_message().unwrap().expect("a whole message");
+        assert!(framer.next_message().unwrap().is_none());
+        assert_ne!(
+            connection.kinds.last(),
+            Some(&Kind::Notification),
+            "{context}: after a notification"
+        );
+        assert_eq!(
+            connection.kinds.is_empty(),
+            kind == Kind::Open,
+            "{context}: an OPEN comes first, once"
+        );
+        let routes = matches!(kind, Kind::Update | Kind::Refresh);
+        let established = connection.opens_in > 0 && connection.keepalives_in > 0;
+        assert!(!routes || established, "{context}: routes before the session is established");
+        connection.kinds.push(kind);
+    }
+
+    fn check(&self, context: &str) {
+        let longest = self.now + Duration::from_secs(480);
+        if let Some(deadline) = self.peer.next_deadline() {
+            assert!(deadline > self.now, "{context}: a deadline that stays in the past");
+            assert!(deadline <= longest, "{context}: a deadline that is far away");
+        }
+        let open = self.connections.values().filter(|connection| !connection.closed).count();
+        assert!(open <= 3, "{context}: {open} connections");
+        if self.peer.state() == State::Established {
+            assert!(open >= 1, "{context}: established on nothing");
+        }
+        if self.peer.state() == State::Idle {
+            assert_eq!(open, 0, "{context}: idle with connections");
+            assert_eq!(self.peer.next_deadline(), None, "{context}: idle with a timer");
+        }
+        let status = self.peer.status(self.now);
+        assert_eq!(status.connection.is_some(), open > 0, "{context}");
+    }
+}
+
+/// Returns valid and invalid messages that a peer may send.
+fn messages() -> Vec<Vec<u8>> {
+    let mut remote = settings(2, 1, 64_501, 64_500);
+    let plain = local_open(&remote, &OmitCapabilities::default(), false).write();
+    remote.graceful_restart = Some(graceful(false));
+    let with = local_open(&remote, &OmitCapabilities::default(), true).write();
+    remote.identifier = Ipv4Addr::new(1, 1, 1, 1);
+    remote.hold = Duration::from_secs(3);
+    let lower = local_open(&remote, &OmitCapabilities::default(), true).write();
+    remote.local_asn = 1;
+    let other_as = local_open(&remote, &OmitCapabilities::default(), true).write();
+    vec![
+        plain,
+        with,
+        lower,
+        other_as,
+        frame::keepalive(),
+        frame::keepalive(),
+        frame::keepalive(),
+        end_of_rib(Family::Ipv4Unicast),
+        Refresh::new(Family::Ipv6Unicast, RefreshKind::Request).write(),
+        Refresh::new(Family::Ipv4Unicast, RefreshKind::Begin).write(),
+        Notification::new(2, 7, vec![64, 0]).write(),
+        Notification::cease(7).write(),
+        vec![0xff; 40],
+    ]
+}
+
+fn one(observer: &mut Observer, rng: &mut Rng, messages: &[Vec<u8>], context: &str) {
+    let (local, remote) = (A.parse().unwrap(), B.parse().unwrap());
+    let open: Vec<ConnectionId> = observer
+        .connections
+        .iter()
+        .filter(|(_, connection)| !connection.closed)
+        .map(|(id, _)| *id)
+        .collect();
+    let next = observer.connections.len() as ConnectionId;
+    let connection = |rng: &mut Rng| match open.len() {
+        0 => None,
+        count => Some(open[rng.usize(..count)]),
+    };
+    match rng.u64(..20) {
+        0 => observer.step(Event::Start, context),
+        1 if rng.u64(..4) == 0 => {
+            let stops = [
+                Stop::Shutdown("words".to_owned()),
+                Stop::Reset(String::new()),
+                Stop::Restart,
+                Stop::Changed,
+            ];
+            let stop = stops[rng.usize(..4)].clone();
+            observer.step(Event::Stop(stop), context);
+        }
+        2 => {
+            observer.connections.insert(next, ObservedConnection::default());
+            let direction = Direction::Inbound;
+            observer.step(Event::Connected { connection: next, direction, local, remote }, context);
+        }
+        3 if observer.attempt => {
+            observer.attempt = false;
+            observer.connections.insert(next, ObservedConnection::default());
+            let direction = Direction::Outbound;
+            observer.step(Event::Connected { connection: next, direction, local, remote }, context);
+        }
+        4 if observer.attempt => {
+            observer.attempt = false;
+            observer.step(Event::ConnectFailed, context);
+        }
+        5..=12 => {
+            let Some(id) = connection(rng) else { return };
+            let message = &messages[rng.usize(..messages.len())];
+            if let Some(connection) = observer.connections.get_mut(&id) {
+                connection.opens_in += usize::from(message[18] == 1);
+                connection.keepalives_in += usize::from(message[18] == 4);
+            }
+            let middle = rng.usize(..message.len());
+            observer.step(Event::Bytes(id, &message[..middle]), context);
+            if observer.connections.get(&id).is_some_and(|connection| !connection.closed) {
+                observer.step(Event::Bytes(id, &message[middle..]), context);
+            }
+        }
+        13 => {
+            let Some(id) = connection(rng) else { return };
+            observer.step(Event::Closed(id), context);
+            assert!(observer.connections[&id].closed, "{context}: forgets {id}");
+        }
+        14 => observer.step(Event::Desired(table(rng.u32(..40), rng.u32(..3))), context),
+        15 => observer.step(Event::Complete, context),
+        16 => observer.step(Event::GracefulShutdown(rng.u64(..2) == 0), context),
+        17 => {
+            let events = [Event::BfdDown, Event::BfdDown, Event::BfdUp, Event::BfdAdminDown];
+            observer.step(events[rng.usize(..4)].clone(), context);
+        }
+        18 => {
+            let Some(id) = connection(rng) else { return };
+            observer.step(Event::Written(id), context);
+        }
+        _ => {
+            let bits = rng.u64(..18);
+            let time = Duration::from_millis(rng.u64(..1 << bits));
+            observer.now += time;
+            observer.step(Event::Tick, context);
+        }
+    }
+}
+
+#[test]
+fn random_events_keep_state_machine_invariants() {
+    let messages = messages();
+    let mut established = 0;
+    for seed in 1..400 {
+        let mut rng = Rng::with_seed(seed * 0x9e37_79b9);
+        let mut settings = settings(1, 2, 64_500, 64_501);
+        settings.strict_bfd = seed % 2 == 0;
+        settings.passive = seed % 5 == 0;
+        settings.graceful_restart = (seed % 3 == 0).then_some(graceful(seed % 2 == 0));
+        let now = Instant::now();
+        let peer = Peer::new(settings, now);
+        let mut observer = Observer { peer, now, connections: BTreeMap::new(), attempt: false };
+        for step in 0..600 {
+            one(&mut observer, &mut rng, &messages, &format!("seed {seed}, step {step}"));
+        }
+        established += observer.peer.history().established;
+    }
+    // Enough sequences must reach Established for the test to be meaningful.
+    assert!(established > 200, "{established}");
+}

@@ -1,0 +1,189 @@
+//! BFD for BGP peers: one driver for all monitored paths, started with the first of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bfd::machine::{Change, Reason};
+use bfd::{Bfd, Driver, DriverParams, Key};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::config::PeerConfig;
+use super::context::SpeakerContext;
+use super::peer_task::PeerTask;
+use super::status::BfdStatus;
+use crate::peer::Event;
+
+/// Interval between attempts to open BFD's ports.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// BFD sessions of all peers.
+#[derive(Default)]
+pub(super) struct BfdSessions {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    paths: BTreeMap<Key, MonitoredPath>,
+    /// `None` until BFD's ports are open.
+    bfd: Option<Bfd>,
+    started: bool,
+    stopped: bool,
+    last_error: Option<String>,
+}
+
+/// A monitored path and the peers at its far end.
+struct MonitoredPath {
+    settings: bfd::Settings,
+    peers: Vec<Arc<PeerTask>>,
+}
+
+/// Returns the key and settings of the BFD session for a peer; `None` without BFD.
+fn key(peer_task: &PeerTask) -> Option<(Key, bfd::Settings)> {
+    let PeerConfig { settings, interface, bfd, .. } = &peer_task.config;
+    let bfd = (*bfd)?;
+    let key = Key {
+        peer: settings.peer.ip(),
+        local: settings.transport.local,
+        interface: interface.clone(),
+        multihop: bfd.multihop,
+    };
+    Some((key, bfd.settings))
+}
+
+impl BfdSessions {
+    /// Starts monitoring the path to a peer if it is configured. If several peers share one path,
+    /// the settings of the last one apply.
+    pub(super) fn add(self: &Arc<Self>, peer_task: &Arc<PeerTask>, context: &SpeakerContext) {
+        let Some((key, settings)) = key(peer_task) else { return };
+        let mut inner = self.inner.lock();
+        let peers = Vec::new();
+        let path = inner.paths.entry(key.clone()).or_insert(MonitoredPath { settings, peers });
+        path.settings = settings;
+        path.peers.push(Arc::clone(peer_task));
+        inner.set(&key, settings);
+        if !std::mem::replace(&mut inner.started, true) {
+            context.spawn(Arc::clone(self).run());
+        }
+    }
+
+    /// Detaches a peer. Its path stays monitored until [`BfdSessions::prune`], because the peer may
+    /// be added again at once.
+    pub(super) fn remove(&self, peer_task: &Arc<PeerTask>) {
+        let mut inner = self.inner.lock();
+        inner
+            .paths
+            .values_mut()
+            .for_each(|path| path.peers.retain(|peer| !Arc::ptr_eq(peer, peer_task)));
+    }
+
+    /// Ends the sessions of paths without peers. Neighbors are sent AdminDown.
+    pub(super) fn prune(&self) {
+        let mut inner = self.inner.lock();
+        let Inner { paths, bfd, .. } = &mut *inner;
+        paths.retain(|key, path| {
+            let stays = !path.peers.is_empty();
+            if let (false, Some(bfd)) = (stays, bfd.as_ref()) {
+                bfd.remove(key.clone());
+            }
+            stays
+        });
+    }
+
+    /// Ends all sessions. Neighbors are sent AdminDown.
+    pub(super) fn stop(&self) {
+        let mut inner = self.inner.lock();
+        inner.stopped = true;
+        if let Some(bfd) = &inner.bfd {
+            bfd.stop();
+        }
+    }
+
+    /// Returns why BFD does not run.
+    pub(super) fn last_error(&self) -> Option<String> {
+        self.inner.lock().last_error.clone()
+    }
+
+    /// Returns the driver's handle once the driver runs.
+    pub(super) fn bfd(&self) -> Option<Bfd> {
+        self.inner.lock().bfd.clone()
+    }
+
+    async fn run(self: Arc<Self>) {
+        while !self.inner.lock().stopped {
+            let (events, mut received) = mpsc::unbounded_channel();
+            match bfd::open(DriverParams { seed: seed(), events }) {
+                Ok((bfd, driver)) => {
+                    self.start_sessions(bfd);
+                    let receive = async {
+                        while let Some(event) = received.recv().await {
+                            self.handle_event(&event);
+                        }
+                    };
+                    // The driver returns once it is stopped, which also closes the event channel.
+                    tokio::join!(Driver::run(driver), receive);
+                    return;
+                }
+                Err(error) => self.record_error(error.to_string()),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    fn start_sessions(&self, bfd: Bfd) {
+        let mut inner = self.inner.lock();
+        (inner.bfd, inner.last_error) = (Some(bfd), None);
+        let paths: Vec<_> =
+            inner.paths.iter().map(|(key, path)| (key.clone(), path.settings)).collect();
+        paths.iter().for_each(|(key, settings)| inner.set(key, *settings));
+    }
+
+    fn record_error(&self, last_error: String) {
+        let mut inner = self.inner.lock();
+        if inner.last_error.as_ref() != Some(&last_error) {
+            tracing::warn!("no BFD: {last_error}");
+            inner.last_error = Some(last_error);
+        }
+    }
+
+    fn handle_event(&self, event: &bfd::Event) {
+        let peers: Vec<Arc<PeerTask>> = {
+            let inner = self.inner.lock();
+            inner.paths.get(&event.key).into_iter().flat_map(|path| path.peers.clone()).collect()
+        };
+        for peer_task in peers {
+            match event.change {
+                Change::Up => {
+                    peer_task.handle_bfd(BfdStatus { up: true, why: None }, Some(Event::BfdUp))
+                }
+                Change::Held => {
+                    let why = Some(format!("{:?}", Reason::NeighbourAdminDown));
+                    peer_task.handle_bfd(BfdStatus { up: false, why }, Some(Event::BfdAdminDown));
+                }
+                Change::Down(reason) => {
+                    let status = BfdStatus { up: false, why: Some(format!("{reason:?}")) };
+                    // AdminDown at the neighbor does not mean that the path fails (RFC 5882 section
+                    // 3.2).
+                    peer_task.handle_bfd(status, reason.is_failure().then_some(Event::BfdDown));
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn set(&mut self, key: &Key, settings: bfd::Settings) {
+        if let Some(Err(error)) = self.bfd.as_ref().map(|bfd| bfd.set(key.clone(), settings)) {
+            tracing::warn!("no BFD with {key}: {error}");
+            self.last_error = Some(format!("{key}: {error}"));
+        }
+    }
+}
+
+/// Returns a seed that differs at each start.
+fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 40)
+}

@@ -1,0 +1,61 @@
+//! Status of a speaker, as shown by the API, `weir bgp` and the metrics.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use crate::status::PeerStatus;
+
+/// Status of a peer, including its sockets.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PeerSocketStatus {
+    /// Status of the peer's state machine.
+    #[serde(flatten)]
+    pub peer: PeerStatus,
+    /// Octets queued in this process that the kernel has not accepted yet.
+    pub unwritten: usize,
+    /// Why no connection can be established; absent if there is no such error.
+    #[serde(rename = "trouble")]
+    pub last_error: Option<String>,
+    /// Status of BFD on the path to the peer; absent without BFD.
+    pub bfd: Option<BfdStatus>,
+}
+
+/// Last event of the BFD session with a peer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct BfdStatus {
+    /// The BFD session is up.
+    pub up: bool,
+    /// Why it is not up.
+    pub why: Option<String>,
+}
+
+/// Status of a listener.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ListenerStatus {
+    /// Address and port on which it listens.
+    pub address: SocketAddr,
+    /// Interface to which it is bound, if any.
+    pub interface: Option<String>,
+    /// The listening socket is open.
+    pub listens: bool,
+    /// Connections accepted from configured peers.
+    pub accepted: u64,
+    /// Connections refused: of no configured peer, or without authentication.
+    pub refused: u64,
+    /// Why the socket could not be opened, or the last error of it.
+    #[serde(rename = "trouble")]
+    pub last_error: Option<String>,
+}
+
+/// Status of the whole speaker.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct SpeakerStatus {
+    /// Peers, ordered by key.
+    pub peers: Vec<PeerSocketStatus>,
+    /// Listeners.
+    pub listeners: Vec<ListenerStatus>,
+    /// Why BFD does not run, or the last error in setting up a BFD session.
+    #[serde(rename = "bfd_trouble")]
+    pub bfd_error: Option<String>,
+}

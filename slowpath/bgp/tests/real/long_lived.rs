@@ -1,0 +1,120 @@
+//! Tests of long-lived graceful restart (RFC 9494) and of BFD in AdminDown.
+
+use std::time::Duration;
+
+use bgp::peer::State;
+use bgp::peer::settings::GracefulRestart;
+use routers::{DEFAULT_TIMEOUT, wait_for};
+
+use crate::neighbor::{Kind, Neighbor, Plan};
+use crate::network::*;
+
+const KEPT: &str = "192.0.2.1/32";
+/// Community of routes that the neighbor keeps as a last resort (RFC 9494).
+const LLGR_STALE: u32 = 0xffff_0006;
+
+/// The speaker is killed and stays away for longer than the restart time: the neighbor keeps the
+/// route as a last resort, marks it with the community, and restores it afterwards.
+fn away_for_longer(kind: Kind) -> Outcome {
+    let (here, there) = neighbors()?;
+    let neighbor = Neighbor::start(kind, &there, &Plan { long_lived: true, ..Plan::default() })?;
+    let begin = |restarted: bool| -> Outcome<LocalSpeaker> {
+        let mut local = LocalSpeaker::start(&here)?;
+        let mut config = peer_config(key(FOUR));
+        config.settings.graceful_restart = Some(GracefulRestart {
+            time: Duration::from_secs(2),
+            long_lived: Some(Duration::from_secs(600)),
+            restarted,
+            forwarding: true,
+        });
+        local.speaker.add(key(FOUR), config);
+        local.speaker.set_routes(key(FOUR), &table([(KEPT, by("10.0.0.1"))]));
+        local.speaker.complete();
+        local.wait_until_up(key(FOUR))?;
+        local.wait_until_all_sent()?;
+        Ok(local)
+    };
+    let local = begin(false)?;
+    neighbor.wait_for(KEPT, "there", |route| {
+        route.is_some_and(|route| !route.communities.contains(&LLGR_STALE))
+    })?;
+    local.kill();
+    wait_for(&format!("{KEPT}: a last resort"), DEFAULT_TIMEOUT, || {
+        let route = neighbor.route(KEPT)?;
+        assert!(route.is_some(), "{KEPT} is gone at {kind:?}");
+        let marked = route.as_ref().is_some_and(|it| it.communities.contains(&LLGR_STALE));
+        Ok((marked, format!("{route:?}")))
+    })?;
+    assert!(!neighbor.session("10.0.0.1")?.up);
+    let _ours = begin(true)?;
+    neighbor.wait_for(KEPT, "as before", |route| {
+        route.is_some_and(|route| !route.communities.contains(&LLGR_STALE) && !route.stale)
+    })
+}
+
+#[test]
+fn frr_keeps_routes_with_long_lived_graceful_restart() -> Outcome {
+    away_for_longer(Kind::Frr)
+}
+
+#[test]
+fn bird_keeps_routes_with_long_lived_graceful_restart() -> Outcome {
+    away_for_longer(Kind::Bird)
+}
+
+#[test]
+fn gobgp_keeps_routes_with_long_lived_graceful_restart() -> Outcome {
+    away_for_longer(Kind::Gobgp)
+}
+
+/// Drops BFD packets in both directions; other packets pass.
+const DEAF_AND_MUTE: &str = "table inet silent { \
+    chain to { type filter hook input priority 0; udp dport 3784 drop; }; \
+    chain from { type filter hook output priority 0; udp dport 3784 drop; }; }";
+
+#[test]
+fn admin_down_at_frr_ends_no_session_and_unblocks_strict_peers() -> Outcome {
+    let (here, there) = neighbors()?;
+    // FRR's BFD runs but its BGP does not use it: any effect on sessions is caused by the speaker.
+    let plan = Plan { bfd: true, frr: " no neighbor ADDRESS bfd\n", ..Plan::default() };
+    let neighbor = Neighbor::start(Kind::Frr, &there, &plan)?;
+    let Neighbor::Frr(frr) = &neighbor else { unreachable!() };
+    let hold = |down: bool| {
+        frr.configure(&["bfd", "peer 10.0.0.1", if down { "shutdown" } else { "no shutdown" }])
+    };
+    hold(false)?;
+    let mut local = LocalSpeaker::start(&here)?;
+    let mut config = peer_config(key(FOUR));
+    config.settings.strict_bfd = true;
+    config.bfd = Some(peer_bfd());
+    local.speaker.add(key(FOUR), config);
+    let up = |local: &LocalSpeaker, up: bool| {
+        local.wait(key(FOUR), "BFD", |status| status.bfd.as_ref().is_some_and(|bfd| bfd.up == up))
+    };
+    local.wait_until_up(key(FOUR))?;
+    let before = up(&local, true)?.peer.flaps;
+
+    // AdminDown while the session is up: the speaker keeps the BGP session.
+    hold(true)?;
+    let status = up(&local, false)?;
+    assert_eq!((status.peer.state, status.peer.flaps), (State::Established, before), "{status:?}");
+    hold(false)?;
+    up(&local, true)?;
+    local.wait_until_up(key(FOUR))?;
+
+    // BFD lost: a strict peer waits, even if it receives the neighbor's packets again but not vice
+    // versa.
+    here.fed("nft", &["-f", "-"], DEAF_AND_MUTE)?;
+    local.wait(key(FOUR), "waits", |status| status.peer.state == State::Idle)?;
+    here.command("nft", &["flush", "chain", "inet", "silent", "to"])?;
+    wait_for("a word of the neighbour", DEFAULT_TIMEOUT, || {
+        let report = local.bfd_status();
+        Ok((report.sessions[0].state == bfd::packet::State::Init, format!("{report:?}")))
+    })?;
+    assert_eq!(local.status(key(FOUR)).peer.state, State::Idle);
+    // AdminDown: the peer does not wait for BFD.
+    hold(true)?;
+    let status = local.wait_until_up(key(FOUR))?;
+    assert!(status.bfd.is_some_and(|bfd| !bfd.up), "{:?}", local.bfd_status());
+    neighbor.wait_until_up("10.0.0.1").map(drop)
+}

@@ -1,0 +1,114 @@
+//! Tests of a neighbor beyond a router: hop limits, and multihop BFD.
+
+use std::time::Instant;
+
+use bgp::peer::State;
+use bgp::speaker::{PeerBfd, PeerConfig, PeerKey};
+use routers::{DEFAULT_TIMEOUT, beyond_a_router, wait_for};
+
+use crate::lifetime::counter;
+use crate::neighbor::{Kind, Neighbor, Plan};
+use crate::network::*;
+use crate::plan::Topology;
+use crate::restarts::DETECTED;
+
+const PREFIXES: [&str; 2] = ["192.0.2.1/32", "2001:db8::1/128"];
+
+fn far(hops: u8, local: &str, key: PeerKey, minimum_ttl: Option<u8>) -> PeerConfig {
+    let mut config = peer_config(key);
+    config.settings.transport.local = Some(local.parse().expect("an address"));
+    config.settings.transport.hops = Some(hops);
+    let settings = |minimum_ttl| bfd::Settings { minimum_ttl, ..bfd::Settings::default() };
+    let bfd = minimum_ttl.map(|minimum| PeerBfd { multihop: true, settings: settings(minimum) });
+    PeerConfig { interface: None, bfd, ..config }
+}
+
+/// With one hop no packets arrive; with two, both sessions are established and routes arrive.
+/// `minimum_ttl` is the TTL of the neighbor's BFD packets behind the router.
+fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
+    let [here, middle, there] = beyond_a_router()?;
+    let plan = Plan { topology: Topology::Routed, bfd: minimum_ttl.is_some(), ..Plan::default() };
+    let neighbor = Neighbor::start(kind, &there, &plan)?;
+    let mut local = LocalSpeaker::start(&here)?;
+    let ends = Topology::Routed.ends();
+    let keys = ends.map(|(_, neighbor)| key(neighbor));
+
+    for ((own, _), key) in ends.into_iter().zip(keys) {
+        // The neighbor must not connect, so that all observed packets are the speaker's.
+        local.speaker.add(key, PeerConfig { listen_port: None, ..far(1, own, key, None) });
+    }
+    wait_for("packets that end at the router", DEFAULT_TIMEOUT, || {
+        let four = counter(&middle.command("cat", &["/proc/net/snmp"])?, "OutTimeExcds");
+        Ok((four > 2, four.to_string()))
+    })?;
+    for ((own, _), key) in ends.into_iter().zip(keys) {
+        assert_ne!(local.status(key).peer.state, State::Established);
+        assert!(!neighbor.session(own)?.up);
+    }
+
+    for ((own, _), key) in ends.into_iter().zip(keys) {
+        local.speaker.add(key, far(2, own, key, minimum_ttl));
+    }
+    let rows = || [(PREFIXES[0], by("10.0.1.1")), (PREFIXES[1], by("fd01::1"))];
+    keys.iter().for_each(|key| local.speaker.set_routes(*key, &table(rows())));
+    local.speaker.complete();
+    let up = || -> Outcome {
+        for ((own, _), key) in ends.into_iter().zip(keys) {
+            local.wait_until_up(key)?;
+            neighbor.wait_until_up(own)?;
+            if minimum_ttl.is_some() {
+                local
+                    .wait(key, "BFD up", |status| status.bfd.as_ref().is_some_and(|bfd| bfd.up))?;
+            }
+        }
+        for (prefix, (own, _)) in PREFIXES.into_iter().zip(ends) {
+            neighbor.wait_for(prefix, "there", |route| route.is_some_and(|r| r.next_hop == own))?;
+        }
+        Ok(())
+    };
+    up()?;
+    if minimum_ttl.is_none() {
+        return Ok(());
+    }
+
+    // All links stay up, and the router drops forwarded packets.
+    wait_for("timers as agreed on", DEFAULT_TIMEOUT, || {
+        let output: Vec<u64> =
+            local.bfd_status().sessions.iter().map(|status| status.detection_us).collect();
+        Ok((output == [900_000, 900_000], format!("{output:?}")))
+    })?;
+    let closed = "table inet closed { chain through { type filter hook forward priority 0; \
+                  policy drop; }; }";
+    let cut = Instant::now();
+    middle.fed("nft", &["-f", "-"], closed)?;
+    for ((own, _), key) in ends.into_iter().zip(keys) {
+        let status =
+            local.wait(key, "down by BFD", |status| status.peer.state != State::Established)?;
+        let output = status.peer.last_sent.expect("why").description;
+        assert!(output.contains("BFD down"), "{output}");
+        assert!(cut.elapsed() < DETECTED, "{:?}", cut.elapsed());
+        wait_for("down at the neighbour", DEFAULT_TIMEOUT, || {
+            let output = neighbor.session(own)?;
+            Ok((!output.up, format!("{output:?}")))
+        })?;
+        println!("{kind:?} {key}: both ends know {:.0?} after the cut", cut.elapsed());
+        assert!(cut.elapsed() < 2 * DETECTED, "{:?}", cut.elapsed());
+    }
+    middle.command("nft", &["delete", "table", "inet", "closed"])?;
+    up()
+}
+
+#[test]
+fn frr_multihop_session_and_bfd_failure_detection() -> Outcome {
+    over_a_router(Kind::Frr, Some(254))
+}
+
+#[test]
+fn bird_multihop_session_and_bfd_failure_detection() -> Outcome {
+    over_a_router(Kind::Bird, Some(63))
+}
+
+#[test]
+fn gobgp_multihop_session_is_established() -> Outcome {
+    over_a_router(Kind::Gobgp, None)
+}

@@ -1,0 +1,46 @@
+//! State of the lifecycle while the appliance leaves the target group.
+
+use std::time::{Duration, Instant};
+
+use super::event::{DrainReason, Exit};
+
+/// Maximum time to wait for AWS to report `draining`.
+pub(super) const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Delay before repeating a failed call.
+pub(super) const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// State of the lifecycle while the appliance leaves the target group.
+#[derive(Debug)]
+pub(super) struct Drain {
+    pub(super) reason: DrainReason,
+    /// Latest end of the process.
+    pub(super) deadline: Instant,
+    pub(super) since: Instant,
+    /// A SIGTERM was received; another one ends the process at once.
+    pub(super) signalled: bool,
+    /// An Auto Scaling hook holds the instance.
+    pub(super) hook: bool,
+    /// Fail the probe only after AWS reports `draining`.
+    pub(super) deregister_first: bool,
+    /// When AWS accepted the deregistration, if no registration has ended since.
+    pub(super) deregistered: Option<Instant>,
+    /// A registration ended while a deregistration was in progress. Their order is unknown, so the
+    /// deregistration is repeated.
+    pub(super) repeat_deregistration: bool,
+    /// Deregistration failed permanently; only the failing probe keeps new flows away.
+    pub(super) refused: bool,
+    /// When AWS was first seen not to send new flows any more.
+    pub(super) confirmed: Option<Instant>,
+    pub(super) reported_unconfirmed: bool,
+    /// The hook is being completed: how the lifecycle ends then, and the time limit for the call.
+    pub(super) completing: Option<(Exit, Instant)>,
+}
+
+impl Drain {
+    /// Returns the reason for failing the probe, if it fails by now.
+    pub(super) fn probe_failure(&self, now: Instant) -> Option<DrainReason> {
+        let known = self.confirmed.is_some() || self.refused || now >= self.since + CONFIRM_TIMEOUT;
+        (!self.deregister_first || known).then_some(self.reason)
+    }
+}

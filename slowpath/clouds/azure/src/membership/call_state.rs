@@ -1,0 +1,50 @@
+//! State of each kind of call, and retry delays.
+
+use std::time::{Duration, Instant};
+
+use crate::types::Failure;
+
+/// Maximum time for which unanswered queries make the probe fail. It must be shorter than the time
+/// in which a gateway marks a member unhealthy (2 probes, 5 s apart).
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
+/// Delay before repeating a call: after it failed despite all its retries, after a conflict with
+/// another writer, and after a permanent failure.
+const RETRY_DELAY: Duration = Duration::from_secs(30);
+const CONFLICT_RETRY_DELAY: Duration = Duration::from_secs(5);
+const PERMANENT_RETRY_DELAY: Duration = Duration::from_secs(300);
+/// Delay while leaving: time is short, and a temporary error may be over.
+const DRAIN_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Scheduling state of one kind of call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallState {
+    pub(super) in_progress: bool,
+    pub(super) started: Option<Instant>,
+    pub(super) not_before: Option<Instant>,
+    pub(super) answered: bool,
+    /// The last call failed; its delay is not shortened.
+    pub(super) failed: bool,
+    /// The call should be repeated sooner than usual.
+    pub(super) expedited: bool,
+    /// Number of writes started when the call began.
+    pub(super) epoch: u64,
+}
+
+impl CallState {
+    /// Returns true if the call began at least [`QUERY_TIMEOUT`] ago, counted from `since` at the
+    /// earliest.
+    pub(super) fn timed_out(&self, now: Instant, since: Option<Instant>) -> bool {
+        self.started.is_some()
+            && self.started.max(since).is_some_and(|started| now >= started + QUERY_TIMEOUT)
+    }
+}
+
+/// Returns the delay before a failed call is repeated.
+pub(super) fn retry_delay(kind: Failure, leaving: bool) -> Duration {
+    match (kind, leaving) {
+        (kind, _) if !kind.is_temporary() => PERMANENT_RETRY_DELAY,
+        (_, true) => DRAIN_RETRY_DELAY,
+        (Failure::Conflict, false) => CONFLICT_RETRY_DELAY,
+        (_, false) => RETRY_DELAY,
+    }
+}

@@ -1,0 +1,436 @@
+//! Random histories of a machine at Azure: outages, slow, lost and late answers, interference by
+//! others, tunnels that change, flows that start and end, signals, scheduled events, kills and
+//! restarts.
+//!
+//! Each history is determined by its seed. `SIMULATION_SEED=7 cargo test -p azure simulation`
+//! repeats one; `SIMULATIONS=100000` runs that many.
+
+mod azure;
+
+use super::*;
+use ::simulation::{Ended, Traffic};
+use azure::{Azure, Owner};
+use fastrand::Rng;
+
+/// Default number of histories.
+const HISTORIES: u64 = 5_000;
+
+#[test]
+fn random_histories_keep_the_invariants() {
+    ::simulation::run_histories("azure simulation", HISTORIES, |rng| {
+        ::simulation::run_history(&mut History::new(rng), rng)
+    });
+}
+
+struct History {
+    settings: AzureLifecycleSettings,
+    managed: bool,
+    membership: Membership,
+    process: u64,
+    now: Instant,
+    azure: Azure,
+    /// State on disk.
+    persisted: PersistedState,
+    /// No process runs until then.
+    absent_until: Option<Instant>,
+    /// The machine was deleted.
+    dead: bool,
+    able: bool,
+    was_able: bool,
+    probe: bool,
+    /// Tunnels in force, tunnels in the file, and tunnels that the data plane will apply.
+    in_force: Vec<(Family, Tunnels)>,
+    file: Vec<(Family, Tunnels)>,
+    coming: Option<(Instant, Vec<(Family, Tunnels)>)>,
+    traffic: Traffic,
+    unknown_tunnel: u64,
+    /// This process has seen the machine in no pool.
+    known_none: bool,
+    /// This process has seen the machine in all pools, and has not left them since.
+    seen_all: bool,
+    /// Number of writes of this process, and number at the start of the query in progress.
+    writes: u64,
+    look: (u64, Instant),
+    /// Start of the last successful membership query.
+    looked: Option<Instant>,
+    /// Time of the first SIGTERM of this process, and the number of signals.
+    signalled: Option<Instant>,
+    signals: u32,
+    /// The current drain has ended.
+    drained: bool,
+    exit: Option<Exit>,
+    exits: u32,
+    /// Events may end the machine.
+    dying: bool,
+    /// Numbers of exits and processes when it last had to leave.
+    before: (u32, u64),
+}
+
+impl History {
+    fn new(rng: &mut Rng) -> History {
+        let now = Instant::now();
+        let settings = AzureLifecycleSettings {
+            on_lost: if rng.u32(..3) == 0 { OnLost::Report } else { OnLost::Repair },
+            remove: rng.choice([Remove::Own, Remove::Own, Remove::Always, Remove::Never]).unwrap(),
+            drain_cap: rng.choice([5, 20, 60, 300]).unwrap() * S,
+            quiet: 5 * S,
+            events: rng.u32(..4) != 0,
+            preboot: if rng.u32(..4) == 0 { Preboot::Pass } else { Preboot::Refuse },
+            tunnels: if rng.u32(..5) == 0 { TunnelPolicy::Alarm } else { TunnelPolicy::Follow },
+        };
+        let managed = rng.u32(..4) == 0;
+        let azure = Azure::new(now, managed, rng);
+        let right = rng.u32(..2) == 0;
+        let file = azure.tunnels().into_iter();
+        let file: Vec<_> =
+            file.map(|(of, reported)| (of, if right { reported } else { tunnels(99) })).collect();
+        History {
+            settings,
+            managed,
+            membership: Membership::new(settings, managed, PersistedState::default(), now),
+            process: 0,
+            now,
+            azure,
+            persisted: PersistedState::default(),
+            absent_until: None,
+            dead: false,
+            able: false,
+            was_able: false,
+            probe: false,
+            in_force: file.clone(),
+            file,
+            coming: None,
+            traffic: Traffic::new(now),
+            unknown_tunnel: 0,
+            known_none: false,
+            seen_all: false,
+            writes: 0,
+            look: (0, now),
+            looked: None,
+            signalled: None,
+            signals: 0,
+            drained: false,
+            exit: None,
+            exits: 0,
+            dying: false,
+            before: (u32::MAX, u64::MAX),
+        }
+    }
+
+    fn handle(&mut self, event: Event, rng: &mut Rng) {
+        if self.absent_until.is_some() || self.dead {
+            return;
+        }
+        for effect in self.membership.step(self.now, event) {
+            assert!(self.exit.is_none(), "nothing comes behind the exit");
+            match effect {
+                Effect::Call(call) => self.call(call, rng),
+                Effect::Probe { pass, reasons } => {
+                    assert_eq!(pass, reasons.is_empty());
+                    self.probe = pass;
+                }
+                Effect::Tunnels(reported) => self.send(reported, rng),
+                Effect::Persist(persisted) => {
+                    assert_ne!(persisted, self.persisted, "nothing new");
+                    self.azure.doubtful &= persisted.joined;
+                    // Another party added the machine after the query that showed it in no pool.
+                    self.azure.doubtful |= persisted.joined
+                        && !self.persisted.joined
+                        && self.looked.is_some_and(|at| self.azure.others_at >= at);
+                    self.persisted = persisted;
+                }
+                Effect::FlowTimeout(timeout) => panic!("Azure tells none: {timeout:?}"),
+                Effect::Finding(finding) => {
+                    assert!(!finding.text.is_empty() && !finding.remedy.is_empty());
+                }
+                Effect::Exit(exit) => {
+                    self.over(exit == Exit::Forced);
+                    self.exit = Some(exit);
+                }
+            }
+        }
+        self.check();
+    }
+
+    /// Passes tunnels to the data plane, which applies them after a while, or sometimes not.
+    fn send(&mut self, reported: Vec<(Family, Tunnels)>, rng: &mut Rng) {
+        assert_eq!(self.settings.tunnels, TunnelPolicy::Follow);
+        assert_ne!(reported, self.in_force, "nothing new");
+        for (family, reported) in &reported {
+            assert!(self.in_force.iter().any(|(of, _)| of == family), "no pool of {family:?}");
+            assert!(self.azure.ever.contains(&(*family, *reported)), "nobody told {reported:?}");
+        }
+        let taken = rng.u32(..10) != 0;
+        self.coming = taken.then(|| (self.now + S * rng.u32(..4), reported));
+    }
+
+    fn call(&mut self, call: Call, rng: &mut Rng) {
+        let ours = self.azure.calls.in_progress(self.process);
+        let clash = |other: &Call| *other == call || other.is_write() && call.is_write();
+        assert!(
+            !ours.iter().any(clash),
+            "{call:?} while another is under way: {:?}",
+            self.azure.calls
+        );
+        if call.is_write() {
+            assert!(!self.managed, "{call:?} where a scale set's model owns the membership");
+            self.writes += 1;
+        }
+        let leaving = self.membership.leaving().is_some();
+        match call {
+            Call::ReadPools => self.look = (self.writes, self.now),
+            Call::Join => {
+                assert!(self.able && !leaving);
+                assert!(self.looked.is_some_and(|at| self.azure.lacked_at >= at), "no need");
+                let lost = self.settings.on_lost == OnLost::Report && self.seen_all;
+                assert!(!lost, "it was only to be reported");
+            }
+            Call::Down => {
+                assert!(leaving && self.persisted.down, "not kept before it was asked for");
+                self.azure.foreign_down = false;
+            }
+            Call::Up => {
+                assert!(!leaving && self.persisted.down);
+                assert!(!self.azure.foreign_down, "somebody else's Down");
+            }
+            Call::Leave => {
+                self.over(false);
+                self.seen_all = false;
+                match self.settings.remove {
+                    Remove::Never => panic!("never to be removed"),
+                    Remove::Always => {}
+                    Remove::Own => {
+                        let ours = self.azure.doubtful || !self.azure.has(Owner::Other);
+                        assert!(self.persisted.joined && ours, "somebody else's membership");
+                    }
+                }
+            }
+            Call::Acknowledge => {
+                self.over(false);
+                let id = self.membership.event().expect("an event").to_owned();
+                self.azure.acknowledging = Some(id);
+            }
+            Call::ReadTunnels | Call::ReadEvents => {}
+        }
+        self.azure.ask(call, self.process, self.now, rng);
+    }
+
+    /// The drain has ended, or the end is forced.
+    fn over(&mut self, forced: bool) {
+        if std::mem::replace(&mut self.drained, true) || forced {
+            return;
+        }
+        let (why, gone_by) = self.membership.leaving().expect("it leaves");
+        let capped = self.now + 20 * S >= gone_by;
+        let rest = self.now - self.traffic.active_at;
+        let quiet = self.traffic.flows == 0 && rest >= self.settings.quiet;
+        assert!(
+            capped || quiet,
+            "{why:?}: over with {} flows, {rest:?} of rest",
+            self.traffic.flows
+        );
+    }
+
+    /// Advances Azure by a second; calls that are due are answered in any order.
+    fn serve(&mut self, rng: &mut Rng) {
+        self.azure.pass(self.now, self.probe, rng);
+        while let Some(ended) = self.azure.calls.ended(self.now, rng) {
+            let Ended { process, answer, .. } = ended;
+            if process != self.process || self.exit.is_some() || self.absent_until.is_some() {
+                continue;
+            }
+            match &answer {
+                Answer::Pools(Ok(pools)) => {
+                    self.looked = Some(self.look.1);
+                    if self.look.0 == self.writes {
+                        self.known_none = pools.iter().all(|pool| pool.member.is_none());
+                        self.seen_all |= pools.iter().all(|pool| pool.member.is_some());
+                    }
+                }
+                Answer::Joined(Ok(_)) => self.known_none = false,
+                Answer::Left(Ok(())) => (self.known_none, self.seen_all) = (true, false),
+                _ => {}
+            }
+            self.handle(Event::Answered(answer), rng);
+        }
+    }
+
+    /// Kills or ends the process and starts another. Calls of the old one still take effect.
+    fn restart(&mut self, rng: &mut Rng) {
+        self.process += 1;
+        self.absent_until = None;
+        self.membership =
+            Membership::new(self.settings, self.managed, self.persisted.clone(), self.now);
+        (self.probe, self.able, self.was_able) = (false, false, false);
+        (self.known_none, self.seen_all, self.looked, self.writes) = (false, false, None, 0);
+        (self.signalled, self.signals, self.drained, self.exit) = (None, 0, false, None);
+        if rng.u32(..2) == 0 {
+            (self.in_force, self.coming) = (self.file.clone(), None);
+        }
+        self.handle(Event::TunnelsInForce(self.in_force.clone()), rng);
+        self.handle(Event::Clock(self.azure.clock(self.now)), rng);
+    }
+
+    fn die(&mut self, seconds: u64) {
+        self.absent_until = Some(self.now + S * seconds as u32);
+        (self.probe, self.traffic.flows) = (false, 0);
+    }
+
+    fn carry(&mut self) {
+        if let Some((_, reported)) = self.coming.take_if(|(at, _)| self.now >= *at) {
+            for (family, reported) in reported {
+                if let Some(one) = self.in_force.iter_mut().find(|(of, _)| *of == family) {
+                    one.1 = reported;
+                }
+            }
+        }
+    }
+
+    /// Flows arrive while the gateway sends new ones, and end by themselves.
+    fn traffic(&mut self, rng: &mut Rng) {
+        let gets = self.azure.sends() && self.exit.is_none() && self.absent_until.is_none();
+        if gets && self.in_force != self.azure.tunnels() {
+            self.unknown_tunnel += rng.u64(..3);
+        }
+        let right = self.in_force == self.azure.tunnels();
+        self.traffic.pass(self.now, (gets, gets && right), rng);
+    }
+
+    /// Checks the invariants after each step.
+    fn check(&mut self) {
+        if self.exit.is_some() {
+            assert!(self.signalled.is_some(), "nobody asked for the end of the process");
+            return;
+        }
+        let preboot = self.settings.preboot == Preboot::Pass && !self.was_able;
+        let leaving = self.membership.leaving().is_some();
+        if self.probe {
+            assert!(!leaving, "200 while leaving");
+            assert!(self.able || preboot, "200 while not able");
+            assert!(!self.known_none || preboot, "200 while known not to be a member");
+        }
+        if !leaving {
+            self.drained = false;
+        }
+        if let Some(since) = self.signalled {
+            let late = since + self.settings.drain_cap + 20 * S + 2 * S;
+            assert!(self.now <= late, "not gone in time");
+        }
+    }
+
+    /// Checks the way the lifecycle ended.
+    fn check_exit(&self) {
+        let exit = self.exit.expect("an end");
+        assert_eq!(exit == Exit::Forced, self.signals >= 2);
+        if exit == Exit::Drained && !self.azure.sends() && !self.azure.meddled {
+            assert_eq!(self.traffic.flows, 0, "flows were lost");
+        }
+    }
+}
+
+impl ::simulation::Scenario for History {
+    fn start(&mut self, rng: &mut Rng) {
+        self.dying = rng.u32(..3) == 0;
+        self.restart(rng);
+    }
+
+    fn tick(&mut self, rng: &mut Rng) {
+        self.now += S;
+        self.serve(rng);
+        match self.azure.strikes(self.now, rng) {
+            Some(EventKind::Preempt | EventKind::Terminate) => self.dead = true,
+            Some(EventKind::Reboot | EventKind::Redeploy) => self.die(30 + rng.u64(..60)),
+            _ => {}
+        }
+        if self.exit.is_some() && self.absent_until.is_none() {
+            self.exits += 1;
+            self.check_exit();
+            self.die(1 + rng.u64(..20));
+        }
+        if self.absent_until.is_some_and(|until| self.now >= until) && !self.dead {
+            self.restart(rng);
+        }
+        self.carry();
+        self.traffic(rng);
+        let (Traffic { flows, packets, .. }, unknown_tunnel) = (self.traffic, self.unknown_tunnel);
+        self.handle(Event::Activity { flows, packets, unknown_tunnel }, rng);
+        self.handle(Event::TunnelsInForce(self.in_force.clone()), rng);
+        self.handle(Event::Clock(self.azure.clock(self.now)), rng);
+    }
+
+    fn set_able(&mut self, able: impl FnOnce(bool, &mut Rng) -> bool, rng: &mut Rng) {
+        self.able = able(self.able, rng);
+        let able = self.able;
+        self.was_able |= able;
+        let reasons = if able { vec![] } else { vec!["a lcore stands still".to_owned()] };
+        self.handle(Event::Able { able, reasons }, rng);
+    }
+
+    fn disturb(&mut self, rng: &mut Rng) {
+        self.azure.disturb(self.now, self.persisted.joined, self.persisted.down, rng);
+    }
+
+    fn random_events(&mut self, rng: &mut Rng) {
+        if rng.u32(..100) == 0 {
+            self.azure.schedule(self.now, self.dying, rng);
+        }
+        if rng.u32(..150) == 0 {
+            self.die(rng.u64(..5));
+        }
+        if rng.u32(..200) == 0 {
+            self.signal(rng);
+        }
+    }
+
+    fn signal(&mut self, rng: &mut Rng) {
+        if self.absent_until.is_some() || self.exit.is_some() {
+            return;
+        }
+        self.signals += 1;
+        self.signalled = self.signalled.or(Some(self.now));
+        self.handle(Event::Terminate, rng);
+        if self.signals == 2 {
+            assert_eq!(self.exit, Some(Exit::Forced));
+        }
+    }
+
+    /// Without interference, the machine ends ready, with the right tunnels and not `Down`.
+    fn settle(&mut self, rng: &mut Rng) {
+        let given = self.managed || self.settings.on_lost == OnLost::Report;
+        for second in 0..1500 {
+            if second % 100 == 0 && second < 800 {
+                self.azure.calm(given, self.now, self.persisted.joined);
+            }
+            if !self.able {
+                self.set_able(|_, _| true, rng);
+            }
+            self.tick(rng);
+        }
+        assert!(self.membership.ready() && self.probe, "{:?}\n{:?}", self.membership, self.azure);
+        assert!(!self.persisted.down, "{:?}", self.persisted);
+        assert!(self.azure.is_welcome(), "{:?}", self.azure);
+        if self.settings.tunnels == TunnelPolicy::Follow {
+            assert_eq!(self.in_force, self.azure.tunnels());
+            assert_eq!(self.persisted.tunnels, self.azure.tunnels());
+        }
+        assert!(!self.membership.differs());
+    }
+
+    /// Sends a signal or schedules an event.
+    fn leave(&mut self, rng: &mut Rng) {
+        self.before = (self.exits, self.process);
+        if rng.u32(..3) == 0 {
+            self.azure.schedule(self.now, false, rng);
+        }
+    }
+
+    fn needs_signal(&self) -> bool {
+        self.signalled.is_none()
+    }
+
+    /// The process has exited, or the machine has ended.
+    fn is_over(&mut self) -> bool {
+        let (exits, process) = self.before;
+        self.exits > exits || self.process > process || self.dead
+    }
+}

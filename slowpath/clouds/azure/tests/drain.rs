@@ -1,0 +1,248 @@
+//! Leaving: SIGTERM, scheduled events, and processes that are killed and restarted.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use std::time::Duration;
+
+use azure::membership::Exit;
+use cloud_emulators::azure::AzureState;
+use cloud_emulators::azure::operation::{End, Outcome};
+use cloud_emulators::faults::{Fault, Rule};
+use clouds::report::Report;
+use simulation::File;
+
+mod machine;
+use machine::{
+    Begin, FIRST, Machine, PUT_NIC, PUT_POOL, admin, change_balancer, listed, named, nic, pool,
+};
+
+const BY_IP: &str = "membership = \"ip\"";
+
+async fn ready(begin: Begin) -> Machine {
+    let mut machine = begin.start().await;
+    machine.ready().await;
+    machine
+}
+
+/// Returns the number of pools that the machine is in, by either kind of entry.
+fn memberships(world: &AzureState) -> usize {
+    named(world, &nic(0)).len() + listed(world, "weir").len()
+}
+
+#[tokio::test]
+async fn sigterm_sets_down_waits_for_flows_then_removes_membership() {
+    for line in ["", BY_IP] {
+        let mut machine = ready(Begin::new().await.with(line)).await;
+        machine.appliance.flows(3);
+        machine.pass(2).await;
+        machine.terminate();
+        let report = machine.until("leaving", |report| report.leaving.is_some()).await;
+        assert_eq!(report.leaving.unwrap().reason, "leaving: SIGTERM came");
+        machine.until_probe("leaving: SIGTERM came").await;
+        machine.until_world("down", |w| admin(w, "weir", &FIRST.address()) == "Down").await;
+        machine.pass(60).await;
+        assert_eq!(machine.azure.with(|world| memberships(world)), 1, "flows are left");
+        assert!(!machine.azure.with(|world| world.serves(&pool("weir"), &FIRST.address())));
+        machine.appliance.flows(0);
+        assert_eq!(machine.ended().await, Exit::Drained);
+        assert_eq!(machine.azure.with(|world| memberships(world)), 0);
+        assert_eq!(machine.report().phase, "over");
+        let writes = (machine.call_count(PUT_POOL, "ok"), machine.call_count(PUT_NIC, "ok"));
+        assert_eq!(writes, if line.is_empty() { (1, 2) } else { (3, 0) });
+    }
+}
+
+#[tokio::test]
+async fn remove_setting_selects_removed_memberships() {
+    // The setting, whether the membership was made by another party, and whether it remains.
+    for (remove, found, stays) in [
+        ("own", false, false),
+        ("own", true, true),
+        ("always", false, false),
+        ("always", true, false),
+        ("never", false, true),
+        ("never", true, true),
+    ] {
+        for line in ["", BY_IP] {
+            let mut machine = ready(Begin::new().await.with(line)).await;
+            if found {
+                // Without its state file the next process finds an entry of unknown origin.
+                machine.kill().await;
+            }
+            let line = format!("{line}\nremove = \"{remove}\"");
+            let begin = if found { Begin::again(&machine) } else { Begin::new().await.with(&line) };
+            let mut machine =
+                ready(if found { begin.with(&remove_line(remove)) } else { begin }).await;
+            machine.terminate();
+            assert_eq!(machine.ended().await, Exit::Drained);
+            let there = machine.azure.with(|world| memberships(world));
+            assert_eq!(there, usize::from(stays), "{remove}, found: {found}, {line:?}");
+        }
+    }
+}
+
+fn remove_line(remove: &str) -> String {
+    format!("remove = \"{remove}\"")
+}
+
+#[tokio::test]
+async fn drain_lasts_until_the_cap_at_most() {
+    for line in ["", BY_IP] {
+        let mut machine = ready(Begin::new().await.with(line).with("drain_cap_s = 40")).await;
+        machine.appliance.flows(1);
+        machine.azure.with(|world| {
+            world.pace = Duration::from_secs(5);
+            let operation = "PUT*".into();
+            world.outcomes.push(Outcome { operation, end: End::Hang, times: None });
+        });
+        let began = machine.azure.with(|world| world.now);
+        machine.clock.run_during_calls(true);
+        machine.terminate();
+        assert_eq!(machine.ended().await, Exit::CapOver);
+        let took = (machine.azure.with(|world| world.now) - began).as_secs();
+        assert!((40..=75).contains(&took), "{took} s of the stand-in's time, {line:?}");
+    }
+    let mut machine = ready(Begin::new().await.with("drain_cap_s = 40")).await;
+    machine.appliance.flows(1);
+    machine.azure.fault(Rule::always("*", Fault::Status(503)));
+    machine.terminate();
+    assert_eq!(machine.ended().await, Exit::CapOver);
+    let named = |name: &str| machine.report().findings.iter().any(|found| found.name == name);
+    assert!(named("call-failed") && named("leave-failed"));
+}
+
+#[tokio::test]
+async fn earlier_retries_do_not_delay_leaving() {
+    let mut machine = ready(Begin::new().await.with("drain_cap_s = 40")).await;
+    let refused = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
+    machine.azure.fault(Rule::always("GET loadBalancers", refused));
+    machine.azure.take_calls();
+    let azure = machine.azure.clone();
+    machine
+        .until("asked in vain", |_| {
+            azure.calls().iter().any(|call| call.operation == "GET loadBalancers")
+        })
+        .await;
+    machine.azure.clear_faults();
+    machine.terminate();
+    assert_eq!(machine.ended().await, Exit::Drained);
+    assert_eq!(machine.azure.with(|world| memberships(world)), 0);
+}
+
+#[tokio::test]
+async fn second_sigterm_or_first_before_discovery_exits_at_once() {
+    let mut machine = ready(Begin::new().await).await;
+    machine.appliance.flows(1);
+    machine.terminate();
+    machine.until("leaving", |report| report.phase == "leaving").await;
+    machine.terminate();
+    assert_eq!(machine.ended().await, Exit::Forced);
+    let begin = Begin::new().await;
+    begin.azure.fault(Rule::always("LIST loadBalancers", Fault::Hang));
+    let mut machine = begin.start().await;
+    machine.terminate();
+    assert_eq!(machine.ended().await, Exit::Drained);
+    assert_eq!(machine.azure.with(|world| memberships(world)), 0);
+}
+
+#[tokio::test]
+async fn killed_process_recovers_and_becomes_ready() {
+    for line in ["", BY_IP] {
+        for after in 0..24 {
+            let file = File::new(&format!("killed-{}-{after}", line.len()));
+            let mut begin = Begin::new().await.with(line);
+            begin.azure.with(|world| world.pace = Duration::from_secs(3));
+            begin.journal = Some(file.0.clone());
+            let mut machine = begin.start().await;
+            // Kill it after this number of calls, in half of the cases while it leaves.
+            let azure = machine.azure.clone();
+            let enough = 4 + after;
+            let calls = || azure.calls().iter().filter(|c| !c.path.contains("metadata")).count();
+            let mut leaving = false;
+            machine
+                .until("so many calls", |report: &Report| {
+                    calls() >= enough || report.phase == "ready"
+                })
+                .await;
+            if calls() < enough {
+                machine.ready().await;
+                machine.terminate();
+                leaving = true;
+                let over = |report: &Report| calls() >= enough || report.phase == "over";
+                machine.until("so many calls", over).await;
+            }
+            machine.kill().await;
+            let mut again = Begin::again(&machine).start().await;
+            again.ready().await;
+            let state = again.azure.with(|world| admin(world, "weir", &FIRST.address()));
+            assert_ne!(state, "Down", "after {enough} calls, leaving: {leaving}");
+            again.terminate();
+            again.ended().await;
+            let there = again.azure.with(|world| memberships(world));
+            assert_eq!(there, 0, "it is ours after {enough} calls, leaving: {leaving}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn event_drains_acknowledges_and_waits_for_the_machines_end() {
+    for kind in ["Reboot", "Redeploy", "Terminate", "Preempt"] {
+        let mut machine = ready(Begin::new().await).await;
+        machine.appliance.flows(1);
+        let id =
+            machine.azure.with(|world| world.schedule(kind, "weir-0", Duration::from_secs(120)));
+        let began = machine.azure.with(|world| world.now);
+        let report = machine.until("leaving", |report| report.leaving.is_some()).await;
+        assert!(report.leaving.unwrap().reason.starts_with("leaving: "));
+        machine.pass(20).await;
+        machine.appliance.flows(0);
+        let started = |w: &AzureState| w.events.iter().any(|event| event.id == id && event.started);
+        machine.until_world("acknowledged", started).await;
+        let took = machine.azure.with(|world| world.now) - began;
+        assert!(took.as_secs() < 115, "{kind}: Azure need not wait: {took:?}");
+        assert_eq!(machine.azure.with(|world| memberships(world)), 0);
+        machine.until_probe("leaving").await;
+        // The probe fails until the event is over; then the machine returns to service by itself.
+        let over = |world: &AzureState| world.events.is_empty();
+        machine.until_world("the event's end", over).await;
+        machine.ready().await;
+        assert_eq!(machine.azure.with(|world| memberships(world)), 1);
+    }
+}
+
+#[tokio::test]
+async fn canceled_event_returns_to_service_and_freeze_is_only_reported() {
+    let mut machine = ready(Begin::new().await).await;
+    machine.appliance.flows(1);
+    machine.azure.with(|world| world.schedule("Reboot", "weir-0", Duration::from_secs(600)));
+    machine.until_world("down", |w| admin(w, "weir", &FIRST.address()) == "Down").await;
+    machine.azure.with(|world| {
+        world.events.clear();
+        world.incarnation += 1;
+    });
+    machine.ready().await;
+    assert_ne!(machine.azure.with(|world| admin(world, "weir", &FIRST.address())), "Down");
+    machine.azure.with(|world| world.schedule("Freeze", "weir-0", Duration::from_secs(60)));
+    machine.until_found("event").await;
+    machine.azure.with(|world| world.schedule("Reboot", "weir-1", Duration::from_secs(60)));
+    machine.pass(30).await;
+    assert_eq!(machine.report().phase, "ready", "others' events are no matter of ours");
+}
+
+#[tokio::test]
+async fn missing_probe_is_reported_and_down_is_not_set() {
+    let mut machine = ready(Begin::new().await).await;
+    machine.azure.with(|world| {
+        change_balancer(world, |balancer| {
+            let rule = &mut balancer["properties"]["loadBalancingRules"][0]["properties"];
+            rule.as_object_mut().unwrap().remove("probe");
+        });
+    });
+    machine.until_found("rule-unprobed").await;
+    machine.appliance.flows(1);
+    machine.terminate();
+    machine.until_found("no-probe").await;
+    machine.pass(10).await;
+    assert_eq!(machine.call_count(PUT_POOL, "ok"), 0);
+    machine.appliance.flows(0);
+    assert_eq!(machine.ended().await, Exit::Drained);
+}

@@ -1,0 +1,81 @@
+//! Cloud calls in progress. Each call is its own task, so that the lifecycle never blocks on the
+//! cloud.
+
+use std::collections::HashMap;
+use std::future::Future;
+
+use tokio::task::{self, JoinError, JoinSet};
+
+use crate::failure::{CallError, Failure, Operation};
+
+/// The set of calls in progress: `C` identifies a call, `T` is the output of its task.
+#[derive(Debug)]
+pub struct PendingCalls<C, T> {
+    tasks: JoinSet<T>,
+    calls: HashMap<task::Id, C>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum Ended<C, T> {
+    /// The task returned its output.
+    Answered(T),
+    /// The task panicked. The caller must still complete the call, or it would stay in progress
+    /// forever.
+    Panicked(C, JoinError),
+}
+
+/// Returns the error that stands for the answer of a call whose task panicked.
+pub fn panicked(error: &JoinError) -> CallError {
+    let message = format!("a fault of ours, see the log: {error}");
+    Operation::new("", "Task").failed(Failure::Transient, "Broken", message).error
+}
+
+impl<C, T: Send + 'static> Default for PendingCalls<C, T> {
+    fn default() -> PendingCalls<C, T> {
+        PendingCalls { tasks: JoinSet::new(), calls: HashMap::new() }
+    }
+}
+
+impl<C, T: Send + 'static> PendingCalls<C, T> {
+    /// Starts a call as a task.
+    pub fn start(&mut self, call: C, task: impl Future<Output = T> + Send + 'static) {
+        let id = self.tasks.spawn(task).id();
+        self.calls.insert(id, call);
+    }
+
+    /// Returns the number of calls in progress.
+    pub fn in_progress(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Waits for the next call to end; returns `None` if no call is in progress. Cancel-safe: if
+    /// the future is dropped early, no result is lost.
+    pub async fn next(&mut self) -> Option<Ended<C, T>> {
+        match self.tasks.join_next_with_id().await? {
+            Ok((id, answer)) => {
+                self.calls.remove(&id);
+                Some(Ended::Answered(answer))
+            }
+            Err(error) => Some(Ended::Panicked(self.calls.remove(&error.id())?, error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panicked_call_ends_with_an_error_and_others_with_their_output() {
+        let mut calls: PendingCalls<u8, &str> = PendingCalls::default();
+        calls.start(1, async { panic!("a test breaks it") });
+        let Some(Ended::Panicked(1, error)) = calls.next().await else { panic!("not broken") };
+        let error = panicked(&error);
+        assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Broken"));
+        calls.start(2, async { "told" });
+        assert_eq!(calls.in_progress(), 1);
+        assert!(matches!(calls.next().await, Some(Ended::Answered("told"))));
+        assert!(calls.calls.is_empty() && calls.next().await.is_none());
+    }
+}

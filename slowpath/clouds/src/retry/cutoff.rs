@@ -1,0 +1,57 @@
+//! A switch that cuts retries short: during shutdown, no request may be retried for minutes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::{Pause, cancelled};
+
+/// TunnelPair the pauses of all clocks made by [`RetryCutoff::wrap`]. Clones share one switch.
+#[derive(Clone, Debug)]
+pub struct RetryCutoff(watch::Sender<bool>);
+
+impl Default for RetryCutoff {
+    fn default() -> RetryCutoff {
+        RetryCutoff(watch::Sender::new(false))
+    }
+}
+
+impl RetryCutoff {
+    /// Cuts retries short from now on: pauses end at once, and each request is attempted at most
+    /// once more.
+    pub fn trigger(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Wraps a clock so that its pauses end when [`RetryCutoff::trigger`] is called.
+    pub fn wrap(&self, pause: Arc<dyn Pause>) -> Arc<dyn Pause> {
+        Arc::new(CutoffPause { pause, cutoff: self.0.subscribe() })
+    }
+}
+
+struct CutoffPause {
+    pause: Arc<dyn Pause>,
+    cutoff: watch::Receiver<bool>,
+}
+
+impl Pause for CutoffPause {
+    fn now(&self) -> Duration {
+        // Longer than any policy retries, so that the next failure gives up.
+        let elapsed =
+            if *self.cutoff.borrow() { Duration::from_secs(86_400) } else { Duration::ZERO };
+        self.pause.now() + elapsed
+    }
+
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (waited, mut cutoff) = (self.pause.wait(pause), self.cutoff.clone());
+        Box::pin(async move {
+            tokio::select! {
+                () = waited => {}
+                () = cancelled(&mut cutoff) => {}
+            }
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! Selection of a service for packets of unknown flows. Mirrors the beginning of the pipeline's
+//! `select`.
+
+use packet::addr::Addr;
+use packet::ip::{Fragment, L4};
+use packet::origin::Origin;
+use tables::flow::Forward;
+use tables::reason::DropReason;
+use tables::record::NoService;
+use tables::return_leg::identifies_flow;
+
+use super::{Arrival, Reply, Step, Trace, Verdict, drop_with};
+
+impl Trace<'_> {
+    /// Decides the verdict for a packet of an unknown flow.
+    pub(super) fn select(&mut self) -> Step<Verdict> {
+        if self.arrival == Arrival::Backend {
+            return self.without_flow();
+        }
+        if self.inner.fragment == Fragment::Later {
+            return self.later_fragment();
+        }
+        if let Some(quoted) = self.quoted {
+            return self.for_quote(&quoted);
+        }
+        let (dst, dport, proto) = (self.inner.dst, self.inner.dport, self.inner.proto);
+        let plain = self.arrival == Arrival::Plain;
+        let settings = self.set.settings();
+        let own = plain && settings.own_port(&dst, proto, dport) != 0;
+        if own {
+            self.add_reason("this machine itself answers on that port of its address");
+        }
+        let begins = self.inner.kind != L4::IcmpError && !own;
+        let service = begins.then(|| self.set.frontend(self.scope_key, &dst, dport, proto));
+        match service.flatten() {
+            None => self.no_service(),
+            Some(id) => self.for_service(id),
+        }
+    }
+
+    /// Handles a backend's packet of an unknown flow: it is returned according to its own options,
+    /// if these are the flow's.
+    fn without_flow(&mut self) -> Step<Verdict> {
+        self.add_reason("its flow is not known");
+        let hash = self.key.map_or(0, |key| self.flows.hash(&key));
+        let is_whole = hash != 0 && identifies_flow(&self.inner, self.quoted.as_ref());
+        let options = self.options.filter(|_| is_whole);
+        let origin = options.and_then(|it| Origin::of_flow(it.attachment, it.cookie, hash));
+        let Some(origin) = origin else {
+            self.add_reason("it does not name the gateway that its flow's packets came from");
+            return drop_with(self.unknown());
+        };
+        let ip = self.quoted.unwrap_or(self.inner);
+        let from = self.outer.map_or(Addr::UNSPECIFIED, |outer| outer.src);
+        let Some((service, backend)) = self.set.stateless_backend(self.scope_key, &ip, hash, &from)
+        else {
+            self.add_reason(format!("no service selects the backend {from} for its flow"));
+            return drop_with(self.unknown());
+        };
+        (self.service, self.backend) = (Some(service), Some(backend));
+        self.path = Forward::of_reply(&self.inner, service, backend, &from);
+        self.untracked = Some(origin);
+        self.add_reason("its backend is the one that selection gives its flow");
+        Step::Continue(Verdict::Answer)
+    }
+
+    /// Returns the drop reason for a reply, or an error about one, of an unknown flow.
+    pub(super) const fn unknown(&self) -> DropReason {
+        match self.quoted {
+            Some(_) => DropReason::IcmpUnknownFlow,
+            None => DropReason::NoFlow,
+        }
+    }
+
+    /// Handles a later fragment of a datagram whose first fragment was not seen: it can only be
+    /// forwarded where addresses alone decide.
+    fn later_fragment(&mut self) -> Step<Verdict> {
+        let dst = self.inner.dst;
+        let settings = self.set.settings();
+        let nat = settings.is_source(&dst) && !settings.is_local(&dst);
+        let ours = self.set.address_marked(self.scope_key, &dst)
+            || (self.arrival == Arrival::Plain && nat);
+        if ours {
+            self.add_reason("a later fragment says no ports, and its first one did not come by");
+            return drop_with(DropReason::FragmentBeforeFirst);
+        }
+        self.no_service()
+    }
+
+    /// Handles a packet that matches no service.
+    pub(super) fn no_service(&mut self) -> Step<Verdict> {
+        self.add_reason("no frontend has its address, port and protocol");
+        let dst = self.inner.dst;
+        let is_ping = matches!(self.inner.kind, L4::IcmpEcho { request: true });
+        if is_ping && self.set.address_marked(self.scope_key, &dst) {
+            self.sender()?;
+            self.add_reason("a frontend's address answers pings");
+            return Step::Continue(Verdict::Reply(Reply::Echo));
+        }
+        if let (Arrival::Gateway, Some((_, tunnel))) = (self.arrival, self.tunnel) {
+            self.add_reason("its gateway's setting `no_service` decides");
+            return match NoService::from_u8(tunnel.no_service) {
+                NoService::Drop => drop_with(DropReason::NoService),
+                NoService::Punt if self.inner.src.is_martian() => {
+                    drop_with(DropReason::MartianSource)
+                }
+                NoService::Punt => Step::Continue(Verdict::Punt),
+                NoService::Return => Step::Continue(Verdict::Return),
+            };
+        }
+        let settings = self.set.settings();
+        if self.set.probe(&dst).is_some() {
+            self.add_reason("it answers a health probe of this machine, past the tunnel");
+            return Step::Continue(Verdict::Punt);
+        }
+        if settings.is_local(&dst) || dst.is_link_local() {
+            self.add_reason("it is to an address of this machine");
+            return Step::Continue(Verdict::Punt);
+        }
+        if settings.is_source(&dst) {
+            self.add_reason("it is to an address that packets are sent from, and of no flow");
+            return drop_with(self.unknown());
+        }
+        if NoService::from_u8(settings.plain_no_service) == NoService::Punt {
+            return Step::Continue(Verdict::Punt);
+        }
+        drop_with(DropReason::NoMatchingService)
+    }
+}

@@ -1,0 +1,399 @@
+//! The loop over objects, and the lease, in time that tests advance.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+#[expect(dead_code, reason = "it uses a part of it")]
+mod emulator;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use azure::arm::{Arm, ArmFuture, ArmRequest, OperationHandle, Progress, Resource, WriteOutcome};
+use azure::id::ResourceId;
+use clouds::failure::Failure;
+use clouds::retry::Pause;
+use fastrand::Rng;
+use private_link::controller::{Controller, ObjectStore, StoreError, StoreFuture};
+use private_link::lease::{Lease, Ownership};
+use private_link::object::{Aspect, Object, Status};
+use private_link::status_view::{Totals, rows};
+use private_link::time::Time;
+use private_link::{Event, Role, Settings};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use emulator::sample::{self, BEGUN, GUEST, OURS, network};
+use emulator::{Azure, once};
+
+/// Period of the lease.
+const PERIOD: Duration = Duration::from_secs(90);
+
+/// A clock that stops until the test advances it to the next time that is waited for.
+#[derive(Clone)]
+struct ManualClock {
+    now: watch::Sender<Duration>,
+    waits: Arc<Mutex<BTreeSet<Duration>>>,
+}
+
+impl Pause for ManualClock {
+    fn now(&self) -> Duration {
+        *self.now.borrow()
+    }
+
+    fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (then, mut now) = (self.now() + pause, self.now.subscribe());
+        self.waits.lock().unwrap().insert(then);
+        Box::pin(async move {
+            let _ = now.wait_for(|now| *now >= then).await;
+        })
+    }
+}
+
+/// The emulator with delayed responses, recording the number of concurrent calls.
+#[derive(Clone)]
+struct Slow {
+    azure: Azure,
+    in_flight: Arc<Mutex<BTreeMap<String, usize>>>,
+    max_in_flight: Arc<AtomicUsize>,
+    /// Listing connections is denied.
+    denied: Arc<AtomicBool>,
+}
+
+impl Arm for Slow {
+    fn get<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Resource> {
+        Box::pin(async move {
+            {
+                let mut in_flight = self.in_flight.lock().unwrap();
+                let own = in_flight.entry(request.path.clone()).or_default();
+                *own += 1;
+                assert!(
+                    *own < 2 || !request.path.contains("privateLinkServices"),
+                    "{}",
+                    request.path
+                );
+                self.max_in_flight.fetch_max(in_flight.values().sum(), Ordering::Relaxed);
+            }
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            let response = self.azure.get(request).await;
+            *self.in_flight.lock().unwrap().get_mut(&request.path).unwrap() -= 1;
+            response
+        })
+    }
+
+    fn list<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Vec<Value>> {
+        if self.denied.load(Ordering::Relaxed)
+            && request.path.contains("privateEndpointConnections")
+        {
+            let denied =
+                request.operation.failed(Failure::Denied, "AuthorizationFailed", "not you");
+            return Box::pin(std::future::ready(Err(denied)));
+        }
+        self.azure.list(request)
+    }
+
+    fn put<'a>(
+        &'a self,
+        request: &'a ArmRequest,
+        body: &'a Value,
+        etag: Option<&'a str>,
+    ) -> ArmFuture<'a, WriteOutcome> {
+        self.azure.put(request, body, etag)
+    }
+
+    fn delete<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, WriteOutcome> {
+        self.azure.delete(request)
+    }
+
+    fn poll<'a>(&'a self, handle: &'a OperationHandle) -> ArmFuture<'a, Progress> {
+        self.azure.poll(handle)
+    }
+}
+
+/// A store in memory.
+#[derive(Default)]
+struct Store {
+    objects: Mutex<BTreeMap<String, Object>>,
+    changed: Notify,
+    events: Mutex<Vec<(String, &'static str)>>,
+    /// Objects with events that are not stored yet.
+    unsaved: Mutex<BTreeSet<String>>,
+    full: AtomicBool,
+    tried: AtomicUsize,
+}
+
+impl Store {
+    fn of(names: &[&str]) -> Arc<Store> {
+        let store = Store::default();
+        let objects = names.iter().map(|name| ((*name).to_owned(), sample::object(name)));
+        *store.objects.lock().unwrap() = objects.collect();
+        Arc::new(store)
+    }
+
+    fn edit(&self, name: &str, change: impl FnOnce(&mut Object)) {
+        change(self.objects.lock().unwrap().get_mut(name).unwrap());
+        self.changed.notify_one();
+    }
+
+    fn is(&self, name: &str, aspect: Aspect) -> bool {
+        self.objects.lock().unwrap().get(name).is_some_and(|object| object.status.is(aspect))
+    }
+
+    fn check_writable(&self) -> Result<(), StoreError> {
+        self.tried.fetch_add(1, Ordering::Relaxed);
+        match self.full.load(Ordering::Relaxed) {
+            true => Err(StoreError("the disk is full".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl ObjectStore for Store {
+    fn list(&self) -> Vec<Object> {
+        self.objects.lock().unwrap().values().cloned().collect()
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.changed.notified())
+    }
+
+    fn save_status<'a>(&'a self, name: &'a str, status: &'a Status) -> StoreFuture<'a> {
+        Box::pin(async move {
+            self.check_writable()?;
+            self.unsaved.lock().unwrap().remove(name);
+            if let Some(object) = self.objects.lock().unwrap().get_mut(name) {
+                let json = serde_json::to_string(status).unwrap();
+                object.status = serde_json::from_str(&json).unwrap();
+            }
+            Ok(())
+        })
+    }
+
+    fn set_finalizer<'a>(&'a self, name: &'a str, has_finalizer: bool) -> StoreFuture<'a> {
+        Box::pin(async move {
+            self.check_writable()?;
+            let mut objects = self.objects.lock().unwrap();
+            if let Some(object) = objects.get_mut(name) {
+                object.has_finalizer = has_finalizer;
+                if object.deletion.is_some() && !has_finalizer {
+                    objects.remove(name);
+                }
+            }
+            drop(objects);
+            self.changed.notify_one();
+            Ok(())
+        })
+    }
+
+    fn record_event(&self, name: &str, event: &Event) {
+        self.unsaved.lock().unwrap().insert(name.to_owned());
+        self.events.lock().unwrap().push((name.to_owned(), event.reason));
+    }
+}
+
+struct Fixture {
+    azure: Azure,
+    slow: Slow,
+    pause: ManualClock,
+    begun: u64,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let azure = sample::azure();
+        azure.state().slowness = 20;
+        let (in_flight, max_in_flight, denied) = (Arc::default(), Arc::default(), Arc::default());
+        let slow = Slow { azure: azure.clone(), in_flight, max_in_flight, denied };
+        let pause = ManualClock { now: watch::channel(Duration::ZERO).0, waits: Arc::default() };
+        let begun = azure.state().now();
+        Fixture { azure, slow, pause, begun }
+    }
+
+    fn run(&self, store: &Arc<Store>, appliance: &str, ownership: Ownership) -> JoinHandle<()> {
+        let (keep, cancel) = watch::channel(false);
+        let (now, begun) = (self.pause.now.subscribe(), self.begun);
+        let azure: Arc<dyn Arm> = Arc::new(Slow { in_flight: Arc::default(), ..self.slow.clone() });
+        let run = Controller {
+            objects: Arc::clone(store) as Arc<dyn ObjectStore>,
+            service: Arc::clone(&azure),
+            endpoint: azure,
+            pause: Arc::new(self.pause.clone()),
+            clock: Arc::new(move || Time(begun + now.borrow().as_secs())),
+            settings: Settings { fleet: "east".to_owned() },
+            appliance: appliance.to_owned(),
+            ownership,
+        };
+        tokio::spawn(async move {
+            run.run(cancel).await;
+            drop(keep);
+        })
+    }
+
+    /// Runs all tasks until they wait, advances to the next time, and repeats until the condition
+    /// is true.
+    async fn until(&self, seconds: u64, what: &str, condition: impl Fn() -> bool) {
+        let end = self.pause.now() + Duration::from_secs(seconds);
+        loop {
+            for _ in 0..200 {
+                tokio::task::yield_now().await;
+            }
+            if condition() {
+                return;
+            }
+            let now = self.pause.now();
+            assert!(now < end, "not within {seconds} s: {what}");
+            let next = {
+                let mut waits = self.pause.waits.lock().unwrap();
+                *waits = waits.split_off(&(now + Duration::from_nanos(1)));
+                waits.first().copied()
+            };
+            let next = next.unwrap_or(end).min(end);
+            self.azure.state().pass(self.begun + next.as_secs());
+            self.pause.now.send_replace(next);
+        }
+    }
+}
+
+fn named() -> Ownership {
+    Ownership::Named("weir-0".to_owned())
+}
+
+#[tokio::test]
+async fn objects_are_reconciled_concurrently_one_round_each() {
+    let world = Fixture::new();
+    let names: Vec<String> = (0..12).map(|n| format!("shop/web{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let store = Store::of(&names);
+    let run = world.run(&store, "weir-0", named());
+    let all = || names.iter().all(|name| store.is(name, Aspect::Available));
+    world.until(3_600, "all are available", all).await;
+    let max_in_flight = world.slow.max_in_flight.load(Ordering::Relaxed);
+    assert!((2..=8).contains(&max_in_flight), "{max_in_flight} at once");
+    let response = Totals::of(&store.list());
+    assert_eq!((response.objects, response.available, response.operations), (12, 12, 0));
+    assert_eq!(response.connections["Approved"], 12);
+    let address = store.list()[0].status.endpoint.address.unwrap().to_string();
+    let row = &rows(&store.list(), Time(world.begun + 7_000))[0];
+    let cells = row.cells();
+    assert_eq!(
+        (&cells[0], &cells[2], &cells[3]),
+        (&names[0].into(), &address.as_str().into(), &"True".into())
+    );
+    assert!(cells[1].starts_with("pls-shop-web0.") && cells[4] == "116m", "{cells:?}");
+    // Another process continues.
+    run.abort();
+    let service = network(OURS, "privateLinkServices", "pls-shop-web3").to_string();
+    world.azure.state().remove(&service);
+    world.run(&store, "weir-0", named());
+    let events = || store.events.lock().unwrap().clone();
+    let noticed = || events().contains(&("shop/web3".to_owned(), "ServiceDeleted"));
+    world.until(600, "it is noticed", noticed).await;
+    world.until(3_600, "it is made again", all).await;
+    for name in &names {
+        store.edit(name, |object| object.deletion = Some(Time(1)));
+    }
+    world.until(7_200, "all are gone", || store.list().is_empty()).await;
+    let world = world.azure.state();
+    assert!(world.foreign_changes.is_empty());
+    assert_eq!(world.things(true).len(), 1, "the subnet alone is left");
+}
+
+#[tokio::test]
+async fn failing_store_is_retried_with_backoff() {
+    let world = Fixture::new();
+    let store = Store::of(&["shop/web"]);
+    store.full.store(true, Ordering::Relaxed);
+    world.run(&store, "weir-0", named());
+    world.until(1_000, "a while passed", || world.pause.now() >= Duration::from_secs(600)).await;
+    let tried = store.tried.load(Ordering::Relaxed);
+    // 3, 6, 12, 24 and then 30 s: some twenty times in ten minutes.
+    assert!((15..=26).contains(&tried), "{tried}");
+    store.full.store(false, Ordering::Relaxed);
+    world.until(1_000, "it is available", || store.is("shop/web", Aspect::Available)).await;
+}
+
+#[tokio::test]
+async fn events_are_stored_without_a_status_change() {
+    let world = Fixture::new();
+    let store = Store::of(&["shop/web"]);
+    world.run(&store, "weir-0", named());
+    world.until(3_600, "it is available", || store.is("shop/web", Aspect::Available)).await;
+    let before = store.list().remove(0).status;
+    world.slow.denied.store(true, Ordering::Relaxed);
+    let failed = ("shop/web".to_owned(), "ConnectionsFailed");
+    let response = || store.events.lock().unwrap().contains(&failed);
+    world.until(900, "it is told", response).await;
+    world.until(5, "it is kept", || store.unsaved.lock().unwrap().is_empty()).await;
+    assert_eq!(store.list().remove(0).status, before);
+}
+
+#[tokio::test]
+async fn lease_is_held_by_one_and_taken_over_by_the_other() {
+    let world = Fixture::new();
+    let zone = network(OURS, "privateDnsZones", "weir.lease");
+    let stores = [Store::of(&["shop/web"]), Store::of(&["shop/web"])];
+    let runs = ["weir-0", "weir-1"].map(|appliance| {
+        let at = usize::from(appliance == "weir-1");
+        world.run(&stores[at], appliance, Ownership::Lease { zone: zone.clone(), period: PERIOD })
+    });
+    let message = |store: &Store| {
+        let object = store.list().remove(0);
+        object.status.condition(Aspect::Observed).map(|c| c.message.clone()).unwrap_or_default()
+    };
+    let response = |text: &'static str| stores.iter().all(|store| message(store).contains(text));
+    world.until(300, "why nobody leads", || response("az network private-dns zone create")).await;
+    world.azure.state().set(zone.as_str(), json!({}));
+    let available = |at: usize| stores[at].is("shop/web", Aspect::Available);
+    world.until(3_600, "one of them leads", || available(0) || available(1)).await;
+    let leader = usize::from(available(1));
+    let other = 1 - leader;
+    let name = ["weir-0", "weir-1"][leader];
+    world.until(300, "the other one says so", || message(&stores[other]).contains(name)).await;
+    assert!(
+        !stores[other].is("shop/web", Aspect::Available) && !stores[other].list()[0].has_finalizer
+    );
+    runs[leader].abort();
+    world.until(3_600, "the other one takes over", || available(other)).await;
+    assert!(world.azure.state().foreign_changes.is_empty());
+}
+
+/// Many random histories of three appliances, with calls that fail and hang.
+#[test]
+fn at_most_one_appliance_holds_the_lease() {
+    let mut led = 0;
+    for seed in 1..=200 {
+        let mut rng = Rng::with_seed(seed);
+        let azure = sample::bare();
+        let zone: ResourceId = network(GUEST, "privateDnsZones", "weir.lease");
+        azure.state().set(zone.as_str(), json!({}));
+        azure.state().rng = Some(Rng::with_seed(rng.u64(..)));
+        azure.state().faults = 2 + rng.u64(..20);
+        let names = ["weir-0", "weir-1", "weir-2"];
+        let mut leases = names.map(|name| (Lease::new(name, &zone, PERIOD), 0_u64));
+        for now in 0..2_000 {
+            azure.state().pass(BEGUN + now);
+            for (at, (lease, due)) in leases.iter_mut().enumerate() {
+                if *due > now {
+                    continue;
+                }
+                // A process that ends in it starts anew, sometimes after a pause.
+                if once(lease.step(&azure, &azure)).is_none() {
+                    *lease = Lease::new(names[at], &zone, PERIOD);
+                }
+                *due = now + 30 + if rng.u32(..20) == 0 { rng.u64(..400) } else { 0 };
+            }
+            let stand = |(lease, _): &&(Lease, u64)| {
+                lease.role(Duration::from_secs(BEGUN + now)) == Role::Owner
+            };
+            let owners = leases.iter().filter(stand).count();
+            assert!(owners < 2, "seed {seed} at {now}: {leases:#?}");
+            led += owners;
+        }
+    }
+    assert!(led > 200 * 500, "somebody leads most of the time: {led}");
+}

@@ -1,0 +1,236 @@
+//! What a frontend requires in the region: its lookup keys, and a service that selects backends.
+//!
+//! A service of the region is a policy and a selection of backends. All frontends of a service with
+//! the same selection share one. Its name contains what the selection depends on, so that a
+//! restarted slowpath finds it again. Values that may change without moving clients to other
+//! backends are not in the name: affinities are keyed by the region's service, so another one would
+//! lose them.
+
+use config::services::Mode;
+use packet::addr::Addr;
+use state::appliance::Appliance;
+use state::backend::{Instance, State};
+use state::dump::Flags;
+use state::frontend::Frontend;
+use state::object::FrontendSpec;
+use state::plane::DesiredFrontend;
+use state::select::{PolicyScope, policy_scope, unreachable};
+use state::text::protocol_text;
+use tables::checksum::checksum;
+use tables::record::{self, BackendState, FrontendKey, NAME_BYTES, Prefix};
+
+use super::desired::{Key, Need, Requirement};
+use crate::plane::compile;
+
+/// Bit of the note in [`tables::writer::Writer::put_noted_frontend`]: a wildcard's copy at an
+/// address of the appliance. The lower bits are the [`Flags`].
+pub(super) const COPY: u32 = 1 << 16;
+
+/// Bit of [`tables::note::Member::state`]: the backend failed its health checks for this service.
+/// The lower bits are the state declared by its source.
+pub(super) const QUARANTINED: u8 = 0x80;
+
+/// Bytes of one backend in [`Selection::sum`], to size the buffer.
+const BYTES_PER_BACKEND: usize = 40;
+
+/// A backend as one service requires it.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct DesiredBackend {
+    pub(super) key: Key,
+    pub(super) requirement: Requirement,
+    pub(super) weight: u16,
+    /// A [`State`] and [`QUARANTINED`].
+    pub(super) state: u8,
+    pub(super) protocol: u8,
+}
+
+/// A service of the region as a frontend requires it.
+pub(super) struct Selection {
+    pub(super) name: String,
+    pub(super) policy: record::Service,
+    /// Backends in the order of slots.
+    pub(super) backends: Vec<DesiredBackend>,
+    pub(super) serving: usize,
+    pub(super) table_size: u32,
+    /// Source ranges and their boundaries.
+    pub(super) ranges: Vec<Prefix>,
+    pub(super) bounds: Vec<u32>,
+    /// Checksum of backends, table and ranges; equal if they are equal.
+    pub(super) made_of: u64,
+}
+
+impl Selection {
+    /// Returns the selection of a frontend. `tables` has the table size for services without one.
+    pub(super) fn of(wanted: &DesiredFrontend, tables: &config::checked::Tables) -> Selection {
+        let service = &wanted.frontend.service;
+        let table_size = match service.spec.table_size {
+            0 => tables.maglev_size,
+            size => size,
+        };
+        let desired = |instance| DesiredBackend::of(instance, &service.spec.mode);
+        let ranges = compile::ranges(service);
+        let mut policy = compile::policy(service);
+        policy.proxy_port = proxy_port(&wanted.frontend).unwrap_or(0);
+        let mut selection = Selection {
+            name: name(&wanted.frontend),
+            policy,
+            backends: wanted.backends.iter().map(|instance| desired(instance)).collect(),
+            serving: wanted.serving.min(wanted.backends.len()),
+            table_size,
+            bounds: compile::bounds(&ranges),
+            ranges,
+            made_of: 0,
+        };
+        selection.made_of = selection.sum(&tables.seed);
+        selection
+    }
+
+    /// Returns the checksum of the selection; never 0, which marks a service that was never written.
+    fn sum(&self, seed: &[u8; 12]) -> u64 {
+        let policy = &self.policy;
+        let mut bytes = Vec::with_capacity(BYTES_PER_BACKEND * self.backends.len() + 64);
+        bytes.extend_from_slice(seed);
+        bytes.extend_from_slice(&[policy.mode, policy.tunnel]);
+        bytes.extend_from_slice(&policy.tunnel_port.to_le_bytes());
+        bytes.extend_from_slice(&policy.vni.to_le_bytes());
+        bytes.extend_from_slice(&self.table_size.to_le_bytes());
+        bytes.extend_from_slice(&(self.serving as u64).to_le_bytes());
+        for desired in &self.backends {
+            let (key, requirement) = (&desired.key, &desired.requirement);
+            bytes.extend_from_slice(&key.addr.octets());
+            bytes.extend_from_slice(&key.port.to_le_bytes());
+            bytes.extend_from_slice(&desired.weight.to_le_bytes());
+            bytes.extend_from_slice(&requirement.probe.octets());
+            bytes.extend_from_slice(&[
+                desired.state,
+                desired.protocol,
+                requirement.arm,
+                u8::from(requirement.nat),
+            ]);
+        }
+        let random = policy.flags & record::SERVICE_RANDOM != 0;
+        bytes.extend_from_slice(&[u8::from(policy.affinity_s > 0), u8::from(random)]);
+        for range in &self.ranges {
+            bytes.extend_from_slice(&range.addr.octets());
+            bytes.push(range.len);
+        }
+        checksum(0, &bytes) | 1
+    }
+
+    /// Returns the number of words in the slot arena that the selection takes beside its table, by
+    /// run.
+    pub(super) fn runs(&self) -> [usize; 4] {
+        let has_affinity =
+            self.backends.iter().filter(|desired| self.has_affinity(desired)).count();
+        [2 * self.backends.len(), has_affinity, 5 * self.ranges.len(), self.bounds.len()]
+    }
+
+    /// Returns whether affinity may keep clients with a backend.
+    pub(super) fn has_affinity(&self, desired: &DesiredBackend) -> bool {
+        self.policy.affinity_s > 0 && desired.requirement.state == BackendState::Active
+    }
+}
+
+impl DesiredBackend {
+    fn of(instance: &Instance, mode: &Mode) -> DesiredBackend {
+        let effective = instance.effective();
+        let failed = if effective == State::Quarantined { QUARANTINED } else { 0 };
+        let (addr, arm) = (instance.endpoint.addr, instance.arm as u8);
+        DesiredBackend {
+            key: Key { addr: addr.into(), port: instance.endpoint.port },
+            requirement: Requirement {
+                state: record_state(effective),
+                arm,
+                nat: *mode == Mode::Nat,
+                probe: instance.probe.map_or(Addr::UNSPECIFIED, Addr::from),
+                need: Need::of(mode, arm, addr.is_ipv6()),
+            },
+            weight: instance.weight,
+            state: instance.state as u8 | failed,
+            protocol: instance.endpoint.protocol,
+        }
+    }
+}
+
+/// Returns the state for a backend's record.
+pub(super) fn record_state(state: State) -> BackendState {
+    match state {
+        State::Active => BackendState::Active,
+        State::Terminating | State::TerminatingNotServing => BackendState::Terminating,
+        State::Quarantined => BackendState::Quarantined,
+        State::Maintenance => BackendState::Maintenance,
+    }
+}
+
+/// Returns the state for its number in a [`tables::note::Member`].
+pub(super) fn state_of_note(state: u8) -> State {
+    let all = [
+        State::Active,
+        State::Terminating,
+        State::TerminatingNotServing,
+        State::Quarantined,
+        State::Maintenance,
+    ];
+    all.get(usize::from(state & !QUARANTINED)).copied().unwrap_or_default()
+}
+
+/// Returns the name of the region's service: the service's name, followed by what the selection
+/// depends on unless that is the default (TCP over IPv4 with the external policy). A name that is
+/// too long ends in a checksum of the whole.
+fn name(frontend: &Frontend) -> String {
+    let (spec, service) = (&frontend.spec, frontend.service.name.as_str());
+    let protocol = protocol_text(spec.address.protocol);
+    let family = if spec.address.is_ipv4() { 4 } else { 6 };
+    let mut suffix = format!("{protocol}{family}");
+    // The policy's scope, not its value, which may change.
+    suffix.push_str(match policy_scope(frontend) {
+        PolicyScope::External => "",
+        PolicyScope::Internal => ",internal",
+        PolicyScope::Unrestricted => ",any",
+    });
+    if let Some(port) = &spec.port_name {
+        suffix.push_str(&format!(",port={port}"));
+    }
+    if let Some(proxy) = proxy_port(frontend) {
+        suffix.push_str(&format!(",proxy={proxy}"));
+    }
+    if let Some(other) = &frontend.redirect_to {
+        suffix.push_str(&format!(",of={other}"));
+    }
+    let whole = match suffix.as_str() {
+        "tcp4" => return service.to_owned(),
+        suffix => format!("{service}~{suffix}"),
+    };
+    if whole.len() <= NAME_BYTES {
+        return whole;
+    }
+    let sum = format!("~{:016x}", checksum(0, whole.as_bytes()));
+    let end = whole.floor_char_boundary(NAME_BYTES - sum.len());
+    whole[..end].to_owned() + &sum
+}
+
+/// Returns the port of the proxy that the frontend's packets are redirected to, if any.
+fn proxy_port(frontend: &Frontend) -> Option<u16> {
+    let proxy = frontend.service.spec.proxy_redirect.as_ref();
+    proxy.filter(|proxy| proxy.takes(frontend.spec.service_port)).map(|proxy| proxy.port)
+}
+
+/// Returns the lookup keys of a frontend in the region, each with its note; empty if packets from
+/// outside can't reach the frontend.
+pub(super) fn frontend_keys(frontend: &Frontend, appliance: &Appliance) -> Vec<(FrontendKey, u32)> {
+    let (spec, service) = (&frontend.spec, &frontend.service);
+    let flags = |spec: &FrontendSpec| Flags::of(spec, &service.spec, appliance.external_cluster_ip);
+    if unreachable(frontend, appliance).is_some() {
+        return Vec::new();
+    }
+    if flags(spec).has(Flags::ROUTABLE) {
+        return vec![(compile::key(&spec.address), u32::from(flags(spec).0))];
+    }
+    let of_family = appliance.addresses.iter().filter(|a| a.is_ipv4() == spec.address.is_ipv4());
+    let copy = |addr: &std::net::IpAddr| {
+        let mut spec = spec.clone();
+        spec.address.prefix.addr = *addr;
+        (compile::key(&spec.address), u32::from(flags(&spec).0) | COPY)
+    };
+    of_family.map(copy).collect()
+}

@@ -1,0 +1,143 @@
+//! Takes content of the files: writes it to disk, then to the tables, then to the region. If the
+//! commit fails, the rows and the configuration are rolled back.
+//!
+//! A write takes as long as the disk does; the loop continues with other work meanwhile.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use config::checked::Config;
+use state::object::{self, ErrorClass, Object};
+use state::plane::{Plane, PlaneError};
+use state::reconcile::Now;
+use state::sources::removals::Permit;
+
+use super::intake::PendingFiles;
+use super::pending::{Next, PendingWrite, Uncommitted};
+use super::{Reconcile, TIMES};
+use crate::sources;
+use crate::sources::desired::appliance;
+
+impl Reconcile<'_> {
+    /// Writes the next content to the store and, once that is acknowledged, to the tables. Does
+    /// nothing while earlier content is still in progress.
+    pub(super) fn apply_files(&mut self, time: Now) {
+        if self.uncommitted.is_some() {
+            return;
+        }
+        if self.pending_write.is_none() {
+            let Some(waiting) = self.intake.next() else { return };
+            let config = waiting.config.as_ref().unwrap_or(self.intake.config());
+            let permit = sources::permit(&waiting.services, config);
+            self.desired.write(&waiting.services.objects, permit, time.wall);
+            self.pending_write =
+                Some(PendingWrite { next: Next::Apply(waiting), since: time.steady });
+        }
+        let Some(answer) = self.desired.written() else { return };
+        match self.pending_write.take().map(|pending_write| pending_write.next) {
+            Some(Next::Apply(waiting)) => match answer {
+                Ok(()) => self.write_done(waiting, time),
+                Err(refusal) => self.refuse_files(waiting.config.is_some(), &refusal, time),
+            },
+            Some(Next::Restore(services, with_config, why)) => {
+                match answer {
+                    Ok(()) => drop(self.desired.apply(&[], time.wall)),
+                    Err(worse) => {
+                        tracing::error!("what was asked before can't be asked again: {worse}");
+                    }
+                }
+                self.services = services;
+                self.publish_desired();
+                self.intake.refuse_waiting(with_config, why);
+            }
+            None => {}
+        }
+    }
+
+    /// Handles content that is on disk: writes it to the tables.
+    fn write_done(&mut self, PendingFiles { config, services }: PendingFiles, time: Now) {
+        let before = self.desired.writer.tables().revision();
+        let synced = self.intake.is_synced();
+        let held = if synced { Vec::new() } else { self.plane.quarantined() };
+        let revision = self.desired.apply(&held, time.wall);
+        let config = config.map(|new| {
+            let before = self.plane.configure(Arc::clone(&new));
+            self.apply_appliance(&new, time.wall);
+            (new, before)
+        });
+        let services = std::mem::replace(&mut self.services, services.objects);
+        let news = !synced || revision != before || config.is_some();
+        self.uncommitted = Some(Uncommitted { services, config });
+        self.publish_desired();
+        if !news {
+            return self.commit_done(Ok(()), time);
+        }
+        // A file is one batch, and a first file or other settings affect all frontends.
+        self.reconciler.set_at_once(usize::MAX);
+        if !synced
+            || self.uncommitted.as_ref().is_some_and(|uncommitted| uncommitted.config.is_some())
+        {
+            self.reconciler.start_full_pass();
+        }
+    }
+
+    fn refuse_files(&mut self, with_config: bool, refusal: &object::ChangeError, time: Now) {
+        if refusal.class == ErrorClass::Disk {
+            self.intake.retry_later(time.steady);
+        }
+        self.intake.refuse_waiting(with_config, refusal.to_string());
+    }
+
+    /// Applies the appliance's attributes, the precedence of sources and their leases from a
+    /// configuration.
+    fn apply_appliance(&mut self, config: &Config, now: SystemTime) {
+        self.shared.publish_sources(sources::settings(config));
+        self.desired.configure(config, now);
+        self.appliance = Arc::new(appliance(config));
+        self.plane.set_appliance(&self.appliance);
+    }
+
+    /// Handles the result of a commit.
+    pub(super) fn commit_done(&mut self, outcome: Result<(), PlaneError>, time: Now) {
+        let Some(Uncommitted { services, config }) = self.uncommitted.take() else {
+            if let Err(refusal) = outcome {
+                tracing::error!("the tables stay as they are: {refusal}");
+            }
+            return;
+        };
+        self.reconciler.set_at_once(TIMES.at_once);
+        if let Err(refusal) = outcome {
+            return self.roll_back(services, config, &refusal, time);
+        }
+        tracing::info!(
+            generation = self.region.generation(),
+            objects = self.services.len(),
+            "services taken"
+        );
+        let config = config.map(|(config, _)| config);
+        if let Some(config) = &config {
+            self.shared.reserved.set(config.probe_networks());
+        }
+        self.intake.mark_applied(config, time.steady);
+        self.publish();
+    }
+
+    fn roll_back(
+        &mut self,
+        services: Vec<Object>,
+        config: Option<(Arc<Config>, Arc<Config>)>,
+        refusal: &PlaneError,
+        time: Now,
+    ) {
+        if let Some((_, before)) = &config {
+            self.plane.configure(Arc::clone(before));
+            let before = Arc::clone(before);
+            self.apply_appliance(&before, time.wall);
+            self.reconciler.start_full_pass();
+        }
+        // The content was never in force, so the list is not one that a source has shortened.
+        self.desired.write(&services, Permit::Any, time.wall);
+        let next = Next::Restore(services, config.is_some(), refusal.to_string());
+        self.pending_write = Some(PendingWrite { next, since: time.steady });
+    }
+}

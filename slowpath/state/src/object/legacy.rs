@@ -1,0 +1,111 @@
+//! Conversion of specs stored by earlier builds, whose keys were nested in sections that are flat
+//! now. Only stored objects are converted.
+
+use serde_json::{Map, Value};
+
+use super::kind::Kind;
+
+/// Converts a stored spec to the current keys.
+pub(super) fn upgrade(kind: Kind, spec: &mut Value) {
+    let Some(spec) = spec.as_object_mut() else { return };
+    match kind {
+        Kind::Service => {
+            if let Some(Value::Object(mode)) = spec.get("mode").cloned() {
+                for (name, tunnel) in mode {
+                    spec.insert("mode".to_owned(), name.into());
+                    let names = [("kind", "tunnel"), ("port", "tunnel_port")];
+                    insert(spec, &tunnel, &names, |key, value| !is_zero(key, value));
+                }
+            }
+            if let Some(ranges @ Value::Object(_)) = spec.get("source_ranges").cloned() {
+                spec.remove("source_ranges");
+                let names = [("prefixes", "source_ranges"), ("policy", "source_policy")];
+                insert(spec, &ranges, &names, |_, _| true);
+            }
+        }
+        Kind::Backends => {
+            let endpoints = spec.get_mut("endpoints").and_then(Value::as_array_mut);
+            for backend in endpoints.into_iter().flatten().filter_map(Value::as_object_mut) {
+                if let Some(place) = backend.remove("place") {
+                    insert(backend, &place, &[], |_, _| true);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Earlier builds stored a port or VNI of 0 for a tunnel that has none.
+fn is_zero(key: &str, value: &Value) -> bool {
+    matches!(key, "tunnel_port" | "vni") && *value == 0
+}
+
+/// Moves the keys of a section into the spec, renaming some.
+fn insert(
+    spec: &mut Map<String, Value>,
+    section: &Value,
+    names: &[(&str, &str)],
+    is_kept: impl Fn(&str, &Value) -> bool,
+) {
+    for (key, value) in section.as_object().into_iter().flatten() {
+        let key = names.iter().find(|(old, _)| old == key).map_or(key.as_str(), |(_, new)| new);
+        if is_kept(key, value) {
+            spec.insert(key.to_owned(), value.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Object;
+
+    #[test]
+    fn objects_of_earlier_builds_are_upgraded() {
+        let frontends = json!([{"address": "203.0.113.1", "port": 80, "protocol": "tcp"}]);
+        let service = |more: serde_json::Value| {
+            let mut spec = json!({ "frontends": frontends });
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"kind": "Service", "name": "a", "source": "api", "spec": spec})
+        };
+        let backends = |endpoint: serde_json::Value| {
+            let spec = json!({"service": "a", "endpoints": [endpoint]});
+            json!({"kind": "Backends", "name": "a", "source": "api", "spec": spec})
+        };
+        let geneve = json!({"kind": "geneve", "port": 6081, "vni": 5, "outer_checksum": true,
+                            "dont_fragment": false});
+        let ipip = json!({"kind": "ipip", "port": 0, "vni": 0, "outer_checksum": false,
+                          "dont_fragment": true});
+        for (kept, now) in [
+            (
+                service(json!({"mode": {"tunnel": geneve}})),
+                service(
+                    json!({"mode": "tunnel", "tunnel": "geneve", "tunnel_port": 6081, "vni": 5,
+                               "outer_checksum": true, "dont_fragment": false}),
+                ),
+            ),
+            (
+                service(json!({"mode": {"dsr": ipip}})),
+                service(json!({"mode": "dsr", "tunnel": "ipip"})),
+            ),
+            (
+                service(json!({"mode": "nat",
+                               "source_ranges": {"policy": "deny", "prefixes": ["10.0.0.0/8"]}})),
+                service(json!({"mode": "nat", "source_ranges": ["10.0.0.0/8"],
+                               "source_policy": "deny"})),
+            ),
+            (
+                backends(json!({"address": "10.0.0.1", "place": {"node": "n1", "zone": "a",
+                                "for_zones": [], "cluster": 0}})),
+                backends(json!({"address": "10.0.0.1", "node": "n1", "zone": "a"})),
+            ),
+        ] {
+            let read: Object = serde_json::from_value(kept.clone()).unwrap();
+            assert_eq!(read, serde_json::from_value(now.clone()).unwrap());
+            assert_eq!(read, Object::from_json(&now).unwrap());
+            // The API rejects the old format.
+            assert!(Object::from_json(&kept).is_err(), "{kept}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Trait of the specs of all kinds.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::error::ChangeError;
+
+/// Spec of a kind: serde and schemars define its keys, and `check` the rules that they do not
+/// express.
+pub trait ObjectSpec: Serialize + DeserializeOwned + JsonSchema {
+    /// Validates the spec. The error names the first invalid field, with a path that begins with
+    /// `spec`.
+    fn check(&self) -> Result<(), ChangeError>;
+}
+
+impl<T: ObjectSpec> ObjectSpec for Arc<T>
+where
+    Arc<T>: DeserializeOwned,
+{
+    fn check(&self) -> Result<(), ChangeError> {
+        (**self).check()
+    }
+}

@@ -1,0 +1,88 @@
+//! Condition of services that are converted only in part.
+
+use std::time::SystemTime;
+
+use crate::kubernetes::IGNORED;
+use crate::object::{Change, Condition, ConditionStatus, Event, Object, Spec};
+
+/// Type of the condition that is false while a part of a service is ignored.
+pub const COMPLETE: &str = "Complete";
+
+/// Returns the changes of the condition for changed services of which a part is, or was, ignored.
+pub fn completeness(events: &[Event], now: SystemTime) -> Vec<Change> {
+    let after = events.iter().filter_map(|event| event.after.as_deref());
+    after.filter_map(|object| of(object, now)).collect()
+}
+
+/// Returns the change of the condition of one service; `None` if its status is up to date.
+fn of(object: &Object, now: SystemTime) -> Option<Change> {
+    let Spec::Service(spec) = &object.spec else { return None };
+    let ignored = spec.properties.as_ref().and_then(|all| all.get(IGNORED));
+    let noted = object.lifecycle().status.iter().flat_map(|status| &status.conditions);
+    let before = noted.into_iter().find(|condition| *condition.aspect == *COMPLETE);
+    let (status, reason) = match (ignored, before) {
+        (None, None) => return None,
+        (None, Some(_)) => (ConditionStatus::True, "Complete"),
+        (Some(_), _) => (ConditionStatus::False, "PartlyIgnored"),
+    };
+    let condition = Condition {
+        aspect: COMPLETE.into(),
+        status,
+        reason: reason.into(),
+        message: ignored.cloned().unwrap_or_default(),
+        since: now,
+    };
+    if before
+        .is_some_and(|before| *before == Condition { since: before.since, ..condition.clone() })
+    {
+        return None;
+    }
+    let (key, observed) = (object.key(), object.generation);
+    Some(Change::Status { key, observed, conditions: vec![condition] })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+    use crate::name::{Name, Source};
+    use crate::object::{Lifecycle, ServiceSpec, Status};
+
+    fn service(ignored: Option<&str>, noted: Vec<Condition>) -> Object {
+        let properties =
+            ignored.map(|text| Arc::new(BTreeMap::from([(IGNORED.into(), text.into())])));
+        let spec = ServiceSpec { properties, ..ServiceSpec::default() };
+        let name = Name::new("shop/web").unwrap();
+        let source = Source::new("kubernetes-file");
+        let object = Object::new(name, source, Spec::Service(Arc::new(spec)));
+        let status = Status { observed: 0, conditions: noted };
+        object.with_lifecycle(Lifecycle { status: Some(status), ..Lifecycle::default() })
+    }
+
+    /// Returns the condition written for the object, at a later time than before.
+    fn noted(object: Object) -> Option<Condition> {
+        let event = Event { revision: 1, before: None, after: Some(Arc::new(object)) };
+        let changes = completeness(&[event], UNIX_EPOCH + Duration::from_secs(9));
+        let change = changes.into_iter().next()?;
+        let Change::Status { conditions, .. } = change else { panic!("{change:?}") };
+        conditions.into_iter().next()
+    }
+
+    #[test]
+    fn complete_condition_is_set_once_and_cleared() {
+        assert_eq!(noted(service(None, vec![])), None, "a service that is read whole is not noted");
+        let first = noted(service(Some("annotation weir.dev/x"), vec![])).unwrap();
+        assert_eq!((&*first.aspect, first.status), (COMPLETE, ConditionStatus::False));
+        assert_eq!((&*first.reason, &*first.message), ("PartlyIgnored", "annotation weir.dev/x"));
+        let earlier = Condition { since: UNIX_EPOCH, ..first };
+        assert_eq!(noted(service(Some("annotation weir.dev/x"), vec![earlier.clone()])), None);
+        let other = noted(service(Some("annotation weir.dev/y"), vec![earlier.clone()])).unwrap();
+        assert_eq!(&*other.message, "annotation weir.dev/y");
+        let over = noted(service(None, vec![earlier])).unwrap();
+        assert_eq!((over.status, &*over.message), (ConditionStatus::True, ""));
+        assert_eq!(noted(service(None, vec![over])), None);
+    }
+}

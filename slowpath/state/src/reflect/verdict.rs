@@ -1,0 +1,63 @@
+//! Verdicts on services' objects, and the status condition that publishes them.
+
+use std::time::SystemTime;
+
+use crate::name::Source;
+use crate::object::{Change, Condition, ConditionStatus, Key, Object};
+use crate::writer::Error;
+
+/// Type of the condition that publishes a [`Verdict`].
+pub const ACCEPTED: &str = "Accepted";
+
+/// Result of writing a service's object into the tables.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The service is in the tables.
+    Accepted,
+    /// A preferred source defines the same service.
+    Shadowed(Source),
+    /// The service cannot be in the tables; it is tried again when what prevents it changes.
+    Rejected(Error),
+}
+
+/// Verdict that differs from the one published before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerdictChange {
+    /// Key of the object.
+    pub key: Key,
+    /// Generation of the object that the verdict is about.
+    pub generation: u64,
+    /// The verdict.
+    pub verdict: Verdict,
+}
+
+impl VerdictChange {
+    /// Returns the change that publishes the verdict on the object.
+    pub fn into_change(self, now: SystemTime) -> Change {
+        let (status, reason, message) = match &self.verdict {
+            Verdict::Accepted => (ConditionStatus::True, "Accepted", String::new()),
+            Verdict::Shadowed(by) => (
+                ConditionStatus::False,
+                "Shadowed",
+                format!("source `{by}` is preferred and says what it is"),
+            ),
+            Verdict::Rejected(error) => (ConditionStatus::False, "Refused", error.to_string()),
+        };
+        let condition = Condition {
+            aspect: ACCEPTED.into(),
+            status,
+            reason: reason.into(),
+            message: message.into(),
+            since: now,
+        };
+        Change::Status { key: self.key, observed: self.generation, conditions: vec![condition] }
+    }
+}
+
+/// Returns whether the object's status shows it as not accepted.
+pub(super) fn was_rejected(object: &Object) -> bool {
+    let condition = object.lifecycle().status.iter().flat_map(|status| &status.conditions);
+    condition.into_iter().any(|condition| {
+        &*condition.aspect == ACCEPTED && condition.status == ConditionStatus::False
+    })
+}

@@ -1,0 +1,43 @@
+//! Positions in the index, and the contents of a bucket's word.
+
+/// Number of buckets after its home into which a key may spill.
+pub(super) const WINDOW: u32 = 16;
+pub(super) const OWNER: u64 = 0xff;
+pub(super) const LOCK: u64 = 0xff_ffff;
+pub(super) const SPILLED: u64 = 1 << 24;
+
+/// Positions at which a key may be stored.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyPosition {
+    pub(crate) home: u32,
+    pub(super) second: u32,
+    pub(super) slot: u32,
+    pub(super) tag: u8,
+}
+
+impl KeyPosition {
+    fn tags(&self) -> u32 {
+        u32::from(self.tag) * 0x0101_0101
+    }
+
+    /// Slots of a bucket in the order in which a key tries them.
+    #[inline(always)]
+    pub(super) fn slots(&self) -> [u32; 4] {
+        [0, 1, 2, 3].map(|i| (self.slot + i) & 3)
+    }
+}
+
+/// Returns the slots whose tag equals that of `position`, as the highest bits of their bytes. It
+/// may report a false match after a true one, and never misses a match.
+#[inline(always)]
+pub(super) fn equal_tags(word: u64, position: &KeyPosition) -> u32 {
+    let differs = (word >> 32) as u32 ^ position.tags();
+    differs.wrapping_sub(0x0101_0101) & !differs & 0x8080_8080
+}
+
+/// Returns whether a slot has no tag. A tag is set before the entry is live and cleared before the
+/// entry is free.
+#[inline(always)]
+pub(super) fn is_free(word: u64, slot: u32) -> bool {
+    (word >> (32 + slot * 8)) as u8 == 0
+}

@@ -1,0 +1,87 @@
+//! Copies of gateway legs during updates.
+//!
+//! A writer holds a path while it updates the path's legs, and the kernel may preempt the lcore at
+//! that point. Therefore the writer first copies the current legs to a place that readers find by
+//! the path's number, and replies use the copy until the new leg is published:
+//!
+//! ```text
+//!  claim a copy > fill it > hold the path > update legs > publish the path > release the copy
+//!                           |<----- replies use the copy ----->|
+//! ```
+//! Paths share the few copies by their number. If a copy is in use for another path, the update is
+//! left to a later packet. A released copy keeps its contents, so that a reader that began while
+//! the path was held can finish.
+
+use super::leg_copy::LegCopy;
+use super::path::{ANSWER_TRIES, Answer, Stored};
+use super::step::step;
+use super::{Flows, Hit, Missed};
+use crate::layout::LEG_COPIES;
+use crate::rows::Numbered;
+#[cfg(target_arch = "bpf")]
+use crate::{layout::Section, region::Region, rows::Rows};
+
+/// Number of attempts of a reader to read the copy of a held path, and of a writer to claim a copy.
+/// The kernel's verifier checks each iteration.
+const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { 512 };
+
+impl<'r> Flows<'r> {
+    #[inline(always)]
+    fn copy_of(&self, path: u32) -> Option<&'r LegCopy> {
+        #[cfg(not(target_arch = "bpf"))]
+        let copies = self.copies;
+        #[cfg(target_arch = "bpf")]
+        let copies: Rows<'r, LegCopy> = Region.slice(Section::LegCopies);
+        copies.row(path & (LEG_COPIES - 1))
+    }
+
+    /// Holds a live path to update its legs. The caller releases it by [`Stored::publish`] and then
+    /// calls [`LegCopy::release`]. `None` if the path ended, or if the path or its copy stays
+    /// busy.
+    #[inline(always)]
+    pub(super) fn hold_legs(&self, id: u32, path: &Stored) -> Option<&'r LegCopy> {
+        let copy = self.copy_of(id)?;
+        for _ in 0..TRIES {
+            let state = path.live_state()?;
+            if Stored::is_free(state) && copy.claim() {
+                step!();
+                copy.fill(id, path, Stored::held(state), self.slabs);
+                step!();
+                // The copy is consistent if the path did not change up to here.
+                if path.hold(state) {
+                    return Some(copy);
+                }
+                copy.release();
+            }
+            crate::atomic::spin_loop();
+        }
+        None
+    }
+
+    /// As [`Flows::answer`] for a path whose legs are being updated: uses the previous legs.
+    #[cold]
+    #[cfg_attr(target_arch = "bpf", inline(always))]
+    pub fn answer_held(
+        &self,
+        hit: &Hit,
+        from_initiator: bool,
+        out: &mut Answer,
+    ) -> Result<(), Missed> {
+        let path = self.paths.row(hit.path).ok_or(Missed::Gone)?;
+        let copy = self.copy_of(hit.path).ok_or(Missed::Gone)?;
+        for _ in 0..TRIES {
+            let state = path.live_state().ok_or(Missed::Gone)?;
+            if !Stored::is_free(state) && copy.read(hit.path, state, from_initiator, out) {
+                return self.forward_held(hit, &mut out.forward);
+            }
+            // The path was released, and may be held again.
+            let done = self.consistent_in(hit, ANSWER_TRIES, |path| {
+                path.answer(from_initiator, self.slabs, out);
+            });
+            if done != Err(Missed::Busy) {
+                return done;
+            }
+        }
+        Err(Missed::Busy)
+    }
+}

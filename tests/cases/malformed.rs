@@ -1,0 +1,341 @@
+//! Packets that are dropped as invalid, each with its own reason.
+
+use super::addresses::*;
+use super::setups::{Setup, aws_nat, aws_return, azure_return, plain_nat, service};
+use super::{Case, arrives, arrives_split, case};
+use crate::frames::{Frame, Geneve, Ip, aws_options, echo, end, flags, option, options, tcp, udp};
+use tables::reason::DropReason;
+use tables::reason::DropReason::*;
+
+fn inner() -> Ip {
+    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"for nobody here")
+}
+
+fn good() -> Frame {
+    from_gateway(1, inner())
+}
+
+/// Builds the gateway's packet with a changed GENEVE header.
+fn geneve(change: impl FnOnce(&mut Geneve)) -> Frame {
+    good().with(|ip| ip.geneve(change))
+}
+
+/// Builds the gateway's packet with these options.
+fn with_options(parts: &[Vec<u8>]) -> Frame {
+    geneve(|g| g.options = options(parts))
+}
+
+fn refuse(claim: &'static str, setup: Setup, frame: Frame, reason: DropReason) -> Case {
+    case(claim, setup, vec![arrives(INGRESS, frame).dropped(reason)])
+}
+
+/// Offsets in [`good`]: the outer IP header, UDP, GENEVE, the inner packet.
+const IP: usize = 14;
+const UDP: usize = IP + 20;
+const GENEVE: usize = UDP + 8;
+const INNER: usize = GENEVE + 8 + 32;
+
+/// Recomputes the outer header checksum for `word` at offset `at`.
+fn resummed(frame: Frame, at: usize, word: u16) -> Frame {
+    let mut header = frame.bytes()[IP..IP + 20].to_vec();
+    header[at..at + 2].copy_from_slice(&word.to_be_bytes());
+    header[10..12].copy_from_slice(&[0, 0]);
+    let sum = crate::frames::sum::checksum(&header);
+    frame.set(IP + at, &word.to_be_bytes()).set(IP + 10, &sum.to_be_bytes())
+}
+
+fn frames_and_ip() -> Vec<Case> {
+    let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
+    vec![
+        refuse(
+            "A frame that ends behind its Ethernet header is too short.",
+            good().cut(14),
+            TooShort,
+        ),
+        refuse("A frame that ends in its IP header is too short.", good().cut(IP + 12), TooShort),
+        refuse("A frame that ends in its UDP header is refused.", good().cut(UDP + 5), BadIpHeader),
+        refuse("IP version 5 is refused.", good().set(IP, &[0x55]), BadIpHeader),
+        refuse("An IP header of four words is refused.", good().set(IP, &[0x44]), BadIpHeader),
+        refuse(
+            "A total length beyond the frame is refused.",
+            resummed(good(), 2, 9_000),
+            BadIpHeader,
+        ),
+        refuse(
+            "A wrong outer header checksum is refused.",
+            good().set(IP + 10, &[0xde, 0xad]),
+            BadIpChecksum,
+        ),
+        refuse(
+            "An outer UDP length that contradicts the IP length is refused.",
+            good().with(|mut ip| {
+                ip.claimed_udp_len = Some(30);
+                ip
+            }),
+            BadUdpLength,
+        ),
+        refuse(
+            "A fragment of a gateway's packet is refused, the first one.",
+            good().with(|ip| ip.part(0, 80, true)),
+            OuterFragment,
+        ),
+        refuse(
+            "A fragment of a gateway's packet is refused, the last one.",
+            good().with(|ip| ip.part(80, 80, false)),
+            OuterFragment,
+        ),
+        refuse(
+            "A frame for another MAC address is dropped under its own reason.",
+            good().between(ROUTER, FOREIGN_MAC),
+            ForeignDstMac,
+        ),
+        case(
+            "Headers that do not lie in the first segment are refused.",
+            aws_return(),
+            vec![arrives_split(INGRESS, good(), UDP + 4).dropped(HeadersSplit)],
+        ),
+        case(
+            "Headers that lie in the first segment suffice.",
+            aws_return(),
+            vec![arrives_split(INGRESS, from_gateway(1, inner().sized(4_000)), 600).leaves(
+                INGRESS,
+                from_gateway(1, inner().sized(4_000)).sent_back(),
+                "return",
+            )],
+        ),
+    ]
+}
+
+fn geneve_headers() -> Vec<Case> {
+    let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
+    vec![
+        refuse("GENEVE version 1 is refused.", geneve(|g| g.version = 1), GeneveVersion),
+        refuse("A GENEVE control packet is refused.", geneve(|g| g.control = true), GeneveControl),
+        refuse(
+            "GENEVE that carries Ethernet is refused.",
+            geneve(|g| g.claimed_protocol = Some(0x6558)),
+            TunnelProtocol,
+        ),
+        refuse(
+            "An option area longer than the packet is refused.",
+            geneve(|g| g.claimed_words = Some(63)),
+            TooShort,
+        ),
+        refuse(
+            "A GENEVE header cut off in its middle is refused.",
+            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&[0, 0, 8, 0])),
+            TooShort,
+        ),
+    ]
+}
+
+/// Returns the gateway's three options, as parts.
+fn three() -> [Vec<u8>; 3] {
+    [
+        option(0x0108, 1, &ENDPOINT.to_be_bytes()),
+        option(0x0108, 2, &[0; 8]),
+        option(0x0108, 3, &1u32.to_be_bytes()),
+    ]
+}
+
+fn geneve_options() -> Vec<Case> {
+    let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
+    let [endpoint, attachment, cookie] = three();
+    let overrun = {
+        let mut cookie = cookie.clone();
+        cookie[3] = 2;
+        [endpoint.clone(), attachment.clone(), cookie]
+    };
+    let critical = option(0x0103, 0x80 | 0x11, &[1, 2, 3, 4]);
+    vec![
+        refuse(
+            "An option that runs past the area is refused.",
+            with_options(&overrun),
+            GeneveOptionOverrun,
+        ),
+        refuse(
+            "An unknown critical option is refused.",
+            with_options(&[endpoint.clone(), attachment.clone(), cookie.clone(), critical.clone()]),
+            GeneveCriticalOption,
+        ),
+        refuse(
+            "An unknown critical option is refused before the gateway's own as well.",
+            with_options(&[critical, endpoint.clone(), attachment.clone(), cookie.clone()]),
+            GeneveCriticalOption,
+        ),
+        refuse("No options at all are refused.", with_options(&[]), GeneveMissingOption),
+        refuse(
+            "Without the endpoint a packet is refused.",
+            with_options(&[attachment.clone(), cookie.clone()]),
+            GeneveMissingOption,
+        ),
+        refuse(
+            "Without the attachment a packet is refused.",
+            with_options(&[endpoint.clone(), cookie.clone()]),
+            GeneveMissingOption,
+        ),
+        refuse(
+            "Without the cookie a packet is refused.",
+            with_options(&[endpoint.clone(), attachment.clone()]),
+            GeneveMissingOption,
+        ),
+        refuse(
+            "An endpoint of four bytes is none.",
+            with_options(&[option(0x0108, 1, &[1; 4]), attachment.clone(), cookie.clone()]),
+            GeneveMissingOption,
+        ),
+        refuse(
+            "A cookie of eight bytes is none.",
+            with_options(&[endpoint.clone(), attachment.clone(), option(0x0108, 3, &[1; 8])]),
+            GeneveMissingOption,
+        ),
+        refuse(
+            "Options of another class are not the gateway's.",
+            with_options(&[
+                option(0x0167, 1, &[1; 8]),
+                option(0x0167, 2, &[2; 8]),
+                option(0x0167, 3, &[3; 4]),
+            ]),
+            GeneveMissingOption,
+        ),
+    ]
+}
+
+fn inner_packets() -> Vec<Case> {
+    let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
+    let total = |words: u16| good().set(INNER + 2, &words.to_be_bytes());
+    vec![
+        refuse("An inner IP version of 9 is refused.", good().set(INNER, &[0x95]), InnerMalformed),
+        refuse("An inner length beyond the frame is refused.", total(4_000), InnerMalformed),
+        refuse("An inner length shorter than its header is refused.", total(12), InnerMalformed),
+        refuse(
+            "Inner TCP that is cut off in its header is refused.",
+            from_gateway(1, crate::frames::raw(CLIENT_ALONE, "192.0.2.80", 6).load(&[1; 7])),
+            InnerMalformed,
+        ),
+        refuse(
+            "An EtherType that says IPv6 before an IPv4 packet is refused.",
+            geneve(|g| g.claimed_protocol = Some(0x86dd)),
+            InnerMalformed,
+        ),
+        refuse(
+            "Nothing inside at all is refused.",
+            Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&empty_geneve())),
+            InnerMalformed,
+        ),
+    ]
+}
+
+const CLIENT_ALONE: &str = "198.51.100.7";
+
+fn empty_geneve() -> Vec<u8> {
+    let mut bytes = vec![8, 0, 8, 0, 0, 0, 0, 0];
+    bytes.extend(aws_options(ENDPOINT, 0, 1));
+    bytes
+}
+
+fn admission() -> Vec<Case> {
+    let outer = |src: &str, dst: &str| inner().in_geneve(src, dst, aws_options(ENDPOINT, 0, 1));
+    let external = from_external(inner());
+    let vni = |vni| external.clone().with(|ip| ip.vxlan(|v| v.vni = vni));
+    let azure = |claim, frame, reason| refuse(claim, azure_return(), frame, reason);
+    vec![
+        refuse(
+            "A gateway packet from a source that is not the gateway's is refused.",
+            aws_return(),
+            from_router(outer("10.9.9.9:60001", OUR_GENEVE)),
+            TunnelSource,
+        ),
+        refuse(
+            "A gateway packet for an address that is not ours is refused.",
+            aws_return(),
+            from_router(outer(NODE, "10.0.1.77:6081")),
+            NotOurAddress,
+        ),
+        azure("A VNI that no tunnel has is refused.", vni(900), WrongVni),
+        azure("A VNI on the other tunnel's port is refused.", vni(800), WrongPort),
+        azure(
+            "A VXLAN header without the I flag is refused.",
+            external.clone().with(|ip| ip.vxlan(|v| v.flags = 0)),
+            VxlanFlags,
+        ),
+        azure(
+            "A VXLAN packet that is cut off in its inner Ethernet header is refused.",
+            from_router(udp(NODE, OUR_EXTERNAL).load(&[8, 0, 0, 0, 0, 3, 0x21, 0, 1, 2, 3])),
+            InnerMalformed,
+        ),
+        azure(
+            "ARP inside a VXLAN tunnel is refused.",
+            external.clone().set(14 + 20 + 8 + 8 + 12, &[0x08, 0x06]),
+            TunnelProtocol,
+        ),
+        azure(
+            "A VXLAN packet from a source that is not the gateway's is refused.",
+            external.clone().with(|ip| ip.from("10.9.9.9:50000")),
+            TunnelSource,
+        ),
+        refuse(
+            "A spoofed source does not reach a service either.",
+            aws_nat(),
+            from_router(syn().in_geneve("10.9.9.9:1", OUR_GENEVE, aws_options(ENDPOINT, 0, 1))),
+            TunnelSource,
+        ),
+    ]
+}
+
+fn services() -> Vec<Case> {
+    let drops = aws_return().named("aws, no_service = drop").gateway("no_service = \"drop\"");
+    let mut empty = aws_nat().named("a service without backends");
+    empty.services = service("web", "mode = \"nat\"", super::setups::WEB, "");
+    let mut unknown = aws_nat().named("a backend whose MAC is not known");
+    unknown.neighbors.retain(|n| n.address != "10.0.2.11");
+    let answer = tcp(BACKEND, "10.0.2.20:30000", flags::ACK);
+    vec![
+        refuse(
+            "What is for no service is dropped where the gateway says so.",
+            drops,
+            good(),
+            NoService,
+        ),
+        refuse(
+            "A service without backends drops under its own reason.",
+            empty,
+            from_gateway(1, syn()),
+            NoBackend,
+        ),
+        case(
+            "An answer for no known flow is dropped under its own reason.",
+            aws_nat(),
+            vec![arrives(EGRESS, from_backend(11, answer)).dropped(NoFlow)],
+        ),
+        refuse(
+            "A backend whose MAC address is not known yet is a reason of its own.",
+            unknown,
+            from_gateway(1, syn()),
+            NoNeighbor,
+        ),
+        case(
+            "A plain packet that matches no service is dropped under its own reason.",
+            plain_nat(),
+            vec![arrives(INGRESS, from_router(inner())).dropped(NoMatchingService)],
+        ),
+        case(
+            "A ping of a frontend is answered by Weir itself.",
+            plain_nat(),
+            vec![{
+                let ping = echo("198.51.100.7:9", "203.0.113.10", true).load(b"ping");
+                let pong = echo("203.0.113.10:9", "198.51.100.7", false).load(b"ping");
+                assert_eq!(end("203.0.113.10:9"), pong.src);
+                arrives(INGRESS, from_router(ping)).leaves(INGRESS, to_router(pong), "reply")
+            }],
+        ),
+    ]
+}
+
+/// Returns all cases of this file.
+pub fn cases() -> Vec<Case> {
+    [frames_and_ip(), geneve_headers(), geneve_options(), inner_packets(), admission(), services()]
+        .into_iter()
+        .flatten()
+        .collect()
+}

@@ -1,0 +1,161 @@
+//! The endpoints of a translated flow, and the packets between them.
+
+use super::super::addresses::*;
+use super::super::{Step, arrives};
+use crate::frames::{Frame, Ip, error, flags, tcp};
+
+/// The addresses of one of the two translation directions.
+#[derive(Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) client: &'static str,
+    pub(super) frontend: &'static str,
+    /// A frontend that serves any port.
+    pub(super) any: &'static str,
+    pub(super) ours: &'static str,
+    pub(super) backend: &'static str,
+    /// The backend of `any`, without a port.
+    pub(super) any_backend: &'static str,
+    /// A router on the client's side, and one on the backend's.
+    pub(super) routers: [&'static str; 2],
+    pub(super) six: bool,
+}
+
+/// IPv4 clients, IPv6 backends.
+pub(super) const W46: Ends = Ends {
+    client: CLIENT,
+    frontend: FRONTEND,
+    any: "203.0.113.20",
+    ours: OUR_NAT6,
+    backend: BACKEND6,
+    any_backend: "fd00:2::12",
+    routers: ["198.51.100.1", "fd00:9::9"],
+    six: false,
+};
+
+/// IPv6 clients, IPv4 backends.
+pub(super) const W64: Ends = Ends {
+    client: CLIENT6,
+    frontend: FRONTEND6,
+    any: "2001:db8:f::20",
+    ours: OUR_NAT,
+    backend: BACKEND,
+    any_backend: "10.0.2.12",
+    routers: ["2001:db8:c::1", "10.9.9.9"],
+    six: true,
+};
+
+/// Returns the address without its port.
+pub(super) fn alone(end: &str) -> String {
+    crate::frames::end(end).ip().to_string()
+}
+
+/// Returns the header as a translator writes it: without options; over IPv4, small packets may be
+/// fragmented and have an identification, large ones have DF.
+pub(super) fn written(mut ip: Ip) -> Ip {
+    ip.options.clear();
+    ip.extensions.clear();
+    ip.label = 0;
+    if ip.fragment.is_some() {
+        return ip;
+    }
+    let small = ip.bytes().len() <= 1_260;
+    match ip.is_v6() || !small {
+        true => Ip { df: true, id: 0, ..ip },
+        false => ip.may_fragment().id(u32::from(INNER_ID)),
+    }
+}
+
+/// Returns a quoted packet as a translator writes it; its identification is not compared.
+pub(super) fn quoted(ip: Ip) -> Ip {
+    written(ip).id(0)
+}
+
+impl Ends {
+    pub(super) fn syn(&self) -> Ip {
+        tcp(self.client, self.frontend, flags::SYN).numbers(7_000, 0).mss(1_400)
+    }
+
+    pub(super) fn request(&self) -> Ip {
+        let segment = tcp(self.client, self.frontend, flags::PSH | flags::ACK);
+        segment.numbers(7_001, 9_001).load(b"GET / HTTP/1.1\r\n")
+    }
+
+    pub(super) fn syn_ack(&self) -> Ip {
+        let segment = tcp(self.frontend, self.client, flags::SYN | flags::ACK);
+        segment.numbers(9_000, 7_001).mss(1_400)
+    }
+
+    pub(super) fn response(&self) -> Ip {
+        let segment = tcp(self.frontend, self.client, flags::PSH | flags::ACK);
+        segment.numbers(9_001, 7_017).load(b"HTTP/1.1 200 OK\r\n")
+    }
+
+    /// Returns the client's packet with the addresses of the backend's side, with the same TTL.
+    pub(super) fn beyond(&self, ip: Ip) -> Ip {
+        ip.from(self.ours).from_port(NAT_1).to(self.backend)
+    }
+
+    /// Returns the frontend's packet as the backend sends it.
+    pub(super) fn behind(&self, ip: Ip) -> Ip {
+        ip.from(self.backend).to(self.ours).to_port(NAT_1)
+    }
+
+    /// A step from an AWS gateway to the backend.
+    pub(super) fn there(&self, ip: Ip) -> Step {
+        self.there_by(|ip| from_gateway(1, ip), ip)
+    }
+
+    pub(super) fn there_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
+        let out = written(self.beyond(ip.clone()).hop());
+        arrives(INGRESS, by(ip)).leaves(EGRESS, to_backend(11, out), "nat")
+    }
+
+    /// A step from the backend to an AWS gateway.
+    pub(super) fn back(&self, ip: Ip) -> Step {
+        self.back_by(|ip| to_gateway(1, ip), ip)
+    }
+
+    pub(super) fn back_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
+        // The outer header has the traffic class of the inner packet.
+        let frame = by(written(ip.clone().hop())).with(|outer| outer.tos(ip.tos));
+        arrives(EGRESS, from_backend(11, self.behind(ip))).leaves(INGRESS, frame, "answer")
+    }
+
+    /// A step to the backend of `any`, which keeps the port.
+    pub(super) fn any_there(&self, ip: Ip) -> Step {
+        let port = ip.dst.port();
+        let out = ip.clone().from(self.ours).from_port(NAT_1).to(self.any_backend).to_port(port);
+        let out = to_backend(12, written(out.hop()));
+        arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "nat")
+    }
+
+    /// A step from the backend of `any`.
+    pub(super) fn any_back(&self, ip: Ip, plain: Ip) -> Step {
+        let frame = to_gateway(1, written(ip.hop()));
+        arrives(EGRESS, from_backend(12, plain)).leaves(INGRESS, frame, "answer")
+    }
+
+    /// A step with an error from the backend's side about the request, from `router` or the
+    /// backend itself, and its translation for the client.
+    pub(super) fn error_back(&self, from: &str, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
+        let about = written(self.beyond(self.request()).hop());
+        let plain = error(from, self.ours, (was.0, was.1), was.2, about).quoting(1_000);
+        let told = quoted(self.request().hop());
+        let (from, to) = (alone(self.frontend), alone(self.client));
+        let inner = error(&from, &to, (is.0, is.1), is.2, told).quoting(1_000);
+        let frame = to_gateway(1, written(inner.hop()));
+        arrives(EGRESS, from_backend(11, plain)).leaves(INGRESS, frame, "answer")
+    }
+
+    /// A step with an error from the client's side about an answer, and its translation for the
+    /// backend.
+    pub(super) fn error_there(&self, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
+        let (at, to) = (alone(self.frontend), alone(self.backend));
+        let about = written(self.response().hop());
+        let inner = error(self.routers[0], &at, (was.0, was.1), was.2, about).quoting(1_000);
+        let told = quoted(self.behind(self.response()).hop());
+        let plain = error(self.ours, &to, (is.0, is.1), is.2, told).quoting(1_000);
+        let out = to_backend(11, written(plain.hop()));
+        arrives(INGRESS, from_gateway(1, inner)).leaves(EGRESS, out, "nat")
+    }
+}

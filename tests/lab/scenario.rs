@@ -1,0 +1,221 @@
+//! The main scenario: real HTTP through both gateways while the backend set changes, and its
+//! results. `make demo` shows it, a test asserts it.
+
+use super::client::ClientStats;
+use super::error::Result;
+use super::gateway::{Gateway, Report, Setup};
+use super::server::ServerStats;
+use super::settings::{Backend, Service, Settings};
+use super::topology::{FRONTEND, HTTP, Lab};
+use super::traffic::Traffic;
+use super::weir::{DropNow, ServiceNow, Weir};
+use patience::poll;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+mod claims;
+mod totals;
+
+pub use claims::Claim;
+pub use totals::{Totals, Wires, at_rest};
+
+/// The size of the scenario.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Requests to the service through each gateway.
+    pub requests: u64,
+    /// The pause of each of the eight workers after each request.
+    pub pause: Duration,
+    /// The interval between calls of the observer.
+    pub report_interval: Duration,
+}
+
+/// The current progress, for an observer.
+pub struct Progress<'j> {
+    /// The current step, in a sentence.
+    pub step: &'j str,
+    /// The time since the first request.
+    pub elapsed: Duration,
+    /// The clients' results so far, by name.
+    pub clients: Vec<(&'static str, ClientStats)>,
+    /// Services with their backends, which have the lab's names.
+    pub services: Vec<ServiceNow>,
+    /// Drops by reason.
+    pub drops: Vec<DropNow>,
+    /// The gateway's report.
+    pub gateway: Report,
+}
+
+/// The results.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Clients by name: `aws`, `azure` use the service with ten requests per connection;
+    /// `aws-steady`, `azure-steady` with one connection for the whole time; `aws-beyond`,
+    /// `azure-beyond` use a server without a service.
+    pub clients: Vec<(&'static str, ClientStats)>,
+    /// The gateway's report.
+    pub gateway: Report,
+    /// Weir's packet counters.
+    pub totals: Totals,
+    /// The kernel's counters of the wires.
+    pub wires: Wires,
+    /// Services at the end.
+    pub services: Vec<ServiceNow>,
+    /// Connections that the terminating backend accepted after all lcores had acknowledged.
+    pub late_connections: u64,
+    /// Requests that it answered after that, on existing connections.
+    pub kept_requests: u64,
+    /// The time from the change of the file to the lcores' acknowledgment.
+    pub change_took: [Duration; 2],
+    /// The time from the first request to the last response.
+    pub took: Duration,
+    /// The exit of a daemon that did not end on SIGTERM in time and with status 0, if any.
+    pub ended_badly: Option<String>,
+}
+
+/// The running parts.
+struct Stage<'s> {
+    lab: &'s Lab,
+    weir: Weir,
+    gateway: Gateway,
+    traffic: Traffic,
+    begun: Instant,
+    reported: Instant,
+    plan: Plan,
+    observer: &'s mut dyn FnMut(&Progress<'_>),
+}
+
+/// Returns the service with these backends: the index of a host and the backend's state.
+pub fn service(lab: &Lab, backends: &[(usize, &'static str)]) -> Service {
+    let backend = |(at, state): &(usize, &'static str)| Backend {
+        address: lab.hosts[*at].address.to_string(),
+        port: HTTP,
+        weight: 100,
+        state,
+    };
+    Service {
+        name: "lab/web".into(),
+        mode: "mode = \"nat\"".into(),
+        frontends: vec![(FRONTEND.to_string(), 80, "tcp")],
+        backends: backends.iter().map(backend).collect(),
+    }
+}
+
+/// Returns a demanding gateway setup: cookies and nodes change all the time.
+pub fn changing_gateway() -> Setup {
+    Setup { churn: 23, roam: 101, ..Setup::default() }
+}
+
+/// Runs the scenario. The lab must have four hosts; `observer` is called at intervals.
+pub fn run(lab: &mut Lab, plan: Plan, observer: &mut dyn FnMut(&Progress<'_>)) -> Result<Outcome> {
+    let first = [service(lab, &[(0, "active"), (1, "active"), (2, "active")])];
+    let gateway = lab.aws_gateway(changing_gateway())?;
+    let weir = Weir::start(lab, &Settings::default(), &first)?;
+    let wires = Wires::now(lab)?;
+    let before = Totals::now(&weir)?;
+    let now = Instant::now();
+    let traffic = Traffic::start(lab, plan.pause)?;
+    let mut stage =
+        Stage { lab, weir, gateway, traffic, begun: now, reported: now, plan, observer };
+
+    stage.answers(plan.requests * 3 / 10, "three backends serve")?;
+    let all = [(0, "active"), (1, "active"), (2, "active"), (3, "active")];
+    let added = stage.change(&all)?;
+    stage.answers(plan.requests * 3 / 10, "web-4 was added")?;
+    let all = [(0, "terminating"), (1, "active"), (2, "active"), (3, "active")];
+    let ended = stage.change(&all)?;
+    stage.no_more_connections(0)?;
+    let served = stage.lab.hosts[0].server.stats();
+    let counts = || {
+        let ServerStats { connections, requests } = served;
+        (connections.load(Ordering::Relaxed), requests.load(Ordering::Relaxed))
+    };
+    let (connections, requests) = counts();
+    stage.answers(plan.requests * 4 / 10, "web-1 is terminating")?;
+    let took = stage.begun.elapsed();
+    let Stage { mut weir, gateway, traffic, .. } = stage;
+    let clients = traffic.finish()?;
+    let (late, kept) = (counts().0 - connections, counts().1 - requests);
+
+    let gateway = gateway.stop()?;
+    let (totals, wires) = totals::at_rest(lab, &mut weir, &before, &wires)?;
+    let services = weir.services()?;
+    Ok(Outcome {
+        clients,
+        gateway,
+        totals,
+        wires,
+        services,
+        late_connections: late,
+        kept_requests: kept,
+        change_took: [added, ended],
+        took,
+        ended_badly: weir.stop().err().map(|e| e.to_string()),
+    })
+}
+
+impl Stage<'_> {
+    /// Calls the observer until each main client has `more` further responses, right or wrong.
+    fn answers(&mut self, more: u64, step: &str) -> Result<()> {
+        let requests = self.traffic.answered() + more;
+        let what = format!("{requests} answers through each gateway");
+        poll(&what, Duration::from_secs(90), || {
+            let mut observer = || -> Result<bool> {
+                let weir = &mut self.weir;
+                for process in [&mut weir.fastpath, &mut weir.slowpath].into_iter().flatten() {
+                    process.must_live()?;
+                }
+                let there = self.traffic.answered() >= requests;
+                if !there && self.reported.elapsed() >= self.plan.report_interval {
+                    self.report(step)?;
+                }
+                Ok(there)
+            };
+            match observer() {
+                Ok(true) => Ok(Ok(())),
+                Ok(false) => {
+                    Err(format!("{}{}{}", self.traffic, self.gateway.report(), self.weir.logs()))
+                }
+                Err(error) => Ok(Err(error)),
+            }
+        })?
+    }
+
+    /// Waits until a host has accepted no connection for a second: one that was being established
+    /// at the switch may still complete. If connections continue, the caller's assertions detect
+    /// it.
+    fn no_more_connections(&mut self, host: usize) -> Result<()> {
+        let accepted =
+            |stage: &Self| stage.lab.hosts[host].server.stats().connections.load(Ordering::Relaxed);
+        for _ in 0..10 {
+            let before = accepted(self);
+            std::thread::sleep(Duration::from_secs(1));
+            if accepted(self) == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, step: &str) -> Result<()> {
+        self.reported = Instant::now();
+        (self.observer)(&Progress {
+            step,
+            elapsed: self.begun.elapsed(),
+            clients: self.traffic.stats(),
+            services: self.weir.services()?,
+            drops: self.weir.drops()?,
+            gateway: self.gateway.report(),
+        });
+        Ok(())
+    }
+
+    /// Changes the backend set and waits until every lcore serves it.
+    fn change(&mut self, backends: &[(usize, &'static str)]) -> Result<Duration> {
+        let generation = self.weir.status()?.generation;
+        let changed = Instant::now();
+        self.weir.change_services(&[service(self.lab, backends)])?;
+        self.weir.wait_for_generation(generation + 1)?;
+        Ok(changed.elapsed())
+    }
+}

@@ -1,0 +1,133 @@
+//! The statements that a run of the main scenario proves or refutes.
+
+use super::{ClientStats, Outcome};
+use crate::lab::gateway::Check;
+use crate::lab::plane::Plane;
+
+/// A statement, and whether it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Whether it holds.
+    pub holds: bool,
+    /// The statement, with its numbers.
+    pub words: String,
+}
+
+/// Drops that the lab itself causes: packets that the namespaces' kernels send on their own.
+const CHATTER: [&str; 2] = ["foreign-dst-mac", "no-matching-service"];
+
+/// The maximum number of frames that the appliance's kernel may send in addition to answers:
+/// neighbor solicitations.
+const KERNELS_OWN: u64 = 64;
+
+impl Outcome {
+    /// Returns the results of the client with this name.
+    fn stats(&self, name: &str) -> ClientStats {
+        let client = self.clients.iter().find(|(client, _)| *client == name);
+        client.map(|(_, stats)| stats.clone()).unwrap_or_default()
+    }
+
+    /// Returns all statements, whether they hold or not.
+    pub fn claims(&self) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        let mut claim = |holds: bool, words: String| claims.push(Claim { holds, words });
+        for (name, cloud) in [("aws", "AWS"), ("azure", "Azure")] {
+            let (web, steady) = (self.stats(name), self.stats(&format!("{name}-steady")));
+            let right = web.right + steady.right;
+            let failed = web.failed + steady.failed;
+            let connections = web.connections + steady.connections;
+            claim(
+                failed == 0 && right > 0,
+                format!(
+                    "{right} HTTP requests through the {cloud} gateway to the service were \
+                     answered rightly, byte by byte, on {connections} connections; {failed} failed"
+                ),
+            );
+            let beyond = self.stats(&format!("{name}-beyond"));
+            let (right, failed) = (beyond.right, beyond.failed);
+            let only = beyond.by_backend.keys().eq([&format!("beyond-{name}")]);
+            claim(
+                failed == 0 && right > 0 && only,
+                format!(
+                    "{right} requests through the {cloud} gateway that are for no service were \
+                     returned to it and reached their server; {failed} failed"
+                ),
+            );
+        }
+        self.gateway_claims(&mut claim);
+        self.change_claims(&mut claim);
+        self.packet_claims(&mut claim);
+        let words = "both daemons ended in time and with status 0 when asked to";
+        claim(self.ended_badly.is_none(), self.ended_badly.clone().unwrap_or(words.into()));
+        claims
+    }
+
+    fn gateway_claims(&self, claim: &mut impl FnMut(bool, String)) {
+        let gateway = &self.gateway;
+        let wrong: u64 = gateway.failures.values().map(|failure| failure.count).sum();
+        claim(
+            gateway.clean() && gateway.returned > 0 && gateway.answered > 0,
+            format!(
+                "the AWS gateway sent {} packets, changed cookies {} times and nodes {} times; it \
+                 got {} back byte by byte and {} answers with their flow's own options; {wrong} \
+                 were wrong, {} of them lost",
+                gateway.sent,
+                gateway.cookies_changed,
+                gateway.nodes_changed,
+                gateway.returned,
+                gateway.answered,
+                gateway.failed(Check::Lost)
+            ),
+        );
+    }
+
+    fn change_claims(&self, claim: &mut impl FnMut(bool, String)) {
+        let connections: u64 = self.clients.iter().map(|(_, stats)| stats.connections).sum();
+        let moved: u64 = self.clients.iter().map(|(_, stats)| stats.moved).sum();
+        claim(
+            moved == 0,
+            format!(
+                "the backend set changed twice under load (all lcores served the change after \
+                 {:.0?} and {:.0?}); of {connections} connections {moved} were moved",
+                self.change_took[0], self.change_took[1]
+            ),
+        );
+        let fourth: u64 = self.clients.iter().filter_map(|(_, s)| s.by_backend.get("web-4")).sum();
+        claim(fourth > 0, format!("the added backend web-4 answered {fourth} requests"));
+        claim(
+            self.late_connections == 0 && self.kept_requests > 0,
+            format!(
+                "web-1, terminating, answered {} more requests on the connections it had and got \
+                 {} new ones",
+                self.kept_requests, self.late_connections
+            ),
+        );
+    }
+
+    fn packet_claims(&self, claim: &mut impl FnMut(bool, String)) {
+        let (came, went) = self.totals.sides();
+        claim(came == went && came > 0, format!("no packet is unaccounted for: {}", self.totals));
+        let (wires, totals) = (&self.wires, &self.totals);
+        // If the NIC is also the kernel's, the kernel sends ARP and answers of its own.
+        let own = wires.from_weir.wrapping_sub(totals.tx);
+        let by_xdp = Plane::from_env().is_xdp();
+        let most = if by_xdp { totals.to_kernel + KERNELS_OWN } else { 0 };
+        let share = if by_xdp { format!(", {own} of them the kernel's own") } else { "".into() };
+        claim(
+            wires.to_weir == totals.rx && own <= most,
+            format!(
+                "the kernel counted the same at the far ends of the wires: {} to Weir, {} from \
+                 it{share}",
+                wires.to_weir, wires.from_weir
+            ),
+        );
+        let chatter = |name: &str| CHATTER.iter().any(|reason| name.starts_with(reason));
+        let drops: Vec<String> =
+            totals.drops.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        let drops = if drops.is_empty() { "none".into() } else { drops.join(", ") };
+        claim(
+            totals.drops.iter().all(|(name, _)| chatter(name)),
+            format!("nothing was dropped that belonged to anyone (drops: {drops})"),
+        );
+    }
+}

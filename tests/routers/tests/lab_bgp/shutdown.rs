@@ -1,0 +1,169 @@
+//! Drain, which keeps the sessions, and shutdown, which sends a NOTIFICATION.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use routers::{Frr, wait_for};
+use serde_json::{Value, json};
+
+use crate::lab::{
+    BgpLab, FOUR, Outcome, Over, Plan, SIX, TIMEOUT, alone, assert_no_failures, neighbor, policy,
+};
+use crate::routes::{
+    epoch, frr, path, session, wait_for_path, wait_until_gone, wait_until_in_kernel,
+    wait_until_there,
+};
+
+const OVER: Over = Over::DataPort;
+
+fn begin(config: &'static str) -> Outcome<(BgpLab, Frr)> {
+    let graceful = json!({"graceful_restart": {"enabled": true}});
+    let plan = Plan { config, ..Plan::new(policy(&neighbor(OVER, &graceful))) };
+    let mut bgp_lab = BgpLab::new(&plan)?;
+    let frr = frr(&bgp_lab, OVER, &[])?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    Ok((bgp_lab, frr))
+}
+
+#[test]
+fn a_drain_withdraws_routes_and_keeps_forwarding_until_undone() -> Outcome {
+    let _alone = alone();
+    let (mut bgp_lab, frr) = begin("")?;
+    let before = epoch(&frr, OVER)?;
+    // Packets that still arrive are served.
+    bgp_lab.router.ip(&["route add 203.0.113.0/24 via 10.0.1.10 dev data"])?;
+    let client = bgp_lab.load(400, Duration::from_millis(5))?;
+    client.wait_for(50, TIMEOUT)?;
+    bgp_lab.command(&["drain"])?;
+    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_gone(&mut bgp_lab, &frr, SIX)?;
+    assert!(!bgp_lab.weir.status()?.able);
+    assert_no_failures(&client.finish()?);
+    // The drain is a state of the appliance, not of a process.
+    bgp_lab.weir.kill_slowpath()?;
+    bgp_lab.weir.start_slowpath()?;
+    assert_stays_withdrawn(&mut bgp_lab, &frr)?;
+    let again = epoch(&frr, OVER)?;
+    assert_ne!(again, before);
+    bgp_lab.command(&["drain", "--undo"])?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    assert_eq!(epoch(&frr, OVER)?, again, "an undone drain is no new session");
+    bgp_lab.asks()
+}
+
+fn is_shutting(path: Option<&Value>) -> bool {
+    let list = path.and_then(|path| path["community"]["list"].as_array());
+    list.into_iter().flatten().any(|word| word == "gracefulShutdown")
+}
+
+#[test]
+fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
+    let _alone = alone();
+    let (mut bgp_lab, frr) = begin("[bgp]\ngraceful_shutdown_s = 4\n")?;
+    let before = epoch(&frr, OVER)?;
+    let begun = Instant::now();
+    bgp_lab.command(&["drain"])?;
+    for prefix in [FOUR, SIX] {
+        wait_for_path(&mut bgp_lab, &frr, prefix, "about to go", is_shutting)?;
+    }
+    let gone = wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_gone(&mut bgp_lab, &frr, SIX)?;
+    // On a loaded machine the withdrawal may be seen later, but never earlier.
+    assert!(gone - begun >= Duration::from_secs(4), "{:?}", gone - begun);
+    bgp_lab.command(&["drain", "--undo"])?;
+    for prefix in [FOUR, SIX] {
+        let whole = |path: Option<&Value>| path.is_some() && !is_shutting(path);
+        wait_for_path(&mut bgp_lab, &frr, prefix, "as before", whole)?;
+    }
+    // Undone in the middle: nothing was withdrawn.
+    bgp_lab.command(&["drain"])?;
+    wait_for_path(&mut bgp_lab, &frr, FOUR, "about to go", is_shutting)?;
+    bgp_lab.command(&["drain", "--undo"])?;
+    wait_for_path(&mut bgp_lab, &frr, FOUR, "as before", |path| {
+        path.is_some() && !is_shutting(path)
+    })?;
+    assert_eq!(epoch(&frr, OVER)?, before, "one session all the time");
+
+    // A restart in the middle of a drain announces nothing.
+    bgp_lab.command(&["drain"])?;
+    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    bgp_lab.weir.kill_slowpath()?;
+    bgp_lab.weir.start_slowpath()?;
+    assert_stays_withdrawn(&mut bgp_lab, &frr)?;
+    bgp_lab.command(&["drain", "--undo"])?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    bgp_lab.asks()
+}
+
+/// Checks that slowpath restarted in a drain: its session is established, without routes for two
+/// seconds.
+fn assert_stays_withdrawn(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
+    wait_for("the session again", TIMEOUT, || Ok((epoch(frr, OVER)?.is_some(), String::new())))?;
+    bgp_lab.weir.wait_for("the tables to be in force", TIMEOUT, |weir| {
+        let now = weir.status()?;
+        Ok((now.reasons.len() == 1 && now.reasons[0].contains("draining"), format!("{now:?}")))
+    })?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        for prefix in [FOUR, SIX] {
+            let said = path(frr, prefix)?;
+            assert!(said.is_none(), "{said:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether FRR received the shutdown: a hard reset (RFC 8538) with the content of RFC
+/// 9003.
+fn received_shutdown_notification(frr: &Frr) -> routers::Result<(bool, String)> {
+    let said = session(frr, OVER)?;
+    let right = said["lastResetDueTo"] == "BGP Notification received"
+        && said["lastNotificationHardReset"] == true
+        && said["lastNotificationReason"] == "Cease/Administrative Shutdown"
+        && said["lastShutdownDescription"] == "this appliance leaves";
+    Ok((right && said["bgpState"] != "Established", said.to_string()))
+}
+
+#[test]
+fn shutdown_withdraws_and_waits_and_a_second_sigterm_exits_at_once() -> Outcome {
+    let _alone = alone();
+    let (mut bgp_lab, frr) = begin("[bgp]\nsettle_s = 3\n")?;
+    let mut slowpath = bgp_lab.weir.slowpath.take().ok_or("no slowpath")?;
+    let before = epoch(&frr, OVER)?;
+    slowpath.signal(Signal::SIGTERM)?;
+    let gone = wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_gone(&mut bgp_lab, &frr, SIX)?;
+    assert_eq!(epoch(&frr, OVER)?, before, "routers move the traffic while we are there");
+    let status = slowpath.wait(TIMEOUT)?;
+    let took = gone.elapsed();
+    assert!(status.success(), "{status}: {}", slowpath.last_words());
+    println!("the process ended {took:.1?} after the withdrawal was seen");
+    // It was observed a little after it was sent.
+    assert!(took >= Duration::from_secs(2), "it waited for routers: {took:?}");
+    wait_for("the farewell at FRR", TIMEOUT, || received_shutdown_notification(&frr))?;
+    // A hard reset: no route is kept, although the neighbor supports graceful restart.
+    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+
+    bgp_lab.weir.start_slowpath()?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_in_kernel(&bgp_lab, SIX)?;
+    bgp_lab.asks()
+}
+
+#[test]
+fn a_second_sigterm_does_not_wait_for_routers() -> Outcome {
+    let _alone = alone();
+    let (mut bgp_lab, frr) = begin("[bgp]\nsettle_s = 600\n")?;
+    let mut slowpath = bgp_lab.weir.slowpath.take().ok_or("no slowpath")?;
+    slowpath.signal(Signal::SIGTERM)?;
+    wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+    std::thread::sleep(Duration::from_millis(500));
+    slowpath.must_live()?;
+    slowpath.signal(Signal::SIGTERM)?;
+    let status = slowpath.wait(TIMEOUT)?;
+    assert!(status.success(), "{status}: {}", slowpath.last_words());
+    Ok(())
+}

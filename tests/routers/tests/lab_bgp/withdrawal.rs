@@ -1,0 +1,150 @@
+//! Routes exist only while the service behind them works: over the management network, whose
+//! session does not depend on the data plane.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use routers::Frr;
+use serde_json::json;
+use tests::lab::settings::{Plane, write_services};
+
+use crate::lab::{
+    BgpLab, FOUR, Outcome, Over, Plan, SIX, alone, neighbor, policy, served, services,
+};
+use crate::routes::{epoch, frr, shown_for, wait_until_gone, wait_until_there, within};
+
+/// The promised time until the route is withdrawn.
+const WITHDRAWAL_LIMIT: Duration = Duration::from_secs(1);
+/// The number of attempts, each of which must keep the promise.
+const ATTEMPTS: usize = 3;
+
+fn bgp_lab(plane: Plane, config: &'static str) -> Outcome<(BgpLab, Frr)> {
+    let policy = policy(&neighbor(Over::Management, &json!({})));
+    let mut bgp_lab = BgpLab::new(&Plan { plane, config, ..Plan::new(policy) })?;
+    let frr = frr(&bgp_lab, Over::Management, &[])?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    Ok((bgp_lab, frr))
+}
+
+/// Breaks something and repairs it, a few times; the session never ends.
+fn broken(
+    what: &str,
+    (mut bgp_lab, frr): (BgpLab, Frr),
+    act: impl Fn(&mut BgpLab) -> Outcome,
+    mend: impl Fn(&mut BgpLab) -> Outcome,
+) -> Outcome {
+    let before = epoch(&frr, Over::Management)?;
+    let mut took = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let begun = Instant::now();
+        act(&mut bgp_lab)?;
+        took.push(shown_for(&mut bgp_lab, &frr, FOUR, begun)?);
+        wait_until_gone(&mut bgp_lab, &frr, SIX)?;
+        mend(&mut bgp_lab)?;
+        wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+        wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    }
+    within(&format!("{what}, shown by FRR for"), &took, WITHDRAWAL_LIMIT);
+    assert_eq!(epoch(&frr, Over::Management)?, before, "the session lived on");
+    bgp_lab.asks()
+}
+
+#[test]
+fn routes_are_withdrawn_within_a_second_of_a_stalled_poll_loop() -> Outcome {
+    let _alone = alone();
+    let signal = |signal: Signal| {
+        move |bgp_lab: &mut BgpLab| -> Outcome {
+            Ok(bgp_lab.weir.fastpath.as_ref().ok_or("no fastpath")?.signal(signal)?)
+        }
+    };
+    let bgp_lab = bgp_lab(Plane::from_env(), "")?;
+    broken("it stands still", bgp_lab, signal(Signal::SIGSTOP), signal(Signal::SIGCONT))
+}
+
+#[test]
+fn routes_are_withdrawn_within_a_second_of_a_killed_poll_loop() -> Outcome {
+    let _alone = alone();
+    let bgp_lab = bgp_lab(Plane::Dpdk, "")?;
+    let kill = |bgp_lab: &mut BgpLab| Ok(bgp_lab.weir.kill_fastpath()?);
+    let start = |bgp_lab: &mut BgpLab| {
+        bgp_lab.weir.start_fastpath()?;
+        Ok(bgp_lab.weir.wait_until_able()?)
+    };
+    broken("it is killed", bgp_lab, kill, start)
+}
+
+/// The XDP programs forward packets without their loader, but its liveness is no longer reported.
+#[test]
+fn routes_are_withdrawn_within_a_second_of_a_killed_xdp_loader() -> Outcome {
+    let _alone = alone();
+    let bgp_lab = bgp_lab(Plane::Xdp { native: false }, "")?;
+    let kill = |bgp_lab: &mut BgpLab| Ok(bgp_lab.weir.kill_fastpath()?);
+    let start = |bgp_lab: &mut BgpLab| {
+        bgp_lab.weir.start_fastpath()?;
+        Ok(bgp_lab.weir.wait_until_able()?)
+    };
+    broken("its loader is killed", bgp_lab, kill, start)
+}
+
+/// With XDP: DPDK's af_packet, which replaces a NIC in the lab, reports every link as up.
+#[test]
+fn routes_are_withdrawn_within_a_second_of_a_link_down() -> Outcome {
+    let _alone = alone();
+    let bgp_lab = bgp_lab(Plane::Xdp { native: false }, "")?;
+    let set = |how: &'static str| {
+        move |bgp_lab: &mut BgpLab| -> Outcome {
+            Ok(bgp_lab.lab.cloud.ip(&[&format!("link set wire {how}")])?)
+        }
+    };
+    broken("the link is down", bgp_lab, set("down"), set("up"))
+}
+
+#[test]
+fn a_local_service_is_advertised_while_it_has_a_local_backend() -> Outcome {
+    let _alone = alone();
+    let (mut bgp_lab, frr) = bgp_lab(Plane::from_env(), "")?;
+    let local = "external_policy = \"local\"";
+    let say = |bgp_lab: &BgpLab, hosts: &[usize], state| {
+        write_services(&bgp_lab.lab.folder, &served(&bgp_lab.lab, local, hosts, state))
+    };
+    say(&bgp_lab, &[0], "active")?;
+    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    let before = epoch(&frr, Over::Management)?;
+    for (hosts, state) in [(&[0][..], "terminating"), (&[], "active")] {
+        say(&bgp_lab, hosts, state)?;
+        wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+        wait_until_gone(&mut bgp_lab, &frr, SIX)?;
+        say(&bgp_lab, &[0, 1], "active")?;
+        wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+        wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    }
+    assert_eq!(epoch(&frr, Over::Management)?, before, "the session lived on");
+    bgp_lab.asks()
+}
+
+#[test]
+fn a_service_without_backends_is_advertised_as_configured() -> Outcome {
+    let _alone = alone();
+    for (config, stays) in [("", true), ("[bgp]\nno_backends = \"withdraw\"\n", false)] {
+        let (mut bgp_lab, frr) = bgp_lab(Plane::from_env(), config)?;
+        let mut all = served(&bgp_lab.lab, "", &[], "active");
+        all[1] = services(&bgp_lab.lab, "").remove(1);
+        let generation = bgp_lab.weir.status()?.generation;
+        write_services(&bgp_lab.lab.folder, &all)?;
+        bgp_lab.weir.wait_for_generation(generation + 1)?;
+        if stays {
+            // As long as the other case takes, and longer.
+            std::thread::sleep(WITHDRAWAL_LIMIT);
+            wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+        } else {
+            wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
+        }
+        // The other service is not affected.
+        wait_until_there(&mut bgp_lab, &frr, SIX)?;
+        write_services(&bgp_lab.lab.folder, &services(&bgp_lab.lab, ""))?;
+        wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+        bgp_lab.asks()?;
+    }
+    Ok(())
+}

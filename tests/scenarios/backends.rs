@@ -1,0 +1,223 @@
+//! Backend health: measures how long a dead or hanging backend still gets new flows, and checks
+//! that no verdict is lost in a restart of slowpath, and probes through a tunnel.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tests::lab::client::{Client, Load};
+use tests::lab::decap::{Answer, Decap, TunnelKind};
+use tests::lab::scenario::{changing_gateway, service};
+use tests::lab::server::Server;
+use tests::lab::settings::{Plane, Service, Settings};
+use tests::lab::topology::{AWS_CLIENTS, FRONTEND, HTTP, Lab};
+use tests::lab::weir::{CheckNow, Weir};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Serializes the tests: two poll loops on two cores would disturb each other's measurements.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const INTERVAL: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_millis(500);
+const FALL: u32 = 2;
+const SOON: Duration = Duration::from_secs(60);
+
+/// The maximum detection time by the settings: `fall` intervals after the last successful probe,
+/// the jitter of 10 %, and the timeout.
+fn promised() -> Duration {
+    INTERVAL * FALL + INTERVAL / 10 + TIMEOUT
+}
+
+/// The lab's service with HTTP health checks.
+fn checked(lab: &Lab) -> Service {
+    let web = service(lab, &[(0, "active"), (1, "active"), (2, "active")]);
+    let mode = "mode = \"nat\"\nhealth = { kind = \"http\", path = \"/1/10\", interval_ms = 1000, \
+                timeout_ms = 500, rise = 2, fall = 2, jitter_percent = 10 }";
+    Service { mode: mode.into(), ..web }
+}
+
+/// Starts clients that begin one flow after the other and tolerate failures.
+fn clients(lab: &Lab) -> Result<Client, Box<dyn Error>> {
+    let load = Load {
+        sources: AWS_CLIENTS.iter().map(|address| IpAddr::V4(*address)).collect(),
+        per_connection: 1,
+        lengths: vec![10],
+        pause: Duration::from_millis(20),
+        patience: Duration::from_millis(200),
+        ..Load::new(SocketAddr::from((FRONTEND, 80)), u64::MAX)
+    };
+    Ok(Client::start(&lab.aws[0], load)?)
+}
+
+fn new_flows(weir: &Weir, address: &str) -> Result<u64, Box<dyn Error>> {
+    let services = weir.services()?;
+    let backends = services.iter().flat_map(|service| &service.backends);
+    Ok(backends.filter(|one| one.address == address).map(|one| one.new_flows).sum())
+}
+
+/// Waits until the health checker reports a backend in this state.
+fn until(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Error>> {
+    let start = format!("{address}:");
+    weir.wait_for(&format!("{address} to be {state}"), SOON, |weir| {
+        let checks = weir.checks()?;
+        let is = |one: &CheckNow| one.backend.starts_with(&start) && one.state == state;
+        Ok((checks.iter().any(is), format!("{checks:?} {:?}", weir.drops()?)))
+    })?;
+    Ok(())
+}
+
+/// Returns the time from now until the last new flow to a backend, after a period without any.
+fn last_new_flow(weir: &Weir, address: &str) -> Result<Duration, Box<dyn Error>> {
+    let (begun, mut last) = (Instant::now(), Duration::ZERO);
+    let mut before = new_flows(weir, address)?;
+    while begun.elapsed() < last + promised() + 2 * INTERVAL {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = new_flows(weir, address)?;
+        if now != before {
+            (before, last) = (now, begun.elapsed());
+        }
+    }
+    Ok(last)
+}
+
+#[track_caller]
+fn kept(what: &str, last: Duration) {
+    let intervals = last.as_secs_f64() / INTERVAL.as_secs_f64();
+    let promise = promised();
+    println!("{what}: the last new flow {intervals:.2} intervals after ({promise:.1?} promised)");
+    assert!(last > Duration::ZERO, "{what}: flows went there until the verdict");
+    assert!(last <= promise + INTERVAL, "{what}: {last:.1?}, promised are {promise:.1?}");
+}
+
+#[test]
+fn dead_or_hung_backends_get_no_new_flows_and_no_verdict_is_lost() -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
+    let gateway = lab.aws_gateway(changing_gateway())?;
+    let mut weir = Weir::start(&lab, &Settings::default(), &[checked(&lab)])?;
+    let address: Vec<String> = lab.hosts.iter().map(|host| host.address.to_string()).collect();
+    for one in &address {
+        until(&mut weir, one, "healthy")?;
+    }
+    let client = clients(&lab)?;
+    client.wait_for(100, SOON)?;
+
+    // The backend dies: its listener is closed.
+    let mut dead = lab.hosts.remove(0);
+    let to = SocketAddr::from(([0, 0, 0, 0], HTTP));
+    let other = SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP + 1));
+    dead.server = Server::start(&dead.ns, "elsewhere", other)?;
+    kept("died", last_new_flow(&weir, &address[0])?);
+    until(&mut weir, &address[0], "unhealthy")?;
+
+    // The backend hangs: its kernel accepts connections, but no server responds.
+    let hung = &mut lab.hosts[0];
+    hung.server = Server::start(&hung.ns, "elsewhere", other)?;
+    let listener = hung.ns.run(move || TcpListener::bind(to))??;
+    kept("hung", last_new_flow(&weir, &address[1])?);
+    until(&mut weir, &address[1], "unhealthy")?;
+
+    // A restart: neither gets a flow, from the first moment until the checker has probed again.
+    let before = [new_flows(&weir, &address[0])?, new_flows(&weir, &address[1])?];
+    weir.kill_slowpath()?;
+    weir.start_slowpath()?;
+    weir.wait_until_able()?;
+    let first = weir.checks()?;
+    let ill = first.iter().filter(|one| one.state == "unhealthy").count();
+    assert_eq!(ill, 2, "{first:?}");
+    std::thread::sleep(promised() + INTERVAL);
+    let after = [new_flows(&weir, &address[0])?, new_flows(&weir, &address[1])?];
+    assert_eq!(after, before, "no verdict was lost");
+    for one in &address[..2] {
+        until(&mut weir, one, "unhealthy")?;
+    }
+
+    // Both are detected as healthy again.
+    drop(listener);
+    dead.server = Server::start(&dead.ns, "web-1", to)?;
+    lab.hosts[0].server = Server::start(&lab.hosts[0].ns, "web-2", to)?;
+    for (one, before) in address.iter().zip(before) {
+        until(&mut weir, one, "healthy")?;
+        weir.wait_for("new flows again", SOON, |weir| {
+            let now = new_flows(weir, one).unwrap_or_default();
+            Ok((now > before, now.to_string()))
+        })?;
+    }
+    let metrics = weir.metrics()?;
+    assert!(metrics.sum("weir_probes_total", &["result=\"good\""]) > 0.0);
+    assert_eq!(metrics.sum("weir_health_backends", &["state=\"healthy\""]), 3.0);
+    drop(client);
+    gateway.stop()?;
+    weir.stop()?;
+    Ok(())
+}
+
+/// A tunnel service whose single backend has a reserved probe source.
+const TUNNELLED: &str = r#"
+[[service]]
+name = "lab/chain"
+mode = "tunnel"
+tunnel = "vxlan"
+table_size = 251
+health = { kind = "http", path = "/1/10", interval_ms = 500, timeout_ms = 400, fall = 2 }
+frontends = [{ address = "203.0.113.21", port = 80, protocol = "tcp" }]
+backends = [{ address = "10.0.2.11", probe = "198.18.0.1" }]
+"#;
+
+#[test]
+fn a_tunnel_backend_is_probed_through_the_tunnel() -> Outcome {
+    through_the_tunnel(Plane::Dpdk, Answer::Tunnel)
+}
+
+#[test]
+fn a_backend_that_answers_a_probe_directly_is_healthy() -> Outcome {
+    through_the_tunnel(Plane::Dpdk, Answer::Plain)
+}
+
+#[test]
+fn a_backend_that_answers_an_xdp_probe_directly_is_healthy() -> Outcome {
+    through_the_tunnel(Plane::Xdp { native: false }, Answer::Plain)
+}
+
+#[test]
+fn a_tunnel_backend_is_probed_through_the_xdp_programs() -> Outcome {
+    through_the_tunnel(Plane::Xdp { native: false }, Answer::Tunnel)
+}
+
+fn through_the_tunnel(plane: Plane, answers: Answer) -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let lab = Lab::new(&["web-1"])?;
+    let host = &lab.hosts[0];
+    let decap = Decap::start(&host.ns, answers)?;
+    let route = match answers {
+        Answer::Plain => "route add 198.18.0.1/32 via 10.0.2.10",
+        _ => "route add 198.18.0.1/32 dev decap0",
+    };
+    host.ns.ip(&["addr add 203.0.113.21/32 dev lo", route])?;
+    let web = SocketAddr::from(([203, 0, 113, 21], 80));
+    let server = Server::start(&host.ns, "web-1", web)?;
+    let settings = Settings { plane, ..Settings::default() };
+    let mut weir = Weir::prepare(&lab, &settings, &[])?;
+    lab.folder.write("services.toml", TUNNELLED)?;
+    weir.start_slowpath()?;
+    weir.start_fastpath()?;
+    weir.wait_until_able()?;
+    // The operator's setup for such probes: the kernel routes packets for the frontend to the
+    // arm, by any neighbor. With XDP the probes' mark does that. The source address is added
+    // automatically.
+    if plane == Plane::Dpdk {
+        lab.weir.ip(&["route add 203.0.113.21/32 via 10.0.2.11 dev weir-out"])?;
+    }
+    until(&mut weir, "10.0.2.11", "healthy")?;
+    assert!(decap.counts().taken(TunnelKind::Vxlan) > 3, "the probes came by the tunnel");
+    // The host still answers on its own address: only the path of client packets is probed.
+    drop(server);
+    until(&mut weir, "10.0.2.11", "unhealthy")?;
+    let _server = Server::start(&host.ns, "web-1", web)?;
+    until(&mut weir, "10.0.2.11", "healthy")?;
+    drop(decap);
+    until(&mut weir, "10.0.2.11", "unhealthy")?;
+    weir.stop()?;
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Runs every case on the pipeline in memory and on the XDP program, and checks that the cases
+//! are complete.
+#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+
+mod planes {
+    pub mod differences;
+    pub mod loaded;
+    pub mod memory;
+    pub mod xdp;
+}
+
+use planes::differences::{DIFFERENCES, find_difference};
+use planes::xdp::{DEVICES, Xdp};
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::path::Path;
+use tables::counters::{Counter, VerdictCounter};
+use tables::reason::DropReason;
+use tests::cases::{self, COVERED_ELSEWHERE};
+use tests::lab::netns::Netns;
+
+/// Reports all failures at once: the first one is rarely the most informative.
+#[test]
+fn every_case_passes_in_memory() {
+    let mut failed = Vec::new();
+    let all = cases::all();
+    for case in &all {
+        let mut plane = planes::memory::Memory::new();
+        if let Err(text) = cases::run(case, &mut plane) {
+            failed.push(text);
+        }
+    }
+    println!("{} cases in memory, {} failed", all.len(), failed.len());
+    assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
+}
+
+/// Cases that are known to differ in the kernel must not hold there.
+#[test]
+fn every_case_passes_in_the_kernel() -> Result<(), Box<dyn Error>> {
+    let namespace = Netns::new("cases-xdp")?;
+    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
+    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    let failed = namespace.run(|| {
+        let mut plane = Xdp::new();
+        let mut failed = Vec::new();
+        let all = cases::all();
+        for case in &all {
+            let done = cases::run(case, &mut plane);
+            match (find_difference(case.claim), done) {
+                (None, Ok(())) | (Some(_), Err(_)) => {}
+                (None, Err(text)) => failed.push(text),
+                (Some(other), Ok(())) => failed.push(format!(
+                    "\"{}\" holds in the kernel: strike it from what can't be done ({})",
+                    case.claim, other.because
+                )),
+            }
+        }
+        let other = DIFFERENCES.len();
+        println!(
+            "{} cases in the kernel, {other} known to differ, {} failed",
+            all.len(),
+            failed.len()
+        );
+        failed
+    })?;
+    assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn every_difference_between_planes_is_a_case() {
+    let all = cases::all();
+    for other in DIFFERENCES {
+        assert!(all.iter().any(|case| case.claim == other.claim), "no case: {}", other.claim);
+    }
+}
+
+#[test]
+fn legs_shared_by_both_directions_are_counted() {
+    let shared = |option_slabs: u32| {
+        let all = cases::all();
+        let mut case = all.into_iter().find(|case| case.setup.option_slabs == 1).expect("a case");
+        case.setup.option_slabs = option_slabs;
+        let mut plane = planes::memory::Memory::new();
+        let same = cases::run(&case, &mut plane).is_ok();
+        let counters = plane.loaded().region.counters();
+        (same, counters.sum(|page| page.lcore_count(Counter::GatewayLegsShared)))
+    };
+    assert_eq!(shared(1), (true, 1));
+    // With more capacity the case takes another path, and nothing is shared.
+    assert_eq!(shared(2), (false, 0));
+}
+
+#[test]
+fn clients_without_a_nat_port_are_counted() {
+    let untracked = |max_affinities: u32| {
+        let all = cases::all();
+        let mut case = all.into_iter().find(|case| case.setup.max_affinities == 8).expect("a case");
+        case.setup.max_affinities = max_affinities;
+        let mut plane = planes::memory::Memory::new();
+        cases::run(&case, &mut plane).unwrap_or_else(|text| panic!("{text}"));
+        let counters = plane.loaded().region.counters();
+        counters.sum(|page| page.lcore_count(Counter::AffinitiesUntracked))
+    };
+    assert!(untracked(8) > 250, "of 300 clients");
+    assert_eq!(untracked(1024), 0);
+}
+
+#[test]
+fn no_two_cases_verify_the_same() {
+    let mut seen = BTreeSet::new();
+    for case in cases::all() {
+        assert!(seen.insert(case.claim), "claimed twice: {}", case.claim);
+        assert!(case.claim.ends_with('.'), "a claim is a sentence: {}", case.claim);
+        assert!(!case.steps.is_empty(), "nothing happens: {}", case.claim);
+    }
+}
+
+#[test]
+fn every_drop_reason_is_shown() {
+    let shown = cases::reasons_shown(&cases::all());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace");
+    let mut missing = Vec::new();
+    for reason in DropReason::ALL.iter().filter(|reason| !shown.contains(reason)) {
+        let Some(elsewhere) = COVERED_ELSEWHERE.iter().find(|e| e.reason == *reason) else {
+            missing.push(format!(
+                "no case drops for {}: write one in tests/cases, or name the test that shows it \
+                 in tests/cases/coverage.rs",
+                reason.name()
+            ));
+            continue;
+        };
+        let text = std::fs::read_to_string(root.join(elsewhere.file)).unwrap_or_default();
+        if !text.contains(&format!("fn {}(", elsewhere.test)) {
+            missing.push(format!(
+                "{}: no test {} in {}",
+                reason.name(),
+                elsewhere.test,
+                elsewhere.file
+            ));
+        }
+    }
+    for elsewhere in COVERED_ELSEWHERE.iter().filter(|e| shown.contains(&e.reason)) {
+        missing.push(format!("{} is shown by a case now: strike it", elsewhere.reason.name()));
+    }
+    assert!(missing.is_empty(), "\n{}\n", missing.join("\n"));
+}
+
+#[test]
+fn every_verdict_is_shown() {
+    let shown = cases::verdicts_shown(&cases::all());
+    let all: BTreeSet<&str> = VerdictCounter::ALL
+        .iter()
+        .filter(|verdict| **verdict != VerdictCounter::Drop)
+        .map(|verdict| verdict.name())
+        .collect();
+    assert_eq!(shown, all, "verdicts shown by cases, and those that there are");
+}

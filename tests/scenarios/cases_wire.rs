@@ -1,0 +1,96 @@
+//! Runs every case through real DPDK ports on veth, in both directions, in its own namespace.
+//!
+//! DPDK can be started once per process, so there is a single test here. It ends with the two
+//! drop reasons that only a NIC can cause.
+#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+
+mod planes {
+    pub mod loaded;
+    pub mod wire;
+}
+
+use dpdk_bindings::Eal;
+use planes::wire::{ARGUMENTS, Driver, Wire};
+use std::error::Error;
+use std::process::Command;
+use tables::reason::DropReason;
+use tests::cases::addresses::*;
+use tests::cases::setups::{aws_nat, aws_return};
+use tests::cases::{self, Plane};
+use tests::frames::{Frame, Ip, aws_options, flags, option, tcp};
+use tests::lab::netns::Netns;
+
+#[test]
+fn every_case_passes_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
+    let namespace = Netns::new("cases")?;
+    let drivers = [Driver::Pcap, Driver::AfPacket];
+    for driver in drivers {
+        let lines = driver.cables();
+        namespace.ip(&lines.iter().map(String::as_str).collect::<Vec<_>>())?;
+    }
+    let failed = namespace.run(move || {
+        let ports = drivers.into_iter().flat_map(Driver::arguments);
+        let arguments: Vec<String> = ARGUMENTS.map(String::from).into_iter().chain(ports).collect();
+        let eal = Eal::start(&arguments).unwrap_or_else(|e| panic!("{e}"));
+        let mut failed = Vec::new();
+        for driver in drivers {
+            let mut plane = Wire::new(&eal, driver);
+            failed.extend(play(&mut plane, driver));
+            an_empty_pool_leaves_no_room_for_headers(&mut plane);
+            if driver == Driver::AfPacket {
+                a_nic_that_takes_no_more_is_counted(&mut plane);
+            }
+        }
+        failed
+    })?;
+    assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
+    Ok(())
+}
+
+/// Runs all cases that the driver supports: with af_packet the kernel would reassemble fragments
+/// on the wire, so those cases run on the other driver alone.
+fn play(plane: &mut Wire, driver: Driver) -> Vec<String> {
+    let mut all = cases::all();
+    if driver == Driver::AfPacket {
+        all.retain(|case| !case.has_fragments_on_the_cable());
+    }
+    let failed: Vec<String> = all.iter().filter_map(|case| cases::run(case, plane).err()).collect();
+    println!("{} cases on {}, {} failed", all.len(), plane.name(), failed.len());
+    failed
+}
+
+/// An answer that needs more headers than the buffer's headroom, without a further buffer.
+fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
+    plane.load(&aws_nat());
+    let mut options = aws_options(ENDPOINT, 0, 1);
+    options.extend(option(0x0103, 2, &[7; 124]));
+    let long = |inner: Ip| {
+        let outer = inner.in_geneve(NODE, OUR_GENEVE, options.clone());
+        Frame::new(ROUTER, IN_MAC, outer).bytes()
+    };
+    let came = plane.send(INGRESS, &long(syn()));
+    let [(_, sent)] = &came[..] else { panic!("the SYN goes to the backend: {came:?}") };
+    let port = u16::from_be_bytes([sent[34], sent[35]]);
+    let answer = from_backend(11, syn_ack().from(BACKEND).to(OUR_NAT).to_port(port)).bytes();
+    let came = plane.send_without_buffers(EGRESS, &answer);
+    assert!(came.is_empty(), "no buffer, no answer: {came:?}");
+    assert_eq!(plane.counts().drops[&DropReason::NoHeadroom], 1);
+    assert_eq!(plane.send(EGRESS, &answer).len(), 1, "with buffers it goes out");
+    assert_eq!(plane.counts().entered(), plane.counts().ended());
+}
+
+/// The link is down, and the driver's ring fills.
+fn a_nic_that_takes_no_more_is_counted(plane: &mut Wire) {
+    let cable = |state: &str| {
+        let done = Command::new("ip").args(["link", "set", "ain0", state]).status();
+        assert!(done.is_ok_and(|status| status.success()), "ip link set ain0 {state}");
+    };
+    plane.load(&aws_return());
+    let frame = Frame::new(IN_MAC, ROUTER, tcp("10.0.1.10:179", "10.0.1.1:50000", flags::ACK));
+    cable("down");
+    plane.kernel_floods(INGRESS, &frame.bytes(), 200);
+    cable("up");
+    let counts = plane.counts();
+    assert!(counts.drops[&DropReason::TxRefused] > 0, "a full ring refuses: {counts:?}");
+    assert_eq!((counts.from_kernel, counts.ended()), (200, 200));
+}

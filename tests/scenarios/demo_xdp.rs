@@ -1,0 +1,18 @@
+//! The main scenario of `make demo PLANE=xdp`: every claim must hold with XDP too.
+
+use std::process::Command;
+
+#[test]
+fn the_demo_passes_with_xdp() -> Result<(), String> {
+    let done = Command::new(env!("CARGO_BIN_EXE_demo"))
+        .args(["--requests", "1500", "--plain"])
+        .env("PLANE", "xdp")
+        .output()
+        .map_err(|e| format!("the demo does not start: {e}"))?;
+    let told = String::from_utf8_lossy(&done.stdout);
+    println!("{told}");
+    let failed = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{told}\n{failed}");
+    assert!(told.contains("the XDP program in the kernel"), "{told}");
+    Ok(())
+}

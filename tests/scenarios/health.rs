@@ -1,0 +1,81 @@
+//! The health endpoint as a cloud's probe sees it, on the wire, through the exception path.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+use tests::lab::scenario::service;
+use tests::lab::settings::Settings;
+use tests::lab::topology::{INGRESS, Lab};
+use tests::lab::weir::{Weir, probe};
+
+#[test]
+fn health_probes_report_the_state_at_any_time() -> Result<(), Box<dyn Error>> {
+    let lab = Lab::new(&["web-1"])?;
+    let services = [service(&lab, &[(0, "active")])];
+    let mut weir = Weir::prepare(&lab, &Settings::default(), &services)?;
+    weir.start_slowpath()?;
+    let soon = Duration::from_secs(30);
+    weir.wait_for("503 and a reason without a fastpath", soon, |weir| {
+        let said = weir.probe()?;
+        Ok((said.starts_with("HTTP/1.1 503") && said.contains("lcore"), said))
+    })?;
+    weir.start_fastpath()?;
+    weir.wait_until_able()?;
+    // ARP, TCP and HTTP of the probe all pass gateway, wire, poll loop, TAP, kernel and back.
+    let said = probe(&lab.cloud, INGRESS)?;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    weir.wait_for("the probe's packets to be counted on the exception path", soon, |weir| {
+        let count = weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
+        Ok((count >= 5.0, count.to_string()))
+    })?;
+
+    weir.kill_fastpath()?;
+    let killed = Instant::now();
+    weir.wait_for("503 after the fastpath died", soon, |weir| {
+        let said = weir.probe()?;
+        Ok((said.starts_with("HTTP/1.1 503"), said))
+    })?;
+    println!("503 came {:.0?} after the death", killed.elapsed());
+    assert!(probe(&lab.cloud, INGRESS).is_err(), "on the wire nobody answers");
+    weir.start_fastpath()?;
+    weir.wait_until_able()?;
+    let said = probe(&lab.cloud, INGRESS)?;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    weir.stop()?;
+    Ok(())
+}
+
+#[test]
+fn only_weir_answers_for_its_addresses() -> Result<(), Box<dyn Error>> {
+    let lab = Lab::new(&["web-1"])?;
+    let services = [service(&lab, &[(0, "active")])];
+    let mut weir = Weir::start(&lab, &Settings::default(), &services)?;
+    assert!(probe(&lab.cloud, INGRESS).is_ok());
+    // The TAPs, their addresses and the health endpoint still exist; only the poll loop has
+    // ended. If the kernel used the ports as well, it would answer now.
+    weir.kill_fastpath()?;
+    assert!(probe(&lab.cloud, INGRESS).is_err());
+    Ok(())
+}
+
+#[test]
+fn packets_rejected_by_the_kernel_are_counted() -> Result<(), Box<dyn Error>> {
+    let lab = Lab::new(&["web-1"])?;
+    let services = [service(&lab, &[(0, "active")])];
+    let mut weir = Weir::start(&lab, &Settings::default(), &services)?;
+    assert!(probe(&lab.cloud, INGRESS).is_ok());
+    let lost = |weir: &Weir| -> Result<f64, tests::lab::LabError> {
+        Ok(weir.metrics()?.sum("weir_kernel_lost_total", &["arm=\"ingress\""]))
+    };
+    assert_eq!(lost(&weir)?, 0.0);
+    // A TAP that is down accepts nothing: the probe's packets are lost after Weir's counters.
+    lab.weir.ip(&["link set weir-in down"])?;
+    assert!(probe(&lab.cloud, INGRESS).is_err());
+    weir.wait_for("what was lost to be counted", Duration::from_secs(30), |weir| {
+        let lost = lost(weir)?;
+        Ok((lost > 0.0, format!("{lost}")))
+    })?;
+    let none = weir.metrics()?.sum("weir_kernel_lost_total", &["arm=\"egress\""]);
+    assert_eq!(none, 0.0, "by arm");
+    weir.stop()?;
+    Ok(())
+}

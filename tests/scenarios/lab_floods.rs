@@ -1,0 +1,295 @@
+//! Real TCP beside floods of spoofed packets, on both planes and in each mode: established
+//! connections continue, new ones succeed, and far fewer ICMP errors are sent than the flood has
+//! packets.
+//!
+//! The flow table is much smaller than the flood. Three clients are 1, 20 and 100 ms away, so
+//! that their flows wait for confirmation that long; with direct server return the client is next
+//! to Weir, since its answers take another path.
+
+use patience::{check, poll};
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tests::lab::client::{Client, ClientStats, Load};
+use tests::lab::decap::{Answer, Decap};
+use tests::lab::flood::{ANSWERING, DATAGRAMS, Flood, Plan, SILENT};
+use tests::lab::gateway::{Gateway, Setup};
+use tests::lab::netns::Netns;
+use tests::lab::server::Server;
+use tests::lab::settings::{Backend, Plane, Service, Settings};
+use tests::lab::topology::{AWS_CLIENTS, AWS_SERVER, FRONTEND, Lab, veth};
+use tests::lab::weir::{Metrics, Weir};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Serializes the tests: two labs on two cores would disturb each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const PLANES: [Plane; 2] = [Plane::Dpdk, Plane::Xdp { native: false }];
+/// `region.max_flows`. Half of them may be unconfirmed: four tenths of a second of the flood, in
+/// which five of eight packets begin flows. That is four of the longest round trips, and a tenth
+/// of the flood exceeds the table, should a busy machine lose the rest on its way.
+const MAX_FLOWS: u32 = 2_048;
+const FLOOD: u32 = 20_000;
+/// At most 4,000 packets per second.
+const BURST: u32 = 40;
+const PAUSE: Duration = Duration::from_millis(10);
+/// Round trips of the gateway's clients.
+const ROUND_TRIPS_MS: [u64; 3] = [1, 20, 100];
+/// Connections established before the flood, and the workers that make new ones.
+const ESTABLISHED: u64 = 12;
+const NEW: u64 = 12;
+/// New connections after the flood.
+const AFTERWARDS: u64 = 40;
+/// `icmp.errors_per_s`.
+const ERRORS_PER_S: u64 = 100;
+const WEB: u16 = 80;
+/// The time limit of a condition.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The lab of a mode, with everything beside Weir.
+struct Fixture {
+    gateway: Option<Gateway>,
+    /// Kept alive, since they serve until dropped.
+    _backends: Vec<(Option<Decap>, Vec<Server>)>,
+    lab: Lab,
+    /// The address that the clients of the connections use.
+    web: SocketAddrV4,
+}
+
+impl Fixture {
+    fn new(mode: &str) -> Outcome<Fixture> {
+        let mut lab = Lab::new(&["web-1", "web-2"])?;
+        let backends = lab.hosts.iter().map(|host| serve(&host.ns, &host.name, mode));
+        let backends = backends.collect::<Outcome<_>>()?;
+        let delays = ROUND_TRIPS_MS.map(Duration::from_millis);
+        let delays = AWS_CLIENTS.into_iter().zip(delays).collect();
+        let gateway = match mode {
+            "dsr" => {
+                answer_past_weir(&lab)?;
+                None
+            }
+            _ => Some(lab.aws_gateway(Setup { delays, ..Setup::default() })?),
+        };
+        let web = if mode == "return" { AWS_SERVER } else { FRONTEND };
+        let fixture =
+            Fixture { lab, gateway, _backends: backends, web: SocketAddrV4::new(web, WEB) };
+        // ICMP errors are counted where clients would receive them, whatever their address.
+        let table = "table inet seen {\n counter errors {\n }\n chain in {\n type filter hook \
+                     prerouting priority -300;\n icmp type time-exceeded counter name errors\n \
+                     }\n}\n";
+        fixture.clients().fed("nft", &["-f", "-"], table)?;
+        Ok(fixture)
+    }
+
+    /// Returns the namespace of the clients.
+    fn clients(&self) -> &Netns {
+        if self.gateway.is_some() { &self.lab.aws[0] } else { &self.lab.cloud }
+    }
+
+    fn load(&self, requests: u64) -> Load {
+        let sources: Vec<IpAddr> = match self.gateway {
+            Some(_) => AWS_CLIENTS[..3].iter().map(|address| IpAddr::V4(*address)).collect(),
+            None => vec![Ipv4Addr::new(10, 0, 1, 1).into()],
+        };
+        let web = SocketAddr::V4(self.web);
+        Load { sources, patience: TIMEOUT, ..Load::new(web, requests) }
+    }
+
+    /// Returns the local ends of the connections to the web server.
+    fn connections(&self) -> Outcome<Vec<SocketAddrV4>> {
+        let rows = self.clients().command("ss", &["-H", "-t", "-n", "state", "established"])?;
+        let web = self.web.to_string();
+        let ends = rows.lines().filter_map(|row| {
+            let mut words = row.split_whitespace().skip(2);
+            let (local, peer) = (words.next()?, words.next()?);
+            (peer == web).then(|| local.parse().ok())?
+        });
+        Ok(ends.collect())
+    }
+
+    /// Waits until all connections before the flood are established, and returns them.
+    fn all_connections(&self) -> Outcome<Vec<SocketAddrV4>> {
+        let what = format!("{ESTABLISHED} established connections");
+        let connections = poll(&what, TIMEOUT, || {
+            let connections = self.connections().map_err(|error| error.to_string())?;
+            let found = || format!("{connections:?}");
+            check(connections.len() as u64 == ESTABLISHED, found).map(|()| connections)
+        })?;
+        Ok(connections)
+    }
+
+    /// Returns the number of ICMP errors that reached the clients' side.
+    fn errors(&self) -> Outcome<u64> {
+        let text = self.clients().command("nft", &["list", "counter", "inet", "seen", "errors"])?;
+        let count = text.split_whitespace().skip_while(|word| *word != "packets").nth(1);
+        Ok(count.ok_or("no counter")?.parse()?)
+    }
+}
+
+/// Makes a host a backend of all services: it answers on two TCP ports and is silent on others.
+fn serve(ns: &Netns, name: &str, mode: &str) -> Outcome<(Option<Decap>, Vec<Server>)> {
+    let silent = format!(
+        "table inet silent {{ chain in {{ type filter hook input priority 0; \
+         tcp dport {SILENT} drop; udp dport {DATAGRAMS} drop; }}; }}"
+    );
+    ns.fed("nft", &["-f", "-"], &silent)?;
+    let decap = match mode {
+        "tunnel" => Some(Decap::start(ns, Answer::Tunnel)?),
+        "dsr" => Some(Decap::start(ns, Answer::Plain)?),
+        _ => None,
+    };
+    if decap.is_some() {
+        ns.ip(&[&format!("addr add {FRONTEND}/32 dev lo")])?;
+    }
+    if mode == "tunnel" {
+        ns.ip(&["route add 192.0.2.0/24 dev decap0", "route add 198.18.0.0/15 dev decap0"])?;
+    }
+    let server = |port| Server::start(ns, name, SocketAddr::from(([0, 0, 0, 0], port)));
+    Ok((decap, [WEB, ANSWERING].map(server).into_iter().collect::<Result<_, _>>()?))
+}
+
+/// Adds a path from the backends to the clients that bypasses Weir.
+fn answer_past_weir(lab: &Lab) -> Outcome {
+    veth((&lab.cloud, "back"), (&lab.lan, "router"))?;
+    lab.lan.ip(&["link set router master br0"])?;
+    lab.cloud.ip(&["addr add 10.0.2.1/24 dev back", "route add 203.0.113.0/24 via 10.0.1.10"])?;
+    for host in &lab.hosts {
+        host.ns.ip(&["route replace default via 10.0.2.1 dev eth0"])?;
+    }
+    Ok(())
+}
+
+fn services(lab: &Lab, mode: &str) -> Vec<Service> {
+    let keys = match mode {
+        "tunnel" => "mode = \"tunnel\"\ntunnel = \"geneve\"\ntable_size = 251",
+        "dsr" => "mode = \"dsr\"\ntunnel = \"ipip\"\ntable_size = 251",
+        _ => "mode = \"nat\"\ntable_size = 251",
+    };
+    let frontends = [(WEB, "tcp"), (ANSWERING, "tcp"), (SILENT, "tcp"), (DATAGRAMS, "udp")];
+    let service = |(port, protocol): (u16, &'static str)| Service {
+        name: format!("lab/{protocol}-{port}"),
+        mode: keys.into(),
+        frontends: vec![(FRONTEND.to_string(), port, protocol)],
+        backends: lab
+            .hosts
+            .iter()
+            .map(|host| Backend {
+                address: host.address.to_string(),
+                port: 0,
+                weight: 100,
+                state: "active",
+            })
+            .collect(),
+    };
+    frontends.map(service).into()
+}
+
+/// Runs clients before, during and after a flood.
+fn flooded(plane: Plane, mode: &str) -> Outcome {
+    let fixture = Fixture::new(mode)?;
+    let settings = Settings {
+        plane,
+        max_flows: MAX_FLOWS,
+        more: format!("[icmp]\nerrors_per_s = {ERRORS_PER_S}\n"),
+        ..Settings::default()
+    };
+    let weir = Weir::start(&fixture.lab, &settings, &services(&fixture.lab, mode))?;
+    let about = |words: &str| {
+        let gateway = fixture.gateway.as_ref().map(|gateway| gateway.report().to_string());
+        format!("{mode} on {plane:?}: {words}\n{:?}\n{gateway:?}", weir.drops())
+    };
+    let default_setups = fixture.load(u64::MAX);
+    let pause = Duration::from_millis(20);
+    let steady =
+        Load { workers: ESTABLISHED, per_connection: u64::MAX, pause, ..default_setups.clone() };
+    let steady = Client::start(fixture.clients(), steady)?;
+    let victims = fixture.all_connections().map_err(|e| about(&e.to_string()))?;
+    let new = Load { workers: NEW, per_connection: 1, lengths: vec![10], pause, ..default_setups };
+    let new = Client::start(fixture.clients(), new)?;
+    new.wait_for(NEW, TIMEOUT).map_err(|e| about(&e.to_string()))?;
+
+    let (begun, before) = (Instant::now(), [steady.stats(), new.stats()]);
+    let plan = Plan { packets: FLOOD, burst: BURST, pause: PAUSE, server: fixture.web, victims };
+    let flood = Flood::start(fixture.clients(), &fixture.lab.cloud, plan)?;
+    let sent = flood.finish()?;
+    let during = [steady.stats(), new.stats()];
+    let afterwards = fixture.load(AFTERWARDS);
+    let afterwards = Load { workers: 4, per_connection: 1, lengths: vec![10], ..afterwards };
+    let afterwards = Client::start(fixture.clients(), afterwards)?.finish()?;
+    steady.stop_requests();
+    new.stop_requests();
+    let (steady, new) = (steady.finish()?, new.finish()?);
+    let (metrics, took) = (weir.metrics()?, begun.elapsed());
+    let errors = fixture.errors()?;
+    let count = |name: &str| metrics.sum(&format!("weir_{name}_total"), &[]) as u64;
+    let evicted = count("flows_evicted");
+    let seen = format!(
+        "{sent} packets in {took:.1?}, {evicted} flows evicted, {errors} errors; \
+         {steady}{new}{afterwards}"
+    );
+    println!("{mode} on {plane:?}: {seen}");
+
+    // The flood exceeded the table, and clients were active all the time.
+    assert!(sent > 2 * MAX_FLOWS, "{}", about(&seen));
+    assert!(evicted > u64::from(MAX_FLOWS) / 4, "{}", about(&seen));
+    for (before, during) in before.iter().zip(&during) {
+        assert!(during.right > before.right, "{}", about(&seen));
+    }
+    assert_established_continued(&steady, &about(&seen));
+    let tried = new.right + new.failed;
+    assert!(new.failed * 20 <= tried && new.moved == 0, "{}", about(&seen));
+    assert_eq!((afterwards.right, afterwards.failed), (AFTERWARDS, 0), "{}", about(&seen));
+    if mode != "return" {
+        assert_eq!(steady.by_backend.len(), 2, "{}", about(&seen));
+    }
+    assert_errors_limited(&metrics, errors, took, &about(&seen));
+    if let Some(gateway) = fixture.gateway {
+        gateway.stop()?;
+    }
+    weir.stop()?;
+    Ok(())
+}
+
+/// Asserts that each worker kept its initial connection and backend.
+#[track_caller]
+fn assert_established_continued(steady: &ClientStats, about: &str) {
+    assert_eq!((steady.failed, steady.moved, steady.connections), (0, 0, ESTABLISHED), "{about}");
+}
+
+/// Asserts that errors reach the clients' side, within the limit of an arm.
+#[track_caller]
+fn assert_errors_limited(metrics: &Metrics, errors: u64, took: Duration, about: &str) {
+    let limited = metrics.sum("weir_icmp_errors_limited_total", &[]) as u64;
+    // Each processor or lcore has its own limit; a flood begins and ends within a second.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let most = ERRORS_PER_S * processors * (took.as_secs() + 2);
+    assert!(errors > 0 && errors <= most, "{errors} errors, at most {most}: {about}");
+    assert!(limited > 0, "{about}");
+}
+
+fn on_both_planes(mode: &str) -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    PLANES.into_iter().try_for_each(|plane| flooded(plane, mode))
+}
+
+#[test]
+fn a_flood_does_not_affect_returned_connections() -> Outcome {
+    on_both_planes("return")
+}
+
+#[test]
+fn a_flood_does_not_affect_tunneled_connections() -> Outcome {
+    on_both_planes("tunnel")
+}
+
+#[test]
+fn a_flood_does_not_affect_dsr_connections() -> Outcome {
+    on_both_planes("dsr")
+}
+
+#[test]
+fn a_flood_does_not_affect_translated_connections() -> Outcome {
+    on_both_planes("nat")
+}

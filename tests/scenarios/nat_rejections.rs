@@ -1,0 +1,122 @@
+//! The cost of a new NAT flow that finds no port, as the number of examined ports, on both
+//! planes.
+#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+
+mod planes {
+    pub mod loaded;
+    pub mod memory;
+    pub mod xdp;
+}
+
+use planes::loaded::Loaded;
+use planes::memory::Memory;
+use planes::xdp::{DEVICES, Xdp};
+use std::error::Error;
+use tables::flow::PORTS;
+use tables::nat_port::NatPorts;
+use tables::reason::DropReason;
+use tests::cases::addresses::{BACKEND, EGRESS, FRONTEND, INGRESS, from_backend, from_gateway};
+use tests::cases::setups::{Setup, aws_nat};
+use tests::cases::{Exit, Plane};
+use tests::frames::{flags, tcp};
+use tests::lab::netns::Netns;
+
+/// Ports of each NAT address.
+const RANGE: u32 = 64;
+
+fn setup(addresses: &'static str) -> Setup {
+    let nat = Setup { nat_addresses: addresses, nat_ports: "2000-2063", ..aws_nat() };
+    Setup { max_flows: 4096, ..nat }
+}
+
+fn client(number: u32) -> String {
+    format!("198.51.{}.{}:{}", 100 + number / 250, 1 + number % 250, 20_000 + number % 9)
+}
+
+/// Opens a client's connection and returns its NAT address and port, if it gets one.
+fn opens(plane: &mut dyn Plane, number: u32) -> Option<(String, u16)> {
+    let syn = tcp(&client(number), FRONTEND, flags::SYN);
+    match &plane.send(INGRESS, &from_gateway(1, syn).bytes())[..] {
+        [(Exit::Port(EGRESS), frame)] => {
+            let [a, b, c, d] = [26, 27, 28, 29].map(|at| frame[at]);
+            Some((format!("{a}.{b}.{c}.{d}"), u16::from_be_bytes([frame[34], frame[35]])))
+        }
+        _ => None,
+    }
+}
+
+/// Opens a connection and confirms it.
+fn connects(plane: &mut dyn Plane, number: u32) {
+    let (addr, port) = opens(plane, number).unwrap_or_else(|| panic!("no port for {number}"));
+    let answer = tcp(BACKEND, &addr, flags::SYN | flags::ACK).to_port(port);
+    assert_eq!(plane.send(EGRESS, &from_backend(11, answer).bytes()).len(), 1);
+    let ack = tcp(&client(number), FRONTEND, flags::ACK);
+    assert_eq!(plane.send(INGRESS, &from_gateway(1, ack).bytes()).len(), 1);
+}
+
+/// Returns the position of the port search, summed over all addresses.
+fn examined(loaded: &Loaded) -> u64 {
+    let ports = NatPorts::new(loaded.region);
+    (0..ports.count()).map(|map| ports.rotation(map)).sum()
+}
+
+fn play<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &'static str) {
+    let about = format!("{} from {addresses}", plane.name());
+    plane.load(&setup(addresses));
+    let all = RANGE * addresses.matches("10.0.2.").count() as u32;
+    for number in 0..all {
+        connects(plane, number);
+    }
+    // The first search finds that an address is exhausted, and records it.
+    assert_eq!(opens(plane, all), None);
+    let (before, refused) = (examined(plane), 200);
+    for number in 0..refused {
+        assert_eq!(opens(plane, all + 1 + number), None, "{about}: all flows are confirmed");
+    }
+    let each = (examined(plane) - before) as f64 / f64::from(refused);
+    println!("{about}: {each} ports examined for each refused packet");
+    assert_eq!(examined(plane) - before, u64::from(refused * PORTS), "{about}");
+    let drops = plane.counts().drops[&DropReason::NatPortsExhausted];
+    assert_eq!(drops, u64::from(refused) + 1, "{about}");
+}
+
+/// The single available port is found, however many others are examined before.
+fn finds(plane: &mut dyn Plane) {
+    plane.load(&setup(ONE));
+    for number in 0..RANGE - 1 {
+        connects(plane, number);
+    }
+    let weak = opens(plane, RANGE).unwrap_or_else(|| panic!("a port is left"));
+    // The weak flow's port was allocated last, so that all others are examined first.
+    let tries = (1..=RANGE).find(|_| opens(plane, RANGE + 1) == Some(weak.clone()));
+    assert!(tries.is_some_and(|tries| tries <= RANGE / PORTS + 1), "{}: {tries:?}", plane.name());
+}
+
+const ONE: &str = r#"["10.0.2.20", "fd00:2::20"]"#;
+const SEVEN: &str = r#"["10.0.2.20", "10.0.2.21", "10.0.2.22", "10.0.2.23", "10.0.2.24",
+    "10.0.2.25", "10.0.2.26", "fd00:2::20"]"#;
+
+#[test]
+fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_memory() {
+    let mut plane = Memory::new();
+    for addresses in [ONE, SEVEN] {
+        play(&mut plane, |plane| examined(plane.loaded()), addresses);
+    }
+    finds(&mut plane);
+}
+
+#[test]
+fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_the_kernel()
+-> Result<(), Box<dyn Error>> {
+    let namespace = Netns::new("nat-refusals")?;
+    let lines = DEVICES.map(|device| format!("link add {device} type veth peer {device}-far"));
+    namespace.ip(&lines.each_ref().map(String::as_str))?;
+    namespace.run(|| {
+        let mut plane = Xdp::new();
+        for addresses in [ONE, SEVEN] {
+            play(&mut plane, |plane| examined(plane.loaded()), addresses);
+        }
+        finds(&mut plane);
+    })?;
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! The plane `xdp`: the XDP program, run packet by packet (BPF_PROG_TEST_RUN).
+//!
+//! Programs are loaded once per size of the tables, since the verifier takes longer than a case;
+//! a case begins with the region of its size in its initial state.
+
+use super::loaded::{Loaded, checked};
+use aya::TestRunOptions;
+use aya::programs::TestRun;
+use ebpf_fallback::program::Program;
+use ebpf_fallback::runtime_config::{Port, RuntimeConfig};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use tables::counters::ArmCounter;
+use tables::layout::Sizes;
+use tables::region::{Region, RegionLocation};
+use tests::cases::addresses::{IN_MAC, OUT_MAC};
+use tests::cases::{Counts, Exit, Plane, Setup};
+
+/// The interfaces of the test's namespace: the arms, then those of the kernel's probes.
+pub const DEVICES: [&str; 4] = ["in0", "eg0", "probes0", "probes1"];
+/// Bytes for the output: all buffers that the kernel's test run has for a packet.
+const OUTPUT_BYTES: usize = 18 * 4_096;
+/// An arbitrary seed for the region.
+pub const SEED: u64 = 0x5745_4952;
+
+const ABORTED: u32 = 0;
+const DROP: u32 = 1;
+const PASS: u32 = 2;
+const TX: u32 = 3;
+const REDIRECT: u32 = 4;
+
+/// A program with its region.
+struct Rig {
+    region: &'static Region,
+    program: Program,
+    folder: PathBuf,
+}
+
+/// The XDP program.
+pub struct Xdp {
+    rigs: HashMap<Vec<(&'static str, u32)>, Rig>,
+    config: RuntimeConfig,
+    now: Option<Vec<(&'static str, u32)>>,
+    loaded: Option<Loaded>,
+    out: Vec<u8>,
+}
+
+impl Drop for Xdp {
+    fn drop(&mut self) {
+        self.loaded = None;
+        for rig in self.rigs.values() {
+            // The directory disappears with the kernel's maps; a failed test may leave it.
+            let _ = RegionLocation::Maps(rig.folder.clone()).remove();
+        }
+    }
+}
+
+impl Xdp {
+    /// Creates the plane; must run in the namespace with [`DEVICES`], on the sending thread.
+    pub fn new() -> Xdp {
+        on_first_processor();
+        let [ingress, egress, probes0, probes1] = DEVICES.map(index);
+        let ports = [Port::new(ingress, IN_MAC), Port::new(egress, OUT_MAC)];
+        let config =
+            RuntimeConfig { ports, kernel: [probes0, probes1], ..RuntimeConfig::default() };
+        Xdp { rigs: HashMap::new(), config, now: None, loaded: None, out: vec![0; OUTPUT_BYTES] }
+    }
+
+    /// Returns the current case's tables.
+    pub fn loaded(&mut self) -> &mut Loaded {
+        self.loaded.as_mut().expect("a case is loaded first")
+    }
+
+    fn program(&mut self) -> &mut Program {
+        let now = self.now.as_ref().expect("a case is loaded first");
+        &mut self.rigs.get_mut(now).expect("it was made when the case was loaded").program
+    }
+
+    /// Runs one packet whose first buffer contains `first` bytes.
+    fn take(&mut self, device: u32, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
+        let ports = self.config.ports;
+        let kernel = self.config.kernel;
+        let arm = u8::from(device == ports[1].ifindex || device == kernel[1]);
+        let mut context = Vec::new();
+        for word in [0, first as u32, 0, device, 0, 0] {
+            context.extend(word.to_ne_bytes());
+        }
+        let sent = self.sent(1 - arm);
+        let mut out = std::mem::take(&mut self.out);
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            ctx_in: Some(&context),
+            ..Default::default()
+        };
+        let program = self.program().entry().expect("a first stage");
+        let done = program.test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
+        let bytes = out[..done.data_size_out as usize].to_vec();
+        self.out = out;
+        let plain = device == ports[usize::from(arm)].ifindex;
+        let exit = match done.return_value {
+            DROP => return Vec::new(),
+            PASS => Exit::Kernel(arm),
+            TX if plain => Exit::Port(arm),
+            REDIRECT if plain => Exit::Port(1 - arm),
+            // The kernel's packets leave through the arm whose device they arrived at, or through
+            // the other one: the return code only means redirected, the counters show the arm.
+            REDIRECT if self.sent(1 - arm) != sent => Exit::Port(1 - arm),
+            REDIRECT => Exit::Port(arm),
+            ABORTED => panic!("the program was aborted"),
+            other => panic!("the program answers {other}"),
+        };
+        vec![(exit, bytes)]
+    }
+
+    /// Returns the packets that an arm's port sent.
+    fn sent(&mut self, arm: u8) -> u64 {
+        let counters = self.loaded().region.counters();
+        counters.sum(|page| page.arm_count(arm, ArmCounter::TxPackets))
+    }
+
+    /// Sets its clock to `second`, which holds until the kernel's second ends.
+    pub fn set_clock(&mut self, second: u32) {
+        self.config.skew_s = second.wrapping_sub(self.loaded().region.now_s());
+        let config = self.config;
+        self.program().configure(&config).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+impl Plane for Xdp {
+    fn name(&self) -> &str {
+        "xdp"
+    }
+
+    fn load(&mut self, setup: &Setup) {
+        self.loaded = None;
+        let sizes = hugepages::plan::sizes(&checked(setup));
+        let key = sizes.settings().to_vec();
+        let number = self.rigs.len();
+        let config = self.config;
+        let rig = self.rigs.entry(key.clone()).or_insert_with(|| rig(&sizes, number));
+        rig.region.renew();
+        self.config = RuntimeConfig { skew_s: 0, ..config };
+        rig.program.configure(&self.config).unwrap_or_else(|e| panic!("{e}"));
+        self.loaded = Some(Loaded::over(setup, rig.region));
+        self.now = Some(key);
+    }
+
+    fn change(&mut self, services: &str) {
+        self.loaded().change(services);
+    }
+
+    fn send(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        self.take(self.config.ports[usize::from(arm)].ifindex, frame, frame.len())
+    }
+
+    fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
+        self.take(self.config.ports[usize::from(arm)].ifindex, frame, first)
+    }
+
+    fn kernel_sends(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
+        self.take(self.config.kernel[usize::from(arm)], frame, frame.len())
+    }
+
+    fn advance_s(&mut self, seconds: u32) {
+        let now_s = self.loaded().region.now_s().wrapping_add(self.config.skew_s);
+        self.set_clock(now_s.wrapping_add(seconds));
+        self.loaded().advance_s(seconds);
+    }
+
+    fn counts(&self) -> Counts {
+        self.loaded.as_ref().map(Loaded::counts).unwrap_or_default()
+    }
+}
+
+/// Creates tables of these sizes in kernel maps, and the program on them.
+fn rig(sizes: &Sizes, number: usize) -> Rig {
+    let folder = PathBuf::from(format!("/sys/fs/bpf/weir-cases-{}-{number}", std::process::id()));
+    let location = RegionLocation::Maps(folder.clone());
+    let region = Region::create_or_open(&location, sizes, SEED).unwrap_or_else(|e| panic!("{e}"));
+    let region: &'static Region = Box::leak(Box::new(region));
+    let program = Program::load(region, &folder, 1).unwrap_or_else(|e| panic!("{e}"));
+    Rig { region, program, folder }
+}
+
+fn index(device: &str) -> u32 {
+    nix::net::if_::if_nametoindex(device).unwrap_or_else(|e| panic!("{device}: {e}"))
+}
+
+/// Pins the thread: the region of a case has a page of counters for one processor only.
+fn on_first_processor() {
+    let mut first = nix::sched::CpuSet::new();
+    first.set(0).expect("there is a first processor");
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &first).expect("it may be asked");
+}

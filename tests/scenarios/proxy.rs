@@ -1,0 +1,78 @@
+//! Proxy redirect with a real proxy: a TCP listener of the appliance's kernel answers instead of
+//! the backends, through the exception path, and sees the client's address.
+
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpListener};
+use std::time::Duration;
+use tests::lab::client::{Client, Load};
+use tests::lab::scenario::{changing_gateway, service};
+use tests::lab::server::Server;
+use tests::lab::settings::{Plane, Service, Settings};
+use tests::lab::topology::{AWS_CLIENTS, FRONTEND, INGRESS, Lab};
+use tests::lab::weir::Weir;
+
+/// The appliance's kernel answers clients through the router of the ingress side.
+const ROUTE: &str = "route replace default via 10.0.1.1 dev weir-in";
+
+fn proxied(lab: &Lab, port: u16) -> Service {
+    let web = service(lab, &[(0, "active")]);
+    let mode = format!("{}\nproxy_redirect = {{ port = {port}, ports = [80] }}", web.mode);
+    let mut frontends = web.frontends.clone();
+    frontends.push((FRONTEND.to_string(), 81, "tcp"));
+    Service { mode, frontends, ..web }
+}
+
+#[test]
+fn a_proxy_on_this_machine_answers_for_the_service() -> Result<(), Box<dyn Error>> {
+    answers(Plane::Dpdk)
+}
+
+#[test]
+fn a_proxy_on_this_machine_answers_through_the_xdp_programs() -> Result<(), Box<dyn Error>> {
+    answers(Plane::Xdp { native: false })
+}
+
+fn answers(plane: Plane) -> Result<(), Box<dyn Error>> {
+    let mut lab = Lab::new(&["web-1"])?;
+    lab.set_up_for(plane)?;
+    let gateway = lab.aws_gateway(changing_gateway())?;
+    let settings = Settings { plane, ..Settings::default() };
+    let weir = Weir::start(&lab, &settings, &[proxied(&lab, 9_000)])?;
+    if plane == Plane::Dpdk {
+        lab.weir.ip(&[ROUTE])?;
+    }
+    let proxy = Server::start(&lab.weir, "proxy", (INGRESS, 9_000).into())?;
+    let ask = |port: u16| -> Result<Vec<String>, Box<dyn Error>> {
+        let load = Load::new((FRONTEND, port).into(), 150);
+        let client = Client::start(&lab.aws[0], load)?;
+        let why = |words: &str| format!("{words}{:?} {}", weir.drops(), gateway.report());
+        client.wait_for(1, Duration::from_secs(30)).map_err(|e| why(&e.to_string()))?;
+        let stats = client.finish()?;
+        assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why(""));
+        Ok(stats.by_backend.keys().cloned().collect())
+    };
+    // The proxy serves one of the service's two ports; bodies are compared byte for byte.
+    assert_eq!(ask(80)?, ["proxy"]);
+    assert_eq!(ask(81)?, ["web-1"]);
+    drop(proxy);
+    // It sees the clients' own addresses, not one of Weir's.
+    let listener = lab.weir.run(|| TcpListener::bind((INGRESS, 9_000)))??;
+    let asked = std::thread::spawn(move || -> std::io::Result<IpAddr> {
+        let (mut stream, peer) = listener.accept()?;
+        stream.read_exact(&mut [0; 4])?;
+        stream.write_all(b"seen")?;
+        Ok(peer.ip())
+    });
+    lab.aws[0].run(|| -> std::io::Result<()> {
+        let mut stream = std::net::TcpStream::connect((FRONTEND, 80))?;
+        stream.write_all(b"who?")?;
+        stream.read_exact(&mut [0; 4])
+    })??;
+    let peer = asked.join().map_err(|_| "the proxy died")??;
+    assert!(AWS_CLIENTS.iter().any(|client| IpAddr::from(*client) == peer), "{peer}");
+    let report = gateway.stop()?;
+    assert!(report.clean(), "{report}");
+    weir.stop()?;
+    Ok(())
+}

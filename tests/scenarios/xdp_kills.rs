@@ -1,0 +1,229 @@
+//! The XDP plane under load: its loader killed, and a change of plane during traffic.
+
+use aya::programs::Xdp;
+use aya::programs::xdp::XdpMode;
+use aya::{Ebpf, EbpfLoader};
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tables::flow::Flows;
+use tables::region::{Region, RegionLocation};
+use tests::lab::client::ClientStats;
+use tests::lab::gateway::{Check, Report, Setup};
+use tests::lab::netns::Netns;
+use tests::lab::scenario::{Totals, Wires, at_rest, changing_gateway, service};
+use tests::lab::settings::{Plane, Settings};
+use tests::lab::topology::{FRONTEND, Lab};
+use tests::lab::traffic::Traffic;
+use tests::lab::weir::Weir;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+/// Serializes the tests: two labs on two cores would disturb each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const PAUSE: Duration = Duration::from_millis(5);
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Connections of each steady client: one per worker, while none has to be renewed.
+const STEADY: u64 = 24;
+
+/// The maximum number of frames that the appliance's kernel may send in addition to answers:
+/// neighbor solicitations.
+const KERNELS_OWN: u64 = 64;
+
+/// Settings that keep closed flows, so that a decreasing number of flows means a lost one.
+fn settings(plane: Plane) -> Settings {
+    Settings { plane, more: "[flows]\ntcp_closed_s = 3600\n".into(), ..Settings::default() }
+}
+
+/// Attaches a program that passes everything, in the driver of a wire's far end, until dropped:
+/// without one there, a veth drops the frames that the other end's program sends.
+fn pass_at(ns: &Netns, interface: &'static str) -> Outcome<Ebpf> {
+    let attached = ns.run(move || {
+        let attach = || -> Outcome<Ebpf> {
+            let mut ebpf = EbpfLoader::new().load(xdp_test_programs::FLOOR)?;
+            let program: &mut Xdp = ebpf.program_mut("pass").ok_or("no pass")?.try_into()?;
+            program.load()?;
+            program.attach(interface, XdpMode::Driver)?;
+            Ok(ebpf)
+        };
+        attach().map_err(|e| format!("{interface}: {e:?}"))
+    });
+    Ok(attached??)
+}
+
+/// Asserts that no request failed, no connection moved, and steady connections were never
+/// renewed.
+#[track_caller]
+fn assert_all_continued(clients: &[(&str, ClientStats)]) {
+    for (name, stats) in clients {
+        println!("{name}: {stats}");
+        assert!(stats.right > 0 && stats.failed == 0 && stats.moved == 0, "{name}: {stats}");
+        assert!(!name.ends_with("steady") || stats.connections == STEADY, "{name}: {stats}");
+    }
+}
+
+/// Asserts that all packets that returned to the gateway are correct; those on the wire in a gap
+/// may be lost.
+#[track_caller]
+fn only_lost(report: &Report) {
+    println!("{report}");
+    let wrong: u64 = report.failures.values().map(|failure| failure.count).sum();
+    assert_eq!(wrong, report.failed(Check::Lost), "{report}");
+}
+
+fn program_log(weir: &Weir) -> Outcome<String> {
+    Ok(weir.fastpath.as_ref().ok_or("nothing moves packets")?.log())
+}
+
+#[test]
+fn a_loader_killed_under_load_in_native_mode_loses_no_packet_and_moves_no_flow() -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
+    let far_ends = [pass_at(&lab.cloud, "wire")?, pass_at(&lab.lan, "to-weir")?];
+    let gateway = lab.aws_gateway(changing_gateway())?;
+    let two = [service(&lab, &[(0, "active"), (1, "active")])];
+    let mut weir = Weir::start(&lab, &settings(Plane::Xdp { native: true }), &two)?;
+    let log = program_log(&weir)?;
+    assert!(log.contains("native XDP on in0") && log.contains("native XDP on eg0"), "{log}");
+    let (before, wires) = (Totals::now(&weir)?, Wires::now(&lab)?);
+    let region = Region::open(RegionLocation::Maps(lab.folder.maps()))?;
+    let flows = Flows::new(&region);
+    let traffic = Traffic::start(&lab, PAUSE)?;
+    traffic.until(300)?;
+    let generation = weir.status()?.generation;
+    weir.change_services(&[service(&lab, &[(0, "active"), (1, "active"), (2, "active")])])?;
+    weir.wait_for_generation(generation + 1)?;
+    traffic.until(traffic.answered() + 300)?;
+
+    let (live, killed) = (flows.live(), Instant::now());
+    weir.kill_fastpath()?;
+    let begun = traffic.answered();
+    while killed.elapsed() < Duration::from_secs(1) {
+        traffic.until(traffic.answered() + 50)?;
+    }
+    traffic.until(begun + 500)?;
+    let (alone, orphaned) = (traffic.answered() - begun, flows.live());
+    println!("{alone} answers by each gateway in {:.1?} without a loader", killed.elapsed());
+    assert!(orphaned > live, "flows begin without a loader: {live}, then {orphaned}");
+
+    weir.start_fastpath()?;
+    weir.wait_until_able()?;
+    let log = program_log(&weir)?;
+    assert!(!log.contains("attached anew"), "in place: {log}");
+    traffic.until(traffic.answered() + 500)?;
+    let later = flows.live();
+    println!("flows: {live} before, {orphaned} without a loader, {later} after");
+    assert!(later > orphaned, "none went: {orphaned}, then {later}");
+    let clients = traffic.finish()?;
+    assert_all_continued(&clients);
+    let third: u64 = clients.iter().filter_map(|(_, stats)| stats.by_backend.get("web-3")).sum();
+    assert!(third > 0, "the third backend serves");
+    gateway.wait_until_at_rest();
+    let report = gateway.stop()?;
+    assert!(report.clean() && report.returned > 0 && report.answered > 0, "{report}");
+
+    let (totals, frames) = at_rest(&lab, &mut weir, &before, &wires)?;
+    println!("{totals}; {frames:?}");
+    assert_eq!(totals.sides().0, totals.sides().1, "{totals}");
+    assert_eq!(frames.to_weir, totals.rx, "{totals}");
+    let own = frames.from_weir.checked_sub(totals.tx).ok_or("sent and not seen")?;
+    assert!(own <= totals.to_kernel + KERNELS_OWN, "{own}: {totals}");
+    weir.stop()?;
+    drop(far_ends);
+    Ok(())
+}
+
+/// Makes one request on a connection; returns the name of the backend.
+fn ask(stream: &mut TcpStream) -> Outcome<String> {
+    stream.write_all(b"GET /1/10 HTTP/1.1\r\nhost: lab\r\n\r\n")?;
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte)?;
+        answer.push(byte[0]);
+    }
+    stream.read_exact(&mut [0; 10])?;
+    let head = String::from_utf8(answer)?;
+    let backend = head.lines().find_map(|line| line.strip_prefix("x-backend: "));
+    Ok(backend.ok_or("nobody's name in the answer")?.to_owned())
+}
+
+/// A connection that is idle while planes change.
+struct Silent {
+    stream: TcpStream,
+    backend: String,
+}
+
+impl Silent {
+    fn new(ns: &Netns) -> Outcome<Self> {
+        let web = SocketAddr::from((FRONTEND, 80));
+        let mut stream = ns.run(move || TcpStream::connect_timeout(&web, TIMEOUT))??;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        let backend = ask(&mut stream)?;
+        Ok(Self { stream, backend })
+    }
+
+    /// Asserts that its flow exists before the next request, and that the same backend answers.
+    fn must_live(&mut self, weir: &Weir) -> Outcome {
+        let flows = weir.flows_of(self.stream.local_addr()?)?;
+        assert_eq!(flows.len(), 1, "{flows:?}");
+        assert_eq!(ask(&mut self.stream)?, self.backend);
+        Ok(())
+    }
+}
+
+#[test]
+fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
+    let gateway =
+        lab.aws_gateway(Setup { patience: Duration::from_secs(5), ..changing_gateway() })?;
+    let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
+    let (xdp, dpdk) = (settings(Plane::Xdp { native: false }), settings(Plane::Dpdk));
+    let (maps, file) = (
+        RegionLocation::Maps(lab.folder.maps()),
+        RegionLocation::from(&lab.folder.shared("region")),
+    );
+    let mut weir = Weir::start(&lab, &xdp, &all)?;
+    let before = Totals::now(&weir)?;
+    let traffic = Traffic::start(&lab, PAUSE)?;
+    traffic.until(500)?;
+    let mut silent = Silent::new(&lab.aws[0])?;
+    silent.must_live(&weir)?;
+    for (next, from, to) in [(&dpdk, &maps, &file), (&xdp, &file, &maps)] {
+        let live = Flows::new(&Region::open(from)?).live();
+        let generation = weir.status()?.generation;
+        let begun = Instant::now();
+        weir.switch_plane(&lab, next)?;
+        let answered = traffic.answered();
+        traffic.until(answered + 1)?;
+        println!("over to {}, the next answer after {:.1?}", next.plane.program(), begun.elapsed());
+        // The daemon that started first logs it.
+        let (logs, taken) =
+            (weir.logs(), format!("other plane's region {}", from.path().display()));
+        assert!(logs.contains(&taken), "{taken}: {logs}");
+        let log = program_log(&weir)?;
+        assert!(log.contains("flows taken over"), "{log}");
+        assert!(!from.exists(), "one region, and not two");
+        let now = Flows::new(&Region::open(to)?).live();
+        assert!(live > 0 && now >= live, "of {live} flows {now} are there");
+        assert!(weir.status()?.generation >= generation, "tables go on");
+        silent.must_live(&weir)?;
+        traffic.until(answered + 500)?;
+    }
+    assert_all_continued(&traffic.finish()?);
+    only_lost(&gateway.stop()?);
+    // The wires also counted frames for other destinations, so only Weir's counters are checked.
+    weir.wait_for("counters that agree", TIMEOUT, |weir| {
+        let totals = Totals::now(weir)?.since(&before);
+        Ok((totals.sides().0 == totals.sides().1, totals.to_string()))
+    })?;
+    let totals = Totals::now(&weir)?.since(&before);
+    println!("{totals}; {:?}", totals.drops);
+    weir.stop()?;
+    Ok(())
+}
