@@ -7,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-affected fixtures fuzz miri loom asan oracle bench lab guest tcp-ao \
+.PHONY: help setup demo play play-stop test test-affected fixtures fuzz miri loom asan oracle bench lab guest tcp-ao \
   check docs reference
 
 # The lab creates namespaces and interfaces, and DPDK opens raw sockets: both need root. Only the
@@ -38,6 +38,15 @@ demo: ## Run the whole appliance between two emulated clouds (PLANE=xdp: in the 
 	cargo build --workspace --bin demo --bin slowpath --bin weir \
 	  --bin $(if $(filter xdp,$(PLANE)),ebpf-fallback,fastpath)
 	$(AS_ROOT) $(TARGET_DIR)/debug/demo
+
+play: ## Leave the demo's lab running and print commands to try (PLANE=xdp: in the kernel)
+	@.ci/setup.sh demo $(PLANE)
+	cargo build --workspace --bin playground --bin slowpath --bin weir \
+	  --bin $(if $(filter xdp,$(PLANE)),ebpf-fallback,fastpath)
+	$(AS_ROOT) $(TARGET_DIR)/debug/playground start
+
+play-stop: ## End the lab of `make play`
+	$(AS_ROOT) $(TARGET_DIR)/debug/playground stop
 
 test: setup ## Run all tests: units, cases, DPDK on software ports, the lab
 	cargo build --workspace --bins --tests

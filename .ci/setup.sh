@@ -18,8 +18,8 @@ packages=(
   gcc libc6-dev make pkg-config
   # DPDK's headers and archives.
   libdpdk-dev
-  # The lab: namespaces and veth, sysctl, offloads, packet filters, setpriv.
-  iproute2 procps ethtool nftables util-linux
+  # The lab: namespaces and veth, sysctl, offloads, packet filters, setpriv; and a client.
+  iproute2 procps ethtool nftables util-linux curl
 )
 if [[ $purpose == docs ]]; then
   packages=(gcc libc6-dev)
@@ -31,8 +31,8 @@ elif [[ $purpose != demo ]]; then
     tshark
     # Real routers as BGP and BFD neighbors, which tests start in namespaces.
     frr bird2 gobgpd
-    # API tests: certificates, an HTTP client, and a Python environment for schemathesis.
-    openssl curl python3-venv
+    # API tests: certificates, and a Python environment for schemathesis.
+    openssl python3-venv
     # promtool checks the metrics, systemd-analyze the units.
     prometheus systemd
     # For a command of the book.

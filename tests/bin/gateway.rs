@@ -18,12 +18,26 @@ use tests::lab::{LabError, Result};
 /// Packets of a TUN device are sent to the appliance (GENEVE, UDP 6081, options of class 0x0108);
 /// what returns is checked byte by byte and delivered if correct.
 ///
+///   clients - gwlb0 - weir-gateway - wire == GENEVE == appliance - backends
+///                          |
+///   servers - gwlb1 -------'  (--far-tun and --far: packets that the appliance returns)
+///
 /// Example: with the appliance at 10.0.1.10 on the other end of eth1,
 ///
 ///   ip addr add 10.0.1.21/24 dev eth1
 ///   weir-gateway --wire eth1 --node 10.0.1.21 --appliance 10.0.1.10 &
 ///   ip addr add 192.0.2.1/32 dev gwlb0; ip route add 203.0.113.0/24 dev gwlb0
 ///   curl http://203.0.113.10/
+///
+/// The whole chain, with servers in 198.51.100.0/24 that are reached through the appliance and two
+/// endpoints, in a namespace for the far side:
+///
+///   weir-gateway --wire eth1 --node 10.0.1.21 --appliance 10.0.1.10 \
+///     --endpoint a1 --endpoint a2 --far-tun gwlb1 --far 198.51.100.0/24 &
+///   ip netns add far; ip link set gwlb1 netns far; ip -n far link set gwlb1 up
+///   ip -n far addr add 198.51.100.9/32 dev gwlb1; ip -n far route add default dev gwlb1
+///   ip route add 198.51.100.0/24 dev gwlb0
+///   ping -I 192.0.2.1 198.51.100.9
 #[derive(Parser)]
 #[command(name = "weir-gateway", verbatim_doc_comment)]
 struct Arguments {
@@ -46,9 +60,16 @@ struct Arguments {
     /// answered. Repeat for more.
     #[arg(long)]
     far: Vec<Prefix>,
-    /// Set the gateway endpoint's id, in hexadecimal.
+    /// Set a gateway endpoint's id, in hexadecimal. Repeat for more; a client's address modulo
+    /// their number determines its endpoint.
     #[arg(long, default_value = "0123456789abcdef", value_parser = hexadecimal)]
-    endpoint: u64,
+    endpoint: Vec<u64>,
+    /// Set the attachment's id, in hexadecimal; AWS sends 0.
+    #[arg(long, default_value = "0", value_parser = hexadecimal)]
+    attachment: u64,
+    /// Set the class of the GENEVE options, in hexadecimal.
+    #[arg(long, default_value = "0108", value_parser = class)]
+    class: u16,
     /// Set the UDP destination port.
     #[arg(long, default_value_t = 6081)]
     port: u16,
@@ -61,6 +82,21 @@ struct Arguments {
     /// Move a flow to the next node after this many packets; 0: never.
     #[arg(long, default_value_t = 0)]
     roam: u32,
+    /// Give both directions of a flow the same cookie, node and source port. Without this, each
+    /// direction has its own, as on AWS.
+    #[arg(long, conflicts_with_all = ["churn", "roam"])]
+    symmetric: bool,
+    /// Set by how much the appliance may decrease the TTL of packets that it returns: 0 if it only
+    /// returns them, 1 for each hop if it routes them.
+    #[arg(long, default_value_t = 0)]
+    hops: u8,
+    /// Delay packets to a client by this many milliseconds, as ADDRESS=MILLISECONDS. Repeat for
+    /// more clients.
+    #[arg(long, value_name = "ADDRESS=MS", value_parser = delay)]
+    delay: Vec<(Ipv4Addr, Duration)>,
+    /// Accept a flow's former cookie and node for this many milliseconds after a change.
+    #[arg(long, default_value_t = 5_000)]
+    former: u64,
     /// Compute outer UDP checksums; AWS sends 0.
     #[arg(long)]
     checksum: bool,
@@ -79,6 +115,19 @@ fn hexadecimal(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_start_matches("0x");
     u64::from_str_radix(digits, 16)
         .map_err(|_| format!("{text:?} is no endpoint id; write up to 16 hexadecimal digits"))
+}
+
+fn class(text: &str) -> std::result::Result<u16, String> {
+    let digits = text.trim_start_matches("0x");
+    u16::from_str_radix(digits, 16)
+        .map_err(|_| format!("{text:?} is no option class; write up to 4 hexadecimal digits"))
+}
+
+fn delay(text: &str) -> std::result::Result<(Ipv4Addr, Duration), String> {
+    let parsed = text.split_once('=').and_then(|(address, milliseconds)| {
+        Some((address.parse().ok()?, Duration::from_millis(milliseconds.parse().ok()?)))
+    });
+    parsed.ok_or_else(|| format!("{text:?} is no delay; write for example 192.0.2.1=50"))
 }
 
 fn main() -> ExitCode {
@@ -106,14 +155,19 @@ fn run(arguments: Arguments) -> Result<Report> {
         appliances: arguments.appliance.clone(),
         wire: arguments.wire.clone(),
         port: arguments.port,
-        endpoint: arguments.endpoint,
+        class: arguments.class,
+        endpoints: arguments.endpoint.clone(),
+        attachment: arguments.attachment,
         largest_inner: usize::from(arguments.mtu),
         churn: arguments.churn,
         roam: arguments.roam,
         patience: Duration::from_millis(arguments.patience),
         far: arguments.far.clone(),
         outer_checksum: arguments.checksum,
-        ..Setup::default()
+        symmetric: arguments.symmetric,
+        hops: arguments.hops,
+        delays: arguments.delay.clone(),
+        former_for: Duration::from_millis(arguments.former),
     };
     let gateway = Gateway::start_here(setup, near, far)?;
     if !arguments.json {

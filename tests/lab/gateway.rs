@@ -54,10 +54,7 @@ impl Gateway {
 
     /// Starts the gateway with its wire in the calling thread's namespace.
     pub fn start_here(setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
-        if setup.nodes.is_empty() || setup.appliances.is_empty() {
-            let words = "a gateway needs at least one node address and one appliance address";
-            return Err(LabError::Other(words.into()));
-        }
+        setup.check()?;
         let wire = Wire::open(&setup.wire, setup.port)?;
         let patience = setup.patience;
         let (mut delayed, mut due) = (Vec::new(), Vec::new());

@@ -35,7 +35,7 @@ fn later_gateway(lab: &Lab) -> Outcome<(Netns, Gateway)> {
         nodes: vec![NODE],
         appliances: vec![INGRESS],
         wire: "wire".into(),
-        endpoint: 0x0123_4567_89ab_0002,
+        endpoints: vec![0x0123_4567_89ab_0002],
         roam: 0,
         ..changing_gateway()
     };

@@ -6,7 +6,7 @@ use super::setup::{Admits, Setup, Side};
 use crate::lab::wire::{self, Header, Options, Tuple};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 /// The maximum number of packets awaited per direction of a flow.
@@ -23,6 +23,7 @@ struct Leg {
     node: Ipv4Addr,
     appliance: Ipv4Addr,
     sport: u16,
+    endpoint: u64,
     cookie: u32,
 }
 
@@ -128,15 +129,10 @@ impl Ledger {
         }
         let leg = self.leg_for(tuple, inner, now);
         self.report.sent += 1;
-        let geneve = self.options(&leg).geneve(self.setup.class, inner[0]);
+        let geneve = leg.options(&self.setup).geneve(self.setup.class, inner[0]);
         let (node, appliance) = ((leg.node, leg.sport), (leg.appliance, self.setup.port));
         let pieces: [&[u8]; 2] = [&geneve, inner];
         Some((leg.appliance, wire::udp4(node, appliance, &pieces, self.setup.outer_checksum)))
-    }
-
-    fn options(&self, leg: &Leg) -> Options {
-        let Setup { endpoint, attachment, .. } = self.setup;
-        Options { endpoint, attachment, cookie: leg.cookie }
     }
 
     /// Finds or creates the flow, changes its cookie or node if due, and records the packet.
@@ -154,6 +150,7 @@ impl Ledger {
                 node: setup.nodes[hash as usize % setup.nodes.len()],
                 appliance: setup.appliances[(hash >> 16) as usize % setup.appliances.len()],
                 sport: 0xc000 | (hash >> 32) as u16,
+                endpoint: endpoint_of(setup, &tuple),
                 cookie: fresh(),
             });
             let far = setup.far.iter().any(|p| p.contains(tuple.src) || p.contains(tuple.dst));
@@ -313,7 +310,7 @@ impl Ledger {
 
     /// Checks everything around the inner packet against the expected values.
     fn leg_is_right(&mut self, leg: &Leg, back: &Back<'_>, tuple: &Tuple) -> bool {
-        let expected = self.options(leg).geneve(self.setup.class, back.inner[0]);
+        let expected = leg.options(&self.setup).geneve(self.setup.class, back.inner[0]);
         let report = &mut self.report;
         let before = report.failures.values().map(|f| f.count).sum::<u64>();
         if (back.src, back.dst) != (leg.appliance, leg.node) {
@@ -361,10 +358,24 @@ fn lost(report: &mut Report, expect: Expect, tuple: &Tuple, sent: &[Sent]) {
     }
 }
 
+/// Returns the endpoint of a flow's client: the end that is not on the far side.
+fn endpoint_of(setup: &Setup, tuple: &Tuple) -> u64 {
+    let from_far = setup.far.iter().any(|prefix| prefix.contains(tuple.src));
+    let number = match if from_far { tuple.dst } else { tuple.src } {
+        IpAddr::V4(client) => u128::from(u32::from(client)),
+        IpAddr::V6(client) => u128::from(client),
+    };
+    setup.endpoints[(number % setup.endpoints.len() as u128) as usize]
+}
+
 impl Leg {
+    fn options(&self, setup: &Setup) -> Options {
+        let Leg { endpoint, cookie, .. } = *self;
+        Options { endpoint, attachment: setup.attachment, cookie }
+    }
+
     fn agrees(&self, back: &Back<'_>, setup: &Setup) -> bool {
-        let Setup { endpoint, attachment, .. } = *setup;
-        let options = Options { endpoint, attachment, cookie: self.cookie };
+        let options = self.options(setup);
         (back.src, back.dst) == (self.appliance, self.node)
             && (back.sport, back.dport) == (self.sport, setup.port)
             && back.geneve == options.geneve(setup.class, back.inner[0])

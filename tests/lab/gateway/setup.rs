@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::lab::prefix::Prefix;
 use crate::lab::wire;
+use crate::lab::{LabError, Result};
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug)]
@@ -19,8 +20,8 @@ pub struct Setup {
     pub port: u16,
     /// The option class; 0x0108 for AWS.
     pub class: u16,
-    /// The gateway endpoint's id.
-    pub endpoint: u64,
+    /// The ids of the gateway endpoints. Not empty; a client's address determines its endpoint.
+    pub endpoints: Vec<u64>,
     /// The attachment; AWS sends 0.
     pub attachment: u64,
     /// The maximum inner packet in bytes, beyond which none is sent; 8,500 for AWS.
@@ -69,6 +70,22 @@ pub enum Admits {
     None,
 }
 
+impl Setup {
+    /// Returns an error if no gateway can work with this configuration.
+    pub fn check(&self) -> Result<()> {
+        let fault = if self.nodes.is_empty() || self.appliances.is_empty() {
+            "a gateway needs at least one node address and one appliance address"
+        } else if self.endpoints.is_empty() {
+            "a gateway needs at least one endpoint id"
+        } else if self.symmetric && (self.churn, self.roam) != (0, 0) {
+            "a symmetric gateway keeps a flow's cookie and node: set churn and roam to 0"
+        } else {
+            return Ok(());
+        };
+        Err(LabError::Other(fault.into()))
+    }
+}
+
 impl Default for Setup {
     fn default() -> Self {
         Self {
@@ -77,7 +94,7 @@ impl Default for Setup {
             wire: String::new(),
             port: wire::GENEVE_PORT,
             class: wire::AWS_CLASS,
-            endpoint: 0x0123_4567_89ab_cdef,
+            endpoints: vec![0x0123_4567_89ab_cdef],
             attachment: 0,
             largest_inner: 8_500,
             churn: 0,

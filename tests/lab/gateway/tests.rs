@@ -314,3 +314,35 @@ fn new_flows_without_a_target_are_held_and_established_ones_continue() {
     send(&mut ledger, &to(FRONTEND, b"hello"));
     assert_eq!((ledger.report().held, ledger.report().flows), (2, 3));
 }
+
+#[test]
+fn a_client_keeps_its_endpoint_in_both_directions() {
+    let endpoints = vec![0xa1, 0xa2];
+    let mut ledger = Ledger::new(Setup { endpoints, ..setup() });
+    // The type, the length and the value of the first option.
+    let endpoint = |sent: &[u8]| u64::from_be_bytes(sent[40..48].try_into().unwrap());
+    let out =
+        |port: u16, client: [u8; 4]| udp4((client.into(), port), (SERVER, 80), &[b"request"], true);
+    for port in 40_000..40_010 {
+        assert_eq!(endpoint(&send(&mut ledger, &out(port, [192, 0, 2, 6]))), 0xa1);
+        assert_eq!(endpoint(&send(&mut ledger, &out(port, [192, 0, 2, 7]))), 0xa2);
+        let back = udp4((SERVER, 80), (CLIENT, port), &[b"response"], true);
+        let sent = send(&mut ledger, &back);
+        assert_eq!(endpoint(&sent), 0xa2);
+        assert!(ledger.incoming(&returned(&sent), Instant::now()).is_some());
+    }
+    assert!(ledger.report().clean(), "{}", ledger.report());
+}
+
+#[test]
+fn impossible_setups_are_rejected() {
+    assert!(setup().check().is_ok());
+    for (setup, fault) in [
+        (Setup { nodes: Vec::new(), ..setup() }, "node address"),
+        (Setup { endpoints: Vec::new(), ..setup() }, "endpoint id"),
+        (Setup { symmetric: true, churn: 1, ..setup() }, "churn and roam"),
+    ] {
+        let error = setup.check().unwrap_err().to_string();
+        assert!(error.contains(fault), "{error}");
+    }
+}
