@@ -25,7 +25,7 @@ NEXTEST := $(shell command -v cargo-nextest)
 TESTS := $(if $(NEXTEST),cargo nextest run,RUST_TEST_THREADS=1 cargo test) --workspace --no-fail-fast
 
 help: ## List these commands
-	@echo "Weir: type make and one of"
+	@echo "Targets of make:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install missing Debian packages and tools
@@ -48,13 +48,13 @@ play: ## Leave the demo's lab running and print commands to try (PLANE=xdp: in t
 play-stop: ## End the lab of `make play`
 	$(AS_ROOT) $(TARGET_DIR)/debug/playground stop
 
-test: setup ## Run all tests: units, cases, DPDK on software ports, the lab
+test: setup ## Run all tests: unit tests, cases, DPDK on software ports, the lab
 	cargo build --workspace --bins --tests
 	$(TESTS)
 
-test-affected: setup ## Run the tests that a change can affect, without labs (BASE=HEAD~1: compare with this)
-	@test -n "$(NEXTEST)" || { echo "test-affected: it needs nextest: cargo install --locked" \
-	  "cargo-nextest; or type make test" >&2; exit 1; }
+test-affected: setup ## Run the tests that a change since BASE (HEAD~1) can affect, without labs
+	@test -n "$(NEXTEST)" || { echo "test-affected: no nextest; run: cargo install --locked" \
+	  "cargo-nextest, or: make test" >&2; exit 1; }
 	cargo build --workspace --bins --tests
 	$(TESTS) --no-tests pass -E "$$(BASE=$(BASE) .ci/affected.sh)"
 
@@ -67,8 +67,8 @@ lab: setup ## Run the lab only: namespaces, emulated gateways, real clients and 
 # tests. FIXTURES is made absolute, since tests run in their crate's directory. The ignored test of
 # TCP-AO is run by `make tcp-ao`.
 fixtures: setup ## Compare requests with the clouds' published models (FIXTURES=DIR)
-	@test -d "$(FIXTURES)" || { echo "fixtures: FIXTURES=DIR must name the folder that holds" \
-	  "aws-examples and azure-rest-examples; it is '$(FIXTURES)'" >&2; exit 1; }
+	@test -d "$(FIXTURES)" || { echo "fixtures: no directory '$(FIXTURES)'; set FIXTURES to the" \
+	  "directory with aws-examples and azure-rest-examples" >&2; exit 1; }
 	FIXTURES=$(abspath $(FIXTURES)) $(TESTS) \
 	  $(if $(NEXTEST),--run-ignored only -E 'not test(/tcp_ao/)',-- --ignored --skip tcp_ao)
 
@@ -104,7 +104,7 @@ miri: ## Run the tests of packet and tables under Miri to find undefined behavio
 	  CARGO_TARGET_DIR=$(TARGET_DIR)/miri cargo "+$$toolchain" miri test --quiet \
 	  --package packet --package tables --lib -- $(addprefix --skip ,$(NOT_IN_MIRI))
 
-loom: ## Check every order of two threads' accesses to the ring
+loom: ## Check every interleaving of two threads' accesses to the ring
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
 	  cargo test --package tables --lib --quiet every_order
 
@@ -124,7 +124,7 @@ tcp-ao: ## Run BGP sessions with TCP-AO and BIRD on a kernel that supports it
 	@.ci/setup.sh guest
 	slowpath/bgp/tcp-ao.sh
 
-bench: setup ## Measure against testpmd and a C loop in the same run (QUICK=1: fewer cases)
+bench: setup ## Run the benchmarks against testpmd and a C loop in the same run (QUICK=1: fewer cases)
 	cargo build --release --package perf --package fastpath --bins
 	$(AS_ROOT) $(TARGET_DIR)/release/bench $(if $(QUICK),--quick)
 	$(AS_ROOT) $(TARGET_DIR)/release/floods $(if $(QUICK),--kind syn)
@@ -153,4 +153,4 @@ check: setup ## Check formatting, lints, unused dependencies, licenses and advis
 	.tools/bin/cargo-machete
 	.tools/bin/cargo-deny check bans licenses sources
 	if timeout 60 .tools/bin/cargo-deny fetch db; then .tools/bin/cargo-deny check advisories; \
-	else echo "check: advisories were not looked at: their list is not within reach"; fi
+	else echo "check: NOT RUN: advisories: the advisory database cannot be reached"; fi

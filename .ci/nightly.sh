@@ -7,7 +7,7 @@ set -euo pipefail
 toolchain=nightly-2026-05-20
 built=2026-05-19
 if ! command -v rustup > /dev/null; then
-  echo "nightly: there is no rustup; install $toolchain with: ${*:-no components}" >&2
+  echo "nightly: no rustup; install $toolchain with these components: ${*:-none}" >&2
   exit 1
 fi
 # If the installed `nightly` is the same compiler, it is used instead of a second copy.
@@ -15,13 +15,13 @@ if rustc +nightly --version 2> /dev/null | grep --quiet " $built)"; then
   toolchain=nightly
 elif ! rustc "+$toolchain" --version > /dev/null 2>&1; then
   rustup toolchain install "$toolchain" --profile minimal >&2 || {
-    echo "nightly: $toolchain can't be installed" >&2
+    echo "nightly: $toolchain could not be installed" >&2
     exit 1
   }
 fi
 for component in "$@"; do
   rustup component add --toolchain "$toolchain" "$component" >&2 2> /dev/null || {
-    echo "nightly: $toolchain has no component $component" >&2
+    echo "nightly: component $component of $toolchain could not be installed" >&2
     exit 1
   }
 done

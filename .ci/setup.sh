@@ -4,8 +4,8 @@
 set -euo pipefail
 
 if [[ $(uname --machine) == x86_64 ]] && ! grep -qw avx2 /proc/cpuinfo; then
-  echo "setup: this processor has no AVX2. Weir is built for x86-64-v3 (2013 or later); for an" >&2
-  echo "  older one change target-cpu in .cargo/config.toml to x86-64-v2" >&2
+  echo "setup: no AVX2: Weir is built for x86-64-v3 (2013 or later); for an older processor" >&2
+  echo "  set target-cpu in .cargo/config.toml to x86-64-v2" >&2
   exit 1
 fi
 
@@ -64,18 +64,18 @@ if command -v dpkg-query > /dev/null; then
     [[ $installed == *" installed=$package "* ]] || missing+=("$package")
   done
 else
-  echo "setup: this is no Debian. Install these, or what they are called here, by hand:" >&2
+  echo "setup: no dpkg-query: not a Debian system; install these packages or their equivalents:" >&2
   echo "  ${packages[*]} libclang1-14 libclang-common-14-dev" >&2
   exit 1
 fi
-# The smallest: 30 MB and 20 MB where clang itself would be ten times as much.
+# The smallest packages: 30 MB and 20 MB; clang would need ten times as much.
 [[ $purpose == docs ]] || has_libclang || missing+=(libclang1-14 libclang-common-14-dev)
 
 if ((${#missing[@]})); then
   as_root=()
   if ((EUID != 0)); then
     if ! command -v sudo > /dev/null; then
-      echo "setup: not root, and there is no sudo. As root, type:" >&2
+      echo "setup: not root, and sudo is not installed; run as root:" >&2
       echo "  apt-get install --no-install-recommends ${missing[*]}" >&2
       exit 1
     fi
@@ -98,17 +98,17 @@ if ((${#missing[@]})); then
     "${as_root[@]}" rm "$deny"
     trap - EXIT
   fi
-  # Nor must they start at the next boot, unless they were installed before.
+  # Do not start them at the next boot either, unless they were installed before.
   for unit in frr:frr bird2:bird gobgpd:gobgpd prometheus:prometheus; do
     if [[ " ${missing[*]} " == *" ${unit%:*} "* ]] && command -v systemctl > /dev/null; then
       "${as_root[@]}" systemctl --quiet disable "${unit#*:}" 2> /dev/null ||
-        echo "setup: ${unit#*:} would start at the next boot; type: systemctl disable ${unit#*:}"
+        echo "setup: ${unit#*:} will start at the next boot; run: systemctl disable ${unit#*:}"
     fi
   done
 fi
 
 if ! command -v cargo > /dev/null; then
-  echo "setup: no cargo on the PATH. Install Rust 1.95 or later: https://rustup.rs" >&2
+  echo "setup: no cargo in PATH; install Rust 1.95 or later: https://rustup.rs" >&2
   exit 1
 fi
 
@@ -136,11 +136,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 linker=0.10.2
 if ! [[ -d $(rustc --print sysroot)/lib/rustlib/src/rust/library/core ]]; then
   if ! command -v rustup > /dev/null; then
-    echo "setup: the XDP programs need the sources of Rust's core library (rust-src) in" >&2
-    echo "  $(rustc --print sysroot), and there is no rustup to put them there" >&2
+    echo "setup: no rust-src in $(rustc --print sysroot): the XDP programs are built with the" >&2
+    echo "  sources of Rust's core library; install rustup, or rust-src there" >&2
     exit 1
   fi
-  echo "setup: installing rust-src, of which the XDP programs' core library is made (seconds)"
+  echo "setup: installing rust-src, for the core library of the XDP programs (seconds)"
   rustup component add rust-src
 fi
 if [[ $(PATH=.tools/bin:$PATH bpf-linker --version 2> /dev/null) != "bpf-linker $linker" ]]; then

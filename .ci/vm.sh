@@ -7,7 +7,7 @@ vm_needs() {
   local tool
   for tool in qemu-system-x86_64 busybox cpio dpkg apt-get cargo "$@"; do
     if ! command -v "$tool" > /dev/null; then
-      echo "${0##*/}: no $tool; type: .ci/setup.sh guest" >&2
+      echo "${0##*/}: no $tool; run: .ci/setup.sh guest" >&2
       exit 1
     fi
   done
@@ -22,7 +22,7 @@ vm_test() {
     | grep -F "/$1#" | grep -F '"kind":["test"]' \
     | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1)
   if [ ! -x "$program" ]; then
-    echo "${0##*/}: cargo built no program of the test $2 in $1" >&2
+    echo "${0##*/}: cargo built no program for the test $2 in $1" >&2
     exit 1
   fi
   echo "$program"

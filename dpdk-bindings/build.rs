@@ -84,7 +84,7 @@ fn main() -> ExitCode {
 }
 
 fn build() -> Result<(), String> {
-    let out = PathBuf::from(std::env::var("OUT_DIR").map_err(|_| "run this through cargo")?);
+    let out = PathBuf::from(std::env::var("OUT_DIR").map_err(|_| "OUT_DIR is not set: run cargo")?);
     // The pkg-config crate drops the required flags "-include rte_config.h" and "-march".
     let flags: Vec<String> =
         pkg_config(&["--cflags"])?.split_whitespace().map(String::from).collect();
@@ -108,11 +108,11 @@ fn pkg_config(arguments: &[&str]) -> Result<String, String> {
         .args(arguments)
         .arg("libdpdk")
         .output()
-        .map_err(|e| format!("{missing} (pkg-config itself: {e})"))?;
+        .map_err(|e| format!("{missing} (cannot run pkg-config: {e})"))?;
     if !output.status.success() {
         return Err(missing.to_string());
     }
-    String::from_utf8(output.stdout).map_err(|_| "pkg-config libdpdk printed no text".to_string())
+    String::from_utf8(output.stdout).map_err(|_| "pkg-config: output is not UTF-8".to_string())
 }
 
 fn link(folder: &Path) -> Result<(), String> {

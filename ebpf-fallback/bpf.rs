@@ -43,7 +43,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
         .join("lib/rustlib/src/rust/library/core");
     if !sources.exists() {
         return Err(format!(
-            "no {}: the programs for the kernel need the sources of Rust's core library. Type \
+            "{} does not exist: the BPF programs need the sources of Rust's core library. Type \
              `make setup`, or `rustup component add rust-src`",
             sources.display()
         ));
@@ -53,8 +53,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
     let linker = linker.unwrap_or_else(|_| "none".into());
     if !linker.ends_with(LINKER) {
         return Err(format!(
-            "the programs for the kernel are linked by bpf-linker {LINKER}, found: {linker}. Type \
-             `make setup`"
+            "the BPF programs require bpf-linker {LINKER}, found: {linker}. Type `make setup`"
         ));
     }
     // One folder for all profiles: target/bpf, derived from target/<profile>/build/<package>/out.
@@ -72,9 +71,9 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_TARGET_DIR")
         .status()
-        .map_err(|e| format!("cargo does not run: {e}"))?;
+        .map_err(|e| format!("cannot run cargo: {e}"))?;
     if !status.success() {
-        return Err("the programs for the kernel were not built; the reason stands above".into());
+        return Err("the BPF programs were not built; see the errors above".into());
     }
     // Copied to where `include_bytes_aligned!` reads them.
     objects.iter().try_for_each(|name| {

@@ -1,5 +1,5 @@
-//! Rules of the repository that no other tool holds: what files begin with, nothing unfinished,
-//! where `unsafe` may stand, and documents that keep up and lead somewhere.
+//! Repository rules that no other tool checks: file headers, unfinished code, `unsafe`, and
+//! documents that are current and whose links resolve.
 
 use std::path::{Path, PathBuf};
 
@@ -8,31 +8,31 @@ const COLUMNS: usize = 100;
 /// The crates with `unsafe` code; clippy asks each block for its reason.
 const WITH_UNSAFE: [&str; 4] = ["dpdk-bindings", "ebpf-fallback", "packet", "tables"];
 
-/// Marks of unfinished work, which clippy doesn't look for in comments. Written in two parts, so
-/// that this file does not find itself.
+/// Marks of unfinished work, which clippy does not search for in comments. Written in two parts so
+/// that this file does not match.
 const UNFINISHED: [&str; 2] = [concat!("TO", "DO"), concat!("FIX", "ME")];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lies in the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a parent of tests").to_owned()
 }
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_default()
 }
 
-/// The files below the root with one of these endings, by their paths from there; build folders
-/// and dot folders left out.
+/// Returns the files below the root with one of these endings, by relative path, without those in
+/// build directories and hidden directories.
 fn files(endings: &[&str]) -> Vec<String> {
     let (root, mut paths, mut folders) = (root(), Vec::new(), vec![root()]);
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        for entry in std::fs::read_dir(folder).expect("a readable directory").flatten() {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             if path.is_dir() && !path.is_symlink() {
                 if !name.starts_with('.') && name != "target" {
                     folders.push(path);
                 }
             } else if endings.iter().any(|ending| name.ends_with(ending)) {
-                let path = path.strip_prefix(&root).expect("below the root");
+                let path = path.strip_prefix(&root).expect("a path below the root");
                 paths.push(path.to_string_lossy().into_owned());
             }
         }
@@ -41,7 +41,7 @@ fn files(endings: &[&str]) -> Vec<String> {
     paths
 }
 
-/// Fails with all complaints at once, each on its own line.
+/// Fails with all complaints, one per line.
 #[track_caller]
 fn none(complaints: Vec<String>) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
@@ -51,14 +51,14 @@ fn none(complaints: Vec<String>) {
 fn every_file_begins_with_a_doc_sentence() {
     let begins = |path: &String| {
         let text = read(path);
-        // The sentence may need more than one line; the paragraph ends at the first empty one.
+        // The sentence may take several lines; the paragraph ends at the first empty one.
         let paragraph: Vec<&str> = text.lines().map_while(|l| l.strip_prefix("//! ")).collect();
         paragraph.join(" ").trim_end().ends_with(['.', ':', '!', '?', '`', '|'])
     };
     let without = files(&[".rs"]).into_iter().filter(|path| !begins(path));
     none(
         without
-            .map(|path| format!("{path}: begin it with `//!` and a sentence that says what for"))
+            .map(|path| format!("{path}: begin with `//!` and a sentence on its purpose"))
             .collect(),
     );
 }
@@ -70,19 +70,18 @@ fn no_unfinished_code_and_every_ignored_test_can_be_run() {
         for (n, line) in read(&path).lines().enumerate() {
             let place = format!("{path}:{}", n + 1);
             for mark in UNFINISHED.iter().filter(|mark| line.contains(**mark)) {
-                complaints.push(format!("{place}: {mark}: a wish is an issue, a gap is a refusal"));
+                complaints.push(format!("{place}: {mark}: finish it, or open an issue"));
             }
             if line.trim_start().starts_with("#[ignore") && !line.contains(": make ") {
                 complaints.push(format!(
-                    "{place}: write why it is ignored, and the make target that CI runs it by: \
-                     #[ignore = \"needs X: make target\"]"
+                    "{place}: no reason or make target; write #[ignore = \"needs X: make target\"]"
                 ));
             }
             let width = line.chars().count();
-            // A row of a table whose last cell is a sentence, and a link, can't be broken.
+            // A table row whose last cell is a sentence, and a link, cannot be broken.
             let whole = line.ends_with("\",") || line.contains("://");
             if width > COLUMNS && !whole {
-                complaints.push(format!("{place}: {width} columns of {COLUMNS}: break the line"));
+                complaints.push(format!("{place}: {width} columns; break the line at {COLUMNS}"));
             }
         }
     }
@@ -105,7 +104,7 @@ fn unsafe_code_is_forbidden_in_all_but_the_named_crates() {
         for path in files(&[".rs"]).iter().filter(is_root) {
             if !read(path).lines().any(|line| line == "#![forbid(unsafe_code)]") {
                 complaints.push(format!(
-                    "{path}: write #![forbid(unsafe_code)]; unsafe code lives in {WITH_UNSAFE:?}"
+                    "{path}: add #![forbid(unsafe_code)]; only {WITH_UNSAFE:?} may have unsafe code"
                 ));
             }
         }
@@ -113,12 +112,13 @@ fn unsafe_code_is_forbidden_in_all_but_the_named_crates() {
     none(complaints);
 }
 
-/// What stands between two marks, one after the other.
+/// Returns each text between `open` and the next `close`.
 fn between<'a>(text: &'a str, open: &'a str, close: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(open).skip(1).filter_map(move |rest| Some(rest.split_once(close)?.0))
 }
 
-/// Whether a word in code type is a path in this repository: with a slash, and an ending of ours.
+/// Returns whether a word in code type looks like a path of this repository: it has a slash and a
+/// known ending.
 fn is_path(word: &str) -> bool {
     let ending = word.rsplit_once('.').map(|(_, ending)| ending);
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -142,30 +142,30 @@ fn links_and_paths_in_documents_exist() {
             let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
             let path = path.split(' ').next().unwrap_or_default();
             if !path.is_empty() && !leads(path) {
-                complaints.push(format!("{document}: the link to {link} leads nowhere"));
+                complaints.push(format!("{document}: broken link to {link}"));
             }
             let target = if path.is_empty() { document.clone() } else { joined(&beside, path) };
             if !anchor.is_empty() && !anchors(&resolved(&target)).contains(&anchor.to_owned()) {
                 complaints.push(format!("{document}: {target} has no heading #{anchor}"));
             }
-            // mdBook copies only what lies below its source.
+            // mdBook copies only files below its source.
             if document.starts_with(BOOK) && !target.starts_with(BOOK) {
-                complaints.push(format!("{document}: the link to {link} leads out of the book"));
+                complaints.push(format!("{document}: the link to {link} leaves the book"));
             }
         }
         for path in text.split('`').skip(1).step_by(2).filter(|word| is_path(word)) {
             if !leads(path) {
-                complaints.push(format!("{document}: there is no `{path}`"));
+                complaints.push(format!("{document}: no file `{path}`"));
             }
         }
     }
     none(complaints);
 }
 
-/// The folder of the book's pages.
+/// The directory of the book's pages.
 const BOOK: &str = "docs/src/";
 
-/// A path beside a document as a path from the root.
+/// Converts a path relative to a document's directory to one relative to the root.
 fn joined(beside: &Path, path: &str) -> String {
     let mut parts: Vec<&str> = beside.iter().filter_map(|part| part.to_str()).collect();
     for part in path.split('/') {
@@ -178,7 +178,7 @@ fn joined(beside: &Path, path: &str) -> String {
     parts.join("/")
 }
 
-/// A document with the files that mdBook includes (`{{#include PATH}}`, a line of its own).
+/// Returns a document with its included files (mdBook's `{{#include PATH}}` on a separate line).
 fn resolved(document: &str) -> String {
     let beside = Path::new(document).parent().unwrap_or(Path::new(""));
     let line = |line: &str| {
@@ -187,7 +187,7 @@ fn resolved(document: &str) -> String {
             || line.to_owned(),
             |path| {
                 let included = joined(beside, path);
-                assert!(root().join(&included).exists(), "{document}: there is no {included}");
+                assert!(root().join(&included).exists(), "{document}: no file {included}");
                 read(&included)
             },
         )
@@ -195,7 +195,7 @@ fn resolved(document: &str) -> String {
     read(document).lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The anchors that mdBook and GitHub give a document's headings.
+/// Returns the anchors that mdBook and GitHub generate for a document's headings.
 fn anchors(text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut all = Vec::new();
@@ -235,7 +235,7 @@ fn the_book_and_the_decisions_list_every_page_once() {
         for page in pages {
             let times = listed.iter().filter(|one| **one == page).count();
             if times != 1 {
-                complaints.push(format!("{list} lists {page} {times} times, not once"));
+                complaints.push(format!("{list} lists {page} {times} times, expected once"));
             }
         }
     }
@@ -245,11 +245,11 @@ fn the_book_and_the_decisions_list_every_page_once() {
         let text = read(page);
         let found: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         if found != parts {
-            complaints.push(format!("{page}: its parts are {found:?}, not {parts:?}"));
+            complaints.push(format!("{page}: its sections are {found:?}, expected {parts:?}"));
         }
         let number = page.split('/').next_back().and_then(|name| name.split('-').next());
         if !text.starts_with(&format!("# {}: ", number.unwrap_or_default())) {
-            complaints.push(format!("{page}: begin it with its number and title"));
+            complaints.push(format!("{page}: begin with the number and title"));
         }
     }
     none(complaints);
@@ -267,7 +267,7 @@ fn documents_are_short() {
         let found = length(path);
         if found.0 > lines || found.1 > words {
             complaints.push(format!(
-                "{path} has {} lines and {} words of {lines} and {words}",
+                "{path} has {} lines and {} words, at most {lines} and {words} are allowed",
                 found.0, found.1
             ));
         }
@@ -302,18 +302,18 @@ fn the_tests_that_the_provenance_names_exist() {
         !sources.contains(&format!("fn {test}("))
             && !sources.contains(&format!("name = \"{test}\""))
     });
-    none(missing.map(|test| format!("docs/provenance.md: there is no test {test}")).collect());
+    none(missing.map(|test| format!("docs/provenance.md: no test {test}")).collect());
 }
 
-/// The folders of the workspace's crates.
+/// Returns the directories of the workspace's crates.
 fn members() -> Vec<String> {
     let manifest = read("Cargo.toml");
     let list = manifest.lines().find_map(|line| line.strip_prefix("members = ["));
-    let members = list.and_then(|list| list.strip_suffix(']')).expect("members in one line");
+    let members = list.and_then(|list| list.strip_suffix(']')).expect("members on one line");
     members.split(", ").map(|member| member.trim_matches('"').to_owned()).collect()
 }
 
-/// The direct dependencies that a manifest names, crates of the workspace by path left out.
+/// Returns a manifest's direct dependencies, without crates of the workspace.
 fn dependencies(manifest: &str) -> Vec<String> {
     let (mut section, mut names) = (String::new(), Vec::new());
     for line in manifest.lines().map(str::trim) {
@@ -335,22 +335,22 @@ fn the_documents_are_current() {
     let reasons = read("docs/dependencies.md");
     let mut complaints = Vec::new();
     let members = members();
-    // The emulators and router drivers below tests/ are described with it.
+    // The emulators and router drivers below tests/ are described with `tests`.
     for member in members.iter().filter(|member| !member.starts_with("tests/")) {
         if !architecture.contains(&format!("`{member}`")) {
-            complaints.push(format!("ARCHITECTURE.md does not name the crate `{member}`"));
+            complaints.push(format!("ARCHITECTURE.md: no crate `{member}`"));
         }
         for dependency in dependencies(&read(&format!("{member}/Cargo.toml"))) {
             let own = members.iter().any(|other| other.rsplit('/').next() == Some(&dependency));
             if !own && !reasons.contains(&format!("`{dependency}`")) {
                 complaints.push(format!(
-                    "docs/dependencies.md gives no reason for `{dependency}`, which {member} uses"
+                    "docs/dependencies.md: no reason for `{dependency}`, which {member} uses"
                 ));
             }
         }
     }
     if root().join("config/KEYS.md").exists() && !readme.contains("config/KEYS.md") {
-        complaints.push("README.md does not lead to config/KEYS.md".into());
+        complaints.push("README.md: no link to config/KEYS.md".into());
     }
     let makefile = read("Makefile");
     for document in files(&[".md"]) {
@@ -359,7 +359,7 @@ fn the_documents_are_current() {
         for target in targets.filter_map(|rest| rest.split(['`', ' ']).next()) {
             if !makefile.lines().any(|line| line.starts_with(&format!("{target}:"))) {
                 complaints.push(format!(
-                    "{document} says `make {target}`, the Makefile has no such target"
+                    "{document} names `make {target}`, which is no target of the Makefile"
                 ));
             }
         }

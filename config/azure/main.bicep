@@ -7,12 +7,12 @@
 // In a scale set, configure the pool in the model of the set (ipConfigurations[].properties
 // .loadBalancerBackendAddressPools); Weir then verifies it and changes nothing.
 
-@description('Id of the image that has Weir in it.')
+@description('ID of an image in which Weir is installed.')
 param image string
 param sshKey string
 param location string = resourceGroup().location
 param appliances int = 2
-@description('Accelerated networking is what DPDK needs: one of the sizes with MANA or mlx5.')
+@description('Machine size with accelerated networking (MANA or mlx5), which DPDK requires.')
 param size string = 'Standard_D4s_v5'
 
 var prefix = '10.1.0.0/24'

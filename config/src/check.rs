@@ -63,9 +63,9 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let icmp = icmp(file.icmp);
     let control = control(&mut validator, file.control);
     if control.group.is_some() && control.group == region.group {
-        let remedy = "name another group: members of this one have the region, which only Weir's \
-                       services should";
-        validator.reject("control.group", "this is the group of region.group", remedy);
+        let remedy = "set another group: members of region.group can write the region, which only \
+                       Weir's services should";
+        validator.reject("control.group", "the same group as region.group", remedy);
     }
     let api = api::api(&mut validator, file.api);
     let tables = tables(&mut validator, file.tables, &control);
@@ -119,8 +119,8 @@ fn local_ports(validator: &mut Validator, config: &Config) {
     let ports = Reserved::of(config).distinct();
     if ports > MAX_LOCAL_PORTS {
         let fault = format!(
-            "with the ports of health, metrics, API, BGP and BFD these are {ports} on the arms' \
-             addresses"
+            "together with the ports of health, metrics, API, BGP and BFD, {ports} ports are \
+             reserved on the arms' addresses"
         );
         let remedy = format!("remove some, or listen on fewer ports: {MAX_LOCAL_PORTS} at most");
         validator.reject("punt.local_ports", &fault, &remedy);
@@ -129,8 +129,8 @@ fn local_ports(validator: &mut Validator, config: &Config) {
 
 fn one_cloud(validator: &mut Validator, file: &File) {
     if file.aws.is_some() && file.azure.is_some() {
-        let fault = "[aws] is there as well";
-        validator.reject("azure", fault, "leave the cloud out that the appliance is not in");
+        let fault = "[aws] is set as well";
+        validator.reject("azure", fault, "remove the section of the other cloud");
     }
 }
 
@@ -140,8 +140,8 @@ fn control(validator: &mut Validator, file: file::Control) -> Control {
     let group = group(validator, "control.group", file.group);
     let max_removal_percent = file.max_removal_percent;
     if max_removal_percent > 100 {
-        let fault = format!("{max_removal_percent} is no share in percent");
-        validator.reject("control.max_removal_percent", &fault, "write 0 to 100; 50 unless set");
+        let fault = format!("{max_removal_percent} is not a percentage");
+        validator.reject("control.max_removal_percent", &fault, "allowed: 0 to 100; default 50");
     }
     Control { socket: file.socket.into(), group, state, max_removal_percent }
 }
@@ -153,7 +153,7 @@ fn group(validator: &mut Validator, key: &str, name: String) -> Option<String> {
     if name.contains(fault) || name.len() > 32 {
         validator.reject(
             key,
-            "this is no name of a group",
+            "not a valid group name",
             "write the name of a group of this machine",
         );
     }
@@ -167,17 +167,21 @@ fn fastpath(validator: &mut Validator, file: file::Fastpath) -> Fastpath {
     for (key, lcore) in &keyed {
         if *lcore == file.main_core && file.idle == Idle::Spin {
             let main = validator.location("fastpath.main_core");
-            let fault = format!("this CPU is also {main}, which must be free to run");
+            let fault = format!("this CPU is also {main}, which would get no CPU time");
             let remedy = "poll on another CPU, move fastpath.main_core, or write idle = \"sleep\" \
                            or \"yield\"";
             validator.reject(key, &fault, remedy);
         }
         if *lcore > 127 {
-            validator.reject(key, "DPDK numbers its CPUs to 127", "allowed: 0 to 127");
+            validator.reject(key, "DPDK supports CPU numbers up to 127", "allowed: 0 to 127");
         }
     }
     if file.main_core > 127 {
-        validator.reject("fastpath.main_core", "DPDK numbers its CPUs to 127", "allowed: 0 to 127");
+        validator.reject(
+            "fastpath.main_core",
+            "DPDK supports CPU numbers up to 127",
+            "allowed: 0 to 127",
+        );
     }
     if file.lcores.is_empty() || file.lcores.len() > 64 {
         validator.reject("fastpath.lcores", "1 to 64 CPUs must poll", "for example lcores = [1]");
@@ -213,15 +217,15 @@ fn region(validator: &mut Validator, file: file::Region, hugepages: bool) -> Reg
     let group = group(validator, "region.group", file.group);
     if !file.ring_slots.is_power_of_two() {
         let near = file.ring_slots.next_power_of_two();
-        validator.reject("region.ring_slots", "no power of two", &format!("for example {near}"));
+        validator.reject("region.ring_slots", "not a power of two", &format!("for example {near}"));
     }
     let unconfirmed = file.unconfirmed_percent + file.unconfirmed_dsr_percent;
     if unconfirmed > MAX_UNCONFIRMED_PERCENT {
         let dsr = validator.location("region.unconfirmed_dsr_percent");
-        let fault = format!("with {dsr} that makes {unconfirmed} percent of all flows");
+        let fault = format!("together with {dsr} this is {unconfirmed} percent of all flows");
         let remedy = format!(
-            "write less: together at most {MAX_UNCONFIRMED_PERCENT}, the rest is left for \
-             confirmed flows"
+            "lower one of them: together at most {MAX_UNCONFIRMED_PERCENT}, the rest is reserved \
+             for confirmed flows"
         );
         validator.reject("region.unconfirmed_percent", &fault, &remedy);
     }
@@ -256,8 +260,8 @@ fn port_maps(validator: &mut Validator, region: &Region, nat: &Nat) {
     if u64::from(region.nat_maps) < needed {
         let backends = validator.location("region.max_backends");
         let fault = format!(
-            "{addresses} NAT addresses of one family and room for {} backends ({backends}) take \
-             {needed} port maps",
+            "{addresses} NAT addresses of one family and {} backends ({backends}) need {needed} \
+             port maps",
             region.max_backends
         );
         let remedy = format!("write at least {needed}, or lower region.max_backends");
@@ -277,15 +281,15 @@ fn memory<'a>(validator: &mut Validator, fastpath: &Fastpath, arms: impl Iterato
         if u32::from(fastpath.buffer_bytes) < u32::from(arm.mtu) + 18 + 128 {
             validator.warnings.push(format!(
                 "fastpath.buffer_bytes = {} is less than the mtu {} + 146: large packets take \
-                 several buffers, which costs time and which some virtual devices cannot do",
+                 several buffers, which is slower and unsupported by some virtual devices",
                 fastpath.buffer_bytes, arm.mtu
             ));
         }
     }
     buffers += lcores * (CACHED_BUFFERS + u64::from(fastpath.burst));
     if u64::from(fastpath.buffers) < buffers {
-        let remedy = format!("write at least {buffers}, or fewer descriptors or queues");
-        validator.reject("fastpath.buffers", "the queues alone hold more buffers", &remedy);
+        let remedy = format!("write at least {buffers}, or reduce descriptors or queues");
+        validator.reject("fastpath.buffers", "too few to fill the queues", &remedy);
     }
     let mib = (fastpath.pool_bytes() + rings).div_ceil(1 << 20) + EAL_OWN_MIB;
     if u64::from(fastpath.memory_mib) < mib {
@@ -321,7 +325,11 @@ fn listeners(
     let tcp = sockets(validator, "tcp", &health.tcp);
     if health.listen.is_empty() && health.tcp.is_empty() {
         let example = "for example listen = \"0.0.0.0:8080\"";
-        validator.reject("health.listen", "clouds and routers have to probe something", example);
+        validator.reject(
+            "health.listen",
+            "no port for the health probes of clouds and routers",
+            example,
+        );
     }
     let probing = probing::check(validator, &health);
     let texts = health.reserved_sources.iter().enumerate();
@@ -337,7 +345,8 @@ fn listeners(
     let scraped = scraped.unwrap_or(([127, 0, 0, 1], 19_100).into());
     if !scraped.ip().is_loopback() {
         validator.warnings.push(format!(
-            "metrics.listen = \"{scraped}\" is not loopback: everyone who reaches it can read it"
+            "metrics.listen = \"{scraped}\" is not loopback: any host that reaches it can read \
+             the metrics"
         ));
     }
     let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
@@ -358,7 +367,7 @@ fn sockets(validator: &mut Validator, field: &str, texts: &[String]) -> Vec<(Str
 
 fn punt(validator: &mut Validator, file: file::Punt) -> Punt {
     if file.plain_no_service == NoService::Return {
-        let fault = "plain packets came through no gateway that they could be returned to";
+        let fault = "packets without a tunnel have no gateway to return to";
         validator.reject("punt.plain_no_service", fault, "allowed: \"drop\", \"punt\"");
     }
     let mut local_ports = file.local_ports;
@@ -383,7 +392,7 @@ const fn icmp(file: file::Icmp) -> Icmp {
 pub(crate) fn table_size(validator: &mut Validator, key: &str, size: u32) -> u32 {
     if !MAGLEV_SIZES.contains(&size) {
         let sizes: Vec<String> = MAGLEV_SIZES.iter().map(u32::to_string).collect();
-        validator.reject(key, "no table size", &format!("allowed: {}", sizes.join(", ")));
+        validator.reject(key, "not a table size", &format!("allowed: {}", sizes.join(", ")));
     }
     size
 }
@@ -398,10 +407,14 @@ fn tables(validator: &mut Validator, file: file::Tables, control: &Control) -> T
     if decoded.is_none() && file.seed != seed::GENERATE {
         let remedy = "write 16 characters, for example the output of: head -c 12 /dev/urandom | \
                        base64; or \"generate\" on a single appliance";
-        validator.reject("tables.seed", "these are not 12 bytes in base64", remedy);
+        validator.reject("tables.seed", "not 12 bytes in base64", remedy);
     } else if decoded.is_none() && control.state.is_none() {
-        let remedy = "name a folder in control.state, or write the seed itself";
-        validator.reject("tables.seed", "control.state is empty: nothing is kept there", remedy);
+        let remedy = "set control.state to a directory, or write a seed";
+        validator.reject(
+            "tables.seed",
+            "control.state is empty: a generated seed cannot be stored",
+            remedy,
+        );
     }
     let maglev_size = table_size(validator, "tables.maglev_size", file.maglev_size);
     Tables { seed, seed_from, maglev_size }

@@ -31,8 +31,8 @@ pub(crate) fn check(
         match candidates.min().filter(|(distance, key)| *distance <= key.len() / 4) {
             Some((_, key)) => errors.push(typo(&variable, &value, key)),
             None => warnings.push(format!(
-                "the variable {variable} is no key of Weir's and does nothing here (keys are \
-                 written WEIR_INGRESS__MTU)"
+                "environment variable {variable} is not a key of Weir and has no effect (keys are \
+                 written like WEIR_INGRESS__MTU)"
             )),
         }
     }
@@ -45,7 +45,7 @@ fn typo(variable: &str, value: &str, key: &str) -> ConfigProblem {
         location: format!("environment {variable}={}", truncated(value)),
         key: String::new(),
         found: String::new(),
-        fault: "there is no such variable".into(),
+        fault: "unknown variable".into(),
         remedy: format!(
             "did you mean {meant} (the key {key}; two underscores between section and key)?"
         ),

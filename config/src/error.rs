@@ -40,10 +40,10 @@ pub enum FileKind {
 fn remedy(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Configuration => {
-            "name another with --config FILE, or begin with a copy of config/examples/lab.toml"
+            "set another path with --config FILE, or start from a copy of config/examples/lab.toml"
         }
         FileKind::Services => {
-            "name another with the key `services`, or begin with a copy of \
+            "set another path with the key `services`, or start from a copy of \
              config/examples/services-lab.toml"
         }
     }

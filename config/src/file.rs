@@ -304,7 +304,7 @@ pub struct Flows {
     #[schemars(range(min = 1, max = 300))]
     pub fragment_s: u32,
     /// New flows per second and lcore by NAT or to proxies; 0 for no limit. Packets above the limit
-    /// are dropped as `new-flow-limited` before a flow entry or port is allocated; established
+    /// are dropped as `new_flow_limited` before a flow entry or port is allocated; established
     /// flows are not affected. Unset: four times the smaller of `region.unconfirmed_percent` of the
     /// flow table and the NAT ports towards one backend, divided by the number of lcores, so that
     /// in any flood unconfirmed flows keep entry and NAT port for two round trips of 100 ms (`weir

@@ -18,7 +18,7 @@ pub fn configuration(bytes: &[u8]) {
 
 /// Loads the bytes as a services file: the first selects TOML, YAML or JSON, the rest is the text.
 pub fn services(bytes: &[u8]) {
-    let config: Config = crate::from_toml(MINIMAL).expect("the least configuration");
+    let config: Config = crate::from_toml(MINIMAL).expect("the minimal configuration is valid");
     let Some((first, text)) = bytes.split_first() else { return };
     let name = ["s.toml", "s.yaml", "s.json"][usize::from(*first) % 3];
     if let Err(error) = crate::services_from(name, &String::from_utf8_lossy(text), &config) {

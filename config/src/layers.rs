@@ -117,7 +117,7 @@ impl Merged {
 
     /// Creates a problem with the key itself, which underlines the key instead of the value.
     pub(crate) fn unknown(&self, path: &str, remedy: &str) -> ConfigProblem {
-        let mut problem = self.problem(path, "there is no such key", remedy);
+        let mut problem = self.problem(path, "unknown key", remedy);
         let keys = self.file.as_ref().and_then(|file| file.spans.get(path));
         if let (Some((_, span)), Some((key, _))) = (&mut problem.snippet, keys) {
             *span = key.clone();
@@ -233,7 +233,7 @@ fn set(text: &str) -> Result<Layer, ConfigError> {
         key.trim().split('.').all(word)
     });
     let Some((key, value)) = parts else {
-        let mut problem = problem_without_value("a --set is a key, `=` and a value");
+        let mut problem = problem_without_value("not in the form key=value");
         (problem.location, problem.remedy) = (name, "for example --set ingress.mtu=9001".into());
         return Err(ConfigError::invalid(vec![problem]));
     };

@@ -115,7 +115,9 @@ pub fn key_reference() -> String {
          (`--config`), the environment (`WEIR_INGRESS__MTU=9001`: sections joined by `__`), the \
          command line (`--set ingress.mtu=9001`). A list is replaced as a whole.\n\n`gateway`, \
          `source`, `nat`, `flows`, `punt`, `icmp`, `ingress.ipip_sources`, `egress.ipip_sources`, \
-         `tables.maglev_size` and `control.max_removal_percent` may change while Weir runs: save the file. Every other key takes a restart, and says so.\n\n{}\n{}",
+         `tables.maglev_size` and `control.max_removal_percent` may \
+         change while Weir runs: save the file. A change of any other key requires a restart, \
+         which slowpath reports.\n\n{}\n{}",
         schema::reference(&config, "The configuration"),
         schema::reference(&services::schema(), "The services file"),
     )

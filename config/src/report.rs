@@ -51,7 +51,7 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
     let widths = origins().map(|(key, value, _)| (key.len(), value.chars().count()));
     let (wide, long) = widths.fold((0, 0), |(w, l), (a, b)| (w.max(a), l.max(b)));
     for defaults in [false, true] {
-        writeln!(out, "\n{}", if defaults { "at their defaults" } else { "as configured" })?;
+        writeln!(out, "\n{}", if defaults { "default values" } else { "configured values" })?;
         for (key, value, layer) in origins() {
             if (layer == "default") == defaults {
                 let from = if defaults { "" } else { layer };

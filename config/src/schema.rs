@@ -72,7 +72,7 @@ impl SchemaValidator<'_> {
                 (Some(property), _) => self.value(value, property, &at),
                 (None, free @ Json::Object(_)) => self.value(value, free, &at),
                 (None, _) => {
-                    let mut remedy = format!("known here: {}", known.join(", "));
+                    let mut remedy = format!("known keys: {}", known.join(", "));
                     if let Some(near) = nearest(key, &known) {
                         remedy = format!("did you mean `{near}`? {remedy}");
                     }
@@ -109,7 +109,7 @@ impl SchemaValidator<'_> {
             let near = nearest(text, &choices)
                 .map_or_else(String::new, |near| format!("did you mean \"{near}\"? "));
             let remedy = format!("{near}allowed: \"{}\"", choices.join("\", \""));
-            self.report(path, "there is no such choice".into(), remedy);
+            self.report(path, "unknown value".into(), remedy);
         }
     }
 }
@@ -175,7 +175,7 @@ fn article(kind: &str) -> &'static str {
     match kind {
         "boolean" => "true or false",
         "integer" => "a whole number",
-        "string" => "a text",
+        "string" => "a string",
         "array" => "a list",
         "object" => "a section",
         _ => "a value",

@@ -51,7 +51,7 @@ pub struct SecretError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Cause {
     /// The path is absolute and outside the directory, or leaves it by `..` or a link.
-    #[error("is not in {}; move it there, and let links lead to files in it only", .0.display())]
+    #[error("is not in {}; move it there, and link only to files in it", .0.display())]
     Outside(PathBuf),
     /// The operating system failed to open or read the file.
     #[error("{0}")]
@@ -60,7 +60,7 @@ pub enum Cause {
     #[error("is not a regular file; write the secret into one")]
     NotRegular,
     /// The file is longer than its kind allows.
-    #[error("is longer than {0} bytes, the most that is read")]
+    #[error("is longer than the maximum of {0} bytes")]
     TooLong(usize),
 }
 

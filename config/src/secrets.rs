@@ -82,7 +82,11 @@ mod tests {
         assert!(all[1].contains("bgp.secrets") && all[1].contains("router/password"), "{all:?}");
         set(Path::new(&token), 0o640);
         set(&folder.join("bgp"), 0o700);
-        assert_eq!(exposed(&config), Vec::<String>::new(), "a group, and a closed folder");
+        assert_eq!(
+            exposed(&config),
+            Vec::<String>::new(),
+            "readable by a group, and in a closed directory"
+        );
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -36,9 +36,9 @@ pub(crate) fn load(config: &mut Config) -> Result<(), ConfigError> {
     match config.tables.seed_from {
         SeedFrom::Default => config.warnings.push(
             "tables.seed is the default, which is public: with it anyone can aim flows at one \
-             place of the flow table; write the output of `head -c 12 /dev/urandom | base64`, the \
-             same on all appliances that must choose alike, or \"generate\" on a single one. A \
-             region that was made with another seed has to be removed (flows are lost)"
+             bucket of the flow table; write the output of `head -c 12 /dev/urandom | base64`, the \
+             same on all appliances that must select the same backends, or \"generate\" on a \
+             single one. A region created with another seed must be removed (flows are lost)"
                 .to_owned(),
         ),
         SeedFrom::Configured => {}
@@ -49,9 +49,9 @@ pub(crate) fn load(config: &mut Config) -> Result<(), ConfigError> {
             }
             if config.aws.is_some() || config.azure.is_some() || is_router_peer(config) {
                 config.warnings.push(
-                    "tables.seed = \"generate\" gives each appliance a seed of its own: where a \
-                     flow can move from one to another (a gateway, ECMP), its backend changes \
-                     then; write one seed on all of them"
+                    "tables.seed = \"generate\" gives each appliance a seed of its own: a flow \
+                     that moves to another appliance (gateway, ECMP) changes its backend; write \
+                     the same seed on all of them"
                         .to_owned(),
                 );
             }
@@ -84,9 +84,9 @@ fn seed_error(path: &Path, error: &io::Error) -> ConfigError {
         location: path.display().to_string(),
         key: "tables.seed".to_owned(),
         found: String::new(),
-        fault: format!("the generated seed can't be had: {error}"),
-        remedy: "put the file back, or write the seed itself into the configuration; without it \
-                  the region has to be removed (flows are lost)"
+        fault: format!("cannot read or create the generated seed: {error}"),
+        remedy: "restore the file, or write the seed itself into the configuration; otherwise \
+                  the region must be removed (flows are lost)"
             .to_owned(),
         snippet: None,
     }])
@@ -101,7 +101,7 @@ fn read(path: &Path) -> io::Result<Option<[u8; BYTES]>> {
     let octets = secret_file::read(path, SecretKind::Md5Key).map_err(io::Error::other)?;
     let text = String::from_utf8(octets).map_err(io::Error::other)?;
     let seed = decode(text.trim_end());
-    seed.map(Some).ok_or_else(|| io::Error::other("it does not hold 12 bytes in base64"))
+    seed.map(Some).ok_or_else(|| io::Error::other("it does not contain 12 bytes in base64"))
 }
 
 /// Creates the file with a new seed, or reads it if another program has created it first.
@@ -124,7 +124,7 @@ fn create_or_read(path: &Path) -> io::Result<[u8; BYTES]> {
         Err(error) => return Err(error),
     }
     File::open(folder)?.sync_all()?;
-    read(path)?.ok_or_else(|| io::Error::other("it was removed at once"))
+    read(path)?.ok_or_else(|| io::Error::other("it was removed by another program"))
 }
 
 /// Decodes base64 of exactly 12 bytes, which is 16 characters without padding.

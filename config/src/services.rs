@@ -50,7 +50,7 @@ pub struct Service {
     pub annotations: BTreeMap<String, String>,
     /// Desired state of the service: at least one frontend, each unique over all services.
     pub spec: Arc<ServiceSpec>,
-    /// Backends of the service. If empty, its packets are dropped as `no-backend`. Entries with the
+    /// Backends of the service. If empty, its packets are dropped as `no_backend`. Entries with the
     /// same address and port in several services are one backend.
     pub backends: Vec<BackendSpec>,
 }

@@ -43,7 +43,6 @@ fn describe_type(rust_type: &str) -> &str {
         "u16" => "a number from 0 to 65535",
         "u32" => "a number from 0 to 4294967295",
         "u64" => "a number, 0 or more",
-        "a string" => "a text",
         "a boolean" => "true or false",
         other => other,
     }

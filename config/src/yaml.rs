@@ -75,8 +75,8 @@ impl<'t> Documents<'t> {
         };
         let fault = match (anchor, tag) {
             (0, None) => return Ok((event, range)),
-            (0, Some(tag)) => format!("tags such as `{tag}` aren't taken: leave it out"),
-            _ => "anchors (&) and aliases (*) aren't taken: write it out".to_owned(),
+            (0, Some(tag)) => format!("tags such as `{tag}` are not supported: remove it"),
+            _ => "anchors (&) and aliases (*) are not supported: write the value itself".to_owned(),
         };
         Err(YamlError { at: range.start, fault })
     }
@@ -107,7 +107,7 @@ impl<'t> Documents<'t> {
         depth: usize,
     ) -> Result<(Value, usize), YamlError> {
         if depth > MAX_DEPTH {
-            let fault = format!("more than {MAX_DEPTH} lists and mappings in each other");
+            let fault = format!("lists and mappings are nested more than {MAX_DEPTH} deep");
             return Err(YamlError { at: range.start, fault });
         }
         match event {
@@ -145,7 +145,7 @@ impl<'t> Documents<'t> {
                 (Event::MappingEnd, at) => return Ok((Value::Object(map), end.max(at.start))),
                 (Event::Scalar(key, ..), at) => (key.into_owned(), at),
                 (_, at) => {
-                    let fault = "a list or a mapping is no key".to_owned();
+                    let fault = "a list or a mapping cannot be a key".to_owned();
                     return Err(YamlError { at: at.start, fault });
                 }
             };
@@ -155,10 +155,7 @@ impl<'t> Documents<'t> {
             let (value, to) = self.value(next, &path, depth + 1)?;
             self.record_span(&path, at.clone(), start..to);
             if map.contains_key(&key) {
-                return Err(YamlError {
-                    at: at.start,
-                    fault: format!("the key `{key}` is there twice"),
-                });
+                return Err(YamlError { at: at.start, fault: format!("duplicate key `{key}`") });
             }
             map.insert(key, value);
             end = to;
@@ -292,10 +289,10 @@ mod tests {
     #[test]
     fn reports_invalid_and_unsupported_yaml_with_position() {
         for (text, at, part) in [
-            ("a: 1\na: 2\n", 2, "`a` is there twice"),
+            ("a: 1\na: 2\n", 2, "duplicate key `a`"),
             ("a: &x 1\nb: *x\n", 1, "anchors"),
             ("a: !!binary aGk=\n", 1, "tags"),
-            ("? [a, b]\n: c\n", 1, "no key"),
+            ("? [a, b]\n: c\n", 1, "cannot be a key"),
             ("a: 1\n b: 2\n", 2, ""),
             ("a: [1, 2\nb: 3\n", 2, ""),
             (&"[".repeat(100), 1, ""),

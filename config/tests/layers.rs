@@ -1,6 +1,6 @@
 //! Tests of layers: later ones win, and the origin of each value is recorded.
 
-#![expect(clippy::result_large_err, reason = "figment chose the type that a Jail returns")]
+#![expect(clippy::result_large_err, reason = "figment determines the error type of a Jail")]
 
 use figment::Jail;
 
@@ -52,7 +52,7 @@ fn error_names_the_layer_that_set_the_value() {
         assert!(error.starts_with("--set ingress.mtu=13: ingress.mtu = 13"), "{error}");
         jail.set_env("WEIR_INGRESS__MTU", "1500");
         jail.set_env("WEIR_LOG", "debug");
-        assert!(config::load(file, &[]).is_ok(), "a variable of others is left alone");
+        assert!(config::load(file, &[]).is_ok(), "WEIR_LOG is not a key");
         jail.set_env("WEIR_NAME", "lab-2");
         assert_eq!(config::load(file, &[]).unwrap().name, "lab-2");
         jail.set_env("WEIR_SERVICE_HOST", "10.0.0.1");
@@ -77,7 +77,7 @@ fn suggests_the_key_for_a_misspelled_variable() {
         ] {
             jail.set_env(typo, "1500");
             let error = config::load(Some("weir.toml".as_ref()), &[]).unwrap_err().to_string();
-            let prefix = format!("environment {typo}=1500: there is no such variable");
+            let prefix = format!("environment {typo}=1500: unknown variable");
             assert!(error.contains(&prefix) && error.contains(suggestion), "{error}");
             jail.clear_env();
         }

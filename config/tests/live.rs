@@ -1,5 +1,5 @@
 //! Tests of changes while Weir runs, and of changes that require a restart.
-#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics")]
 
 use config::Config;
 
@@ -76,7 +76,7 @@ fn reports_restart_with_location_values_and_process() {
     let device = restart_required("net_null0", "net_null7");
     assert_eq!(
         device,
-        ["weir.toml:6: ingress.device = \"net_null7\" takes a restart (in force is \
+        ["weir.toml:6: ingress.device = \"net_null7\" requires a restart (in force: \
           \"net_null0\"): restart fastpath and slowpath"]
     );
     for (from, to, key) in [

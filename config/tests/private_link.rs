@@ -1,5 +1,5 @@
 //! Tests of the `[private_link]` section: valid values, and the messages of errors.
-#![expect(clippy::panic, reason = "a test fails where it is not so")]
+#![expect(clippy::panic, reason = "a failing test panics")]
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn load_section(text: &str) -> Option<PrivateLink> {
 
 #[test]
 fn defaults_to_own_owner_and_metadata_environment() {
-    assert_eq!(load_section(""), None, "nothing is asked of Azure");
+    assert_eq!(load_section(""), None, "private links are not configured");
     let own = load_section("[private_link]\n").unwrap();
     assert_eq!(own.fleet, "weir");
     assert_eq!(own.owner, PrivateLinkOwner::Named("weir-1".into()));
@@ -65,23 +65,26 @@ fn home_and_lease_apply_to_all_services() {
 
 #[test]
 fn reports_invalid_keys() {
-    let refused = |text: &str, parts: &[&str]| {
+    let assert_error = |text: &str, parts: &[&str]| {
         let error = config::from_toml(&format!("{VALID}[private_link]\n{text}")).unwrap_err();
         let error = error.to_string();
         parts.iter().for_each(|part| assert!(error.contains(part), "no {part:?} in:\n{error}"));
-        assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+        assert_eq!(error.lines().count(), 1, "more than one problem:\n{error}");
     };
-    refused("fleet = \"\"", &["private_link.fleet"]);
-    refused("owner = \"A B\"", &["private_link.owner"]);
-    refused("lease_zone = \"weir.lease\"", &["private_link.lease_zone", "privateDnsZones/NAME"]);
+    assert_error("fleet = \"\"", &["private_link.fleet"]);
+    assert_error("owner = \"A B\"", &["private_link.owner"]);
+    assert_error(
+        "lease_zone = \"weir.lease\"",
+        &["private_link.lease_zone", "privateDnsZones/NAME"],
+    );
     let both = format!("owner = \"weir-2\"\nlease_zone = \"{ZONE}\"");
-    refused(&both, &["private_link.lease_zone", "leave one of them out"]);
-    refused("lease_s = 14", &["private_link.lease_s", "15"]);
-    refused("subscription = \"mine\"", &["private_link.subscription", "az account list"]);
-    refused("resource_group = \"rg.\"", &["private_link.resource_group"]);
-    refused("location = \"West Europe\"", &["private_link.location", "westeurope"]);
-    refused("environment = \"Azure\"", &["private_link.environment", "AzurePublicCloud"]);
-    refused("resource_manager = \"http://x\"", &["private_link.resource_manager", "https://"]);
-    refused("metadata = \"https://x\"", &["private_link.metadata", "http://"]);
-    refused("credential = \"key\"", &["private_link.credential", "workload"]);
+    assert_error(&both, &["private_link.lease_zone", "leave one of them out"]);
+    assert_error("lease_s = 14", &["private_link.lease_s", "15"]);
+    assert_error("subscription = \"mine\"", &["private_link.subscription", "az account list"]);
+    assert_error("resource_group = \"rg.\"", &["private_link.resource_group"]);
+    assert_error("location = \"West Europe\"", &["private_link.location", "westeurope"]);
+    assert_error("environment = \"Azure\"", &["private_link.environment", "AzurePublicCloud"]);
+    assert_error("resource_manager = \"http://x\"", &["private_link.resource_manager", "https://"]);
+    assert_error("metadata = \"https://x\"", &["private_link.metadata", "http://"]);
+    assert_error("credential = \"key\"", &["private_link.credential", "workload"]);
 }

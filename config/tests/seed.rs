@@ -1,5 +1,5 @@
 //! Tests of the hash seed: warnings, generation, and persistence.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -71,14 +71,14 @@ fn seed_is_generated_once_by_the_first_program() {
     let file = folder.write("", "seed = \"generate\"");
     let kept = folder.0.join("state/seed");
     assert_eq!(load(&file).tables.seed_from, SeedFrom::Missing);
-    assert!(!kept.exists(), "a look at the configuration makes nothing");
+    assert!(!kept.exists(), "loading the configuration creates no file");
     let first = run(&file).tables;
     assert_eq!(first.seed_from, SeedFrom::Generated);
     assert!(first.seed != DEFAULT && first.seed != [0; 12]);
     assert_eq!(kept.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let text = std::fs::read(&kept).unwrap();
     assert_eq!((run(&file).tables, load(&file).tables), (first, first));
-    assert_eq!(std::fs::read(&kept).unwrap(), text, "nothing writes it again");
+    assert_eq!(std::fs::read(&kept).unwrap(), text, "the file is not rewritten");
     assert_eq!(std::fs::read_dir(folder.0.join("state")).unwrap().count(), 1);
     assert!(!warns_about_default_seed(&run(&file)));
     let other = TempDir::new("generate-other");

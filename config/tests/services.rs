@@ -1,6 +1,6 @@
 //! Tests of the services file: valid files, and errors with location, key, value and remedy.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is test code as well")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failing test panics")]
 
 use config::services::{BackendState, Mode, ProxyRedirect, TunnelKind, statuses};
 use config::{Config, Services};
@@ -37,13 +37,13 @@ fn read(text: &str) -> Result<Services, config::ConfigError> {
 fn assert_rejected(old: &str, new: &str, parts: &[&str]) {
     assert!(VALID.contains(old), "{old}");
     let error = match read(&VALID.replacen(old, new, 1)) {
-        Ok(_) => panic!("not refused: {new}"),
+        Ok(_) => panic!("not rejected: {new}"),
         Err(error) => error.to_string(),
     };
     for part in parts {
         assert!(error.contains(part), "no {part:?} in:\n{error}");
     }
-    assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+    assert_eq!(error.lines().count(), 1, "more than one problem:\n{error}");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn reports_numbers_that_are_not_integers() {
         assert_rejected("weight = 0", &wrong, &parts);
     }
     assert_rejected("weight = 0", "weight = -1", &["weight = -1", "out of range", "0 to 65535"]);
-    assert_rejected("weight = 0", "weight = \"7\"", &["weight = \"7\"", "this is a text"]);
+    assert_rejected("weight = 0", "weight = \"7\"", &["weight = \"7\"", "this is a string"]);
     let yaml = "service:\n- {name: a, mode: dsr, frontends: [], backends: [{address: 10.0.2.1, \
                 weight: .nan}]}\n";
     let error = config::services_from_yaml(yaml, &appliance_config()).unwrap_err().to_string();
@@ -125,7 +125,7 @@ fn load_beside_own_ports(frontend: &str) -> Result<Services, config::ConfigError
 
 #[test]
 fn rejects_frontends_on_the_appliances_own_ports() {
-    let taken = [
+    let reserved = [
         ("10.0.1.10", 8080, "tcp", "health.listen"),
         ("10.0.2.10", 8080, "tcp", "health.listen"),
         ("10.0.1.10", 8081, "tcp", "health.tcp"),
@@ -138,7 +138,7 @@ fn rejects_frontends_on_the_appliances_own_ports() {
         ("10.0.1.10", 3785, "udp", "BFD (echo)"),
         ("10.0.1.10", 6081, "udp", "gateway \"edge\""),
     ];
-    for (address, port, protocol, holder) in taken {
+    for (address, port, protocol, holder) in reserved {
         let written = format!("address = \"{address}\", port = {port}, protocol = \"{protocol}\"");
         let error = load_beside_own_ports(&written).unwrap_err().to_string();
         for part in ["frontends[0].port", "\"shop/web\"", holder, "write another port"] {
@@ -179,7 +179,7 @@ fn frontends_must_be_valid_and_distinct() {
         "\"tpc\"",
         &["service[0].frontends[0].protocol = \"tpc\"", "\"udp\""],
     );
-    assert_rejected(", protocol = \"tcp\"", "", &["a port has no meaning in any protocol"]);
+    assert_rejected(", protocol = \"tcp\"", "", &["protocol any has no ports"]);
     assert_rejected("\"tcp\"", "\"icmp\"", &["protocol icmp has no ports"]);
     assert_rejected("\"0x1f\"", "\"vpce-1\"", &["hexadecimal"]);
     assert_rejected(
@@ -260,9 +260,9 @@ fn loads_placement_policies_and_labels() {
     assert_eq!((&*placement.node, &*placement.zone, &*backend.port_names[0]), ("n1", "a", "http"));
     for (old, new, parts) in [
         ("\"0.0.0.0\"", "\"10.0.0.1\"", ["frontends[1].address", "write \"0.0.0.0\" or"]),
-        ("port = 30080, protocol = \"tcp\"", "port = 0", ["frontends[1].port", "is one port"]),
+        ("port = 30080, protocol = \"tcp\"", "port = 0", ["frontends[1].port", "is a single port"]),
         ("\"local\"", "\"node\"", ["external_policy", "allowed: \"cluster\", \"local\""]),
-        ("\"knows\"", "7", ["service[0].annotations.who = 7", "write a text, in double quotes"]),
+        ("\"knows\"", "7", ["service[0].annotations.who = 7", "write a string, in double quotes"]),
     ] {
         let error =
             read(&WITH_PLACEMENT.replacen(old, new, 1)).map(|_| ()).unwrap_err().to_string();
@@ -275,7 +275,7 @@ fn rejects_deny_policy_without_ranges() {
     assert_rejected(
         "\"geneve\"",
         "\"geneve\"\nsource_policy = \"deny\"",
-        &["there is nobody to deny"],
+        &["no source_ranges to deny"],
     );
 }
 
@@ -288,20 +288,24 @@ fn loads_health_checks_and_reports_invalid_fields() {
     let check = policy.health.clone().unwrap();
     let timing = check.timing(&appliance_config().health.probing);
     let second = std::time::Duration::from_secs(1);
-    assert_eq!((timing.interval, timing.timeout), (second, second), "cut to the interval");
+    assert_eq!(
+        (timing.interval, timing.timeout),
+        (second, second),
+        "the timeout is limited to the interval"
+    );
     assert_eq!((timing.rise, timing.fall, timing.jitter.as_millis()), (1, 3, 0));
     assert_eq!(statuses(&check.expect), Some(vec![200..=200, 301..=308]));
     for (health, parts) in [
         ("{ }", ["services.toml:5", "kind"]),
         ("{ kind = \"udp\" }", ["health.kind = \"udp\"", "\"tcp\", \"http\", \"https\""]),
         ("{ kind = \"tcp\", path = \"/\" }", ["health.path", "write kind = \"http\" or \"https\""]),
-        ("{ kind = \"http\", path = \"live\" }", ["health.path = \"live\"", "from `/` on"]),
+        ("{ kind = \"http\", path = \"live\" }", ["health.path = \"live\"", "starts with `/`"]),
         ("{ kind = \"http\", host = \"a b\" }", ["health.host", "write a name"]),
         ("{ kind = \"http\", expect = \"20x\" }", ["health.expect = \"20x\"", "200-399"]),
         ("{ kind = \"http\", expect = \"100\" }", ["health.expect", "200 to 599"]),
         ("{ kind = \"http\", verify = false }", ["health.verify = false", "\"https\""]),
         ("{ kind = \"https\", server_name = \"a..b\" }", ["health.server_name", "DNS name"]),
-        ("{ kind = \"https\", ca_file = \"ca.pem\" }", ["health.ca_file", "from `/` on"]),
+        ("{ kind = \"https\", ca_file = \"ca.pem\" }", ["health.ca_file", "starts with `/`"]),
         ("{ kind = \"tcp\", interval_ms = 50 }", ["health.interval_ms = 50", "100 to 300000"]),
         ("{ kind = \"tcp\", fall = 101 }", ["health.fall = 101", "0 to 100"]),
         (
@@ -311,7 +315,7 @@ fn loads_health_checks_and_reports_invalid_fields() {
     ] {
         let error = read(&with(health)).map(|_| ()).unwrap_err().to_string();
         assert!(parts.iter().all(|part| error.contains(part)), "{health}: {error}");
-        assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+        assert_eq!(error.lines().count(), 1, "more than one problem:\n{error}");
     }
     let port = |policy: &str| {
         VALID.replacen("\"nat\"", &format!("\"nat\"\nhealth_check_port = 31000\n{policy}"), 1)
@@ -341,7 +345,7 @@ fn nat_policy_crosses_families_and_requires_nat_address() {
         ("nat64", four, "fd00:2::11", "does not translate between them"),
         ("nat46", six, "10.0.2.11", "nat_policy = \"nat46\" or \"nat64\""),
         ("nat46", four, "10.0.2.11", "does not translate between them"),
-        ("nat46", four, "fd00:2::11", "needs an IPv6 source address of ours"),
+        ("nat46", four, "fd00:2::11", "needs an IPv6 source address"),
     ] {
         let error = read(&text(policy, frontend, backend)).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(part), "no {part:?} in:\n{error}");
@@ -358,11 +362,11 @@ fn loads_client_facing_policies() {
     let ranges = spec.source_ranges.as_ref().map(|ranges| ranges.prefixes.len());
     assert_eq!((spec.affinity_s, ranges), (60, Some(1)));
     let proxy = "proxy_redirect = { port = 9000 }";
-    let taken = read(&with(proxy)).unwrap();
+    let services = read(&with(proxy)).unwrap();
     let redirect = ProxyRedirect { port: 9000, ports: Vec::new() };
-    assert_eq!(taken.services[0].spec.proxy_redirect.as_deref(), Some(&redirect));
+    assert_eq!(services.services[0].spec.proxy_redirect.as_deref(), Some(&redirect));
     let both = read(&with(&format!("{proxy}\naffinity_s = 60"))).map(|_| ()).unwrap_err();
-    assert!(both.to_string().contains("the proxy sees to affinity itself"), "{both}");
+    assert!(both.to_string().contains("affinity is the proxy's task"), "{both}");
 }
 
 const YAML: &str = r#"
@@ -396,9 +400,9 @@ fn yaml_has_the_same_keys_and_errors_as_toml() {
         ("mode: nat", "mode: nats", ["services.yaml:4: service[0].mode = \"nats\"", "\"nat\"?"]),
         ("weight: 0", "weigt: 0", ["services.yaml:10: service[0].backends[1].weigt", "`weight`?"]),
         ("scope: \"0x1f\"", "scope: y", ["services.yaml:17: service[1].frontends[0].scope", "hex"]),
-        ("name: chain", "name: 7", ["services.yaml:11: service[1].name = 7", "write a text"]),
+        ("name: chain", "name: 7", ["services.yaml:11: service[1].name = 7", "write a string"]),
         ("- name: chain", "- name: a/web", ["services.yaml:11", "(services.yaml:3)"]),
-        ("  mode: tunnel", " mode: tunnel", ["services.yaml:12", "this is no YAML"]),
+        ("  mode: tunnel", " mode: tunnel", ["services.yaml:12", "invalid or unsupported YAML"]),
         ("mode: nat", "mode: &x nat", ["services.yaml:4", "anchors"]),
         ("service:", "a: 1\n---\nservice:", ["services.yaml:1", "more than one document"]),
         ("service:", "- service:", ["services.yaml", ""]),
@@ -442,7 +446,7 @@ fn never_panics_on_mutated_text() {
 #[test]
 fn names_must_be_valid_and_unique() {
     assert_rejected("\"chain\"", "\"a/web\"", &["same name twice"]);
-    assert_rejected("\"chain\"", "\"a//b\"", &["this is no name"]);
+    assert_rejected("\"chain\"", "\"a//b\"", &["not a valid name"]);
     assert_rejected("\"chain\"", &format!("\"{}\"", "n".repeat(121)), &["at most 120 bytes"]);
 }
 
@@ -474,6 +478,6 @@ fn format_is_selected_by_extension_or_content() {
         let services = config::services_from(name, text, &appliance_config());
         assert!(services.is_ok_and(|read| !read.services.is_empty()), "{name}: {text}");
     }
-    let refused = config::services_from("services.toml", json, &appliance_config());
-    assert!(refused.unwrap_err().to_string().contains("services.toml:1"));
+    let result = config::services_from("services.toml", json, &appliance_config());
+    assert!(result.unwrap_err().to_string().contains("services.toml:1"));
 }

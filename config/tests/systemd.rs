@@ -1,5 +1,5 @@
 //! Tests of the systemd units: their order, their timeouts, and `systemd-analyze verify`.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics")]
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! Tests of configuration errors: location, key, value and remedy.
 
-#![expect(clippy::panic, reason = "what tests share is test code as well")]
+#![expect(clippy::panic, reason = "a failing test panics")]
 
 use config::checked::{Idle, OnExpiry, Plane};
 use config::{Config, ConfigError};
@@ -34,7 +34,7 @@ fn valid_config() -> Config {
 
 fn error_of(text: &str) -> String {
     match config::from_toml(text) {
-        Ok(_) => panic!("not refused:\n{text}"),
+        Ok(_) => panic!("not rejected:\n{text}"),
         Err(error) => error.to_string(),
     }
 }
@@ -48,7 +48,7 @@ fn assert_rejected(old: &str, new: &str, parts: &[&str]) {
     for part in parts {
         assert!(error.contains(part), "no {part:?} in:\n{error}");
     }
-    assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+    assert_eq!(error.lines().count(), 1, "more than one problem:\n{error}");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn sources_keep_their_order_and_have_unique_names() {
     assert_rejected(
         "[nat]",
         &two.replacen("api", "An API", 1),
-        &["source[0].name", "this is no name"],
+        &["source[0].name", "not a valid name"],
     );
 }
 
@@ -157,7 +157,7 @@ fn main_core_may_poll_if_idle_is_sleep_or_yield() {
 fn reports_allowed_range_and_type() {
     assert_rejected("mtu = 9001", "mtu = 70000", &["ingress.mtu = 70000", "allowed: 1280 to 9600"]);
     assert_rejected("mtu = 9001", "mtu = -1", &["ingress.mtu = -1", "1280 to 9600"]);
-    assert_rejected("mtu = 9001", "mtu = \"9001\"", &["this is a text", "write a whole number"]);
+    assert_rejected("mtu = 9001", "mtu = \"9001\"", &["this is a string", "write a whole number"]);
     assert_rejected("lcores = [1]", "lcores = 1", &["fastpath.lcores = 1", "write a list"]);
     assert_rejected(
         "lcores = [1]",
@@ -227,7 +227,11 @@ fn rejects_overlapping_arms() {
     assert_rejected("net_null1", iface, &["egress.tap", "write another"]);
     assert_rejected("\"10.0.2.10/24\"", "\"10.0.1.10/24\"", &["same address twice"]);
     assert_rejected("\"10.0.2.10/24\"", "\"10.0.2.10\"", &["write \"10.0.1.10/24\""]);
-    assert_rejected("\"10.0.2.10/24\"", "\"0.0.0.0/24\"", &["no machine can have this address"]);
+    assert_rejected(
+        "\"10.0.2.10/24\"",
+        "\"0.0.0.0/24\"",
+        &["not an address that a machine can have"],
+    );
     let router = "address = \"10.0.2.10/24\"\ngateway = \"10.0.3.1\"";
     assert_rejected(
         "address = \"10.0.2.10/24\"",
@@ -253,14 +257,14 @@ fn ipip_sources_must_be_an_unassigned_network() {
     assert_rejected_network("100.64.7.1/24", &["egress.ipip_sources", "write \"100.64.7.0/24\""]);
     assert_rejected_network("100.64.7.0/31", &["egress.ipip_sources", "/8 to /30"]);
     assert_rejected_network("0.0.0.0/0", &["egress.ipip_sources", "/8 to /30"]);
-    assert_rejected_network("fd00:7::/64", &["egress.ipip_sources", "IPv6 differs by flow label"]);
+    assert_rejected_network("fd00:7::/64", &["egress.ipip_sources", "IPv6 uses the flow label"]);
     assert_rejected_network(
         "127.0.0.0/8",
-        &["egress.ipip_sources", "no machine can have this address"],
+        &["egress.ipip_sources", "not an address that a machine can have"],
     );
     assert_rejected_network(
         "10.0.2.128/25",
-        &["overlaps 10.0.2.0/24 of egress.address", "nobody's"],
+        &["overlaps 10.0.2.0/24 of egress.address", "unassigned"],
     );
     assert_rejected_network("10.0.0.0/16", &["overlaps 10.0.1.0/24 of ingress.address"]);
     let nat = VALID.replacen("addresses = \"10.0.2.10\"", "addresses = \"192.0.2.9\"", 1);
@@ -274,7 +278,7 @@ fn ipip_sources_must_be_an_unassigned_network() {
 #[test]
 fn rejects_ambiguous_gateways() {
     assert_rejected("\"azure\"\nkind", "\"aws\"\nkind", &["same name twice", "gateway[0].name"]);
-    assert_rejected("sources = \"10.0.1.0/24\"", "sources = []", &["without sources nothing"]);
+    assert_rejected("sources = \"10.0.1.0/24\"", "sources = []", &["without sources no packet"]);
     assert_rejected(
         "sources = \"10.0.1.0/24\"",
         "",
@@ -333,7 +337,7 @@ fn reports_every_invalid_key_not_only_the_first() {
     assert_error("[metrics]\nlisten = \"0.0.0.0:8080\"", &["same address and port twice"]);
     assert_error(
         "[metrics]\nlisten = \"localhost:9100\"",
-        &["no address with port", "127.0.0.1:19100"],
+        &["not an address with port", "127.0.0.1:19100"],
     );
     assert_error("[tables]\nmaglev_size = 1000", &["tables.maglev_size = 1000", "1021", "131071"]);
     assert_error("[tables]\nseed = \"short\"", &["12 bytes in base64"]);
@@ -344,8 +348,8 @@ fn reports_every_invalid_key_not_only_the_first() {
         &["punt.local_ports", "33", "32 at most"],
     );
     assert_error("[punt]\nplain_no_service = \"return\"", &["\"drop\", \"punt\""]);
-    assert_error("[control]\nsocket = \"here\"", &["whole path"]);
-    assert_error("[control]\nstate = \"here\"", &["control.state", "whole path"]);
+    assert_error("[control]\nsocket = \"here\"", &["absolute path"]);
+    assert_error("[control]\nstate = \"here\"", &["control.state", "absolute path"]);
     assert_error("node_ports = \"30000\"", &["node_ports = \"30000\"", "30000-32767"]);
     assert_error("node_ports = \"0-9\"", &["within 1 and 65535"]);
     assert_error("[api]\nlisten = \"127.0.0.1:8443\"", &["api.token_file", "only root can read"]);
@@ -371,13 +375,13 @@ fn validates_the_aws_section() {
     let assert_error = |text: &str, parts: &[&str]| {
         let error = error_of(&with(text));
         parts.iter().for_each(|p| assert!(error.contains(p), "no {p:?} in:\n{error}"));
-        assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+        assert_eq!(error.lines().count(), 1, "more than one problem:\n{error}");
     };
-    assert_eq!(valid_config().aws, None, "no cloud is asked anything");
+    assert_eq!(valid_config().aws, None, "no cloud is configured");
     let aws = load_section("cluster = \"prod\"");
     assert_eq!(aws.mode, AwsMode::Gateway(GroupBy::Cluster("prod".into())));
     assert_eq!((aws.tag_prefix.as_str(), aws.lifecycle.on_lost), ("weir", OnLost::Repair));
-    assert_eq!((aws.lifecycle.drain_cap.as_secs(), aws.lifecycle.quiet.as_secs()), (330, 5));
+    assert_eq!((aws.lifecycle.drain_cap.as_secs(), aws.lifecycle.idle.as_secs()), (330, 5));
     let arn = "arn:aws-cn:elasticloadbalancing:cn-north-1:123456789012:targetgroup/weir/0f";
     let aws =
         load_section(&format!("target_group = \"{arn}\"\non_lost = \"report\"\nhook = false"));
@@ -387,26 +391,29 @@ fn validates_the_aws_section() {
     assert_eq!(aws.mode, AwsMode::Routes { cluster: "prod".into() });
     assert_eq!((aws.roles.ingress, aws.roles.egress.as_deref()), (None, Some("eni-0a")));
 
-    assert_error("", &["nothing says which target group", "aws.cluster", "aws.target_group"]);
+    assert_error("", &["no target group is set", "aws.cluster", "aws.target_group"]);
     let both = format!("cluster = \"prod\"\ntarget_group = \"{arn}\"");
-    assert_error(&both, &["aws.target_group", "aws.cluster says", "leave one of them out"]);
-    assert_error("target_group = \"weir\"", &["aws.target_group = \"weir\"", "no ARN", "arn:aws:"]);
+    assert_error(&both, &["aws.target_group", "aws.cluster selects", "leave one of them out"]);
+    assert_error(
+        "target_group = \"weir\"",
+        &["aws.target_group = \"weir\"", "not the ARN", "arn:aws:"],
+    );
     let listener = arn.replace("targetgroup", "listener");
-    assert_error(&format!("target_group = \"{listener}\""), &["no ARN of a target group"]);
-    assert_error("mode = \"routes\"", &["aws.cluster", "finds peers by it"]);
+    assert_error(&format!("target_group = \"{listener}\""), &["not the ARN of a target group"]);
+    assert_error("mode = \"routes\"", &["aws.cluster", "to find peers"]);
     assert_error(
         &format!("mode = \"routes\"\n{both}"),
         &["aws.target_group", "has no target group"],
     );
     assert_error("mode = \"vpn\"", &["aws.mode = \"vpn\"", "routes"]);
     let prod = |more: &str| format!("cluster = \"prod\"\n{more}");
-    assert_error("cluster = \"a b\"", &["aws.cluster = \"a b\"", "the value of a tag"]);
+    assert_error("cluster = \"a b\"", &["aws.cluster = \"a b\"", "not a valid tag value"]);
     assert_error(&prod("tag_prefix = \"aws\""), &["aws.tag_prefix = \"aws\"", "not beginning"]);
     assert_error(&prod("ingress = \"eth1\""), &["aws.ingress = \"eth1\"", "eni-0123456789abcdef0"]);
     let duplicate = prod("ingress = \"eni-1\"\negress = \"eni-1\"");
     assert_error(&duplicate, &["aws.egress", "the same interface twice"]);
     assert_error(&prod("drain_cap_s = 4"), &["aws.drain_cap_s = 4", "5 to 7200"]);
-    assert_error(&prod("drain_cap_s = 10\nquiet_s = 11"), &["aws.quiet_s = 11", "at most"]);
+    assert_error(&prod("drain_cap_s = 10\nidle_s = 11"), &["aws.idle_s = 11", "at most"]);
     assert_error(&prod("on_lost = \"weep\""), &["aws.on_lost = \"weep\"", "report"]);
     assert_error(&prod("clutser = \"x\""), &["aws.clutser", "`cluster`?"]);
 }
@@ -467,9 +474,9 @@ fn validates_the_azure_section() {
     let assert_error = |text: &str, parts: &[&str]| {
         let error = error_of(&with(text));
         parts.iter().for_each(|p| assert!(error.contains(p), "no {p:?} in:\n{error}"));
-        assert_eq!(error.lines().count(), 1, "more than the one problem:\n{error}");
+        assert_eq!(error.lines().count(), 1, "more than one problem:\n{error}");
     };
-    assert_eq!(valid_config().azure, None, "no cloud is asked anything");
+    assert_eq!(valid_config().azure, None, "no cloud is configured");
     let azure = load_section("pool = \"weir\"");
     let pools: Vec<_> = azure.pools.iter().map(|p| (p.ipv6, &*p.name, &*p.gateway)).collect();
     assert_eq!(pools, [(false, "weir", "azure")]);
@@ -479,9 +486,9 @@ fn validates_the_azure_section() {
     assert_eq!((lifecycle.on_lost, lifecycle.remove), (OnLost::Repair, Remove::Own));
     assert_eq!(
         (lifecycle.preboot, lifecycle.tunnels, lifecycle.events),
-        (Preboot::Refuse, TunnelPolicy::Follow, true)
+        (Preboot::Fail, TunnelPolicy::Follow, true)
     );
-    assert_eq!((lifecycle.drain_cap.as_secs(), lifecycle.quiet.as_secs()), (300, 5));
+    assert_eq!((lifecycle.drain_cap.as_secs(), lifecycle.idle.as_secs()), (300, 5));
     assert_eq!(azure.endpoints.metadata, "http://169.254.169.254");
     let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/loadBalancers/gw";
     let azure = load_section(&format!(
@@ -492,24 +499,24 @@ fn validates_the_azure_section() {
     assert_eq!((azure.balancer, azure.membership), (Balancer::Id(id.into()), MembershipMode::Ip));
     assert_eq!(azure.endpoints.resource_manager.as_deref(), Some("https://arm.local"));
 
-    assert_error("", &["nothing says which pool", "azure.pool", "azure.pool_ipv6"]);
+    assert_error("", &["no backend pool is set", "azure.pool", "azure.pool_ipv6"]);
     let pool = |more: &str| format!("pool = \"weir\"\n{more}");
     assert_error(
         &pool("gateway = \"aws\""),
         &["azure.gateway = \"aws\"", "kind \"azure\"", "azure"],
     );
     let both = pool("pool_ipv6 = \"weir6\"");
-    assert_error(&both, &["azure.gateway_ipv6", "feeds this gateway already"]);
+    assert_error(&both, &["azure.gateway_ipv6", "belongs to this gateway already"]);
     assert_error(
         &pool("load_balancer = \"/weir\""),
-        &["azure.load_balancer", "no id", "/subscriptions/"],
+        &["azure.load_balancer", "not the ID", "/subscriptions/"],
     );
     let duplicate = pool(&format!("load_balancer = \"{id}\"\nresource_group = \"g\""));
     assert_error(&duplicate, &["azure.resource_group", "leave one of them out"]);
     assert_error(&pool("metadata = \"https://x\""), &["azure.metadata", "http://"]);
     assert_error(&pool("resource_manager = \"http://x\""), &["azure.resource_manager", "https://"]);
     assert_error(&pool("imds_version = \"latest\""), &["azure.imds_version", "2023-07-01"]);
-    assert_error(&pool("drain_cap_s = 10\nquiet_s = 11"), &["azure.quiet_s = 11", "at most"]);
+    assert_error(&pool("drain_cap_s = 10\nidle_s = 11"), &["azure.idle_s = 11", "at most"]);
     assert_error(&pool("membership = \"vnet\""), &["azure.membership = \"vnet\"", "nic"]);
-    assert_error(&pool("[aws]\ncluster = \"c\""), &["azure", "[aws] is there as well"]);
+    assert_error(&pool("[aws]\ncluster = \"c\""), &["azure", "[aws] is set as well"]);
 }

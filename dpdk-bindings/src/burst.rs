@@ -1,5 +1,5 @@
 //! Bursts of owned packets, as received from and sent to queues.
-#![expect(unsafe_code, reason = "an array of which the first `len` places are filled")]
+#![expect(unsafe_code, reason = "an array whose first `len` elements are initialized")]
 
 use crate::dpdk_sys as sys;
 use crate::mbuf::Mbuf;

@@ -43,10 +43,10 @@ impl fmt::Display for Errno {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EalError {
     /// DPDK was already started in this process.
-    #[error("DPDK was started before in this process, and it can start only once: start anew")]
+    #[error("DPDK already ran in this process and can start only once: restart the process")]
     AlreadyStarted,
     /// An argument cannot be passed to C.
-    #[error("EAL argument {0:?} holds a zero byte: remove it from the `eal` list")]
+    #[error("EAL argument {0:?} contains a zero byte: remove it from the `eal` list")]
     ZeroByte(String),
     /// `rte_eal_init` failed.
     #[error("DPDK did not start with `{arguments}`: {errno}; {advice}")]
@@ -160,14 +160,14 @@ fn advice(errno: Errno) -> &'static str {
     match errno.0 {
         libc_errno::EACCES | libc_errno::EPERM => "run as root",
         libc_errno::ENOMEM | libc_errno::ENOTSUP => {
-            "are there enough free hugepages (`grep Huge /proc/meminfo`)? Reserve more, give \
-             DPDK less (-m), or do without (--no-huge)"
+            "check the free hugepages (`grep Huge /proc/meminfo`): reserve more, give DPDK less \
+             (-m), or use none (--no-huge)"
         }
-        libc_errno::EINVAL => "an EAL argument is wrong: DPDK names it on stderr",
+        libc_errno::EINVAL => "an EAL argument is invalid: DPDK names it on stderr",
         libc_errno::ENODEV | libc_errno::ENOEXEC => {
-            "a device could not be made ready: DPDK names it on stderr"
+            "a device could not be initialized: DPDK names it on stderr"
         }
-        _ => "DPDK says more on stderr",
+        _ => "see DPDK's output on stderr",
     }
 }
 

@@ -13,19 +13,19 @@ use std::thread;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LcoreError {
     /// The lcore is not a worker lcore.
-    #[error("lcore {lcore} is not one of DPDK's workers: list it in the EAL's -l, after the main")]
+    #[error("lcore {lcore} is not a DPDK worker: list it in the EAL's -l, after the main lcore")]
     NoWorker {
         /// Requested lcore.
         lcore: u32,
     },
     /// The lcore already runs a function.
-    #[error("lcore {lcore} is busy: wait for what it runs")]
+    #[error("lcore {lcore} is busy: wait for its function to end")]
     Busy {
         /// Requested lcore.
         lcore: u32,
     },
     /// DPDK has no lcore number left for the thread.
-    #[error("this thread cannot become an lcore: {errno}; DPDK numbers {max} at most")]
+    #[error("cannot register this thread as an lcore: {errno}; DPDK supports {max} at most")]
     NotRegistered {
         /// The error from DPDK.
         errno: Errno,
@@ -57,7 +57,7 @@ pub fn workers(_: &Eal) -> Vec<u32> {
 
 /// A function that was launched on an lcore.
 #[derive(Debug)]
-#[must_use = "wait for it, or nobody learns how it ended"]
+#[must_use = "wait for it, or its result is lost"]
 pub struct Launched<T> {
     lcore: u32,
     result: Arc<Mutex<Option<thread::Result<T>>>>,
@@ -125,7 +125,7 @@ impl<T> Launched<T> {
         // SAFETY: the lcore exists.
         unsafe { sys::rte_eal_wait_lcore(self.lcore) };
         let outcome = self.result.lock().ok().and_then(|mut place| place.take());
-        outcome.unwrap_or_else(|| Err(Box::new("the lcore left no result")))
+        outcome.unwrap_or_else(|| Err(Box::new("the lcore returned no result")))
     }
 }
 

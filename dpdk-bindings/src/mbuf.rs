@@ -70,7 +70,7 @@ impl Mbuf {
 
     /// Returns the length of the whole frame in bytes.
     #[inline(always)]
-    #[expect(clippy::len_without_is_empty, reason = "a packet is no collection")]
+    #[expect(clippy::len_without_is_empty, reason = "a packet is not a collection")]
     pub fn len(&self) -> usize {
         get!(self.0, WEIR_MBUF_PKT_LEN: u32) as usize
     }

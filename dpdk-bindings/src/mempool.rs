@@ -27,10 +27,10 @@ unsafe impl Sync for Mempool {}
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MempoolError {
     /// The name cannot be passed to C.
-    #[error("pool name {0:?} holds a zero byte: remove it")]
+    #[error("pool name {0:?} contains a zero byte: remove it")]
     Name(String),
     /// The buffer size is below the minimum or exceeds 65,535 bytes.
-    #[error("pool {name}: a buffer of {bytes} bytes; allowed are {min} to 65535")]
+    #[error("pool {name}: buffer size {bytes} bytes; set {min} to 65535")]
     BufferSize {
         /// Name of the pool.
         name: String,
@@ -40,7 +40,7 @@ pub enum MempoolError {
         min: usize,
     },
     /// DPDK does not support the requested cache size.
-    #[error("pool {name}: a cache of {cache} buffers; allowed are 0 to 512, and 2/3 of {count}")]
+    #[error("pool {name}: cache size {cache} buffers; set 0 to 512, at most 2/3 of {count}")]
     Cache {
         /// Name of the pool.
         name: String,
@@ -52,7 +52,7 @@ pub enum MempoolError {
     /// DPDK could not create the pool.
     #[error(
         "pool {name} of {count} buffers of {bytes} bytes (about {mib} MiB) on socket {socket}: \
-         {errno}; give DPDK more memory (-m) or ask for fewer or smaller buffers"
+         {errno}; give DPDK more memory (-m) or use fewer or smaller buffers"
     )]
     Failed {
         /// Name of the pool.

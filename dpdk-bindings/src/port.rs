@@ -86,7 +86,7 @@ impl Port {
     /// that failed.
     pub fn configure(&mut self, options: &PortOptions<'_>) -> Result<(), PortError> {
         if self.is_started() {
-            return Err(self.order("started: stop it before it is set up anew"));
+            return Err(self.order("started: stop it before configuring it again"));
         }
         self.setup = setup::configure(&self.open, options)?;
         Ok(())
@@ -99,10 +99,10 @@ impl Port {
     /// [`PortError::Failed`], or [`PortError::QueuesHeld`].
     pub fn start(&mut self) -> Result<Queues, PortError> {
         if self.is_started() {
-            return Err(self.order("started already"));
+            return Err(self.order("already started"));
         }
         if self.setup.rx_queues == 0 {
-            return Err(self.order("not set up: configure it before it is started"));
+            return Err(self.order("not configured: configure it before starting it"));
         }
         self.quiet()?;
         // SAFETY: an owned, configured and stopped port.

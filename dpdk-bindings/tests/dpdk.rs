@@ -3,7 +3,7 @@
 //! DPDK starts only once in a process, and `cargo test` runs all tests of a file in one process.
 //! Therefore each test starts itself again as a separate process ([`in_own_process`]), which does
 //! the work.
-#![expect(clippy::unwrap_used, reason = "tests say what they expect with unwrap")]
+#![expect(clippy::unwrap_used, reason = "tests unwrap expected values")]
 
 use dpdk_bindings::{
     Burst, Eal, EalError, Mempool, MempoolError, Port, PortError, PortOptions, clock, lcore,
@@ -199,7 +199,7 @@ fn a_chained_header_is_the_first_segment_and_all_segments_are_freed() {
     );
 }
 
-#[expect(unsafe_code, reason = "the one way back from a raw mbuf")]
+#[expect(unsafe_code, reason = "conversion from a raw mbuf")]
 fn unsafe_from_raw(
     raw: std::ptr::NonNull<dpdk_bindings::dpdk_sys::rte_mbuf>,
 ) -> dpdk_bindings::Mbuf {
@@ -288,7 +288,7 @@ fn invalid_settings_are_rejected_with_the_allowed_range() {
         |eal| {
             let pool = pool(&eal);
             let unknown = Port::by_name(&eal, "net_nul0").unwrap_err().to_string();
-            assert!(unknown.contains("there are: net_null0"), "{unknown}");
+            assert!(unknown.contains("existing ports: net_null0"), "{unknown}");
             let mut port = Port::by_name(&eal, "net_null0").unwrap();
             assert_eq!(
                 Port::by_name(&eal, "net_null0").unwrap_err(),

@@ -44,7 +44,9 @@ pub enum LoadError {
     #[error("plane = \"dpdk\": start fastpath instead, or set plane = \"xdp\"")]
     OtherPlane,
     /// The user is not root.
-    #[error("root is needed (programs are loaded and attached): type `sudo ebpf-fallback ...`")]
+    #[error(
+        "root privileges are required to load and attach programs; type `sudo ebpf-fallback ...`"
+    )]
     NotRoot,
     /// The region cannot be created or opened.
     #[error(transparent)]
@@ -73,12 +75,12 @@ pub enum LoadError {
         what: String,
     },
     /// The kernel cannot be queried for its interfaces.
-    #[error("can't ask the kernel for its interfaces: {0}")]
+    #[error("cannot query the kernel's interfaces: {0}")]
     Kernel(std::io::Error),
     /// More CPUs are online than the region supports.
     #[error(
-        "CPU {cpu} is online, and programs have room for CPUs below {supported}: keep the NICs' \
-         interrupts (/proc/irq/*/smp_affinity_list) off those above, or have them offline"
+        "CPU {cpu} is online, and the programs support CPUs below {supported}: keep the NICs' \
+         interrupts (/proc/irq/*/smp_affinity_list) off higher CPUs, or set these offline"
     )]
     Cpus {
         /// Highest number of an online CPU.
@@ -93,10 +95,10 @@ pub enum LoadError {
     #[error(transparent)]
     Attach(#[from] AttachError),
     /// Signal handlers cannot be installed.
-    #[error("signals can't be caught: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
     /// Another loader is running.
-    #[error("another loader (process {pid}) is at work; stop it first: kill {pid}")]
+    #[error("another loader (process {pid}) is running; stop it first: kill {pid}")]
     AtWork {
         /// Process id of the other loader.
         pid: u32,
@@ -136,7 +138,8 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
         choice.notes.iter().for_each(|note| log(note));
         let (mode, notes) = links.attach(program.entry()?, nic, choice)?;
         notes.iter().for_each(|note| log(note));
-        log(&format!("{} XDP on {} ({}, mtu {})", mode.as_str(), nic.name, nic.driver, nic.mtu));
+        let Nic { name: interface, driver, mtu, .. } = nic;
+        log(&format!("attached {} XDP on {interface} ({driver}, mtu {mtu})", mode.as_str()));
         // In the same mode as the NIC by which the packets leave: native XDP sends driver frames,
         // generic XDP sends skbs.
         let choice = Choice { modes: vec![mode], notes: Vec::new() };
@@ -160,7 +163,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
         }
         std::thread::sleep(INTERVAL);
     }
-    log("stopped; the programs stay attached, `ebpf-fallback --detach` takes them off");
+    log("stopped; the programs stay attached, `ebpf-fallback --detach` detaches them");
     Ok(())
 }
 
@@ -181,7 +184,7 @@ pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
     links.remove_folder();
     if purge && location.exists() {
         location.remove()?;
-        log(&format!("{} removed, with its flows", location.path().display()));
+        log(&format!("removed {} with its flows", location.path().display()));
     }
     Ok(())
 }
@@ -191,7 +194,7 @@ fn check_preconditions(config: &Config) -> Result<(), LoadError> {
         return Err(LoadError::OtherPlane);
     }
     // SAFETY: it takes no arguments and cannot fail.
-    #[expect(unsafe_code, reason = "a system call that std has not")]
+    #[expect(unsafe_code, reason = "a system call that std lacks")]
     let user = unsafe { libc::geteuid() };
     if user == 0 { Ok(()) } else { Err(LoadError::NotRoot) }
 }
@@ -211,7 +214,7 @@ fn find_nics(config: &Config, kernel: &mut Kernel) -> Result<Vec<Nic>, LoadError
         let interface = config.kernel_interface(arm);
         let found = kernel.nic(&interface).map_err(LoadError::Kernel)?;
         let nic = found.ok_or_else(|| {
-            failed(format!("there is no interface {interface} here (`ip link` shows them)"))
+            failed(format!("interface {interface} does not exist; `ip link` lists interfaces"))
         })?;
         limits::check_usable(&nic, name.as_str(), arm.mtu).map_err(failed)?;
         Ok(nic)
@@ -317,7 +320,7 @@ fn remove_leftovers(
         if !nics.iter().any(|nic| nic.name == name) {
             links.remove(&name)?;
             Added::new(location.beside("added")).remove(netlink, |interface| interface == name);
-            log(&format!("off {name}"));
+            log(&format!("detached from {name}"));
         }
     }
     for entry in std::fs::read_dir(location.path()).into_iter().flatten().flatten() {

@@ -28,17 +28,17 @@ pub const ENTRY: &str = "weir";
 const WANTED_BITS: u32 = 512;
 
 // SAFETY: repr(C) integers without padding (asserted beside them).
-#[expect(unsafe_code, reason = "the marker of what may lie in a map")]
+#[expect(unsafe_code, reason = "marker for map values")]
 unsafe impl Pod for RuntimeConfig {}
 
 /// Error of loading or configuring the program.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The object cannot be parsed or created.
-    #[error("the XDP program's object: {0}")]
+    #[error("cannot load the XDP object: {0}")]
     Object(#[from] EbpfError),
     /// The kernel rejected a stage.
-    #[error("the kernel refuses stage {stage} of the XDP program: {source}")]
+    #[error("the kernel rejected stage {stage} of the XDP program: {source}")]
     Stage {
         /// Name of the stage.
         stage: &'static str,
@@ -54,7 +54,7 @@ pub enum LoadError {
         source: MapError,
     },
     /// An interface cannot transmit.
-    #[error("interface {ifindex} can't be sent out of: {source}")]
+    #[error("cannot register interface {ifindex} for transmission: {source}")]
     Port {
         /// Index of the interface.
         ifindex: u32,
@@ -62,7 +62,7 @@ pub enum LoadError {
         source: XdpMapError,
     },
     /// The object lacks a program or map.
-    #[error("the XDP program's object has no {0}: it was built of other sources")]
+    #[error("the XDP object does not contain {0}: it was built from other sources")]
     Missing(&'static str),
 }
 

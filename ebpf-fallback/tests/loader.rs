@@ -1,6 +1,6 @@
 //! The loader as a process: what it attaches, what it leaves behind, and what it rejects. Each test
 //! has its own network namespace with veth pairs. Requires root.
-#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
+#![expect(clippy::unwrap_used, reason = "a failed expectation fails the test")]
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -45,7 +45,7 @@ fn ip(words: &str) -> String {
 impl Fixture {
     fn new(name: &str) -> Fixture {
         // SAFETY: no pointers are passed; this thread and its child processes get a new namespace.
-        #[expect(unsafe_code, reason = "a system call that std has not")]
+        #[expect(unsafe_code, reason = "a system call that std lacks")]
         let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
         for (ours, theirs) in [("in0", "in1"), ("eg0", "eg1")] {
@@ -187,7 +187,7 @@ fn programs_outlive_the_loader_and_are_replaced_in_place() {
     let (first, egress) = (attached("in0").unwrap(), attached("eg0").unwrap());
     assert_eq!((first.0.as_str(), egress.0.as_str()), ("xdpgeneric", "xdp"));
     let log = fixture.log();
-    assert!(log.contains("in0: what native XDP sends back through a veth is lost"), "{log}");
+    assert!(log.contains("in0: packets that native XDP sends back"), "{log}");
     let addresses = ip("address show dev in0");
     assert!(addresses.contains("10.96.1.10/24") && addresses.contains("fd00:96::10/64"));
     assert!(ip("route show default").contains("via 10.96.1.1 dev in0"));
@@ -211,7 +211,7 @@ fn programs_outlive_the_loader_and_are_replaced_in_place() {
     };
     let links = (link("in0"), link("eg0"));
     loader.end("-KILL");
-    assert_eq!(attached("in0").unwrap(), first, "packets go on");
+    assert_eq!(attached("in0").unwrap(), first, "packets are still forwarded");
     assert_eq!(region.live_lcores().count(), 0);
     let passed = |page: &LcorePage<'_>| page.verdict_count(VerdictCounter::Punt);
     let before = region.counters().sum(passed);
@@ -220,7 +220,7 @@ fn programs_outlive_the_loader_and_are_replaced_in_place() {
         check(region.counters().sum(passed) != before, || "no stage decided".to_owned())
     });
     let missing = |page: &LcorePage<'_>| page.dropped(0, DropReason::StageMissing);
-    assert_eq!(region.counters().sum(missing), 0, "the stages are there without a process");
+    assert_eq!(region.counters().sum(missing), 0, "the stages exist without a process");
     let loader = fixture.started(&[]);
     let second = attached("in0").unwrap();
     assert!(second.0 == first.0 && second.1 != first.1, "{second:?} for {first:?}");
@@ -264,7 +264,7 @@ impl Capture {
         let index = index.split(':').next().unwrap().parse().unwrap();
         let all = (libc::ETH_P_ALL as u16).to_be();
         // SAFETY: an address and a timeout in the kernel's layout, zero except for the fields set.
-        #[expect(unsafe_code, reason = "packet sockets, which std has not")]
+        #[expect(unsafe_code, reason = "packet sockets, which std lacks")]
         unsafe {
             let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
             let socket = libc::socket(libc::AF_PACKET, kind, all.into());
@@ -289,7 +289,7 @@ impl Capture {
         loop {
             let mut frame = vec![0; 10_000];
             // SAFETY: the buffer has the given length.
-            #[expect(unsafe_code, reason = "packet sockets, which std has not")]
+            #[expect(unsafe_code, reason = "packet sockets, which std lacks")]
             let len = unsafe {
                 let (at, room) = (frame.as_mut_ptr().cast(), frame.len());
                 libc::recv(self.0.as_raw_fd(), at, room, 0)
@@ -304,7 +304,7 @@ impl Capture {
 
     fn send(&self, frame: &[u8]) {
         // SAFETY: the bytes of the frame.
-        #[expect(unsafe_code, reason = "packet sockets, which std has not")]
+        #[expect(unsafe_code, reason = "packet sockets, which std lacks")]
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
     }
@@ -480,7 +480,10 @@ fn detach_removes_own_settings_and_keeps_existing_ones() {
     assert!(attached("in0").is_some() && attached("eg0").is_some());
     assert!(ip("address show dev eg0").contains("10.96.2.10/24"));
     let (done, message) = fixture.ended(&["--detach"]);
-    assert!(done && message.contains("off in0") && message.contains("off eg0"), "{message}");
+    assert!(done, "{message}");
+    for interface in ["in0", "eg0"] {
+        assert!(message.contains(&format!("detached from {interface}")), "{message}");
+    }
     freed("in0");
     freed("eg0");
     let addresses = ip("address show dev in0");
@@ -491,7 +494,7 @@ fn detach_removes_own_settings_and_keeps_existing_ones() {
         !fixture.location.links().unwrap().exists() && !fixture.location.beside("added").exists()
     );
     let links = ip("link show");
-    assert!(!links.contains("weir-"), "neither TAP nor pair: {links}");
+    assert!(!links.contains("weir-"), "neither TAP nor veth pair: {links}");
     assert_eq!(rules(), before);
     let region = Region::open(&fixture.location).unwrap();
     drop(region);
@@ -508,7 +511,7 @@ fn changing_the_interface_detaches_the_previous_one() {
     assert!(attached("sp0").is_some());
     freed("eg0");
     assert!(!ip("address show dev eg0").contains("10.96.2.10"));
-    assert!(fixture.log().contains("off eg0"), "{}", fixture.log());
+    assert!(fixture.log().contains("detached from eg0"), "{}", fixture.log());
     // An interface that was recreated gets a new link.
     drop(_loader);
     ip("link delete sp0");
@@ -523,7 +526,7 @@ fn foreign_program_is_reported_with_its_id_and_name() {
     let theirs = attach("eg0");
     let id = attached("eg0").unwrap().1;
     let (done, message) = fixture.ended(&[]);
-    let named = message.contains(&format!("number {id} (\"pass\")"));
+    let named = message.contains(&format!("id {id} (\"pass\")"));
     assert!(!done && named && message.contains("`ip link set dev eg0 xdp off`"), "{message}");
     assert_eq!(attached("eg0").unwrap().1, id);
     let addresses = ip("address show");
@@ -539,11 +542,11 @@ fn unusable_configuration_is_rejected_with_the_remedy() {
         assert!(!done && message.contains(cure), "no {cure} in: {message}");
     };
     assert_rejected("plane=dpdk", "start fastpath instead");
-    assert_rejected("ingress.device=none0", "there is no interface none0 here");
+    assert_rejected("ingress.device=none0", "interface none0 does not exist");
     assert_rejected("ingress.mtu=9600", "`ip link set dev in0 mtu 9600`");
-    assert_rejected("fastpath.attach=native", "unless its peer has an XDP program");
+    assert_rejected("fastpath.attach=native", "peer has an XDP program");
     ip("link add weir-out type veth peer name weir-far");
-    assert_rejected("plane=xdp", "weir-out is somebody else's interface (veth)");
-    assert!(ip("link show").contains("weir-far"), "and stays");
+    assert_rejected("plane=xdp", "weir-out is an existing interface (veth)");
+    assert!(ip("link show").contains("weir-far"), "and remains");
     assert!(attached("in0").is_none() && attached("eg0").is_none());
 }

@@ -1,5 +1,5 @@
 //! The kernel accepts every stage of the pipeline, and packets lost to a missing stage are counted.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "test setup panics on failure")]
 
 use aya::TestRunOptions;
 use aya::programs::TestRun;

@@ -44,7 +44,7 @@ const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub enum LaunchError {
     /// The process does not run as root.
     #[error(
-        "root is needed (the fastpath maps hugepages, opens the NIC and makes TAP devices): \
+        "root privileges are required to map hugepages, open the NIC and create TAP devices; \
          type `sudo fastpath ...`"
     )]
     NotRoot,
@@ -61,7 +61,7 @@ pub enum LaunchError {
     #[error(transparent)]
     Region(#[from] RegionError),
     /// DPDK did not start.
-    #[error("{source} (configured are {devices})")]
+    #[error("{source}; configured devices: {devices}")]
     Eal {
         /// The configured devices with their keys.
         devices: String,
@@ -91,10 +91,10 @@ pub enum LaunchError {
     #[error(transparent)]
     Lcore(#[from] LcoreError),
     /// Signal handlers could not be installed.
-    #[error("signals can't be caught: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
     /// An lcore ended without a signal, which is a bug in Weir.
-    #[error("lcore {0} ended by itself; this is a defect of Weir, please report what it printed")]
+    #[error("lcore {0} ended without a signal; this is a defect of Weir, please report its output")]
     LcoreEnded(u32),
 }
 
@@ -137,7 +137,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     let lcore_config = LcoreConfig { index: 0, count: lcores as u32, epoch: claim.epoch(), macs };
     let running = launch_lcores(&eal, config, &region, lcore_config, queues, &stop)?;
     println!(
-        "fastpath: {} polls on {} with {lcores} lcore(s), ready after {} ms{}",
+        "fastpath: ready: {} on {}, {lcores} lcore(s), started in {} ms{}",
         Eal::version(),
         arms.iter().map(|a| a.port.name()).collect::<Vec<_>>().join(" and "),
         begun.elapsed().as_millis(),
@@ -172,7 +172,7 @@ fn check_preconditions(config: &Config) -> Result<(), LaunchError> {
 fn outage_text(last_ms: u64, region: &Region) -> String {
     match last_ms {
         0 => String::new(),
-        last => format!("; no packet was taken for {} ms", region.now_ms().saturating_sub(last)),
+        last => format!(", {} ms without polling", region.now_ms().saturating_sub(last)),
     }
 }
 
@@ -227,8 +227,8 @@ fn create_pool(eal: &Eal, config: &Config, arms: &[OpenArm]) -> Result<Mempool, 
     on(socket).or_else(|error| {
         let pool = on(ANY_SOCKET)?;
         eprintln!(
-            "fastpath: warning: fastpath.buffers lie on another NUMA node than {}.device = \"{}\" \
-             ({error}): packets cross between the nodes; type: weir hugepages apply",
+            "fastpath: warning: fastpath.buffers are on another NUMA node than {}.device = \"{}\" \
+             ({error}): packets cross nodes; type: weir hugepages apply",
             arm.name, arm.device
         );
         Ok(pool)

@@ -30,7 +30,7 @@ pub fn learn(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     if !lcore.error_limit().may_learn(&settings.error_limits, lcore.now_s())
         || apply_report(window, pkt, lcore, quoted).is_none()
     {
-        lcore.page().count(Counter::IcmpErrorsDisbelieved, 1);
+        lcore.page().count(Counter::IcmpErrorsRejected, 1);
     }
 }
 

@@ -91,7 +91,7 @@ impl LcoreQueues {
         }
         let unsent: u64 = row.as_slice().iter().map(|m| m.len() as u64).sum();
         for _ in row.drain() {
-            page.drop(arm, DropReason::TxRefused);
+            page.drop(arm, DropReason::TxQueueFull);
         }
         page.arm(arm, ArmCounter::TxPackets, sent as u64);
         page.arm(arm, ArmCounter::TxBytes, bytes - unsent);

@@ -148,7 +148,7 @@ fn for_service(
         return Err(DropReason::MartianSource);
     }
     if !set.admits(service, &pkt.inner.src) {
-        return Err(DropReason::SourceRefused);
+        return Err(DropReason::SourceDenied);
     }
     let translated = service.needs_entry();
     let tracked = lcore.admits_new_flow(translated);

@@ -15,8 +15,8 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 pub enum TapError {
     /// The kernel did not create the device.
     #[error(
-        "{arm}.tap = \"{name}\": the kernel did not make this TAP device: {source}. \
-         It needs root (CAP_NET_ADMIN) and /dev/net/tun; another fastpath may hold it"
+        "{arm}.tap = \"{name}\": cannot create the TAP device: {source}; run as root \
+         (CAP_NET_ADMIN), check /dev/net/tun and that no other fastpath uses the device"
     )]
     Device {
         /// Name of the arm.

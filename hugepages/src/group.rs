@@ -8,8 +8,8 @@ use nix::unistd::Group;
 pub enum GroupError {
     /// The machine has no group with this name.
     #[error(
-        "{key} = \"{name}\": this machine has no such group; type `groupadd --system {name}`, or \
-         name another"
+        "{key} = \"{name}\": the group does not exist; type `groupadd --system {name}`, or \
+         set another"
     )]
     Missing {
         /// Configuration key.
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_found_by_name_and_a_missing_one_is_named() {
+    fn group_is_found_by_name_and_missing_group_is_an_error() {
         assert_eq!(group_id("control.group", None).unwrap(), None);
         assert_eq!(group_id("control.group", Some("root")).unwrap(), Some(0));
         let missing = group_id("control.group", Some("weir-none")).unwrap_err().to_string();

@@ -64,7 +64,7 @@ pub enum MachineError {
         reason: std::io::Error,
     },
     /// A file does not contain a number where one is expected.
-    #[error("{} holds {found:?}, no number of kB", path.display())]
+    #[error("{} contains {found:?}, not a number of kB", path.display())]
     NoNumber {
         /// Path of the file.
         path: PathBuf,

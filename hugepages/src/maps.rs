@@ -14,7 +14,7 @@ pub(crate) fn problems(plan: &Plan, machine: &Machine) -> Vec<String> {
     let system = Path::new("/sys/fs/bpf");
     if !machine.bpf.iter().any(|at| folder.starts_with(at)) && !folder.starts_with(system) {
         problems.push(format!(
-            "region.maps = \"{}\" is in no BPF file system: set region.maps = \
+            "region.maps = \"{}\" is not in a BPF file system: set region.maps = \
              \"/sys/fs/bpf/weir\"",
             folder.display()
         ));
@@ -22,7 +22,7 @@ pub(crate) fn problems(plan: &Plan, machine: &Machine) -> Vec<String> {
     let there = machine.root.join(folder.strip_prefix("/").unwrap_or(folder)).exists();
     if !there && plan.region_bytes > machine.available {
         problems.push(format!(
-            "{} of ordinary memory needed for the region's maps, {} available: lower \
+            "{} of ordinary memory required for the region's maps, {} available: lower \
              region.max_flows, region.nat_maps or region.slots",
             bytes_text(plan.region_bytes),
             bytes_text(machine.available)

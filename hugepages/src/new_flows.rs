@@ -82,15 +82,13 @@ impl NewFlows {
 impl fmt::Display for NewFlows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NewFlows::Set(0) => write!(f, "without limit, as {SETTING} = 0 says"),
-            NewFlows::Set(each) => {
-                write!(f, "at most {each} per second and lcore, as {SETTING} says")
-            }
+            NewFlows::Set(0) => write!(f, "unlimited ({SETTING} = 0)"),
+            NewFlows::Set(each) => write!(f, "at most {each} per second and lcore ({SETTING})"),
             NewFlows::Derived { each, lcores, unconfirmed } => write!(
                 f,
-                "at most {each} per second and lcore ({lcores} of them), so that {unconfirmed} \
-                 unconfirmed flows are kept for two round trips of 100 ms; {SETTING} sets another \
-                 number"
+                "at most {each} per second and lcore ({lcores} lcores), so that {unconfirmed} \
+                 unconfirmed flows are kept for two round trips of 100 ms; set {SETTING} to change \
+                 it"
             ),
         }
     }

@@ -39,7 +39,7 @@ pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
     {
         warnings.push(format!(
             "{} = \"{}\" is on NUMA node {first}, {} = \"{}\" on node {second}: packets cross \
-             between the nodes; use NICs of one node",
+             nodes; use NICs of one node",
             ingress.key, ingress.device, egress.key, egress.device
         ));
         return warnings;
@@ -50,8 +50,8 @@ pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
         plan.lcores.iter().filter(|cpu| !home.cpus.contains(cpu)).map(u16::to_string).collect();
     if !away.is_empty() {
         warnings.push(format!(
-            "fastpath.lcores: CPU {} not on NUMA node {node}, where {} = \"{}\" is: packets cross \
-             between the nodes; name CPUs of node {node}: {}",
+            "fastpath.lcores: CPU {} not on NUMA node {node} of {} = \"{}\": packets cross nodes; \
+             use CPUs of node {node}: {}",
             away.join(", "),
             nic.key,
             nic.device,
@@ -73,9 +73,9 @@ pub fn region_warning(plan: &Plan, machine: &Machine, numa_maps: &str) -> Option
         .sum();
     (away > 0).then(|| {
         format!(
-            "{away} pages of the region {} lie on another NUMA node than {home}, where {} = \
-             \"{}\" is: look-ups cross between the nodes; to move it, type `weir hugepages \
-             apply`, stop fastpath and slowpath, remove the file (flows are lost), and start them",
+            "{away} pages of the region {} are on another NUMA node than {home}, the node of {} = \
+             \"{}\": lookups cross nodes; to move it, type `weir hugepages apply`, stop fastpath \
+             and slowpath, remove the file (flows are lost), and start them",
             plan.region_path.display(),
             nic.key,
             nic.device

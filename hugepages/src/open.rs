@@ -28,7 +28,9 @@ pub enum OpenError {
     #[error(transparent)]
     Region(#[from] RegionError),
     /// The seed is configured to be generated but does not exist yet.
-    #[error("tables.seed = \"generate\": it is generated when fastpath or slowpath starts")]
+    #[error(
+        "tables.seed = \"generate\": the seed does not exist yet; start fastpath or slowpath first"
+    )]
     Seed,
     /// The group of the region's file cannot be used.
     #[error(transparent)]
@@ -37,7 +39,7 @@ pub enum OpenError {
     #[error("{0}")]
     Hugepages(String),
     /// The directory of the region's file could not be created.
-    #[error("region.path: can't make {folder}: {source}; run it as root")]
+    #[error("region.path: cannot create {folder}: {source}; run it as root")]
     Folder {
         /// Path of the directory.
         folder: String,
@@ -100,8 +102,8 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
             if config.region.max_flows.is_none() =>
         {
             notes.push(format!(
-                "the region has room for {found} flows and keeps it; for this machine's memory it \
-                 would be {wanted}: to change it, set {FLOWS} = {wanted}, stop fastpath and \
+                "the existing region keeps its capacity of {found} flows; this machine's memory \
+                 allows {wanted}: to change it, set {FLOWS} = {wanted}, stop fastpath and \
                  slowpath, and remove the region (flows are lost)"
             ));
             open_with(&Sizes { flows: found, ..sizes })?

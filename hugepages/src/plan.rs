@@ -156,10 +156,10 @@ pub enum Flows {
 impl std::fmt::Display for Flows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Flows::Set(flows) => write!(f, "{flows} flows, as {FLOWS} says"),
+            Flows::Set(flows) => write!(f, "{flows} flows ({FLOWS})"),
             Flows::FromMemory { flows, memory } => {
-                write!(f, "{flows} flows, for {} MiB of memory; ", memory >> 20)?;
-                write!(f, "{FLOWS} sets another number")
+                write!(f, "{flows} flows, derived from {} MiB of memory; ", memory >> 20)?;
+                write!(f, "set {FLOWS} to change it")
             }
         }
     }
@@ -203,10 +203,10 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
     let rest = dpdk_bytes.saturating_sub(dpdk.iter().map(|t| t.bytes).sum());
     terms.push(term(
         Part::Region,
-        "whole pages",
+        "padding",
         (1, region_bytes - layout.bytes() as u64),
         "",
-        "the file ends with a page",
+        "rounds the file up to whole pages",
     ));
     terms.extend(dpdk);
     terms.push(term(
@@ -214,7 +214,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
         "EAL and drivers",
         (1, rest),
         "fastpath.memory_mib",
-        "the rest of what EAL takes at start",
+        "remainder of EAL's memory",
     ));
     Plan {
         plane: config.plane,
@@ -250,9 +250,9 @@ fn from_layout(row: &tables::layout::Term, sizes: &Sizes) -> Vec<Term> {
         let lines = whole.count * (u64::from(counted) + 1);
         term(Part::Region, name, (lines, 8 * OBJECT_WORDS as u64), setting, why)
     };
-    let why = "a line per lcore and service, and one for the others";
+    let why = "a line per lcore and service, and a shared line";
     let of_services = lines("service counters", services, "region.counted_services", why);
-    let why = "a line per lcore and backend, and one for the others";
+    let why = "a line per lcore and backend, and a shared line";
     let of_backends = lines("backend counters", backends, "region.counted_backends", why);
     let objects = of_services.bytes + of_backends.bytes;
     whole.bytes -= objects;
@@ -279,7 +279,7 @@ fn dpdk(config: &Config) -> Vec<Term> {
         "buffers",
         (u64::from(fastpath.buffers), each),
         "fastpath.buffers",
-        "packets: buffer_bytes and DPDK's notes about each",
+        "packets: buffer_bytes and DPDK's metadata",
     )];
     let lcores = fastpath.lcores.len() as u64;
     for (name, arm) in config.arms() {
@@ -288,7 +288,7 @@ fn dpdk(config: &Config) -> Vec<Term> {
             config::checked::ArmName::Ingress => ("ingress rings", "ingress.rx_descriptors"),
             config::checked::ArmName::Egress => ("egress rings", "egress.rx_descriptors"),
         };
-        let why = "descriptors of its receive queues and of a transmit queue per lcore";
+        let why = "descriptors of the receive queues and of a transmit queue per lcore";
         terms.push(term(Part::Dpdk, name, rings, setting, why));
     }
     terms
@@ -308,14 +308,14 @@ impl Plan {
     /// Formats the plan as a table.
     pub fn render(&self) -> String {
         let mut out = String::new();
-        let head = ["", "count", "bytes each", "bytes", "setting", "for"];
+        let head = ["", "count", "bytes each", "bytes", "setting", "purpose"];
         let mut table = Table::new(&head, &[1, 2, 3]);
         let parts =
             [(Part::Region, "region", self.region_bytes), (Part::Dpdk, "DPDK", self.dpdk_bytes)];
         let in_maps = self.plane == Plane::Xdp;
         for (part, title, bytes) in parts.into_iter().take(if in_maps { 1 } else { 2 }) {
             let pages = match in_maps {
-                true => "a kernel map each".to_owned(),
+                true => "one kernel map each".to_owned(),
                 false => format!("{} pages", bytes / PAGE_BYTES),
             };
             table.row([title, "", "", &bytes_text(bytes), "", &pages]);
@@ -336,12 +336,12 @@ impl Plan {
                 + &table.render()
                 + &format!(
                     "\nplane = \"xdp\": no hugepages are needed. The region is the kernel maps in \
-                     {folder}.\nIt holds {}.\nNew flows by NAT: {}.\n",
+                     {folder}.\nCapacity: {}.\nNew flows by NAT: {}.\n",
                     self.flows, self.new_flows
                 );
         }
         let all = format!("{} pages of 2 MiB", self.pages());
-        table.row(["all", "", "", &bytes_text(self.bytes()), "", &all]);
+        table.row(["total", "", "", &bytes_text(self.bytes()), "", &all]);
         out += &table.render();
         out += &if self.hugepages {
             format!("\nThe region is the file {}.\n", self.region_path.display())
@@ -351,6 +351,6 @@ impl Plan {
                 self.region_path.display()
             )
         };
-        out + &format!("It holds {}.\nNew flows by NAT: {}.\n", self.flows, self.new_flows)
+        out + &format!("Capacity: {}.\nNew flows by NAT: {}.\n", self.flows, self.new_flows)
     }
 }

@@ -66,7 +66,7 @@ pub fn check(plan: &Plan, machine: &Machine) -> CheckResult {
     }
     if ordinary > machine.available {
         result.problems.push(format!(
-            "{} of ordinary memory needed, {} available: lower fastpath.buffers, \
+            "{} of ordinary memory required, {} available: lower fastpath.buffers, \
              fastpath.memory_mib or region.max_flows",
             bytes_text(ordinary),
             bytes_text(machine.available)
@@ -105,7 +105,7 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
         Some(Some(PAGE_BYTES)) => PageKind::Pages,
         Some(Some(other)) => {
             result.problems.push(format!(
-                "{path} is on pages of {}, planned are 2 MiB: type: mkdir -p /dev/hugepages-2M && \
+                "{path} is on pages of {}, not of 2 MiB: type: mkdir -p /dev/hugepages-2M && \
                  mount -t hugetlbfs -o pagesize=2M none /dev/hugepages-2M, and set region.path = \
                  \"/dev/hugepages-2M/weir-region\"",
                 bytes_text(other)
@@ -114,12 +114,12 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
         }
         None if plan.hugepages && plan.region_path.starts_with("/dev/hugepages") => {
             result.problems.push(format!(
-                "no hugetlbfs is mounted on {directory}, where the region is to lie: type: weir \
+                "no hugetlbfs is mounted on {directory}, the region's directory: type: weir \
                  hugepages apply, or: mkdir -p {directory} && mount -t hugetlbfs -o pagesize=2M \
                  none {directory}"
             ));
             result.advice.push(format!(
-                "to have it mounted at the next boot as well, type: echo 'none {directory} \
+                "to mount it at every boot, type: echo 'none {directory} \
                  hugetlbfs pagesize=2M 0 0' >> /etc/fstab"
             ));
             result.mount = plan.region_path.parent().map(PathBuf::from);
@@ -128,16 +128,16 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
         Some(None) => {
             if plan.hugepages {
                 result.warnings.push(format!(
-                    "{path} is on ordinary pages, where look-ups cost more: leave region.path \
-                     empty to have it on hugepages"
+                    "{path} is on ordinary pages, which makes lookups slower: leave region.path \
+                     empty to use hugepages"
                 ));
             }
             PageKind::Ordinary
         }
         None => {
             result.warnings.push(format!(
-                "{path} is on neither hugetlbfs nor tmpfs, so the kernel writes it to disk over \
-                 and over: set region.path = \"/dev/shm/weir/region\""
+                "{path} is on neither hugetlbfs nor tmpfs, so the kernel keeps writing it to \
+                 disk: set region.path = \"/dev/shm/weir/region\""
             ));
             PageKind::Ordinary
         }
@@ -183,7 +183,7 @@ fn pages_problem(result: &mut CheckResult, machine: &Machine) {
     }
     if !machine.supported {
         result.problems.push(
-            "this kernel has no pages of 2 MiB: start one with CONFIG_HUGETLBFS, or set \
+            "this kernel does not support pages of 2 MiB: use one with CONFIG_HUGETLBFS, or set \
              fastpath.hugepages = false"
                 .into(),
         );
@@ -209,13 +209,12 @@ fn pages_problem(result: &mut CheckResult, machine: &Machine) {
     }
     if result.nodes.iter().any(|node| node.missing() > 0) {
         if result.nodes.iter().any(|node| node.total > node.free) {
-            result.advice.push(
-                "a fastpath that runs has taken its pages already, and they do not count as free"
-                    .into(),
-            );
+            result
+                .advice
+                .push("pages of a running fastpath are in use and do not count as free".into());
         }
         result.advice.push(format!(
-            "to have the pages at the next boot as well, type: echo vm.nr_hugepages = {target} > \
+            "to reserve the pages at every boot, type: echo vm.nr_hugepages = {target} > \
              /etc/sysctl.d/80-weir.conf"
         ));
     }
@@ -261,7 +260,7 @@ impl CheckResult {
             out += &format!("{advice}\n");
         }
         if self.enough() {
-            out += "all that is needed is there\n";
+            out += "all requirements are met\n";
         }
         out
     }
@@ -309,9 +308,10 @@ pub enum ApplyError {
     },
     /// The kernel has too little contiguous memory.
     #[error(
-        "node {node}: the kernel found {got} of {wanted} pages of 2 MiB, {} are missing (nothing \
-         was changed): memory is short or in pieces; stop what uses much of it, or reserve at \
-         boot: add hugepages={boot} to the kernel's command line", wanted - got
+        "node {node}: the kernel reserved {got} of {wanted} pages of 2 MiB, {} are missing \
+         (nothing was changed): too little free or contiguous memory; stop programs that use much \
+         of it, or reserve at boot: add hugepages={boot} to the kernel's command line",
+        wanted - got
     )]
     Short {
         /// Number of the node.

@@ -1,6 +1,6 @@
 //! Tests of plan, check and apply on emulated machines, and once on the real one.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share is test code as well")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "shared test code")]
 
 use std::path::{Path, PathBuf};
 
@@ -93,15 +93,15 @@ fn flows_take_a_share_of_the_memory_unless_they_are_set() {
             let price: u64 = flows.map(|term| term.bytes).sum();
             println!("{plane}: {} MiB of {} MiB: {}", price >> 20, memory >> 20, plan.flows);
             assert!(price <= memory / 12 && price > memory / 600, "{price} of {memory}");
-            let expected = format!("{wanted} flows, for {} MiB of memory", memory >> 20);
+            let expected = format!("{wanted} flows, derived from {} MiB of memory", memory >> 20);
             assert!(plan.render().contains(&expected), "{}", plan.render());
             let set = planned("[region]\nmax_flows = 1000\n");
             assert_eq!(set.flows, Flows::Set(1000));
-            assert!(set.render().contains("1000 flows, as region.max_flows says"));
+            assert!(set.render().contains("1000 flows (region.max_flows)"));
         }
         tree.write("proc/meminfo", "MemTotal: 256000 kB\nMemAvailable: 1 kB\n");
         let least = Flows::FromMemory { flows: 65_536, memory: 256_000 * 1024 };
-        assert_eq!(planned("").flows, least, "a floor");
+        assert_eq!(planned("").flows, least, "the minimum");
         tree.write("proc/meminfo", "MemAvailable: 1 kB\n");
         assert_eq!(planned("").flows, Flows::FromMemory { flows: 65_536, memory: 0 });
     }
@@ -136,8 +136,7 @@ fn nat_flow_limit_derives_from_unconfirmed_capacity() {
         assert_eq!(planned(&more).new_flows, wanted, "{more}");
     }
     let rendered = planned(&nat("addresses = \"10.0.1.9\"")).render();
-    let expected =
-        "New flows by NAT: at most 63488 per second and lcore (2 of them), so that 31744";
+    let expected = "New flows by NAT: at most 63488 per second and lcore (2 lcores), so that 31744";
     assert!(rendered.contains(expected), "{rendered}");
     let config = checked(&format!("[flows]\nnat_new_per_s = 7\ntunnel_new_per_s = 8\n{ARM}"));
     let limits = NewFlowLimits { translated: 7, tunnelled: 8 };
@@ -164,7 +163,7 @@ fn region_keeps_its_flow_count_if_unset() {
     assert_eq!(flows(&opened), 1024);
     let wanted = sizes(&config("")).flows;
     let expected =
-        format!("room for 1024 flows and keeps it; for this machine's memory it would be {wanted}");
+        format!("keeps its capacity of 1024 flows; this machine's memory allows {wanted}");
     assert!(opened.notes.iter().any(|note| note.contains(&expected)), "{:?}", opened.notes);
     drop(opened);
     // A configured number must not silently differ from the region's.
@@ -399,7 +398,7 @@ fn without_hugepages_ordinary_memory_is_checked() {
     assert!(verdict.enough() && verdict.nodes.is_empty(), "{}", verdict.render());
     tree.write("proc/meminfo", "MemAvailable: 1000 kB\n");
     let text = check(&plan, &tree.machine()).render();
-    assert!(text.contains("of ordinary memory needed"), "{text}");
+    assert!(text.contains("of ordinary memory required"), "{text}");
 }
 
 #[test]

@@ -326,7 +326,7 @@ mod tests {
             let allowed = 8.0 * 2.83 / f64::from(trials).sqrt();
             for (half, turned) in [("low", low), ("high", high)] {
                 let mean = f64::from(turned) / f64::from(trials);
-                assert!((mean - 16.0).abs() < allowed, "bit {bit} turns {mean} of the {half} half");
+                assert!((mean - 16.0).abs() < allowed, "bit {bit} flips {mean} {half} bits");
             }
         }
     }

@@ -235,10 +235,10 @@ pub fn harness(bytes: &mut [u8]) {
             frame.extend_from_slice(&bytes[..quote_len(&about)]);
             let mut w = Window::new(&mut frame);
             assert!(write_error(&mut w, 0, &about, IcmpError::TooBig(1400)).is_ok());
-            let error = Ip::parse(&w, 0, ethertype).expect("an error is a packet");
+            let error = Ip::parse(&w, 0, ethertype).expect("an ICMP error is an IP packet");
             assert!(error.v6 || ipv4_header_ok(&w, &error));
             assert_eq!(l4_full(&w, &error), w.load(usize::from(error.l4) + 2).map_err(|_| Short));
-            let quote = quoted(&w, &error).expect("an error quotes");
+            let quote = quoted(&w, &error).expect("an ICMP error has a quote");
             assert_eq!(
                 (quote.src, quote.sport, quote.proto),
                 (about.src, about.sport, about.proto)

@@ -110,7 +110,7 @@ pub struct Ip {
 impl Ip {
     /// Returns the length of the packet in bytes, headers included.
     #[inline(always)]
-    #[expect(clippy::len_without_is_empty, reason = "a packet is no collection")]
+    #[expect(clippy::len_without_is_empty, reason = "a packet is not a collection")]
     pub const fn len(&self) -> u16 {
         self.end - self.at
     }

@@ -31,7 +31,7 @@
 //! [`window`].
 #![no_std]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch, core_intrinsics))]
-#![cfg_attr(target_arch = "bpf", expect(internal_features, reason = "to spare constants a mask"))]
+#![cfg_attr(target_arch = "bpf", expect(internal_features, reason = "avoids a mask for constants"))]
 
 #[cfg(any(test, feature = "fuzz"))]
 extern crate std;

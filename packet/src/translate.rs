@@ -49,7 +49,7 @@ pub struct Front {
 impl Front {
     /// Returns the length of all headers in bytes.
     #[inline(always)]
-    #[expect(clippy::len_without_is_empty, reason = "headers are no collection")]
+    #[expect(clippy::len_without_is_empty, reason = "headers are not a collection")]
     pub const fn len(&self) -> u16 {
         self.ip.len() + if self.quotes { HEAD + self.quote.len() } else { 0 }
     }

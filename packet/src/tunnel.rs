@@ -404,7 +404,7 @@ pub fn harness(bytes: &mut [u8]) {
             continue; // Beyond 65,535 bytes.
         }
         let eth = ethernet::Ethernet::parse(&w).expect("a frame begins with Ethernet");
-        let ip = Ip::parse(&w, eth.l3, eth.ethertype).expect("an outer header is a packet's");
+        let ip = Ip::parse(&w, eth.l3, eth.ethertype).expect("the outer header is an IP packet");
         assert_eq!((ip.src, ip.dst, usize::from(ip.end)), (outer.src, outer.dst, w.len()));
         assert!(ip.v6 || ipv4_header_ok(&w, &ip));
         // Correct only if the inner checksums are; that it is filled in can be checked in any case.

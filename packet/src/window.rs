@@ -6,7 +6,7 @@
 //! that the BPF verifier accepts and that costs the host one comparison. Values are raw: wire
 //! order, read with the host's byte order. `be16` and its relatives convert.
 
-#![expect(unsafe_code, reason = "the one file of this crate that touches memory")]
+#![expect(unsafe_code, reason = "the only file that accesses memory")]
 
 use crate::addr::Addr;
 use core::marker::PhantomData;
@@ -99,7 +99,7 @@ impl<'a> Window<'a> {
 
     /// Returns the number of accessible bytes, 0 to [`MAX_FRAME`].
     #[inline(always)]
-    #[expect(clippy::len_without_is_empty, reason = "an empty frame is merely a short one")]
+    #[expect(clippy::len_without_is_empty, reason = "a frame is not a collection")]
     pub fn len(&self) -> usize {
         self.end as usize - self.start as usize
     }

@@ -295,7 +295,8 @@ impl Comparison {
                 let _ = write!(text, " {net:>7.1} {:>9.3}", 1000.0 / limit / net);
             }
             if poor > 0 {
-                let _ = write!(text, "  {poor} of {} rounds short of a core", samples.len());
+                let all = samples.len();
+                let _ = write!(text, "  {poor} of {all} rounds with less than a full core");
             }
             text.push('\n');
         }
@@ -307,8 +308,8 @@ impl Unit {
     /// Returns the head of the first column of rows in this unit.
     const fn name(self) -> &'static str {
         match self {
-            Unit::Nanoseconds => "ns a packet, net",
-            Unit::Millions => "millions a second",
+            Unit::Nanoseconds => "ns/packet, net",
+            Unit::Millions => "millions/s",
         }
     }
 }

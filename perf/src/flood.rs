@@ -151,7 +151,8 @@ pub fn insert_capacity(flows: u32) -> Result<u64, Box<dyn Error>> {
 
 impl<'r> Simulation<'r> {
     fn new(region: &'r Region, plan: &Plan) -> Result<Simulation<'r>, Box<dyn Error>> {
-        let lcore = Lcore::join(region, lcore_config(0, 1)).ok_or("no room for an lcore")?;
+        let lcore =
+            Lcore::join(region, lcore_config(0, 1)).ok_or("no status line for the lcore")?;
         let frames = Frames::new(plan.mode);
         let attacker = Attacker::new(plan.kind, plan.mode, &frames);
         let answered = plan.kind == Kind::AnsweredUdp;

@@ -35,7 +35,7 @@ impl Pages {
         }
         Err(io::Error::new(
             io::ErrorKind::OutOfMemory,
-            format!("{need} huge pages of 2 MiB are needed, the kernel could free {free}"),
+            format!("{need} huge pages of 2 MiB are required, the kernel could free {free}"),
         ))
     }
 }

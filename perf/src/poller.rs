@@ -25,16 +25,16 @@ pub const STAGES: [&str; 7] = {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PollerError {
     /// The region has no capacity for the lcore.
-    #[error("the region has no room for lcore {0}")]
+    #[error("the region has no status line for lcore {0}")]
     Lcore(u32),
     /// The frames' length differs from the packets'.
-    #[error("frames have not {0} bytes: give net_null that size (see README.md)")]
+    #[error("frames do not have {0} bytes: set this size for net_null (see README.md)")]
     Size(usize),
     /// The pool is empty.
     #[error("no buffers left for the first packets of all flows")]
     Buffers,
     /// The first packet of a flow was not forwarded.
-    #[error("the first packet of flow {0} did not come out on arm {1}")]
+    #[error("the first packet of flow {0} was not sent on arm {1}")]
     Lost(u32, u8),
 }
 

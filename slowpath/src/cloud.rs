@@ -79,7 +79,7 @@ pub fn start(config: &Config, live: &Arc<Live>) -> Result<Option<CloudHandle>, C
     let (end, left) = oneshot::channel();
     tokio::spawn(async move {
         let reason = task.await;
-        tracing::info!("left {cloud}: {reason}");
+        tracing::info!(cloud, outcome = %reason, "left the cloud");
         let _ = end.send(());
     });
     Ok(Some(CloudHandle { signals, left, _cancel: cancel }))

@@ -79,7 +79,10 @@ pub enum ControlError {
         path: PathBuf,
     },
     /// The path exists and is not a socket.
-    #[error("control.socket = {path:?} exists and is no socket: remove it or name another path")]
+    #[error(
+        "control.socket = {path:?}: the path exists and is not a socket; remove it, or set \
+         control.socket to another path"
+    )]
     NotASocket {
         /// The path.
         path: PathBuf,
@@ -161,8 +164,9 @@ pub async fn serve(
 }
 
 async fn unknown() -> Response {
-    let known = "there is /v1, /status, /services, /flows, /drops, /health, /checks, /cloud, /bgp, \
-                 /private-links, /db, /maps, /objects, /explain, /metrics, /trace and /drain";
+    let known = "no such path; available: /v1, /status, /services, /flows, /drops, /health, \
+                 /checks, /cloud, /bgp, /private-links, /db, /maps, /objects, /explain, \
+                 /metrics, /trace, /drain";
     error_response(StatusCode::NOT_FOUND, known.to_owned())
 }
 

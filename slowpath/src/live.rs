@@ -155,7 +155,7 @@ impl Live {
     /// Returns whether all sources have sent their complete lists and no frontend is pending.
     pub fn is_settled(&self, tables: &Tables) -> bool {
         let frontends = counts::frontends(tables);
-        frontends.waited_for.is_empty() && frontends.pending == 0
+        frontends.waiting_for.is_empty() && frontends.pending == 0
     }
 
     /// Returns the number of flow paths in use, and their capacity.
@@ -167,7 +167,10 @@ impl Live {
     /// Starts or ends a drain: while it is on, health probes fail so that no new flows arrive. The
     /// setting is in the region and persists over restarts.
     pub fn drain(&self, on: bool) {
-        tracing::info!("{}", if on { "draining" } else { "not draining any more" });
+        match on {
+            true => tracing::info!("drain started"),
+            false => tracing::info!("drain ended"),
+        }
         self.region.set_draining(on);
         self.shared.changes().event();
     }
@@ -186,7 +189,7 @@ impl Live {
                 self.shared.wake();
                 Ok(())
             }
-            _ => Err("another trace runs; wait for its end or stop it".to_owned()),
+            _ => Err("another trace is running; wait for its end or stop it".to_owned()),
         }
     }
 }

@@ -11,7 +11,7 @@ use slowpath::sources::CONFIG;
 use slowpath::sources::file::ConfigFile;
 use tracing_subscriber::EnvFilter;
 
-/// Weir's control plane: compiles services into tables, checks health, serves API and metrics
+/// Run Weir's control plane: compile services into tables, check health, serve API and metrics
 #[derive(Parser)]
 #[command(name = "slowpath", version)]
 struct Cli {

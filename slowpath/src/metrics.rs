@@ -146,20 +146,20 @@ impl Scrape {
         let label = |arm, way| [("arm", arm), ("direction", way)];
         family.counters(
             "weir_packets",
-            "Packets by arm and direction; rx, from_kernel and originated together equal tx, \
-             to_kernel and drops together.",
+            "Packets by arm and direction; rx + from_kernel + originated = tx + to_kernel + \
+             weir_drops.",
             all().map(|((arm, n), (way, packets, _))| (label(arm, way), of(n, *packets))),
         )?;
         family.counters(
             "weir_bytes",
-            "Bytes by arm and direction, without frame check sequence.",
+            "Bytes by arm and direction, without the frame check sequence.",
             all().map(|((arm, n), (way, _, bytes))| (label(arm, way), of(n, *bytes))),
         )?;
         let lost = |(arm, n)| ([("arm", arm)], of(n, C::KernelLost));
         family.counters("weir_kernel_lost", C::KernelLost.help(), self.arms().map(lost))?;
         family.counters(
             "weir_verdicts",
-            "Packets by what was decided about them.",
+            "Packets by verdict.",
             VerdictCounter::ALL.iter().map(|verdict| {
                 let count = counters.sum(|page| page.verdict_count(*verdict));
                 ([("verdict", verdict.name())], count)
@@ -172,7 +172,7 @@ impl Scrape {
         let all = self.arms().flat_map(|arm| DropReason::ALL.iter().map(move |r| (arm, *r)));
         family.counters(
             "weir_drops",
-            "Packets dropped, by the arm that they came by and the reason (`weir drops` explains).",
+            "Packets dropped, by ingress or egress arm and reason (explained by `weir drops`).",
             all.map(|((arm, number), reason)| {
                 let count = counters.sum(|page| page.dropped(number, reason));
                 ([("arm", arm), ("reason", reason.name())], count)
@@ -194,17 +194,17 @@ impl Scrape {
         let each = || status.lcores.iter().zip(&names).map(|(l, name)| (l, [("lcore", &**name)]));
         family.gauges(
             "weir_lcore_polling",
-            "1 while the lcore polls.",
+            "1 if the lcore polls, else 0.",
             each().map(|(lcore, label)| (label, f64::from(u8::from(lcore.polling)))),
         )?;
         family.gauges(
             "weir_lcore_busy_ratio",
-            "Share of the lcore's turns that found packets, over the last second.",
+            "Share of poll iterations that found packets over the last second, 0 to 1.",
             each().map(|(lcore, label)| (label, lcore.busy)),
         )?;
         family.gauges(
             "weir_lcore_generation_lag",
-            "Generations that the lcore is behind the committed one.",
+            "Number of generations by which the lcore is behind the committed one.",
             each().map(|(lcore, label)| {
                 (label, f64::from(status.generation.saturating_sub(lcore.acknowledged)))
             }),
@@ -222,7 +222,7 @@ impl Scrape {
         let others = TrafficCounts::other_services(&counters);
         let some = known.iter().any(|known| is_in_others(&counters, known)) || others.any();
         services.extend(some.then_some((OTHERS, others)));
-        each(family, "service", "Of a service: ", &services)?;
+        each(family, "service", "Service: ", &services)?;
         let there = known.iter().flat_map(|known| &known.backends).filter(|(_, id)| *id != NONE);
         let mut ids: Vec<(u32, String)> = there
             .map(|(b, id)| (*id, address_port(&b.endpoint.addr.to_string(), b.endpoint.port)))
@@ -235,32 +235,32 @@ impl Scrape {
         let others = TrafficCounts::other_backends(&counters);
         let some = backends.len() < ids.len() || others.any();
         backends.extend(some.then_some((OTHERS, others)));
-        each(family, "backend", "Of a backend, for all its services: ", &backends)
+        each(family, "backend", "Backend, summed over its services: ", &backends)
     }
 
     fn checks(&self, family: &mut Family<'_, '_>) -> fmt::Result {
         let counts = self.0.checks().counters().read();
-        let results = [("good", counts.good), ("bad", counts.bad), ("untold", counts.not_run)];
+        let results = [("good", counts.good), ("bad", counts.bad), ("not_run", counts.not_run)];
         family.counters(
             "weir_probes",
-            "Probes of backends by result; untold: this machine could not ask.",
+            "Probes of backends, by result; `not_run`: this machine could not run the probe.",
             results.map(|(result, count)| ([("result", result)], count)),
         )?;
-        let late = "Probes that began a tenth of their interval too late.";
+        let late = "Health probes that started late by more than a tenth of their interval.";
         family.counters("weir_probes_late", late, [([], counts.late)])?;
         let verdicts = [("healthy", counts.healthy), ("unhealthy", counts.unhealthy)];
         family.counters(
             "weir_health_verdicts",
-            "Verdicts on backends of services, where they changed.",
+            "Changes of the health verdict of a backend of a service.",
             verdicts.map(|(verdict, count)| ([("verdict", verdict)], count)),
         )?;
         let states = ["unknown", "healthy", "unhealthy"].into_iter().zip(counts.states);
         family.gauges(
             "weir_health_backends",
-            "Probed backends, each once for each service, by what is held of them.",
+            "Probed backends by health state, counted once per service.",
             states.map(|(state, count)| ([("state", state)], count as f64)),
         )?;
-        family.gauge("weir_probes_running", "Probes under way.", counts.running as f64)
+        family.gauge("weir_probes_running", "Health probes in progress.", counts.running as f64)
     }
 
     fn appliance(&self, family: &mut Family<'_, '_>) -> fmt::Result {
@@ -268,44 +268,46 @@ impl Scrape {
         let flag = |on: bool| f64::from(u8::from(on));
         family.gauge(
             "weir_able",
-            "1 while probes are told that traffic may come.",
+            "1 while health probes of the appliance succeed, else 0.",
             flag(status.able),
         )?;
-        family.gauge("weir_flows", "Flows in the table now.", status.flows.used as f64)?;
-        family.gauge("weir_flows_max", "Flows that the table holds.", status.flows.max as f64)?;
+        family.gauge("weir_flows", "Flows in the flow table.", status.flows.used as f64)?;
+        let help = "Capacity of the flow table in flows.";
+        family.gauge("weir_flows_max", help, status.flows.max as f64)?;
         family.gauge(
             "weir_generation",
-            "Generation of the tables that was committed last.",
+            "Last committed generation of the tables.",
             f64::from(status.generation),
         )?;
         family.gauge(
-            "weir_services_refused",
-            "1 while the services file as it is now is refused and the set before it serves.",
-            flag(status.services_file.refused.is_some()),
+            "weir_services_file_rejected",
+            "1 while the services file is rejected and its previous content stays in force.",
+            flag(status.services_file.error.is_some()),
         )?;
         let sources = self.0.desired().objects;
         let sources: Vec<(&str, bool)> = removals::sources(&sources).collect();
         family.gauges(
-            "weir_source_held",
-            "1 while the source's complete list is held, because it would remove too much.",
+            "weir_source_removal_on_hold",
+            "1 while a list of the source waits for confirmation because it removes too much.",
             sources.iter().map(|(source, held)| ([("source", *source)], flag(*held))),
         )?;
         family.gauge(
             "weir_store_damaged",
-            "1 while the files in control.state are damaged: no change is taken (`weir status`).",
+            "1 while the files in control.state are damaged, so that changes are rejected (`weir \
+             status`).",
             flag(status.store.damage.is_some()),
         )?;
         let hops = &status.next_hops;
-        family.gauge("weir_next_hops", "Next hops that backends need.", hops.wanted as f64)?;
-        family.gauge("weir_next_hops_known", "Those with a MAC address.", hops.known as f64)?;
+        family.gauge("weir_next_hops", "Next hops of backends.", hops.needed as f64)?;
+        let help = "Next hops of backends with a resolved MAC address.";
+        family.gauge("weir_next_hops_known", help, hops.known as f64)?;
         let seed = [("fingerprint", status.seed_fingerprint.as_str())];
-        let help = "The seed of all choices, by what doesn't give it away; equal on all that must \
-                    choose alike.";
+        let help = "Fingerprint of `tables.seed`; equal on all appliances that select the same \
+                    backends.";
         family.metric("weir_seed", help, MetricType::Info, |encoder| encoder.encode_info(&seed))?;
         let build = [("version", env!("CARGO_PKG_VERSION")), ("name", status.name.as_str())];
-        family.metric("weir_build", "What runs here.", MetricType::Info, |encoder| {
-            encoder.encode_info(&build)
-        })
+        let help = "Version and name of the appliance.";
+        family.metric("weir_build", help, MetricType::Info, |encoder| encoder.encode_info(&build))
     }
 }
 
@@ -318,9 +320,9 @@ fn each(
 ) -> fmt::Result {
     type Part = fn(&TrafficCounts) -> u64;
     let parts: [(&str, &str, Part); 4] = [
-        ("packets", "packets passed, both directions.", |c| c.packets),
-        ("bytes", "bytes passed, both directions, as they left.", |c| c.bytes),
-        ("new_flows", "flows begun.", |c| c.new_flows),
+        ("packets", "packets forwarded, both directions.", |c| c.packets),
+        ("bytes", "bytes forwarded, both directions, as sent.", |c| c.bytes),
+        ("new_flows", "new flows.", |c| c.new_flows),
         ("drops", "packets dropped.", |c| c.drops),
     ];
     for (name, help, part) in parts {
@@ -332,7 +334,7 @@ fn each(
     }
     family.gauges(
         &format!("weir_{what}_flows"),
-        &format!("{of}flows alive now."),
+        &format!("{of}live flows."),
         all.iter().map(|(name, counts)| ([(what, *name)], counts.flows as f64)),
     )
 }

@@ -183,7 +183,7 @@ impl<'r> Reconcile<'r> {
             self.publish();
         }
         if self.desired.take_confirmed() {
-            tracing::info!("a removal was confirmed: reading the services again");
+            tracing::info!("removal confirmed; reading the services again");
             self.intake.reread();
         }
         // An lcore that still reads the generation before the committed one delays the next batch.
@@ -271,12 +271,12 @@ impl<'r> Reconcile<'r> {
         if generation == 0
             && let Some(refused) = self.intake.refused()
         {
-            able.reasons.push(format!("the services file was refused: {refused}"));
+            able.reasons.push(format!("the services file was rejected: {refused}"));
         }
         let acknowledged = lcores.iter().map(|lcore| lcore.acknowledged).min();
         let (config_file, mut services_file) = self.intake.status(now);
         let late = self.pending_write.as_ref().and_then(|pending_write| pending_write.trouble(now));
-        services_file.refused = late.or(services_file.refused);
+        services_file.error = late.or(services_file.error);
         let status = Status {
             able: able.able,
             reasons: able.reasons.clone(),

@@ -41,8 +41,8 @@ use crate::start::shutdown::Shutdown;
 pub enum StartError {
     /// The process does not run as root.
     #[error(
-        "root is needed (slowpath writes the region, asks the kernel for neighbours and answers \
-         on a socket of root's): type `sudo slowpath ...`"
+        "root privileges are required to write the region, query the kernel's neighbors and open \
+         the control socket; type `sudo slowpath ...`"
     )]
     NotRoot,
     /// The region can't be opened.
@@ -52,7 +52,7 @@ pub enum StartError {
     #[error("{0}")]
     Tables(#[from] RegionError),
     /// The store can't be opened.
-    #[error("control.state = {path:?}: {source}; the fastpath goes on with the tables as they are")]
+    #[error("control.state = {path:?}: {source}; the fastpath keeps the current tables")]
     State {
         /// Folder of the store.
         path: PathBuf,
@@ -63,13 +63,13 @@ pub enum StartError {
     #[error("{0}")]
     Control(#[from] ControlError),
     /// The rtnetlink socket can't be opened.
-    #[error("can't ask the kernel for routes and neighbours (rtnetlink): {0}")]
+    #[error("cannot query the kernel's routes and neighbors (rtnetlink): {0}")]
     Netlink(std::io::Error),
     /// The control loop ended by an internal error. The log has the cause.
-    #[error("the control loop broke; the fastpath goes on with the tables as they are")]
+    #[error("the control loop failed (see the log); the fastpath keeps the current tables")]
     Loop,
     /// The health checker ended by an internal error.
-    #[error("the health checker broke; the fastpath goes on with the tables as they are")]
+    #[error("the health checker failed (see the log); the fastpath keeps the current tables")]
     Checker,
     /// BGP ended by an internal error.
     #[error(transparent)]
@@ -96,12 +96,12 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> StartError + Copy {
 pub fn open_region(config: &Config) -> Result<Region, StartError> {
     let Opened { region, notes } = hugepages::open_region(config, Unreadable::Refuse)?;
     for note in notes {
-        tracing::info!("{note}");
+        tracing::info!(%note, "region opened");
     }
     if config.plane == Plane::Dpdk && !region.in_huge_pages() {
         tracing::warn!(
-            "{} lies in 4 kB pages: good for a lab, slower than huge pages",
-            config.region.path.display()
+            path = %config.region.path.display(),
+            "region is in 4 kB pages, which are slower than huge pages; use them in a lab only"
         );
     }
     Ok(region)
@@ -134,7 +134,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
         return Err(StartError::NotRoot);
     }
     for warning in &config.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!(%warning, "configuration warning");
     }
     let config = Arc::new(config);
     // The mapping lasts until the process ends; it is leaked so that all threads can refer to it.
@@ -205,9 +205,9 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
 fn await_threads(config: &Config, of_loop: Receiver<()>, of_store: Receiver<()>) -> bool {
     let until = Instant::now() + JOIN_TIMEOUT;
     let ends = [
-        ("the control loop", of_loop),
-        ("the store's disk", of_store),
-        ("removing control.socket", remove(config.control.socket.clone())),
+        ("control loop", of_loop),
+        ("store writer", of_store),
+        ("removal of control.socket", remove(config.control.socket.clone())),
     ];
     let [of_loop, ..] = ends.map(|(what, end)| has_ended(what, &end, until));
     of_loop
@@ -258,7 +258,7 @@ fn has_ended(what: &str, end: &Receiver<()>, until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now());
     let late = matches!(end.recv_timeout(left), Err(RecvTimeoutError::Timeout));
     if late {
-        tracing::warn!("{what} has not ended in time; the process ends without it");
+        tracing::warn!(task = what, "task has not ended in time; the process ends without it");
     }
     !late
 }
@@ -313,7 +313,7 @@ async fn serve(
     tracing::info!(
         socket = %config.control.socket.display(),
         metrics = %config.metrics.listen,
-        "slowpath serves"
+        "slowpath started"
     );
     let signals = system("waiting for signals");
     let mut terminate = signal(SignalKind::terminate()).map_err(signals)?;
@@ -332,7 +332,7 @@ async fn serve(
                 Some(Ok(Ok(()))) => {}
                 Some(Ok(Err(error))) => return Err(error),
                 Some(Err(broken)) => {
-                    return Err(system("a listener")(std::io::Error::other(broken)));
+                    return Err(system("listener task")(std::io::Error::other(broken)));
                 }
                 None => return Ok(()),
             },

@@ -40,7 +40,7 @@ impl Word for AtomicU32 {
 }
 
 #[cfg(target_arch = "bpf")]
-#[expect(unsafe_code, reason = "assembly, and words that others write")]
+#[expect(unsafe_code, reason = "assembly, and words with other writers")]
 mod bpf {
     use core::arch::asm;
     use core::cell::UnsafeCell;

@@ -17,7 +17,7 @@ pub struct NotAMessage(pub u64);
 
 impl fmt::Display for NotAMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a ring message that begins with {:#018x} is of no known form", self.0)
+        write!(f, "unknown ring message: first word {:#018x}", self.0)
     }
 }
 

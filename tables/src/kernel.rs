@@ -5,7 +5,7 @@
 //! cannot provide. `Region` is therefore zero-sized, and views created from it cost nothing until a
 //! row is looked up.
 
-#![expect(unsafe_code, reason = "the one file that knows the kernel's maps")]
+#![expect(unsafe_code, reason = "the only file that accesses BPF maps")]
 
 use core::ffi::c_void;
 use core::marker::PhantomData;

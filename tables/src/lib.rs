@@ -71,10 +71,7 @@
 //! Start reading at [`layout`], then [`versioned`], [`set`], [`writer`].
 #![cfg_attr(target_arch = "bpf", no_std)]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
-#![cfg_attr(
-    target_arch = "bpf",
-    allow(dead_code, reason = "the kernel's program writes no tables")
-)]
+#![cfg_attr(target_arch = "bpf", allow(dead_code, reason = "the BPF program writes no tables"))]
 
 pub mod address_filter;
 pub mod atomic;

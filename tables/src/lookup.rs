@@ -43,7 +43,7 @@ pub(crate) struct Entry {
 const _: () = assert!(size_of::<Entry>() == 64);
 
 // SAFETY: the key is written only while the entry is in no chain, or not born.
-#[expect(unsafe_code, reason = "shared by the rules of born and dead")]
+#[expect(unsafe_code, reason = "shared according to born and dead")]
 unsafe impl Sync for Entry {}
 
 // SAFETY: repr(C); atomics and a record, for which any bytes are a value.
@@ -54,7 +54,7 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn key(&self) -> &FrontendKey {
         // SAFETY: not written while it can be reached by a reader that sees it.
-        #[expect(unsafe_code, reason = "the key behind the rules of born and dead")]
+        #[expect(unsafe_code, reason = "the key according to born and dead")]
         unsafe {
             &*self.key.get()
         }
@@ -131,7 +131,7 @@ impl FrontendKinds {
     #[inline(always)]
     pub(crate) fn copied(&self) -> FrontendKinds {
         // SAFETY: a reference may be read.
-        #[expect(unsafe_code, reason = "volatile, so that nothing is read again")]
+        #[expect(unsafe_code, reason = "a volatile read happens exactly once")]
         unsafe {
             FrontendKinds {
                 lengths: [

@@ -24,7 +24,7 @@ pub struct NextHop {
     pub mtu: u16,
     /// Arm: 0 ingress, 1 egress.
     pub arm: u8,
-    /// Whether `mac` is resolved; until then packets are dropped as `no-neighbour`.
+    /// Whether `mac` is resolved; until then packets are dropped as `no_neighbor`.
     pub known: bool,
 }
 

@@ -32,7 +32,7 @@ pub use bodies::{
 };
 
 // SAFETY: the program defines them with these types and the documented behavior.
-#[expect(unsafe_code, reason = "functions of the program's")]
+#[expect(unsafe_code, reason = "functions of the BPF program")]
 unsafe extern "C" {
     safe fn part_walk(scope_key: u64, first: u64, second: u64, rest: u64, link_at: u64) -> u64;
     safe fn part_kinds(scope_key: u64, first: u64, second: u64, rest: u64, kinds_at: u64) -> u64;

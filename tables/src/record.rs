@@ -34,7 +34,7 @@ pub const NONE: u32 = u32::MAX;
 pub enum NoService {
     /// Return it to the gateway unchanged (gateways only).
     Return = 0,
-    /// Drop it as `no-service`.
+    /// Drop it as `no_service`.
     Drop = 1,
     /// Pass it to this host's kernel.
     Punt = 2,

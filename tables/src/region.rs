@@ -214,7 +214,7 @@ impl Region {
         let count = bytes / size_of::<T>();
         // SAFETY: the section lies within the mapping, aligned to a page; `Shared` promises that
         // any bytes are a value and that changes by others are allowed.
-        #[expect(unsafe_code, reason = "the one place where sections become records")]
+        #[expect(unsafe_code, reason = "the only conversion of sections to records")]
         unsafe {
             std::slice::from_raw_parts(start.cast::<T>(), count)
         }

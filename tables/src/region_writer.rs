@@ -77,7 +77,7 @@ impl RegionWriter {
         let bytes = if self.stores_left() == Some(0) { bytes / 2 } else { bytes };
         // SAFETY: both are `T`s; the record's version is hidden, so no reader accesses it, and
         // there is one writer.
-        #[expect(unsafe_code, reason = "the one place where records are written")]
+        #[expect(unsafe_code, reason = "the only place that writes records")]
         unsafe {
             let from = core::ptr::from_ref(&record).cast::<u8>();
             cell.get().cast::<u8>().copy_from_nonoverlapping(from, bytes);

@@ -108,7 +108,7 @@ impl<'r> SharedSlots<'r> {
             || {
                 // SAFETY: within the section (above), which is page-aligned and holds nothing but
                 // rings of this size, which is a multiple of 128 bytes (slots are even).
-                #[expect(unsafe_code, reason = "sections become rings")]
+                #[expect(unsafe_code, reason = "converts sections to rings")]
                 unsafe {
                     SharedSlots::from_raw(start.add(at), slots)
                 }

@@ -9,10 +9,10 @@ use crate::atomic::{AtomicU32, AtomicU64};
 ///
 /// # Safety
 /// `repr(C)`, any bytes are a valid value, and everything mutable is in atomics or `UnsafeCell`s.
-#[expect(unsafe_code, reason = "the marker of what may be referred to in shared memory")]
+#[expect(unsafe_code, reason = "marker for references into shared memory")]
 pub(crate) unsafe trait Shared: Sync + 'static {
     /// Elements per value of the section's map (`Section::map_value_bytes`): a power of two.
-    #[cfg_attr(not(target_arch = "bpf"), expect(dead_code, reason = "for the kernel's program"))]
+    #[cfg_attr(not(target_arch = "bpf"), expect(dead_code, reason = "used by the BPF program"))]
     const IN_VALUE: u32 = 1;
 }
 
@@ -32,7 +32,7 @@ unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 ///
 /// # Safety
 /// `repr(C)`, no padding, and every bit pattern is a valid value.
-#[expect(unsafe_code, reason = "the marker of what may be read from shared memory")]
+#[expect(unsafe_code, reason = "marker for reads from shared memory")]
 pub unsafe trait Record: Copy + 'static {}
 
 /// Implements [`Record`] for types of these sizes.

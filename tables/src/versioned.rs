@@ -110,7 +110,7 @@ pub(crate) struct Twin<T> {
 }
 
 // SAFETY: a record is written only while no reader sees its version (see the module's head).
-#[expect(unsafe_code, reason = "shared by the rules of born and dead")]
+#[expect(unsafe_code, reason = "shared according to born and dead")]
 unsafe impl<T: Record + Sync> Sync for Version<T> {}
 
 // SAFETY: repr(C); atomics and a record, for which any bytes are a value.
@@ -122,7 +122,7 @@ impl<T: Record> Version<T> {
     pub(crate) fn record(&self) -> &T {
         // SAFETY: in bounds and aligned; not written while its version is seen, and the callers
         // look at others only as the writer itself.
-        #[expect(unsafe_code, reason = "the record behind the rules of born and dead")]
+        #[expect(unsafe_code, reason = "the record according to born and dead")]
         unsafe {
             &*self.record.get()
         }

@@ -102,7 +102,7 @@ struct Arguments {
     checksum: bool,
     /// Count a packet as lost if it has not returned after this many milliseconds.
     #[arg(long, default_value_t = 15_000)]
-    patience: u64,
+    timeout_ms: u64,
     /// Stop after this many seconds; 0: on Ctrl-C.
     #[arg(long, default_value_t = 0)]
     seconds: u64,
@@ -114,7 +114,7 @@ struct Arguments {
 fn hexadecimal(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_start_matches("0x");
     u64::from_str_radix(digits, 16)
-        .map_err(|_| format!("{text:?} is no endpoint id; write up to 16 hexadecimal digits"))
+        .map_err(|_| format!("{text:?} is not an endpoint id; write up to 16 hexadecimal digits"))
 }
 
 fn class(text: &str) -> std::result::Result<u16, String> {
@@ -161,7 +161,7 @@ fn run(arguments: Arguments) -> Result<Report> {
         largest_inner: usize::from(arguments.mtu),
         churn: arguments.churn,
         roam: arguments.roam,
-        patience: Duration::from_millis(arguments.patience),
+        patience: Duration::from_millis(arguments.timeout_ms),
         far: arguments.far.clone(),
         outer_checksum: arguments.checksum,
         symmetric: arguments.symmetric,
@@ -171,7 +171,8 @@ fn run(arguments: Arguments) -> Result<Report> {
     };
     let gateway = Gateway::start_here(setup, near, far)?;
     if !arguments.json {
-        println!("packets into {} go to {:?}; Ctrl-C ends", arguments.tun, arguments.appliance);
+        let (tun, appliances) = (&arguments.tun, &arguments.appliance);
+        println!("sending packets of {tun} to {appliances:?}; stop with Ctrl-C");
     }
     watch(&gateway, &signals, &arguments)?;
     let report = gateway.stop()?;
@@ -186,7 +187,7 @@ fn run(arguments: Arguments) -> Result<Report> {
 
 /// Waits for the end and prints a progress line every ten seconds.
 fn watch(gateway: &Gateway, signals: &SigSet, arguments: &Arguments) -> Result<()> {
-    let (begun, mut said) = (Instant::now(), Instant::now());
+    let (begun, mut reported) = (Instant::now(), Instant::now());
     let waiting = nix::sys::signalfd::SignalFd::with_flags(
         signals,
         nix::sys::signalfd::SfdFlags::SFD_NONBLOCK,
@@ -200,9 +201,9 @@ fn watch(gateway: &Gateway, signals: &SigSet, arguments: &Arguments) -> Result<(
         if arguments.seconds > 0 && begun.elapsed() > Duration::from_secs(arguments.seconds) {
             return Ok(());
         }
-        if !arguments.json && said.elapsed() > Duration::from_secs(10) {
+        if !arguments.json && reported.elapsed() > Duration::from_secs(10) {
             print!("{}", gateway.report());
-            said = Instant::now();
+            reported = Instant::now();
         }
     }
 }

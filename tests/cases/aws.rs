@@ -12,7 +12,7 @@ fn returned(claim: &'static str, frame: Frame) -> Case {
 }
 
 fn elsewhere() -> Ip {
-    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"for nobody here")
+    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"no such service")
 }
 
 /// Builds a frame with the gateway's three options among unknown ones.
@@ -42,32 +42,38 @@ fn return_cases() -> Vec<Case> {
     let six = tcp(CLIENT6, ELSEWHERE6, flags::SYN).mss(1440);
     vec![
         returned(
-            "What is for no service goes back to the gateway byte for byte, outer addresses \
-             swapped, UDP ports as received.",
+            "A packet that matches no service is returned to the gateway byte for byte, with outer \
+             addresses swapped and the UDP ports as received.",
             from_gateway(1, elsewhere()),
         ),
         returned(
-            "An outer UDP checksum that the gateway filled in is still right on the way back.",
+            "A returned packet keeps a valid outer UDP checksum where the gateway set one.",
             from_gateway(1, elsewhere()).with(Ip::summed),
         ),
-        returned("Unknown options that are not critical are echoed.", with_unknown_options()),
-        returned("The longest option area there can be is echoed.", longest_options()),
-        returned("An inner IPv6 packet goes back.", from_gateway(1, six)),
-        returned("A VLAN tag goes back with the frame.", from_gateway(1, elsewhere()).vlan(0x2007)),
         returned(
-            "Outer TTL, traffic class and identification go back as they came.",
+            "Unknown options that are not critical are returned unchanged.",
+            with_unknown_options(),
+        ),
+        returned("An option area of the maximum length is returned unchanged.", longest_options()),
+        returned("An inner IPv6 packet is returned.", from_gateway(1, six)),
+        returned(
+            "A VLAN tag is returned with the frame.",
+            from_gateway(1, elsewhere()).vlan(0x2007),
+        ),
+        returned(
+            "Outer TTL, traffic class and identification are returned unchanged.",
             from_gateway(1, elsewhere()).with(|ip| ip.ttl(3).tos(0xb9).id(4711)),
         ),
         returned(
-            "Outer IPv4 options go back as they came.",
+            "Outer IPv4 options are returned unchanged.",
             from_gateway(1, elsewhere()).with(|ip| ip.options(&[0x94, 4, 0, 0])),
         ),
         returned(
-            "Inner IPv4 options are stepped over.",
+            "Inner IPv4 options are skipped.",
             from_gateway(1, elsewhere().options(&[7, 7, 4, 0, 0, 0, 0])),
         ),
         returned(
-            "Inner IPv6 extension headers are stepped over.",
+            "Inner IPv6 extension headers are skipped.",
             from_gateway(
                 1,
                 udp(CLIENT6, ELSEWHERE6)
@@ -77,31 +83,31 @@ fn return_cases() -> Vec<Case> {
             ),
         ),
         returned(
-            "ESP passes in return mode.",
+            "ESP is returned.",
             from_gateway(1, raw("198.51.100.7", "192.0.2.80", 50).load(&[0xe5; 60])),
         ),
         returned(
-            "GRE passes in return mode.",
+            "GRE is returned.",
             from_gateway(1, raw("198.51.100.7", "192.0.2.80", 47).load(&[0, 0, 8, 0])),
         ),
         returned(
-            "A protocol without a single byte behind its IP header passes in return mode.",
+            "A packet with no byte after its IP header is returned.",
             from_gateway(1, raw("198.51.100.7", "192.0.2.80", 59)),
         ),
         returned(
-            "An inner ping for nobody here goes back.",
+            "An inner ping that matches no service is returned.",
             from_gateway(1, echo("198.51.100.7:9", "192.0.2.80", true).load(b"ping")),
         ),
         returned(
-            "An inner TTL of 1 is no matter of ours in return mode.",
+            "A packet with an inner TTL of 1 is returned.",
             from_gateway(1, elsewhere().ttl(1)),
         ),
         returned(
-            "An inner checksum that is wrong goes back as wrong as it was.",
+            "A wrong inner checksum is returned unchanged.",
             from_gateway(1, elsewhere().wrong_by(0x1234)),
         ),
         returned(
-            "Ethernet padding behind a short packet is not looked at.",
+            "Ethernet padding after a short packet is ignored.",
             from_gateway(1, udp(CLIENT, ELSEWHERE)).pad(160),
         ),
     ]
@@ -122,12 +128,13 @@ fn cookies() -> Vec<Case> {
     };
     vec![
         case(
-            "Two packets of one 5-tuple with different cookies each get their own back.",
+            "Two packets of one 5-tuple with different cookies are each returned with their own \
+             cookie.",
             aws_return(),
             vec![twice(NODE, 1), twice(NODE, 2), twice(NODE, 1), twice(OTHER_NODE, 3)],
         ),
         case(
-            "The answer of a backend carries the flow's latest cookie, to the latest node.",
+            "A backend's answer carries the flow's latest cookie and goes to the latest node.",
             aws_nat(),
             vec![
                 nat(from_node(NODE, ENDPOINT, 1, syn()), to_web(syn())),

@@ -6,7 +6,7 @@ use super::{Case, arrives, case};
 use crate::frames::{Frame, Ip, echo, end, flags, tcp};
 
 fn elsewhere() -> Ip {
-    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"for nobody here")
+    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"no such service")
 }
 
 /// Returns the frame as sent back through the tunnel with this port and VNI.
@@ -28,7 +28,7 @@ fn crossing() -> Vec<Case> {
     let same = azure_return().named("azure return, same tunnel").gateway("cross = false");
     vec![
         case(
-            "What comes by the external tunnel leaves by the internal one, and back.",
+            "A packet of the external tunnel is returned by the internal one, and the reverse.",
             azure_return(),
             vec![
                 arrives(INGRESS, external.clone()).leaves(
@@ -44,7 +44,7 @@ fn crossing() -> Vec<Case> {
             ],
         ),
         case(
-            "An outer UDP checksum is right again after the change of port and VNI.",
+            "An outer UDP checksum is valid after the change of port and VNI.",
             azure_return(),
             vec![arrives(INGRESS, summed.clone()).leaves(
                 INGRESS,
@@ -53,7 +53,7 @@ fn crossing() -> Vec<Case> {
             )],
         ),
         case(
-            "With cross = false a packet leaves by the tunnel that it came by.",
+            "With cross = false a packet is returned by the tunnel on which it arrived.",
             same,
             vec![arrives(INGRESS, external.clone()).leaves(
                 INGRESS,
@@ -62,7 +62,7 @@ fn crossing() -> Vec<Case> {
             )],
         ),
         case(
-            "An inner IPv6 packet crosses as well.",
+            "An inner IPv6 packet crosses to the other tunnel.",
             azure_return(),
             vec![{
                 let frame = from_external(tcp(CLIENT6, ELSEWHERE6, flags::SYN));
@@ -84,7 +84,7 @@ fn nat() -> Vec<Case> {
         arrives(EGRESS, from_backend(11, plain)).leaves(INGRESS, back, "answer")
     };
     vec![case(
-        "A NAT answer leaves by the tunnel that the request came by, inner MACs swapped.",
+        "A NAT answer leaves by the tunnel of the request, with inner MACs swapped.",
         azure_nat(),
         vec![
             request(from_external, syn()),
@@ -96,7 +96,7 @@ fn nat() -> Vec<Case> {
 }
 
 fn chain() -> Vec<Case> {
-    let mut setup = azure_return().named("azure, an inspection appliance behind");
+    let mut setup = azure_return().named("azure, inspection appliance");
     setup.services = web_by_tunnel("tunnel", "geneve", "10.0.2.11");
     let appliance = |ip: Ip| {
         let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(801));
@@ -116,13 +116,12 @@ fn chain() -> Vec<Case> {
     let outward = |ip: Ip| answered(from_external(ip.hop().hop()));
     vec![
         case(
-            "What an inspection appliance returns crosses to the internal tunnel.",
+            "A packet that an inspection appliance returns crosses to the internal tunnel.",
             setup.clone(),
             vec![there(from_external(syn()), syn()), back(syn(), inward(syn()))],
         ),
         case(
-            "Both directions of a flow through an inspection appliance cross, each to the other's \
-             tunnel.",
+            "Both directions of a flow through an inspection appliance cross to the other tunnel.",
             setup,
             vec![
                 there(from_external(syn()), syn()),
@@ -149,12 +148,13 @@ fn replies() -> Vec<Case> {
     let swapped = swapped.with(|ip| ip.vxlan(|v| std::mem::swap(&mut v.from, &mut v.to)));
     vec![
         case(
-            "A ping of a frontend is answered on the tunnel that it came by, inner MACs swapped.",
+            "A ping of a frontend is answered on the tunnel on which it arrived, with inner MACs \
+             swapped.",
             azure_nat(),
             vec![arrives(INGRESS, from_external(ping)).leaves(INGRESS, back, "reply")],
         ),
         case(
-            "An echo reply of zeros alone has the checksum 0xffff.",
+            "An echo reply that contains only zeros has the checksum 0xffff.",
             azure_nat(),
             vec![arrives(INGRESS, from_external(silent)).leaves(INGRESS, swapped, "reply")],
         ),

@@ -81,8 +81,8 @@ fn each_its_own() -> Vec<Case> {
     let both = path(ONE, 0, 9);
     vec![
         case(
-            "Both directions of a flow on their way through a chain, by different nodes, ports, \
-             cookies and attachments: each goes back with its own.",
+            "Both directions of a flow through a chain, with different nodes, ports, cookies and \
+             attachments, are each returned with their own.",
             aws_chain(),
             vec![
                 client.there(syn()),
@@ -98,7 +98,8 @@ fn each_its_own() -> Vec<Case> {
             ],
         ),
         case(
-            "A cookie that changes in one direction of a chain leaves the other direction's alone.",
+            "A cookie change in one direction of a chain does not affect the other direction's \
+             cookie.",
             aws_chain(),
             vec![
                 client.there(syn()),
@@ -116,8 +117,8 @@ fn each_its_own() -> Vec<Case> {
             ],
         ),
         case(
-            "Both directions of a chain with the same options, of which one changes while a packet \
-             of the other is at the appliance.",
+            "The options of one direction of a chain change while a packet of the other direction, \
+             with the former options, is at the appliance.",
             aws_chain(),
             vec![
                 both.there(syn()),
@@ -138,7 +139,7 @@ fn long_options() -> Vec<Case> {
     let (client, server) = (path(ONE, 0, 1), path(TWO, 7, 2));
     let (long_1, long_2) = (long(ONE, 1), long(TWO, 2));
     vec![case(
-        "Long options of both directions of a chain go back, each direction's its own.",
+        "Long options of both directions of a chain are returned, each direction with its own.",
         aws_chain(),
         vec![
             long_1.there(syn()),
@@ -155,7 +156,7 @@ fn long_options() -> Vec<Case> {
 }
 
 fn few_slabs() -> Setup {
-    Setup { option_slabs: 1, ..aws_chain().named("chain, room for one flow with two legs") }
+    Setup { option_slabs: 1, ..aws_chain().named("chain, one option slab") }
 }
 
 fn without_room() -> Vec<Case> {
@@ -163,8 +164,8 @@ fn without_room() -> Vec<Case> {
     let second = |ip: Ip| ip.from_port(40_002);
     let answer = |ip: Ip| ip.to_port(40_002);
     vec![case(
-        "Where no second leg has room, what a chain returns carries the latest of either \
-         direction, and the flows that have room keep theirs.",
+        "Without a free slab for a second leg, packets that a chain returns carry the latest \
+         options of either direction, and flows that have slabs keep theirs.",
         few_slabs(),
         vec![
             client.there(syn()),
@@ -185,7 +186,7 @@ fn errors_and_fragments() -> Vec<Case> {
     let (client, server) = (path(ONE, 0, 1), path(TWO, 0, 2));
     let about_request = error("192.0.2.1", "198.51.100.7", (3, 4), 1_300, request());
     let about_response = error("198.51.100.1", "203.0.113.10", (3, 4), 1_300, response());
-    let mut by_udp = aws_chain().named("chain, udp");
+    let mut by_udp = aws_chain().named("chain, UDP");
     by_udp.services =
         by_udp.services.replace(r#"port = 80, protocol = "tcp""#, r#"port = 80, protocol = "udp""#);
     let question = || udp(CLIENT, FRONTEND).id(4711).load(&[0x5a; 2_000]);
@@ -194,8 +195,8 @@ fn errors_and_fragments() -> Vec<Case> {
     let last = |ip: Ip| ip.part(1_480, 528, false);
     vec![
         case(
-            "An ICMP error in a chain goes back as the packets of its direction came, and its own \
-             outer header changes nothing for them.",
+            "An ICMP error in a chain is returned with the leg of its direction's packets, and its \
+             own outer header does not change that leg.",
             aws_chain(),
             vec![
                 client.there(syn()),
@@ -209,7 +210,7 @@ fn errors_and_fragments() -> Vec<Case> {
             ],
         ),
         case(
-            "Fragments in a chain go back as their datagram's direction came.",
+            "Fragments in a chain are returned with the leg of their datagram's direction.",
             by_udp,
             vec![
                 client.there(first(question())),
@@ -232,7 +233,8 @@ const SUCCESSOR: u64 = 0x2004;
 fn scopes() -> Vec<Case> {
     let (first, successor) = (path(ONE, 0, 1), path_of(SUCCESSOR, ONE, 0, 1));
     vec![case(
-        "An endpoint that takes over the scope of an idle one is named in its own packets.",
+        "After an endpoint takes over the scope of an idle one, its packets carry its own \
+         identifier.",
         Setup {
             max_scopes: 8,
             seed: Some(0x5745_4952),

@@ -27,19 +27,19 @@ pub const COVERED_ELSEWHERE: &[CoveredElsewhere] = &[
     },
     CoveredElsewhere {
         reason: DropReason::NatNoAddress,
-        because: "the checked configuration refuses such a service",
+        because: "configuration validation rejects such a service",
         file: "tests/scenarios/drop_reasons.rs",
         test: "nat_without_an_address_of_the_family_is_dropped",
     },
     CoveredElsewhere {
         reason: DropReason::FlowTableFull,
-        because: "the table has to be full of flows that were confirmed",
+        because: "the table has to be full of confirmed flows",
         file: "tests/scenarios/drop_reasons.rs",
         test: "a_table_full_of_confirmed_flows_drops_new_ones",
     },
     CoveredElsewhere {
         reason: DropReason::FlowContended,
-        because: "another lcore has to hold the bucket's lock for as long as the packet is tried",
+        because: "another lcore has to hold the bucket's lock during all attempts for the packet",
         file: "tests/scenarios/drop_reasons.rs",
         test: "a_locked_bucket_is_contended_until_the_flow_table_recovers",
     },
@@ -50,7 +50,7 @@ pub const COVERED_ELSEWHERE: &[CoveredElsewhere] = &[
         test: "an_empty_pool_leaves_no_room_for_headers",
     },
     CoveredElsewhere {
-        reason: DropReason::TxRefused,
+        reason: DropReason::TxQueueFull,
         because: "the NIC's ring has to be full",
         file: "tests/scenarios/cases_wire.rs",
         test: "a_nic_that_takes_no_more_is_counted",
@@ -63,7 +63,7 @@ pub const COVERED_ELSEWHERE: &[CoveredElsewhere] = &[
     },
     CoveredElsewhere {
         reason: DropReason::StageMissing,
-        because: "the kernel's program has to be loaded in part",
+        because: "the XDP program has to be loaded in part",
         file: "ebpf-fallback/tests/pipeline.rs",
         test: "packet_with_a_missing_stage_is_counted",
     },

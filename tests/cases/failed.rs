@@ -34,7 +34,7 @@ fn with_first(keys: &str, state: Option<&str>) -> String {
 }
 
 fn start(setup: Setup, keys: &str) -> Setup {
-    let named = setup.named("two backends, one to fail");
+    let named = setup.named("two backends, one fails");
     Setup { services: with_first(keys, Some("active")), ..named }
 }
 
@@ -125,31 +125,65 @@ pub fn cases() -> Vec<Case> {
     let failed = Some("quarantined");
     let all = "failed_udp = \"move\"\nfailed_tcp = \"reset\"";
     vec![
-        udp_case("A UDP flow of a failed backend moves to another one.", "", failed, 12),
-        udp_case("So does one of a backend that no source names any more.", "", None, 12),
-        udp_case("With failed_udp = keep it stays.", "failed_udp = \"keep\"", failed, 11),
+        udp_case("A UDP flow of a failed backend moves to another backend.", "", failed, 12),
         udp_case(
-            "With it a removed backend keeps its flow, too.",
+            "A UDP flow of a backend that no source names any more moves to another backend.",
+            "",
+            None,
+            12,
+        ),
+        udp_case(
+            "With failed_udp = keep a UDP flow of a failed backend stays.",
+            "failed_udp = \"keep\"",
+            failed,
+            11,
+        ),
+        udp_case(
+            "With failed_udp = keep a UDP flow of a removed backend stays.",
             "failed_udp = \"keep\"",
             None,
             11,
         ),
         udp_case("A UDP flow of a draining backend stays.", all, Some("terminating"), 11),
-        udp_case("So does one of a backend in maintenance.", all, Some("maintenance"), 11),
+        udp_case("A UDP flow of a backend in maintenance stays.", all, Some("maintenance"), 11),
         tcp_stays("A TCP connection to a failed backend stays.", "", failed),
         tcp_stays("A TCP connection to a removed backend stays.", "", None),
         tcp_stays("A TCP connection to a draining backend stays.", all, Some("terminating")),
         tcp_stays("A TCP connection to a backend in maintenance stays.", all, Some("maintenance")),
         reset(
-            "With failed_tcp = reset a client of a failed backend is answered with a reset.",
+            "With failed_tcp = reset a client of a failed backend receives a reset.",
             aws_nat(),
             CLIENT,
             by_gateway,
             failed,
         ),
-        reset("So is a client of a removed backend.", aws_nat(), CLIENT, by_gateway, None),
-        reset("So is one over IPv6.", aws_nat(), CLIENT6, by_gateway, failed),
-        reset("So is a plain one.", plain_nat(), CLIENT, from_router, failed),
-        reset("So is a plain one over IPv6.", plain_nat(), CLIENT6, from_router, failed),
+        reset(
+            "With failed_tcp = reset a client of a removed backend receives a reset.",
+            aws_nat(),
+            CLIENT,
+            by_gateway,
+            None,
+        ),
+        reset(
+            "With failed_tcp = reset an IPv6 client receives a reset.",
+            aws_nat(),
+            CLIENT6,
+            by_gateway,
+            failed,
+        ),
+        reset(
+            "With failed_tcp = reset a plain client receives a reset.",
+            plain_nat(),
+            CLIENT,
+            from_router,
+            failed,
+        ),
+        reset(
+            "With failed_tcp = reset a plain IPv6 client receives a reset.",
+            plain_nat(),
+            CLIENT6,
+            from_router,
+            failed,
+        ),
     ]
 }

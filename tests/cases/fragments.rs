@@ -46,12 +46,12 @@ fn nat() -> Vec<Case> {
     let rest = |ip: Ip| ip.part(1_480, 528, false);
     vec![
         case(
-            "The fragments of a datagram go to the backend of its first one, rewritten.",
+            "The fragments of a datagram are rewritten to the backend of its first one.",
             aws_nat(),
             vec![there(first), there(second), there(last), back(first), back(rest)],
         ),
         case(
-            "A later fragment before its first one drops under its own reason.",
+            "A later fragment that arrives before the first one is dropped for a separate reason.",
             aws_nat(),
             vec![
                 arrives(INGRESS, from_gateway(1, last(datagram())))
@@ -61,7 +61,7 @@ fn nat() -> Vec<Case> {
             ],
         ),
         case(
-            "A datagram's fragments are remembered for fifteen seconds.",
+            "The fragment table keeps a datagram for fifteen seconds.",
             aws_nat(),
             vec![
                 there(first),
@@ -71,7 +71,7 @@ fn nat() -> Vec<Case> {
             ],
         ),
         case(
-            "Two datagrams with one identification from two endpoints are kept apart.",
+            "Two datagrams with the same identification from two endpoints are distinguished.",
             aws_nat(),
             vec![
                 there(first),
@@ -95,17 +95,18 @@ fn others() -> Vec<Case> {
         chain.services.replace(r#"port = 80, protocol = "tcp""#, r#"port = 80, protocol = "udp""#);
     vec![
         case(
-            "In return mode fragments pass in whatever order they come.",
+            "Fragments that match no service are returned in any order.",
             aws_return(),
             vec![returned(last(stray())), returned(first(stray())), returned(second(stray()))],
         ),
         case(
-            "IPv6 fragments pass in return mode.",
+            "IPv6 fragments that match no service are returned.",
             aws_return(),
             vec![returned(first(six())), returned(last(six()))],
         ),
         case(
-            "A later fragment for a frontend's address drops before its first one in tunnel mode.",
+            "In tunnel mode a later fragment for a frontend's address that arrives before the \
+             first one is dropped.",
             chain,
             vec![
                 arrives(INGRESS, from_gateway(1, last(udp(CLIENT, FRONTEND).load(&[1; 3_000]))))
@@ -124,7 +125,8 @@ fn full() -> Vec<Case> {
     let mut flood = Step::new(Act::Flood { arm: INGRESS, make: numbered, count: 200 });
     flood.counted.push(Counted::Verdict("nat"));
     vec![case(
-        "A first fragment that can't be remembered goes on; only its others are lost.",
+        "A first fragment for which the fragment table has no room is forwarded; only its later \
+         ones are lost.",
         Setup { max_fragments: 8, ..aws_nat().named("eight datagrams") },
         vec![flood],
     )]

@@ -38,22 +38,23 @@ fn from_the_backends_side() -> Vec<Case> {
     let unknown = error("10.9.9.9", OUR_NAT, (3, 4), 1_400, udp("10.0.2.20:2000", BACKEND));
     vec![
         case(
-            "Frag-needed about a rewritten packet reaches the client, quoting what the client sent.",
+            "Fragmentation-needed about a rewritten packet reaches the client with a quote of the \
+             client's own packet.",
             aws_nat(),
             vec![open(), router(28)],
         ),
         case(
-            "An error that quotes the whole segment has its checksums right all through.",
+            "An error that quotes the whole segment has valid checksums at every level.",
             aws_nat(),
             vec![open(), router(1_000)],
         ),
         case(
-            "An error of the backend itself comes from the frontend.",
+            "An error that the backend sends reaches the client from the frontend's address.",
             aws_nat(),
             vec![open(), refused],
         ),
         case(
-            "An error that quotes no known flow is dropped under its own reason.",
+            "An error that quotes no known flow is dropped for a separate reason.",
             aws_nat(),
             vec![arrives(EGRESS, from_backend(11, unknown)).dropped(DropReason::IcmpUnknownFlow)],
         ),
@@ -67,8 +68,8 @@ fn from_the_clients_side() -> Vec<Case> {
     let stray = error("198.51.100.1", "192.0.2.80", (11, 0), 0, udp(ELSEWHERE, CLIENT));
     vec![
         case(
-            "An error of the client's side about an answer reaches the backend from us, quoting \
-             what the backend sent.",
+            "An error from the client's side about an answer reaches the backend from the \
+             appliance, with a quote of the backend's own packet.",
             aws_nat(),
             vec![
                 open(),
@@ -80,7 +81,7 @@ fn from_the_clients_side() -> Vec<Case> {
             ],
         ),
         case(
-            "An error about a flow that only passes goes back with the others.",
+            "An error about a flow that matches no service is returned.",
             aws_return(),
             vec![arrives(INGRESS, from_gateway(1, stray.clone())).leaves(
                 INGRESS,

@@ -16,7 +16,7 @@ fn punted() -> Vec<Case> {
     let bgp = tcp("10.0.1.1:50000", "10.0.1.10:179", flags::SYN);
     vec![
         case(
-            "ARP goes to the kernel, asked by broadcast or answered to us.",
+            "ARP goes to the kernel: a broadcast request and a reply to the appliance.",
             aws_return(),
             vec![
                 arrives(INGRESS, arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false))
@@ -24,22 +24,23 @@ fn punted() -> Vec<Case> {
                 arrives(INGRESS, arp(ROUTER, IN_MAC, [10, 0, 1, 1], [10, 0, 1, 10], true)).punted(),
             ],
         ),
-        to_kernel("Neighbour discovery goes to the kernel.", Frame::new(ROUTER, mac, solicitation)),
+        to_kernel("Neighbor discovery goes to the kernel.", Frame::new(ROUTER, mac, solicitation)),
         to_kernel(
-            "A ping of our own address goes to the kernel.",
+            "A ping of the appliance's address goes to the kernel.",
             from_router(echo("10.0.1.1:7", "10.0.1.10", true)),
         ),
         to_kernel(
-            "A health probe to our own address goes to the kernel.",
+            "A health probe to the appliance's address goes to the kernel.",
             from_router(tcp("10.0.1.100:50000", "10.0.1.10:8080", flags::SYN)),
         ),
         to_kernel("A BGP session goes to the kernel.", from_router(bgp)),
         to_kernel(
-            "A ping of our own IPv6 address goes to the kernel.",
+            "A ping of the appliance's IPv6 address goes to the kernel.",
             from_router(echo("[fd00:1::1]:7", OUR_IN6, true)),
         ),
         case(
-            "What is for no service goes to the kernel where the gateway says so, without its tunnel.",
+            "With the gateway's no_service = punt a packet that matches no service goes to the \
+             kernel decapsulated.",
             aws_return().named("aws, no_service = punt").gateway("no_service = \"punt\""),
             vec![{
                 let inner = || tcp(CLIENT, ELSEWHERE, flags::SYN);
@@ -54,16 +55,16 @@ fn limits() -> Vec<Case> {
     let ping = || from_router(echo("10.0.1.1:7", "10.0.1.10", true));
     let mut two = aws_return().named("two punts a second");
     two.punt = "icmp_limit_per_s = 2";
-    let mut full = aws_return().named("a kernel that takes one frame");
+    let mut full = aws_return().named("kernel queue of one frame");
     full.kernel_capacity = 1;
     let mut refused = arrives(INGRESS, ping()).dropped(DropReason::PuntFull);
     // The verdict stands; only the kernel did not accept the frame.
     refused.counted.push(Counted::Verdict("punt"));
-    let mut punts = plain_nat().named("plain packets for nobody are punted");
+    let mut punts = plain_nat().named("plain_no_service = punt");
     punts.punt = "plain_no_service = \"punt\"";
     vec![
         case(
-            "Punted packets are limited per second, and those above are counted.",
+            "Punted packets are limited per second, and packets above the limit are counted.",
             two,
             vec![
                 arrives(INGRESS, ping()).punted(),
@@ -74,12 +75,13 @@ fn limits() -> Vec<Case> {
             ],
         ),
         case(
-            "What the kernel does not take in time is counted.",
+            "A packet for which the queue to the kernel is full is counted.",
             full,
             vec![arrives(INGRESS, ping()).punted(), refused],
         ),
         case(
-            "A plain packet for nobody goes to the kernel where so configured.",
+            "With plain_no_service = punt a plain packet that matches no service goes to the \
+             kernel.",
             punts,
             vec![arrives(INGRESS, from_router(tcp(CLIENT, ELSEWHERE, flags::SYN))).punted()],
         ),
@@ -120,7 +122,7 @@ fn precious(n: u16) -> Vec<Wire> {
 }
 
 fn classes() -> Vec<Case> {
-    let mut flooded = aws_nat().named("a packet a second of each class but two");
+    let mut flooded = aws_nat().named("one punt a second of two classes");
     flooded.punt = "limit_per_s = 1\nicmp_limit_per_s = 1";
     flooded.routers = vec!["10.0.1.1"];
     let ping = |n: u16| from_router(echo(&format!("198.51.100.99:{n}"), "10.0.1.10", true));
@@ -138,19 +140,20 @@ fn classes() -> Vec<Case> {
         steps.push(arrives(INGRESS, routed).dropped(DropReason::PuntLimitedIcmp));
         steps.extend(precious(n).into_iter().map(|frame| arrives(INGRESS, frame).punted()));
     }
-    let mut few = aws_nat().named("a packet a second of own ports and of discovery");
+    let mut few = aws_nat().named("one punt a second of local ports and of discovery");
     few.punt = "local_limit_per_s = 1\nneighbor_limit_per_s = 1";
     let probe = || from_router(tcp("10.0.1.100:50000", "10.0.1.10:8080", flags::SYN));
     let asked = || arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false);
     vec![
         case(
-            "Beside a flood of junk to our own address, which is counted by its class, no probe, \
-             no packet of a BGP neighbor, no ARP and no neighbour discovery is lost.",
+            "During a flood of unsolicited packets to the appliance's address, which are counted \
+             by class, no probe, no packet of a BGP neighbor, no ARP and no neighbor discovery is \
+             lost.",
             flooded,
             steps,
         ),
         case(
-            "Packets to our own ports, and ARP, have limits and reasons of their own.",
+            "Packets to the appliance's own ports, and ARP, have separate limits and drop reasons.",
             few,
             vec![
                 arrives(INGRESS, probe()).punted(),
@@ -177,7 +180,7 @@ fn own_ports() -> Vec<Case> {
     );
     let balanced = |to: &str| {
         let sent = tcp(CLIENT, to, flags::SYN);
-        let (_, port) = to.split_once(':').expect("a port");
+        let (_, port) = to.split_once(':').expect("a valid port");
         let backend = format!("10.0.2.11:{port}");
         let forwarded = sent.clone().from(OUR_NAT).from_port(NAT_1).to(&backend).hop();
         let forwarded = to_backend(11, forwarded);
@@ -194,13 +197,15 @@ fn own_ports() -> Vec<Case> {
     of_networks.push(balanced("10.0.1.11:8080"));
     vec![
         case(
-            "A frontend of any port at our own address gets no packet of our own ports.",
-            any_port.named("a frontend of any port at our own address"),
+            "A frontend of any port at the appliance's address receives no packet for the \
+             appliance's own ports.",
+            any_port.named("frontend of any port at the appliance's address"),
             of_any_port,
         ),
         case(
-            "A frontend of a network that our own address is in gets no packet of our own ports.",
-            networks.named("frontends of networks around our own address"),
+            "A frontend of a network that contains the appliance's address receives no packet for \
+             the appliance's own ports.",
+            networks.named("frontends of networks that contain the appliance's address"),
             of_networks,
         ),
     ]
@@ -211,7 +216,7 @@ fn kernel_says() -> Vec<Case> {
     let question = arp(IN_MAC, BROADCAST, [10, 0, 1, 10], [10, 0, 1, 1], false);
     vec![
         case(
-            "What the kernel sends goes out of its arm as it is.",
+            "A packet from the kernel leaves its arm unchanged.",
             aws_return(),
             vec![
                 kernel_sends(INGRESS, session.clone()).leaves(INGRESS, session.clone(), "forward"),
@@ -219,7 +224,7 @@ fn kernel_says() -> Vec<Case> {
             ],
         ),
         case(
-            "What the kernel sends and no cable can carry is refused.",
+            "A packet from the kernel that no link can carry is rejected.",
             aws_return(),
             vec![kernel_sends(INGRESS, session.cut(20)).dropped(DropReason::ExceptionMalformed)],
         ),
@@ -244,13 +249,13 @@ fn probes() -> Vec<Case> {
     let asks = || kernel_sends(EGRESS, by(ask())).leaves(EGRESS, to_backend(11, there()), "tunnel");
     let directly = Setup {
         services: probed().services.replace("mode = \"tunnel\"", "mode = \"dsr\""),
-        ..probed().named("direct return with a probe source")
+        ..probed().named("dsr with a probe source")
     };
     let plainly = || arrives(EGRESS, from_backend(11, told())).punted();
     vec![
         case(
             "A packet from a backend's probe source goes through the tunnel to exactly that \
-             backend, and the answer to the kernel.",
+             backend, and the answer goes to the kernel.",
             probed(),
             vec![
                 asks(),
@@ -259,12 +264,16 @@ fn probes() -> Vec<Case> {
             ],
         ),
         case(
-            "An answer to a probe that comes past the tunnel, as it comes to clients, is the \
-             kernel's as well.",
+            "An answer to a probe that arrives outside the tunnel, as answers to clients do, goes \
+             to the kernel.",
             probed(),
             vec![asks(), plainly()],
         ),
-        case("Backends that return directly are probed alike.", directly, vec![asks(), plainly()]),
+        case(
+            "Backends with direct server return are probed in the same way.",
+            directly,
+            vec![asks(), plainly()],
+        ),
     ]
 }
 

@@ -69,22 +69,22 @@ fn goes_on() -> Step {
 fn full_tables() -> Vec<Case> {
     vec![
         case(
-            "A flood that nobody confirms takes no room of a confirmed flow, and none from new ones.",
+            "A flood of unconfirmed flows displaces no confirmed flow and does not block new ones.",
             small(aws_nat().named("nat, 64 flows")),
             [confirmed(), vec![flood(INGRESS, |n| flow(n + 1), 300, "nat"), goes_on()]].concat(),
         ),
         case(
-            "With a full flow table return goes on.",
+            "With a full flow table packets are still returned.",
             small(aws_return().named("return, 64 flows")),
             vec![flood(INGRESS, stray, 300, "return")],
         ),
         case(
-            "With a full flow table tunnels go on without an entry.",
+            "With a full flow table packets are forwarded by tunnel without an entry.",
             small(aws_chain().named("tunnel, 64 flows")),
             vec![flood(INGRESS, flow, 300, "tunnel")],
         ),
         case(
-            "Nor does it take NAT ports towards a backend.",
+            "A flood of unconfirmed flows takes no NAT port of a confirmed flow towards a backend.",
             few_ports("eight NAT ports", "2000-2007"),
             [confirmed(), vec![flood(INGRESS, |n| flow(n + 1), 300, "nat"), goes_on()]].concat(),
         ),
@@ -98,13 +98,14 @@ fn full_tables() -> Vec<Case> {
             .concat(),
         ),
         case(
-            "More gateway endpoints than there is room for drop under their own reason.",
+            "Gateway endpoints beyond the scope table's capacity are dropped for a separate \
+             reason.",
             Setup { max_scopes: 8, ..aws_return().named("eight scopes") },
             vec![scopes()],
         ),
         case(
-            "Endpoints of which nothing came for longer than a flow may idle make room for others; \
-             one that has a flow keeps its own.",
+            "Endpoints idle for longer than the longest flow timeout are evicted for others; an \
+             endpoint with a flow keeps its scope.",
             Setup { max_scopes: 8, ..aws_nat().named("nat, eight scopes") },
             [
                 confirmed(),
@@ -137,7 +138,7 @@ fn sizes() -> Vec<Case> {
         |ip: Ip, mtu| error("2001:db8:e::80", "2001:db8:c::7", (2, 0), mtu, ip).tos(0xc0);
     vec![
         case(
-            "An inner packet of 8,500 bytes passes.",
+            "An inner packet of 8,500 bytes is returned.",
             aws_return(),
             vec![arrives(INGRESS, from_gateway(1, big(8_500))).leaves(
                 INGRESS,
@@ -146,7 +147,8 @@ fn sizes() -> Vec<Case> {
             )],
         ),
         case(
-            "An inner packet of 8,501 bytes is answered with frag-needed where so configured.",
+            "With too_big = reply an inner packet of 8,501 bytes is answered with \
+             fragmentation-needed.",
             aws_return(),
             vec![arrives(INGRESS, from_gateway(1, big(8_501))).answered(
                 INGRESS,
@@ -155,7 +157,8 @@ fn sizes() -> Vec<Case> {
             )],
         ),
         case(
-            "An inner IPv6 packet of 8,501 bytes is answered with packet-too-big.",
+            "With too_big = reply an inner IPv6 packet of 8,501 bytes is answered with \
+             packet-too-big.",
             aws_return(),
             vec![arrives(INGRESS, from_gateway(1, six(8_501))).answered(
                 INGRESS,
@@ -164,7 +167,7 @@ fn sizes() -> Vec<Case> {
             )],
         ),
         case(
-            "An error about a packet in two segments quotes what is in the first one.",
+            "An error about a packet in two buffer segments quotes the bytes of the first one.",
             aws_return(),
             vec![{
                 // The inner packet begins at byte 82.
@@ -177,12 +180,12 @@ fn sizes() -> Vec<Case> {
             }],
         ),
         case(
-            "An inner packet of 8,501 bytes is dropped silently where so configured.",
+            "With too_big = drop an inner packet of 8,501 bytes is dropped without an error.",
             silent.clone(),
             vec![arrives(INGRESS, from_gateway(1, big(8_501))).dropped(DropReason::TooBig)],
         ),
         case(
-            "An ICMP error that is too big is not answered with another one.",
+            "An ICMP error that is too big is not answered with another error.",
             aws_return(),
             vec![{
                 let quote = tcp(ELSEWHERE, CLIENT, flags::ACK).sized(8_600);
@@ -198,8 +201,8 @@ fn ttl() -> Vec<Case> {
     let quote = tcp(FRONTEND, CLIENT, flags::ACK);
     let error = error("198.51.100.1", "203.0.113.10", (3, 1), 0, quote).ttl(1);
     vec![case(
-        "A packet for a backend whose TTL runs out here is answered; an ICMP error is not, and \
-         drops under its own reason.",
+        "A packet for a backend whose TTL expires here is answered; an ICMP error whose TTL \
+         expires is not, and both are counted as one reason.",
         aws_nat(),
         vec![
             arrives(INGRESS, from_gateway(1, syn())).leaves(
@@ -230,11 +233,11 @@ fn errors() -> Vec<Case> {
         arrives(INGRESS, arrived).answered(INGRESS, left, DropReason::TtlExceeded)
     };
     let silent = |client: &str| arrives(INGRESS, from(client).0).dropped(DropReason::TtlExceeded);
-    let mut few = aws_nat().named("three errors a second, two to a network");
+    let mut few = aws_nat().named("three errors a second, two per network");
     few.icmp = "errors_per_s = 3\nerrors_per_network_per_s = 2";
     vec![case(
-        "Errors that are sent are limited per second, by the network of their receiver and by the \
-         arm; packets beyond a limit are dropped in silence.",
+        "Errors sent are limited per second, by the receiver's network and by arm; packets beyond \
+         a limit are dropped without an error.",
         few,
         vec![
             answered("198.51.100.7:1"),
@@ -281,8 +284,8 @@ fn new_flows() -> Vec<Case> {
     let home = |ip: Ip| to_gateway(1, ip.hop());
     vec![
         case(
-            "Above the limit a new flow by NAT is refused, known flows go on, and time brings \
-             room for another one.",
+            "Above the limit a new NAT flow is dropped and established flows are forwarded; after \
+             two seconds a new flow is accepted.",
             one_new_flow(aws_nat(), "nat, one new flow a second"),
             [
                 vec![translated(syn())],
@@ -294,7 +297,7 @@ fn new_flows() -> Vec<Case> {
             .concat(),
         ),
         case(
-            "Above the limit a new flow by tunnel goes on without an entry.",
+            "Above the limit a new flow by tunnel is forwarded without an entry.",
             one_new_flow(aws_tunnel("ipip"), "tunnel, one new flow a second"),
             vec![
                 carried(by_gateway, syn(), 11),
@@ -308,8 +311,8 @@ fn new_flows() -> Vec<Case> {
             ],
         ),
         case(
-            "Above the limit a new flow by direct return goes on without an entry: other backends \
-             move it, and the flow that has one stays.",
+            "Above the limit a new flow with direct server return is forwarded without an entry: \
+             it moves when the backends change, and a flow with an entry stays.",
             one_new_flow(plain_dsr("ipip", "10.0.2.11"), "dsr, one new flow a second"),
             vec![
                 carried(from_router, syn(), 11),
@@ -320,8 +323,8 @@ fn new_flows() -> Vec<Case> {
             ],
         ),
         case(
-            "Above the limit a flow whose backend has failed moves to another one, and has no \
-             entry any more.",
+            "Above the limit a flow of a failed backend moves to another backend and loses its \
+             entry.",
             one_new_flow(
                 Setup { services: dns("active", "maintenance"), ..plain_dsr("ipip", "10.0.2.11") },
                 "dsr, one new flow a second, two backends",

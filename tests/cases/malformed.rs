@@ -8,7 +8,7 @@ use tables::reason::DropReason;
 use tables::reason::DropReason::*;
 
 fn inner() -> Ip {
-    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"for nobody here")
+    tcp(CLIENT, ELSEWHERE, flags::ACK).load(b"no such service")
 }
 
 fn good() -> Frame {
@@ -47,27 +47,23 @@ fn resummed(frame: Frame, at: usize, word: u16) -> Frame {
 fn frames_and_ip() -> Vec<Case> {
     let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
     vec![
+        refuse("A frame that ends after its Ethernet header is dropped.", good().cut(14), TooShort),
+        refuse("A frame that ends in its IP header is dropped.", good().cut(IP + 12), TooShort),
+        refuse("A frame that ends in its UDP header is dropped.", good().cut(UDP + 5), BadIpHeader),
+        refuse("IP version 5 is dropped.", good().set(IP, &[0x55]), BadIpHeader),
+        refuse("An IP header of four words is dropped.", good().set(IP, &[0x44]), BadIpHeader),
         refuse(
-            "A frame that ends behind its Ethernet header is too short.",
-            good().cut(14),
-            TooShort,
-        ),
-        refuse("A frame that ends in its IP header is too short.", good().cut(IP + 12), TooShort),
-        refuse("A frame that ends in its UDP header is refused.", good().cut(UDP + 5), BadIpHeader),
-        refuse("IP version 5 is refused.", good().set(IP, &[0x55]), BadIpHeader),
-        refuse("An IP header of four words is refused.", good().set(IP, &[0x44]), BadIpHeader),
-        refuse(
-            "A total length beyond the frame is refused.",
+            "A total length beyond the frame is dropped.",
             resummed(good(), 2, 9_000),
             BadIpHeader,
         ),
         refuse(
-            "A wrong outer header checksum is refused.",
+            "A wrong outer header checksum is dropped.",
             good().set(IP + 10, &[0xde, 0xad]),
             BadIpChecksum,
         ),
         refuse(
-            "An outer UDP length that contradicts the IP length is refused.",
+            "An outer UDP length that contradicts the IP length is dropped.",
             good().with(|mut ip| {
                 ip.claimed_udp_len = Some(30);
                 ip
@@ -75,27 +71,27 @@ fn frames_and_ip() -> Vec<Case> {
             BadUdpLength,
         ),
         refuse(
-            "A fragment of a gateway's packet is refused, the first one.",
+            "The first fragment of a gateway's packet is dropped.",
             good().with(|ip| ip.part(0, 80, true)),
             OuterFragment,
         ),
         refuse(
-            "A fragment of a gateway's packet is refused, the last one.",
+            "The last fragment of a gateway's packet is dropped.",
             good().with(|ip| ip.part(80, 80, false)),
             OuterFragment,
         ),
         refuse(
-            "A frame for another MAC address is dropped under its own reason.",
+            "A frame for another MAC address is dropped for a separate reason.",
             good().between(ROUTER, FOREIGN_MAC),
             ForeignDstMac,
         ),
         case(
-            "Headers that do not lie in the first segment are refused.",
+            "A packet whose headers are not in the first buffer segment is dropped.",
             aws_return(),
             vec![arrives_split(INGRESS, good(), UDP + 4).dropped(HeadersSplit)],
         ),
         case(
-            "Headers that lie in the first segment suffice.",
+            "A packet whose headers are in the first buffer segment is processed.",
             aws_return(),
             vec![arrives_split(INGRESS, from_gateway(1, inner().sized(4_000)), 600).leaves(
                 INGRESS,
@@ -109,20 +105,20 @@ fn frames_and_ip() -> Vec<Case> {
 fn geneve_headers() -> Vec<Case> {
     let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
     vec![
-        refuse("GENEVE version 1 is refused.", geneve(|g| g.version = 1), GeneveVersion),
-        refuse("A GENEVE control packet is refused.", geneve(|g| g.control = true), GeneveControl),
+        refuse("GENEVE version 1 is dropped.", geneve(|g| g.version = 1), GeneveVersion),
+        refuse("A GENEVE control packet is dropped.", geneve(|g| g.control = true), GeneveControl),
         refuse(
-            "GENEVE that carries Ethernet is refused.",
+            "GENEVE that carries Ethernet is dropped.",
             geneve(|g| g.claimed_protocol = Some(0x6558)),
             TunnelProtocol,
         ),
         refuse(
-            "An option area longer than the packet is refused.",
+            "An option area longer than the packet is dropped.",
             geneve(|g| g.claimed_words = Some(63)),
             TooShort,
         ),
         refuse(
-            "A GENEVE header cut off in its middle is refused.",
+            "A truncated GENEVE header is dropped.",
             Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&[0, 0, 8, 0])),
             TooShort,
         ),
@@ -149,48 +145,52 @@ fn geneve_options() -> Vec<Case> {
     let critical = option(0x0103, 0x80 | 0x11, &[1, 2, 3, 4]);
     vec![
         refuse(
-            "An option that runs past the area is refused.",
+            "An option that exceeds the option area is dropped.",
             with_options(&overrun),
             GeneveOptionOverrun,
         ),
         refuse(
-            "An unknown critical option is refused.",
+            "A packet with an unknown critical option is dropped.",
             with_options(&[endpoint.clone(), attachment.clone(), cookie.clone(), critical.clone()]),
             GeneveCriticalOption,
         ),
         refuse(
-            "An unknown critical option is refused before the gateway's own as well.",
+            "A packet with an unknown critical option before the gateway's options is dropped.",
             with_options(&[critical, endpoint.clone(), attachment.clone(), cookie.clone()]),
             GeneveCriticalOption,
         ),
-        refuse("No options at all are refused.", with_options(&[]), GeneveMissingOption),
         refuse(
-            "Without the endpoint a packet is refused.",
+            "A gateway packet without options is dropped.",
+            with_options(&[]),
+            GeneveMissingOption,
+        ),
+        refuse(
+            "A gateway packet without the endpoint option is dropped.",
             with_options(&[attachment.clone(), cookie.clone()]),
             GeneveMissingOption,
         ),
         refuse(
-            "Without the attachment a packet is refused.",
+            "A gateway packet without the attachment option is dropped.",
             with_options(&[endpoint.clone(), cookie.clone()]),
             GeneveMissingOption,
         ),
         refuse(
-            "Without the cookie a packet is refused.",
+            "A gateway packet without the cookie option is dropped.",
             with_options(&[endpoint.clone(), attachment.clone()]),
             GeneveMissingOption,
         ),
         refuse(
-            "An endpoint of four bytes is none.",
+            "An endpoint option of four bytes is invalid.",
             with_options(&[option(0x0108, 1, &[1; 4]), attachment.clone(), cookie.clone()]),
             GeneveMissingOption,
         ),
         refuse(
-            "A cookie of eight bytes is none.",
+            "A cookie option of eight bytes is invalid.",
             with_options(&[endpoint.clone(), attachment.clone(), option(0x0108, 3, &[1; 8])]),
             GeneveMissingOption,
         ),
         refuse(
-            "Options of another class are not the gateway's.",
+            "Options of another class do not count as the gateway's.",
             with_options(&[
                 option(0x0167, 1, &[1; 8]),
                 option(0x0167, 2, &[2; 8]),
@@ -205,21 +205,21 @@ fn inner_packets() -> Vec<Case> {
     let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
     let total = |words: u16| good().set(INNER + 2, &words.to_be_bytes());
     vec![
-        refuse("An inner IP version of 9 is refused.", good().set(INNER, &[0x95]), InnerMalformed),
-        refuse("An inner length beyond the frame is refused.", total(4_000), InnerMalformed),
-        refuse("An inner length shorter than its header is refused.", total(12), InnerMalformed),
+        refuse("An inner IP version of 9 is dropped.", good().set(INNER, &[0x95]), InnerMalformed),
+        refuse("An inner length beyond the frame is dropped.", total(4_000), InnerMalformed),
+        refuse("An inner length shorter than its header is dropped.", total(12), InnerMalformed),
         refuse(
-            "Inner TCP that is cut off in its header is refused.",
+            "A truncated inner TCP header is dropped.",
             from_gateway(1, crate::frames::raw(CLIENT_ALONE, "192.0.2.80", 6).load(&[1; 7])),
             InnerMalformed,
         ),
         refuse(
-            "An EtherType that says IPv6 before an IPv4 packet is refused.",
+            "An EtherType of IPv6 before an IPv4 packet is dropped.",
             geneve(|g| g.claimed_protocol = Some(0x86dd)),
             InnerMalformed,
         ),
         refuse(
-            "Nothing inside at all is refused.",
+            "A tunnel packet without an inner packet is dropped.",
             Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&empty_geneve())),
             InnerMalformed,
         ),
@@ -241,36 +241,36 @@ fn admission() -> Vec<Case> {
     let azure = |claim, frame, reason| refuse(claim, azure_return(), frame, reason);
     vec![
         refuse(
-            "A gateway packet from a source that is not the gateway's is refused.",
+            "A gateway packet from a source outside the gateway's sources is dropped.",
             aws_return(),
             from_router(outer("10.9.9.9:60001", OUR_GENEVE)),
             TunnelSource,
         ),
         refuse(
-            "A gateway packet for an address that is not ours is refused.",
+            "A gateway packet for an address that is not the appliance's is dropped.",
             aws_return(),
             from_router(outer(NODE, "10.0.1.77:6081")),
             NotOurAddress,
         ),
-        azure("A VNI that no tunnel has is refused.", vni(900), WrongVni),
-        azure("A VNI on the other tunnel's port is refused.", vni(800), WrongPort),
+        azure("A VNI of no tunnel is dropped.", vni(900), WrongVni),
+        azure("A VNI on the other tunnel's port is dropped.", vni(800), WrongPort),
         azure(
-            "A VXLAN header without the I flag is refused.",
+            "A VXLAN header without the I flag is dropped.",
             external.clone().with(|ip| ip.vxlan(|v| v.flags = 0)),
             VxlanFlags,
         ),
         azure(
-            "A VXLAN packet that is cut off in its inner Ethernet header is refused.",
+            "A VXLAN packet that ends in its inner Ethernet header is dropped.",
             from_router(udp(NODE, OUR_EXTERNAL).load(&[8, 0, 0, 0, 0, 3, 0x21, 0, 1, 2, 3])),
             InnerMalformed,
         ),
         azure(
-            "ARP inside a VXLAN tunnel is refused.",
+            "ARP in a VXLAN tunnel is dropped.",
             external.clone().set(14 + 20 + 8 + 8 + 12, &[0x08, 0x06]),
             TunnelProtocol,
         ),
         azure(
-            "A VXLAN packet from a source that is not the gateway's is refused.",
+            "A VXLAN packet from a source outside the gateway's sources is dropped.",
             external.clone().with(|ip| ip.from("10.9.9.9:50000")),
             TunnelSource,
         ),
@@ -287,40 +287,41 @@ fn services() -> Vec<Case> {
     let drops = aws_return().named("aws, no_service = drop").gateway("no_service = \"drop\"");
     let mut empty = aws_nat().named("a service without backends");
     empty.services = service("web", "mode = \"nat\"", super::setups::WEB, "");
-    let mut unknown = aws_nat().named("a backend whose MAC is not known");
+    let mut unknown = aws_nat().named("a backend with unknown MAC");
     unknown.neighbors.retain(|n| n.address != "10.0.2.11");
     let answer = tcp(BACKEND, "10.0.2.20:30000", flags::ACK);
     vec![
         refuse(
-            "What is for no service is dropped where the gateway says so.",
+            "With the gateway's no_service = drop a packet that matches no service is dropped.",
             drops,
             good(),
             NoService,
         ),
         refuse(
-            "A service without backends drops under its own reason.",
+            "A packet for a service without backends is dropped for a separate reason.",
             empty,
             from_gateway(1, syn()),
             NoBackend,
         ),
         case(
-            "An answer for no known flow is dropped under its own reason.",
+            "An answer of no known flow is dropped for a separate reason.",
             aws_nat(),
             vec![arrives(EGRESS, from_backend(11, answer)).dropped(NoFlow)],
         ),
         refuse(
-            "A backend whose MAC address is not known yet is a reason of its own.",
+            "A packet for a backend whose MAC address is not resolved is dropped for a separate \
+             reason.",
             unknown,
             from_gateway(1, syn()),
             NoNeighbor,
         ),
         case(
-            "A plain packet that matches no service is dropped under its own reason.",
+            "A plain packet that matches no service is dropped for a separate reason.",
             plain_nat(),
             vec![arrives(INGRESS, from_router(inner())).dropped(NoMatchingService)],
         ),
         case(
-            "A ping of a frontend is answered by Weir itself.",
+            "Weir answers a ping of a frontend.",
             plain_nat(),
             vec![{
                 let ping = echo("198.51.100.7:9", "203.0.113.10", true).load(b"ping");

@@ -19,9 +19,9 @@ const MARTIANS: [&str; 5] = [
 const MARTIANS6: [&str; 3] = ["[::1]:40000", "[ff02::1]:40000", "[ff0e::7]:40000"];
 /// The adjacent addresses, which are valid clients.
 const BESIDE: [(&str, &str); 3] = [
-    ("The address before the loopback network is a client's.", "126.255.255.255:40000"),
-    ("The address behind the loopback network is a client's.", "128.0.0.1:40000"),
-    ("The address before multicast is a client's.", "223.255.255.255:40000"),
+    ("The address before the loopback network is accepted as a client's.", "126.255.255.255:40000"),
+    ("The address after the loopback network is accepted as a client's.", "128.0.0.1:40000"),
+    ("The address before multicast is accepted as a client's.", "223.255.255.255:40000"),
 ];
 
 fn opens(from: &str, to: &str) -> Ip {
@@ -42,18 +42,23 @@ fn plain() -> Vec<Case> {
     });
     let mut cases = vec![
         all(
-            "No plain packet for a service comes from an address that no sender has.",
+            "A plain packet for a service from a martian source is dropped.",
             plain_nat(),
             to_web(),
         ),
         all(
-            "Nor one over IPv6.",
+            "A plain IPv6 packet for a service from a martian source is dropped.",
             plain_nat(),
             MARTIANS6.map(|from| opens(from, FRONTEND6)).to_vec(),
         ),
-        all("Nor one for a service with direct return.", plain_dsr("ipip", "10.0.2.11"), to_web()),
         all(
-            "Nor one to our own address, whether a probe or a ping.",
+            "A plain packet for a service with direct server return from a martian source is \
+             dropped.",
+            plain_dsr("ipip", "10.0.2.11"),
+            to_web(),
+        ),
+        all(
+            "A probe or ping of the appliance's address from a martian source is dropped.",
             aws_nat(),
             vec![
                 opens("127.0.0.1:40000", "10.0.1.10:8080"),
@@ -63,7 +68,7 @@ fn plain() -> Vec<Case> {
             ],
         ),
         all(
-            "Nor a gateway's tunnel packet.",
+            "A gateway's tunnel packet with a martian outer source is dropped.",
             aws_return(),
             vec![opens(CLIENT, ELSEWHERE).in_geneve(
                 "127.0.0.1:60001",
@@ -72,8 +77,8 @@ fn plain() -> Vec<Case> {
             )],
         ),
         all(
-            "No plain packet for a service comes from a frontend's address, its own or another's: \
-             the answer would come back to a service.",
+            "A plain packet for a service from a frontend's address, the service's own or \
+             another's, is dropped: the answer would be a packet for a service.",
             plain_nat(),
             vec![
                 opens(FRONTEND, FRONTEND),
@@ -118,16 +123,23 @@ fn inside_tunnels() -> Vec<Case> {
     let stray = error("127.0.0.1", "203.0.113.10", (3, 4), 1_300, response().hop());
     let stray = from_gateway(1, stray);
     vec![
-        case("No gateway's packet for a service has such a source inside.", aws_nat(), by_aws),
-        case("Nor one in VXLAN.", azure_nat(), by_azure),
         case(
-            "What is for no service is returned whatever its source: the gateway sent it, and \
-             judges it.",
+            "A gateway's packet for a service with a martian inner source is dropped.",
+            aws_nat(),
+            by_aws,
+        ),
+        case(
+            "A gateway's VXLAN packet for a service with a martian inner source is dropped.",
+            azure_nat(),
+            by_azure,
+        ),
+        case(
+            "A gateway's packet that matches no service is returned whatever its inner source.",
             aws_return(),
             returned.into(),
         ),
         case(
-            "Behind a gateway, a frontend's host may be another frontend's client.",
+            "Behind a gateway a frontend's address may be the client of another frontend.",
             host,
             vec![arrives(INGRESS, from_gateway(1, from_host)).leaves(
                 EGRESS,
@@ -136,12 +148,13 @@ fn inside_tunnels() -> Vec<Case> {
             )],
         ),
         case(
-            "What a gateway's setting has punted has a sender.",
+            "A packet that matches no service, from a martian inner source, is dropped with \
+             no_service = punt.",
             punts,
             vec![refused(opens("127.0.0.1:40000", ELSEWHERE))],
         ),
         case(
-            "An ICMP error from a martian source is of no flow, and returned.",
+            "An ICMP error from a martian source matches no flow and is returned.",
             aws_nat(),
             vec![
                 open,

@@ -34,8 +34,8 @@ fn tcp_cases() -> Vec<Case> {
     let fin = tcp(CLIENT, FRONTEND, flags::FIN | flags::ACK).numbers(7_017, 9_018);
     vec![
         case(
-            "A connection to a frontend is rewritten to its backend and the answers back, TTL one \
-             less each way, only addresses, ports and checksums changed.",
+            "A connection to a frontend is rewritten to its backend and the answers back; only \
+             addresses, ports, checksums and the TTL (by one) change.",
             aws_nat(),
             vec![
                 there(1, syn()),
@@ -46,12 +46,12 @@ fn tcp_cases() -> Vec<Case> {
             ],
         ),
         case(
-            "An inner checksum that is wrong is as wrong after NAT.",
+            "A wrong inner checksum stays wrong by the same difference after NAT.",
             aws_nat(),
             vec![there(1, syn()), there(1, wrong), and_back(1, response().wrong_by(0x7001))],
         ),
         case(
-            "Traffic class and IPv4 options of the inner packet pass through NAT.",
+            "NAT keeps the traffic class and IPv4 options of the inner packet.",
             aws_nat(),
             vec![
                 there(1, syn()),
@@ -59,7 +59,8 @@ fn tcp_cases() -> Vec<Case> {
             ],
         ),
         case(
-            "An answer for no known flow to an address that is NAT's and our own is the kernel's.",
+            "An answer of no known flow to a NAT address that is also the arm's address goes to \
+             the kernel.",
             own,
             vec![arrives(EGRESS, from_backend(11, stray)).punted()],
         ),
@@ -69,7 +70,7 @@ fn tcp_cases() -> Vec<Case> {
 fn lifetimes() -> Vec<Case> {
     vec![
         case(
-            "A terminating backend keeps its flow, and a new flow goes to the other one.",
+            "A terminating backend keeps its flow, and a new flow goes to the other backend.",
             aws_nat(),
             vec![
                 there(1, syn()),
@@ -80,7 +81,7 @@ fn lifetimes() -> Vec<Case> {
             ],
         ),
         case(
-            "A backend that left the service keeps its flows too.",
+            "A backend that is removed from the service keeps its flow.",
             aws_nat(),
             vec![
                 there(1, syn()),
@@ -96,7 +97,7 @@ fn lifetimes() -> Vec<Case> {
             ],
         ),
         case(
-            "A flow that was idle for longer than its time is forgotten.",
+            "A flow that is idle for longer than its timeout ends.",
             aws_nat(),
             vec![
                 there(1, syn()),
@@ -139,8 +140,8 @@ fn udp_states() -> Vec<Case> {
     let own_time = setup("nat, UDP, 45 s", "mode = \"nat\"\nudp_idle_s = 45");
     vec![
         case(
-            "UDP that its client did not go on with is forgotten after thirty seconds, also where \
-             it was answered.",
+            "A UDP flow whose client sends no second packet ends after thirty seconds, answered or \
+             not.",
             default_setups.clone(),
             vec![
                 there(NAT_1),
@@ -150,12 +151,12 @@ fn udp_states() -> Vec<Case> {
             ],
         ),
         case(
-            "UDP whose client went on after an answer has its whole time.",
+            "A UDP flow whose client sends after an answer has the full idle timeout.",
             default_setups,
             vec![there(NAT_1), and_back(), there(NAT_1), wait(118), and_back(), there(NAT_1)],
         ),
         case(
-            "A service's own idle time for UDP replaces the appliance's.",
+            "A service's UDP idle timeout replaces the appliance's.",
             own_time,
             vec![
                 there(NAT_1),
@@ -173,7 +174,7 @@ fn udp_states() -> Vec<Case> {
 fn tcp_states() -> Vec<Case> {
     vec![
         case(
-            "A connection that never got an answer is forgotten after twenty seconds.",
+            "A connection without an answer ends after twenty seconds.",
             aws_nat(),
             vec![
                 there(1, syn()),
@@ -182,7 +183,7 @@ fn tcp_states() -> Vec<Case> {
             ],
         ),
         case(
-            "A connection that was refused is forgotten after ten seconds.",
+            "A refused connection ends after ten seconds.",
             aws_nat(),
             vec![
                 there(1, syn()),
@@ -192,7 +193,7 @@ fn tcp_states() -> Vec<Case> {
             ],
         ),
         case(
-            "A reset of an established connection, which anybody may have sent, ends nothing.",
+            "A reset of an established connection, which may be forged, does not end the flow.",
             aws_nat(),
             vec![
                 there(1, syn()),
@@ -209,7 +210,7 @@ fn tcp_states() -> Vec<Case> {
             ],
         ),
         case(
-            "A SYN on a broken connection opens it again, by the same port.",
+            "A SYN on a reset connection opens it again with the same NAT port.",
             aws_nat(),
             vec![
                 there(1, syn()),
@@ -261,7 +262,7 @@ fn other_protocols() -> Vec<Case> {
     let pong_plain = echo("10.0.2.12", OUR_NAT, false).from_port(NAT_1).load(b"ping");
     vec![
         case(
-            "UDP is rewritten there and back.",
+            "NAT rewrites UDP in both directions.",
             aws_nat(),
             vec![any_there(question.clone(), NAT_1), answered(answer.clone())],
         ),
@@ -271,7 +272,7 @@ fn other_protocols() -> Vec<Case> {
             vec![any_there(question.unsummed(), NAT_1), answered(answer.unsummed())],
         ),
         case(
-            "A ping gets an identifier of ours and its answer the client's again.",
+            "NAT replaces the identifier of a ping and restores the client's in the answer.",
             aws_nat(),
             vec![
                 any_there(ping, NAT_1),
@@ -283,7 +284,7 @@ fn other_protocols() -> Vec<Case> {
             ],
         ),
         case(
-            "ESP to a NAT service is refused under its own reason: it has no ports.",
+            "ESP to a NAT service is dropped for a separate reason: it has no ports.",
             aws_nat(),
             vec![
                 arrives(
@@ -305,7 +306,7 @@ fn six() -> Vec<Case> {
     let out = request.clone().from(OUR_NAT6).from_port(NAT_1).to(BACKEND6).hop();
     let plain = response.clone().from(BACKEND6).to(OUR_NAT6).to_port(NAT_1);
     vec![case(
-        "NAT66 rewrites a connection there and back.",
+        "NAT66 rewrites a connection in both directions.",
         aws_nat(),
         vec![
             arrives(INGRESS, from_gateway(1, request)).leaves(EGRESS, to_backend(11, out), "nat"),
@@ -334,7 +335,7 @@ fn scopes() -> Vec<Case> {
         )
     };
     vec![case(
-        "Two endpoints with one 5-tuple are two flows, and each gets its own answers.",
+        "The same 5-tuple from two endpoints is two flows, each with its own answers.",
         aws_nat(),
         vec![
             by(ENDPOINT, 1, NAT_1),

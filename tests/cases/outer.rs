@@ -27,17 +27,18 @@ fn wrapped(claim: &'static str, setup: Setup, ip: Ip, wrap: fn(Ip) -> Ip) -> Cas
 fn families() -> Vec<Case> {
     let syn6 = || tcp(CLIENT6, FRONTEND6, flags::SYN).mss(1440);
     vec![
-        wrapped("IPv6 travels in IPv4.", six("ipip", "10.0.2.11"), syn6(), |ip| {
+        wrapped("IPv6 is encapsulated in IPv4.", six("ipip", "10.0.2.11"), syn6(), |ip| {
             ip.in_ip("10.0.2.10", "10.0.2.11")
         }),
         wrapped(
-            "IPv6 travels in IPv6, with a flow label of the flow's.",
+            "IPv6 is encapsulated in IPv6, with a flow label derived from the flow.",
             six("ipip", "fd00:2::11"),
             syn6(),
             |ip| ip.in_ip(OUR_OUT6, "fd00:2::11").label(HASH_1),
         ),
         wrapped(
-            "GUE over IPv6 has no checksum either (RFC 6935), and the flow in port and label.",
+            "GUE over IPv6 has no checksum (RFC 6935), and a source port and flow label derived \
+             from the flow.",
             six("gue", "fd00:2::11"),
             syn6(),
             |ip| ip.in_gue(OUR_OUT6, "[fd00:2::11]:6080").from_port(HASH_1).label(HASH_1),
@@ -57,13 +58,13 @@ fn checksums() -> Vec<Case> {
     let back = || response().from(BACKEND).to(OUR_NAT).to_port(NAT_1);
     vec![
         wrapped(
-            "An outer UDP checksum that was asked for is right, in GUE.",
+            "With outer_checksum = true the outer UDP checksum of GUE is valid.",
             summed("gue"),
             request(),
             |ip| ip.in_gue("10.0.2.10", "10.0.2.11:6080").from_port(HASH_1).summed(),
         ),
         wrapped(
-            "An outer UDP checksum that was asked for is right, in VXLAN.",
+            "With outer_checksum = true the outer UDP checksum of VXLAN is valid.",
             summed("vxlan"),
             request(),
             |ip| {
@@ -73,7 +74,7 @@ fn checksums() -> Vec<Case> {
             },
         ),
         case(
-            "An outer UDP checksum that was asked for is right in answers to the gateway.",
+            "With outer_checksum = true the outer UDP checksum of answers to the gateway is valid.",
             aws_nat().named("aws nat, outer checksum").gateway("outer_checksum = true"),
             vec![
                 arrives(INGRESS, from_gateway(1, syn())).leaves(
@@ -89,7 +90,7 @@ fn checksums() -> Vec<Case> {
             ],
         ),
         case(
-            "NAT over IPv6 keeps a UDP checksum right.",
+            "NAT over IPv6 keeps a UDP checksum valid.",
             udp_over_six(),
             vec![{
                 let ip = udp(CLIENT6, "[2001:db8:f::20]:53").load(b"question");

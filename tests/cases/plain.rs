@@ -17,15 +17,15 @@ fn dsr(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip) -> Case {
 fn returns() -> Vec<Case> {
     vec![
         dsr(
-            "Direct server return by IPIP, inner packet unchanged but for its TTL.",
+            "Direct server return by IPIP changes only the TTL of the inner packet.",
             "ipip",
             |ip| ip.in_ip("10.0.2.10", "10.0.2.11"),
         ),
-        dsr("Direct server return by GUE.", "gue", |ip| {
+        dsr("Direct server return by GUE reaches the backend.", "gue", |ip| {
             ip.in_gue("10.0.2.10", "10.0.2.11:6080").from_port(HASH_1)
         }),
         case(
-            "Direct server return by IPIP to an IPv6 backend.",
+            "Direct server return by IPIP reaches an IPv6 backend.",
             plain_dsr("ipip", "fd00:2::11"),
             vec![arrives(INGRESS, from_router(syn())).leaves(
                 EGRESS,
@@ -45,7 +45,7 @@ fn nat() -> Vec<Case> {
     let back = |ip: Ip| from_backend(11, ip.from(BACKEND).to(OUR_NAT).to_port(NAT_1));
     vec![case(
         "A plain connection is rewritten to its backend, and the answers go to the router that \
-         brought it.",
+         delivered the request.",
         plain_nat(),
         vec![
             arrives(INGRESS, from_router(syn())).leaves(EGRESS, out(syn()), "nat"),

@@ -36,7 +36,7 @@ pub(super) fn passes(frame: fn(Ip) -> Frame, client: &str, nat: u16) -> Step {
 }
 
 fn refused(frame: fn(Ip) -> Frame, client: &str) -> Step {
-    arrives(INGRESS, frame(from(client))).dropped(DropReason::SourceRefused)
+    arrives(INGRESS, frame(from(client))).dropped(DropReason::SourceDenied)
 }
 
 /// Returns the packet as it arrives through the gateway.
@@ -45,12 +45,12 @@ pub(super) fn by_gateway(ip: Ip) -> Frame {
 }
 
 fn source_ranges() -> Vec<Case> {
-    let allow = |keys| with(aws_nat(), "clients of some networks", keys);
+    let allow = |keys| with(aws_nat(), "source ranges", keys);
     let known = || request();
     let out = |ip: Ip| to_backend(11, ip.from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop());
     vec![
         case(
-            "Clients outside a service's source ranges are refused under their own reason.",
+            "Clients outside a service's source ranges are dropped for a separate reason.",
             allow(r#"source_ranges = ["198.51.100.0/28", "2001:db8:c::/64"]"#),
             vec![
                 passes(by_gateway, "198.51.100.15:4000", NAT_1),
@@ -61,10 +61,10 @@ fn source_ranges() -> Vec<Case> {
             ],
         ),
         case(
-            "With source_policy = deny, clients in the source ranges are refused and others served.",
+            "With source_policy = deny clients in the source ranges are dropped and others served.",
             with(
                 plain_nat(),
-                "clients of some networks are refused",
+                "denied source ranges",
                 "source_policy = \"deny\"\nsource_ranges = [\"198.51.100.0/28\"]",
             ),
             vec![
@@ -75,7 +75,7 @@ fn source_ranges() -> Vec<Case> {
             ],
         ),
         case(
-            "Source ranges that overlap, touch and end with the last address are one set.",
+            "Source ranges that overlap, adjoin or end with the last address form one set.",
             allow(
                 r#"source_ranges = ["198.51.100.8/29", "198.51.100.0/28", "198.51.100.16/28",
                     "240.0.0.0/4", "8000::/1", "198.51.100.9"]"#,
@@ -88,7 +88,7 @@ fn source_ranges() -> Vec<Case> {
             ],
         ),
         case(
-            "The whole of IPv6 as a source range admits no client of IPv4.",
+            "A source range of all IPv6 addresses admits no IPv4 client.",
             allow(r#"source_ranges = ["::/0"]"#),
             vec![
                 refused(by_gateway, CLIENT),
@@ -99,7 +99,7 @@ fn source_ranges() -> Vec<Case> {
             ],
         ),
         case(
-            "A flow that is known goes on when its client is refused, and a new one doesn't.",
+            "When a client is denied, its established flow stays and its new flows are dropped.",
             with(aws_nat(), "everybody", ""),
             vec![
                 arrives(INGRESS, by_gateway(syn())).leaves(EGRESS, out(syn()), "nat"),
@@ -129,7 +129,7 @@ fn staying(backends: &[&str]) -> String {
 
 /// Returns a setup with an affinity of one minute; at first with backend 11 alone.
 fn affine() -> Setup {
-    let setup = plain_dsr("ipip", "10.0.2.11").named("clients stay with backends");
+    let setup = plain_dsr("ipip", "10.0.2.11").named("affinity");
     // The backend of a new client depends on the seed.
     Setup { services: staying(&[ONE]), seed: Some(0x5745_4952), ..setup }
 }
@@ -146,7 +146,8 @@ fn affinity() -> Vec<Case> {
     let leaving = || services(staying(&[&ONE.replace('}', ", state = \"terminating\"}"), OTHER]));
     vec![
         case(
-            "A client's new flows go where its first one went, and other clients by weight.",
+            "With affinity a client's new flows go to the backend of its first one, and other \
+             clients are distributed by weight.",
             affine(),
             vec![
                 goes("198.51.100.7:4000", 11),
@@ -158,7 +159,7 @@ fn affinity() -> Vec<Case> {
             ],
         ),
         case(
-            "A client stays for affinity_s seconds from its latest new flow.",
+            "A client stays with its backend for affinity_s seconds after its latest new flow.",
             affine(),
             vec![
                 goes("198.51.100.7:4000", 11),
@@ -172,7 +173,7 @@ fn affinity() -> Vec<Case> {
             ],
         ),
         case(
-            "A client leaves a backend that gets no new flows, and stays with the next one.",
+            "A client leaves a backend that accepts no new flows, and stays with the next one.",
             affine(),
             vec![
                 goes("198.51.100.7:4000", 11),
@@ -187,7 +188,7 @@ fn affinity() -> Vec<Case> {
             ],
         ),
         case(
-            "A client leaves a backend that has gone.",
+            "A client leaves a backend that was removed.",
             affine(),
             vec![
                 goes("198.51.100.7:4000", 11),
@@ -239,7 +240,7 @@ fn affinity_through_policies() -> Vec<Case> {
             ],
         ),
         case(
-            "A client leaves a backend that the traffic policy excludes, and no other does.",
+            "A client leaves a backend that the traffic policy excludes, and other clients stay.",
             affine(),
             vec![
                 goes("198.51.100.7:4000", 11),
@@ -266,9 +267,9 @@ fn affine_by_endpoint() -> Case {
         let out = to_backend(backend, from(client).hop().in_ip("10.0.2.10", &there));
         arrives(INGRESS, from_node(NODE, endpoint, 1, from(client))).leaves(EGRESS, out, "tunnel")
     };
-    let setup = aws_tunnel("ipip").named("clients of two endpoints stay");
+    let setup = aws_tunnel("ipip").named("affinity, clients of two endpoints");
     case(
-        "A client's address is another client behind another endpoint.",
+        "The same address behind another endpoint is another client for affinity.",
         Setup { services: stay(&[ONE]), seed: Some(0x5745_4952), ..setup },
         vec![
             goes(ENDPOINT, "198.51.100.7:4000", 11),
@@ -285,9 +286,9 @@ fn many_clients() -> Case {
     let make = |n: u16| from_router(from(&format!("198.51.{}.{}:4000", 100 + n / 250, n % 250)));
     let mut flood = Step::new(Act::Flood { arm: INGRESS, make, count: 300 });
     flood.counted.push(Counted::Verdict("tunnel"));
-    let setup = affine().named("room for eight clients");
+    let setup = affine().named("affinity table of eight clients");
     case(
-        "With a full affinity table new clients are served as if they were known.",
+        "With a full affinity table new clients are served without affinity.",
         Setup { max_affinities: 8, services: staying(&[ONE, OTHER]), ..setup },
         vec![flood],
     )
@@ -296,7 +297,8 @@ fn many_clients() -> Case {
 fn random() -> Vec<Case> {
     let random = |backends: &[&str]| carried("dsr", "algorithm = \"random\"", backends);
     vec![case(
-        "With algorithm = random, new flows go by weight alone, and a flow stays where it is.",
+        "With algorithm = random new flows are distributed by weight alone, and a flow stays with \
+         its backend.",
         Setup { services: random(&[ONE, OTHER]), ..affine().named("backends by weight alone") },
         vec![
             goes("198.51.100.7:4000", 12),

@@ -52,8 +52,8 @@ fn by_gateways() -> Vec<Case> {
     let told = error("203.0.113.10", "198.51.100.7", (3, 3), 0, syn()).hop();
     vec![
         case(
-            "A flow goes to the proxy from the client's own address, and its answers to the \
-             gateway with the latest options.",
+            "A flow reaches the proxy from the client's address, and its answers go to the gateway \
+             with the latest options.",
             proxied(aws_nat()),
             vec![
                 opens(),
@@ -63,8 +63,8 @@ fn by_gateways() -> Vec<Case> {
             ],
         ),
         case(
-            "An error of this machine's about a redirected packet reaches the client as the \
-             frontend's.",
+            "An error of this machine about a redirected packet reaches the client from the \
+             frontend's address.",
             proxied(aws_nat()),
             vec![
                 opens(),
@@ -76,7 +76,8 @@ fn by_gateways() -> Vec<Case> {
             ],
         ),
         case(
-            "Above the limit of new flows none to the proxy begins, and known ones go on.",
+            "Above the limit a new flow to the proxy is dropped and established flows are \
+             forwarded.",
             Setup {
                 new_flows: "nat_new_per_s = 1",
                 ..proxied(aws_nat()).named("one new flow to a proxy a second")
@@ -90,7 +91,8 @@ fn by_gateways() -> Vec<Case> {
             ],
         ),
         case(
-            "Two endpoints with the same client's port can't both reach the proxy.",
+            "Of two endpoints' flows with the same client address and port only one reaches the \
+             proxy.",
             proxied(aws_nat()),
             vec![
                 opens(),
@@ -109,7 +111,8 @@ fn plain() -> Vec<Case> {
     let back = to_router(syn_ack().hop());
     vec![
         case(
-            "A plain client's flow goes to the proxy, and its answers to the router that brought it.",
+            "A plain client's flow goes to the proxy, and its answers go to the router that \
+             delivered it.",
             proxied(plain_nat()),
             vec![
                 redirected(),
@@ -119,7 +122,7 @@ fn plain() -> Vec<Case> {
             ],
         ),
         case(
-            "What is sent to the proxy's own port goes to the kernel as it is.",
+            "A packet for the proxy's own port goes to the kernel unchanged.",
             proxied(plain_nat()),
             vec![
                 arrives(INGRESS, direct()).punted(),
@@ -137,7 +140,7 @@ fn which() -> Vec<Case> {
     let known = || arrives(INGRESS, by_gateway(request()));
     vec![
         case(
-            "A proxy takes the ports that it is for, and backends serve the others.",
+            "A proxy receives flows of its configured ports, and backends serve the others.",
             proxied(aws_nat()),
             vec![
                 arrives(INGRESS, by_gateway(to("203.0.113.40:81")))
@@ -150,7 +153,7 @@ fn which() -> Vec<Case> {
             ],
         ),
         case(
-            "A flow stays with the proxy when its service goes to backends again.",
+            "A flow stays with the proxy after its service changes back to backends.",
             proxied(aws_nat()),
             vec![
                 opens(),

@@ -65,23 +65,24 @@ fn stateless() -> Vec<Case> {
     let answer6 = tcp(FRONTEND6, CLIENT6, flags::ACK).sized(1_400);
     vec![
         case(
-            "A too-big error about an answer that went past us reaches the backend, also where \
-             the flow is another appliance's.",
+            "A too-big error about a direct answer reaches the backend, also for a flow of another \
+             appliance.",
             dsr(),
             vec![carried(too_big(40_000), 11)],
         ),
         case(
-            "So does time-exceeded, and port-unreachable of the client itself.",
+            "Time-exceeded and the client's port-unreachable about a direct answer reach the \
+             backend.",
             dsr(),
             vec![carried(about((11, 0), 40_001), 11), carried(about((3, 3), 40_002), 11)],
         ),
         case(
-            "So does packet-too-big about an answer over IPv6.",
+            "Packet-too-big about a direct IPv6 answer reaches the backend.",
             setup6,
             vec![six(error("2001:db8:e::1", "2001:db8:f::10", (2, 0), 1_300, answer6))],
         ),
         case(
-            "An error goes to the backend that the flow's own packets get.",
+            "An error goes to the backend of the flow's own packets.",
             two("dsr plain, two backends", ""),
             [(4000, 12), (4001, 12), (4002, 12), (4003, 12), (4004, 11)]
                 .into_iter()
@@ -91,7 +92,7 @@ fn stateless() -> Vec<Case> {
                 .collect(),
         ),
         case(
-            "An error begins no flow: where it goes follows the backends.",
+            "An error creates no flow: its backend follows the selection.",
             dsr(),
             vec![
                 carried(too_big(4000), 11),
@@ -101,9 +102,9 @@ fn stateless() -> Vec<Case> {
             ],
         ),
         case(
-            "An error about a client with affinity goes where the client stays, and keeps nobody \
-             there.",
-            Setup { services: web("affinity_s = 60", &[ONE]), ..two("clients stay", "") },
+            "An error about a client with affinity goes to the client's backend and creates no \
+             affinity.",
+            Setup { services: web("affinity_s = 60", &[ONE]), ..two("affinity", "") },
             vec![
                 carried(too_big(4000), 11),
                 services(web("affinity_s = 60", &[OTHER])),
@@ -113,7 +114,7 @@ fn stateless() -> Vec<Case> {
             ],
         ),
         case(
-            "A gateway's error about a flow by tunnel goes to its backend as well.",
+            "A gateway's error about a flow by tunnel goes to the flow's backend.",
             aws_tunnel("ipip"),
             vec![{
                 let out = too_big(40_000).hop().in_ip("10.0.2.10", "10.0.2.11");
@@ -133,7 +134,7 @@ fn refused() -> Vec<Case> {
     let stray = too_big(40_000);
     vec![
         case(
-            "An error about an answer that no frontend sends matches no service.",
+            "An error about an answer from an address of no frontend matches no service.",
             dsr(),
             vec![
                 dropped(udp_answer, DropReason::NoMatchingService),
@@ -141,18 +142,19 @@ fn refused() -> Vec<Case> {
             ],
         ),
         case(
-            "An error about a flow that needs its entry is of an unknown flow.",
+            "An error about a flow without the entry that its mode needs is counted as of an \
+             unknown flow.",
             plain_nat(),
             vec![dropped(too_big(40_000), DropReason::IcmpUnknownFlow)],
         ),
         case(
-            "An error about a client that the service refuses is of an unknown flow.",
+            "An error about a client that the service denies is counted as of an unknown flow.",
             Setup { services: web("source_ranges = [\"192.0.2.0/24\"]", &[ONE]), ..dsr() }
-                .named("dsr plain, other clients"),
+                .named("dsr plain, source ranges"),
             vec![dropped(too_big(40_000), DropReason::IcmpUnknownFlow)],
         ),
         case(
-            "A gateway's error about a flow that needs its entry goes back.",
+            "A gateway's error about a flow without the entry that its mode needs is returned.",
             aws_nat(),
             vec![arrives(INGRESS, from_gateway(1, stray.clone())).leaves(
                 INGRESS,

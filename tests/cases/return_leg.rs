@@ -67,7 +67,7 @@ fn inspected(ip: Ip) -> Ip {
 
 /// One seed for all cases, so that no tag matches by chance.
 fn chain() -> Setup {
-    Setup { seed: Some(0x5745_4952), ..aws_chain().named("tunnel geneve chain, one seed") }
+    Setup { seed: Some(0x5745_4952), ..aws_chain().named("tunnel geneve chain, fixed seed") }
 }
 
 fn with_services(name: &'static str, services: String) -> Setup {
@@ -95,8 +95,8 @@ fn go_back() -> Vec<Case> {
     let refused = error("10.0.2.11", "198.51.100.7", (3, 3), 0, syn().hop());
     vec![
         case(
-            "What an appliance returns, and its own answer, go back to the gateway after the flow \
-             has ended, and begin none.",
+            "After a flow has ended, packets that an appliance returns and its own answers go to \
+             the gateway and create no flow.",
             chain(),
             vec![
                 ONE.there(syn()),
@@ -107,13 +107,13 @@ fn go_back() -> Vec<Case> {
             ],
         ),
         case(
-            "A flow that a flood has evicted is answered.",
+            "Answers of a flow that a flood evicted go to the gateway.",
             Setup { max_flows: 64, ..chain().named("tunnel geneve, 64 flows") },
             vec![ONE.there(syn()), flood(300), ONE.back(syn_ack()), ONE.back(inspected(syn()))],
         ),
         case(
-            "Equal 5-tuples of two endpoints go back each to its own, by its own node, port and \
-             cookie.",
+            "After the flows have ended, answers of equal 5-tuples of two endpoints each go to \
+             their endpoint, by its node, port and cookie.",
             chain(),
             vec![
                 ONE.there(syn()),
@@ -126,7 +126,7 @@ fn go_back() -> Vec<Case> {
             ],
         ),
         case(
-            "A flow that is known keeps to the latest options, whatever an answer of it names.",
+            "An answer of a known flow carries the flow's latest options, whatever options it has.",
             chain(),
             vec![
                 ONE.there(syn()),
@@ -141,12 +141,13 @@ fn go_back() -> Vec<Case> {
             ],
         ),
         case(
-            "A backend's error about a request of a flow that has ended goes back.",
+            "A backend's error about a request of an ended flow goes to the gateway.",
             chain(),
             vec![ONE.there(syn()), wait(IDLE_S), ONE.back(refused)],
         ),
         case(
-            "So does what is inspected where every address is a frontend, in both directions.",
+            "With a frontend of all addresses, returned packets of both directions of an ended \
+             flow go to the gateway.",
             with_services(
                 "tunnel geneve, all addresses",
                 service(
@@ -165,7 +166,8 @@ fn go_back() -> Vec<Case> {
             ],
         ),
         case(
-            "Where two services have the two ends, the one that selects the backend counts.",
+            "If both addresses of an ended flow are frontends of services, the service that \
+             selects the backend counts.",
             with_services(
                 "tunnel geneve, both ends",
                 web("", "10.0.2.11")
@@ -198,8 +200,8 @@ fn forged() -> Vec<Case> {
         from_backend(12, syn_ack().in_geneve("10.0.2.12:50000", "10.0.2.10:6081", ONE.options()));
     vec![
         case(
-            "An answer that names another endpoint than its flow's is dropped, also where that one \
-             is known and has the same 5-tuple.",
+            "An answer with another endpoint than its flow's is dropped, even if that endpoint is \
+             known and has the same 5-tuple.",
             chain(),
             forged(vec![
                 refused(options(OTHER_ENDPOINT, attachment(NODE), 1)),
@@ -209,7 +211,7 @@ fn forged() -> Vec<Case> {
             ]),
         ),
         case(
-            "So is one that names another node, a node that is no gateway's, or another port.",
+            "An answer with another node, a node of no gateway, or another port is dropped.",
             chain(),
             forged(vec![
                 refused(options(ENDPOINT, attachment(OTHER_NODE), 1)),
@@ -218,7 +220,7 @@ fn forged() -> Vec<Case> {
             ]),
         ),
         case(
-            "So is one that names another gateway, another cookie, or no origin at all.",
+            "An answer with another gateway, another cookie, or no origin is dropped.",
             chain(),
             forged(vec![
                 refused(options(ENDPOINT, attachment(NODE) | 1, 1)),
@@ -228,8 +230,8 @@ fn forged() -> Vec<Case> {
             ]),
         ),
         case(
-            "So is one with the options of another flow, and one that has more of them or another \
-             order.",
+            "An answer with the options of another flow, with additional options or with another \
+             order of options is dropped.",
             chain(),
             forged(vec![
                 ONE.refused(syn_ack().to_port(40_001)),
@@ -241,7 +243,7 @@ fn forged() -> Vec<Case> {
             ]),
         ),
         case(
-            "So is one of another backend, or plain.",
+            "An answer of another backend and a plain answer are dropped.",
             chain(),
             forged(vec![
                 arrives(EGRESS, other_backend).dropped(DropReason::NoFlow),
@@ -249,8 +251,8 @@ fn forged() -> Vec<Case> {
             ]),
         ),
         case(
-            "So is an error about another flow's packet, or to another than the sender of what it \
-             quotes.",
+            "An error about another flow's packet, or to another address than the quoted packet's \
+             source, is dropped.",
             chain(),
             forged(vec![
                 arrives(
@@ -288,8 +290,8 @@ fn undecided() -> Vec<Case> {
     };
     vec![
         ended(chain()).claims(
-            "Once selection gives the flow another backend, or no service has it, such an answer \
-             is dropped.",
+            "An answer of an ended flow is dropped if selection now yields another backend, or if \
+             no service matches.",
             vec![
                 services(web("", "10.0.2.12")),
                 refused(),
@@ -303,22 +305,21 @@ fn undecided() -> Vec<Case> {
                 refused(),
             ],
         ),
-        ended(with_services("tunnel geneve, clients stay", web("affinity_s = 5", "10.0.2.11")))
-            .claims(
-                "Where clients stay with their backends, selection alone does not say which one it \
-                 was: such an answer is dropped.",
-                vec![refused()],
-            ),
+        ended(with_services("tunnel geneve, affinity", web("affinity_s = 5", "10.0.2.11"))).claims(
+            "With affinity an answer of an ended flow is dropped, because selection alone does \
+                 not determine its backend.",
+            vec![refused()],
+        ),
         ended(chain()).claims(
-            "The first piece of a datagram is dropped as its later ones are.",
+            "All fragments of an answer of an ended flow are dropped, the first one included.",
             vec![
                 ONE.refused(syn_ack().sized(200).part(0, 40, true)),
                 ONE.refused(syn_ack().sized(200).part(40, 40, false)),
             ],
         ),
         case(
-            "Where an endpoint's packets came by one node with two attachments, an answer does not \
-             say with which: it is dropped.",
+            "If an endpoint's packets arrived by one node with two attachments, an answer of an \
+             ended flow is dropped, because its attachment is ambiguous.",
             chain(),
             vec![attached(7), wait(IDLE_S), attached(8), wait(IDLE_S), refused()],
         ),
@@ -361,8 +362,8 @@ fn leg() -> Vec<Case> {
         arrives(EGRESS, ONE.sent(syn_ack())).leaves(INGRESS, out, "answer")
     };
     vec![case(
-        "An answer of no known flow carries the endpoint's attachment, and goes to the router by \
-         which its packets came last.",
+        "An answer of no known flow carries the endpoint's attachment and goes to the router that \
+         last delivered its packets.",
         chain(),
         vec![
             there(ROUTER),

@@ -24,7 +24,8 @@ pub fn run(case: &Case, plane: &mut dyn Plane) -> Result<(), String> {
             .map_err(|text| {
                 let counts = changes(&before, &plane.counts());
                 format!(
-                    "\"{}\" on {} with tables {}, step {}:\n{text}\n  counted in it: {counts}",
+                    "\"{}\" on {} with tables {}, step {}:\n{text}\n  counted in this step: \
+                     {counts}",
                     case.claim,
                     plane.name(),
                     case.setup.name,
@@ -57,7 +58,8 @@ fn play(step: &Step, plane: &mut dyn Plane, values: &mut Values) -> Result<(), S
             for n in 0..*count {
                 let output = plane.send(*arm, &make(n).bytes());
                 if output.len() != 1 {
-                    return Err(format!("  flow {n} gave {} frames instead of one", output.len()));
+                    let frames = output.len();
+                    return Err(format!("  flow {n} produced {frames} frames instead of one"));
                 }
             }
             return Ok(());
@@ -71,7 +73,7 @@ fn compare(step: &Step, output: Output, values: &mut Values) -> Result<(), Strin
     for (n, (exit, wire)) in step.leaves.iter().enumerate() {
         let Some((actual_exit, actual)) = output.get(n) else {
             let wanted = describe(&bytes(wire, values));
-            let _ = writeln!(text, "  expected by {exit:?}, and nothing came:{wanted}");
+            let _ = writeln!(text, "  expected at {exit:?}, no frame left:{wanted}");
             continue;
         };
         PLACEHOLDERS.iter().filter(|placeholder| !placeholder.lasting).for_each(|placeholder| {
@@ -81,14 +83,14 @@ fn compare(step: &Step, output: Output, values: &mut Values) -> Result<(), Strin
             resolve_placeholders(frame, actual, values)?;
         }
         if actual_exit != exit {
-            let _ = writeln!(text, "  expected by {exit:?}, came by {actual_exit:?}");
+            let _ = writeln!(text, "  expected at {exit:?}, left at {actual_exit:?}");
         }
         if let Some(difference) = difference(&bytes(wire, values), actual) {
             text += &difference;
         }
     }
     for (exit, frame) in output.iter().skip(step.leaves.len()) {
-        let _ = writeln!(text, "  nothing more expected, came by {exit:?}:{}", describe(frame));
+        let _ = writeln!(text, "  unexpected frame at {exit:?}:{}", describe(frame));
     }
     if text.is_empty() { Ok(()) } else { Err(text) }
 }
@@ -124,12 +126,12 @@ fn resolve_placeholders(wanted: &Frame, actual: &[u8], values: &mut Values) -> R
         let (one, other) = (build(0x1357), build(0x2468));
         let at = (0..one.len().saturating_sub(1))
             .find(|&at| one[at..at + 2] == [0x13, 0x57] && other[at..at + 2] == [0x24, 0x68])
-            .ok_or("  the port that is to be learnt stands nowhere in the frame")?;
+            .ok_or("  the placeholder port is not in the frame")?;
         let Some(pair) = actual.get(at..at + 2) else { continue };
         let port = u16::from_be_bytes([pair[0], pair[1]]);
         if !range.contains(&port) {
             return Err(format!(
-                "  {what} at byte {at} is {port}, outside of {range:?}; what came:{}",
+                "  {what} at byte {at} is {port}, outside of {range:?}; the frame:{}",
                 describe(actual)
             ));
         }
@@ -148,11 +150,11 @@ fn until(
     for n in 0..max {
         let output = plane.send(arm, &make(n).bytes());
         if output.is_empty() {
-            let enough = n >= min;
-            return if enough { Ok(()) } else { Err(format!("  only {n} of {min} fitted")) };
+            let error = || format!("  only {n} flows fit, expected at least {min}");
+            return if n >= min { Ok(()) } else { Err(error()) };
         }
     }
-    Err(format!("  all {max} fitted, one of them should not"))
+    Err(format!("  all {max} flows fit, expected a drop"))
 }
 
 /// Checks that every packet that entered is accounted for exactly once.
@@ -161,7 +163,7 @@ fn check_balance(counts: &Counts) -> Result<(), String> {
     if entered == ended {
         return Ok(());
     }
-    Err(format!("  {entered} packets came in or were made, {ended} ended: {counts:?}"))
+    Err(format!("  {entered} packets entered or were originated, {ended} ended: {counts:?}"))
 }
 
 /// Checks that the step's counters, and no others, changed as expected.
@@ -176,7 +178,7 @@ fn check_counters(step: &Step, before: &Counts, after: &Counts) -> Result<(), St
         true => wanted.keys().eq(output.keys()),
         false => wanted == output,
     };
-    if same { Ok(()) } else { Err(format!("  expected to count: {wanted:?}")) }
+    if same { Ok(()) } else { Err(format!("  expected counters: {wanted:?}")) }
 }
 
 fn differences(before: &Counts, after: &Counts) -> BTreeMap<Counted, u64> {

@@ -53,16 +53,37 @@ pub fn cases() -> Vec<Case> {
     let of_one =
         |claim, endpoint, port| chosen(claim, scoped(), endpoint, syn("203.0.113.30:80"), port);
     vec![
-        overlap("The exact frontend wins over all others.", syn("203.0.113.30:80"), 1001),
-        overlap("Any port of the address and protocol comes next.", syn("203.0.113.30:81"), 1002),
         overlap(
-            "Any protocol of the address comes after that.",
+            "A frontend of address, port and protocol has precedence over all others.",
+            syn("203.0.113.30:80"),
+            1001,
+        ),
+        overlap(
+            "A frontend of address and protocol is second in precedence.",
+            syn("203.0.113.30:81"),
+            1002,
+        ),
+        overlap(
+            "A frontend of an address is third in precedence.",
             udp(CLIENT, "203.0.113.30:80").load(b"x"),
             1003,
         ),
-        overlap("Then the longest network.", syn("203.0.113.31:80"), 1004),
-        overlap("And the shortest at last.", syn("192.0.2.80:443"), 1005),
-        of_one("A frontend of one endpoint is for packets that came by it.", ENDPOINT, 1006),
-        of_one("An endpoint without frontends of its own uses everybody's.", OTHER_ENDPOINT, 1001),
+        overlap(
+            "Among frontends of networks the longest prefix has precedence.",
+            syn("203.0.113.31:80"),
+            1004,
+        ),
+        overlap(
+            "The shortest prefix matches if no other frontend does.",
+            syn("192.0.2.80:443"),
+            1005,
+        ),
+        of_one("A frontend of one endpoint matches packets of that endpoint.", ENDPOINT, 1006),
+        of_one(
+            "Packets of an endpoint without frontends of its own match the frontends of all \
+             endpoints.",
+            OTHER_ENDPOINT,
+            1001,
+        ),
     ]
 }

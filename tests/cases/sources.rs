@@ -75,7 +75,8 @@ pub fn cases() -> Vec<Case> {
     };
     vec![
         case(
-            "IPIP comes from a source that its flow draws from the network, and keeps.",
+            "The outer IPIP source is chosen from the network by the flow's hash and stays the \
+             same.",
             dsr(),
             vec![
                 by_router(opens(40_000), DRAWN),
@@ -84,7 +85,8 @@ pub fn cases() -> Vec<Case> {
             ],
         ),
         case(
-            "IPIP over IPv6 differs by its flow label, and comes from the arm's address.",
+            "IPIP over IPv6 has the arm's address as source and a flow label derived from the \
+             flow.",
             six(),
             vec![{
                 let out = opens(40_000).hop().in_ip(OUR_OUT6, "fd00:2::11").label(HASH_1);
@@ -96,23 +98,23 @@ pub fn cases() -> Vec<Case> {
             }],
         ),
         case(
-            "Backends may answer by the tunnel to the arm's address.",
+            "Answers by the tunnel to the arm's address are accepted.",
             tunnel(),
             vec![begun(), answered_to("10.0.2.10")],
         ),
         case(
-            "They may answer to the source that the packet came from.",
+            "Answers by the tunnel to the outer source of the request are accepted.",
             tunnel(),
             vec![begun(), answered_to(DRAWN_TUNNEL)],
         ),
         case(
-            "A too-big error about an outer packet lowers the path MTU, whatever its source was, \
-             and ends here: no kernel has the address.",
+            "A too-big error about an outer packet with a source of the network lowers the path \
+             MTU and is dropped: the kernel does not have the address.",
             tunnel(),
             complained(),
         ),
         case(
-            "What else is sent to these sources is of no flow.",
+            "Another packet to an address of the source network is dropped: it has no flow.",
             dsr(),
             vec![
                 arrives(EGRESS, from_backend(11, tcp("10.0.2.11:80", "100.64.7.9:9", flags::SYN)))

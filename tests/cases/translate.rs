@@ -28,19 +28,23 @@ fn connections() -> Vec<Case> {
     let extension = W64.request().extension(0, &[1, 4, 0, 0, 0, 0]).label(0x0123);
     vec![
         case(
-            "A connection of an IPv4 client to an IPv6 backend: headers, ends and checksums are \
-             the other family's, and a wrong checksum stays as wrong.",
+            "A connection of an IPv4 client to an IPv6 backend is translated: headers, addresses, \
+             ports and checksums; a wrong checksum stays wrong by the same difference.",
             aws_translated(),
             both(W46),
         ),
-        case("A connection of an IPv6 client to an IPv4 backend.", aws_translated(), both(W64)),
         case(
-            "IPv4 options are left out on the way to IPv6.",
+            "A connection of an IPv6 client to an IPv4 backend is translated.",
+            aws_translated(),
+            both(W64),
+        ),
+        case(
+            "Translation to IPv6 removes IPv4 options.",
             aws_translated(),
             vec![W46.there(W46.syn()), W46.there(options)],
         ),
         case(
-            "Extension headers that are done with are left out on the way to IPv4.",
+            "Translation to IPv4 removes IPv6 extension headers that are already processed.",
             aws_translated(),
             vec![W64.there(W64.syn()), W64.there(extension)],
         ),
@@ -107,10 +111,18 @@ fn other_protocols() -> Vec<Case> {
     vec![
         case("UDP of an IPv4 client reaches an IPv6 backend.", aws_translated(), datagrams(W46)),
         case("UDP of an IPv6 client reaches an IPv4 backend.", aws_translated(), datagrams(W64)),
-        case("A ping over IPv4 is one over IPv6 for the backend.", aws_translated(), pings(W46)),
-        case("A ping over IPv6 is one over IPv4 for the backend.", aws_translated(), pings(W64)),
         case(
-            "A UDP datagram without a checksum is given the one that IPv6 demands.",
+            "A ping over IPv4 reaches the backend as a ping over IPv6.",
+            aws_translated(),
+            pings(W46),
+        ),
+        case(
+            "A ping over IPv6 reaches the backend as a ping over IPv4.",
+            aws_translated(),
+            pings(W64),
+        ),
+        case(
+            "A UDP datagram without a checksum receives the checksum that IPv6 requires.",
             aws_translated(),
             vec![arrives(INGRESS, from_gateway(1, unsummed)).leaves(
                 EGRESS,
@@ -137,8 +149,8 @@ fn pieces() -> Vec<Case> {
         ]
     };
     vec![
-        case("Fragments over IPv4 are fragments over IPv6.", aws_translated(), parts(W46)),
-        case("Fragments over IPv6 are fragments over IPv4.", aws_translated(), parts(W64)),
+        case("IPv4 fragments are translated to IPv6 fragments.", aws_translated(), parts(W46)),
+        case("IPv6 fragments are translated to IPv4 fragments.", aws_translated(), parts(W64)),
     ]
 }
 
@@ -165,18 +177,19 @@ fn ends_here() -> Vec<Case> {
         |ip: Ip| arrives(INGRESS, from_gateway(1, ip)).dropped(DropReason::NotTranslatable);
     vec![
         case(
-            "An IPv4 packet whose TTL runs out here is answered in IPv4.",
+            "An IPv4 packet whose TTL expires here is answered in IPv4.",
             aws_translated(),
             exceeded(W46, (11, 0), 548),
         ),
         case(
-            "An IPv6 packet whose hop limit runs out here is answered in IPv6.",
+            "An IPv6 packet whose hop limit expires here is answered in IPv6.",
             aws_translated(),
             exceeded(W64, (3, 0), 1_232),
         ),
         case(
-            "What the other family has no words for drops under its own reason: a redirect, an \
-             unknown option, a source route, a piece of a datagram without a checksum or of a ping.",
+            "A packet that cannot be translated is dropped for a separate reason: a redirect, an \
+             unknown option, a source route, a fragment of a datagram without a checksum or of a \
+             ping, an authentication header.",
             aws_translated(),
             vec![
                 W46.there(W46.syn()),

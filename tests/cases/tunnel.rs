@@ -29,9 +29,9 @@ fn chain() -> Vec<Case> {
         .with(|ip| ip.from("10.0.2.77").from_port(HASH_1));
     vec![
         case(
-            "An inspection appliance gets the flow in GENEVE with the gateway's endpoint and \
-             cookie and an attachment of ours, and what it returns goes back to the gateway with \
-             the gateway's latest.",
+            "An inspection appliance receives the flow in GENEVE with the gateway's endpoint and \
+             cookie and an attachment of Weir, and packets that it returns go to the gateway with \
+             the gateway's latest options.",
             aws_chain(),
             vec![
                 there(1, syn()),
@@ -43,7 +43,7 @@ fn chain() -> Vec<Case> {
             ],
         ),
         case(
-            "A plain answer of a backend behind GENEVE goes to the flow's gateway too.",
+            "A plain answer of a backend behind GENEVE goes to the flow's gateway.",
             aws_chain(),
             vec![
                 there(1, syn()),
@@ -55,7 +55,7 @@ fn chain() -> Vec<Case> {
             ],
         ),
         case(
-            "A tunnel packet from a sender that is no backend is refused.",
+            "A tunnel packet from a sender that is no backend is dropped.",
             aws_chain(),
             vec![
                 there(1, syn()),
@@ -63,8 +63,8 @@ fn chain() -> Vec<Case> {
             ],
         ),
         case(
-            "Where answers could not be told apart, the second flow is refused: IPIP has no room \
-             for the endpoint.",
+            "The second flow with the same 5-tuple is dropped if its answers would be ambiguous: \
+             IPIP does not carry the endpoint.",
             aws_tunnel("ipip"),
             vec![
                 arrives(INGRESS, from_gateway(1, syn())).leaves(
@@ -77,7 +77,7 @@ fn chain() -> Vec<Case> {
             ],
         ),
         case(
-            "GUE of an unknown variant is refused.",
+            "GUE of an unknown variant is dropped.",
             aws_tunnel("gue"),
             vec![
                 arrives(
@@ -117,19 +117,19 @@ fn leg(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip, back: fn(Ip) -> Ip
 fn legs() -> Vec<Case> {
     vec![
         leg(
-            "IPIP to a backend; its answers return by the tunnel or plain.",
+            "A backend behind IPIP may answer by the tunnel or plain.",
             "ipip",
             |ip| ip.in_ip("10.0.2.10", "10.0.2.11"),
             |ip| ip.in_ip("10.0.2.11", "10.0.2.10"),
         ),
         leg(
-            "GUE to a backend; its answers return by the tunnel or plain.",
+            "A backend behind GUE may answer by the tunnel or plain.",
             "gue",
             |ip| ip.in_gue("10.0.2.10", "10.0.2.11:6080").from_port(HASH_1),
             |ip| ip.in_gue("10.0.2.11:55555", "10.0.2.10:6080"),
         ),
         leg(
-            "VXLAN to a backend; its answers return by the tunnel or plain.",
+            "A backend behind VXLAN may answer by the tunnel or plain.",
             "vxlan",
             |ip| {
                 ip.in_vxlan("10.0.2.10", "10.0.2.11:4789", 0, OUT_MAC, backend_mac(11))
@@ -152,12 +152,12 @@ fn headers() -> Vec<Case> {
     };
     vec![
         case(
-            "DSCP is copied to the outer header, ECN as RFC 6040 says.",
+            "DSCP is copied to the outer header, ECN according to RFC 6040.",
             aws_tunnel("ipip"),
             vec![out(ce(0xb8)), out(ce(0xb9)), out(ce(0xba))],
         ),
         case(
-            "UDP to port 0 is of no tunnel that has no ports, whatever its length says.",
+            "UDP to port 0 matches no tunnel, whatever its length field.",
             aws_tunnel("ipip"),
             vec![{
                 let mut ip = udp("10.0.1.100:5", "10.0.1.10:0").load(&[7; 20]);
@@ -166,8 +166,8 @@ fn headers() -> Vec<Case> {
             }],
         ),
         case(
-            "Congestion on the gateway's way is told to the inner packet, and one that can't be \
-             told is dropped (RFC 6040).",
+            "Congestion marked in the outer header is copied to the inner packet, and a packet \
+             that is not ECN-capable is dropped (RFC 6040).",
             aws_tunnel("ipip"),
             vec![
                 arrives(INGRESS, from_gateway(1, syn().tos(2)).with(|ip| ip.tos(3))).leaves(
@@ -180,7 +180,8 @@ fn headers() -> Vec<Case> {
             ],
         ),
         case(
-            "The MSS of a passing SYN is bounded, and DF left out, where the service says so.",
+            "With mss and dont_fragment = false of the service, the MSS of a SYN is limited and DF \
+             is not set.",
             clamped,
             vec![{
                 let small = wrap(syn().mss(1380).hop()).may_fragment().id(u32::from(ANY_ID));
@@ -224,8 +225,8 @@ fn about_our_outer_packet() -> Vec<Case> {
     silent.services = service("web", keys, WEB, r#"{address = "10.0.2.11"}"#);
     vec![
         case(
-            "Too-big about our own outer packet lowers the way's MTU, and the inner sender is told \
-             at its next packet that does not fit.",
+            "A too-big error about an outer packet of Weir lowers the path MTU, and the next inner \
+             packet that does not fit is answered with an error.",
             aws_tunnel("ipip"),
             lowered(arrives_again().answered(
                 INGRESS,
@@ -234,14 +235,14 @@ fn about_our_outer_packet() -> Vec<Case> {
             )),
         ),
         case(
-            "A packet too big for the way to its backend is dropped silently where its service \
-             says so.",
+            "With the service's too_big = drop a packet above the path MTU to its backend is \
+             dropped without an error.",
             silent,
             lowered(arrives_again().dropped(DropReason::TooBig)),
         ),
         case(
-            "A packet too big for the way to its backend is dropped silently where its gateway \
-             says so.",
+            "With the gateway's too_big = drop a packet above the path MTU to its backend is \
+             dropped without an error.",
             aws_tunnel("ipip").named("aws, IPIP, gateway drops").gateway("too_big = \"drop\""),
             lowered(arrives_again().dropped(DropReason::TooBig)),
         ),
@@ -249,7 +250,7 @@ fn about_our_outer_packet() -> Vec<Case> {
 }
 
 /// Cases of too-big errors to Weir's own address that must not change the path MTU.
-fn disbelieved() -> Vec<Case> {
+fn rejected_too_big() -> Vec<Case> {
     let wrap = |ip: Ip, to: &str| ip.in_ip("10.0.2.10", to);
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
     let sent = || wrap(long().hop(), "10.0.2.11");
@@ -269,8 +270,8 @@ fn disbelieved() -> Vec<Case> {
     few.icmp = "path_mtu_errors_per_s = 1";
     vec![
         case(
-            "Too-big changes no path MTU where its quote is nothing that a tunnel of ours sends, \
-             goes to no next hop, or was no longer than what is said to pass.",
+            "A too-big error does not change a path MTU if its quote is not a tunnel packet of \
+             Weir, goes to no next hop, or is not longer than the reported MTU.",
             aws_tunnel("ipip"),
             vec![
                 begun(),
@@ -283,7 +284,7 @@ fn disbelieved() -> Vec<Case> {
             ],
         ),
         case(
-            "Nor beyond so many errors a second.",
+            "Too-big errors above icmp.path_mtu_errors_per_s do not change a path MTU.",
             few,
             vec![
                 begun(),
@@ -300,7 +301,7 @@ fn disbelieved() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [chain(), legs(), headers(), about_our_outer_packet(), disbelieved()]
+    [chain(), legs(), headers(), about_our_outer_packet(), rejected_too_big()]
         .into_iter()
         .flatten()
         .collect()

@@ -248,7 +248,7 @@ pub fn difference(expected: &[u8], actual: &[u8]) -> Option<String> {
     }
     let mut text = String::new();
     if expected.len() != actual.len() {
-        let _ = writeln!(text, "  {} bytes expected, {} came", expected.len(), actual.len());
+        let _ = writeln!(text, "  {} bytes expected, {} received", expected.len(), actual.len());
     }
     for field in fields(expected) {
         let wanted = &expected[field.at..field.at + field.len];
@@ -257,14 +257,14 @@ pub fn difference(expected: &[u8], actual: &[u8]) -> Option<String> {
         if wanted != found {
             let Field { layer, name, at, .. } = &field;
             let _ = writeln!(text, "  {layer} {name} at {at}");
-            let _ = writeln!(text, "    expected {}\n    came     {}", hex(wanted), hex(found));
+            let _ = writeln!(text, "    expected {}\n    received {}", hex(wanted), hex(found));
         }
     }
     let first = expected.iter().zip(actual).take_while(|(a, b)| a == b).count();
     let from = first.saturating_sub(8) / 8 * 8;
     let around = |bytes: &[u8]| hex(&bytes[from.min(bytes.len())..(from + 24).min(bytes.len())]);
-    let _ = writeln!(text, "  the first difference is at byte {first}; from byte {from}:");
-    let _ = writeln!(text, "    expected {}\n    came     {}", around(expected), around(actual));
-    let _ = writeln!(text, "  what came:{}", describe(actual));
+    let _ = writeln!(text, "  first difference at byte {first}; from byte {from}:");
+    let _ = writeln!(text, "    expected {}\n    received {}", around(expected), around(actual));
+    let _ = writeln!(text, "  received:{}", describe(actual));
     Some(text)
 }

@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Parses "address:port", or an address alone with port 0.
 #[track_caller]
-#[expect(clippy::panic, reason = "a test that names no address is wrong itself")]
+#[expect(clippy::panic, reason = "an invalid address is an error of the test")]
 pub fn end(text: &str) -> SocketAddr {
     let alone = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
-    text.parse().or_else(|_| alone()).unwrap_or_else(|_| panic!("{text} is no address"))
+    text.parse().or_else(|_| alone()).unwrap_or_else(|_| panic!("{text} is not an address"))
 }
 
 fn new(src: &str, dst: &str, body: Body) -> Ip {

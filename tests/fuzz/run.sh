@@ -53,4 +53,4 @@ if ((${#failed[@]})); then
   echo "fuzz: FAILED: ${failed[*]} (logs in target/fuzz)" >&2
   exit 1
 fi
-echo "fuzz: $# targets ran for $seconds s each, and nothing broke"
+echo "fuzz: $# targets ran for $seconds s each without failure"

@@ -165,7 +165,7 @@ impl Graph {
 
     /// Describes a cycle: each import in it with the imported names.
     pub fn describe(&self, cycle: &BTreeSet<&Path>) -> String {
-        let mut lines = format!("{} files import each other in a circle:", cycle.len());
+        let mut lines = format!("{} files import each other in a cycle:", cycle.len());
         for from in cycle {
             for (to, names) in self.0[*from].iter().filter(|(to, _)| cycle.contains(to.as_path())) {
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();

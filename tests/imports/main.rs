@@ -14,7 +14,7 @@ use graph::Graph;
 use modules::Modules;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lies in the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a parent of tests").to_owned()
 }
 
 fn read(path: &Path) -> Option<String> {
@@ -26,7 +26,7 @@ fn read(path: &Path) -> Option<String> {
 fn crates() -> Vec<String> {
     let manifest = read(Path::new("Cargo.toml")).expect("the workspace's manifest");
     let list = manifest.lines().find_map(|line| line.strip_prefix("members = ["));
-    let list = list.and_then(|list| list.strip_suffix(']')).expect("members in one line");
+    let list = list.and_then(|list| list.strip_suffix(']')).expect("members on one line");
     let members = list.split(", ").map(|member| member.trim_matches('"').to_owned());
     members.chain(["ebpf-fallback/xdp", "tests/xdp/bpf"].map(str::to_owned)).collect()
 }
@@ -147,7 +147,7 @@ fn import_cycles_are_reported_with_their_names() {
     assert_eq!(cycles.len(), 1);
     assert_eq!(
         graph.describe(&cycles[0]),
-        "3 files import each other in a circle:\n  src/a.rs -> src/b.rs: B\n  \
+        "3 files import each other in a cycle:\n  src/a.rs -> src/b.rs: B\n  \
          src/b.rs -> src/c.rs: C\n  src/c.rs -> src/a.rs: A"
     );
 }

@@ -51,9 +51,9 @@ impl Modules {
     /// Adds the contents of the module's file. Its children's files are searched in `folder`.
     fn add_file(&mut self, module: usize, folder: &Path, read: Read<'_>) {
         let file = self.0[module].file.clone();
-        let text = read(&file).ok_or(&file).expect("a `mod` line leads to a file");
+        let text = read(&file).ok_or(&file).expect("the file of a `mod` line");
         let parsed = syn::parse_file(&text).map_err(|error| format!("{}: {error}", file.display()));
-        let parsed = parsed.expect("rustc reads this file as well");
+        let parsed = parsed.expect("a file that rustc parses");
         self.add_items(module, &parsed.items, folder, read);
     }
 
@@ -353,13 +353,13 @@ impl<'a> Visit<'a> for Code<'_> {
     fn visit_macro(&mut self, call: &'a syn::Macro) {
         self.visit_path(&call.path);
         let walked = call.parse_body_with(|input: ParseStream<'_>| self.add_stream(input));
-        walked.expect("any tokens can be walked");
+        walked.expect("token streams always parse");
     }
 
     fn visit_attribute(&mut self, attribute: &'a Attribute) {
         if let Meta::List(list) = &attribute.meta {
             let walk = |input: ParseStream<'_>| self.add_stream(input);
-            walk.parse2(list.tokens.clone()).expect("any tokens can be walked");
+            walk.parse2(list.tokens.clone()).expect("token streams always parse");
         }
     }
 

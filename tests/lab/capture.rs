@@ -53,14 +53,14 @@ impl Capture {
             Ok(count)
         };
         let thread = std::thread::Builder::new().name("capture".into());
-        let thread = thread.spawn(work).map_err(LabError::io("a thread for a capture"))?;
+        let thread = thread.spawn(work).map_err(LabError::io("starting the capture thread"))?;
         Ok(Self { path, stop, thread })
     }
 
     /// Stops the capture; returns the file and the number of its frames.
     pub fn stop(self) -> Result<(PathBuf, u64)> {
         self.stop.store(true, Ordering::Relaxed);
-        let gone = |_| LabError::Other("the thread of a capture panicked".into());
+        let gone = |_| LabError::Other("the capture thread panicked".into());
         Ok((self.path, self.thread.join().map_err(gone)??))
     }
 }

@@ -81,8 +81,8 @@ impl std::fmt::Display for ClientStats {
         let Self { right, failed, connections, moved, slowest, .. } = self;
         writeln!(
             f,
-            "{right} requests answered rightly, {failed} failed, on {connections} connections, \
-             {moved} of them moved; slowest answer {slowest:.1?}"
+            "{right} correct responses, {failed} failed requests, {connections} connections, \
+             {moved} of them moved; slowest response {slowest:.1?}"
         )?;
         for (backend, requests) in &self.by_backend {
             let connections = self.connections_by_backend.get(backend).unwrap_or(&0);
@@ -138,7 +138,7 @@ impl Client {
 
     /// Waits until at least `requests` have a response, or all workers have ended.
     pub fn wait_for(&self, requests: u64, patience: Duration) -> Result<()> {
-        let done = poll(&format!("{requests} answers"), patience, || {
+        let done = poll(&format!("{requests} responses"), patience, || {
             let stats = self.stats();
             match (stats.right >= requests, self.finished()) {
                 (true, _) => Ok(Ok(())),
@@ -146,18 +146,17 @@ impl Client {
                 (false, false) => Err(stats.to_string()),
             }
         })?;
-        done.map_err(|stats| {
-            LabError::Other(format!("only so much for {requests} answers: {stats}"))
-        })
+        let what = "all workers ended before";
+        done.map_err(|stats| LabError::Other(format!("{what} {requests} responses: {stats}")))
     }
 
     /// Waits until every currently open request has a response or has failed: after a
     /// disturbance, until it is over for each connection.
     pub fn wait_for_open(&self, patience: Duration) -> Result<()> {
         let requests = self.shared.open().clone();
-        poll("answers to all open requests", patience, || {
+        poll("responses to all open requests", patience, || {
             let left = self.shared.open().intersection(&requests).count();
-            if left == 0 { Ok(()) } else { Err(format!("{left} of {}", requests.len())) }
+            if left == 0 { Ok(()) } else { Err(format!("{left} of {} still open", requests.len())) }
         })?;
         Ok(())
     }
@@ -175,7 +174,7 @@ impl Client {
 
     fn join(&mut self) -> Result<()> {
         for worker in self.workers.drain(..) {
-            let gone = |_| LabError::Other("a worker of the client panicked".into());
+            let gone = |_| LabError::Other("a client worker panicked".into());
             worker.join().map_err(gone)??;
         }
         Ok(())
@@ -292,10 +291,10 @@ fn read_response(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::R
     let mut line = String::new();
     reader.read_line(&mut line)?;
     if line.is_empty() {
-        return Err(wrong("connection closed before the answer".into()));
+        return Err(wrong("connection closed before the response".into()));
     }
     if !line.starts_with("HTTP/1.1 200") {
-        return Err(wrong(format!("not 200: {:?}", line.trim_end())));
+        return Err(wrong(format!("status is not 200: {:?}", line.trim_end())));
     }
     let (mut backend, mut promised) = (None, None);
     loop {
@@ -308,16 +307,16 @@ fn read_response(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::R
             Some(("content-length", text)) => promised = text.parse::<usize>().ok(),
             Some(_) => {}
             None if line.trim_end().is_empty() => break,
-            None => return Err(wrong(format!("no header: {:?}", line.trim_end()))),
+            None => return Err(wrong(format!("not a header: {:?}", line.trim_end()))),
         }
     }
     if promised != Some(len) {
-        return Err(wrong(format!("content-length {promised:?}, asked for {len}")));
+        return Err(wrong(format!("content-length is {promised:?}, expected {len}")));
     }
     let mut body = vec![0; len];
     reader.read_exact(&mut body)?;
     match body.iter().enumerate().find(|(at, byte)| **byte != body_byte(seed, *at)) {
-        Some((at, byte)) => Err(wrong(format!("byte {at} of the body is {byte:02x}"))),
-        None => backend.ok_or_else(|| wrong("no x-backend in the answer".into())),
+        Some((at, byte)) => Err(wrong(format!("byte {at} of the body is wrong: {byte:02x}"))),
+        None => backend.ok_or_else(|| wrong("no x-backend in the response".into())),
     }
 }

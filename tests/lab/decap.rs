@@ -106,7 +106,7 @@ impl Decap {
 
 fn spawn(work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<JoinHandle<Result<()>>> {
     let thread = std::thread::Builder::new().name("decap".into());
-    thread.spawn(work).map_err(LabError::io("a thread of the tunnel backend"))
+    thread.spawn(work).map_err(LabError::io("starting a thread of the tunnel backend"))
 }
 
 impl Drop for Decap {

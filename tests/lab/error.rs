@@ -7,15 +7,13 @@ pub type Result<T, E = LabError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The process is not root, which namespaces and raw sockets require.
-    #[error(
-        "the lab makes network namespaces and raw sockets and needs root; type: sudo {program}"
-    )]
+    #[error("not root: the lab creates network namespaces and raw sockets; run: sudo {program}")]
     NotRoot {
         /// The program to run again.
         program: String,
     },
     /// A system program is missing.
-    #[error("{program} is not installed; type: sudo apt-get install {package}")]
+    #[error("{program} is not installed; run: sudo apt-get install {package}")]
     NoProgram {
         /// The program's name.
         program: String,
@@ -24,8 +22,8 @@ pub enum LabError {
     },
     /// A program of this repository was not built.
     #[error(
-        "{program} is not in {location}; type: cargo build{} --package {package}   \
-         (make demo, make lab and make test do that before they begin)",
+        "{program} is not in {location}; run: cargo build{} --package {package} (make demo, make \
+         lab and make test build it)",
         if location.ends_with("release") { " --release" } else { "" }
     )]
     NotBuilt {
@@ -60,7 +58,7 @@ pub enum LabError {
     #[error(transparent)]
     Timeout(#[from] patience::TimeoutError),
     /// A program under test ended by itself.
-    #[error("{program} ended ({status}); its last words:\n{words}")]
+    #[error("{program} ended ({status}); end of its log:\n{words}")]
     Ended {
         /// The program's name.
         program: String,
@@ -73,7 +71,10 @@ pub enum LabError {
     #[error("{0}")]
     Other(String),
     /// Packets left the pipeline without a verdict.
-    #[error("no stage decided on {0} packets: a defect of Weir; `weir trace` shows such a packet")]
+    #[error(
+        "{0} packets left the pipeline without a verdict: this is a defect of Weir; `weir trace` \
+         shows such a packet"
+    )]
     Undecided(u64),
 }
 

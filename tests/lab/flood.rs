@@ -53,12 +53,12 @@ impl Flood {
     pub fn start(clients: &Netns, cloud: &Netns, plan: Plan) -> Result<Self> {
         let raw =
             clients.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW))))?;
-        let raw = raw.map_err(LabError::io("a raw socket"))?;
+        let raw = raw.map_err(LabError::io("opening a raw socket"))?;
         let node = cloud.run(|| UdpSocket::bind((NODES[2], 0)))?;
-        let node = node.map_err(LabError::io("a socket at a gateway node"))?;
+        let node = node.map_err(LabError::io("opening a socket at a gateway node"))?;
         let thread = std::thread::Builder::new().name("flood".into());
         let thread = thread.spawn(move || send(&raw, &node, &plan));
-        thread.map(Flood).map_err(LabError::io("a thread for a flood"))
+        thread.map(Flood).map_err(LabError::io("starting the flood thread"))
     }
 
     /// Returns whether all packets were sent.
@@ -68,7 +68,7 @@ impl Flood {
 
     /// Waits for the end; returns the number of packets that the kernel accepted.
     pub fn finish(self) -> Result<u32> {
-        self.0.join().map_err(|_| LabError::Other("the flood panicked".into()))?
+        self.0.join().map_err(|_| LabError::Other("the flood thread panicked".into()))?
     }
 }
 

@@ -32,7 +32,7 @@ impl Folder {
         let [files, shared] = roots().map(|root| root.join(&name));
         for folder in [&files, &shared] {
             std::fs::create_dir_all(folder)
-                .map_err(LabError::io(format!("making the folder {}", folder.display())))?;
+                .map_err(LabError::io(format!("creating the directory {}", folder.display())))?;
         }
         Ok(Self { files, shared, keep: std::env::var_os("WEIR_LAB_KEEP").is_some() })
     }
@@ -84,7 +84,7 @@ impl Drop for Folder {
         // Leftovers are removed by the next lab.
         let _ = std::fs::remove_dir_all(&self.shared);
         if self.keep {
-            eprintln!("the lab's files stay in {}", self.files.display());
+            eprintln!("the lab's files are kept in {}", self.files.display());
         } else {
             let _ = std::fs::remove_dir_all(&self.files);
         }

@@ -71,7 +71,8 @@ impl Gateway {
             let shared = shared.clone();
             let spawned = std::thread::Builder::new().name(name.into());
             let spawned = spawned.spawn(move || work(&shared));
-            spawned.map(|t| threads.push(t)).map_err(LabError::io("a thread of the gateway"))
+            let failed = LabError::io("starting a thread of the gateway");
+            spawned.map(|t| threads.push(t)).map_err(failed)
         };
         thread("gateway-near", |shared| shared.take(&shared.near))?;
         thread("gateway-far", |shared| shared.far.as_ref().map_or(Ok(()), |far| shared.take(far)))?;
@@ -80,7 +81,7 @@ impl Gateway {
             let shared = shared.clone();
             let spawned = std::thread::Builder::new().name("gateway-delay".into());
             let spawned = spawned.spawn(move || shared.deliver_when_due(&packets));
-            threads.push(spawned.map_err(LabError::io("a thread of the gateway"))?);
+            threads.push(spawned.map_err(LabError::io("starting a thread of the gateway"))?);
         }
         Ok(Self { shared, threads, patience })
     }

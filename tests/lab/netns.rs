@@ -58,11 +58,11 @@ impl Netns {
                 }
                 queue.into_iter().for_each(|job| job());
             })
-            .map_err(LabError::io(format!("a thread for namespace {name}")))?;
+            .map_err(LabError::io(format!("starting the thread of namespace {name}")))?;
         let file = made
             .recv()
-            .map_err(|_| LabError::Other(format!("the thread of namespace {name} died")))?
-            .map_err(LabError::io(format!("making network namespace {name}")))?;
+            .map_err(|_| LabError::Other(format!("the thread of namespace {name} ended")))?
+            .map_err(LabError::io(format!("creating network namespace {name}")))?;
         let this = Self {
             name: name.to_owned(),
             file: Arc::new(file),
@@ -93,7 +93,7 @@ impl Netns {
             // The receiver is gone only if the waiting thread was unwound.
             let _ = done.send(work());
         });
-        let gone = || LabError::Other(format!("the thread of namespace {} died", self.name));
+        let gone = || LabError::Other(format!("the thread of namespace {} ended", self.name));
         self.jobs.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())?;
         result.recv().map_err(|_| gone())
     }
@@ -112,7 +112,7 @@ impl Netns {
                     .map_err(LabError::errno(format!("entering namespace {location}")))?;
                 Ok(work())
             })
-            .map_err(LabError::io(format!("a thread named {name}")))
+            .map_err(LabError::io(format!("starting thread {name}")))
     }
 
     /// Runs a command to its end and returns its standard output.
@@ -166,7 +166,7 @@ impl Netns {
         let mut command = Command::new("setpriv");
         command.envs(environment.iter().cloned());
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).args(args).stdin(Stdio::null());
-        let copy = log.try_clone().map_err(LabError::io("the log file of a child"))?;
+        let copy = log.try_clone().map_err(LabError::io("opening the log file of a child"))?;
         command.stdout(Stdio::from(log)).stderr(Stdio::from(copy));
         let child = self.run(move || command.spawn())?;
         child.map_err(|source| match source.kind() {

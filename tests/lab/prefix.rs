@@ -34,7 +34,7 @@ impl FromStr for Prefix {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
-            || format!("{text:?} is no prefix; write 10.0.1.0/24, 2001:db8::/64 or 10.0.1.7");
+            || format!("{text:?} is not a prefix; write 10.0.1.0/24, 2001:db8::/64 or 10.0.1.7");
         let (address, len) = text.split_once('/').unwrap_or((text, ""));
         let address: IpAddr = address.parse().map_err(|_| wrong())?;
         let (_, width) = bits(address);

@@ -24,7 +24,8 @@ pub fn find(program: &str, package: &str) -> Result<PathBuf> {
     let folder = match std::env::var_os("WEIR_BIN_DIR") {
         Some(folder) => PathBuf::from(folder),
         None => {
-            let own = std::env::current_exe().map_err(LabError::io("finding this program"))?;
+            let own = std::env::current_exe();
+            let own = own.map_err(LabError::io("finding the path of this program"))?;
             let folder = own.parent().unwrap_or(Path::new("/"));
             let deeper = folder.ends_with("deps");
             folder.ancestors().nth(usize::from(deeper)).unwrap_or(folder).to_owned()
@@ -59,7 +60,7 @@ impl Process {
 
     /// Returns the exit status if it has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.child.try_wait().map_err(LabError::io(format!("asking for {}", self.name)))
+        self.child.try_wait().map_err(LabError::io(format!("querying {}", self.name)))
     }
 
     /// Returns an error with the end of its log if it has ended.
@@ -100,7 +101,7 @@ impl Process {
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(self.child.id() as i32);
-        kill(pid, signal).map_err(LabError::errno(format!("{signal} to {}", self.name)))
+        kill(pid, signal).map_err(LabError::errno(format!("sending {signal} to {}", self.name)))
     }
 
     /// Sends SIGTERM and waits; it must end in time and with status 0.
@@ -121,7 +122,7 @@ impl Process {
 
     /// Waits until it ends by itself.
     pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
-        poll(&format!("the end of {}", self.name), patience, || {
+        poll(&format!("exit of {}", self.name), patience, || {
             self.ended().transpose().ok_or_else(|| self.last_words())
         })?
     }

@@ -158,7 +158,7 @@ impl Stage<'_> {
     /// Calls the observer until each main client has `more` further responses, right or wrong.
     fn answers(&mut self, more: u64, step: &str) -> Result<()> {
         let requests = self.traffic.answered() + more;
-        let what = format!("{requests} answers through each gateway");
+        let what = format!("{requests} responses through each gateway");
         poll(&what, Duration::from_secs(90), || {
             let mut observer = || -> Result<bool> {
                 let weir = &mut self.weir;

@@ -54,7 +54,7 @@ impl Server {
             let thread = std::thread::Builder::new().name(format!("http-{name}"));
             thread.spawn(move || accept(&listener, &name, &stats, &stop))
         };
-        let thread = Some(thread.map_err(LabError::io("a thread of a server"))?);
+        let thread = Some(thread.map_err(LabError::io("starting a server thread"))?);
         Ok(Self { name: name.to_owned(), address, stats, stop, thread })
     }
 

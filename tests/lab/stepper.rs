@@ -33,7 +33,7 @@ impl Stepper {
             let name = std::fs::read_to_string(entry.path().join("comm")).ok()?;
             name.contains("worker").then(|| entry.file_name().to_str()?.parse().ok())?
         });
-        let none = || LabError::Other(format!("{folder}: no thread of a polling lcore"));
+        let none = || LabError::Other(format!("{folder}: no thread of an lcore"));
         let thread = Pid::from_raw(worker.ok_or_else(none)?);
         let failed = || LabError::errno("tracing an lcore");
         ptrace::seize(thread, Options::empty()).map_err(failed())?;
@@ -124,7 +124,8 @@ impl Drop for Stepper {
 /// same file.
 fn translate(address: u64, process: u32) -> Result<u64> {
     let own = mappings(std::process::id())?;
-    let unmapped = || LabError::Other(format!("{address:#x} is not in a file that both map"));
+    let unmapped =
+        || LabError::Other(format!("{address:#x} is not in a file that both processes map"));
     let here = own.iter().find(|m| m.start <= address && address < m.end).ok_or_else(unmapped)?;
     let place = address - here.start + here.offset;
     mappings(process)?

@@ -75,7 +75,7 @@ impl Traffic {
     }
 
     fn wait(&self, names: &[&str], requests: u64) -> Result<()> {
-        let what = format!("{requests} answers for each of {names:?}");
+        let what = format!("{requests} responses for each of {names:?}");
         poll(&what, TIMEOUT, || check(self.slowest(names) >= requests, || self.to_string()))?;
         Ok(())
     }

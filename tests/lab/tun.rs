@@ -27,10 +27,10 @@ impl Tun {
             .mtu(mtu)
             .enable(true)
             .build_sync()
-            .map_err(LabError::io(format!("making TUN device {name} with MTU {mtu}")))?;
+            .map_err(LabError::io(format!("creating TUN device {name} with MTU {mtu}")))?;
         device
             .set_nonblocking(true)
-            .map_err(LabError::io(format!("TUN device {name} without blocking")))?;
+            .map_err(LabError::io(format!("setting TUN device {name} to non-blocking")))?;
         Ok(Self(device))
     }
 

@@ -70,7 +70,7 @@ pub struct StatusNow {
 #[derive(Clone, Debug, Deserialize)]
 pub struct FileNow {
     /// The error, if the file was rejected.
-    pub refused: Option<String>,
+    pub error: Option<String>,
 }
 
 /// A page of `GET /flows`, with the fields that the lab uses.
@@ -99,14 +99,14 @@ pub struct CheckNow {
     /// `unknown`, `healthy`, `unhealthy` or `unprobed`.
     pub state: String,
     /// The result of the last probe.
-    pub why: String,
+    pub result: String,
 }
 
 /// The number of next hops that backends need, and of those with a MAC address.
 #[derive(Clone, Debug, Deserialize)]
 pub struct NextHopsNow {
     /// Needed next hops.
-    pub wanted: usize,
+    pub needed: usize,
     /// Resolved next hops.
     pub known: usize,
 }
@@ -148,11 +148,11 @@ impl Weir {
 
     /// Waits until all backends' next hops are resolved. Weir is able before that, since a
     /// backend that is down must not prevent service, but a first packet would be dropped as
-    /// `no-neighbour`.
+    /// `no_neighbor`.
     pub fn wait_for_next_hops(&mut self) -> Result<()> {
         self.wait_for("the MAC addresses of all next hops", TIMEOUT, |weir| {
             let now = weir.status()?;
-            Ok((now.next_hops.known == now.next_hops.wanted, format!("{now:?}")))
+            Ok((now.next_hops.known == now.next_hops.needed, format!("{now:?}")))
         })
     }
 
@@ -246,7 +246,7 @@ impl Weir {
     /// Waits for status 200 of the health endpoint, as a cloud would; fails early if a daemon
     /// ends.
     pub fn wait_until_able(&mut self) -> Result<()> {
-        self.wait_for("a health answer of 200", TIMEOUT, |weir| {
+        self.wait_for("a health status of 200", TIMEOUT, |weir| {
             weir.probe().map(|answer| (answer.starts_with("HTTP/1.1 200"), answer))
         })
     }
@@ -303,7 +303,7 @@ impl Weir {
 
     /// Requests a document from the control socket.
     fn get(&self, path: &str) -> Result<String> {
-        let what = || format!("asking the control socket for {path}");
+        let what = || format!("requesting {path} from the control socket");
         let request = Request { idle_timeout: TIMEOUT, ..Request::new("GET", path) };
         let response = control_client::send(&self.folder.file("control.sock"), &request);
         let response = response.map_err(|error| LabError::io(what())(error.into()))?;
@@ -318,8 +318,9 @@ impl Weir {
     /// Requests and parses a document of the control socket.
     pub fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         let body = self.get(path)?;
+        let what = "invalid response of the control socket for";
         serde_json::from_str(&body)
-            .map_err(|e| LabError::Other(format!("{path} of the control socket: {e}: {body}")))
+            .map_err(|e| LabError::Other(format!("{what} {path}: {e}: {body}")))
     }
 
     /// Returns the document behind `weir status`.

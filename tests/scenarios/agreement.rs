@@ -9,7 +9,7 @@
 //! Flows survive between frames, so that a difference between the planes affects later frames
 //! too.
 
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod malformed;
 mod differential {
@@ -242,7 +242,7 @@ fn both_planes_agree_on_100_000_packets() -> Result<(), Box<dyn Error>> {
     // Each exception is rare, or it would hide other differences.
     let allowed: usize = both.exceptions.values().sum();
     assert!(allowed * 100 < shown, "{allowed} of {shown}: {:?}", both.exceptions);
-    assert!(both.exceptions.contains_key(&Exception::OuterSum), "no outer checksum was asked for");
+    assert!(both.exceptions.contains_key(&Exception::OuterSum), "no service has outer_checksum");
     // Frames that all have the same verdict would prove nothing.
     assert_eq!(verdicts.len(), VerdictCounter::ALL.len(), "{verdicts:?}");
     assert!(verdicts.values().all(|n| *n >= 100), "{verdicts:?}");

@@ -64,7 +64,7 @@ fn tcp_crosses_the_kernels_two_tunnels() -> Result<(), Box<dyn Error>> {
     let target = (AZURE_SERVER, 80).into();
     let stats = Client::start(&lab.azure[0], Load::new(target, 200))?.finish()?;
     stop.store(true, Ordering::Relaxed);
-    appliance.join().map_err(|_| "the appliance panicked")??;
+    appliance.join().map_err(|_| "the appliance thread panicked")??;
     assert_eq!((stats.right, stats.failed), (200, 0), "{stats}");
     assert_eq!(stats.by_backend.get("beyond-azure"), Some(&200));
     assert!(crossings.load(Ordering::Relaxed) >= 600);

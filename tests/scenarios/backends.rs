@@ -59,7 +59,7 @@ fn new_flows(weir: &Weir, address: &str) -> Result<u64, Box<dyn Error>> {
 /// Waits until the health checker reports a backend in this state.
 fn until(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Error>> {
     let start = format!("{address}:");
-    weir.wait_for(&format!("{address} to be {state}"), SOON, |weir| {
+    weir.wait_for(&format!("state {state} of {address}"), SOON, |weir| {
         let checks = weir.checks()?;
         let is = |one: &CheckNow| one.backend.starts_with(&start) && one.state == state;
         Ok((checks.iter().any(is), format!("{checks:?} {:?}", weir.drops()?)))
@@ -85,9 +85,9 @@ fn last_new_flow(weir: &Weir, address: &str) -> Result<Duration, Box<dyn Error>>
 fn kept(what: &str, last: Duration) {
     let intervals = last.as_secs_f64() / INTERVAL.as_secs_f64();
     let promise = promised();
-    println!("{what}: the last new flow {intervals:.2} intervals after ({promise:.1?} promised)");
-    assert!(last > Duration::ZERO, "{what}: flows went there until the verdict");
-    assert!(last <= promise + INTERVAL, "{what}: {last:.1?}, promised are {promise:.1?}");
+    println!("{what}: the last new flow {intervals:.2} intervals later (limit {promise:.1?})");
+    assert!(last > Duration::ZERO, "{what}: new flows use the backend until the verdict");
+    assert!(last <= promise + INTERVAL, "{what}: {last:.1?}, the limit is {promise:.1?}");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn dead_or_hung_backends_get_no_new_flows_and_no_verdict_is_lost() -> Outcome {
     assert_eq!(ill, 2, "{first:?}");
     std::thread::sleep(promised() + INTERVAL);
     let after = [new_flows(&weir, &address[0])?, new_flows(&weir, &address[1])?];
-    assert_eq!(after, before, "no verdict was lost");
+    assert_eq!(after, before, "no health verdict was lost");
     for one in &address[..2] {
         until(&mut weir, one, "unhealthy")?;
     }
@@ -210,7 +210,7 @@ fn through_the_tunnel(plane: Plane, answers: Answer) -> Outcome {
         lab.weir.ip(&["route add 203.0.113.21/32 via 10.0.2.11 dev weir-out"])?;
     }
     until(&mut weir, "10.0.2.11", "healthy")?;
-    assert!(decap.counts().taken(TunnelKind::Vxlan) > 3, "the probes came by the tunnel");
+    assert!(decap.counts().taken(TunnelKind::Vxlan) > 3, "probes use the tunnel");
     // The host still answers on its own address: only the path of client packets is probed.
     drop(server);
     until(&mut weir, "10.0.2.11", "unhealthy")?;

@@ -2,10 +2,10 @@
 //! and from the kernel.
 //!
 //! DPDK can be started once per process, so there is a single test here.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
-    #[expect(dead_code, reason = "not all of what other tests do with an lcore")]
+    #[expect(dead_code, reason = "this test uses a part of it")]
     pub mod loaded;
 }
 
@@ -80,7 +80,7 @@ fn a_poll_takes_at_most_the_configured_burst() {
         // net_null returns as many packets as requested.
         poll::run(&mut loaded.lcore, &mut ends, &AtomicBool::new(true), Idle::Yield);
         let [bursts, received, _] = counted(&page);
-        assert!(bursts > 1, "the loop turns until nothing moves, within bounds");
+        assert!(bursts > 1, "the poll loop becomes idle within the bound");
         assert_eq!(received, bursts * burst as u64);
 
         let (end, mut kernel) = exception();
@@ -96,7 +96,7 @@ fn a_poll_takes_at_most_the_configured_burst() {
         while counted(&page)[2] < FROM_KERNEL as u64 {
             poll::run(&mut loaded.lcore, &mut ends, &AtomicBool::new(true), Idle::Yield);
             turns += 1;
-            assert!(turns <= FROM_KERNEL, "each turn takes at least one");
+            assert!(turns <= FROM_KERNEL, "each iteration takes at least one packet");
         }
         let bursts = counted(&page)[0] - before[0];
         assert_eq!(bursts as usize, FROM_KERNEL.div_ceil(burst));

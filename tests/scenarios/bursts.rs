@@ -1,6 +1,6 @@
 //! Packets of one burst that depend on each other, and the effect of ICMP errors on later
 //! packets.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
     pub mod loaded;
@@ -81,7 +81,7 @@ fn an_icmp_error_reaches_its_flows_backend_and_creates_no_flow() {
     for port in 4_000..4_400 {
         let known = flows(&mut plane);
         let by_error = backend(&plane.send(INGRESS, &from_router(too_big(port)).bytes()));
-        assert_eq!(flows(&mut plane), known, "an error began a flow");
+        assert_eq!(flows(&mut plane), known, "an error created a flow");
         let first = tcp(&format!("198.51.100.7:{port}"), "203.0.113.10:80", flags::SYN);
         let by_flow = backend(&plane.send(INGRESS, &from_router(first).bytes()));
         assert_eq!(flows(&mut plane), known + 1);
@@ -183,7 +183,7 @@ fn outcome(
     let cookies = to_gateway.filter_map(|(_, frame)| Some(*frame.get(78..)?.first_chunk()?));
     let cookies = cookies.map(u32::from_be_bytes).collect();
     let loaded = plane.loaded();
-    let page = loaded.region.counters().lcore(0).expect("a page for the lcore");
+    let page = loaded.region.counters().lcore(0).expect("the lcore's counter page");
     let flows = Flows::new(loaded.region);
     let states = (0..flows.capacity()).filter_map(|path| flows.snapshot(path)).map(|f| f.tcp);
     let changes = page.lcore_count(Counter::GatewayLegChanges);
@@ -236,7 +236,7 @@ fn new_flows_that_evict_others_get_the_same_ports_in_bursts() {
     for setup in [by_port, by_room] {
         let setup = Setup { seed: Some(0x5745_4952), ..setup };
         let (mut plane, expected) = in_bursts(&setup, 0, &frames, 1, false);
-        let page = plane.loaded().region.counters().lcore(0).expect("a page for the lcore");
+        let page = plane.loaded().region.counters().lcore(0).expect("the lcore's counter page");
         assert!(page.lcore_count(Counter::FlowsEvicted) > 100, "evicted by {}", setup.nat_ports);
         assert_eq!(expected.len(), frames.len());
         for (burst, traced) in [(2, false), (7, false), (64, false), (64, true)] {

@@ -1,6 +1,6 @@
 //! Runs every case on the pipeline in memory and on the XDP program, and checks that the cases
 //! are complete.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
     pub mod differences;
@@ -50,17 +50,13 @@ fn every_case_passes_in_the_kernel() -> Result<(), Box<dyn Error>> {
                 (None, Ok(())) | (Some(_), Err(_)) => {}
                 (None, Err(text)) => failed.push(text),
                 (Some(other), Ok(())) => failed.push(format!(
-                    "\"{}\" holds in the kernel: strike it from what can't be done ({})",
+                    "\"{}\" passes with XDP: remove it from DIFFERENCES ({})",
                     case.claim, other.because
                 )),
             }
         }
         let other = DIFFERENCES.len();
-        println!(
-            "{} cases in the kernel, {other} known to differ, {} failed",
-            all.len(),
-            failed.len()
-        );
+        println!("{} cases with XDP, {other} known to differ, {} failed", all.len(), failed.len());
         failed
     })?;
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
@@ -102,7 +98,7 @@ fn clients_without_a_nat_port_are_counted() {
         let counters = plane.loaded().region.counters();
         counters.sum(|page| page.lcore_count(Counter::AffinitiesUntracked))
     };
-    assert!(untracked(8) > 250, "of 300 clients");
+    assert!(untracked(8) > 250, "most of 300 clients have no affinity");
     assert_eq!(untracked(1024), 0);
 }
 
@@ -110,22 +106,22 @@ fn clients_without_a_nat_port_are_counted() {
 fn no_two_cases_verify_the_same() {
     let mut seen = BTreeSet::new();
     for case in cases::all() {
-        assert!(seen.insert(case.claim), "claimed twice: {}", case.claim);
-        assert!(case.claim.ends_with('.'), "a claim is a sentence: {}", case.claim);
-        assert!(!case.steps.is_empty(), "nothing happens: {}", case.claim);
+        assert!(seen.insert(case.claim), "duplicate claim: {}", case.claim);
+        assert!(case.claim.ends_with('.'), "the claim is not a sentence: {}", case.claim);
+        assert!(!case.steps.is_empty(), "the case has no steps: {}", case.claim);
     }
 }
 
 #[test]
 fn every_drop_reason_is_shown() {
     let shown = cases::reasons_shown(&cases::all());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a parent of tests");
     let mut missing = Vec::new();
     for reason in DropReason::ALL.iter().filter(|reason| !shown.contains(reason)) {
         let Some(elsewhere) = COVERED_ELSEWHERE.iter().find(|e| e.reason == *reason) else {
             missing.push(format!(
-                "no case drops for {}: write one in tests/cases, or name the test that shows it \
-                 in tests/cases/coverage.rs",
+                "no case of drop reason {}: add one to tests/cases, or name its test in \
+                 tests/cases/coverage.rs",
                 reason.name()
             ));
             continue;
@@ -141,7 +137,8 @@ fn every_drop_reason_is_shown() {
         }
     }
     for elsewhere in COVERED_ELSEWHERE.iter().filter(|e| shown.contains(&e.reason)) {
-        missing.push(format!("{} is shown by a case now: strike it", elsewhere.reason.name()));
+        let reason = elsewhere.reason.name();
+        missing.push(format!("{reason} has a case: remove it from COVERED_ELSEWHERE"));
     }
     assert!(missing.is_empty(), "\n{}\n", missing.join("\n"));
 }
@@ -154,5 +151,5 @@ fn every_verdict_is_shown() {
         .filter(|verdict| **verdict != VerdictCounter::Drop)
         .map(|verdict| verdict.name())
         .collect();
-    assert_eq!(shown, all, "verdicts shown by cases, and those that there are");
+    assert_eq!(shown, all, "every verdict has a case");
 }

@@ -2,7 +2,7 @@
 //!
 //! DPDK can be started once per process, so there is a single test here. It ends with the two
 //! drop reasons that only a NIC can cause.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
     pub mod loaded;
@@ -75,7 +75,7 @@ fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
     let came = plane.send_without_buffers(EGRESS, &answer);
     assert!(came.is_empty(), "no buffer, no answer: {came:?}");
     assert_eq!(plane.counts().drops[&DropReason::NoHeadroom], 1);
-    assert_eq!(plane.send(EGRESS, &answer).len(), 1, "with buffers it goes out");
+    assert_eq!(plane.send(EGRESS, &answer).len(), 1, "with buffers the answer leaves");
     assert_eq!(plane.counts().entered(), plane.counts().ended());
 }
 
@@ -91,6 +91,6 @@ fn a_nic_that_takes_no_more_is_counted(plane: &mut Wire) {
     plane.kernel_floods(INGRESS, &frame.bytes(), 200);
     cable("up");
     let counts = plane.counts();
-    assert!(counts.drops[&DropReason::TxRefused] > 0, "a full ring refuses: {counts:?}");
+    assert!(counts.drops[&DropReason::TxQueueFull] > 0, "a full ring drops: {counts:?}");
     assert_eq!((counts.from_kernel, counts.ended()), (200, 200));
 }

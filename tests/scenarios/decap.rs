@@ -60,7 +60,7 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
     let mut buffer = [0; 2_000];
     let (len, _) = recvfrom::<SockaddrStorage>(raw.as_raw_fd(), &mut buffer)?;
     answer_is_right(&buffer[20..len], &[]);
-    echo.join().map_err(|_| "the server panicked")??;
+    echo.join().map_err(|_| "the server thread panicked")??;
     for kind in [TunnelKind::Geneve, TunnelKind::Vxlan, TunnelKind::Gue, TunnelKind::Ip4In4] {
         assert_eq!(decap.counts().taken(kind), 1, "{kind:?}");
     }

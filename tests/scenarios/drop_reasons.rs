@@ -1,6 +1,6 @@
 //! Drop reasons that no valid configuration can cause: configuration checks reject it first, and
 //! the fastpath, which does not trust the tables, still drops such packets.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
     pub mod loaded;
@@ -32,12 +32,12 @@ fn dropped(change: impl FnOnce(&mut Writer<'static>)) -> Vec<DropReason> {
     plane.load(&aws_nat());
     let loaded = plane.loaded();
     loaded.target = None;
-    let mut writer = Writer::attach(loaded.region).expect("the last writer is gone");
+    let mut writer = Writer::attach(loaded.region).expect("the previous writer has ended");
     change(&mut writer);
-    writer.commit().expect("a change that can be committed");
+    writer.commit().expect("a valid change");
     loaded.lcore.poll_control();
     let came = plane.send(INGRESS, &from_gateway(1, syn()).bytes());
-    assert!(came.is_empty(), "nothing may leave: {came:?}");
+    assert!(came.is_empty(), "no frame may leave: {came:?}");
     drops(&mut plane).into_iter().map(|(reason, _)| reason).collect()
 }
 
@@ -53,8 +53,8 @@ fn a_backend_without_a_next_hop_has_no_route() {
     let reasons = dropped(|writer| {
         let addr = Addr::from("10.0.2.11".parse::<IpAddr>().expect("an address"));
         let id = writer.backend_id(&addr, 8080).expect("the backend of web");
-        let record = *writer.committed().backend(id).expect("its record");
-        writer.put_backend(&Backend { next_hop: NONE, ..record }).expect("room for one more");
+        let record = *writer.committed().backend(id).expect("the backend's record");
+        writer.put_backend(&Backend { next_hop: NONE, ..record }).expect("capacity for one more");
     });
     assert_eq!(reasons, [DropReason::NoRoute]);
 }
@@ -64,7 +64,7 @@ fn nat_without_an_address_of_the_family_is_dropped() {
     let reasons = dropped(|writer| {
         let settings = *writer.committed().settings();
         let nat = [Settings::EMPTY.nat[0]; NAT_ADDRS];
-        writer.put_settings(&Settings { nat, ..settings }).expect("settings are always taken");
+        writer.put_settings(&Settings { nat, ..settings }).expect("settings always fit");
     });
     assert_eq!(reasons, [DropReason::NatNoAddress]);
 }
@@ -104,7 +104,7 @@ fn a_table_full_of_confirmed_flows_drops_new_ones() {
 /// file, as another process would.
 #[test]
 fn a_locked_bucket_is_contended_until_the_flow_table_recovers() {
-    let folder = Folder::new().expect("a folder for the region");
+    let folder = Folder::new().expect("the region's directory");
     let path = folder.shared("region");
     let setup = aws_nat();
     let sizes = planes::loaded::sizes(&setup);
@@ -116,13 +116,13 @@ fn a_locked_bucket_is_contended_until_the_flow_table_recovers() {
     let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the region's file");
     let term = region.layout().term(Section::FlowLocks);
     let locked: Vec<u8> = 0x0105u64.to_le_bytes().repeat(term.bytes / 8);
-    file.write_all_at(&locked, term.offset as u64).expect("the lock words can be written");
+    file.write_all_at(&locked, term.offset as u64).expect("writable lock words");
     let frame = from_gateway(1, syn()).bytes();
     assert_eq!(plane.send(INGRESS, &frame), []);
     assert_eq!(drops(&mut plane), [(DropReason::FlowContended, 1)]);
     assert!(Flows::new(region).recover().stale_locks > 0);
     let came = plane.send(INGRESS, &frame);
-    assert!(matches!(came[..], [(Exit::Port(_), _)]), "forwarded once it is free: {came:?}");
+    assert!(matches!(came[..], [(Exit::Port(_), _)]), "forwarded after recovery: {came:?}");
     assert_eq!(drops(&mut plane), [(DropReason::FlowContended, 1)]);
 }
 
@@ -131,11 +131,11 @@ struct NoExit;
 
 impl Exits<Frame> for NoExit {
     fn port(&mut self, arm: u8, frame: Frame) {
-        panic!("left by the port of arm {arm}: {:?}", frame.to_vec());
+        panic!("sent by the port of arm {arm}: {:?}", frame.to_vec());
     }
 
     fn kernel(&mut self, arm: u8, frame: Frame) -> bool {
-        panic!("left to the kernel by arm {arm}: {:?}", frame.to_vec());
+        panic!("sent to the kernel by arm {arm}: {:?}", frame.to_vec());
     }
 }
 

@@ -3,10 +3,10 @@
 //! before the pipeline in memory forwards them. Verdict, reason, service and backend are compared
 //! with its counters, and the reported MTU with the error's.
 
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod differential {
-    #[expect(dead_code, reason = "not all of what other tests do with frames")]
+    #[expect(dead_code, reason = "this test uses a part of it")]
     pub mod mutation;
     pub mod traffic;
 }
@@ -73,12 +73,12 @@ const EXPECTED: [(&str, &str); 16] = [
     ("forward", ""),
     ("reply", ""),
     ("reply", "too long once translated"),
-    ("drop", "source-refused"),
-    ("drop", "not-translatable"),
-    ("drop", "flow-ambiguous"),
-    ("drop", "scope-table-full"),
-    ("drop", "nat-protocol"),
-    ("drop", "exception-malformed"),
+    ("drop", "source_denied"),
+    ("drop", "not_translatable"),
+    ("drop", "flow_ambiguous"),
+    ("drop", "scope_table_full"),
+    ("drop", "nat_protocol"),
+    ("drop", "exception_malformed"),
 ];
 
 /// The plane's counters.
@@ -140,7 +140,7 @@ fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), Str
     let kernel = trial.arrival == Arrival::Kernel;
     let entry = EntryPoint { arm: trial.arm, kernel, ..EntryPoint::default() };
     let explanation = explainer.frame(&entry, &mut trial.bytes.clone());
-    let page = region.counters().lcore(0).ok_or("a page for the lcore")?;
+    let page = region.counters().lcore(0).ok_or("the lcore's counter page")?;
     let before = counter_values(&page);
     let came = match kernel {
         true => plane.kernel_sends(trial.arm, &trial.bytes),
@@ -149,14 +149,15 @@ fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), Str
     let observed = observed(&before, &counter_values(&page));
     let passes = matches!(explanation.verdict.as_str(), "nat" | "tunnel" | "answer" | "redirect");
     let agree = explanation.verdict == observed.verdict
-        && explanation.reason == observed.reason
+        && explanation.drop_reason == observed.reason
         && (!passes || explanation.service_id == observed.service)
         && (!passes || explanation.backend_id == observed.backend)
         && came.iter().all(|(_, frame)| is_explained(&explanation, frame));
     match agree {
         true => Ok((explanation, came)),
         false => Err(format!(
-            "the plane did {} {} (service {:?}, backend {:?}) with {trial:?}\n{explanation:#?}\n{came:x?}",
+            "the plane did {} {} (service {:?}, backend {:?}) with {trial:?}\n{explanation:#?}\n\
+             {came:x?}",
             observed.verdict, observed.reason, observed.service, observed.backend
         )),
     }
@@ -172,11 +173,11 @@ fn is_explained(explanation: &Explanation, frame: &[u8]) -> bool {
     let ethertype = if frame[usize::from(at)] >> 4 == 4 { 0x0800 } else { 0x86dd };
     let window = Window::new(&mut bytes);
     let Ok(ip) = Ip::parse(&window, at, ethertype) else { return false };
-    let says = |words: &str| explanation.why.iter().any(|why| why.contains(words));
+    let says = |words: &str| explanation.reasons.iter().any(|reason| reason.contains(words));
     if explanation.verdict == "reply" {
         let error = explanation.arrival.starts_with("plain") && ip.kind == L4::IcmpError;
         let mtu = if error { icmp::reported_mtu(&window, &ip).unwrap_or(0) } else { 0 };
-        return mtu == 0 || says(&format!("told that {mtu} bytes pass"));
+        return mtu == 0 || says(&format!("error, MTU {mtu} bytes"));
     }
     if !matches!(ip.kind, L4::Tcp { .. } | L4::Udp) {
         return true;
@@ -185,7 +186,7 @@ fn is_explained(explanation: &Explanation, frame: &[u8]) -> bool {
     let ends = format!("{} -> {}", end(ip.src, ip.sport), end(ip.dst, ip.dport));
     let free = format!(":{} ->", ip.sport);
     let rewrite = explanation.rewrite.replace(":(a free port) ->", &free);
-    let len = format!("it has {} bytes, and", ip.end - ip.at);
+    let len = format!("it has {} bytes; the MTU", ip.end - ip.at);
     rewrite.starts_with(&ends) && (!rewrite.contains("translated") || says(&len))
 }
 
@@ -263,7 +264,7 @@ fn with_affinity(setup: Setup, mode: &str) -> Setup {
     let services = service("web", &some, WEB, &backends(&mode, &FOUR))
         + &service("any", &others, ANY, &backends(&mode, &FOUR[..2]))
         + &service("six", &some, WEB6, &backends(&mode, &SIX));
-    Setup { services, ..setup.named("kept clients") }
+    Setup { services, ..setup.named("affinity and source ranges") }
 }
 
 /// The services of [`with_affinity`] with backends of the other family.
@@ -278,7 +279,7 @@ fn with_affinity_across(setup: Setup) -> Setup {
     let services = service("web", &to_six, WEB, &backends("nat", &SIX))
         + &service("any", &to_six, ANY, r#"{address = "fd00:2::12"}"#)
         + &service("six", &to_four, WEB6, r#"{address = "10.0.2.11"}, {address = "10.0.2.12"}"#);
-    Setup { services, ..setup.named("kept clients across families") }
+    Setup { services, ..setup.named("affinity and source ranges across families") }
 }
 
 /// Proxies for all ports, for some, and for some clients; none on IPv6's egress address.
@@ -388,10 +389,10 @@ fn explain_matches_the_data_plane() {
             let (explanation, came) = compare(&mut plane, &trial).unwrap_or_else(|text| {
                 panic!("packet {shown} of seed {seed}, tables {}:\n{text}", setup.name)
             });
-            let grew = explanation.why.iter().any(|why| why.contains("bytes, and only"));
-            let reason = match explanation.reason {
+            let grew = explanation.reasons.iter().any(|one| one.ends_with("is too small"));
+            let reason = match explanation.drop_reason {
                 _ if grew => "too long once translated".into(),
-                _ if explanation.rewrite.ends_with("options that the packet brings") => {
+                _ if explanation.rewrite.ends_with("the packet's own options") => {
                     OWN_OPTIONS.into()
                 }
                 reason => reason,

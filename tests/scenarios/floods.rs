@@ -1,7 +1,7 @@
 //! Floods of spoofed packets beside real clients, on both planes: established connections lose
 //! nothing, and new ones succeed. Time is counted in packets, so that a rate is a ratio: the
 //! number of flood packets between two packets of a client.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
     pub mod loaded;
@@ -173,7 +173,7 @@ fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) 
             failed.push((client.number, "another connection"));
         }
         let client = established[turn as usize % established.len()];
-        assert!(fixture.gets_reply(client, ack), "{about}: {} got no answer", client.number);
+        assert!(fixture.gets_reply(client, ack), "{about}: {} received no answer", client.number);
         assert!(fixture.continues(client), "{about}: {} lost its connection", client.number);
     }
     let first = failed.first();
@@ -181,14 +181,14 @@ fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) 
     for client in established {
         assert!(
             fixture.continues(client) && fixture.gets_reply(client, ack),
-            "{about}: lost afterwards"
+            "{about}: lost later"
         );
     }
     let counts = fixture.plane.counts();
     assert_eq!(counts.entered(), counts.ended(), "{about}");
     assert!(
         spoofed > budget(MAX_FLOWS, DEFAULT_PERCENT[0]),
-        "{about}: there was room for all of it"
+        "{about}: the flood did not fill the table"
     );
 }
 
@@ -253,7 +253,7 @@ fn play_fast(new_flows: &'static str) -> (u32, u32) {
 fn clients_admitted_in_a_flood_beyond_the_limit_stay() {
     let (came, whole) = play_fast("");
     assert!(came >= 40, "only {came} clients were admitted");
-    assert_eq!(whole, came, "the limit is so high that admitted clients lose their port");
+    assert_eq!(whole, came, "the limit is too high: admitted clients lose their NAT port");
     let (came, whole) = play_fast("nat_new_per_s = 0");
     assert!(came >= 800 && whole == 0, "{whole} of {came} clients without a limit");
 }

@@ -110,7 +110,7 @@ fn an_occasional_wrong_cookie_is_detected() -> Outcome {
     let (report, stats) = run_traffic(0, |frame| frame[81] ^= 1)?;
     assert!(report.failed(Check::Options) > 5, "{report}");
     assert_eq!(report.failures.len(), 1, "{report}");
-    assert_eq!(stats.right, 300, "TCP repairs what the gateway drops: {stats}");
+    assert_eq!(stats.right, 300, "TCP retransmits packets that the gateway drops: {stats}");
     Ok(())
 }
 

@@ -55,7 +55,7 @@ fn change(lab: &Lab, weir: &mut Weir, from: &str, to: &str) -> Outcome {
     let generation = weir.status()?.generation;
     edit(lab, from, to)?;
     weir.wait_for_generation(generation + 1)?;
-    let refused = weir.status()?.config_file.refused;
+    let refused = weir.status()?.config_file.error;
     assert_eq!(refused, None);
     Ok(())
 }
@@ -67,7 +67,7 @@ fn idle_connection(ns: &Netns) -> Outcome<TcpStream> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(b"GET /1/10 HTTP/1.1\r\nhost: lab\r\n\r\n")?;
         let read = stream.read(&mut [0; 12])?;
-        assert!(read > 0, "an answer");
+        assert!(read > 0, "a response");
         Ok::<_, std::io::Error>(stream)
     });
     Ok(opened??)
@@ -77,7 +77,7 @@ fn idle_connection(ns: &Netns) -> Outcome<TcpStream> {
 fn shorter_timeout(lab: &Lab, weir: &mut Weir, idle: SocketAddr) -> Outcome {
     assert_eq!(weir.flows_of(idle)?.len(), 1);
     change(lab, weir, "[health]", "[flows]\ntcp_established_s = 4\n\n[health]")?;
-    weir.wait_for("the idle flow to end", TIMEOUT, |weir| {
+    weir.wait_for("the end of the idle flow", TIMEOUT, |weir| {
         let flows = weir.flows_of(idle)?;
         Ok((flows.is_empty(), format!("{flows:?}")))
     })?;
@@ -90,16 +90,16 @@ fn other_device(lab: &Lab, weir: &mut Weir) -> Outcome {
     let text = std::fs::read_to_string(lab.folder.file("weir.toml"))?;
     edit(lab, "iface=in0", "iface=in9")?;
     edit(lab, "tcp_established_s = 4", "tcp_established_s = 9")?;
-    weir.wait_for("the refusal", TIMEOUT, |weir| {
-        let refused = weir.status()?.config_file.refused.unwrap_or_default();
+    weir.wait_for("the rejection", TIMEOUT, |weir| {
+        let refused = weir.status()?.config_file.error.unwrap_or_default();
         let named = refused.contains("ingress.device = \"net_af_packet0,iface=in9");
         Ok((named && refused.contains("restart fastpath and slowpath"), refused))
     })?;
     assert_eq!(weir.status()?.generation, generation);
     lab.folder.write("weir.toml", &text)?;
-    weir.wait_for("the refusal to end", TIMEOUT, |weir| {
+    weir.wait_for("the end of the rejection", TIMEOUT, |weir| {
         let status = weir.status()?;
-        Ok((status.config_file.refused.is_none(), format!("{status:?}")))
+        Ok((status.config_file.error.is_none(), format!("{status:?}")))
     })?;
     Ok(())
 }
@@ -120,10 +120,10 @@ fn gateways_and_timeouts_change_under_traffic_and_a_device_change_is_rejected() 
     let web = SocketAddr::from((FRONTEND, 80));
     let once = Load { workers: 1, patience: Duration::from_millis(500), ..Load::new(web, 1) };
     assert_eq!(Client::start(&later_client, once)?.finish()?.failed, 1);
-    assert!(weir.drops()?.iter().any(|drop| drop.reason == "tunnel-source"));
+    assert!(weir.drops()?.iter().any(|drop| drop.reason == "tunnel_source"));
     change(&lab, &mut weir, SOURCES, BOTH)?;
     let stats = Client::start(&later_client, Load::new(web, 300))?.finish()?;
-    println!("behind the new node: {stats}");
+    println!("through the added node: {stats}");
     assert_eq!((stats.right, stats.failed), (300, 0), "{stats}");
 
     let idle = idle_connection(&later_client)?;
@@ -139,7 +139,7 @@ fn gateways_and_timeouts_change_under_traffic_and_a_device_change_is_rejected() 
     steady.wait_for(steady.stats().right + 300, TIMEOUT)?;
     steady.stop_requests();
     let stats = steady.finish()?;
-    println!("behind the node that left: {stats}");
+    println!("through the removed node: {stats}");
     assert!(stats.failed == 0 && stats.moved == 0 && stats.connections == 4, "{stats}");
 
     let clients = traffic.finish()?;

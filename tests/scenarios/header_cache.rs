@@ -7,7 +7,7 @@
 //! every byte are compared. Mutations come from a fixed seed, so that a reported failure is
 //! reproducible.
 
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod differential {
     pub mod mutation;
@@ -70,7 +70,7 @@ impl Comparison {
         self.burst.len = 0;
         self.burst.push(trial.frame(), trial.arm, trial.arrival);
         pipeline::parse_and_classify(&mut self.burst, &self.loaded.lcore);
-        let frame = self.burst.buffers[0].take().expect("no loop takes it");
+        let frame = self.burst.buffers[0].take().expect("the stage accepts no packet");
         (self.burst.packets[0], frame.to_vec())
     }
 
@@ -124,7 +124,7 @@ fn flow_of(work: &PacketState) -> Option<(FlowKey, u64, Side)> {
 
 fn difference(expected: &PacketState, found: &PacketState) -> String {
     format!(
-        "  the long way: {:?}\n    {:?}\n    {:?}\n  the familiar way: {:?}\n    {:?}\n    {:?}",
+        "  full parser: {:?}\n    {:?}\n    {:?}\n  header cache: {:?}\n    {:?}\n    {:?}",
         expected.verdict, expected.front, expected.inner, found.verdict, found.front, found.inner
     )
 }
@@ -210,14 +210,14 @@ fn cached_headers_are_handled_like_uncached_ones() {
     }
     let Tally { frames, cached, mutations, hits, returned, failed } = tally;
     println!(
-        "{frames} frames, {cached} learnt; {mutations} comparisons, {hits} familiar, \
-         {returned} turned around"
+        "{frames} frames, {cached} cached; {mutations} comparisons, {hits} hits, {returned} \
+         returned"
     );
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
     // Otherwise only the uncached stages would have been compared with themselves.
-    assert!(cached > 50 && hits > 50_000, "{cached} learnt, {hits} recognised");
-    assert!(mutations - hits > 50_000, "{mutations} compared, {hits} recognised");
-    assert!(returned > 5_000, "{returned} turned around");
+    assert!(cached > 50 && hits > 50_000, "{cached} cached, {hits} hits");
+    assert!(mutations - hits > 50_000, "{mutations} compared, {hits} hits");
+    assert!(returned > 5_000, "{returned} returned");
 }
 
 /// The plane `memory` whose lcore has cached each frame's headers just before the frame arrives.
@@ -238,7 +238,7 @@ impl PrimedMemory {
 
 impl Plane for PrimedMemory {
     fn name(&self) -> &str {
-        "memory, headers learnt"
+        "memory, cached headers"
     }
 
     fn load(&mut self, setup: &Setup) {
@@ -278,7 +278,7 @@ fn every_case_passes_after_cached_headers() {
     let all = cases::all();
     let failed: Vec<String> =
         all.iter().filter_map(|case| cases::run(case, &mut plane).err()).collect();
-    println!("{} cases, {} frames recognised, {} failed", all.len(), plane.hits, failed.len());
+    println!("{} cases, {} header cache hits, {} failed", all.len(), plane.hits, failed.len());
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
-    assert!(plane.hits > 100, "only {} frames came the short way", plane.hits);
+    assert!(plane.hits > 100, "only {} header cache hits", plane.hits);
 }

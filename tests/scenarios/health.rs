@@ -14,7 +14,7 @@ fn health_probes_report_the_state_at_any_time() -> Result<(), Box<dyn Error>> {
     let mut weir = Weir::prepare(&lab, &Settings::default(), &services)?;
     weir.start_slowpath()?;
     let soon = Duration::from_secs(30);
-    weir.wait_for("503 and a reason without a fastpath", soon, |weir| {
+    weir.wait_for("503 with a reason without a fastpath", soon, |weir| {
         let said = weir.probe()?;
         Ok((said.starts_with("HTTP/1.1 503") && said.contains("lcore"), said))
     })?;
@@ -23,19 +23,19 @@ fn health_probes_report_the_state_at_any_time() -> Result<(), Box<dyn Error>> {
     // ARP, TCP and HTTP of the probe all pass gateway, wire, poll loop, TAP, kernel and back.
     let said = probe(&lab.cloud, INGRESS)?;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
-    weir.wait_for("the probe's packets to be counted on the exception path", soon, |weir| {
+    weir.wait_for("the probe's packets in the exception path's counters", soon, |weir| {
         let count = weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
         Ok((count >= 5.0, count.to_string()))
     })?;
 
     weir.kill_fastpath()?;
     let killed = Instant::now();
-    weir.wait_for("503 after the fastpath died", soon, |weir| {
+    weir.wait_for("503 after fastpath was killed", soon, |weir| {
         let said = weir.probe()?;
         Ok((said.starts_with("HTTP/1.1 503"), said))
     })?;
-    println!("503 came {:.0?} after the death", killed.elapsed());
-    assert!(probe(&lab.cloud, INGRESS).is_err(), "on the wire nobody answers");
+    println!("503 was returned {:.0?} after the kill", killed.elapsed());
+    assert!(probe(&lab.cloud, INGRESS).is_err(), "probes on the wire are not answered");
     weir.start_fastpath()?;
     weir.wait_until_able()?;
     let said = probe(&lab.cloud, INGRESS)?;
@@ -70,7 +70,7 @@ fn packets_rejected_by_the_kernel_are_counted() -> Result<(), Box<dyn Error>> {
     // A TAP that is down accepts nothing: the probe's packets are lost after Weir's counters.
     lab.weir.ip(&["link set weir-in down"])?;
     assert!(probe(&lab.cloud, INGRESS).is_err());
-    weir.wait_for("what was lost to be counted", Duration::from_secs(30), |weir| {
+    weir.wait_for("the count of lost packets", Duration::from_secs(30), |weir| {
         let lost = lost(weir)?;
         Ok((lost > 0.0, format!("{lost}")))
     })?;

@@ -92,7 +92,7 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_continue() -> Outcom
     // Packets on the wire during the gap are lost; all that returned are correct.
     let lost = report.failed(Check::Lost);
     let wrong: u64 = report.failures.values().map(|failure| failure.count).sum();
-    assert!(lost > 0, "the gap was noticed: {report}");
+    assert!(lost > 0, "the gateway detected the gap: {report}");
     assert_eq!(wrong, lost, "{report}");
     weir.stop()?;
     Ok(())
@@ -135,11 +135,11 @@ fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
             return Ok(());
         }
     }
-    Err(format!("the lcore was never met inside a bucket's lock, {stops} stops").into())
+    Err(format!("the lcore never stopped in a bucket's lock, {stops} stops").into())
 }
 
 /// Returns the last number in front of `what` that the fastpath logged at its start.
-fn told(log: &str, what: &str) -> Option<u64> {
+fn logged_count(log: &str, what: &str) -> Option<u64> {
     let (before, _) = log.rsplit_once(what)?;
     before.trim_end().rsplit(' ').next()?.parse().ok()
 }
@@ -172,20 +172,21 @@ fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Ou
     stepped?;
     let killed = Instant::now();
     stepper.kill(fastpath)?;
-    assert!(flows.locked() > 0, "the dead lcore holds the lock for ever");
+    assert!(flows.locked() > 0, "the dead lcore still holds the lock");
     let live = flows.live();
-    connections.join().map_err(|_| "the thread that begins connections panicked")??;
+    connections.join().map_err(|_| "the thread that opens connections panicked")??;
     weir.start_fastpath()?;
     let before = traffic.answered();
     traffic.until(before + 1)?;
     println!("the gap, from SIGKILL to the next answered request: {:.0?}", killed.elapsed());
     weir.wait_until_able()?;
     let log = weir.fastpath.as_ref().ok_or("no fastpath")?.log();
-    let (kept, freed) = (told(&log, "flows taken over"), told(&log, "stale locks released"));
-    let cleared = told(&log, "incomplete ones cleared");
+    let count = |what| logged_count(&log, what);
+    let (kept, freed) = (count("flows taken over"), count("stale locks released"));
+    let cleared = count("incomplete ones cleared");
     println!("of {live} flows {kept:?} taken over, {cleared:?} cleared, {freed:?} locks freed");
     assert!(kept.is_some_and(|kept| kept > 0) && freed.is_some_and(|freed| freed > 0), "{log}");
-    assert_eq!(kept, Some(live.into()), "each flow that was whole lives on");
+    assert_eq!(kept, Some(live.into()), "each complete flow is kept");
     traffic.until(before + 700)?;
     assert_all_continued(&traffic.finish()?);
     assert_eq!(flows.locked(), 0);

@@ -34,7 +34,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// Seconds that a deregistered target keeps its flows, and failed probes until it is unhealthy.
 const DELAY: u64 = 60;
 
-const AWS: &str = "[aws]\ncluster = \"north\"\nquiet_s = 1\n\n[flows]\ntcp_closed_s = 1\n";
+const AWS: &str = "[aws]\ncluster = \"north\"\nidle_s = 1\n\n[flows]\ntcp_closed_s = 1\n";
 
 /// The result of one step of the emulator: the target's state, and whether its probe succeeded.
 type Observation = (State, bool);
@@ -86,7 +86,7 @@ impl Aws {
         let serving = lab.weir.thread("aws", move || {
             current().block_on(async move {
                 let listener = tokio::net::TcpListener::bind(API).await.expect("a free port");
-                let _ = hand.send(Emulator::listen(listener, state).expect("it has an address"));
+                let _ = hand.send(Emulator::listen(listener, state).expect("the bound address"));
                 while !stopped.load(Ordering::Relaxed) {
                     tokio::time::sleep(STEP).await;
                 }
@@ -132,7 +132,7 @@ impl Aws {
     fn finish(mut self) -> Outcome<(Arc<Gateway>, Vec<Observation>)> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            thread.join().map_err(|_| "a thread of the stand-in panicked")??;
+            thread.join().map_err(|_| "a thread of the emulator panicked")??;
         }
         let observations = self.observations.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok((Arc::clone(&self.gateway), observations))
@@ -253,17 +253,17 @@ fn leave(
     beyond.stop_requests();
     assert_all_continued(&[("web", web.finish()?), ("beyond", beyond.finish()?)]);
     let log = ended(&mut weir)?;
-    assert!(log.contains("left AWS: Drained"), "{log}");
-    assert_eq!(aws.state(), Some(State::Draining), "it went before the delay was over");
+    assert!(log.contains("left the cloud cloud=\"AWS\" outcome=Drained"), "{log}");
+    assert_eq!(aws.state(), Some(State::Draining), "deregistration ended before the delay");
     let calls = aws.emulator.take_calls();
     let counts = ["RegisterTargets", "DeregisterTargets"].map(|name| aws.calls(name, &calls));
-    assert_eq!(counts, [1, 1], "one registration for the whole life");
+    assert_eq!(counts, [1, 1], "one registration in the whole test");
     let (gateway, observations) = aws.finish()?;
     // Restarted without AWS for its counters alone: the fastpath has them, and was not stopped.
     Settings::default().write(&lab.folder)?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;
-    let gateway = Arc::into_inner(gateway).ok_or("somebody holds the gateway")?;
+    let gateway = Arc::into_inner(gateway).ok_or("the gateway is still shared")?;
     let report = gateway.stop()?;
     println!("{report}");
     assert!(report.clean() && report.awaited == 0 && report.returned > 0, "{report}");
@@ -305,7 +305,7 @@ fn registers_recovers_from_a_kill_and_deregisters_without_packet_loss() -> Outco
     no_new_flows(&lab, &aws.gateway)?;
     let observations = leave(&lab, aws, weir, clients, &before)?;
     let first = observations[looked..].iter().find(|(_, good)| !good).ok_or("no 503 was seen")?;
-    assert_ne!(first.0, State::Draining, "503 was told before AWS took the deregistration");
+    assert_ne!(first.0, State::Draining, "503 was returned before AWS accepted the deregistration");
     println!("{:.1?}", begun.elapsed());
     Ok(())
 }

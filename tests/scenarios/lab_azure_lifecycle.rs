@@ -56,7 +56,7 @@ fn tunnel(kind: &str, (vni, port): (u32, u16)) -> Value {
 /// Sets the pool's tunnels.
 fn carry(state: &mut AzureState, ends: Ends) {
     let id = network("loadBalancers", "gw");
-    let mut body = state.find(&id).expect("the sample has it").body.clone();
+    let mut body = state.find(&id).expect("a resource of the sample").body.clone();
     let tunnels = json!([tunnel("External", ends[0]), tunnel("Internal", ends[1])]);
     body["properties"]["backendAddressPools"][0]["properties"]["tunnelInterfaces"] = tunnels;
     state.write(&id, body);
@@ -66,7 +66,7 @@ fn carry(state: &mut AzureState, ends: Ends) {
 fn state(mac: &str) -> AzureState {
     let mut state = AzureState::sample();
     let id = network("networkInterfaces", "weir-0-data");
-    let mut interface = state.find(&id).expect("the sample has it").body.clone();
+    let mut interface = state.find(&id).expect("a resource of the sample").body.clone();
     interface["properties"]["macAddress"] = mac.replace(':', "-").to_uppercase().into();
     let first = &mut interface["properties"]["ipConfigurations"][0]["properties"];
     first["privateIPAddress"] = INGRESS.to_string().into();
@@ -114,7 +114,7 @@ impl Azure {
                 let resources = resources.await.expect("a free port");
                 let metadata = metadata.await.expect("a free port");
                 let emulator = Emulator::listen(resources, metadata, &[], state);
-                let _ = hand.send(emulator.expect("it has an address"));
+                let _ = hand.send(emulator.expect("the bound address"));
                 while !stopped.load(Ordering::Relaxed) {
                     tokio::time::sleep(STEP).await;
                 }
@@ -162,7 +162,7 @@ impl Azure {
     fn finish(mut self) -> Outcome<Vec<Observation>> {
         drop(self.stop);
         for thread in self.threads.drain(..) {
-            thread.join().map_err(|_| "a thread of the stand-in panicked")??;
+            thread.join().map_err(|_| "a thread of the emulator panicked")??;
         }
         Ok(self.observations.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -247,9 +247,9 @@ fn no_new_flows(lab: &Lab) -> Outcome {
 fn ready_with(weir: &mut Weir, ends: Ends) -> LabResult<()> {
     weir.wait_for("the pool's tunnels", Duration::from_secs(90), |weir| {
         let said: Value = weir.document("/cloud")?;
-        let carried = &said["tunnels"][0]["carried"];
+        let in_force = &said["tunnels"][0]["in_force"];
         let now = ["external", "internal"].map(|side| {
-            let number = |what: &str| carried[format!("{side}_{what}")].as_u64().unwrap_or(0);
+            let number = |what: &str| in_force[format!("{side}_{what}")].as_u64().unwrap_or(0);
             (number("vni") as u32, number("port") as u16)
         });
         Ok((said["phase"] == "ready" && now == ends, said.to_string()))
@@ -261,7 +261,7 @@ fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     lab.azure_tunnels(FIRST)?;
     gateway(&lab.azure[0], Sends::Nothing)?;
     let azure_section = format!(
-        "[azure]\npool = \"weir\"\nquiet_s = 1\nresource_manager = \"https://localhost:4567\"\n\
+        "[azure]\npool = \"weir\"\nidle_s = 1\nresource_manager = \"https://localhost:4567\"\n\
          metadata = \"http://{}\"\n\n[flows]\ntcp_closed_s = 1\n",
         API[1]
     );
@@ -285,7 +285,7 @@ fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     weir.start_fastpath()?;
     weir.wait_until_able()?;
     weir.wait_for_next_hops()?;
-    azure.until(&mut weir, "a member that is up", Azure::serves)?;
+    azure.until(&mut weir, "a pool member with adminState Up", Azure::serves)?;
     gateway(&lab.azure[0], Sends::All)?;
     Ok((azure, weir))
 }
@@ -296,14 +296,14 @@ fn ended(azure: &Azure, weir: &mut Weir) -> Outcome {
     let status = slowpath.wait(SOON)?;
     let log = slowpath.log();
     assert!(status.success(), "{status}\n{}", slowpath.last_words());
-    assert!(log.contains("left Azure: Drained"), "{log}");
+    assert!(log.contains("left the cloud cloud=\"Azure\" outcome=Drained"), "{log}");
     let interface = network("networkInterfaces", "weir-0-data");
     let interface = azure.emulator.with(|state| state.find(&interface).cloned());
-    let body = interface.ok_or("the interface is gone")?.body;
+    let body = interface.ok_or("the interface does not exist")?.body;
     let pools =
         body.pointer("/properties/ipConfigurations/0/properties/loadBalancerBackendAddressPools");
-    assert_eq!(pools, Some(&serde_json::json!([])), "still in the pool, or no such list: {body}");
-    assert_eq!(body["tags"]["somebody"], "else's", "what others wrote is kept");
+    assert_eq!(pools, Some(&serde_json::json!([])), "still in the pool, or no pool list: {body}");
+    assert_eq!(body["tags"]["somebody"], "else's", "members of others are kept");
     Ok(())
 }
 
@@ -322,7 +322,7 @@ fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow
     weir.wait_until_able()?;
     ready_with(&mut weir, FIRST)?;
     go_on(&clients, 50)?;
-    assert_eq!(azure.writes(), ["PUT networkInterfaces"], "one registration for the whole life");
+    assert_eq!(azure.writes(), ["PUT networkInterfaces"], "one registration in the whole test");
 
     for ends in [OTHER_VNIS, ALL_OTHER] {
         azure.emulator.with(|state| carry(state, ends));
@@ -346,7 +346,7 @@ fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow
     gateway(&lab.azure[0], Sends::Known)?;
     go_on(&clients, 50)?;
     no_new_flows(&lab)?;
-    assert_eq!(azure.entry().0, down, "a member for as long as it has flows");
+    assert_eq!(azure.entry().0, down, "a pool member while it has flows");
 
     let [web, beyond] = clients;
     web.stop_requests();

@@ -82,7 +82,7 @@ fn directions_of_a_flow_may_be_on_different_lcores() -> Result<(), Box<dyn Error
     let (before, wires) = (Totals::now(&weir)?, Wires::now(&lab)?);
     let region = Region::open(&lab.folder.shared("region"))?;
     let crossing = crossing(&lab, &region.counters(), CONNECTIONS)?;
-    println!("of {CONNECTIONS} connections {crossing} had their answers at the other lcore");
+    println!("{crossing} of {CONNECTIONS} connections had their answers at the other lcore");
     assert!(crossing > 0, "none of {CONNECTIONS} connections");
     let traffic = Traffic::start(&lab, Duration::from_millis(5))?;
     traffic.until(1_500)?;

@@ -1,6 +1,6 @@
 //! The cost of a new NAT flow that finds no port, as the number of examined ports, on both
 //! planes.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
     pub mod loaded;
@@ -47,7 +47,8 @@ fn opens(plane: &mut dyn Plane, number: u32) -> Option<(String, u16)> {
 
 /// Opens a connection and confirms it.
 fn connects(plane: &mut dyn Plane, number: u32) {
-    let (addr, port) = opens(plane, number).unwrap_or_else(|| panic!("no port for {number}"));
+    let (addr, port) =
+        opens(plane, number).unwrap_or_else(|| panic!("no NAT port for flow {number}"));
     let answer = tcp(BACKEND, &addr, flags::SYN | flags::ACK).to_port(port);
     assert_eq!(plane.send(EGRESS, &from_backend(11, answer).bytes()).len(), 1);
     let ack = tcp(&client(number), FRONTEND, flags::ACK);
@@ -74,7 +75,7 @@ fn play<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &'stati
         assert_eq!(opens(plane, all + 1 + number), None, "{about}: all flows are confirmed");
     }
     let each = (examined(plane) - before) as f64 / f64::from(refused);
-    println!("{about}: {each} ports examined for each refused packet");
+    println!("{about}: {each} ports examined per dropped packet");
     assert_eq!(examined(plane) - before, u64::from(refused * PORTS), "{about}");
     let drops = plane.counts().drops[&DropReason::NatPortsExhausted];
     assert_eq!(drops, u64::from(refused) + 1, "{about}");
@@ -86,7 +87,7 @@ fn finds(plane: &mut dyn Plane) {
     for number in 0..RANGE - 1 {
         connects(plane, number);
     }
-    let weak = opens(plane, RANGE).unwrap_or_else(|| panic!("a port is left"));
+    let weak = opens(plane, RANGE).unwrap_or_else(|| panic!("a NAT port is free"));
     // The weak flow's port was allocated last, so that all others are examined first.
     let tries = (1..=RANGE).find(|_| opens(plane, RANGE + 1) == Some(weak.clone()));
     assert!(tries.is_some_and(|tries| tries <= RANGE / PORTS + 1), "{}: {tries:?}", plane.name());

@@ -69,7 +69,7 @@ fn answers(plane: Plane) -> Result<(), Box<dyn Error>> {
         stream.write_all(b"who?")?;
         stream.read_exact(&mut [0; 4])
     })??;
-    let peer = asked.join().map_err(|_| "the proxy died")??;
+    let peer = asked.join().map_err(|_| "the proxy thread panicked")??;
     assert!(AWS_CLIENTS.iter().any(|client| IpAddr::from(*client) == peer), "{peer}");
     let report = gateway.stop()?;
     assert!(report.clean(), "{report}");

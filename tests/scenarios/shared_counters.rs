@@ -1,5 +1,5 @@
 //! Services and backends without their own counters are counted together, on both planes.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
     pub mod loaded;

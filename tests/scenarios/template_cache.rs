@@ -4,7 +4,7 @@
 //! Two lcores receive the same frames. One keeps its prepared headers, the other discards them
 //! before each frame and builds them again; outgoing frames are compared byte for byte.
 
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod differential {
     pub mod mutation;
@@ -74,7 +74,7 @@ impl Pair {
         let hits = self.has_template();
         self.uncached.loaded().lcore.template_cache().replace(TemplateCache::default());
         let (kept, long) = (show(&mut self.cached, trial), show(&mut self.uncached, trial));
-        assert!(kept == long, "{trial:?}\n  kept: {kept:02x?}\n  long: {long:02x?}");
+        assert!(kept == long, "{trial:?}\n  cached: {kept:02x?}\n  built:  {long:02x?}");
         self.compared += 1;
         let tunnelled = kept.iter().any(|(exit, _)| *exit == Exit::Port(EGRESS));
         self.hits += usize::from(hits && tunnelled);
@@ -135,7 +135,7 @@ fn cached_templates_equal_built_headers() {
         let played = play(case, &mut rng);
         (compared, hits) = (compared + played.0, hits + played.1);
     }
-    println!("{compared} frames compared, {hits} tunnelled while headers were ready");
+    println!("{compared} frames compared, {hits} template cache hits");
     // Otherwise headers built per packet would have been compared with themselves.
     assert!(hits > 1_000, "{hits}");
 }
@@ -149,15 +149,15 @@ fn services(keys: &str, backend: &str) -> String {
 /// Writes tables in slowpath's place.
 fn write(loaded: &mut Loaded, change: impl FnOnce(&mut Writer<'static>)) {
     loaded.target = None;
-    let mut writer = Writer::attach(loaded.region).expect("the last writer is gone");
+    let mut writer = Writer::attach(loaded.region).expect("the previous writer has ended");
     change(&mut writer);
-    writer.commit().expect("a change that can be committed");
+    writer.commit().expect("a valid change");
     loaded.lcore.poll_control();
 }
 
 /// Sets the next hop of the backend.
 fn resolve(loaded: &mut Loaded, mac: [u8; 6], src_mac: [u8; 6], mtu: u16) {
-    let target = loaded.target.as_mut().expect("slowpath writes");
+    let target = loaded.target.as_mut().expect("slowpath's writer");
     let hops: Vec<_> = target.next_hops().collect();
     for (arm, to, _) in hops {
         target.set_next_hop(&Resolved { arm, to, mac: Some(mac), src_mac, mtu });
@@ -190,7 +190,7 @@ fn after(what: &str, change: impl FnMut(&mut Loaded)) {
 fn stale_templates_are_never_used() {
     let geneve = |more: &str| services(&format!("tunnel = \"geneve\"\n{more}"), "10.0.2.11");
     after("the next hop's MAC", |l| resolve(l, [2, 9, 9, 9, 9, 9], OUT_MAC, 9_001));
-    after("our MAC", |l| resolve(l, [2, 9, 9, 9, 9, 9], [2, 8, 8, 8, 8, 8], 9_001));
+    after("the appliance's MAC", |l| resolve(l, [2, 9, 9, 9, 9, 9], [2, 8, 8, 8, 8, 8], 9_001));
     after("the link's MTU", |l| resolve(l, [2, 9, 9, 9, 9, 9], OUT_MAC, 100));
     after("the path MTU", |l| {
         (0..8)
@@ -204,8 +204,8 @@ fn stale_templates_are_never_used() {
     after("the kind of tunnel", |l| l.change(&services("tunnel = \"gue\"", "10.0.2.11")));
     after("the backend", |l| l.change(&services("tunnel = \"geneve\"", "10.0.2.12")));
     after("the backend's family", |l| l.change(&services("tunnel = \"geneve\"", "fd00:2::11")));
-    after("no service any more", |l| l.change(""));
-    after("our own address", |l| {
+    after("no service", |l| l.change(""));
+    after("the appliance's address", |l| {
         write(l, |writer| {
             let settings = *writer.committed().settings();
             let ours = settings.locals.map(|local| match (local.arm, local.addr.is_v4()) {
@@ -214,14 +214,14 @@ fn stale_templates_are_never_used() {
                 }
                 _ => local,
             });
-            writer.put_settings(&Settings { locals: ours, ..settings }).expect("always taken");
+            writer.put_settings(&Settings { locals: ours, ..settings }).expect("valid settings");
         });
     });
     after("the arm", |l| {
         write(l, |writer| {
             let hops: Vec<_> = writer.committed().next_hops().collect();
             for (id, _, hop) in hops {
-                writer.set_next_hop(id, &NextHop { arm: INGRESS, ..hop }).expect("it is there");
+                writer.set_next_hop(id, &NextHop { arm: INGRESS, ..hop }).expect("a next hop");
             }
         });
     });
@@ -238,7 +238,7 @@ fn endpoints_and_families_have_separate_templates() {
     for _ in 0..3 {
         let own = both.show(&from_cloud(syn()));
         let others = both.show(&other(syn()));
-        assert_ne!(own, others, "the endpoint is among our own options");
+        assert_ne!(own, others, "the endpoint option of Weir");
         came.push((own, others));
     }
     assert_eq!(came[1], came[2]);

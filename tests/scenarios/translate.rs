@@ -131,7 +131,7 @@ fn learns_mtu(ns: &Netns, to: IpAddr, reported: u16, why: impl Fn() -> String) -
     };
     let socket = ns.run(move || UdpSocket::bind((any, 0)))??;
     socket.connect((to, DATAGRAMS))?;
-    poll(&format!("the mtu {reported} to {to}"), TIMEOUT, || {
+    poll(&format!("an MTU of {reported} to {to}"), TIMEOUT, || {
         // An earlier error may make it fail.
         let _ = socket.send(&[0x5a; 3_000]);
         std::thread::sleep(Duration::from_millis(50));
@@ -181,7 +181,7 @@ fn clients_of_each_family_reach_backends_of_the_other() -> Outcome {
     let report = gateway.stop()?;
     assert!(report.clean() && report.answered > 600, "{report}");
     let drops = weir.drops()?;
-    assert!(drops.iter().all(|drop| drop.reason != "not-translatable"), "{drops:?}");
+    assert!(drops.iter().all(|drop| drop.reason != "not_translatable"), "{drops:?}");
     weir.stop()?;
     Ok(())
 }

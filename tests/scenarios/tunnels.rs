@@ -87,10 +87,10 @@ fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
             let stats = client.finish()?;
             let why = || why(&stats.to_string());
             assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why());
-            assert_eq!(stats.by_backend.len(), 2, "both serve: {}", why());
+            assert_eq!(stats.by_backend.len(), 2, "both backends serve: {}", why());
         }
         let taken: u64 = backends.iter().map(|(decap, _)| decap.counts().taken(counted)).sum();
-        assert!(taken >= 480, "{kind}: {taken} packets came by this tunnel");
+        assert!(taken >= 480, "{kind}: {taken} packets used this tunnel");
     }
     let ignored = |(decap, _): &(Decap, Server)| decap.counts().ignored.load(Ordering::Relaxed);
     assert_eq!(backends.iter().map(ignored).sum::<u64>(), 0);

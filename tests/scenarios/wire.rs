@@ -98,7 +98,7 @@ fn packets_of_8500_bytes_pass_and_larger_ones_get_an_icmp_error() -> Outcome {
     let told = "geneve && icmp.type == 3 && icmp.code == 4 && icmp.mtu == 8500";
     assert!(!inner(told)?.is_empty(), "the sender was told the size that fits");
     let drops = weir.drops()?;
-    assert!(drops.iter().any(|drop| drop.reason == "too-big-answered"), "{drops:?}");
+    assert!(drops.iter().any(|drop| drop.reason == "too_big_answered"), "{drops:?}");
     weir.stop()?;
     Ok(())
 }

@@ -76,7 +76,7 @@ fn only_lost(report: &Report) {
 }
 
 fn program_log(weir: &Weir) -> Outcome<String> {
-    Ok(weir.fastpath.as_ref().ok_or("nothing moves packets")?.log())
+    Ok(weir.fastpath.as_ref().ok_or("no data plane is running")?.log())
 }
 
 #[test]
@@ -107,17 +107,17 @@ fn a_loader_killed_under_load_in_native_mode_loses_no_packet_and_moves_no_flow()
     }
     traffic.until(begun + 500)?;
     let (alone, orphaned) = (traffic.answered() - begun, flows.live());
-    println!("{alone} answers by each gateway in {:.1?} without a loader", killed.elapsed());
-    assert!(orphaned > live, "flows begin without a loader: {live}, then {orphaned}");
+    println!("{alone} responses by each gateway in {:.1?} without a loader", killed.elapsed());
+    assert!(orphaned > live, "new flows without a loader: {live}, then {orphaned}");
 
     weir.start_fastpath()?;
     weir.wait_until_able()?;
     let log = program_log(&weir)?;
-    assert!(!log.contains("attached anew"), "in place: {log}");
+    assert!(!log.contains("reattached"), "replaced in place: {log}");
     traffic.until(traffic.answered() + 500)?;
     let later = flows.live();
     println!("flows: {live} before, {orphaned} without a loader, {later} after");
-    assert!(later > orphaned, "none went: {orphaned}, then {later}");
+    assert!(later > orphaned, "no flow ended: {orphaned}, then {later}");
     let clients = traffic.finish()?;
     assert_all_continued(&clients);
     let third: u64 = clients.iter().filter_map(|(_, stats)| stats.by_backend.get("web-3")).sum();
@@ -130,7 +130,7 @@ fn a_loader_killed_under_load_in_native_mode_loses_no_packet_and_moves_no_flow()
     println!("{totals}; {frames:?}");
     assert_eq!(totals.sides().0, totals.sides().1, "{totals}");
     assert_eq!(frames.to_weir, totals.rx, "{totals}");
-    let own = frames.from_weir.checked_sub(totals.tx).ok_or("sent and not seen")?;
+    let own = frames.from_weir.checked_sub(totals.tx).ok_or("more frames sent than counted")?;
     assert!(own <= totals.to_kernel + KERNELS_OWN, "{own}: {totals}");
     weir.stop()?;
     drop(far_ends);
@@ -149,7 +149,7 @@ fn ask(stream: &mut TcpStream) -> Outcome<String> {
     stream.read_exact(&mut [0; 10])?;
     let head = String::from_utf8(answer)?;
     let backend = head.lines().find_map(|line| line.strip_prefix("x-backend: "));
-    Ok(backend.ok_or("nobody's name in the answer")?.to_owned())
+    Ok(backend.ok_or("no backend name in the response")?.to_owned())
 }
 
 /// A connection that is idle while planes change.
@@ -201,24 +201,24 @@ fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
         weir.switch_plane(&lab, next)?;
         let answered = traffic.answered();
         traffic.until(answered + 1)?;
-        println!("over to {}, the next answer after {:.1?}", next.plane.program(), begun.elapsed());
+        println!("now {}, next response after {:.1?}", next.plane.program(), begun.elapsed());
         // The daemon that started first logs it.
         let (logs, taken) =
             (weir.logs(), format!("other plane's region {}", from.path().display()));
         assert!(logs.contains(&taken), "{taken}: {logs}");
         let log = program_log(&weir)?;
         assert!(log.contains("flows taken over"), "{log}");
-        assert!(!from.exists(), "one region, and not two");
+        assert!(!from.exists(), "exactly one region");
         let now = Flows::new(&Region::open(to)?).live();
-        assert!(live > 0 && now >= live, "of {live} flows {now} are there");
-        assert!(weir.status()?.generation >= generation, "tables go on");
+        assert!(live > 0 && now >= live, "{now} of {live} flows are present");
+        assert!(weir.status()?.generation >= generation, "the tables are unchanged");
         silent.must_live(&weir)?;
         traffic.until(answered + 500)?;
     }
     assert_all_continued(&traffic.finish()?);
     only_lost(&gateway.stop()?);
     // The wires also counted frames for other destinations, so only Weir's counters are checked.
-    weir.wait_for("counters that agree", TIMEOUT, |weir| {
+    weir.wait_for("equal counters", TIMEOUT, |weir| {
         let totals = Totals::now(weir)?.since(&before);
         Ok((totals.sides().0 == totals.sides().1, totals.to_string()))
     })?;

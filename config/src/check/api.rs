@@ -28,7 +28,7 @@ pub(super) fn api(validator: &mut Validator, file: file::Api) -> Option<Api> {
                 true => ("api.tls_cert", "api.tls_key"),
                 false => ("api.tls_key", "api.tls_cert"),
             };
-            let fault = format!("{given} is set, and one is nothing without the other");
+            let fault = format!("{given} is set, and each requires the other");
             validator.reject(missing, &fault, "set both, or neither");
             None
         }
@@ -37,13 +37,15 @@ pub(super) fn api(validator: &mut Validator, file: file::Api) -> Option<Api> {
         return None;
     }
     if file.token_file.is_empty() {
-        let fault = "whoever reaches api.listen could change everything";
-        let remedy = "write a token to a file that only root can read, and name it here";
+        let fault = "without a token, any client that reaches api.listen has full access";
+        let remedy = "write a token to a file that only root can read, and set this key to its \
+                      path";
         validator.reject("api.token_file", fault, remedy);
     }
     for (key, socket) in keyed.iter().filter(|(_, socket)| !socket.ip().is_loopback()) {
         if tls.is_none() {
-            let fault = format!("{socket} is not loopback, and the token would be read on the way");
+            let fault =
+                format!("{socket} is not loopback: without TLS the token is sent in cleartext");
             validator.reject(
                 key,
                 &fault,

@@ -24,7 +24,7 @@ pub(super) fn arm(
     };
     if !is_interface(tap) {
         let remedy = "write 1 to 15 characters without `/`, `:` and spaces";
-        validator.reject(&key("tap"), "Linux takes no such interface name", remedy);
+        validator.reject(&key("tap"), "not a valid interface name", remedy);
     }
     if file.queues > lcores {
         let fault = format!("there are only {lcores} lcores to poll them");
@@ -36,7 +36,7 @@ pub(super) fn arm(
     {
         if !count.is_power_of_two() {
             let near = count.next_power_of_two();
-            validator.reject(&key(field), "no power of two", &format!("for example {near}"));
+            validator.reject(&key(field), "not a power of two", &format!("for example {near}"));
         }
     }
     let addresses = addresses(validator, name, &file.address);
@@ -71,16 +71,16 @@ fn device(validator: &mut Validator, plane: Plane, key: &str, text: &str) -> Dev
             false => Device::Interface(text.to_owned()),
         };
         if !device.interface().is_some_and(is_interface) {
-            let fault = if text.is_empty() { "this key is missing" } else { "no interface" };
-            let remedy = "write the name of an interface (\"eth1\"; list them with ip link), or \
-                           what plane dpdk takes on one: a PCI address or \
+            let fault = if text.is_empty() { "this key is missing" } else { "not an interface" };
+            let remedy = "write the name of an interface (\"eth1\"; list them with ip link), or a \
+                           DPDK device that uses one: a PCI address or \
                            \"net_af_packet0,iface=eth1\"";
             validator.reject(key, fault, remedy);
         }
         return device;
     }
     if !vdev {
-        let fault = if text.is_empty() { "this key is missing" } else { "no device for DPDK" };
+        let fault = if text.is_empty() { "this key is missing" } else { "not a DPDK device" };
         let remedy = "write a PCI address (\"0000:00:06.0\"; list them with dpdk-devbind.py -s) \
                        or a virtual device (\"net_af_packet0,iface=eth1\")";
         validator.reject(key, fault, remedy);
@@ -133,7 +133,11 @@ fn routers(
             let fault = format!("the arm has no {family} address to reach it from");
             validator.reject(&key, &fault, &format!("add one to {name}.address"));
         } else if addresses.iter().any(|a| a.addr == router) {
-            validator.reject(&key, "this is the arm's own address", "write the router's");
+            validator.reject(
+                &key,
+                "this is the arm's own address",
+                "write the address of the router",
+            );
         } else if !family.any(|a| a.network().contains(router)) {
             let remedy = format!("write an address in {}", networks.join(" or "));
             validator.reject(&key, "the router is not in the arm's network", &remedy);
@@ -155,14 +159,14 @@ fn ipip_sources(
     }
     let network = validator.prefix(key, text)?;
     let remedy = "write an IPv4 network of /8 to /30 that is routed to this arm, \
-                   \"100.64.7.0/24\"; IPIP over IPv6 differs by flow label";
+                   for example \"100.64.7.0/24\"; IPIP over IPv6 uses the flow label instead";
     if !network.addr.is_ipv4() || !(8..=30).contains(&network.len) {
-        validator.reject(key, "no IPv4 network of /8 to /30", remedy);
+        validator.reject(key, "not an IPv4 network of /8 to /30", remedy);
         return None;
     }
     validator.address(key, &network.addr.to_string())?;
     if !addresses.iter().any(|own| own.addr.is_ipv4()) {
-        let fault = "the arm has no IPv4 address, and IPIP over IPv4 does not leave by it";
+        let fault = "the arm has no IPv4 address and sends no IPIP over IPv4";
         validator.reject(key, fault, "remove this key, or add an IPv4 address to the arm");
     }
     Some(network)
@@ -191,7 +195,7 @@ pub(super) fn check_ipip_sources_unassigned(
         let key = format!("{name}.ipip_sources");
         if let Some((other, found)) = taken.iter().find(|(_, other)| network.overlaps(other)) {
             let fault = format!("{network} overlaps {found} of {other}");
-            let remedy = "write a network that is nobody's and routed to this arm";
+            let remedy = "write an unassigned network that is routed to this arm";
             validator.reject(&key, &fault, remedy);
         }
         taken.push((key, network));
@@ -218,8 +222,12 @@ pub(super) fn check_overlaps(
         }
         taps.push((format!("{name}.tap"), arm.tap.clone()));
         if interface == Some(arm.tap.as_str()) {
-            let fault = "the device itself is the interface of that name";
-            validator.reject(&format!("{name}.tap"), fault, "write another, the TAP is created");
+            let fault = "the device itself is an interface of this name";
+            validator.reject(
+                &format!("{name}.tap"),
+                fault,
+                "write another name: Weir creates the TAP",
+            );
         }
     }
     if !ingress.device.port_name().is_empty() {
@@ -228,15 +236,15 @@ pub(super) fn check_overlaps(
     validator.unique(&taps, "interface name");
     validator.unique(&addresses, "address");
     if addresses.len() > MAX_ADDRESSES {
-        let fault = format!("{} addresses over both arms", addresses.len());
+        let fault = format!("{} addresses on both arms together", addresses.len());
         validator.reject("ingress.address", &fault, &format!("allowed: {MAX_ADDRESSES}"));
     }
     let egress = egress.map_or(&[][..], |arm| &arm.addresses);
     for (a, b) in ingress.addresses.iter().flat_map(|a| egress.iter().map(move |b| (a, b))) {
         if a.network().contains(b.addr) || b.network().contains(a.addr) {
             validator.warnings.push(format!(
-                "ingress.address {a} and egress.address {b} are in one network: neighbours are \
-                 looked for on one arm only"
+                "ingress.address {a} and egress.address {b} are in one network: neighbors are \
+                 resolved on one arm only"
             ));
         }
     }
@@ -257,7 +265,7 @@ pub(super) fn nat(
     validator.unique(&keyed, "address");
     if keyed.len() > MAX_NAT_ADDRESSES {
         let remedy = format!("allowed: {MAX_NAT_ADDRESSES}");
-        validator.reject("nat.addresses", "too many", &remedy);
+        validator.reject("nat.addresses", "too many addresses", &remedy);
     }
     let on = |arm: &Arm, addr| arm.addresses.iter().any(|a| a.network().contains(addr));
     let mut addresses = Vec::new();
@@ -269,7 +277,8 @@ pub(super) fn nat(
         let port = if arm == ArmName::Egress { egress.unwrap_or(ingress) } else { ingress };
         if port.address(addr.is_ipv6()).is_none() && !port.addresses.is_empty() {
             let (arm, family) = (arm.as_str(), if addr.is_ipv6() { "IPv6" } else { "IPv4" });
-            let fault = format!("the {arm} arm, which it would leave by, has no {family} address");
+            let fault =
+                format!("packets from it leave by the {arm} arm, which has no {family} address");
             validator.reject(
                 &key,
                 &fault,

@@ -10,13 +10,13 @@ pub(super) fn aws(validator: &mut Validator, file: file::Aws) -> Aws {
     let mode = mode(validator, &file);
     if !is_tag(&file.tag_prefix, 100) || file.tag_prefix.starts_with("aws") {
         let remedy = "write 1 to 100 letters, digits and `._-`, not beginning with `aws`";
-        validator.reject("aws.tag_prefix", "this can't begin the key of a tag", remedy);
+        validator.reject("aws.tag_prefix", "not a valid prefix of a tag key", remedy);
     }
     let mut interface = |key: &str, text: &String| {
         let is_valid = text.strip_prefix("eni-").is_some_and(is_hex);
         if !text.is_empty() && !is_valid {
-            let remedy = "write its id, \"eni-0123456789abcdef0\", or leave the key out";
-            validator.reject(key, "this is no id of a network interface", remedy);
+            let remedy = "write its ID, \"eni-0123456789abcdef0\", or remove the key";
+            validator.reject(key, "not the ID of a network interface", remedy);
         }
         is_valid.then(|| text.clone())
     };
@@ -32,9 +32,9 @@ pub(super) fn aws(validator: &mut Validator, file: file::Aws) -> Aws {
     ];
     let given = given.into_iter().filter_map(|(key, id)| Some((key.to_owned(), id.as_ref()?)));
     validator.unique(&given.collect::<Vec<_>>(), "interface");
-    if file.quiet_s > file.drain_cap_s {
+    if file.idle_s > file.drain_cap_s {
         let remedy = format!("allowed: at most aws.drain_cap_s, {}", file.drain_cap_s);
-        validator.reject("aws.quiet_s", "the drain would be over before it is quiet", &remedy);
+        validator.reject("aws.idle_s", "longer than the drain may take", &remedy);
     }
     Aws {
         mode,
@@ -43,7 +43,7 @@ pub(super) fn aws(validator: &mut Validator, file: file::Aws) -> Aws {
         lifecycle: Lifecycle {
             on_lost: file.on_lost,
             drain_cap: Duration::from_secs(file.drain_cap_s.into()),
-            quiet: Duration::from_secs(file.quiet_s.into()),
+            idle: Duration::from_secs(file.idle_s.into()),
             hook: file.hook,
         },
     }
@@ -53,23 +53,23 @@ fn mode(validator: &mut Validator, file: &file::Aws) -> AwsMode {
     let cluster = file.cluster.clone();
     if !cluster.is_empty() && !is_tag(&cluster, 256) {
         let remedy = "write 1 to 256 letters, digits and `._-`";
-        validator.reject("aws.cluster", "this can't be the value of a tag", remedy);
+        validator.reject("aws.cluster", "not a valid tag value", remedy);
     }
     match (file.mode, cluster.is_empty(), file.target_group.is_empty()) {
         (AwsUse::Gateway, true, true) => {
             let remedy = "set aws.cluster to the value of the group's tag, or aws.target_group \
                            to its ARN";
-            validator.reject("aws", "nothing says which target group", remedy);
+            validator.reject("aws", "no target group is set", remedy);
         }
         (AwsUse::Gateway, false, false) => {
-            let fault = "aws.cluster says which target group as well";
+            let fault = "aws.cluster selects the target group as well";
             validator.reject("aws.target_group", fault, "leave one of them out");
         }
         (AwsUse::Gateway, true, false) => {
             if !is_group(&file.target_group) {
-                let remedy = "write it whole, \"arn:aws:elasticloadbalancing:eu-central-1:\
+                let remedy = "write the full ARN, \"arn:aws:elasticloadbalancing:eu-central-1:\
                                123456789012:targetgroup/weir/0123456789abcdef\"";
-                validator.reject("aws.target_group", "this is no ARN of a target group", remedy);
+                validator.reject("aws.target_group", "not the ARN of a target group", remedy);
             }
             return AwsMode::Gateway(GroupBy::Arn(file.target_group.clone()));
         }
@@ -77,7 +77,11 @@ fn mode(validator: &mut Validator, file: &file::Aws) -> AwsMode {
         (AwsUse::Routes, no_cluster, no_group) => {
             if no_cluster {
                 let remedy = "set it to the value of the tag that all peers have";
-                validator.reject("aws.cluster", "mode \"routes\" finds peers by it", remedy);
+                validator.reject(
+                    "aws.cluster",
+                    "mode \"routes\" requires it to find peers",
+                    remedy,
+                );
             }
             if !no_group {
                 let remedy = "leave it out, or set aws.mode = \"gateway\"";

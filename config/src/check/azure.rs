@@ -26,18 +26,18 @@ pub(super) fn azure(validator: &mut Validator, file: file::Azure, gateways: &[Ga
     match &pools[..] {
         [] => {
             let remedy = "set azure.pool to the name of the backend pool, or azure.pool_ipv6";
-            validator.reject("azure", "nothing says which pool", remedy);
+            validator.reject("azure", "no backend pool is set", remedy);
         }
         [one, other] if one.gateway == other.gateway && !one.gateway.is_empty() => {
-            let fault = "the pool of IPv4 feeds this gateway already";
-            let remedy = "write a [[gateway]] for each: a pool has tunnels of its own";
+            let fault = "the IPv4 pool belongs to this gateway already";
+            let remedy = "write a [[gateway]] for each pool: each has its own tunnels";
             validator.reject("azure.gateway_ipv6", fault, remedy);
         }
         _ => {}
     }
-    if file.quiet_s > file.drain_cap_s {
+    if file.idle_s > file.drain_cap_s {
         let remedy = format!("allowed: at most azure.drain_cap_s, {}", file.drain_cap_s);
-        validator.reject("azure.quiet_s", "the drain would be over before it is quiet", &remedy);
+        validator.reject("azure.idle_s", "longer than the drain may take", &remedy);
     }
     let given = |text: &String| (!text.is_empty()).then(|| text.clone());
     Azure {
@@ -51,7 +51,7 @@ pub(super) fn azure(validator: &mut Validator, file: file::Azure, gateways: &[Ga
             on_lost: file.on_lost,
             remove: file.remove,
             drain_cap: Duration::from_secs(file.drain_cap_s.into()),
-            quiet: Duration::from_secs(file.quiet_s.into()),
+            idle: Duration::from_secs(file.idle_s.into()),
             events: file.events,
             preboot: file.preboot_health,
             tunnels: file.tunnels,
@@ -77,18 +77,18 @@ fn gateway(
         (false, right) if right.contains(&written.as_str()) => return written.clone(),
         (_, []) => {
             let remedy = format!(
-                "write a [[gateway]] of kind \"azure\" at an {family} address of an arm; the \
-                 pool's tunnels are told by az network lb address-pool show"
+                "write a [[gateway]] of kind \"azure\" at an {family} address of an arm; az \
+                 network lb address-pool show prints the pool's tunnels"
             );
-            validator.reject(key, "no gateway can be fed by this pool", &remedy);
+            validator.reject(key, "no gateway matches this pool", &remedy);
         }
         (true, many) => {
             let remedy = format!("set it to one of {}", many.join(", "));
-            validator.reject(key, "nothing says which gateway the pool feeds", &remedy);
+            validator.reject(key, "several gateways match this pool", &remedy);
         }
         (false, many) => {
             let remedy = format!("allowed: {}", many.join(", "));
-            let fault = format!("this is no gateway of kind \"azure\" with an {family} address");
+            let fault = format!("not a gateway of kind \"azure\" with an {family} address");
             validator.reject(key, &fault, &remedy);
         }
     }
@@ -106,9 +106,9 @@ fn balancer(validator: &mut Validator, file: &file::Azure) -> Balancer {
         if !right {
             let remedy = "write its name, or \"/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/\
                            providers/Microsoft.Network/loadBalancers/NAME\"";
-            validator.reject("azure.load_balancer", "this is no id of a load balancer", remedy);
+            validator.reject("azure.load_balancer", "not the ID of a load balancer", remedy);
         } else if !file.resource_group.is_empty() {
-            let fault = "azure.load_balancer is an id, which says the group as well";
+            let fault = "azure.load_balancer is an ID, which contains the resource group";
             validator.reject("azure.resource_group", fault, "leave one of them out");
         }
         return Balancer::Id(written.clone());
@@ -127,8 +127,8 @@ fn endpoints(validator: &mut Validator, file: &file::Azure) -> AzureEndpoints {
     let date = version.split('-').map(str::len).eq([4, 2, 2])
         && version.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     if !date {
-        let remedy = "write a date that the metadata service names, \"2023-07-01\"";
-        validator.reject("azure.imds_version", "this is no api-version", remedy);
+        let remedy = "write a version of the metadata service, for example \"2023-07-01\"";
+        validator.reject("azure.imds_version", "not an api-version", remedy);
     }
     AzureEndpoints { resource_manager: arm, metadata, imds_version: version.clone() }
 }
@@ -137,8 +137,8 @@ fn endpoints(validator: &mut Validator, file: &file::Azure) -> AzureEndpoints {
 pub(super) fn address(validator: &mut Validator, key: &str, text: &str, scheme: &str) -> String {
     let host = text.strip_prefix(scheme);
     if host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace)) {
-        let remedy = format!("it begins with {scheme}");
-        validator.reject(key, "this is no address of a service", &remedy);
+        let remedy = format!("write a URL that begins with {scheme}");
+        validator.reject(key, "not the URL of a service", &remedy);
     }
     text.trim_end_matches('/').to_owned()
 }

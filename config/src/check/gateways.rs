@@ -126,7 +126,7 @@ fn gateway(validator: &mut Validator, key: &str, file: file::Gateway, own_arms: 
         }
         if matching.len() > MAX_SOURCES {
             let remedy = format!("allowed: {MAX_SOURCES} per family; write larger networks");
-            validator.reject(&format!("{key}.sources"), "too many", &remedy);
+            validator.reject(&format!("{key}.sources"), "too many networks", &remedy);
         }
         let first = tunnels.len();
         let ends = ends(validator, key, &file, first);
@@ -169,7 +169,7 @@ fn foreign_keys(validator: &mut Validator, key: &str, file: &file::Gateway) {
 fn sources(validator: &mut Validator, key: &str, texts: &[String]) -> Vec<Prefix> {
     if texts.is_empty() {
         let remedy = "write the networks of the gateway's nodes: sources = [\"10.0.1.0/24\"]";
-        let fault = "without sources nothing is admitted";
+        let fault = "without sources no packet is accepted";
         validator.reject(&format!("{key}.sources"), fault, remedy);
     }
     let mut keyed = Vec::new();
@@ -237,11 +237,11 @@ fn fits(
         let arm = arm.as_str();
         let fault = format!(
             "too small: gateway \"{}\" sends inner packets of {inner_mtu} bytes in a tunnel of \
-             {tunnel}",
+             {tunnel} bytes",
             file.name
         );
         let remedy = format!(
-            "write {arm}.mtu = {needed} or more (the network must carry it, too), or \
+            "write {arm}.mtu = {needed} or more (the network must support it, too), or \
              {}.inner_mtu = {} or less",
             crate::layers::display_path(key),
             mtu.saturating_sub(tunnel)
@@ -271,7 +271,7 @@ fn ends(
     {
         if same && first == 0 {
             let fault = format!("external and internal have the same {what}");
-            let remedy = "write what the gateway's pool shows: az network lb address-pool show";
+            let remedy = "write the values that az network lb address-pool show prints";
             validator.reject(&format!("{key}.external.{what}"), &fault, remedy);
         }
     }

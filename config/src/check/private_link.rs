@@ -25,7 +25,7 @@ pub(super) fn check(
     let environment = given(file.environment);
     if environment.as_ref().is_some_and(|name| !ENVIRONMENTS.contains(&name.as_str())) {
         let remedy = format!("allowed: {}", ENVIRONMENTS.join(", "));
-        validator.reject("private_link.environment", "no cloud of Azure is called so", &remedy);
+        validator.reject("private_link.environment", "not the name of an Azure cloud", &remedy);
     }
     let home = Home {
         subscription: file.subscription,
@@ -72,7 +72,7 @@ fn owner(validator: &mut Validator, owner: String, zone: String, name: &str) -> 
             PrivateLinkOwner::Named(owner)
         }
         (false, false) => {
-            validator.reject(key, "private_link.owner names the owner", "leave one of them out");
+            validator.reject(key, "private_link.owner is set as well", "leave one of them out");
             PrivateLinkOwner::Named(owner)
         }
         (true, false) => {
@@ -82,7 +82,7 @@ fn owner(validator: &mut Validator, owner: String, zone: String, name: &str) -> 
                 None => {
                     let remedy = "write /subscriptions/SUBSCRIPTION/resourceGroups/GROUP/\
                                    providers/Microsoft.Network/privateDnsZones/NAME";
-                    validator.reject(key, "this is no id of a private DNS zone", remedy);
+                    validator.reject(key, "not the ID of a private DNS zone", remedy);
                     PrivateLinkOwner::Named(name.to_owned())
                 }
             }

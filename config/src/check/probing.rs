@@ -9,7 +9,7 @@ use crate::file;
 
 pub(super) fn check(validator: &mut Validator, file: &file::Health) -> Probing {
     if file.timeout_ms > file.interval_ms {
-        let fault = "a backend's next probe would be due before its end";
+        let fault = "longer than the interval between checks";
         let remedy = format!("allowed: at most health.interval_ms, {}", file.interval_ms);
         validator.reject("health.timeout_ms", fault, &remedy);
     }

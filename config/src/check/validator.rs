@@ -35,13 +35,17 @@ impl<'a> Validator<'a> {
         match text.parse::<IpAddr>() {
             Ok(addr) if usable(addr) => Some(addr),
             Ok(_) => {
-                let fault = "no machine can have this address here";
-                self.reject(key, fault, "write a unicast address, not 0.0.0.0, loopback or mapped");
+                let fault = "not an address that a machine can have";
+                self.reject(
+                    key,
+                    fault,
+                    "write a unicast address, not 0.0.0.0, loopback or IPv4-mapped",
+                );
                 None
             }
             Err(_) => {
                 let example = "write an IPv4 or IPv6 address: \"10.0.1.10\", \"fd00:1::10\"";
-                self.reject(key, "this is no address", example);
+                self.reject(key, "not an IP address", example);
                 None
             }
         }
@@ -50,13 +54,13 @@ impl<'a> Validator<'a> {
     /// Parses a network; an address without length is a network of one.
     pub(crate) fn prefix(&mut self, key: &str, text: &str) -> Option<Prefix> {
         let Some((addr, len)) = address_and_length(text) else {
-            let example = "write \"10.0.0.0/24\", \"fd00:1::/64\" or one address";
-            self.reject(key, "this is no network", example);
+            let example = "write \"10.0.0.0/24\", \"fd00:1::/64\" or a single address";
+            self.reject(key, "not a network", example);
             return None;
         };
         let network = Prefix { addr: mask(addr, len), len };
         if network.addr != addr {
-            let remedy = format!("write \"{network}\" for the network, \"{addr}\" for the one");
+            let remedy = format!("write \"{network}\" for the network, \"{addr}\" for the address");
             self.reject(key, "the address has bits after its prefix length", &remedy);
         }
         Some(network)
@@ -70,7 +74,7 @@ impl<'a> Validator<'a> {
             }
             None => {
                 let example = "write \"10.0.1.10/24\" or \"fd00:1::10/64\"";
-                self.reject(key, "this is no address with prefix length", example);
+                self.reject(key, "not an address with prefix length", example);
                 None
             }
         }
@@ -80,7 +84,7 @@ impl<'a> Validator<'a> {
         let parsed = text.parse::<SocketAddr>().ok().filter(|s| s.port() != 0);
         if parsed.is_none() {
             let example = "write \"127.0.0.1:19100\", \"0.0.0.0:8080\" or \"[::]:8080\"";
-            self.reject(key, "this is no address with port", example);
+            self.reject(key, "not an address with port", example);
         }
         parsed
     }
@@ -89,14 +93,15 @@ impl<'a> Validator<'a> {
     pub(crate) fn name(&mut self, key: &str, text: &str) {
         let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
         if text.is_empty() || text.len() > 63 || !text.bytes().all(good) {
-            self.reject(key, "this is no name", "write 1 to 63 of a-z, 0-9, `-`, `.` and `_`");
+            self.reject(key, "not a valid name", "write 1 to 63 of a-z, 0-9, `-`, `.` and `_`");
         }
     }
 
     pub(crate) fn path(&mut self, key: &str, text: &str, max_len: usize) {
         if !text.starts_with('/') || text.ends_with('/') || text.len() > max_len {
-            let remedy = format!("write the file's whole path from `/`, at most {max_len} bytes");
-            self.reject(key, "this is no path of a file", &remedy);
+            let remedy =
+                format!("write an absolute path without a final `/`, at most {max_len} bytes");
+            self.reject(key, "not a valid path", &remedy);
         }
     }
 
@@ -146,7 +151,7 @@ pub(super) fn ports(
     ports.filter(|(first, last)| *first >= min && first <= last).unwrap_or_else(|| {
         let remedy =
             format!("write \"first-last\" within {min} and 65535, for example \"{example}\"");
-        validator.reject(key, "this is no range of ports", &remedy);
+        validator.reject(key, "not a range of ports", &remedy);
         (0, 0)
     })
 }

@@ -59,7 +59,7 @@ pub struct Lifecycle {
     pub drain_cap: Duration,
     /// Time without a packet after which the appliance counts as idle, once no flow is left in the
     /// table.
-    pub quiet: Duration,
+    pub idle: Duration,
     /// Poll IMDS for termination by Auto Scaling or Spot.
     pub hook: bool,
 }

@@ -83,7 +83,7 @@ pub struct AzureLifecycleSettings {
     pub drain_cap: Duration,
     /// Time without a packet after which the appliance counts as idle, once no flow is left in the
     /// table.
-    pub quiet: Duration,
+    pub idle: Duration,
     /// Poll IMDS for scheduled events.
     pub events: bool,
     /// Response to probes until the appliance was able to serve for the first time.
@@ -111,7 +111,7 @@ pub enum TunnelPolicy {
     #[default]
     Follow,
     /// Only report the difference.
-    Alarm,
+    Report,
 }
 
 /// Response to probes until the appliance was able to serve for the first time.
@@ -120,7 +120,7 @@ pub enum TunnelPolicy {
 pub enum Preboot {
     /// Status 503.
     #[default]
-    Refuse,
+    Fail,
     /// Status 200.
     Pass,
 }

@@ -81,7 +81,7 @@ pub struct RestartRequired {
 impl fmt::Display for RestartRequired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RestartRequired { key, current, new, location, restart } = self;
-        write!(f, "{location}: {key} = {new} takes a restart (in force is {current}): {restart}")
+        write!(f, "{location}: {key} = {new} requires a restart (in force: {current}): {restart}")
     }
 }
 
@@ -101,7 +101,7 @@ impl Config {
         let requiring_restart = changed
             .filter(|key| !within(key, &LIVE) || (*key == "nat.addresses" && !only_appended));
         let shown =
-            |config: &Config, key| value(config, key).map_or("nothing".into(), |v| truncated(&v));
+            |config: &Config, key| value(config, key).map_or("unset".into(), |v| truncated(&v));
         requiring_restart
             .map(|key| RestartRequired {
                 key: key.clone(),

@@ -37,9 +37,9 @@ fn ephemeral_ports(config: &Config, root: &Path) -> Option<String> {
     let nat = &config.nat;
     (first <= nat.last_port && nat.first_port <= last).then(|| {
         format!(
-            "nat.ports {}-{} overlap the kernel's own {first}-{last}, and {shared} is also an \
-             address of this machine: answers to its own connections may be taken for NAT's; \
-             write nat.ports outside of that, or type: sysctl -w \
+            "nat.ports {}-{} overlap the kernel's ephemeral ports {first}-{last}, and {shared} is \
+             also an address of this machine: replies to its own connections may be taken for \
+             replies to NAT; set nat.ports outside that range, or run: sysctl -w \
              net.ipv4.ip_local_port_range=\"{} 65535\"",
             nat.first_port,
             nat.last_port,
@@ -75,8 +75,8 @@ fn offline(config: &Config, root: &Path) -> Option<String> {
     let missing: Vec<String> = cpus.filter(|c| !online(**c)).map(u16::to_string).collect();
     (!missing.is_empty()).then(|| {
         format!(
-            "fastpath.lcores and main_core name CPU {}, this machine has {text}: the fastpath \
-             will not start here",
+            "fastpath.lcores and main_core name CPU {}, this machine has {text}: fastpath \
+             cannot start",
             missing.join(", ")
         )
     })
@@ -165,7 +165,7 @@ mod tests {
         let shared = "[nat]\naddresses = \"10.0.1.10\"\n";
         assert_eq!(warned(shared), Vec::<String>::new());
         let over = warned(&format!("{shared}ports = \"1024-32768\""));
-        assert!(over[0].contains("overlap the kernel's own 32768-60999"), "{over:?}");
+        assert!(over[0].contains("overlap the kernel's ephemeral ports 32768-60999"), "{over:?}");
         // An address used by NAT alone has all ports available.
         assert!(warned("[nat]\naddresses = \"10.0.1.9\"\nports = \"1024-65535\"").is_empty());
         let missing = warned("[fastpath]\nlcores = [1, 3, 4, 7]");

@@ -40,7 +40,7 @@ pub struct Aws {
     /// During shutdown, the appliance counts as idle after this many seconds without a packet, once
     /// no flow is left in the table.
     #[schemars(range(min = 1, max = 600))]
-    pub quiet_s: u32,
+    pub idle_s: u32,
     /// Poll the instance metadata for termination by Auto Scaling or Spot, start the shutdown when
     /// it is announced, and complete the lifecycle hook.
     pub hook: bool,
@@ -58,7 +58,7 @@ impl Default for Aws {
             egress: String::new(),
             on_lost: OnLost::Repair,
             drain_cap_s: 330,
-            quiet_s: 5,
+            idle_s: 5,
             hook: true,
         }
     }

@@ -30,9 +30,9 @@ pub struct Azure {
     /// both.
     pub membership: MembershipMode,
     /// Action when the pool's tunnels differ from those of the `[[gateway]]`: `follow` adopts the
-    /// pool's, `alarm` only reports the difference.
+    /// pool's, `report` only reports the difference.
     pub tunnels: TunnelPolicy,
-    /// Response to probes until the appliance was able to serve for the first time: `refuse`
+    /// Response to probes until the appliance was able to serve for the first time: `fail`
     /// responds 503 with the reason, `pass` responds 200.
     pub preboot_health: Preboot,
     /// Action when another party removed the membership: `repair` joins again, `report` only
@@ -46,7 +46,7 @@ pub struct Azure {
     /// During shutdown, the appliance counts as idle after this many seconds without a packet, once
     /// no flow is left in the table.
     #[schemars(range(min = 1, max = 600))]
-    pub quiet_s: u32,
+    pub idle_s: u32,
     /// Poll the machine's metadata for scheduled events, shut down before those that end the
     /// machine (reboot, redeploy, preemption, termination by the scale set), and acknowledge them.
     pub events: bool,
@@ -75,11 +75,11 @@ impl Default for Azure {
             resource_group: String::new(),
             membership: MembershipMode::Nic,
             tunnels: TunnelPolicy::Follow,
-            preboot_health: Preboot::Refuse,
+            preboot_health: Preboot::Fail,
             on_lost: OnLost::Repair,
             remove: Remove::Own,
             drain_cap_s: 300,
-            quiet_s: 5,
+            idle_s: 5,
             events: true,
             credential: AzureCredential::Auto,
             client_id: String::new(),

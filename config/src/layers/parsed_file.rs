@@ -69,7 +69,7 @@ impl ParsedFile {
                     continue;
                 }
                 Ok(_) if i == 0 => {
-                    YamlError { at: 0, fault: "the file is no mapping of keys to values".into() }
+                    YamlError { at: 0, fault: "the file is not a mapping of keys to values".into() }
                 }
                 Ok(_) => YamlError { at: 0, fault: "there is more than one document".into() },
                 Err(error) => error,
@@ -89,7 +89,7 @@ impl ParsedFile {
             location: self.line(&span),
             key: String::new(),
             found: String::new(),
-            fault: format!("this is no YAML that is taken: {}", error.fault),
+            fault: format!("invalid or unsupported YAML: {}", error.fault),
             remedy: "write `key: value`, and lists with `- ` before each item".into(),
             snippet: Some((self.text.clone(), span)),
         }
@@ -101,8 +101,8 @@ impl ParsedFile {
             location: span.as_ref().map_or_else(|| self.name.clone(), |s| self.line(s)),
             key: String::new(),
             found: String::new(),
-            fault: format!("this is not TOML: {}", error.message()),
-            remedy: "write key = value; texts in quotes, lists in [ ], sections as [name]".into(),
+            fault: format!("invalid TOML: {}", error.message()),
+            remedy: "write key = value; strings in quotes, lists in [ ], sections as [name]".into(),
             snippet: span.map(|span| (self.text.clone(), span)),
         }
     }

@@ -57,9 +57,10 @@ impl Spec {
             ("location", &self.location),
         ] {
             if text.is_empty() {
-                let fault = "neither the object nor the configuration says it";
+                let fault = "set neither in the object nor in the configuration";
                 let remedy = format!(
-                    "write it in the object, or private_link.{field} in the configuration for all"
+                    "set it in the object, or private_link.{field} in the configuration for all \
+                     objects"
                 );
                 return Err(ValidationError::new(&format!("spec.{field}"), fault, remedy));
             }

@@ -15,7 +15,7 @@ pub struct ResourceId(String);
 /// Error: the text is not the ID of a resource in a resource group.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{0}` is no id of a resource: it has to be \
+    "`{0}` is not a resource ID: write \
      /subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers/PROVIDER/TYPE/NAME"
 )]
 pub struct InvalidResourceId(pub String);
@@ -154,8 +154,8 @@ mod tests {
         for text in
             ["", "weir", "/subscriptions/s/resourceGroups/g", &POOL[1..], "/a//b/c/d/e/f/g/h"]
         {
-            let refused = ResourceId::parse(text).unwrap_err();
-            assert!(refused.to_string().contains("/subscriptions/SUBSCRIPTION"), "{refused}");
+            let error = ResourceId::parse(text).unwrap_err();
+            assert!(error.to_string().contains("/subscriptions/SUBSCRIPTION"), "{error}");
         }
         assert!(ResourceId::parse(&POOL.replace("providers", "provders")).is_ok());
     }

@@ -128,7 +128,7 @@ pub fn from_kubernetes(
     let note = |key: &str| metadata.annotations.get(key).and_then(Value::as_str);
     let cluster = cluster(note(ANNOTATION_CLUSTER))?;
     if spec.additional_allowed_subscriptions.as_ref().is_some_and(Vec::is_empty) {
-        let remedy = "write 1 to 50 subscriptions, or leave it out";
+        let remedy = "write 1 to 50 subscriptions, or remove the field";
         let at = "spec.additionalAllowedSubscriptions";
         return Err(ValidationError::new(at, "the list is empty", remedy));
     }
@@ -189,8 +189,8 @@ fn cluster(note: Option<&str>) -> Result<&str, ValidationError> {
     };
     parts.filter(has_two_parts).map(|(_, name)| name).ok_or_else(|| {
         let fault = match note {
-            None => "it is not there".to_owned(),
-            Some(text) => format!("`{text}` names no cluster"),
+            None => "the annotation is missing".to_owned(),
+            Some(text) => format!("`{text}` is not the name of a cluster"),
         };
         let field = format!("metadata.annotations[{ANNOTATION_CLUSTER}]");
         ValidationError::new(&field, fault, "write NAMESPACE/NAME of the cluster")

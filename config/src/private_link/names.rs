@@ -21,7 +21,7 @@ pub fn check(field: &str, name: &str) -> Result<(), ValidationError> {
     }
     let fault = match name.len() {
         long if long > MAX_LENGTH => format!("`{name}` has {long} characters"),
-        _ => format!("`{name}` is no name that Azure takes"),
+        _ => format!("`{name}` is not a valid name on Azure"),
     };
     let remedy = "write 1 to 80 letters, digits and -_. that begin with a letter or digit and end \
                    with a letter, digit or _";

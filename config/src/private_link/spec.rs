@@ -149,8 +149,8 @@ impl Spec {
         if let Some(address) = self.load_balancer_ip
             && (address.is_unspecified() || address.is_multicast() || address.is_loopback())
         {
-            let fault = format!("no internal load balancer can have {address}");
-            let remedy = "write the address of its frontend, or leave it out";
+            let fault = format!("{address} cannot be the address of an internal load balancer");
+            let remedy = "write the address of its frontend, or remove the field";
             return Err(ValidationError::new("spec.load_balancer_ip", fault, remedy));
         }
         if let Some(name) = &self.service_name {
@@ -176,8 +176,8 @@ impl Spec {
         let permitted = self.permitted_subscriptions();
         for (i, id) in approved.iter().enumerate() {
             if !permitted.contains(&id.to_ascii_lowercase()) {
-                let fault = format!("{id} may not connect, so it can't be approved");
-                let remedy = "write it in spec.additional_allowed_subscriptions as well";
+                let fault = format!("{id} may not connect and cannot be approved");
+                let remedy = "add it to spec.additional_allowed_subscriptions";
                 return Err(ValidationError::new(&format!("{at}[{i}]"), fault, remedy));
             }
         }
@@ -188,13 +188,13 @@ impl Spec {
         for (key, value) in &self.tags {
             let forbidden = |c: char| "<>%&\\?/".contains(c);
             if key.is_empty() || key.len() > 512 || key.contains(forbidden) || value.len() > 256 {
-                let fault = format!("`{key}` is no tag that Azure takes");
+                let fault = format!("`{key}` is not a valid tag on Azure");
                 let remedy = "names have 1 to 512 characters without <>%&\\?/, values up to 256";
                 return Err(ValidationError::new("spec.tags", fault, remedy));
             }
             if key.starts_with(names::TAG_PREFIX) {
-                let fault = format!("`{key}` is a tag that Weir writes itself");
-                return Err(ValidationError::new("spec.tags", fault, "take another name"));
+                let fault = format!("`{key}` is reserved for tags of Weir");
+                return Err(ValidationError::new("spec.tags", fault, "use another name"));
             }
         }
         Ok(())
@@ -229,11 +229,11 @@ impl EndpointSpec {
             let at = format!("spec.endpoint.zones[{i}]");
             zone.check(&at)?;
             if !seen.insert(zone.name.to_ascii_lowercase()) {
-                let fault = format!("{} is there twice", zone.name);
+                let fault = format!("{} is a duplicate", zone.name);
                 return Err(ValidationError::new(
                     &at,
                     fault,
-                    "write all records of a zone in one of them",
+                    "write all records of a zone in one entry",
                 ));
             }
         }
@@ -245,15 +245,15 @@ impl Zone {
     fn check(&self, at: &str) -> Result<(), ValidationError> {
         let labels = || self.name.split('.');
         if self.name.len() > 253 || labels().count() < 2 || !labels().all(label) {
-            let fault = format!("`{}` is no private zone", self.name);
+            let fault = format!("`{}` is not a valid zone name", self.name);
             let remedy = "write two labels or more of letters, digits and hyphens: \"shop.local\"";
             return Err(ValidationError::new(&format!("{at}.name"), fault, remedy));
         }
         if self.records.is_empty() {
-            let remedy = "write the names that lead to the endpoint: [\"api\", \"*.apps\"]";
+            let remedy = "write the names that resolve to the endpoint: [\"api\", \"*.apps\"]";
             return Err(ValidationError::new(
                 &format!("{at}.records"),
-                "no name is wanted",
+                "the list is empty",
                 remedy,
             ));
         }
@@ -263,11 +263,11 @@ impl Zone {
             let plain = record.strip_prefix("*.").unwrap_or(record);
             let is_valid = record == "@" || record == "*" || plain.split('.').all(label);
             if !is_valid || record.len() + self.name.len() > 252 {
-                let fault = format!("`{record}` is no name within {}", self.name);
+                let fault = format!("`{record}` is not a valid name in {}", self.name);
                 return Err(ValidationError::new(&at, fault, "write \"api\", \"*.apps\" or \"@\""));
             }
             if !seen.insert(record.to_ascii_lowercase()) {
-                let fault = format!("`{record}` is there twice");
+                let fault = format!("`{record}` is a duplicate");
                 return Err(ValidationError::new(&at, fault, "remove one of them"));
             }
         }
@@ -297,8 +297,8 @@ pub(super) fn location(field: &str, text: &str) -> Result<(), ValidationError> {
     if (1..=50).contains(&text.len()) && text.bytes().all(plain) {
         return Ok(());
     }
-    let fault = format!("`{text}` is no location");
-    let remedy = "write small letters and digits, at most 50: \"westeurope\"";
+    let fault = format!("`{text}` is not a valid location");
+    let remedy = "write lower-case letters and digits, at most 50: \"westeurope\"";
     Err(ValidationError::new(field, fault, remedy))
 }
 
@@ -306,7 +306,7 @@ pub(super) fn subscription(field: &str, text: &str) -> Result<(), ValidationErro
     if is_uuid(text) {
         return Ok(());
     }
-    let fault = format!("`{text}` is no id of a subscription");
+    let fault = format!("`{text}` is not a subscription ID");
     let remedy = "write the UUID that az account list shows: \
                    \"550e8400-e29b-41d4-a716-446655440000\"";
     Err(ValidationError::new(field, fault, remedy))
@@ -328,7 +328,7 @@ fn listed(field: &str, list: &[String]) -> Result<(), ValidationError> {
         if !seen.insert(id.to_ascii_lowercase()) {
             return Err(ValidationError::new(
                 &at,
-                format!("{id} is there twice"),
+                format!("{id} is a duplicate"),
                 "remove one of them",
             ));
         }
@@ -341,7 +341,7 @@ pub(super) fn group(field: &str, text: &str) -> Result<(), ValidationError> {
     if (1..=90).contains(&text.len()) && text.chars().all(plain) && !text.ends_with('.') {
         return Ok(());
     }
-    let fault = format!("`{text}` is no name of a resource group");
+    let fault = format!("`{text}` is not a valid resource group name");
     let remedy = "write 1 to 90 letters, digits and -_.(), no period at the end";
     Err(ValidationError::new(field, fault, remedy))
 }

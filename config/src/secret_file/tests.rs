@@ -84,8 +84,8 @@ fn rejects_irregular_and_too_long_files_without_blocking() {
     let longest = inside.join("longest");
     assert_eq!(read(&longest, SecretKind::Token).map(|text| text.len()), Ok(82));
     for device in ["/dev/zero", "/dev"] {
-        let refused = read(Path::new(device), SecretKind::Pem).unwrap_err();
-        assert_eq!(refused.cause, Cause::NotRegular, "{device}");
+        let error = read(Path::new(device), SecretKind::Pem).unwrap_err();
+        assert_eq!(error.cause, Cause::NotRegular, "{device}");
     }
     let message = read(Path::new("/dev/zero"), SecretKind::Pem).unwrap_err().to_string();
     assert_eq!(message, "/dev/zero: is not a regular file; write the secret into one");

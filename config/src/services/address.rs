@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
     JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
-#[schemars(rename = "Reach")]
 pub enum TrafficScope {
     /// Packets from outside the cluster, which are those that an appliance receives.
     #[default]
@@ -43,7 +42,7 @@ pub struct Address {
     /// IP protocol number; 0 for any.
     pub protocol: u8,
     /// Whether the frontend is for packets from outside or within the cluster.
-    pub reach: TrafficScope,
+    pub traffic_scope: TrafficScope,
     /// Gateway endpoint to which the frontend is restricted (GENEVE endpoint ID, external VNI); 0
     /// for all.
     pub endpoint: u64,
@@ -54,12 +53,12 @@ impl Address {
     pub fn new(addr: IpAddr, port: u16, protocol: u8) -> Address {
         let len = if addr.is_ipv4() { 32 } else { 128 };
         let prefix = Prefix { addr, len };
-        Address { prefix, port, protocol, reach: TrafficScope::External, endpoint: 0 }
+        Address { prefix, port, protocol, traffic_scope: TrafficScope::External, endpoint: 0 }
     }
 
     /// Returns the same address for packets from within the cluster.
     pub fn internal(self) -> Address {
-        Address { reach: TrafficScope::Internal, ..self }
+        Address { traffic_scope: TrafficScope::Internal, ..self }
     }
 
     /// Returns whether the address is IPv4.
@@ -79,7 +78,7 @@ impl fmt::Display for Address {
             (false, IpAddr::V6(v6)) => write!(f, "[{v6}/{}]", self.prefix.len)?,
         }
         end(f, self.port, self.protocol)?;
-        if self.reach == TrafficScope::Internal {
+        if self.traffic_scope == TrafficScope::Internal {
             f.write_str("/i")?;
         }
         match self.endpoint {

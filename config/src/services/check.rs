@@ -79,7 +79,7 @@ fn check_one(validator: &mut Validator, key: &str, written: &Json, config: &Conf
         if spec.mode == Mode::Nat {
             nat_backend(validator, &at, &backend, &spec, config);
         } else if backend.port != 0 {
-            let fault = "the packet inside the tunnel keeps its port";
+            let fault = "packets in a tunnel keep their port";
             validator.reject(&format!("{at}.port"), fault, "remove it, or write mode = \"nat\"");
         }
         service.backends.push(backend);
@@ -149,16 +149,20 @@ fn spec(validator: &mut Validator, key: &str, written: &Json) -> Option<ServiceS
 fn policy(validator: &mut Validator, key: &str, spec: &ServiceSpec) {
     let at = |field: &str| format!("{key}.{field}");
     if spec.proxy_redirect.is_some() && spec.affinity_s != 0 {
-        let remedy = "leave out the one or the other";
-        validator.reject(&at("affinity_s"), "the proxy sees to affinity itself", remedy);
+        let remedy = "remove one of them";
+        validator.reject(
+            &at("affinity_s"),
+            "with proxy_redirect, affinity is the proxy's task",
+            remedy,
+        );
     }
     if spec.health_check_port != 0 && spec.external_policy != TrafficPolicy::Local {
-        let fault = "only who needs local backends is asked whether there are any";
-        let remedy = "write external_policy = \"local\", or leave it out";
+        let fault = "the port reports local backends, which only policy local uses";
+        let remedy = "write external_policy = \"local\", or remove the key";
         validator.reject(&at("health_check_port"), fault, remedy);
     }
     if spec.nat_policy != NatPolicy::None && spec.mode != Mode::Nat {
-        let remedy = "leave it out: a tunnel carries either family; or write mode = \"nat\"";
+        let remedy = "remove it (a tunnel carries either family), or write mode = \"nat\"";
         validator.reject(&at("nat_policy"), "only mode nat translates", remedy);
     }
     if spec.frontends.is_empty() {
@@ -174,11 +178,15 @@ fn node_port(validator: &mut Validator, key: &str, frontend: &FrontendSpec) {
         return;
     }
     if !prefix.is_single() || !prefix.addr.is_unspecified() {
-        let fault = "a node port answers on all addresses of the appliance";
+        let fault = "a node port is served at all addresses of the appliance";
         validator.reject(&format!("{key}.address"), fault, "write \"0.0.0.0\" or \"::\"");
     }
     if frontend.address.port == 0 {
-        validator.reject(&format!("{key}.port"), "a node port is one port", "allowed: 1 to 65535");
+        validator.reject(
+            &format!("{key}.port"),
+            "a node port is a single port",
+            "allowed: 1 to 65535",
+        );
     }
 }
 
@@ -189,7 +197,7 @@ fn name(validator: &mut Validator, key: &str, text: &str) {
     if text.len() > NAME_BYTES || parts.len() > 3 || !whole {
         let remedy = "write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of \
                        letters, digits, `-`, `.`, `_` and `:`, at most 120 bytes";
-        validator.reject(key, "this is no name", remedy);
+        validator.reject(key, "not a valid name", remedy);
     }
 }
 
@@ -243,7 +251,7 @@ fn nat_backend(
                        mode = \"tunnel\"";
         validator.reject(&at, &fault, remedy);
     } else if !config.nat.addresses.iter().any(|nat| nat.addr.is_ipv4() == own) {
-        let fault = format!("mode nat needs an {} source address of ours", family(own));
+        let fault = format!("mode nat needs an {} source address", family(own));
         validator.reject(&at, &fault, "add one to nat.addresses in the configuration");
     }
 }
@@ -306,7 +314,7 @@ fn reserved(validator: &mut Validator, services: &[Service], config: &Config) {
             let holder = reserved.holder(prefix, *port, *protocol);
             let Some(holder) = holder.filter(|_| any_endpoint) else { continue };
             let fault = format!(
-                "service \"{}\" cannot have this port of the appliance's own address: {} has it",
+                "service \"{}\" cannot use this port of the appliance's own address: {} uses it",
                 service.name, holder.holder
             );
             let remedy = "write another port or address";
@@ -335,8 +343,9 @@ fn check_capacity(validator: &mut Validator, services: &[Service], config: &Conf
         ("Maglev slots", slots, "slots", region.slots),
     ] {
         if needed > u64::from(capacity) {
-            let fault = format!("{needed} {what} in all, the region has room for {capacity}");
-            let remedy = format!("raise region.{setting} in the configuration and restart both");
+            let fault =
+                format!("{needed} {what} in total exceed the region's capacity of {capacity}");
+            let remedy = format!("raise region.{setting} and restart fastpath and slowpath");
             validator.reject("service", &fault, &remedy);
         }
     }

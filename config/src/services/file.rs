@@ -38,7 +38,7 @@ struct Service {
     annotations: BTreeMap<String, String>,
     #[schemars(flatten)]
     spec: ServiceSpec,
-    /// Backends of the service; if empty, its packets are dropped as `no-backend`.
+    /// Backends of the service; if empty, its packets are dropped as `no_backend`.
     #[schemars(default)]
     backends: Vec<BackendSpec>,
 }

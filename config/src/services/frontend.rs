@@ -40,7 +40,7 @@ impl FrontendSpec {
         let fault = match protocol {
             _ if port == 0 => return None,
             6 | 17 | 132 => return None,
-            0 => "a port has no meaning in any protocol".to_owned(),
+            0 => "protocol any has no ports".to_owned(),
             other => format!("protocol {} has no ports", protocol::name(other)),
         };
         let remedy = "write protocol tcp, udp or sctp (one frontend each), or port 0";
@@ -76,7 +76,7 @@ struct Frontend {
     /// Scope of the traffic policy: `external` for packets from outside the cluster, `internal` for
     /// packets from within.
     #[serde(default, skip_serializing_if = "is_default")]
-    reach: TrafficScope,
+    traffic_scope: TrafficScope,
     /// Restricts the frontend to packets of one gateway endpoint, in hexadecimal (`0x1f2e...`; for
     /// azure the external VNI); omitted for all.
     #[serde(default, skip_serializing_if = "is_default", with = "text::scope")]
@@ -90,7 +90,7 @@ fn load_balancer() -> FrontendKind {
 
 impl From<FrontendSpec> for Frontend {
     fn from(spec: FrontendSpec) -> Frontend {
-        let Address { prefix, port, protocol, reach, endpoint } = spec.address;
+        let Address { prefix, port, protocol, traffic_scope, endpoint } = spec.address;
         Frontend {
             address: prefix,
             port,
@@ -98,7 +98,7 @@ impl From<FrontendSpec> for Frontend {
             kind: spec.kind,
             port_name: spec.port_name,
             service_port: (spec.service_port != port).then_some(spec.service_port),
-            reach,
+            traffic_scope,
             scope: endpoint,
         }
     }
@@ -106,9 +106,10 @@ impl From<FrontendSpec> for Frontend {
 
 impl From<Frontend> for FrontendSpec {
     fn from(written: Frontend) -> FrontendSpec {
-        let Frontend { address: prefix, port, protocol, reach, scope: endpoint, .. } = written;
+        let Frontend { address: prefix, port, protocol, traffic_scope, scope: endpoint, .. } =
+            written;
         FrontendSpec {
-            address: Address { prefix, port, protocol, reach, endpoint },
+            address: Address { prefix, port, protocol, traffic_scope, endpoint },
             kind: written.kind,
             port_name: written.port_name.filter(|name| !name.is_empty()),
             service_port: written.service_port.unwrap_or(port),

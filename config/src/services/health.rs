@@ -170,22 +170,22 @@ impl HealthCheck {
         let visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let rooted = self.path.starts_with('/') && visible(&self.path);
         if !rooted && !self.path.is_empty() {
-            let remedy = "write it from `/` on, without spaces: \"/healthz?full=1\"";
-            reject("path", "this is no path", remedy);
+            let remedy = "write a path that starts with `/`, without spaces: \"/healthz?full=1\"";
+            reject("path", "not a valid path", remedy);
         }
         if !visible(&self.host) || self.host.len() > 255 {
-            reject("host", "this is no host", "write a name, or an address with its port");
+            reject("host", "not a valid host", "write a name, or an address with its port");
         }
         if statuses(&self.expect).is_none() {
             let remedy = "write statuses of 200 to 599: \"200\", \"200-399\", \"200,204,301-308\"";
-            reject("expect", "these are no statuses", remedy);
+            reject("expect", "not a list of statuses", remedy);
         }
         if !self.server_name.is_empty() && !is_name(&self.server_name) {
             let remedy = "write a DNS name, \"web.example\", or an address";
-            reject("server_name", "no certificate can bear this", remedy);
+            reject("server_name", "not a valid server name", remedy);
         }
         if !self.ca_file.is_empty() && !self.ca_file.starts_with('/') {
-            reject("ca_file", "this is no path of a file", "write it from `/` on");
+            reject("ca_file", "not an absolute path", "write a path that starts with `/`");
         }
         let (http, https) = match self.kind {
             ProbeKind::Tcp => (false, false),
@@ -202,25 +202,25 @@ impl HealthCheck {
         ] {
             if written && !fits {
                 let remedy = format!("remove it, or write kind = {kinds}");
-                reject(field, "probes of this kind don't have it", &remedy);
+                reject(field, "checks of this kind do not use it", &remedy);
             }
         }
         if !self.verify && !self.ca_file.is_empty() {
-            let fault = "with verify = false no authority is asked";
-            reject("ca_file", fault, "remove the one or the other");
+            let fault = "with verify = false, no certificate authority is used";
+            reject("ca_file", fault, "remove one of them");
         }
         faults
     }
 
     fn times(&self, reject: &mut impl FnMut(&'static str, &str, &str)) {
         if !matches!(self.interval_ms, 0 | 100..=300_000) {
-            reject("interval_ms", "this is no interval", "allowed: 100 to 300000, or 0");
+            reject("interval_ms", "out of range", "allowed: 100 to 300000, or 0");
         }
         if !matches!(self.timeout_ms, 0 | 10..=300_000) {
-            reject("timeout_ms", "this is no timeout", "allowed: 10 to 300000, or 0");
+            reject("timeout_ms", "out of range", "allowed: 10 to 300000, or 0");
         } else if self.interval_ms != 0 && self.timeout_ms > self.interval_ms {
             let remedy = format!("allowed: at most interval_ms, {}", self.interval_ms);
-            reject("timeout_ms", "a backend's next probe would be due before its end", &remedy);
+            reject("timeout_ms", "longer than the interval between checks", &remedy);
         }
         for (field, number, max) in [
             ("rise", self.rise, 100),

@@ -119,7 +119,7 @@ impl ModeKeys {
         let mut all = Vec::new();
         if self.tunnel.is_none() {
             let remedy = "write tunnel = \"geneve\", \"vxlan\", \"ipip\" or \"gue\"";
-            all.push(error("tunnel", "modes tunnel and dsr need to know which tunnel", remedy));
+            all.push(error("tunnel", "modes tunnel and dsr require a tunnel", remedy));
         }
         if self.tunnel == Some(TunnelKind::Ipip) && port {
             all.push(error("tunnel_port", "ipip has no ports", "remove it"));

@@ -148,32 +148,32 @@ impl ServiceSpec {
             }
         }
         if self.table_size != 0 && !MAGLEV_SIZES.contains(&self.table_size) {
-            let fault = format!("there is no table of {} slots", self.table_size);
+            let fault = format!("{} is not a table size", self.table_size);
             let sizes: Vec<String> = MAGLEV_SIZES.iter().map(u32::to_string).collect();
             let remedy = format!("allowed: 0, {}", sizes.join(", "));
             all.push(ValidationError::new("table_size", fault, remedy));
         }
         if self.delegate_if_local {
-            let fault = "true: neither plane leaves a frontend's packets to the machine";
-            let remedy = "allowed: false; leave it out, and name the proxy in `proxy_redirect`";
+            let fault = "true: no data plane supports it";
+            let remedy = "allowed: false; to use a proxy on this machine, set `proxy_redirect`";
             all.push(ValidationError::new("delegate_if_local", fault, remedy));
         }
         for fault in self.health.iter().flat_map(|check| check.faults()) {
             all.push(ValidationError { field: format!("health.{}", fault.field), ..fault });
         }
         if self.source_ranges.as_ref().is_some_and(|ranges| ranges.prefixes.is_empty()) {
-            let remedy = "write source_ranges, or leave source_policy out";
-            all.push(ValidationError::new("source_policy", "there is nobody to deny", remedy));
+            let remedy = "write source_ranges, or remove source_policy";
+            all.push(ValidationError::new("source_policy", "no source_ranges to deny", remedy));
         }
         if self.proxy_redirect.as_ref().is_some_and(|redirect| redirect.port == 0) {
-            let fault = "there is no port 0";
+            let fault = "0 is not a valid port";
             all.push(ValidationError::new("proxy_redirect.port", fault, "allowed: 1 to 65535"));
         }
         let mut seen = HashSet::with_capacity(self.frontends.len());
         for (i, frontend) in self.frontends.iter().enumerate() {
             all.extend(frontend.fault(&format!("frontends[{i}]")));
             if !seen.insert(frontend.address) {
-                let fault = format!("{} is there twice", frontend.address);
+                let fault = format!("{} is a duplicate", frontend.address);
                 all.push(ValidationError::new(
                     &format!("frontends[{i}]"),
                     fault,

@@ -9,7 +9,8 @@ use crate::checked::{Prefix, address_and_length, mask};
 pub fn prefix_of(text: &str) -> Result<Prefix, String> {
     let fault = || {
         format!(
-            "`{text}` is no address and no network, expected \"203.0.113.10\" or \"10.0.0.0/24\""
+            "`{text}` is neither an address nor a network, expected \"203.0.113.10\" or \
+             \"10.0.0.0/24\""
         )
     };
     let (addr, len) = address_and_length(text).ok_or_else(fault)?;
@@ -81,8 +82,8 @@ pub mod scope {
         let id = u64::from_str_radix(digits, 16).ok().filter(|id| *id != 0);
         id.ok_or_else(|| {
             D::Error::custom(format!(
-                "`{text}` is no endpoint, expected its id in hexadecimal, 0x1 to \
-                 0xffffffffffffffff, or nothing for all endpoints"
+                "`{text}` is not an endpoint ID, expected one in hexadecimal, 0x1 to \
+                 0xffffffffffffffff, or an empty text for all endpoints"
             ))
         })
     }
@@ -134,7 +135,7 @@ pub mod protocol {
         let text = String::deserialize(from)?;
         protocol::number(&text).ok_or_else(|| {
             D::Error::custom(format!(
-                "there is no protocol `{text}`, expected \"tcp\", \"udp\", \"sctp\", \"icmp\", \
+                "unknown protocol `{text}`, expected \"tcp\", \"udp\", \"sctp\", \"icmp\", \
                  \"icmpv6\", \"any\" or \"1\" to \"254\""
             ))
         })
@@ -164,7 +165,7 @@ pub mod address {
         let text = String::deserialize(from)?;
         text.parse().map_err(|_| {
             D::Error::custom(format!(
-                "`{text}` is no address, expected \"10.0.1.10\" or \"fd00:1::10\""
+                "`{text}` is not an IP address, expected \"10.0.1.10\" or \"fd00:1::10\""
             ))
         })
     }

@@ -7,9 +7,9 @@ use crate::eal::Errno;
 pub enum PortError {
     /// There is no port with this name.
     #[error(
-        "no DPDK port is named {name:?}; there are: {}. DPDK says on stderr what it could not \
-         open. A virtual port needs --vdev={name} with its arguments, a NIC must be bound to \
-         vfio-pci (`dpdk-devbind.py --status`)",
+        "no DPDK port is named {name:?}; existing ports: {}. DPDK names devices that failed to \
+         open on stderr. A virtual port needs --vdev={name} with its arguments, a NIC must be \
+         bound to vfio-pci (`dpdk-devbind.py --status`)",
         list(.present)
     )]
     Unknown {
@@ -19,10 +19,10 @@ pub enum PortError {
         present: Vec<String>,
     },
     /// The port is already open in this process.
-    #[error("port {0} is in use: name it for one arm only")]
+    #[error("port {0} is already in use: set it for one arm only")]
     Taken(String),
     /// The driver does not support a value.
-    #[error("port {name}: {what} {found}; the driver allows {min} to {max}")]
+    #[error("port {name}: {what} {found}; the driver supports {min} to {max}")]
     OutOfRange {
         /// Name of the port.
         name: String,
@@ -37,8 +37,8 @@ pub enum PortError {
     },
     /// Frames do not fit in a buffer, and the driver cannot scatter them.
     #[error(
-        "port {name}: an MTU of {mtu} needs buffers of {need} bytes, they have {available}, and \
-         the driver cannot scatter a frame over several: raise the buffers' bytes or lower the MTU"
+        "port {name}: MTU {mtu} needs buffers of {need} bytes, they have {available}, and the \
+         driver cannot scatter a frame over several: raise the buffer size or lower the MTU"
     )]
     BufferTooSmall {
         /// Name of the port.
@@ -52,7 +52,7 @@ pub enum PortError {
     },
     /// The kernel interface of the port has a smaller MTU.
     #[error(
-        "port {name}: an MTU of {mtu} is asked for, its interface {interface} has {found}: \
+        "port {name}: MTU {mtu} is configured, its interface {interface} has {found}: \
          type `ip link set dev {interface} mtu {mtu}`, or lower the port's MTU"
     )]
     InterfaceMtu {
@@ -66,7 +66,7 @@ pub enum PortError {
         mtu: u16,
     },
     /// Queues are still in use while the port is to be started or stopped.
-    #[error("port {0}: its queues are still held by pollers; stop those first")]
+    #[error("port {0}: its queues are still in use by poll loops; stop those first")]
     QueuesHeld(String),
     /// The operation is invalid in the port's current state.
     #[error("port {name}: {state}")]

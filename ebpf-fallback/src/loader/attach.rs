@@ -17,8 +17,8 @@ use super::nic::{Mode, Nic};
 pub enum AttachError {
     /// A program of another owner is attached.
     #[error(
-        "{interface} has an XDP program already, number {id}{name}: an interface takes one; end \
-         whoever attached it, or type `ip link set dev {interface} xdp off`"
+        "{interface} already has an XDP program, id {id}{name}, and supports only one; stop the \
+         program's owner, or type `ip link set dev {interface} xdp off`"
     )]
     Foreign {
         /// Name of the interface.
@@ -29,7 +29,7 @@ pub enum AttachError {
         name: String,
     },
     /// The kernel rejected every mode that was tried.
-    #[error("{interface}: the kernel refused the program {tried}")]
+    #[error("{interface}: the kernel rejected the program {tried}")]
     Rejected {
         /// Name of the interface.
         interface: String,
@@ -84,7 +84,7 @@ impl Links {
                 program.attach_to_link(link).map_err(|e| failed(&e))?;
                 return Ok((mode, notes));
             }
-            notes.push(format!("{}: attached anew, to change where it runs", nic.name));
+            notes.push(format!("{}: reattached to change the mode", nic.name));
         }
         // The link belongs to a deleted interface, or its mode is not the desired one.
         self.remove(&nic.name)?;

@@ -92,7 +92,7 @@ impl<'r> BackgroundTask<'r> {
         }
         if generation != self.generation {
             self.generation = generation;
-            self.page.count(Counter::Switches, self.cpus.len() as u64);
+            self.page.count(Counter::TableSwitches, self.cpus.len() as u64);
         }
         self.sweep();
         if self.checked_at.is_none_or(|at| now >= at + CHECK_INTERVAL) {

@@ -60,8 +60,8 @@ pub fn open(
         (Some(tap), None) if tap.driver == "tun" => netlink.delete_link(outer)?,
         (Some(other), None) => {
             return Err(format!(
-                "{outer} is somebody else's interface ({}): the kernel's probes have no way into \
-                 the programs; give the arm another `tap`",
+                "{outer} is an existing interface ({}) that Weir did not create; set another `tap` \
+                 for the arm",
                 other.driver
             ));
         }
@@ -88,7 +88,7 @@ pub fn open(
         netlink.set_link(end, "up", |link| link.up())?;
     }
     // Programs see packets before checksum offload, so the kernel must compute all checksums.
-    kernel.disable_offloads(outer).map_err(|e| format!("{outer}: offloads stay on: {e}"))?;
+    kernel.disable_offloads(outer).map_err(|e| format!("{outer}: cannot disable offloads: {e}"))?;
     let table = ROUTES[n & 1];
     let families = [AddressFamily::Inet, AddressFamily::Inet6];
     for family in &families[..1 + usize::from(has_ipv6(outer))] {
@@ -96,11 +96,11 @@ pub fn open(
         kernel.netlink.apply(Verb::Replace, &route)?;
         added.apply(&mut kernel.netlink, &Setting::MarkRule(*family, table, PRIORITY))?;
     }
-    find(kernel, &inner)?.ok_or_else(|| format!("{inner} is gone again"))
+    find(kernel, &inner)?.ok_or_else(|| format!("{inner} disappeared after its creation"))
 }
 
 fn find(kernel: &mut Kernel, name: &str) -> Result<Option<Nic>, String> {
-    kernel.nic(name).map_err(|e| format!("can't ask the kernel for {name}: {e}"))
+    kernel.nic(name).map_err(|e| format!("cannot query interface {name}: {e}"))
 }
 
 /// Deletes the rules by which slowpath routes proxies' replies here.

@@ -28,7 +28,7 @@ pub fn check_usable(nic: &Nic, key: &str, mtu: u16) -> Result<(), String> {
     let name = &nic.name;
     if nic.mtu < u32::from(mtu) {
         return Err(format!(
-            "{key}.mtu = {mtu}, but {name} takes {} bytes: type `ip link set dev {name} mtu \
+            "{key}.mtu = {mtu}, but the MTU of {name} is {}: type `ip link set dev {name} mtu \
              {mtu}`, or set {key}.mtu = {}",
             nic.mtu, nic.mtu
         ));
@@ -56,9 +56,9 @@ pub fn select_modes(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, Stri
         }
         Attach::Auto if nic.peer == Some(Peer::Elsewhere) => {
             notes.push(format!(
-                "{}: whether its peer in another namespace has an XDP program can't be seen, and \
-                 without one native XDP loses what it sends: set fastpath.attach = \"native\" \
-                 where it has",
+                "{}: cannot determine whether its peer in another namespace has an XDP program, \
+                 without which packets sent by native XDP are lost: if it has one, set \
+                 fastpath.attach = \"native\"",
                 nic.name
             ));
             vec![Mode::Generic]
@@ -68,14 +68,14 @@ pub fn select_modes(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, Stri
     // Native mode was configured explicitly.
     if attach == Attach::Native && nic.peer == Some(Peer::Elsewhere) {
         notes.push(format!(
-            "{}: its peer in another namespace needs an XDP program as well, or all that is sent \
+            "{}: its peer in another namespace needs an XDP program as well, or every packet sent \
              back is lost",
             nic.name
         ));
     }
     if modes == [Mode::Generic] && nic.lro {
         notes.push(format!(
-            "{0}: LRO puts packets together that then don't fit: type `ethtool -K {0} lro off`",
+            "{0}: LRO merges packets beyond the buffer size: type `ethtool -K {0} lro off`",
             nic.name
         ));
     }
@@ -88,9 +88,9 @@ fn native_blockers(nic: &Nic) -> Vec<String> {
     let mut too_large = |max: u32| {
         if nic.mtu > max {
             native_blockers.push(format!(
-                "{name}: native XDP in {} takes an MTU of {max} at most, it is {}: type `ip link \
-                 set dev {name} mtu {max}` and set the arm's mtu = {max}, where the gateway's \
-                 packets are no larger",
+                "{name}: native XDP in {} supports MTU {max} at most, it is {}: type `ip link set \
+                 dev {name} mtu {max}` and set the arm's mtu = {max}, if the gateway's packets are \
+                 not larger",
                 nic.driver, nic.mtu
             ));
         }
@@ -103,7 +103,7 @@ fn native_blockers(nic: &Nic) -> Vec<String> {
             {
                 let half = (channels.max_combined / 2).max(1);
                 native_blockers.push(format!(
-                    "{name}: native XDP in ena takes half of the queues for sending, and {} of {} \
+                    "{name}: native XDP in ena needs half of the queues for sending, and {} of {} \
                      are in use: type `ethtool -L {name} combined {half}`",
                     channels.combined, channels.max_combined
                 ));
@@ -122,8 +122,8 @@ fn native_blockers(nic: &Nic) -> Vec<String> {
             let has = |bit: u32| nic.virtio.is_some_and(|bits| bits >> bit & 1 == 1);
             if GUEST_OFFLOADS.into_iter().any(has) && !has(CTRL_GUEST_OFFLOADS) {
                 native_blockers.push(format!(
-                    "{name}: native XDP in virtio_net needs the host to leave packets as they \
-                     are, and it can't be told to: start the machine with guest_csum, guest_tso4, \
+                    "{name}: native XDP in virtio_net needs guest offloads off, and this host does \
+                     not allow changing them: start the machine with guest_csum, guest_tso4, \
                      guest_tso6, guest_ecn and guest_ufo off"
                 ));
             }
@@ -131,8 +131,8 @@ fn native_blockers(nic: &Nic) -> Vec<String> {
         "veth" => match nic.peer {
             Some(Peer::Here(true)) => {}
             Some(Peer::Here(false)) => native_blockers.push(format!(
-                "{name}: what native XDP sends back through a veth is lost unless its peer has an \
-                 XDP program as well: attach one there"
+                "{name}: packets that native XDP sends back through a veth are lost unless its \
+                 peer has an XDP program as well: attach one there"
             )),
             // Its state is not visible here, but may be known to the operator. See `choose`.
             Some(Peer::Elsewhere) | None => {}
@@ -149,8 +149,8 @@ fn performance_notes(nic: &Nic, cpus: u32) -> Vec<String> {
         && channels.combined + cpus > channels.max_combined
     {
         performance_notes.push(format!(
-            "{name}: {} queues and one more for each of {cpus} CPUs are more than the {} that the \
-             host gives: native XDP sends under a lock; type `ethtool -L {name} combined N` with \
+            "{name}: {} queues plus one for each of {cpus} CPUs exceed the {} that the host \
+             provides: native XDP sends under a lock; type `ethtool -L {name} combined N` with \
              fewer, or give the machine more queues",
             channels.combined, channels.max_combined
         ));

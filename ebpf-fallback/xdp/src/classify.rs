@@ -170,7 +170,7 @@ extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
     }
     let mtu = icmp::path_mtu(&w, &pkt.inner, &pkt.quoted).unwrap_or(0);
     if part_may_learn() != CONTINUE || mtu == 0 || part_lower_mtu(u32::from(mtu)) != CONTINUE {
-        page().count(Counter::IcmpErrorsDisbelieved, 1);
+        page().count(Counter::IcmpErrorsRejected, 1);
     }
     CONTINUE
 }

@@ -111,7 +111,9 @@ macro_rules! stages {
         #[xdp(frags)]
         pub fn $name(ctx: XdpContext) -> u32 {
             let ctx = raw(&ctx);
-            let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else { return run_stage(ctx, FINISH) };
+            let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else {
+                return run_stage(ctx, FINISH);
+            };
             let rx = pkt.rx_info();
             match forward::<$vxlan, $v6>(ctx, pkt, config, &rx) {
                 Ok(action) => action,

@@ -48,7 +48,9 @@ macro_rules! stages {
         #[xdp(frags)]
         pub fn $name(ctx: XdpContext) -> u32 {
             let ctx = raw(&ctx);
-            let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else { return run_stage(ctx, FINISH) };
+            let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else {
+                return run_stage(ctx, FINISH);
+            };
             match answer::<$tunnel, $v6>(ctx, pkt, config) {
                 Ok(action) => action,
                 Err(_) => run_stage(ctx, OUTER),

@@ -51,7 +51,7 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
     if pkt.exit == Exit::Port {
         action = sent(config, pkt.exit_arm, pkt.ifindex);
         if action == XDP_DROP {
-            pkt.drop(DropReason::TxRefused);
+            pkt.drop(DropReason::TxQueueFull);
         }
     }
     if pkt.exit == Exit::None {

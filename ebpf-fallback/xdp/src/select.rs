@@ -42,7 +42,7 @@ fn select_service(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
             return if part_martian() != 0 {
                 pkt.drop(DropReason::MartianSource)
             } else if part_admits() == 0 {
-                pkt.drop(DropReason::SourceRefused)
+                pkt.drop(DropReason::SourceDenied)
             } else {
                 part_pick()
             };

@@ -56,7 +56,7 @@ fn every_table_switch_is_counted() {
         plane.lcore.run_periodic();
         assert_eq!(plane.lcore.snapshot().settings.punt_limits, [generation; 4]);
     }
-    iterate_until(&mut plane, &region, Counter::Switches, 2);
+    iterate_until(&mut plane, &region, Counter::TableSwitches, 2);
 }
 
 #[test]

@@ -39,14 +39,14 @@ fn missing_interface(device: &str, present: &[String]) -> Option<String> {
     if !OVER_INTERFACES.contains(&driver) || present.is_empty() {
         return None;
     }
-    let present_text = format!("there are: {} (`ip link` shows them)", present.join(", "));
+    let present_text = format!("existing interfaces: {}", present.join(", "));
     match required {
         None if driver == "net_pcap" => None,
-        None => Some(format!(
-            "the driver needs an interface, as in {device},iface=eth1; {present_text}"
-        )),
+        None => {
+            Some(format!("the driver requires an interface: {device},iface=eth1; {present_text}"))
+        }
         Some(required) if present.iter().any(|name| name == required) => None,
-        Some(required) => Some(format!("there is no interface {required} here; {present_text}")),
+        Some(required) => Some(format!("interface {required} does not exist; {present_text}")),
     }
 }
 
@@ -54,7 +54,7 @@ fn missing_card(address: &str, all: &Path) -> Option<String> {
     let here = |name: &str| all.join(name).exists();
     let found = !all.exists() || here(address) || here(&format!("0000:{address}"));
     (!found).then(|| {
-        "no PCI device has this address; `dpdk-devbind.py --status` lists those that there are"
+        "no PCI device has this address; `dpdk-devbind.py --status` lists the existing ones"
             .to_owned()
     })
 }
@@ -130,10 +130,10 @@ mod tests {
         assert_eq!(present, ["lo", "eth1"]);
         let error = |device: &str| missing_interface(device, &present).unwrap_or_default();
         assert_eq!(error("net_af_packet0,iface=eth1,blocksz=4096"), "");
-        assert_eq!(error("net_tap0,iface=new0"), "", "this driver makes its interface");
+        assert_eq!(error("net_tap0,iface=new0"), "", "this driver creates its interface");
         assert_eq!(error("net_pcap0,rx_pcap=a.pcap"), "");
         let text = error("net_af_packet0,framesz=2048,iface=eth9");
-        assert!(text.contains("no interface eth9") && text.contains("lo, eth1"), "{text}");
+        assert!(text.contains("eth9 does not exist") && text.contains("lo, eth1"), "{text}");
         assert!(error("net_af_xdp0").contains("net_af_xdp0,iface=eth1"));
     }
 
@@ -165,6 +165,6 @@ mod tests {
             error[2].as_ref().is_some_and(|text| text.contains("dpdk-devbind.py")),
             "{error:?}"
         );
-        assert_eq!(missing_card("00:06.0", &all), None, "a machine without PCI says nothing of it");
+        assert_eq!(missing_card("00:06.0", &all), None, "no error on a machine without PCI");
     }
 }

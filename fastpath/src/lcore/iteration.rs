@@ -63,7 +63,7 @@ impl Lcore<'_> {
                 self.punt_limit.refill();
                 self.expire_scopes();
                 self.page.count(Counter::EventsLost, self.control.take_lost_events());
-                self.page.count(Counter::Switches, self.control.take_switches());
+                self.page.count(Counter::TableSwitches, self.control.take_switches());
             }
         }
     }

@@ -122,7 +122,10 @@ proptest! {
     }
 
     #[test]
-    fn incremental_address_update_equals_full_sum(old in any::<[u8; 16]>(), new in any::<[u8; 16]>()) {
+    fn incremental_address_update_equals_full_sum(
+        old in any::<[u8; 16]>(),
+        new in any::<[u8; 16]>(),
+    ) {
         let whole = |a: &[u8]| reference_checksum(&[&[1, 2], a].concat()).to_be();
         let (o, n) = (Addr::from_octets(old), Addr::from_octets(new));
         let quick = |old: &[u8], v6| update(whole(old), change_addr(&o, &n, v6));

@@ -28,7 +28,7 @@ pub(crate) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<V
         Some(quoted) => error(&mut w, ip, &quoted, to, to),
         None => match packet(&mut w, ip, to) {
             Err(Untranslatable::Unsummed) => {
-                assert_eq!(changed, *bytes, "nothing is changed before it can be");
+                assert_eq!(changed, *bytes, "an untranslatable packet is unchanged");
                 complete(&mut Window::new(bytes), ip).ok()?;
                 changed.clone_from(bytes);
                 packet(&mut Window::new(&mut changed), ip, to)
@@ -44,7 +44,7 @@ pub(crate) fn translated(bytes: &mut Vec<u8>, ip: &Ip, to: &Rewrite) -> Option<V
     assert!(front.write(&mut w, 0).is_ok());
     let mut placed = *ip;
     front.place(0, &mut placed);
-    let now = Ip::parse(&w, 0, placed.ethertype()).expect("a translation is a packet");
+    let now = Ip::parse(&w, 0, placed.ethertype()).expect("a translation is an IP packet");
     assert_eq!((now.at, now.l4, now.end, now.v6), (placed.at, placed.l4, placed.end, !ip.v6));
     assert_eq!((now.proto, now.df, now.src, now.dst), (placed.proto, placed.df, to.src, to.dst));
     if now.fragment != Fragment::Whole || !now.v6 {
@@ -74,7 +74,7 @@ pub fn harness(bytes: &mut [u8]) {
         let to = ends(!ip.v6);
         let Some(mut there) = translated(&mut before, &ip, &to) else { continue };
         let now = Ip::parse(&Window::new(&mut there), 0, if ip.v6 { 0x0800 } else { 0x86dd });
-        let now = now.expect("it was seen a moment ago");
+        let now = now.expect("the packet was parsed before");
         assert!((now.src, now.dst) == (to.src, to.dst) && (now.tos, now.ttl) == (ip.tos, ip.ttl));
         assert_eq!(now.fragment, ip.fragment);
         assert!(now.v6 || ipv4_header_ok(&Window::new(&mut there), &now));
@@ -92,7 +92,7 @@ pub fn harness(bytes: &mut [u8]) {
             continue;
         }
         let back = Rewrite { src: ip.src, sport: ip.sport, dst: ip.dst, dport: ip.dport };
-        let mut again = translated(&mut there, &now, &back).expect("what came can go");
+        let mut again = translated(&mut there, &now, &back).expect("the translation is reversible");
         let last = Ip::parse(&Window::new(&mut again), 0, ethertype).expect("as before");
         let Ip { at, l4, end, df, fragment_id, .. } = ip;
         assert_eq!(Ip { at, l4, end, df, fragment_id, ..last }, ip);

@@ -81,7 +81,7 @@ impl Header {
 
     /// Returns the length in bytes: 20, 40, or 48 with a fragment header.
     #[inline(always)]
-    #[expect(clippy::len_without_is_empty, reason = "a header is no collection")]
+    #[expect(clippy::len_without_is_empty, reason = "a header is not a collection")]
     pub const fn len(&self) -> u16 {
         len(self.v6, self.fragment)
     }

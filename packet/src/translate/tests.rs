@@ -90,7 +90,7 @@ fn only_small_packets_may_be_fragmented_in_ipv4() {
         let ip = Ip::parse(&Window::new(&mut bytes), 0, 0x86dd).unwrap();
         let (out, now) = translated(&mut bytes, &ip);
         assert_eq!((out.len(), now.df), (len, df));
-        assert_eq!(now.fragment_id == 0, df, "what may be cut has an identification");
+        assert_eq!(now.fragment_id == 0, df, "a packet without DF has an identification");
     }
 }
 

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 /// Command line: which comparisons to run, how long and how often.
 #[derive(Parser)]
-#[command(about = "Measures Weir against testpmd and a C loop in the same run")]
+#[command(about = "Measure Weir against testpmd and a C loop in the same run")]
 struct Arguments {
     /// Run only comparisons whose title contains one of these words.
     words: Vec<String>,
@@ -148,7 +148,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let pages = if arguments.list { None } else { Some(Pages::at_least(need)) };
     let memory = match &pages {
         Some(Err(error)) => {
-            println!("WARNING: no huge pages ({error}): all figures are 3 to 4 times too low");
+            println!("WARNING: no huge pages ({error}): all rates are 3 to 4 times too low");
             Memory::Small
         }
         _ => Memory::Huge,
@@ -170,7 +170,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     }
     let runs = rounds * comparisons.iter().map(|one| one.cases.len()).sum::<usize>();
     let seconds = runs as u64 * (arguments.seconds + 1);
-    println!("{runs} runs: about {} minutes, more where runs are repeated", seconds / 60 + 1);
+    println!("{runs} runs: about {} minutes, longer if runs are repeated", seconds / 60 + 1);
     for comparison in comparisons {
         let took = ping_pong()?;
         println!(
@@ -309,7 +309,7 @@ impl Suite<'_> {
                 }
             }
         }
-        let title = "new: flows begun a second".to_string();
+        let title = "new: flows started per second".to_string();
         Ok(Comparison { title, cases, passes: None, unit: Unit::Millions })
     }
 
@@ -319,7 +319,7 @@ impl Suite<'_> {
         let mut cases = Vec::new();
         for (work, name) in [("tunnel", "tunnel"), ("nat", "NAT44")] {
             let row = format!("{name}, 65,536 flows, 1,000 services");
-            for (counted, column) in [("1", "counted as one"), ("1000", "counted each")] {
+            for (counted, column) in [("1", "shared counters"), ("1000", "own counters")] {
                 let name = format!("{row}, {column}");
                 if self.is_chosen(&name) {
                     let more = ["--services", "1000", "--counted", counted];
@@ -328,7 +328,7 @@ impl Suite<'_> {
                 }
             }
         }
-        let title = "counters: lines of counters for 1,000 services, or one".to_string();
+        let title = "counters: own counters for each of 1,000 services, or shared".to_string();
         Ok(Comparison { title, cases, passes: None, unit: Unit::Nanoseconds })
     }
 
@@ -347,7 +347,7 @@ impl Suite<'_> {
                 }
             }
         }
-        let title = "cross: answers at the other lcore than requests".to_string();
+        let title = "cross: answers on another lcore than requests".to_string();
         Ok(Comparison { title, cases, passes: None, unit: Unit::Millions })
     }
 
@@ -369,7 +369,7 @@ impl Suite<'_> {
             case("C loop, macswap", c_loop(server("weir-perf-c"), "macswap", seconds)),
             case("weir, AWS return", weir),
         ];
-        let title = "memif: there and back, AWS frames of 1,024 flows, two cores".to_string();
+        let title = "memif: round trip, AWS frames of 1,024 flows, two cores".to_string();
         Ok(Comparison { title, cases, passes: None, unit: Unit::Nanoseconds })
     }
 }
@@ -381,5 +381,5 @@ fn program(name: &str) -> Result<PathBuf, Box<dyn Error>> {
     if path.exists() {
         return Ok(path);
     }
-    Err(format!("{} is not there: type `make bench`, which builds it", path.display()).into())
+    Err(format!("{} does not exist: type `make bench` to build it", path.display()).into())
 }

@@ -14,7 +14,7 @@ use std::error::Error;
 
 /// Command line: which floods to simulate, and their size.
 #[derive(Parser)]
-#[command(name = "floods", about = "Simulates floods beside honest clients")]
+#[command(name = "floods", about = "Simulate floods beside honest clients")]
 struct Arguments {
     /// Simulate only this mode.
     #[arg(long, value_enum)]
@@ -46,9 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kinds = || Kind::ALL.into_iter().filter(|kind| arguments.kind.is_none_or(|k| k == *kind));
     let trips = ROUND_TRIPS_MS.map(|ms| ms.to_string()).join(" / ");
     println!(
-        "| flood beside {} established and {} new flows a second | M/s | established packets lost \
-         | new through, %, round trips of {trips} ms | the same a second after the end | flows \
-         before -> most -> after | bytes of ICMP errors / bytes in | M/s simulated |",
+        "| flood beside {} established and {} new flows/s | M/s | established packets lost \
+         | new finished, %, round trips of {trips} ms | the same one second after the end | flows \
+         before -> maximum -> after | bytes of ICMP errors / bytes in | M/s simulated |",
         arguments.established, arguments.new
     );
     println!("|{}", "---|".repeat(8));
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if mode == Mode::Nat {
             let capacity = insert_capacity(arguments.flows)?;
             let rate = capacity * 4 / 5;
-            println!("NAT begins {:.2} M flows a second on this lcore", capacity as f64 / 1e6);
+            println!("NAT starts {:.2} M flows per second on this lcore", capacity as f64 / 1e6);
             rates.insert(0, (rate.min(arguments.rate), true));
         }
         for kind in kinds().filter(|kind| kind.is_of(mode)) {
@@ -81,8 +81,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             };
             let limits: Vec<_> =
                 rates.iter().map(|(rate, _)| format!("{:.0} ms", of(*rate))).collect();
-            println!("an unconfirmed flow of NAT stays for {}; twice", limits.join(" and "));
-            println!("the round trip must be less, so that it is confirmed before it is evicted");
+            println!("an unconfirmed NAT flow is kept for {};", limits.join(" and "));
+            println!("two round trips must be shorter, or it is evicted before it is confirmed");
         }
     }
     match broken.is_empty() {

@@ -53,8 +53,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     let eal = Eal::start(&eal_arguments)?;
     let pool = start::pool(&eal, 0)?;
     let pair = start::pairs(&eal, &pool)?.into_iter().next();
-    let pair = pair.ok_or("no port: give DPDK a --vdev")?;
-    let worker = lcore::workers(&eal).into_iter().next().ok_or("no second lcore: see -l")?;
+    let pair = pair.ok_or("no port: pass a --vdev to DPDK")?;
+    let worker = lcore::workers(&eal).into_iter().next().ok_or("no worker: pass -l 0,1")?;
 
     let (sent, back) = (Count::new(), Count::new());
     let stop = Arc::new(AtomicBool::new(false));
@@ -72,7 +72,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     if job.wait().is_err() {
         return Err("the polling lcore panicked".into());
     }
-    println!("sent {} came back {}", sent.get(), back.get());
+    println!("sent {} returned {}", sent.get(), back.get());
     Ok(())
 }
 

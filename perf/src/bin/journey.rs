@@ -98,24 +98,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let null = pairs.len() == 2 * arguments.lcores as usize;
     let only_requests = arguments.direction == Direction::Requests && !arguments.cold;
     if !null && (pairs.len() != 1 || !only_requests) {
-        return Err("one port for requests alone, or two net_null ports for each lcore".into());
+        return Err("give one port (requests only), or two net_null ports for each lcore".into());
     }
     let tracked = matches!(arguments.work, Workload::Nat | Workload::Tunnel);
     if (arguments.lcores > 1 || arguments.new) && !tracked {
-        return Err("there are flows in --work nat and --work tunnel only".into());
+        return Err("--lcores 2 and --new require --work nat or --work tunnel".into());
     }
     let Arguments { work, family, flows, services, counted, .. } = arguments;
     let (region, small) = fixture::region(&fixture::sizes_for(flows, services, counted))?;
     if let Some(reason) = small {
-        println!("WARNING: the region is not in huge pages, figures are too low: {reason}");
+        println!("WARNING: the region is not in huge pages, rates are too low: {reason}");
     }
     let region = Arc::new(region);
     fixture::fill_tables(&region, &Policy { services, ..Policy::of(work, family) })?;
     Flows::new(&region).recover();
     let workers = lcore::workers(&eal);
-    let worker = *workers.first().ok_or("no second lcore: see -l")?;
+    let worker = *workers.first().ok_or("no worker: pass -l 0,1")?;
     if workers.len() < arguments.lcores as usize {
-        return Err("each polling lcore is a worker: see --lcores of EAL".into());
+        return Err("too few worker lcores: add some to EAL's --lcores".into());
     }
     let learned = if null && work != Workload::Refill && !arguments.new {
         let (region, pool) = (Arc::clone(&region), pool.clone());
@@ -224,7 +224,7 @@ fn print_rates(
     let check = || {
         let ended = jobs.iter().any(Launched::is_finished);
         if ended {
-            return Err("an lcore ended by itself".to_string());
+            return Err("an lcore ended unexpectedly".to_string());
         }
         let packets = counts.iter().map(|count| count.get()).sum();
         let may_contend = arguments.new && counts.len() > 1;
@@ -259,8 +259,8 @@ fn print_rates(
     };
     let (alone, together) = (medians(&alone), medians(&together));
     println!(
-        "medians: alone {:.2} and {:.2} Mpps, together {:.2} + {:.2} = {:.2} Mpps, {:.3} of what \
-         they do alone",
+        "medians: alone {:.2} and {:.2} Mpps, together {:.2} + {:.2} = {:.2} Mpps, {:.3} of \
+         the sum alone",
         alone[0],
         alone[1],
         together[0],
@@ -273,7 +273,7 @@ fn print_rates(
 
 /// Fails unless every packet was handled as its work demands; otherwise the figure is invalid.
 /// Where two lcores begin flows, the kernel may preempt one that holds a bucket, and the other
-/// drops a packet as `flow-contended`: one in 10,000 of `contending` packets is tolerated.
+/// drops a packet as `flow_contended`: one in 10,000 of `contending` packets is tolerated.
 fn nothing_dropped(region: &Region, contending: u64) -> Result<(), String> {
     for (arm, reason) in (0..2).flat_map(|arm| DropReason::ALL.iter().map(move |r| (arm, *r))) {
         let dropped = region.counters().sum(|page| page.dropped(arm, reason));

@@ -27,13 +27,12 @@ const PROBES: usize = 1_000;
 const HALF_OPEN: usize = 10_000;
 const DESCRIPTORS: u64 = 12_000;
 const PROBER: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 1);
-const CASES: [&str; 3] =
-    ["no load", "beside 10,000 half-open connections", "while further ones are opened"];
+const CASES: [&str; 3] = ["no load", "with 10,000 half-open connections", "while more are opened"];
 
 fn main() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), ..limit })
-        .map_err(|e| io::Error::other(format!("{DESCRIPTORS} descriptors are needed: {e}")))?;
+        .map_err(|e| io::Error::other(format!("{DESCRIPTORS} descriptors are required: {e}")))?;
     let (addr, slots) = serve()?;
     let mut times: [Vec<Vec<Duration>>; 3] = Default::default();
     let mut opened = 0;
@@ -144,7 +143,7 @@ fn report(times: &[Vec<Vec<Duration>>; 3]) {
         each[each.len() / 2]
     };
     let floor = [50, 99].map(|percent| of_rounds(&times[0], percent));
-    println!("{:<40}{:>10}{:>8}{:>10}{:>8}", "a probe", "median us", "ratio", "p99 us", "ratio");
+    println!("{:<40}{:>10}{:>8}{:>10}{:>8}", "probe", "median us", "ratio", "p99 us", "ratio");
     for (name, rounds) in CASES.iter().zip(times) {
         let [median, p99] = [50, 99].map(|percent| of_rounds(rounds, percent));
         println!(

@@ -29,7 +29,7 @@ use tables::record::TunnelKind;
 const FLOWS: u32 = 1 << 16;
 
 #[derive(Parser)]
-#[command(about = "Measure the XDP plane, nanoseconds a packet")]
+#[command(about = "Measure the XDP plane in nanoseconds per packet")]
 struct Arguments {
     /// Set the rounds over all cases
     #[arg(long, default_value_t = 5)]
@@ -101,9 +101,9 @@ fn cases(setting: Setting) -> Vec<Case> {
         all.push(Case { name, setting, traffic });
     };
     if work == Workload::Tunnel {
-        add("return", "between strangers", Traffic::Unmatched);
+        add("return", "unmatched", Traffic::Unmatched);
     }
-    add(mode, "a new flow each", Traffic::New);
+    add(mode, "new flows", Traffic::New);
     let mut known = |what: &str, direction, flows, order| {
         add(mode, what, Traffic::Known(direction, flows, order));
     };
@@ -116,8 +116,8 @@ fn cases(setting: Setting) -> Vec<Case> {
     if gateway == "GENEVE" && inside == "v4" {
         known("requests, 1,024", Requests, 1 << 10, Order::Other);
         known("answers, 1,024", Answers, 1 << 10, Order::Other);
-        known("requests, 65,536, as begun", Requests, FLOWS, Order::Begun);
-        known("answers, 65,536, as begun", Answers, FLOWS, Order::Begun);
+        known("requests, 65,536, creation order", Requests, FLOWS, Order::Begun);
+        known("answers, 65,536, creation order", Answers, FLOWS, Order::Begun);
     }
     known("requests, 65,536", Requests, FLOWS, Order::Other);
     known("answers, 65,536", Answers, FLOWS, Order::Other);
@@ -140,17 +140,17 @@ fn settings() -> Vec<Setting> {
 
 /// The floor programs and their names in the output.
 const FLOORS: [(&str, &str); 3] =
-    [("nothing", "drop"), ("look_up", "one look-up"), ("parse", "parse")];
+    [("nothing", "drop"), ("look_up", "one lookup"), ("parse", "parse")];
 
 /// The reference: one lookup in the kernel's LRU map, which other load balancers use as flow
 /// table.
 const LRU: (&str, &str) = ("keep", "the kernel's LRU table");
 /// The cases of the reference: number of flows and their order. The first inserts them all.
 const LRU_CASES: [(&str, u32, Order); 4] = [
-    ("all anew", FLOWS, Order::Begun),
+    ("new flows", FLOWS, Order::Begun),
     ("1 flow", 1, Order::Other),
-    ("65,536 flows, as begun", FLOWS, Order::Begun),
-    ("65,536, another order", FLOWS, Order::Other),
+    ("65,536 flows, creation order", FLOWS, Order::Begun),
+    ("65,536 flows, other order", FLOWS, Order::Other),
 ];
 
 /// A world, its cases, and the figures of each round: gross, and of writing the packets only.
@@ -211,12 +211,12 @@ fn main() -> Result<(), Failure> {
         }
     }
     let bare = Figure::of(&bare_rounds);
-    let title = format!("ns a packet in the kernel, {} rounds", arguments.rounds);
+    let title = format!("ns/packet in the kernel, {} rounds", arguments.rounds);
     println!("{title:<48} gross  lowest..highest      net");
     for ((_, name), rounds) in FLOORS.iter().zip(&floor_rounds) {
         println!("  {name:<46}{}", Figure::of(rounds));
     }
-    println!("  {:<46}{bare}", "written, handed on, dropped");
+    println!("  {:<46}{bare}", "written, passed on, dropped");
     for ((name, ..), rounds) in LRU_CASES.iter().zip(&lru_rounds).skip(1) {
         let (name, figure) = (format!("{}, {name}", LRU.1), Figure::of(rounds));
         println!("  {name:<46}{figure}{:>9.0}", figure.median - bare.median);

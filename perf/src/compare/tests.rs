@@ -31,7 +31,7 @@ fn table_shows_ratios_to_the_first_case_and_omits_disturbed_rounds() {
     let lines: Vec<Vec<&str>> = table.lines().map(|l| l.split_whitespace().collect()).collect();
     assert_eq!(lines[1], ["limit", "100.00", "98.00..102.00", "10.0", "1.000"]);
     assert_eq!(lines[2][..5], ["weir", "50.00", "40.00..50.00", "20.0", "0.500"]);
-    assert!(table.ends_with("1 of 3 rounds short of a core\n"), "{table}");
+    assert!(table.ends_with("1 of 3 rounds with less than a full core\n"), "{table}");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn rows_show_the_columns_side_by_side_with_their_ratio() {
     assert_eq!(
         lines,
         [
-            "| ns a packet, net | requests | answers | answers / requests |",
+            "| ns/packet, net | requests | answers | answers / requests |",
             "|---|---|---|---|",
             "| NAT44 | 40.0 | 60.0 | 1.50 |",
             "| tunnel |  | 20.0 |  |",

@@ -145,7 +145,7 @@ impl Outcome {
             if self.is_within(trip) && tally.through * 100 < tally.begun * MIN_FINISHED_PERCENT {
                 let (through, begun, first) = (tally.through, tally.begun, &tally.first);
                 broken.push(format!(
-                    "of {begun} new clients with {} ms {through} came through, first {first:?}",
+                    "{through} of {begun} new clients with {} ms finished, first {first:?}",
                     ROUND_TRIPS_MS[trip]
                 ));
             }
@@ -154,7 +154,7 @@ impl Outcome {
             if tally.through < tally.begun {
                 let (through, begun, first) = (tally.through, tally.begun, &tally.first);
                 broken.push(format!(
-                    "a second after the end {through} of {begun} with {ms} ms, first {first:?}"
+                    "{through} of {begun} with {ms} ms one second after the end, first {first:?}"
                 ));
             }
         }
@@ -168,7 +168,7 @@ impl Outcome {
             _ => confirmed().sum::<u64>(),
         };
         if u64::from(self.flows_after) > wanted {
-            broken.push(format!("{} flows are left, of {wanted} clients", self.flows_after));
+            broken.push(format!("{} flows remain, of {wanted} clients", self.flows_after));
         }
         broken
     }

@@ -79,7 +79,7 @@ fn requests(work: Workload, family: Family, gateway: TunnelKind, verdict: Verdic
     let setting = harness.fixture.setting;
     harness.feeder.start(&Packets::requests(&setting, FLOWS, Order::Begun)).unwrap();
     harness.feeder.run(FLOWS).unwrap();
-    assert_eq!(harness.fixture.verdicts(verdict), 0, "{work:?}: nothing gets them yet");
+    assert_eq!(harness.fixture.verdicts(verdict), 0, "{work:?}: no packets have this verdict yet");
     let known = if work == Workload::Return { 0 } else { FLOWS };
     // After a renewal the same flows have other paths than the cached ones.
     for orders in

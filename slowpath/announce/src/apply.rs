@@ -89,14 +89,14 @@ pub struct Defect {
 pub enum DefectKind {
     /// The router ID is not configured and cannot be derived from an IPv4 address.
     #[error(
-        "no router id: this appliance has no IPv4 address to take it from; write router_id into \
-         the policy, the annotation weir.dev/bgp-virtual-router.ASN, or bgp.router_id"
+        "no router id: this appliance has no IPv4 address to derive it from; set router_id in \
+         the policy, router-id in the annotation weir.dev/bgp-virtual-router.ASN, or bgp.router_id"
     )]
     NoRouterId,
     /// Routes of a family have no next hop.
     #[error(
-        "neighbor {neighbor}: {family} routes have no next hop: the data port has no such \
-         address; write next_hop, or leave the family out"
+        "neighbor {neighbor}: {family} routes have no next hop: the data port has no address of \
+         the family; set next_hop, or remove the family"
     )]
     NoNextHop {
         /// Address of the neighbor.
@@ -106,8 +106,8 @@ pub enum DefectKind {
     },
     /// The configured next hop is not an address of the data plane.
     #[error(
-        "neighbor {neighbor}: next_hop {next_hop} of {family} is not the data plane's; it has \
-         {owned}"
+        "neighbor {neighbor}: next_hop {next_hop} of {family} is not an address of the data \
+         plane; available: {owned}"
     )]
     NotOwned {
         /// Address of the neighbor.
@@ -122,21 +122,20 @@ pub enum DefectKind {
     /// A TCP-MD5 or TCP-AO key cannot be read. The cause is only logged: API clients choose the
     /// path, and the cause would reveal which files exist.
     #[error(
-        "neighbor {neighbor}: a key of its session is not usable, and without it there is none: \
-         write it, 80 bytes at most, into a file in the folder bgp.secrets; slowpath's log has the \
-         cause"
+        "neighbor {neighbor}: no session, because its key is missing or invalid: write the key, \
+         80 bytes at most, to a file in the folder bgp.secrets; slowpath's log has the cause"
     )]
     MissingAuthSecret {
         /// Address of the neighbor.
         neighbor: std::net::IpAddr,
     },
     /// A neighbor references an object that does not exist.
-    #[error("{0}; it has no session until then")]
+    #[error("{0}; the peer has no session until the object exists")]
     Unresolved(Box<str>),
     /// Cluster addresses are closed to external packets and therefore not announced.
     #[error(
-        "ClusterIP is to be announced, and cluster addresses are closed to routers' packets: set \
-         external_cluster_ip = true, or take ClusterIP out of the advertisements"
+        "ClusterIP cannot be advertised: cluster addresses accept no packets from routers; set \
+         external_cluster_ip = true, or remove ClusterIP from the advertisements"
     )]
     ClusterIpClosed,
     /// The speaker rejects the settings.

@@ -223,7 +223,7 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
             };
             let result = self.reconcile();
             if let Err(error) = &result {
-                tracing::warn!("bgp: {error}");
+                tracing::warn!(%error, "BGP policy not applied completely");
             }
             // A deadline left over by a failed round must not trigger the next one at once.
             earliest = Instant::now() + if result.is_ok() { Duration::ZERO } else { RETRY };

@@ -157,12 +157,12 @@ impl Speaker for Recorder {
         let mut peer = Peer::new(config.settings.clone(), Instant::now());
         peer.step(Instant::now(), Event::Start);
         let before = self.peers.insert(key, (config.clone(), peer, Arc::default()));
-        assert!(before.is_none(), "{key:?} was there");
+        assert!(before.is_none(), "{key:?} exists already");
     }
 
     fn remove(&mut self, key: PeerKey, why: Stop) {
         self.calls.push(format!("remove {} {why:?}", name(key)));
-        assert!(self.peers.remove(&key).is_some(), "{key:?} was not there");
+        assert!(self.peers.remove(&key).is_some(), "{key:?} does not exist");
     }
 
     fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>) {

@@ -119,7 +119,7 @@ fn is_local(service: &Service) -> bool {
 fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
     let address = row.address();
     // A router's packets never come from a gateway endpoint.
-    if address.reach != state::address::TrafficScope::External || address.endpoint != 0 {
+    if address.traffic_scope != state::address::TrafficScope::External || address.endpoint != 0 {
         return None;
     }
     match row.spec.kind {

@@ -28,7 +28,7 @@ pub struct Files {
 
 impl Secrets for Files {
     fn password(&self, named: &Password) -> Result<String, String> {
-        let folder = self.secrets.as_ref().ok_or("no folder of secrets is set; set bgp.secrets")?;
+        let folder = self.secrets.as_ref().ok_or("no secrets folder: set bgp.secrets")?;
         let path = match named {
             Password::File(path) => path.clone(),
             Password::Secret(name) => Path::new(&**name).join("password"),
@@ -39,7 +39,7 @@ impl Secrets for Files {
         let Ok(text) = String::from_utf8(octets) else { return wrong("is not UTF-8 text") };
         // A final line ending is written by editors and not part of the key.
         match text.trim_end_matches(['\r', '\n']) {
-            "" => wrong("is empty; write the key into it"),
+            "" => wrong("is empty; write the key to it"),
             key if key.len() > SecretKind::Md5Key.limit() => wrong("is longer than 80 bytes"),
             key => Ok(key.to_owned()),
         }

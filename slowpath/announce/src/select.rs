@@ -43,8 +43,8 @@ impl Origin {
 /// Several policies select this appliance, without precedence among them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{} BGP peering policies select this appliance ({}): let the labels in their node_selector \
-     leave one", .0.len(), .0.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+    "{} BGP peering policies select this appliance ({}): change their node_selector so that only \
+     one does", .0.len(), .0.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 )]
 pub struct MultiplePolicies(pub Vec<Name>);
 

@@ -26,7 +26,7 @@ impl ShutdownMode {
     /// Returns the reason with which sessions end.
     pub(crate) fn stop(&self) -> Stop {
         match self {
-            ShutdownMode::Stop { .. } => Stop::Shutdown("this appliance leaves".to_owned()),
+            ShutdownMode::Stop { .. } => Stop::Shutdown("appliance shutdown".to_owned()),
             ShutdownMode::Restart => Stop::Restart,
         }
     }

@@ -103,8 +103,8 @@ pub struct RouterAnnotation {
 /// An invalid annotation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "annotation {key}: `{value}`: {wrong}; write `router-id=192.0.2.1,local-port=179`, either of \
-     them or both"
+    "annotation {key}: `{value}`: {wrong}; expected `router-id=192.0.2.1,local-port=179`, or one \
+     of the two"
 )]
 pub struct BadAnnotation {
     /// Key of the annotation.
@@ -127,7 +127,7 @@ pub fn annotations(pairs: &Pairs) -> Result<BTreeMap<u32, RouterAnnotation>, Bad
             let Some(asn) = asn else { continue };
             let bad =
                 |wrong: String| BadAnnotation { key: key.clone(), value: value.clone(), wrong };
-            let asn: u32 = asn.parse().map_err(|_| bad(format!("`{asn}` is no ASN")))?;
+            let asn: u32 = asn.parse().map_err(|_| bad(format!("`{asn}` is not an ASN")))?;
             let annotation_value = annotation(value).map_err(bad)?;
             all.entry(asn).or_insert(annotation_value);
         }
@@ -140,7 +140,7 @@ fn annotation(text: &str) -> Result<RouterAnnotation, String> {
     // An empty annotation sets nothing, like a Kubernetes label without a value.
     let parts = text.split(',').map(str::trim);
     for part in parts.filter(|_| !text.trim().is_empty()) {
-        let no = |what: &str, value: &str| format!("`{value}` is no {what}");
+        let no = |what: &str, value: &str| format!("`{value}` is not a {what}");
         match part.split_once('=') {
             Some(("router-id", value)) => {
                 let id = value.parse().ok().filter(|id: &Ipv4Addr| !id.is_unspecified());

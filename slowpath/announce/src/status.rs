@@ -21,7 +21,6 @@ pub use query::{QueryError, RouteQuery, RouteView};
 
 /// BGP status of this appliance.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Standing")]
 pub struct BgpStatus {
     /// Name of the appliance; empty before the first reconciliation.
     pub node: Box<str>,
@@ -91,7 +90,6 @@ pub struct RouteRow {
 /// Direction of routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(rename = "Way")]
 pub enum RouteDirection {
     /// Advertised to peers.
     Export,

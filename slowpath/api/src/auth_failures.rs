@@ -72,7 +72,7 @@ impl AuthFailures {
     pub fn failed(&self, source: Source, now: Instant) {
         self.failures.fetch_add(1, Relaxed);
         if let Some(failures) = self.sources.lock().failed(source.key(), now) {
-            tracing::warn!(%source, failures, "API requests refused: wrong token, or none");
+            tracing::warn!(%source, failures, "API requests rejected: wrong or missing token");
         }
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             attempts.failed(source(1), now);
         }
         assert_eq!(attempts.wait(source(1), now), Some(REFILL));
-        assert_eq!(attempts.wait(source(2), now), None, "another source is heard");
+        assert_eq!(attempts.wait(source(2), now), None, "other sources are not limited");
         now += REFILL;
         assert_eq!(attempts.wait(source(1), now), None, "one more");
         attempts.failed(source(1), now);

@@ -79,7 +79,7 @@ impl<C: Content> Describe for Body<C> {
     fn describe(operation: &mut Operation<'_>) {
         let schema = C::schema(operation);
         operation.body(C::MEDIA, C::IS_REQUIRED, schema);
-        ["too-large", "media", "wrong"].into_iter().for_each(|sort| operation.fails(sort));
+        ["too-large", "media", "invalid"].into_iter().for_each(|sort| operation.fails(sort));
     }
 }
 
@@ -103,7 +103,7 @@ impl<T: DeserializeOwned + JsonSchema> Body<Fields<T>> {
         let json = if empty { Value::Object(Default::default()) } else { self.json()? };
         // serde would accept an array as the struct's fields in order.
         if !json.is_object() {
-            let wrong = "the body is no JSON object: write {\"field\": value, ...}";
+            let wrong = "the body is not a JSON object: write {\"field\": value, ...}";
             return Err(Problem::bad_request(wrong));
         }
         Ok(state::object::read(&json, "")?)
@@ -134,5 +134,5 @@ fn is_too_slow(wrong: &BytesRejection) -> bool {
 
 fn parse(body: &Bytes) -> Result<Value, Problem> {
     let parsed = serde_json::from_slice(body);
-    parsed.map_err(|wrong| Problem::bad_request(format!("the body is no JSON: {wrong}")))
+    parsed.map_err(|wrong| Problem::bad_request(format!("the body is not valid JSON: {wrong}")))
 }

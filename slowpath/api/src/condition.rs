@@ -45,7 +45,8 @@ impl Tags {
         }
         Ok(match tags.as_slice() {
             [] if headers.contains_key(name) => {
-                return Err(Problem::bad_request(format!("{name}: it is empty; leave it out")));
+                let empty = format!("{name}: the value is empty; omit the header");
+                return Err(Problem::bad_request(empty));
             }
             [] => None,
             all if all.iter().any(|tag| tag == "*") => Some(Tags::Any),
@@ -108,8 +109,8 @@ impl Condition {
             return Ok(());
         }
         Err(Problem::changed(match revision {
-            0 => "it doesn't exist; read what is there, and ask again".to_owned(),
-            at => format!("it is at revision {at}; read it again, and change what is there now"),
+            0 => "the object does not exist; read the current state and try again".to_owned(),
+            at => format!("the object is at revision {at}; read it again and change that"),
         }))
     }
 }
@@ -126,12 +127,12 @@ impl Describe for Condition {
     fn describe(operation: &mut Operation<'_>) {
         describe(operation, "If-Match");
         describe(operation, "If-None-Match");
-        operation.fails("changed");
+        operation.fails("precondition-failed");
     }
 }
 
 fn describe(operation: &mut Operation<'_>, header: &str) {
-    let about = "`*`, or the ETag of what was read, in its quotes.".into();
+    let about = "`*`, or the ETag of the object as read, with its quotes.".into();
     let schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,19}")$"# });
     operation.parameter(header, "header", &about, &schema);
 }
@@ -150,6 +151,6 @@ impl<S: Sync> FromRequestParts<S> for IfChanged {
 impl Describe for IfChanged {
     fn describe(operation: &mut Operation<'_>) {
         describe(operation, "If-None-Match");
-        operation.empty(304, "Nothing has changed since that ETag.");
+        operation.empty(304, "Not modified since that ETag.");
     }
 }

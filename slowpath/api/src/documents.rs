@@ -74,7 +74,7 @@ where
 async fn answer(all: Arc<[Document]>, at: usize, uri: Uri) -> Result<Json<Value>, Problem> {
     let work = move || match all.get(at) {
         Some(document) => document.answer(&uri),
-        None => Err(Problem::internal("the document is gone")),
+        None => Err(Problem::internal("no such document")),
     };
     tokio::task::spawn_blocking(work).await.map_err(Problem::internal)?.map(Json)
 }

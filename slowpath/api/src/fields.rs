@@ -24,7 +24,7 @@ impl Fields {
             .map(|path| path.split('.').map(str::to_owned).collect())
             .collect();
         if paths.len() > MAX_PATHS || paths.iter().flatten().any(|key| !good(key)) {
-            let wrong = format!("fields: write at most {MAX_PATHS} of them: `name,spec.frontends`");
+            let wrong = format!("fields: write at most {MAX_PATHS} paths: `name,spec.frontends`");
             return Err(Problem::bad_request(wrong));
         }
         Ok(Fields(paths))

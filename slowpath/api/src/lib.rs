@@ -93,8 +93,10 @@ async fn undamaged(State(api): State<Api>, request: Request, next: Next) -> Resp
 }
 
 async fn unknown() -> Problem {
-    let there = "there is /v1/objects/KIND, /v1/sources, /v1/tables/TABLE and /v1/openapi.json";
-    Problem::not_found(there)
+    Problem::not_found(
+        "there is no such path; paths are /v1/objects/KIND, /v1/sources, /v1/tables/TABLE and \
+         /v1/openapi.json",
+    )
 }
 
 async fn not_allowed(method: Method) -> Problem {

@@ -27,10 +27,10 @@ pub(crate) fn routes() -> Routes<Api> {
 }
 
 fn page_or_stream(operation: &mut Operation<'_>) {
-    let part = json!({ "type": "object", "description": "What `fields` left of it." });
+    let part = json!({ "type": "object", "description": "An object reduced to `fields`." });
     let item = json!({ "anyOf": [operation.of_subject(), part] });
     let (page, line) = (Page::of(operation, item), operation.of_type::<Line>());
-    let answer = operation.with_etag(200, "A page, or a stream.", page);
+    let answer = operation.with_etag(200, "A page of objects, or a stream of changes.", page);
     answer["content"][LINES] = json!({ "schema": line });
 }
 

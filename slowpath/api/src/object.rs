@@ -29,22 +29,23 @@ use crate::wait::WrittenObject;
 const MAX_ATTEMPTS: usize = 64;
 
 pub(crate) fn routes() -> Routes<Api> {
-    let wrong = ["leaving", "not-in-force", "unanswered", "foreign"];
-    let read = route::get(get, "get{Kind}", "Reads one.").with(|one| one.object(200, "It."));
-    let about = "Creates or replaces an object; it is on disk when the answer comes.";
+    let wrong = ["deleting", "not-in-force", "store-timeout", "foreign"];
+    let about = "Reads an object.";
+    let read = route::get(get, "get{Kind}", about).with(|one| one.object(200, "The object."));
+    let about = "Creates or replaces an object; the response is sent when it is on disk.";
     let replace = route::put(put, "put{Kind}", about).fails(&wrong).with(|one| {
-        one.object(200, "It.");
-        one.object(201, "It is new.");
+        one.object(200, "The object.");
+        one.object(201, "The new object.");
         one.object(202, STILL_APPLYING);
     });
     let about = "Changes the fields named in the body (RFC 7396); null removes a field.";
     let change = route::patch(patch, "patch{Kind}", about).fails(&wrong).with(|one| {
-        one.object(200, "It.");
+        one.object(200, "The object.");
         one.object(202, STILL_APPLYING);
     });
     let about = "Deletes an object, at once or when its last finalizer is removed.";
     let remove = route::delete(delete, "delete{Kind}", about).fails(&wrong).with(|one| {
-        one.empty(204, "It is gone.");
+        one.empty(204, "The object was deleted.");
         one.object(202, STILL_APPLYING);
     });
     Routes::new().add("/objects/{kind}/{*name}", [read, replace, change, remove])
@@ -113,7 +114,9 @@ async fn get(
             objects.named(key.kind, &key.name).map(|object| object.source.as_str()).collect();
         return Err(Problem::not_found(match others.as_slice() {
             [] => format!("there is no {} {}", key.kind, key.name),
-            others => format!("{key} is not there; `?source=` has: {}", others.join(", ")),
+            others => {
+                format!("there is no {key}; set `?source=` to one of: {}", others.join(", "))
+            }
         }));
     };
     let etag = condition::header(object.revision);
@@ -192,7 +195,7 @@ fn object_from_body(key: &Key, mut json: Value) -> Result<Object, Problem> {
         ("name", object.name.as_str(), key.name.as_str()),
     ] {
         if body != path {
-            let wrong = format!("it says {field} `{body}`, and the address says `{path}`");
+            let wrong = format!("{field} is `{body}` in the body and `{path}` in the path");
             return Err(Problem { field: Some(field.into()), ..Problem::bad_request(wrong) });
         }
     }
@@ -283,7 +286,7 @@ impl Request {
                 Err(refusal) => return Err(refusal.into()),
             }
         }
-        Err(Problem::changed("others change it all the time; ask again"))
+        Err(Problem::changed("the object changed at every attempt; try again"))
     }
 
     fn dry_run(

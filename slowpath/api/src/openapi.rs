@@ -25,7 +25,7 @@ impl Declared {
 
 /// Returns the route of the document. The router provides the declarations as an extension.
 pub(crate) fn routes() -> Routes<Api> {
-    let about = "This document.";
+    let about = "Returns this document.";
     Routes::new().add("/openapi.json", [get(document, "openapi", about).good(about)])
 }
 
@@ -58,8 +58,8 @@ pub(crate) fn of(declared: &[(String, Declaration)]) -> Map<String, Value> {
             "title": "Weir",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            "description": "Objects of every kind, and the tables that are made of them. Over the \
-                            unix socket nothing more is asked; over TCP, the token of \
+            "description": "Objects of every kind, and the tables derived from them. The Unix \
+                            socket needs no authentication; TCP needs the token of \
                             `api.token_file`.",
         },
         "security": [{}, { "token": [] }],

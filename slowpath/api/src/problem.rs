@@ -17,7 +17,7 @@ pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Problem {
-    /// Type of the error, for programs: `urn:weir:wrong` and others.
+    /// Type of the error, for programs: `urn:weir:invalid` and others.
     #[serde(rename = "type")]
     pub problem_type: Box<str>,
     /// Type of the error, for people.
@@ -45,27 +45,27 @@ pub struct Problem {
 
 /// All types of errors: status code, name and title.
 pub(crate) const PROBLEM_TYPES: [(StatusCode, &str, &str); 21] = [
-    (StatusCode::BAD_REQUEST, "request", "the request is not understood"),
-    (StatusCode::UNAUTHORIZED, "token", "a token is needed"),
-    (StatusCode::FORBIDDEN, "foreign", "another source says what this is"),
-    (StatusCode::NOT_FOUND, "absent", "there is no such thing"),
-    (StatusCode::METHOD_NOT_ALLOWED, "method", "that cannot be done with this"),
-    (StatusCode::REQUEST_TIMEOUT, "slow", "the body came too slowly"),
-    (StatusCode::CONFLICT, "leaving", "it is being deleted"),
-    (StatusCode::CONFLICT, "not-in-force", "it is kept, and not in force"),
-    (StatusCode::CONFLICT, "gap", "a chunk before it is missing"),
-    (StatusCode::CONFLICT, "superseded", "a newer session has taken its place"),
-    (StatusCode::CONFLICT, "held", "the removal has to be confirmed"),
-    (StatusCode::CONFLICT, "released", "what the source said is gone"),
-    (StatusCode::GONE, "too-old", "what changed since is forgotten"),
-    (StatusCode::PRECONDITION_FAILED, "changed", "another revision is there"),
-    (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "the body is too large"),
-    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "media", "the body is of another type"),
-    (StatusCode::UNPROCESSABLE_ENTITY, "wrong", "a field cannot be as it is"),
-    (StatusCode::TOO_MANY_REQUESTS, "busy", "too much is asked at once"),
-    (StatusCode::SERVICE_UNAVAILABLE, "store", "the store takes no changes"),
-    (StatusCode::SERVICE_UNAVAILABLE, "unanswered", "the store has not answered in time"),
-    (StatusCode::INTERNAL_SERVER_ERROR, "broken", "a fault of ours"),
+    (StatusCode::BAD_REQUEST, "request", "invalid request"),
+    (StatusCode::UNAUTHORIZED, "token", "authentication required"),
+    (StatusCode::FORBIDDEN, "foreign", "object belongs to another source"),
+    (StatusCode::NOT_FOUND, "not-found", "not found"),
+    (StatusCode::METHOD_NOT_ALLOWED, "method", "method not allowed"),
+    (StatusCode::REQUEST_TIMEOUT, "slow", "request body too slow"),
+    (StatusCode::CONFLICT, "deleting", "object is being deleted"),
+    (StatusCode::CONFLICT, "not-in-force", "stored but not in force"),
+    (StatusCode::CONFLICT, "missing-chunk", "preceding chunk missing"),
+    (StatusCode::CONFLICT, "superseded", "superseded by a newer session"),
+    (StatusCode::CONFLICT, "held", "removal must be confirmed"),
+    (StatusCode::CONFLICT, "released", "objects of the source were released"),
+    (StatusCode::GONE, "too-old", "revision too old"),
+    (StatusCode::PRECONDITION_FAILED, "precondition-failed", "precondition failed"),
+    (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "request body too large"),
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "media", "unsupported media type"),
+    (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "invalid field"),
+    (StatusCode::TOO_MANY_REQUESTS, "busy", "too many requests"),
+    (StatusCode::SERVICE_UNAVAILABLE, "store", "store accepts no changes"),
+    (StatusCode::SERVICE_UNAVAILABLE, "store-timeout", "store did not respond in time"),
+    (StatusCode::INTERNAL_SERVER_ERROR, "internal", "internal error"),
 ];
 
 impl Problem {
@@ -92,11 +92,11 @@ impl Problem {
 
     /// The requested entity does not exist.
     pub fn not_found(detail: impl Into<String>) -> Problem {
-        Problem::new("absent", detail)
+        Problem::new("not-found", detail)
     }
 
     pub(crate) fn method(method: &Method) -> Problem {
-        Problem::new("method", format!("{method} cannot be done with this; see `Allow`"))
+        Problem::new("method", format!("{method} is not allowed here; see the `Allow` header"))
     }
 
     /// Objects of this kind can only be read through the API.
@@ -123,20 +123,20 @@ impl Problem {
     }
 
     pub(crate) fn foreign(source: &str) -> Problem {
-        let detail = format!("this is source `{source}`'s to change; leave `source` out");
+        let detail = format!("only source `{source}` may change this object; omit `source`");
         Problem { field: Some("source".into()), ..Problem::new("foreign", detail) }
     }
 
     pub(crate) fn changed(detail: impl Into<String>) -> Problem {
-        Problem::new("changed", detail)
+        Problem::new("precondition-failed", detail)
     }
 
     pub(crate) fn media(allowed: &str) -> Problem {
-        Problem::new("media", format!("send it with `Content-Type: {allowed}`"))
+        Problem::new("media", format!("send the body with `Content-Type: {allowed}`"))
     }
 
     pub(crate) fn too_large(max: usize) -> Problem {
-        Problem::new("too-large", format!("at most {max} bytes are read"))
+        Problem::new("too-large", format!("the body may have at most {max} bytes"))
     }
 
     pub(crate) fn not_in_force(object: String, why: String) -> Problem {
@@ -145,7 +145,7 @@ impl Problem {
 
     /// An internal error.
     pub fn internal(error: impl ToString) -> Problem {
-        Problem::new("broken", error.to_string())
+        Problem::new("internal", error.to_string())
     }
 
     pub(crate) fn too_old(detail: impl Into<String>) -> Problem {
@@ -180,13 +180,13 @@ impl From<TooOld> for Problem {
 impl From<ChangeError> for Problem {
     fn from(refusal: ChangeError) -> Problem {
         let sort = match refusal.class {
-            ErrorClass::Invalid => "wrong",
-            ErrorClass::NotFound => "absent",
-            ErrorClass::Conflict => "changed",
-            ErrorClass::Deleting => "leaving",
+            ErrorClass::Invalid => "invalid",
+            ErrorClass::NotFound => "not-found",
+            ErrorClass::Conflict => "precondition-failed",
+            ErrorClass::Deleting => "deleting",
             ErrorClass::Held => "held",
             ErrorClass::Disk | ErrorClass::Damaged => "store",
-            ErrorClass::TimedOut => "unanswered",
+            ErrorClass::TimedOut => "store-timeout",
         };
         let some = |text: &String| (!text.is_empty()).then(|| text.as_str().into());
         Problem {
@@ -204,20 +204,20 @@ impl From<sources::Error> for Problem {
         let (sort, field, object) = match &error {
             E::Invalid(refusal) => return ChangeError::clone(refusal).into(),
             E::Name(_) | E::NeverBegun { .. } | E::NoSession { .. } | E::NotHeld { .. } => {
-                ("absent", None, None)
+                ("not-found", None, None)
             }
             E::Held(_) => ("held", None, None),
             E::Reserved { .. } => ("foreign", None, None),
             E::Released { .. } => ("released", None, None),
-            E::Lease { .. } => ("wrong", Some("lease_s"), None),
-            E::Revision { .. } => ("wrong", Some("revision"), None),
+            E::Lease { .. } => ("invalid", Some("lease_s"), None),
+            E::Revision { .. } => ("invalid", Some("revision"), None),
             E::Superseded { .. } => ("superseded", None, None),
             E::Sessions { .. } => ("busy", None, None),
-            E::MissingChunk { .. } => ("gap", None, None),
+            E::MissingChunk { .. } => ("missing-chunk", None, None),
             E::Chunk { .. } | E::Session { .. } => ("too-large", None, None),
             E::ForeignSource { object, .. } => ("foreign", Some("source"), Some(object)),
-            E::Kind { object } => ("wrong", Some("kind"), Some(object)),
-            E::DuplicateObject { object } => ("wrong", Some("name"), Some(object)),
+            E::Kind { object } => ("invalid", Some("kind"), Some(object)),
+            E::DuplicateObject { object } => ("invalid", Some("name"), Some(object)),
         };
         Problem {
             field: field.map(Into::into),

@@ -144,8 +144,7 @@ pub(crate) fn decode_cursor(text: &str) -> Result<Option<(String, String)>, Prob
     if text.is_empty() {
         return Ok(None);
     }
-    let wrong =
-        || Problem::bad_request("continue: write what the page before said, or leave it out");
+    let wrong = || Problem::bad_request("continue: write the previous page's value, or omit it");
     let digit = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
     let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(digit).collect();
     let joined = bytes.and_then(|bytes| String::from_utf8(bytes).ok()).ok_or_else(wrong)?;

@@ -23,10 +23,10 @@ use crate::problem::{PROBLEM_JSON, PROBLEM_TYPES, Problem};
 pub(crate) const JSON: &str = "application/json";
 
 /// Types of errors that every operation may return.
-const COMMON_PROBLEMS: [&str; 3] = ["request", "token", "absent"];
+const COMMON_PROBLEMS: [&str; 3] = ["request", "token", "not-found"];
 
 /// Description of status 202.
-pub(crate) const STILL_APPLYING: &str = "It is kept, and on its way: it took longer than `wait`.";
+pub(crate) const STILL_APPLYING: &str = "Stored, but not yet in force when `wait` elapsed.";
 
 /// An argument or the response of a handler, which adds itself to the description of an operation.
 pub(crate) trait Describe {
@@ -242,7 +242,7 @@ impl<'d> Operation<'d> {
 
     fn finish(mut self) -> Value {
         let is_described = self.responses.keys().any(|status| status.starts_with('2'));
-        debug_assert!(is_described, "{}: describe its answer", self.declaration.id);
+        debug_assert!(is_described, "{}: no success response is described", self.declaration.id);
         let problem = self.generator.subschema_for::<Problem>();
         for (status, sort, title) in PROBLEM_TYPES {
             if !self.problems.contains(&sort) {

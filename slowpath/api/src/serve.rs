@@ -114,14 +114,14 @@ async fn serve_connection(
     match tokio::time::timeout(connection.timeouts().handshake, tls.accept(stream)).await {
         Ok(Ok(stream)) => listeners::http(stream, connection, app, Http::KeepAlive).await,
         Ok(Err(error)) => {
-            tracing::debug!(from = %connection.source, %error, "a TLS handshake failed");
+            tracing::debug!(from = %connection.source, %error, "TLS handshake failed");
         }
         Err(_) => connection.timed_out(Timeout::Handshake),
     }
 }
 
 async fn not_found() -> Problem {
-    Problem::not_found("there is /v1")
+    Problem::not_found("there is no such path; the API is below /v1")
 }
 
 /// State of the authentication middleware.
@@ -166,8 +166,8 @@ fn token(path: &Path) -> Result<Token, ServeError> {
     let good = token.len() >= MIN_TOKEN_CHARS && token.iter().all(u8::is_ascii_graphic);
     if !good {
         let wrong = format!(
-            "write {MIN_TOKEN_CHARS} or more letters, digits and signs without spaces, as \
-             from: head -c 24 /dev/urandom | base64"
+            "write at least {MIN_TOKEN_CHARS} letters, digits and punctuation marks without \
+             spaces, for example from: head -c 24 /dev/urandom | base64"
         );
         return Err(ServeError::Content { key, path: path.into(), wrong });
     }
@@ -189,13 +189,13 @@ fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&cert).collect();
     let chain = chain.map_err(|e| content("api.tls_cert", &tls.cert, e.to_string()))?;
     if chain.is_empty() {
-        let wrong = "there is no certificate in PEM in it".to_owned();
+        let wrong = "the file has no PEM certificate".to_owned();
         return Err(content("api.tls_cert", &tls.cert, wrong));
     }
     let key = pem("api.tls_key", &tls.key)?;
     // The parser's own message could contain parts of the key.
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| {
-        content("api.tls_key", &tls.key, "there is no private key in PEM in it".to_owned())
+        content("api.tls_key", &tls.key, "the file has no PEM private key".to_owned())
     })?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)

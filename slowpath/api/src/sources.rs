@@ -49,37 +49,37 @@ const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn routes() -> Routes<Api> {
     let about = "Lists the sources with their lease, session and revision.";
-    let all = get(all, "sources", about).good("All.");
+    let all = get(all, "sources", about).good("The sources.");
     let about = "Reads the lease, session and revision of a source.";
-    let one = get(one, "source", about).good("It.");
+    let one = get(one, "source", about).good("The source.");
     let about = "Opens a session for a complete list of the source; closes one that was open.";
-    let begin = post(begin, "begin", about).good("A session is open.");
+    let begin = post(begin, "begin", about).good("The new session.");
     let about = "Adds a chunk to the session; a chunk that was already added changes nothing.";
-    let chunk = put(chunk, "chunk", about).good("Taken.");
+    let chunk = put(chunk, "chunk", about).good("The chunk was added.");
     let about = "Commits the session: objects of the source that are not in it are removed.";
-    let commit = post(commit, "commit", about).good("It is what the source says.");
+    let commit = post(commit, "commit", about).good("The list is committed.");
     let about = "Permits the removal for which the source's list is held.";
-    let confirm = post(confirm, "confirm", about).good("It is permitted.").detail(
-        "The list is taken when it comes again and removes exactly that: files are read again at \
-         once, a session has to be committed again.",
+    let confirm = post(confirm, "confirm", about).good("The permitted removal.").detail(
+        "The permission covers the next list that removes exactly these objects: files are read \
+         again at once, a session must be committed again.",
     );
     let about = "Discards the session.";
-    let abort = delete(abort, "abort", about).good("It is forgotten.");
+    let abort = delete(abort, "abort", about).good("The session was discarded.");
     let about = "Renews the lease of the source.";
-    let renew = post(renew, "renew", about).good("It does.");
-    let held = ["foreign", "held", "superseded", "not-in-force", "leaving", "unanswered"];
+    let renew = post(renew, "renew", about).good("The renewed lease.");
+    let held = ["foreign", "held", "superseded", "not-in-force", "deleting", "store-timeout"];
     let session = "/sources/{source}/sessions/{session}";
     Routes::new()
         .add("/sources", [all])
         .add("/sources/{source}", [one])
-        .add("/sources/{source}/confirm", [confirm.fails(&["unanswered"])])
-        .add("/sources/{source}/renew", [renew.fails(&["foreign", "released", "unanswered"])])
-        .add("/sources/{source}/sessions", [begin.fails(&["foreign", "busy", "unanswered"])])
+        .add("/sources/{source}/confirm", [confirm.fails(&["store-timeout"])])
+        .add("/sources/{source}/renew", [renew.fails(&["foreign", "released", "store-timeout"])])
+        .add("/sources/{source}/sessions", [begin.fails(&["foreign", "busy", "store-timeout"])])
         .add(session, [abort.fails(&["foreign", "superseded"])])
         .add(&format!("{session}/commit"), [commit.fails(&held)])
         .add(
             &format!("{session}/chunks/{{chunk}}"),
-            [chunk.fails(&["foreign", "gap", "superseded"])],
+            [chunk.fails(&["foreign", "missing-chunk", "superseded"])],
         )
 }
 
@@ -185,7 +185,7 @@ async fn chunk(
 /// Parses the objects of a chunk.
 fn parse_objects(json: &Value) -> Result<Vec<Object>, Problem> {
     let Value::Array(list) = json else {
-        return Err(Problem::bad_request("the body is no list: write [{\"kind\": ...}, ...]"));
+        return Err(Problem::bad_request("the body is not a list: write [{\"kind\": ...}, ...]"));
     };
     let read = |(at, one): (usize, &Value)| {
         Object::from_json(one).map_err(|refusal| {
@@ -210,7 +210,7 @@ async fn commit(
         let (committed, batch) = match sources.commit(&source, session, &fields, objects, now) {
             Err(Error::Held(held)) if !dry_run => {
                 let record = held.record(objects, now.wall);
-                tracing::warn!("{held}");
+                tracing::warn!(%source, reason = %held, "source list held");
                 store_write::write_blocking(api, WriteRequest::new(record, now.wall))?;
                 return Err(Error::Held(held).into());
             }
@@ -301,7 +301,7 @@ async fn one(
     let one = with_sources(&api, move |_, sources, objects, now| {
         let all = sources.report(objects, now).into_iter();
         let found = all.into_iter().find(|report| report.source.as_str() == source);
-        found.ok_or_else(|| Problem::not_found(format!("source `{source}` has never begun")))
+        found.ok_or_else(|| Problem::not_found(format!("there is no source `{source}`")))
     });
     one.await.map(Json)
 }
@@ -314,7 +314,7 @@ pub async fn watch_leases(api: Api) {
         interval.tick().await;
         let api = api.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || tick(&api)).await {
-            tracing::error!(%error, "leases of sources could not be looked at");
+            tracing::error!(%error, "checking source leases failed");
         }
     }
 }
@@ -326,9 +326,10 @@ fn tick(api: &Api) {
     for batch in sources.tick(&objects, now) {
         let texts: Vec<String> = batch.iter().filter_map(log_text).collect();
         match store_write::write_blocking(api, WriteRequest::new(batch, now.wall)) {
-            Ok(_) => tracing::warn!("{}", texts.join("; ")),
-            Err(refusal) => {
-                tracing::error!("{}: not kept, tried again: {refusal}", texts.join("; "))
+            Ok(_) => tracing::warn!(changes = %texts.join("; "), "source leases expired"),
+            Err(error) => {
+                let changes = texts.join("; ");
+                tracing::error!(%changes, %error, "expired source leases not stored, retrying");
             }
         }
     }

@@ -43,7 +43,7 @@ impl PathEntity for TablePath {
         Table::named(&self.table).ok_or_else(|| {
             let known: Vec<&str> = Table::ALL.iter().map(|table| table.name()).collect();
             let (name, known) = (&self.table, known.join(", "));
-            Problem::not_found(format!("there is no table `{name}`; there are {known}"))
+            Problem::not_found(format!("there is no table `{name}`; tables are {known}"))
         })
     }
 }
@@ -58,7 +58,8 @@ async fn rows(
     let unknown = |column: &&str| !column.is_empty() && !table.columns().contains(column);
     if let Some(column) = query_params.fields.split(',').find(unknown) {
         let known = table.columns().join(", ");
-        let wrong = format!("fields: {} has no column `{column}`; it has {known}", table.name());
+        let name = table.name();
+        let wrong = format!("fields: {name} has no column `{column}`; columns are {known}");
         return Err(Problem::bad_request(wrong));
     }
     let after = query::decode_cursor(&query_params.after)?;

@@ -49,7 +49,7 @@ fn evaluates_conditional_headers() {
     assert!(may(&[("if-none-match", "*")], 0) && !may(&[("if-none-match", "*")], 7));
     let seven = [("if-match", "\"3\", \"7\"")];
     assert!(may(&seven, 7) && !may(&seven, 8) && !may(&seven, 0));
-    assert!(!may(&[("if-match", "W/\"7\"")], 7), "a weak tag is no sure sign");
+    assert!(!may(&[("if-match", "W/\"7\"")], 7), "If-Match compares strongly");
     assert!(!may(&[("if-match", "\"7\""), ("if-none-match", "\"7\"")], 7));
     let read = condition(&[("if-none-match", "W/\"7\"")]).unwrap();
     assert!(read.is_unchanged(7) && !read.is_unchanged(8));

@@ -29,7 +29,7 @@ use crate::query::ListQuery;
 pub(crate) const LINES: &str = "application/jsonl";
 /// Maximum number of lines queued for a slow client.
 const MAX_QUEUED_LINES: usize = 256;
-/// Interval of `at` lines while nothing changes.
+/// Interval of `bookmark` lines while nothing changes.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// A line of a stream.
@@ -45,7 +45,7 @@ pub(crate) enum Line {
         object: Value,
     },
     /// The object was removed.
-    Gone {
+    Removed {
         /// Revision of the change.
         revision: u64,
         /// Kind, name and source of the object.
@@ -53,7 +53,7 @@ pub(crate) enum Line {
         object: Key,
     },
     /// All changes up to this revision have been sent.
-    At {
+    Bookmark {
         /// Revision from which a new stream may continue.
         revision: u64,
     },
@@ -85,7 +85,9 @@ pub(crate) fn watch(
         news.events?;
         if revision > news.objects.revision() {
             let now = news.objects.revision();
-            let detail = format!("revision {revision} never was: it is {now}; read the list anew");
+            let detail = format!(
+                "there is no revision {revision}: the latest is {now}; read the list again"
+            );
             return Err(Problem::too_old(detail));
         }
     }
@@ -121,7 +123,7 @@ impl WatchTask {
             tokio::select! {
                 changed = revisions.changed() => changed.ok()?,
                 () = tokio::time::sleep_until(until) => {
-                    self.send(&Line::At { revision: at }).await?;
+                    self.send(&Line::Bookmark { revision: at }).await?;
                     if ends.is_some_and(|ends| ends <= Instant::now()) {
                         return Some(());
                     }
@@ -139,7 +141,7 @@ impl WatchTask {
                 self.send(&self.put(&object)?).await?;
             }
         }
-        self.send(&Line::At { revision: objects.revision() }).await?;
+        self.send(&Line::Bookmark { revision: objects.revision() }).await?;
         Some(objects.revision())
     }
 
@@ -160,7 +162,7 @@ impl WatchTask {
             };
             let line = match &event.after {
                 Some(after) => self.put(after)?,
-                None => Line::Gone { revision: event.revision, object: object.key() },
+                None => Line::Removed { revision: event.revision, object: object.key() },
             };
             self.send(&line).await?;
         }

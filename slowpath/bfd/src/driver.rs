@@ -89,9 +89,9 @@ impl Bfd {
 /// A BFD port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "can't listen on UDP port {port}: {source}{}",
+    "cannot listen on UDP port {port}: {source}{}",
     if source.kind() == io::ErrorKind::AddrInUse {
-        "; another BFD has it (ss -lunp tells which, FRR's is called bfdd): one of the two must go"
+        "; another BFD daemon uses it (FRR's is bfdd; find it by ss -lunp): stop one of the two"
     } else { "" }
 )]
 pub struct Error {
@@ -287,11 +287,14 @@ fn apply_output(params: &DriverParams, session: &mut Session, output: Output, no
         session.send(&packet);
     }
     let Some(change) = output.change else { return };
+    let neighbor = &session.key;
     match change {
-        Change::Down(why) if why.is_failure() => {
-            tracing::warn!("BFD with {} is down: {why:?}", session.key);
+        Change::Up => tracing::info!(%neighbor, "BFD session up"),
+        Change::Down(reason) if reason.is_failure() => {
+            tracing::warn!(%neighbor, %reason, "BFD session down");
         }
-        _ => tracing::info!("BFD with {}: {change:?}", session.key),
+        Change::Down(reason) => tracing::info!(%neighbor, %reason, "BFD session down"),
+        Change::Held => tracing::info!(%neighbor, "BFD neighbor is administratively down"),
     }
     // The receiver may be gone.
     let _ = params.events.send(Event { key: session.key.clone(), change, at: now });

@@ -169,14 +169,14 @@ impl Machine {
         let change_held = (self.remote_admin_down && !was_admin_down).then_some(Change::Held);
         let change = match (state, packet.state) {
             (State::Init | State::Up, State::AdminDown) => {
-                self.set_state(State::Down, Some(Reason::NeighbourAdminDown), now).or(change_held)
+                self.set_state(State::Down, Some(Reason::NeighborAdminDown), now).or(change_held)
             }
             (State::Down, State::AdminDown) => change_held,
             (State::Down, State::Down) => self.set_state(State::Init, None, now),
             (State::Down, State::Init) => self.set_state(State::Up, None, now),
             (State::Init, State::Init | State::Up) => self.set_state(State::Up, None, now),
             (State::Up, State::Down) => {
-                self.set_state(State::Down, Some(Reason::NeighbourDown), now)
+                self.set_state(State::Down, Some(Reason::NeighborDown), now)
             }
             _ => None,
         };

@@ -152,7 +152,7 @@ impl Discard {
             Discard::MyDiscriminator => "my-discriminator",
             Discard::UnknownDiscriminator => "unknown-discriminator",
             Discard::NoDiscriminator => "no-discriminator",
-            Discard::UnknownNeighbor => "unknown-neighbour",
+            Discard::UnknownNeighbor => "unknown-neighbor",
             Discard::Authenticated => "authenticated",
             Discard::AdminDown => "admin-down",
             Discard::Hops => "hops",

@@ -97,10 +97,12 @@ impl Session {
                 // address may be back.
                 self.socket = None;
                 if self.last_error.is_none() {
-                    tracing::warn!("BFD can't send to {}: {why}", self.key);
+                    tracing::warn!(neighbor = %self.key, error = %why, "BFD packet not sent");
                 }
             }
-            None if self.last_error.is_some() => tracing::info!("BFD sends to {} again", self.key),
+            None if self.last_error.is_some() => {
+                tracing::info!(neighbor = %self.key, "BFD packets are sent again");
+            }
             None => {}
         }
         self.last_error = last_error;

@@ -70,7 +70,7 @@ impl Default for Settings {
 
 /// A setting is out of range.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{setting} is {found}; allowed is {min} to {max}")]
+#[error("{setting} is {found}; allowed: {min} to {max}")]
 pub struct SettingsError {
     /// Name of the setting.
     pub setting: &'static str,

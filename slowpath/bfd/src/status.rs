@@ -55,7 +55,7 @@ pub struct SessionStatus {
     /// Packets for this session that were discarded, by reason.
     pub discarded: BTreeMap<String, u64>,
     /// The error of the last attempt to send; absent if it succeeded.
-    #[serde(rename = "trouble")]
+    #[serde(rename = "error")]
     pub last_error: Option<String>,
 }
 

@@ -136,7 +136,7 @@ impl Peer {
                 }
             }
             Event::Closed(connection) => {
-                self.down(now, connection, CloseReason::Lost("the connection was closed"));
+                self.down(now, connection, CloseReason::Lost("connection closed"));
             }
             Event::Desired(table) => {
                 self.desired = table;

@@ -113,7 +113,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates the session of a new connection. The OPEN is the first of [`Session::take_messages`].
+    /// Creates the session of a new connection. The OPEN is the first message of
+    /// [`Session::take_messages`].
     pub fn new(
         settings: &Arc<Settings>,
         omit_capabilities: &OmitCapabilities,

@@ -74,7 +74,6 @@ pub struct ConnectionStatus {
     /// Number of desired routes that cannot be sent on this session.
     pub unsendable: usize,
     /// All desired routes were sent and are in the kernel's send buffer.
-    #[serde(rename = "told_all")]
     pub all_sent: bool,
 }
 
@@ -97,7 +96,7 @@ pub struct PastEvent {
     /// Time since the event, in seconds.
     pub ago_s: f64,
     /// Description of the event.
-    #[serde(rename = "words")]
+    #[serde(rename = "message")]
     pub description: String,
 }
 

@@ -50,7 +50,7 @@ pub fn apply(options: &GlobalOptions, socket: &Path, args: &ApplyArgs) -> Result
         Ok(read) => read,
         Err(FileError::Unreadable(why)) => return Err(why),
         Err(FileError::Invalid(why)) => {
-            print(options, &json!({ "refused": why }), || {
+            print(options, &json!({ "error": why }), || {
                 eprintln!("{why}\nnothing was written");
                 String::new()
             });
@@ -88,13 +88,13 @@ fn check_revision(object: &Object, before: Option<&Object>) -> Result<(), Proble
     }
     let at = object.revision;
     let fault = match before {
-        None => format!("the file is made of revision {at}, and the object is gone"),
+        None => format!("the file is based on revision {at}, and the object no longer exists"),
         Some(before) => format!(
-            "the file is made of revision {at}, and somebody has changed the object since, at {}",
+            "the file is based on revision {at}, and the object has changed since, to revision {}",
             before.revision
         ),
     };
-    let remedy = "read it again with `weir get`, or leave `revision` out to write over it";
+    let remedy = "read the object again with `weir get`, or omit `revision` to overwrite it";
     Err(ChangeError::new("revision", fault, remedy).with_class(ErrorClass::Conflict).into())
 }
 
@@ -160,6 +160,6 @@ mod tests {
             assert_eq!(check_revision(&file_object, Some(&now)).is_ok(), fits, "{file_object:?}");
         }
         let gone = check_revision(&object(9, 7, 1300), None).unwrap_err().to_string();
-        assert!(gone.contains("is gone") && gone.contains("leave `revision` out"), "{gone}");
+        assert!(gone.contains("no longer exists") && gone.contains("omit `revision`"), "{gone}");
     }
 }

@@ -201,15 +201,15 @@ fn set(
         let write_options = WriteOptions { dry_run: false, wait: 0 };
         write::apply_changes(options, socket, &[change], &write_options)?;
         let message = format!(
-            "{backend} of {service} belongs to source `{source}`, which is preferred to the API: \
-             change it there, or write a [[source]] of name \"{API}\" before it into the \
-             configuration; what was written is taken back"
+            "{backend} of {service} belongs to source `{source}`, which takes precedence over the \
+             API: change it there, or add a [[source]] named \"{API}\" before it to the \
+             configuration; the change was reverted"
         );
         return Ok(Err(message));
     }
     if options.output() == Output::Table {
         put(&format!(
-            "source `{source}` names it too; this counts until \
+            "source `{source}` defines it too; this override applies until \
              `weir backend drain {service} {backend} --undo`\n"
         ));
     }
@@ -341,7 +341,7 @@ fn follow(
         .flat_map(|report| &report.backends)
         .any(|one| one.state == "active" && !is_this(&one.address, one.port));
     if is_table && !others {
-        eprintln!("no other backend of {service} is active: it goes on to get new flows");
+        eprintln!("no other backend of {service} is active: this one still gets new flows");
     }
     let mut last_count = None;
     loop {

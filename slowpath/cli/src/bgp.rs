@@ -83,9 +83,9 @@ pub fn run(
         BgpCommand::Peers { detail: false } => print_rows(options, socket, "/bgp/peers", peers),
         BgpCommand::Peers { detail: true } => {
             let report: Value = get(socket, "/bgp/peers/detail")?;
-            let standing: BgpStatus = get(socket, "/bgp")?;
-            print(options, &report, || rows_or_reason(&standing, detail::text(&report)));
-            Ok(verdict(&standing))
+            let status: BgpStatus = get(socket, "/bgp")?;
+            print(options, &report, || rows_or_reason(&status, detail::text(&report)));
+            Ok(verdict(&status))
         }
         BgpCommand::Routes(RoutesCommand::Available(args)) => {
             print_rows(options, socket, &routes_path("available", args), routes)
@@ -105,32 +105,32 @@ fn print_rows<R: Serialize + DeserializeOwned>(
     table: impl FnOnce(&[R]) -> Table,
 ) -> Result<ExitCode, String> {
     let rows: Vec<R> = get(socket, path)?;
-    let standing: BgpStatus = get(socket, "/bgp")?;
+    let status: BgpStatus = get(socket, "/bgp")?;
     print(options, &rows, || {
         let table = table(&rows);
-        rows_or_reason(&standing, if table.is_empty() { String::new() } else { table.text() })
+        rows_or_reason(&status, if table.is_empty() { String::new() } else { table.text() })
     });
-    Ok(verdict(&standing))
+    Ok(verdict(&status))
 }
 
-fn verdict(standing: &BgpStatus) -> ExitCode {
-    if standing.error.is_empty() {
+fn verdict(status: &BgpStatus) -> ExitCode {
+    if status.error.is_empty() {
         return ExitCode::SUCCESS;
     }
     // Printed to stderr, because programs parse the rows.
-    eprintln!("weir: {}", standing.error);
+    eprintln!("weir: {}", status.error);
     ExitCode::from(1)
 }
 
 /// Returns the rows, or the reason why there are none.
-fn rows_or_reason(standing: &BgpStatus, rows: String) -> String {
-    match (&standing.policy, standing.policies) {
+fn rows_or_reason(status: &BgpStatus, rows: String) -> String {
+    match (&status.policy, status.policies) {
         _ if !rows.is_empty() => rows,
-        _ if !standing.error.is_empty() => String::new(),
-        (Some(policy), _) => format!("there is none; policy {policy} is carried out\n"),
+        _ if !status.error.is_empty() => String::new(),
+        (Some(policy), _) => format!("nothing to show; policy {policy} is in force\n"),
         (None, 0) => "there is no BGP peering policy\n".to_owned(),
-        (None, 1) => "the BGP peering policy that there is does not select this appliance: \
-                      compare its node_selector with the labels of the configuration\n"
+        (None, 1) => "the only BGP peering policy does not select this appliance: compare its \
+                      node_selector with the labels of the configuration\n"
             .to_owned(),
         (None, all) => format!(
             "none of the {all} BGP peering policies selects this appliance: compare their \
@@ -231,8 +231,8 @@ fn serialized_name(value: &impl Serialize) -> String {
 }
 
 /// Lists the first items and the number of remaining ones; `any` if the list is empty.
-fn list<T>(all: &[T], words: impl Fn(&T) -> String) -> String {
-    let first: Vec<String> = all.iter().take(SHOWN).map(words).collect();
+fn list<T>(all: &[T], text: impl Fn(&T) -> String) -> String {
+    let first: Vec<String> = all.iter().take(SHOWN).map(text).collect();
     match all.len() {
         0 => "any".to_owned(),
         n if n > SHOWN => format!("{} + {} more", first.join(", "), n - SHOWN),

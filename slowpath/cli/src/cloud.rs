@@ -75,7 +75,7 @@ fn status(options: &GlobalOptions, socket: &Path, calls: bool) -> Result<ExitCod
     let report: Report = get(socket, "/cloud")?;
     let Status { able, reasons, ready, .. } = get(socket, "/status")?;
     if report.cloud.is_empty() {
-        return Err(format!("no cloud is asked anything: {NO_CLOUD}"));
+        return Err(format!("no cloud is configured: {NO_CLOUD}"));
     }
     let cloud_status = CloudStatus { report: Report { ready, ..report }, able, reasons };
     print(options, &cloud_status, || text(&cloud_status, calls));
@@ -103,11 +103,14 @@ fn text(cloud_status: &CloudStatus, calls: bool) -> String {
         reason => format!("{} ({reason})", report.state),
     };
     let state = match report.differs {
-        true => format!("{state}, which differs from our own health for a minute or longer"),
+        true => format!("{state}, different from own health for a minute or longer"),
         false => state,
     };
     line("state", state);
-    let own = if *able { "able".to_owned() } else { format!("NOT able: {}", reasons.join("; ")) };
+    let own = match able {
+        true => "able to serve".to_owned(),
+        false => format!("UNABLE to serve: {}", reasons.join("; ")),
+    };
     line("own health", own);
     let seconds = |s: Option<u64>| s.map(|s| format!("{s} s")).unwrap_or_default();
     for gateway in &report.tunnels {
@@ -115,12 +118,12 @@ fn text(cloud_status: &CloudStatus, calls: bool) -> String {
     }
     line("deregistration delay", seconds(report.deregistration_delay_s));
     line("idle timeout (TCP)", seconds(report.tcp_idle_s));
-    if let Some(leaving) = &report.leaving {
-        let (flows, max) = (count(leaving.flows), leaving.at_most_s);
-        let text = format!("{}; {flows} flows left, {max} s at most", leaving.reason);
-        line("leaving", text);
+    if let Some(drain) = &report.drain {
+        let (flows, max) = (count(drain.flows), drain.at_most_s);
+        let text = format!("{}; {flows} flows left, {max} s at most", drain.reason);
+        line("drain", text);
     }
-    line("trouble", report.trouble.clone());
+    line("error", report.error.clone());
     let heading = if report.ready { "ready: the cloud may send traffic\n" } else { "NOT ready\n" };
     let mut text = heading.to_owned() + table.text().trim_start_matches('\n');
     for finding in &report.findings {
@@ -148,8 +151,8 @@ fn tunnels(gateway: &GatewayTunnels) -> String {
     };
     let GatewayTunnels { in_force, reported, source, .. } = gateway;
     match in_force == reported {
-        true => format!("{} (port/VNI), by {source}", ends(in_force)),
-        false => format!("{} in force, but {source} says {}", ends(in_force), ends(reported)),
+        true => format!("{} (port/VNI), from {source}", ends(in_force)),
+        false => format!("{} in force, but {source} reports {}", ends(in_force), ends(reported)),
     }
 }
 

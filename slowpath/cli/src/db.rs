@@ -97,7 +97,7 @@ fn columns(args: &TableArgs) -> Result<Vec<&'static str>, String> {
         let found = known.iter().find(|column| column.eq_ignore_ascii_case(requested.trim()));
         found.copied().ok_or_else(|| {
             let table = args.table.path();
-            format!("--columns {requested}: {table} has {}", known.join(", "))
+            format!("--columns {requested}: no such column; {table} has {}", known.join(", "))
         })
     };
     args.columns.iter().map(find).collect()
@@ -139,7 +139,7 @@ fn watch(
         }
         Ok(match change.get("row").and_then(Value::as_object) {
             Some(row) => StreamEvent::Row(table(std::slice::from_ref(row), columns)),
-            None => StreamEvent::Removed(change.get("gone").map(cell).unwrap_or_default()),
+            None => StreamEvent::Removed(change.get("removed").map(cell).unwrap_or_default()),
         })
     })
 }

@@ -79,7 +79,7 @@ fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
     const RECORD: usize = 16;
     const ETHERNET: u32 = 1;
     let no_pcap =
-        || "it is no pcap file; a pcapng one becomes one by `editcap -F pcap FILE NEW`".to_owned();
+        || "not a pcap file; convert a pcapng file with `editcap -F pcap FILE NEW`".to_owned();
     let word = |at: usize| bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
     let magic: [u8; 4] = word(0).ok_or_else(no_pcap)?;
     let number: fn([u8; 4]) -> u32 = match u32::from_le_bytes(magic) {
@@ -89,7 +89,7 @@ fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
     };
     let link = word(20).map(number).ok_or_else(no_pcap)?;
     if link != ETHERNET {
-        return Err(format!("its link type is {link}, and only Ethernet (1) is read"));
+        return Err(format!("link type {link} is not supported: capture Ethernet (1)"));
     }
     let (mut frames, mut at) = (Vec::new(), HEAD);
     while frames.len() < at_most
@@ -97,21 +97,21 @@ fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
     {
         if captured < len {
             return Err(format!(
-                "packet {} was cut to {captured} of {len} bytes; capture whole packets (-s 0)",
+                "packet {} is truncated to {captured} of {len} bytes; capture whole packets (-s 0)",
                 frames.len() + 1
             ));
         }
         let first = at + RECORD;
         let frame = bytes.get(first..first + captured as usize);
-        frames.push(frame.ok_or("its last packet is cut short")?);
+        frames.push(frame.ok_or("the last packet is truncated")?);
         at = first + captured as usize;
     }
-    if frames.is_empty() { Err("there is no packet in it".to_owned()) } else { Ok(frames) }
+    if frames.is_empty() { Err("the file has no packet".to_owned()) } else { Ok(frames) }
 }
 
 /// Formats an explanation: first the outcome, then the reasons.
 fn format_explanation(explanation: &Explanation) -> String {
-    let verdict = match explanation.reason.as_str() {
+    let verdict = match explanation.drop_reason.as_str() {
         "" => explanation.verdict.clone(),
         reason => format!("{} ({reason})", explanation.verdict),
     };
@@ -128,7 +128,7 @@ fn format_explanation(explanation: &Explanation) -> String {
     };
     let rows = [
         ("packet", explanation.packet.clone()),
-        ("comes", explanation.arrival.clone()),
+        ("arrival", explanation.arrival.clone()),
         ("verdict", verdict),
         ("generation", explanation.generation.to_string()),
         ("flow", flow),
@@ -143,8 +143,8 @@ fn format_explanation(explanation: &Explanation) -> String {
     for (name, value) in rows.into_iter().filter(|(_, value)| !value.is_empty()) {
         text.push_str(&format!("{name:<11} {value}\n"));
     }
-    for (n, why) in explanation.why.iter().enumerate() {
-        text.push_str(&format!("{:<11} {why}\n", if n == 0 { "because" } else { "" }));
+    for (n, reason) in explanation.reasons.iter().enumerate() {
+        text.push_str(&format!("{:<11} {reason}\n", if n == 0 { "reason" } else { "" }));
     }
     text
 }
@@ -184,7 +184,7 @@ mod tests {
         assert!(refused(b"Tue").contains("editcap"));
         assert!(refused(&[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0]).contains("editcap"));
         assert!(refused(&whole[..24]).contains("no packet"));
-        assert!(refused(&whole[..50]).contains("cut short"));
+        assert!(refused(&whole[..50]).contains("is truncated"));
         assert!(refused(&pcap(false, &packets, 113, 0)).contains("113"));
         assert!(refused(&pcap(false, &packets, 1, 9)).contains("-s 0"));
     }
@@ -193,18 +193,18 @@ mod tests {
     fn explanation_omits_empty_fields() {
         let explanation = Explanation {
             packet: "tcp 192.0.2.1:1234 -> 203.0.113.1:80".into(),
-            arrival: "plain by ingress".into(),
+            arrival: "plain on ingress".into(),
             generation: 7,
             verdict: "drop".into(),
-            reason: "foreign-dst-mac".into(),
-            why: vec!["the MAC is foreign".into(), "it is dropped".into()],
+            drop_reason: "foreign_dst_mac".into(),
+            reasons: vec!["the MAC is foreign".into(), "it is dropped".into()],
             ..Explanation::default()
         };
         let text = "packet      tcp 192.0.2.1:1234 -> 203.0.113.1:80\n\
-                    comes       plain by ingress\n\
-                    verdict     drop (foreign-dst-mac)\n\
+                    arrival     plain on ingress\n\
+                    verdict     drop (foreign_dst_mac)\n\
                     generation  7\n\
-                    because     the MAC is foreign\n            it is dropped\n";
+                    reason      the MAC is foreign\n            it is dropped\n";
         assert_eq!(format_explanation(&explanation), text);
     }
 }

@@ -94,7 +94,7 @@ pub fn read(
     all.retain_mut(|object_in_file| match skip_reason(&object_in_file.object, read_options) {
         Some(why) => {
             let (kind, name) = (object_in_file.object.kind(), &object_in_file.object.name);
-            skipped.push(format!("{}{kind} {name}: left out: {why}", object_in_file.location("")));
+            skipped.push(format!("{}{kind} {name}: skipped: {why}", object_in_file.location("")));
             false
         }
         None => {
@@ -123,12 +123,12 @@ pub fn read(
                 &object_in_file.object.name,
             );
             let first = first.trim_end_matches(": ");
-            let error = format!("{location}{kind} {name} is in {first} already; keep one of them");
+            let error = format!("{location}{kind} {name} is also in {first}; keep one of them");
             return Err(FileError::Invalid(error));
         }
     }
     if all.is_empty() && skipped.is_empty() {
-        let error = format!("there is no object in {} that means anything here", names.join(", "));
+        let error = format!("{}: no object that can be applied", names.join(", "));
         return Err(FileError::Invalid(error));
     }
     Ok(Files { objects: all, skipped })
@@ -140,13 +140,13 @@ fn skip_reason(object: &Object, read_options: ReadOptions) -> Option<String> {
         return Some(format!("it is read-only: {why}"));
     }
     if object.lifecycle().deletion.is_some() {
-        return Some("it was being deleted".to_owned());
+        return Some("it is being deleted".to_owned());
     }
     match object.source.as_str() {
         API => None,
         _ if read_options.as_api => None,
         other => Some(format!(
-            "source `{other}` says it, and will say it again; --as-api makes it one of the API's"
+            "source `{other}` defines it; --as-api applies it as an object of the API"
         )),
     }
 }
@@ -193,7 +193,7 @@ fn parse_envelopes(file: &str, text: &str) -> Result<Vec<LocatedObject>, FileErr
     for (number, document) in Documents::new(&text, false).enumerate() {
         let document = document.map_err(|error| {
             let line = yaml::line(&text, error.at);
-            FileError::Invalid(format!("{file}:{line}: this is no YAML that is taken: {error}"))
+            FileError::Invalid(format!("{file}:{line}: invalid YAML: {error}"))
         })?;
         let position = |path: String| Position { text: Arc::clone(&text), document: number, path };
         let values = match document.value {

@@ -132,5 +132,5 @@ pub fn trace(options: &GlobalOptions, socket: &Path, args: &TraceArgs) -> Result
     for lines in packets.values() {
         put(&format!("{}\n\n", lines.join("\n")));
     }
-    if any { Ok(()) } else { Err(format!("no packet of that flow came within {seconds} s")) }
+    if any { Ok(()) } else { Err(format!("no packet of that flow within {seconds} s")) }
 }

@@ -55,7 +55,7 @@ pub fn get(options: &GlobalOptions, socket: &Path, args: &GetArgs) -> Result<(),
     let all = kind == ALL;
     if args.watch {
         if all {
-            return Err("--watch is for one kind of objects".to_owned());
+            return Err("--watch requires a single kind of object".to_owned());
         }
         return watch(options, socket, &kind, args);
     }
@@ -110,7 +110,7 @@ fn watch(options: &GlobalOptions, socket: &Path, kind: &str, args: &GetArgs) -> 
                 table.row(row(object));
                 Ok(StreamEvent::Row(table))
             }
-            "gone" => Ok(StreamEvent::Removed(field(object, "name"))),
+            "removed" => Ok(StreamEvent::Removed(field(object, "name"))),
             _ => Ok(StreamEvent::Bookmark),
         }
     })

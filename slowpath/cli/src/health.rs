@@ -17,20 +17,20 @@ pub struct HealthArgs {
     service: Option<String>,
     /// Show only backends that are not healthy
     #[arg(long)]
-    ill: bool,
+    unhealthy: bool,
 }
 
 /// Runs `weir health`.
 pub fn run(options: &GlobalOptions, socket: &Path, args: &HealthArgs) -> Result<(), String> {
     let mut rows: Vec<Row> = get(socket, "/checks")?;
     let part = args.service.as_deref().unwrap_or_default();
-    rows.retain(|row| row.service.contains(part) && !(args.ill && row.state == "healthy"));
+    rows.retain(|row| row.service.contains(part) && !(args.unhealthy && row.state == "healthy"));
     print(options, &rows, || table(&rows));
     Ok(())
 }
 
 pub(super) fn table(rows: &[Row]) -> String {
-    let heads = ["SERVICE", "BACKEND", "STATE", ">SINCE", "LAST", ">TOOK", ">NEXT", "WHY"];
+    let heads = ["SERVICE", "BACKEND", "STATE", ">SINCE", "LAST", ">TOOK", ">NEXT", "RESULT"];
     let mut table = Table::new(&heads);
     for row in rows {
         let ms = |ms: Option<u64>| ms.map(|ms| format!("{ms} ms")).unwrap_or_default();
@@ -46,7 +46,7 @@ pub(super) fn table(rows: &[Row]) -> String {
             row.last.clone(),
             ms(row.took_ms),
             next,
-            row.why.clone(),
+            row.result.clone(),
         ]);
     }
     table.text()

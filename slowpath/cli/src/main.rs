@@ -146,7 +146,7 @@ enum CliCommand {
         every: f64,
         /// Number of samples; without it, sample until Ctrl-C
         #[arg(long)]
-        looks: Option<u64>,
+        samples: Option<u64>,
     },
 }
 
@@ -218,7 +218,7 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
                 request::put(&socket, &format!("/drain/{command}")).map_err(|e| e.to_string())?;
             print(options, &done, || format!("{done}\n"));
         }
-        CliCommand::Top { every, looks } => top::run(options, &socket, *every, *looks)?,
+        CliCommand::Top { every, samples } => top::run(options, &socket, *every, *samples)?,
         CliCommand::Apply(args) => return apply::apply(options, &socket, args),
         CliCommand::Diff(args) => return apply::diff(options, &socket, args),
         CliCommand::Service(command) => return service::run(options, &socket, command),

@@ -35,7 +35,7 @@ pub fn load(options: &GlobalOptions) -> Result<Config, String> {
 /// Runs `weir config check`. The exit code is 0 if both files are valid, otherwise 1.
 pub fn config_check(options: &GlobalOptions) -> Result<ExitCode, String> {
     let reject = |text: String| {
-        let document = json!({ "good": false, "refused": text });
+        let document = json!({ "valid": false, "error": text });
         print(options, &document, || {
             eprintln!("{text}");
             String::new()
@@ -50,13 +50,13 @@ pub fn config_check(options: &GlobalOptions) -> Result<ExitCode, String> {
         return reject(error.to_string());
     }
     let (services, services_text) = match &checked.services {
-        None => (None, "no services file: services come through the API\n".to_owned()),
+        None => (None, "no services file: services are defined over the API\n".to_owned()),
         // Read like slowpath does: a file or a directory of files.
         Some(path) => match sources::read(path, &checked) {
             Ok(list) => {
                 let is_service = |object: &&Object| object.kind() == Kind::Service;
                 let count = list.objects.iter().filter(is_service).count();
-                (Some(count), format!("{}: {count} services, good\n", path.display()))
+                (Some(count), format!("{}: {count} services, valid\n", path.display()))
             }
             // For a file in Weir's own format, the error shows its lines.
             Err(text) => match path.is_dir() {
@@ -73,7 +73,7 @@ pub fn config_check(options: &GlobalOptions) -> Result<ExitCode, String> {
     };
     let settings: serde_json::Map<String, Value> = checked.origins.iter().map(setting).collect();
     let document = json!({
-        "good": true, "settings": settings, "services": services, "warnings": checked.warnings,
+        "valid": true, "settings": settings, "services": services, "warnings": checked.warnings,
     });
     print(options, &document, || config::report(&checked) + &services_text);
     Ok(ExitCode::SUCCESS)
@@ -91,7 +91,7 @@ pub fn hugepages(options: &GlobalOptions, command: &HugepagesCommand) -> Result<
         let term = |term: &hugepages::Term| {
             json!({
                 "name": term.name, "count": term.count, "bytes_each": term.bytes_each,
-                "bytes": term.bytes, "setting": term.setting, "why": term.why,
+                "bytes": term.bytes, "setting": term.setting, "purpose": term.why,
             })
         };
         // A plan may be made on a machine without hugepages, for another one.

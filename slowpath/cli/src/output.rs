@@ -81,9 +81,9 @@ pub fn follow(
                 let lines: Vec<&str> = text.lines().skip(skip).collect();
                 put(&(lines.join("\n") + "\n"));
             }
-            (StreamEvent::Removed(name), Output::Table) => put(&format!("{name}  gone\n")),
+            (StreamEvent::Removed(name), Output::Table) => put(&format!("{name}  removed\n")),
             (_, output) => print_next(&change, output),
         }
     }
-    Err("slowpath has ended, or does not follow any more".to_owned())
+    Err("the stream ended: slowpath stopped or closed the connection".to_owned())
 }

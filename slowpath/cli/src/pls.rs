@@ -84,7 +84,7 @@ pub fn run(
             if let Some(text) = until.as_str()
                 && Time::read(text).is_none()
             {
-                return Err(format!("`{text}` is no time; write 2026-11-22T08:00:00Z"));
+                return Err(format!("`{text}` is not a time; write 2026-11-22T08:00:00Z"));
             }
             pause(options, socket, name, &until)?;
         }
@@ -111,7 +111,7 @@ fn list(rows: &[Row]) -> String {
 fn show(detail: &LinkDetail) -> String {
     let LinkDetail { name, source, deleting, status, spec, events, .. } = detail;
     let leaving = if *deleting { ", being deleted" } else { "" };
-    let mut text = format!("{name} (of {source}{leaving})\n");
+    let mut text = format!("{name} (source {source}{leaving})\n");
     let mut facts = Table::new(&["", ""]);
     let endpoint = &status.endpoint;
     for (key, value) in [
@@ -192,8 +192,8 @@ fn decide(
 fn pause(options: &GlobalOptions, socket: &Path, name: &str, until: &Value) -> Result<(), String> {
     let LinkDetail { source, .. } = detail(socket, name)?;
     if source != API {
-        let key = if until.is_null() { "take `paused` out" } else { "write `paused: true`" };
-        return Err(format!("{name} is what source {source} says: {key} there"));
+        let key = if until.is_null() { "remove `paused`" } else { "set `paused: true`" };
+        return Err(format!("{name} belongs to source {source}: {key} there"));
     }
     let body = json!({ "spec": { "paused": until } }).to_string();
     let at = format!("/v1/objects/private-link-services/{}", path(name));
@@ -201,7 +201,7 @@ fn pause(options: &GlobalOptions, socket: &Path, name: &str, until: &Value) -> R
     let request = Request { headers, body: &body, ..Request::new("PATCH", &at) };
     let object: Value = request::send_json(socket, &request).map_err(|e| e.to_string())?;
     let done = match until {
-        Value::Null => format!("{name} goes on\n"),
+        Value::Null => format!("{name} is resumed\n"),
         Value::String(until) => format!("{name} is paused until {until}\n"),
         _ => format!("{name} is paused\n"),
     };

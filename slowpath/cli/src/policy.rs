@@ -28,10 +28,10 @@ pub struct Policy {
     /// Session affinity in seconds: a client address keeps its backend; 0 for no affinity
     #[arg(long, value_name = "SECONDS")]
     affinity: Option<u32>,
-    /// Admit only clients of these networks; `any` for no restriction
+    /// Allow only clients of these networks; `any` for no restriction
     #[arg(long, value_delimiter = ',', value_name = "PREFIX")]
     allow: Vec<String>,
-    /// Deny clients of these networks and admit all others
+    /// Deny clients of these networks and allow all others
     #[arg(long, value_delimiter = ',', value_name = "PREFIX", conflicts_with = "allow")]
     deny: Vec<String>,
     /// Backends that serve packets from outside the cluster
@@ -115,7 +115,8 @@ impl Policy {
         ] {
             let Some(value) = value else { continue };
             if !spec["health"].is_object() {
-                return Err(format!("{option} is for probes: say --health tcp, http or https"));
+                let error = "requires a health check: add --health tcp, http or https";
+                return Err(format!("{option} {error}"));
             }
             spec["health"][field] = value.into();
         }
@@ -138,15 +139,15 @@ impl Policy {
         let word = self.mode.as_deref().unwrap_or(word);
         if word == "nat" {
             let some = self.tunnel.is_some() || self.tunnel_port.is_some() || self.vni.is_some();
-            let fault = "mode nat has no tunnel: say --mode tunnel or dsr as well, or leave \
-                         --tunnel, --tunnel-port and --vni out";
+            let fault = "mode nat has no tunnel: add --mode tunnel or dsr, or omit --tunnel, \
+                         --tunnel-port and --vni";
             return if some { Err(fault.to_owned()) } else { Ok(Mode::Nat) };
         }
         let requested =
             self.tunnel.as_ref().and_then(|kind| serde_json::from_value(json!(kind)).ok());
-        let kind: TunnelKind = requested.or(tunnel.map(|tunnel| tunnel.kind)).ok_or_else(|| {
-            format!("--mode {word} needs to know which: --tunnel geneve, vxlan, ipip or gue")
-        })?;
+        let kind: TunnelKind = requested
+            .or(tunnel.map(|tunnel| tunnel.kind))
+            .ok_or_else(|| format!("--mode {word} requires --tunnel geneve, vxlan, ipip or gue"))?;
         let same = tunnel.filter(|tunnel| tunnel.kind == kind);
         let base = same.unwrap_or(BackendTunnel::new(kind));
         let (port, vni) = (self.tunnel_port.unwrap_or(base.port), self.vni.unwrap_or(base.vni));
@@ -156,7 +157,8 @@ impl Policy {
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, or KEY= to take it away")?;
+    let (key, value) =
+        text.split_once('=').ok_or("write KEY=VALUE, or KEY= to remove the label")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
@@ -167,7 +169,8 @@ fn probe(text: &str) -> Result<Value, String> {
         None => (text, ""),
     };
     let (kind, port) = head.split_once(':').unwrap_or((head, "0"));
-    let port: u16 = port.parse().map_err(|_| format!("`{port}` is no port: write 1 to 65535"))?;
+    let port: u16 =
+        port.parse().map_err(|_| format!("`{port}` is not a port: write 1 to 65535"))?;
     match kind {
         "none" => Ok(Value::Null),
         "tcp" | "http" | "https" => Ok(json!({ "kind": kind, "port": port, "path": path })),
@@ -177,14 +180,14 @@ fn probe(text: &str) -> Result<Value, String> {
 
 /// Parses an address or a network, and a port; the port is 0 if omitted.
 fn host_port(text: &str) -> Result<(String, u16), String> {
-    let fault = || format!("`{text}` is no address: write 203.0.113.10:80 or [2001:db8::1]:80");
+    let fault = || format!("`{text}` is not an address: write 203.0.113.10:80 or [2001:db8::1]:80");
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']').ok_or_else(fault)?,
         None if text.matches(':').count() == 1 => text.split_at(text.find(':').unwrap_or(0)),
         None => (text, ""),
     };
     let port = match port.strip_prefix(':') {
-        Some(port) => port.parse().map_err(|_| format!("`{port}` is no port: 1 to 65535"))?,
+        Some(port) => port.parse().map_err(|_| format!("`{port}` is not a port: 1 to 65535"))?,
         None if port.is_empty() => 0,
         None => return Err(fault()),
     };
@@ -196,7 +199,7 @@ fn host_port(text: &str) -> Result<(String, u16), String> {
 fn pairs<'t>(text: &'t str, keys: &[&str]) -> Result<Vec<(&'t str, &'t str)>, String> {
     let pair = |part: &'t str| {
         let known = part.split_once('=').filter(|(key, _)| keys.contains(key));
-        known.ok_or_else(|| format!("`{part}` is not known; allowed: {}=..", keys.join("=.., ")))
+        known.ok_or_else(|| format!("`{part}` is unknown; allowed: {}=..", keys.join("=.., ")))
     };
     text.split(',').filter(|part| !part.is_empty()).map(pair).collect()
 }
@@ -206,7 +209,7 @@ pub fn frontend(text: &str) -> Result<Value, String> {
     let (at, about) = text.split_once(',').unwrap_or((text, ""));
     let (protocol, at) = at
         .split_once("://")
-        .ok_or("write its protocol before it: tcp://203.0.113.10:80, udp://, any://")?;
+        .ok_or("write the protocol first: tcp://203.0.113.10:80, udp://, any://")?;
     let (address, port) = host_port(at)?;
     let mut json = json!({ "address": address, "port": port, "protocol": protocol });
     for (key, value) in pairs(about, &["type", "name", "scope"])? {
@@ -259,7 +262,8 @@ impl std::fmt::Display for Backend {
 pub fn backend(text: &str) -> Result<Backend, String> {
     let (at, about) = text.split_once(',').unwrap_or((text, ""));
     let (address, port) = host_port(at)?;
-    let address = address.parse().map_err(|_| format!("`{address}` is a network: write one"))?;
+    let address =
+        address.parse().map_err(|_| format!("`{address}` is a network: write an address"))?;
     let mut map = Map::new();
     for (key, value) in pairs(about, &["weight", "state", "zone", "node", "arm", "probe"])? {
         let number = || value.parse::<u16>().map_err(|_| format!("weight={value}: 0 to 65535"));
@@ -293,10 +297,10 @@ mod tests {
     fn rejects_invalid_arguments_with_allowed_values() {
         for (fault, part) in [
             (frontend("203.0.113.1:80").err(), "tcp://"),
-            (frontend("tcp://web:80").err(), "no address"),
+            (frontend("tcp://web:80").err(), "not an address"),
             (frontend("tcp://203.0.113.1:80,port=1").err(), "scope="),
             (backend("10.0.0.0/8").err(), "network"),
-            (backend("10.0.0.1:99999").err(), "no port"),
+            (backend("10.0.0.1:99999").err(), "not a port"),
             (backend("10.0.0.1,weight=much").err(), "65535"),
             (probe("icmp").err(), "none"),
         ] {

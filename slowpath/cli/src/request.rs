@@ -28,13 +28,16 @@ pub enum RequestError {
         source: io::Error,
     },
     /// The permissions of the socket deny access.
-    #[error("{path} belongs to root: run weir with sudo", path = path.display())]
+    #[error(
+        "{path}: permission denied; run weir as root or in the group `control.group`",
+        path = path.display()
+    )]
     PermissionDenied {
         /// Path of the socket.
         path: PathBuf,
     },
     /// The connection broke before the response was complete.
-    #[error("slowpath's answer was cut short: {0}")]
+    #[error("slowpath's response was truncated: {0}")]
     Truncated(#[from] io::Error),
     /// slowpath returned an error.
     #[error("{0}")]
@@ -43,7 +46,7 @@ pub enum RequestError {
     #[error("{0}")]
     Problem(Box<Problem>),
     /// The response cannot be parsed.
-    #[error("slowpath's answer is not understood ({0}): are weir and slowpath of one version?")]
+    #[error("slowpath's response cannot be parsed: {0}; run weir and slowpath of the same version")]
     Malformed(String),
 }
 

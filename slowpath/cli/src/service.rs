@@ -86,7 +86,7 @@ pub fn run(
     match command {
         ServiceCommand::Add { name, parts, write_options } => {
             if write::current(socket, Kind::Service, name).map_err(error_text)?.is_some() {
-                let message = format!("service {name} is there; `weir service set` changes it");
+                let message = format!("service {name} exists; `weir service set` changes it");
                 return Ok(write::print_rejection(options, &message));
             }
             if let Some(message) = owner(socket, name)? {
@@ -104,7 +104,7 @@ pub fn run(
                 let absent = || {
                     format!(
                         "there is no service {name}; `weir service add` adds it, and \
-                             `weir get service` shows those that are there"
+                             `weir get service` lists services"
                     )
                 };
                 return Ok(write::print_rejection(options, &message.unwrap_or_else(absent)));
@@ -128,12 +128,12 @@ fn owner(socket: &Path, name: &Name) -> Result<Option<String>, String> {
     Ok(source.map(|source| {
         let of_files = slowpath::sources::file_sources();
         let change = match of_files.iter().any(|file| file.as_str() == source) {
-            true => "change it in the services file (`weir status` shows where it is)",
+            true => "change it in the services file (`weir status` shows its path)",
             false => "change it there",
         };
         format!(
-            "service {name} belongs to source `{source}`: {change}; or say it yourself, in its \
-             place: `weir get service {name} --output yaml`, leave `source` and `revision` out, \
+            "service {name} belongs to source `{source}`: {change}; or define it over the API \
+             instead: `weir get service {name} --output yaml`, remove `source` and `revision`, \
              `weir apply`"
         )
     }))
@@ -180,7 +180,7 @@ impl<'c> ServiceChange<'c> {
                 let before = list.len();
                 list.retain(|current| !same(current, removed));
                 if list.len() == before {
-                    let fault = format!("it has no frontend {}", removed["address"]);
+                    let fault = format!("the service has no frontend {}", removed["address"]);
                     return Err(Problem::not_found(fault));
                 }
             }
@@ -202,7 +202,7 @@ impl<'c> ServiceChange<'c> {
                 let before = list.len();
                 list.retain(|current| !removed.is(current));
                 if list.len() == before {
-                    let fault = format!("the API names no backend {removed} of {}", self.name);
+                    let fault = format!("the API defines no backend {removed} of {}", self.name);
                     return Err(Problem::not_found(fault));
                 }
             }

@@ -10,9 +10,9 @@ use slowpath::metrics::traffic::OTHERS;
 pub fn status(status: &Status) -> String {
     let mut text = format!("{} is ", status.name);
     if status.able {
-        text.push_str("able: traffic may come\n");
+        text.push_str("able to serve: new traffic is accepted\n");
     } else {
-        text.push_str("NOT able:\n");
+        text.push_str("UNABLE to serve:\n");
         for reason in &status.reasons {
             text.push_str(&format!("  - {reason}\n"));
         }
@@ -40,8 +40,8 @@ pub fn status(status: &Status) -> String {
     line("frontends", frontends(&status.frontends));
     let files = [("configuration", &status.config_file), ("services file", &status.services_file)];
     for (name, file) in files.into_iter().filter(|(_, file)| !file.path.is_empty()) {
-        let state = match (&file.refused, file.applied_s_ago) {
-            (Some(_), _) => "REFUSED, what was before it stays".to_owned(),
+        let state = match (&file.error, file.applied_s_ago) {
+            (Some(_), _) => "REJECTED, the previous content stays in force".to_owned(),
             (None, Some(ago)) => format!("applied {} ago", span(ago)),
             (None, None) => "not read yet".to_owned(),
         };
@@ -49,18 +49,18 @@ pub fn status(status: &Status) -> String {
     }
     if !status.store.path.is_empty() {
         let state = match &status.store.damage {
-            Some(_) => " (DAMAGED: no change is taken)",
+            Some(_) => " (DAMAGED: no changes are accepted)",
             None => "",
         };
         line("store", format!("{}{state}", status.store.path));
     }
     let hops = &status.next_hops;
-    line("next hops", format!("{} known of {} needed", hops.known, hops.wanted));
+    line("next hops", format!("{} known of {} needed", hops.known, hops.needed));
     line("flows", format!("{} of {}", count(status.flows.used), count(status.flows.max)));
     text.push_str(table.text().trim_start_matches('\n'));
     for (name, file) in files {
-        if let Some(refused) = &file.refused {
-            text.push_str(&format!("\nthe {name} was refused:\n{refused}\n"));
+        if let Some(error) = &file.error {
+            text.push_str(&format!("\nthe {name} was rejected:\n{error}\n"));
         }
     }
     // Lists held from files are already shown with the rejected files.
@@ -70,7 +70,7 @@ pub fn status(status: &Status) -> String {
         text.push_str(&format!("\n{}\n", one.message));
     }
     let store = &status.store;
-    for message in store.damage.iter().chain(&store.cut) {
+    for message in store.damage.iter().chain(&store.truncated) {
         text.push_str(&format!("\nstore: {message}\n"));
     }
     for one in &status.listeners {
@@ -78,7 +78,7 @@ pub fn status(status: &Status) -> String {
         let since = if of > 0 { format!(" (for {span})") } else { String::new() };
         text.push_str(&format!("\nnot listening{since}: {}\n", one.error));
     }
-    if let Some(message) = &hops.trouble {
+    if let Some(message) = &hops.error {
         text.push_str(&format!("\nnext hops: {message}\n"));
     }
     text.push('\n');
@@ -86,7 +86,7 @@ pub fn status(status: &Status) -> String {
     text
 }
 
-/// Formats the state of frontends: `12 done, 1 pending, 1 refused: 203.0.113.10:80/TCP: raise
+/// Formats the state of frontends: `12 done, 1 pending, 1 rejected: 203.0.113.10:80/TCP: raise
 /// region.slots`.
 fn frontends(of: &Frontends) -> String {
     let mut text = format!("{} done", of.done);
@@ -94,10 +94,10 @@ fn frontends(of: &Frontends) -> String {
         text.push_str(&format!(", {} pending", of.pending));
     }
     if of.errors > 0 {
-        text.push_str(&format!(", {} refused: {}", of.errors, of.error));
+        text.push_str(&format!(", {} rejected: {}", of.errors, of.error));
     }
-    if !of.waited_for.is_empty() {
-        text.push_str(&format!("; waiting for {}", of.waited_for.join(", ")));
+    if !of.waiting_for.is_empty() {
+        text.push_str(&format!("; waiting for {}", of.waiting_for.join(", ")));
     }
     text
 }
@@ -114,7 +114,7 @@ fn lcores(status: &Status) -> String {
             .map(|link| format!("{} {}", link.arm, if link.up { "up" } else { "DOWN" }));
         table.row(vec![
             lcore.id.to_string(),
-            if lcore.polling { "polling" } else { "SILENT" }.to_owned(),
+            if lcore.polling { "polling" } else { "STALLED" }.to_owned(),
             lcore.acknowledged.to_string(),
             format!("{:.0} %", lcore.busy * 100.0),
             links.collect::<Vec<_>>().join(", "),
@@ -126,13 +126,13 @@ fn lcores(status: &Status) -> String {
 /// Formats `weir services`.
 pub fn services(services: &[ServiceReport]) -> String {
     if services.is_empty() {
-        return "no service: the services file is empty or was refused (weir status)\n".to_owned();
+        return "no services: services file empty or rejected; see `weir status`\n".to_owned();
     }
     let mut text = String::new();
     for service in services {
         let way = match service.tunnel.as_str() {
             "" => service.mode.clone(),
-            tunnel => format!("{} by {tunnel}", service.mode),
+            tunnel => format!("{} over {tunnel}", service.mode),
         };
         if service.name == OTHERS {
             text.push_str(&format!(
@@ -147,7 +147,7 @@ pub fn services(services: &[ServiceReport]) -> String {
             text.push_str(&format!("  counted in {OTHERS}, in whole or in part\n"));
         }
         text.push_str(&format!(
-            "  traffic    {} packets, {}, {} flows now, {} begun, {} drops\n",
+            "  traffic    {} packets, {}, {} live flows, {} begun, {} drops\n",
             count(service.packets),
             bytes(service.bytes),
             count(service.flows),
@@ -158,7 +158,7 @@ pub fn services(services: &[ServiceReport]) -> String {
             text.push_str(&format!("  {line}\n"));
         }
         if service.backends.iter().any(|backend| backend.shared) {
-            text.push_str("  * with other services; the numbers are those of all of them\n");
+            text.push_str("  * shared with other services; the counts are those of all of them\n");
         }
         text.push('\n');
     }

@@ -23,12 +23,12 @@ fn a_status() -> Status {
         config_file: FileStatus {
             path: "/etc/weir/weir.toml".into(),
             applied_s_ago: Some(90),
-            refused: None,
+            error: None,
         },
         services_file: FileStatus {
             path: "/etc/weir/services.toml".into(),
             applied_s_ago: Some(30),
-            refused: None,
+            error: None,
         },
         lcores: vec![Lcore {
             id: 0,
@@ -38,7 +38,7 @@ fn a_status() -> Status {
             links: vec![link("ingress", true), link("egress", true)],
             busy: 0.25,
         }],
-        next_hops: NextHopStatus { wanted: 3, known: 3, trouble: None },
+        next_hops: NextHopStatus { needed: 3, known: 3, error: None },
         flows: Use { used: 1200, max: 65_536 },
         frontends: Frontends { done: 1, ..Frontends::default() },
         services: 1,
@@ -87,7 +87,7 @@ fn a_service() -> ServiceReport {
 #[test]
 fn status_of_an_able_appliance() {
     let expected = "\
-weir-1 is able: traffic may come
+weir-1 is able to serve: new traffic is accepted
 ready          yes
 cloud          aws: ready, 10.0.1.11 is healthy
 bgp            2 of 2 sessions established
@@ -115,8 +115,8 @@ fn status_of_an_unable_appliance_shows_reasons_and_rejected_files() {
     status.cloud.clear();
     status.bgp.clear();
     status.reasons = vec!["lcore 0 does not poll".into()];
-    status.services_file.refused = Some("services.toml: unknown key `prot`".into());
-    status.config_file.refused = Some("ingress.device takes a restart".into());
+    status.services_file.error = Some("services.toml: unknown key `prot`".into());
+    status.config_file.error = Some("ingress.device requires a restart".into());
     status.acknowledged = 6;
     status.listeners.push(FailingListener {
         key: "health.listen".into(),
@@ -126,14 +126,14 @@ fn status_of_an_unable_appliance_shows_reasons_and_rejected_files() {
     });
     status.lcores.clear();
     let text = show::status(&status);
-    assert!(text.starts_with("weir-1 is NOT able:\n  - lcore 0 does not poll\n"), "{text}");
+    assert!(text.starts_with("weir-1 is UNABLE to serve:\n  - lcore 0 does not poll\n"), "{text}");
     assert!(text.contains("\nready          no\n") && !text.contains("\ncloud"), "{text}");
     assert!(!text.contains("\nbgp"), "{text}");
-    assert!(text.contains("7 (lcores serve 6)") && text.contains("REFUSED"), "{text}");
+    assert!(text.contains("7 (lcores serve 6)") && text.contains("REJECTED"), "{text}");
     assert!(text.contains("unknown key `prot`"), "{text}");
     let listener = "not listening (for 1 min 5 s): health.listen: 0.0.0.0:8080 is in use\n";
     assert!(text.contains(listener), "{text}");
-    assert!(text.contains("the configuration was refused:\ningress.device takes"), "{text}");
+    assert!(text.contains("the configuration was rejected:\ningress.device requires"), "{text}");
     // The error of a file is shown once, with the rejected file.
     let held = |source: &str| HeldSource { source: source.into(), message: format!("{source}!") };
     status.held = vec![held("file"), held("inventory")];
@@ -147,7 +147,7 @@ fn services_with_their_backends() {
     let expected = "\
 default/web  (nat)
   frontends  203.0.113.10:80/tcp
-  traffic    123 456 packets, 9.9 MB, 6 flows now, 1 234 begun, 0 drops
+  traffic    123 456 packets, 9.9 MB, 6 live flows, 1 234 begun, 0 drops
   BACKEND         STATE   WEIGHT   SHARE  FLOWS  BEGUN  PACKETS    BYTES  MAC
   10.0.2.11:8080  active     100  50.0 %      3  6 000   60 000  60.0 MB  02:00:00:00:00:0b
   10.0.2.12:8080  active     100  50.0 %      3  6 345   63 456  63.5 MB  unknown
@@ -158,7 +158,7 @@ default/web  (nat)
     shared.backends[1].shared = true;
     let text = show::services(&[shared]);
     assert!(
-        text.contains("10.0.2.12:8080 *") && text.contains("numbers are those of all"),
+        text.contains("10.0.2.12:8080 *") && text.contains("counts are those of all"),
         "{text}"
     );
 }
@@ -217,10 +217,10 @@ fn drops_omit_zero_counters() {
         packets,
         help: "Why.".into(),
     };
-    let drops = [drop("no-service", 0), drop("no-backend", 12)];
+    let drops = [drop("no_service", 0), drop("no_backend", 12)];
     let expected = "\
 ARM      REASON      PACKETS  MEANING
-ingress  no-backend       12  Why.
+ingress  no_backend       12  Why.
 ";
     assert_eq!(show::drops(&drops, false), expected);
     assert_eq!(show::drops(&drops, true).lines().count(), 3);
@@ -232,7 +232,7 @@ fn live_view_shows_rates_between_two_samples() {
     let at = Instant::now();
     let drop = DropReport {
         arm: "egress".into(),
-        reason: "no-flow".into(),
+        reason: "no_flow".into(),
         packets: 4,
         help: String::new(),
     };
@@ -248,7 +248,7 @@ fn live_view_shows_rates_between_two_samples() {
     let now =
         top::Sample { at, status: a_status(), services: vec![a_service()], drops: vec![drop] };
     let expected = "\
-weir-1 able, up 3 min 5 s, generation 7, flows 1 200 of 65 536, lcores busy 25 %
+weir-1 able to serve, up 3 min 5 s, generation 7, flows 1 200 of 65 536, lcores busy 25 %
 
 SERVICE      BACKEND         STATE    SHARE  FLOWS  BEGUN  PACKETS  PACKETS/S
 default/web
@@ -256,7 +256,7 @@ default/web
              10.0.2.12:8080  active  50.0 %      3  6 345   63 456          0
 
 DROPS   REASON   PACKETS  PACKETS/S
-egress  no-flow        4          1
+egress  no_flow        4          1
 ";
     assert_eq!(top::render(&now, Some(&before)), expected);
     assert!(top::render(&now, None).contains("60 000          -"));
@@ -435,10 +435,10 @@ fn command_reference_is_up_to_date() {
     let mut command = <Cli as clap::CommandFactory>::command();
     command.build();
     let mut page = String::from(
-        "# The weir command\n\nGenerated by `make reference`; do not edit.\n\n`weir` asks \
-         `slowpath` over the control socket. Exit codes: 0, 1 for \"no\" (not able, a difference, \
-         not ready), 2 for errors, unless a command says otherwise. `weir man` writes the same as \
-         man pages.\n\n## Options of all commands\n",
+        "# The weir command\n\nGenerated by `make reference`; do not edit.\n\n`weir` queries \
+         `slowpath` over the control socket. Exit codes: 0 for success, 1 for a negative result \
+         (unable to serve, a difference, not ready), 2 for errors, unless a command states \
+         otherwise. `weir man` writes the same text as man pages.\n\n## Options of all commands\n",
     );
     rows(&mut page, &command, clap::Arg::is_global_set);
     let subcommands = command.get_subcommands().filter(|one| one.get_name() != "help");

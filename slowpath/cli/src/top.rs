@@ -38,7 +38,7 @@ fn sample(socket: &Path) -> Result<Sample, String> {
     })
 }
 
-/// Samples every `every` seconds, `looks` times or without end.
+/// Samples every `every` seconds, `samples` times or without end.
 pub fn run(
     options: &GlobalOptions,
     socket: &Path,
@@ -46,7 +46,7 @@ pub fn run(
     samples: Option<u64>,
 ) -> Result<(), String> {
     let every = Duration::try_from_secs_f64(every)
-        .map_err(|_| format!("--every {every} is no time: give seconds, like 0.5"))?
+        .map_err(|_| format!("--every {every}: invalid number of seconds; write for example 0.5"))?
         .max(Duration::from_millis(100));
     let redraw = std::io::stdout().is_terminal();
     let mut before: Option<Sample> = None;
@@ -114,7 +114,7 @@ impl<'a> Rates<'a> {
 pub fn render(now: &Sample, before: Option<&Sample>) -> String {
     let status = &now.status;
     let rates = Rates::new(now, before);
-    let able = if status.able { "able" } else { "NOT able" };
+    let able = if status.able { "able to serve" } else { "UNABLE to serve" };
     let busy = status.lcores.iter().map(|l| format!("{:.0} %", l.busy * 100.0));
     let mut text = format!(
         "{} {able}, up {}, generation {}, flows {} of {}, lcores busy {}\n",

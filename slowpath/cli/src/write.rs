@@ -63,11 +63,11 @@ pub enum WriteResult {
     Unchanged,
     Deleted,
     /// The object was rejected.
-    Refused,
+    Rejected,
     /// No response arrived.
     Unknown,
     /// Skipped, because another object was rejected before.
-    NotWritten,
+    Skipped,
 }
 
 impl WriteResult {
@@ -80,9 +80,9 @@ impl WriteResult {
             (WriteResult::Changed, true) => "would be changed",
             (WriteResult::Deleted, true) => "would be deleted",
             (WriteResult::Unchanged, _) => "unchanged",
-            (WriteResult::Refused, _) => "refused",
-            (WriteResult::Unknown, _) => "perhaps written: no answer came",
-            (WriteResult::NotWritten, _) => "not written",
+            (WriteResult::Rejected, _) => "rejected",
+            (WriteResult::Unknown, _) => "unknown: no response",
+            (WriteResult::Skipped, _) => "skipped",
         }
     }
 }
@@ -201,7 +201,7 @@ fn write(
             Err(error) => return Err(error.into()),
         }
     }
-    let text = "others change it all the time; try again";
+    let text = "the object changed at every attempt; try again";
     Err(WriteError::Rejected(Problem::bad_request(text)))
 }
 
@@ -242,7 +242,7 @@ pub fn apply_changes(
     let mut failed = false;
     for change in changes {
         let report = write_one(socket, change, &WriteOptions { dry_run: true, wait: 0 })?;
-        failed |= report.done == WriteResult::Refused;
+        failed |= report.done == WriteResult::Rejected;
         print_problem(change, &report, is_table);
         if write_options.dry_run && is_table {
             put(&line(&report, true));
@@ -250,8 +250,8 @@ pub fn apply_changes(
         reports.push(report);
     }
     if failed && !write_options.dry_run {
-        reports.iter_mut().filter(|r| r.done != WriteResult::Refused).for_each(|report| {
-            report.done = WriteResult::NotWritten;
+        reports.iter_mut().filter(|r| r.done != WriteResult::Rejected).for_each(|report| {
+            report.done = WriteResult::Skipped;
         });
         if is_table {
             eprintln!("nothing was written");
@@ -276,7 +276,7 @@ fn write_one(
     Ok(match write(socket, change, write_options) {
         Ok((done, fields, served)) => Report { served, ..report(done, fields, None) },
         Err(WriteError::Rejected(problem)) => {
-            report(WriteResult::Refused, Vec::new(), serde_json::to_value(&problem).ok())
+            report(WriteResult::Rejected, Vec::new(), serde_json::to_value(&problem).ok())
         }
         // Nothing was written yet: only the error is reported.
         Err(WriteError::NotSent(error) | WriteError::NoResponse(error))
@@ -285,7 +285,7 @@ fn write_one(
             return Err(error.to_string());
         }
         Err(WriteError::NotSent(error)) => {
-            report(WriteResult::NotWritten, Vec::new(), Some(error.to_string().into()))
+            report(WriteResult::Skipped, Vec::new(), Some(error.to_string().into()))
         }
         Err(WriteError::NoResponse(error)) => {
             report(WriteResult::Unknown, Vec::new(), Some(error.to_string().into()))
@@ -304,7 +304,7 @@ fn write_all(
     let mut failed = false;
     for (change, report) in changes.iter().zip(reports) {
         if failed {
-            report.done = WriteResult::NotWritten;
+            report.done = WriteResult::Skipped;
         } else {
             *report = write_one(socket, change, write_options)?;
             failed = report.problem.is_some();
@@ -341,14 +341,14 @@ fn wait_for_all(
                 print_problem(change, report, is_table);
             }
             Some(Err(WriteError::NotSent(error) | WriteError::NoResponse(error))) => {
-                return Err(format!("all was written; {error}"));
+                return Err(format!("all objects were written, but waiting failed: {error}"));
             }
         }
         all &= report.served == Some(true);
         if is_table && report.served == Some(false) && report.problem.is_none() {
             eprintln!(
-                "{} {}: kept, and not in force on all lcores after {seconds} s; see `weir status` \
-                 and `weir db show frontends`",
+                "{} {}: stored, but not in force on all lcores after {seconds} s; see \
+                 `weir status` and `weir db show frontends`",
                 report.kind, report.name
             );
         }
@@ -385,9 +385,9 @@ fn print_problem(change: &Change<'_>, report: &Report, is_table: bool) {
 }
 
 /// Reports why nothing is written, and returns exit code 1.
-pub fn print_rejection(options: &GlobalOptions, why: &str) -> ExitCode {
-    print(options, &serde_json::json!({ "refused": why }), || {
-        eprintln!("weir: {why}");
+pub fn print_rejection(options: &GlobalOptions, error: &str) -> ExitCode {
+    print(options, &serde_json::json!({ "error": error }), || {
+        eprintln!("weir: {error}");
         String::new()
     });
     ExitCode::from(1)

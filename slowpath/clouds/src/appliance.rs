@@ -1,5 +1,6 @@
 //! The interface through which a cloud lifecycle reads and controls the appliance.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,6 +13,14 @@ pub struct Ingress {
     pub mac: [u8; 6],
     /// The appliance's own addresses on the port, in order of preference.
     pub addresses: Vec<IpAddr>,
+}
+
+/// Writes the MAC address, then the addresses, separated by spaces. The journal contains this text.
+impl fmt::Display for Ingress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.mac.map(|byte| format!("{byte:02x}")).join(":"))?;
+        self.addresses.iter().try_for_each(|address| write!(f, " {address}"))
+    }
 }
 
 /// The appliance, as a cloud lifecycle reads and controls it. No method may block.
@@ -34,4 +43,16 @@ pub trait Appliance: Send + Sync {
     fn tcp_idle(&self, idle: Duration);
     /// Publishes the report for the API, `weir cloud status` and the metrics.
     fn publish(&self, report: Report);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ingress_is_written_as_mac_and_addresses() {
+        let addresses = vec!["10.0.0.4".parse().unwrap(), "fd00::4".parse().unwrap()];
+        let ingress = Ingress { mac: [2, 0, 10, 0, 1, 255], addresses };
+        assert_eq!(ingress.to_string(), "02:00:0a:00:01:ff 10.0.0.4 fd00::4");
+    }
 }

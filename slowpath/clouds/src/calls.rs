@@ -27,8 +27,8 @@ pub enum Ended<C, T> {
 
 /// Returns the error that stands for the answer of a call whose task panicked.
 pub fn panicked(error: &JoinError) -> CallError {
-    let message = format!("a fault of ours, see the log: {error}");
-    Operation::new("", "Task").failed(Failure::Transient, "Broken", message).error
+    let message = format!("internal error: {error}; see the log of slowpath");
+    Operation::new("", "Task").failed(Failure::Transient, "Internal", message).error
 }
 
 impl<C, T: Send + 'static> Default for PendingCalls<C, T> {
@@ -69,10 +69,10 @@ mod tests {
     #[tokio::test]
     async fn a_panicked_call_ends_with_an_error_and_others_with_their_output() {
         let mut calls: PendingCalls<u8, &str> = PendingCalls::default();
-        calls.start(1, async { panic!("a test breaks it") });
-        let Some(Ended::Panicked(1, error)) = calls.next().await else { panic!("not broken") };
+        calls.start(1, async { panic!("panic of the test") });
+        let Some(Ended::Panicked(1, error)) = calls.next().await else { panic!("no panic") };
         let error = panicked(&error);
-        assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Broken"));
+        assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Internal"));
         calls.start(2, async { "told" });
         assert_eq!(calls.in_progress(), 1);
         assert!(matches!(calls.next().await, Some(Ended::Answered("told"))));

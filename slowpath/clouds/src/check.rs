@@ -44,7 +44,7 @@ impl Check {
     }
 }
 
-/// Converts the report of slowpath into checks: one for its phase or trouble, one for each finding.
+/// Converts the report of slowpath into checks: one for its phase or error, one for each finding.
 /// If slowpath did not answer, the only check warns and names `remedy`. Findings with the name of
 /// one in `settings` are left out, because the caller has read those settings anew.
 pub fn from_report(
@@ -52,13 +52,13 @@ pub fn from_report(
     remedy: &str,
     settings: &[Finding],
 ) -> Vec<Check> {
-    let Report { phase, trouble, findings, .. } = match report {
+    let Report { phase, error, findings, .. } = match report {
         Ok(report) => report,
         Err(error) => return vec![Check::new("slowpath", Verdict::Warn, error, remedy)],
     };
-    let own = match trouble.as_str() {
-        "" => Check::ok("slowpath", format!("it is {phase}")),
-        trouble => Check::new("slowpath", Verdict::Fail, trouble, "the message says what to do"),
+    let own = match error.as_str() {
+        "" => Check::ok("slowpath", format!("phase {phase}")),
+        error => Check::new("slowpath", Verdict::Fail, error, "see the message for the remedy"),
     };
     let new = findings.iter().filter(|found| settings.iter().all(|f| f.name != found.name));
     let findings = new.map(|found| {

@@ -87,7 +87,7 @@ impl Operation {
     /// Returns an `Invalid` error for a response that cannot be parsed. A proxy between the cloud
     /// and Weir may have produced the response, so a later call can still succeed.
     pub fn malformed(self, cause: impl std::fmt::Display) -> AttemptError {
-        self.failed(Failure::Invalid, "Garbled", format!("the answer can't be read: {cause}"))
+        self.failed(Failure::Invalid, "MalformedResponse", format!("malformed response: {cause}"))
     }
 
     /// Awaits a response for at most `timeout`, and returns a timeout error after that.
@@ -102,7 +102,7 @@ impl Operation {
 
     /// Returns the timeout error for a call that got no response within `timeout`.
     pub fn timed_out(self, timeout: Duration) -> AttemptError {
-        let message = format!("no answer within {} s", timeout.as_secs_f32());
+        let message = format!("no response within {} s", timeout.as_secs_f32());
         self.failed(Failure::Transient, "Timeout", message)
     }
 }

@@ -15,8 +15,8 @@ pub struct Report {
     /// True if the appliance is able and the cloud reports it healthy; in mode routes, if it is
     /// able and the last round succeeded.
     pub ready: bool,
-    /// Why the appliance has no place, with a remedy; empty if it has one.
-    pub trouble: String,
+    /// Why the appliance is not registered, with a remedy; empty if its location is known.
+    pub error: String,
     /// Id of the instance.
     pub instance: String,
     /// Region of the instance.
@@ -37,7 +37,7 @@ pub struct Report {
     /// so.
     pub differs: bool,
     /// Progress of the drain, while the appliance leaves.
-    pub leaving: Option<DrainProgress>,
+    pub drain: Option<DrainProgress>,
     /// Deregistration delay of the target group in seconds; `None` until it was read.
     pub deregistration_delay_s: Option<u64>,
     /// Idle timeout of TCP flows at the gateway in seconds; `None` until it was read.
@@ -61,13 +61,10 @@ pub struct GatewayTunnels {
     /// Address family: `ipv4` or `ipv6`.
     pub family: String,
     /// Tunnels in force in the data plane.
-    #[serde(rename = "carried")]
     pub in_force: TunnelPair,
     /// Tunnels as reported by the cloud; if there is no report, those in force.
-    #[serde(rename = "told")]
     pub reported: TunnelPair,
-    /// Source of the report: `imds`, `arm`, `kept` (from before a restart) or `file`.
-    #[serde(rename = "by")]
+    /// Source of the report: `imds`, `arm`, `persisted` (from before a restart) or `file`.
     pub source: String,
 }
 
@@ -88,7 +85,6 @@ pub struct TunnelPair {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DrainProgress {
     /// Reason for leaving.
-    #[serde(rename = "why")]
     pub reason: String,
     /// Number of flows left in the table.
     pub flows: u64,
@@ -169,18 +165,18 @@ impl Report {
         };
         let known = &mut self.findings[at];
         if known.text != text {
-            tracing::warn!("{}: {name}: {text}; {remedy}", self.cloud);
+            tracing::warn!(cloud = %self.cloud, finding = name, %text, %remedy, "cloud finding");
         }
         (known.text, known.remedy) = (text, remedy);
         known.times += 1;
     }
 
-    /// Sets the trouble, and logs it if it is new.
-    pub fn set_trouble(&mut self, trouble: String) {
-        if self.trouble != trouble {
-            tracing::error!("{}: {trouble}", self.cloud);
+    /// Sets the error, and logs it if it is new.
+    pub fn set_error(&mut self, error: String) {
+        if self.error != error {
+            tracing::error!(cloud = %self.cloud, %error, "cloud integration failed");
         }
-        self.trouble = trouble;
+        self.error = error;
     }
 
     /// Returns the status in one line; empty if no cloud is configured.
@@ -195,12 +191,12 @@ impl Report {
             (false, state) => format!(", {} is {state}", self.target),
         };
         line.push_str(&target);
-        if let Some(leaving) = &self.leaving {
-            let DrainProgress { flows, at_most_s, .. } = leaving;
+        if let Some(drain) = &self.drain {
+            let DrainProgress { flows, at_most_s, .. } = drain;
             line.push_str(&format!(", {flows} flows left, {at_most_s} s at most"));
         }
-        if !self.trouble.is_empty() {
-            line.push_str(&format!("; {}", self.trouble));
+        if !self.error.is_empty() {
+            line.push_str(&format!("; {}", self.error));
         }
         match self.findings.len() {
             0 => line,

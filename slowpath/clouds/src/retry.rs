@@ -132,8 +132,8 @@ pub async fn with_retries<T, F: Future<Output = Result<T, AttemptError>>>(
     mut request: impl FnMut() -> F,
 ) -> Result<T, AttemptError> {
     let started = pause.now();
-    let no_operation = Operation::new("", "Nothing");
-    let stopped = no_operation.failed(Failure::Transient, "Cancelled", "we are to stop");
+    let no_operation = Operation::new("", "Request");
+    let stopped = no_operation.failed(Failure::Transient, "Canceled", "the process is stopping");
     let mut last = None::<AttemptError>;
     loop {
         let result = tokio::select! {
@@ -152,8 +152,8 @@ pub async fn with_retries<T, F: Future<Output = Result<T, AttemptError>>>(
         tracing::debug!(
             operation = failed.error.operation,
             code = failed.error.code,
-            ?next,
-            "asks again"
+            pause = ?next,
+            "cloud call failed, retrying"
         );
         tokio::select! {
             biased;

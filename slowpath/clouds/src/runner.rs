@@ -77,8 +77,8 @@ pub trait Lifecycle: Send + Sync + Sized + 'static {
     fn call_counts(&self) -> Counts;
     /// Searches the location once.
     fn find(&self) -> Pending<'_, Result<Self::Location, Self::Error>>;
-    /// Returns the search criteria. A location in the journal that was found by other criteria is
-    /// not used.
+    /// Returns the search criteria as text that depends on configuration values only, not on names
+    /// of Rust types. A location in the journal that was found by other criteria is not used.
     fn search_criteria(&self) -> String;
     /// Returns true if the location is known to belong to another machine: an image made of a
     /// running appliance contains its journal.
@@ -215,7 +215,7 @@ impl<L: Lifecycle> Runner<L> {
         loop {
             let error = match self.search().await {
                 Ok(location) => {
-                    self.report.trouble.clear();
+                    self.report.error.clear();
                     return (location, None);
                 }
                 Err(error) => error,
@@ -223,14 +223,18 @@ impl<L: Lifecycle> Runner<L> {
             if let Some(no_answer) = error.no_answer()
                 && let Some(location) = self.journaled_location().await
             {
-                let (cloud, name) = (L::CLOUD, L::name(&location));
-                tracing::warn!("{cloud}: {error}; going on with the place that was kept, {name}");
-                self.report.trouble.clear();
+                tracing::warn!(
+                    cloud = L::CLOUD,
+                    location = %L::name(&location),
+                    %error,
+                    "no response from the cloud: using the location in the journal"
+                );
+                self.report.error.clear();
                 return (location, Some(no_answer.clone()));
             }
-            let trouble = error.to_string();
-            self.report.set_trouble(trouble.clone());
-            self.fail_probes(format!("{}: {trouble}", L::CLOUD));
+            let text = error.to_string();
+            self.report.set_error(text.clone());
+            self.fail_probes(format!("{}: {text}", L::CLOUD));
             self.publish();
             let pause = match retry.step(Duration::ZERO, Failure::Transient, None) {
                 Step::Wait(pause) if error.is_temporary() => pause,
@@ -364,12 +368,12 @@ impl<L: Lifecycle> Runner<L> {
 
     fn describe(&mut self, machine: &L::Machine, location: &L::Location) {
         self.lifecycle.describe(machine, location, &mut self.report);
-        let leaving = machine.leaving().map(|(reason, deadline)| DrainProgress {
+        let drain = machine.leaving().map(|(reason, deadline)| DrainProgress {
             reason: reason.to_owned(),
             flows: self.flows,
             at_most_s: deadline.saturating_duration_since(self.now()).as_secs(),
         });
-        let phase = match (&leaving, machine.ready(), self.report.state.as_str()) {
+        let phase = match (&drain, machine.ready(), self.report.state.as_str()) {
             (Some(_), ..) => "leaving",
             (_, true, _) => "ready",
             (.., "" | "none") => "outside",
@@ -377,7 +381,7 @@ impl<L: Lifecycle> Runner<L> {
         };
         phase.clone_into(&mut self.report.phase);
         (self.report.ready, self.report.differs) = (machine.ready(), machine.differs());
-        self.report.leaving = leaving;
+        self.report.drain = drain;
         self.publish();
     }
 

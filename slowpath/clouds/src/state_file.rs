@@ -33,7 +33,7 @@ pub fn read<T: DeserializeOwned>(file: Option<&Path>) -> Option<T> {
 pub fn write(file: Option<&Path>, value: &impl Serialize) {
     let Some(file) = file else { return };
     if let Err(error) = enqueue(file, value) {
-        tracing::warn!("{}: our place at the cloud is not kept: {error}", file.display());
+        tracing::warn!(file = %file.display(), %error, "cloud state file not written");
     }
 }
 
@@ -46,19 +46,19 @@ fn enqueue(file: &Path, value: &impl Serialize) -> io::Result<()> {
         None => {
             let (writer, jobs) = channel();
             let path = file.to_owned();
-            let thread = std::thread::Builder::new().name("slowpath-kept".into());
+            let thread = std::thread::Builder::new().name("slowpath-state".into());
             thread.spawn(move || run_writer(&path, &jobs))?;
             writers.entry(file.to_owned()).or_insert(writer).clone()
         }
     };
     drop(writers);
-    writer.send(job).map_err(|_| io::Error::other("its thread has ended"))?;
+    writer.send(job).map_err(|_| io::Error::other("the writer thread has ended"))?;
     match written.recv_timeout(WRITE_TIMEOUT) {
         Ok(result) => result,
         Err(RecvTimeoutError::Timeout) => {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the disk has not answered yet"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the disk has not completed the write yet"))
         }
-        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("its thread has ended")),
+        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the writer thread has ended")),
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(read::<u8>(Some(&file)), Some(4));
         let mut written = String::new();
         io::Read::read_to_string(&mut reader, &mut written).unwrap();
-        assert!(["1", "13"].contains(&written.as_str()), "2 was no longer wanted: {written}");
+        assert!(["1", "13"].contains(&written.as_str()), "2 was superseded: {written}");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -152,7 +152,7 @@ fn io_error(error: hyper::Error) -> io::Error {
     match below {
         Some(below) => io::Error::new(below.kind(), below.to_string()),
         None if error.is_incomplete_message() => {
-            io::Error::new(io::ErrorKind::UnexpectedEof, "it ended before it answered")
+            io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended before the response")
         }
         None => io::Error::other(error),
     }

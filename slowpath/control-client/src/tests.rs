@@ -81,7 +81,7 @@ fn truncated_or_late_response_is_an_error() {
         io::Error::from(text.unwrap_err())
     };
     let ended = broken("ended", &[], true, IDLE_TIMEOUT);
-    assert_eq!(ended.to_string(), "it ended before it answered");
+    assert_eq!(ended.to_string(), "the connection ended before the response");
     let short = &["HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\nhalf"];
     assert_eq!(broken("short", short, true, IDLE_TIMEOUT).kind(), io::ErrorKind::UnexpectedEof);
     let soon = Duration::from_millis(20);

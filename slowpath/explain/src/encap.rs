@@ -32,8 +32,7 @@ impl Trace<'_> {
             Verdict::Answer => self.answer(window),
             Verdict::Reply(_) => Step::Break(verdict),
             Verdict::Return => {
-                self.explanation.rewrite =
-                    "outer addresses turned around, the packet untouched".into();
+                self.explanation.rewrite = "outer addresses swapped, inner packet unchanged".into();
                 Step::Continue(())
             }
             Verdict::Punt | Verdict::Forward | Verdict::Drop(_) => Step::Continue(()),
@@ -42,7 +41,7 @@ impl Trace<'_> {
             Step::Break(Verdict::Reply(Reply::TooBig(_)))
                 if matches!(verdict, Verdict::Nat | Verdict::Tunnel) && self.drops_too_big() =>
             {
-                self.add_reason("its service has what is too big for a backend dropped".to_owned());
+                self.add_reason("the service drops packets that are too big (`too_big`)");
                 drop_with(DropReason::TooBig)
             }
             Step::Break(Verdict::Reply(reply)) => self.reply(reply),
@@ -84,7 +83,7 @@ impl Trace<'_> {
         };
         self.name_hop(&to, &hop);
         if !hop.known {
-            self.add_reason(format!("the MAC address of {to} is not known yet; it is asked for"));
+            self.add_reason(format!("the MAC address of {to} is not resolved yet"));
             return drop_with(DropReason::NoNeighbor);
         }
         let mtu = hop.path_mtu(self.region.path_mtu(backend.next_hop));
@@ -96,7 +95,7 @@ impl Trace<'_> {
         if len <= mtu {
             return Step::Continue(());
         }
-        self.add_reason(format!("{len} bytes are too many: {mtu} pass"));
+        self.add_reason(format!("the packet has {len} bytes, more than the MTU of {mtu}"));
         Step::Break(Verdict::Reply(Reply::TooBig(mtu)))
     }
 
@@ -104,7 +103,7 @@ impl Trace<'_> {
         if self.inner.ttl > 1 {
             return Step::Continue(());
         }
-        self.add_reason("its TTL ends here");
+        self.add_reason("the TTL expires here");
         Step::Break(Verdict::Reply(Reply::TimeExceeded))
     }
 
@@ -161,7 +160,7 @@ impl Trace<'_> {
         let hop = self.next_hop()?;
         let to = self.path.backend_addr;
         let Some(src) = self.set.settings().local_on(hop.arm, &to).copied() else {
-            self.add_reason("there is no address of ours of its family on that arm");
+            self.add_reason("this machine has no address of the backend's family on that arm");
             return drop_with(DropReason::NoRoute);
         };
         let Some(kind) = TunnelKind::from_u8(service.tunnel) else {
@@ -208,7 +207,7 @@ impl Trace<'_> {
             let legs = ReturnLegs::new(self.region);
             legs.answer(&self.set, self.scope_key, &origin, &mut answer)
         }) {
-            self.add_reason("no packet of its endpoint has come by that node of the gateway");
+            self.add_reason("no packet of the endpoint has arrived from that gateway node");
             return drop_with(self.unknown());
         }
         self.check_ttl()?;

@@ -36,7 +36,7 @@ pub struct Explanation {
     /// `drop`.
     pub verdict: String,
     /// Drop reason; empty unless the verdict is `drop`.
-    pub reason: String,
+    pub drop_reason: String,
     /// Number of the flow's path record; none for a packet that would begin a flow, or belongs to
     /// none.
     pub flow: Option<u32>,
@@ -62,5 +62,5 @@ pub struct Explanation {
     /// Next hop: address, MAC, MTU and arm.
     pub next_hop: String,
     /// Reasons for the verdict, one sentence per step.
-    pub why: Vec<String>,
+    pub reasons: Vec<String>,
 }

@@ -26,7 +26,7 @@ impl Trace<'_> {
             self.within_gateway()?;
         }
         if self.arrival == Arrival::Backend && self.set.probe(&self.inner.dst).is_some() {
-            self.add_reason("it answers a health probe of this machine");
+            self.add_reason("it is the response to a health check of this machine");
             return Step::Break(Verdict::Punt);
         }
         self.set_flow_key(window);
@@ -37,7 +37,9 @@ impl Trace<'_> {
     fn classify_from_kernel(&mut self, window: &Window<'_>) -> Step {
         if let Some(backend) = self.set.probe(&self.inner.src) {
             self.backend = Some(backend);
-            self.add_reason("its sender is an address from which this machine probes one backend");
+            self.add_reason(
+                "its source is the address for this machine's health checks of one backend",
+            );
             return Step::Break(Verdict::Probe);
         }
         if matches!(self.inner.kind, L4::IcmpError | L4::Tcp { .. } | L4::Udp) {
@@ -48,7 +50,9 @@ impl Trace<'_> {
             self.flows.forward(&hit).is_ok_and(|path| path.flags & PATH_REDIRECT != 0)
         });
         if !redirected {
-            self.add_reason("the kernel's packet is of no flow to a proxy: it goes out as it is");
+            self.add_reason(
+                "the kernel's packet belongs to no proxy flow: it is forwarded unchanged",
+            );
             return Step::Break(Verdict::Forward);
         }
         Step::Continue(())
@@ -65,7 +69,7 @@ impl Trace<'_> {
         // A damaged quote cannot be attributed to a flow.
         let Ok(quoted) = icmp::quoted(window, &inner) else { return };
         self.quoted = Some(quoted);
-        self.add_reason("it is an ICMP error, and of the flow that it quotes");
+        self.add_reason("it is an ICMP error and belongs to the flow of the packet that it quotes");
         self.set_key(&quoted);
         self.side = self.side.other();
     }
@@ -76,7 +80,10 @@ impl Trace<'_> {
         if tunnel.inner_mtu == 0 || len <= tunnel.inner_mtu {
             return Step::Continue(());
         }
-        self.add_reason(format!("{len} bytes are more than its gateway's {}", tunnel.inner_mtu));
+        self.add_reason(format!(
+            "the packet has {len} bytes, more than the gateway's inner MTU of {}",
+            tunnel.inner_mtu
+        ));
         match tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0 {
             true => Step::Break(Verdict::Reply(Reply::TooBig(tunnel.inner_mtu))),
             false => drop_with(DropReason::TooBig),
@@ -115,14 +122,14 @@ impl Trace<'_> {
         let fragments = Fragments::new(self.region).with_lifetime(lifetime);
         match fragments.find(&key, self.now_s) {
             Some(FragmentTarget::Flow { path, stamp, from_initiator }) => {
-                self.add_reason("it goes where its datagram's first fragment went");
+                self.add_reason("it follows the first fragment of its datagram");
                 match self.flows.revisit(path, stamp) {
                     Some(hit) => self.track_flow(hit, from_initiator),
                     None => Step::Continue(()),
                 }
             }
             Some(FragmentTarget::Return) => {
-                self.add_reason("its datagram's first fragment was returned");
+                self.add_reason("the first fragment of its datagram was returned");
                 Step::Break(Verdict::Return)
             }
             None => Step::Continue(()),
@@ -137,7 +144,7 @@ impl Trace<'_> {
         }
         let to_proxy = self.path.flags & PATH_REDIRECT != 0;
         if to_proxy && (self.arrival == Arrival::Kernel) == hit.is_front() {
-            self.add_reason("it is to the port of a proxy itself, and not by the proxy's service");
+            self.add_reason("it is sent to the proxy's own port, not to a frontend of its service");
             return Step::Continue(());
         }
         let answer = match self.arrival {
@@ -166,10 +173,13 @@ impl Trace<'_> {
         }
         let from = self.outer.map_or(Addr::UNSPECIFIED, |outer| outer.src);
         if self.arrival == Arrival::Backend && from != self.path.backend_addr {
-            self.add_reason(format!("its backend is {}, and not {from}", self.path.backend_addr));
+            self.add_reason(format!(
+                "the flow's backend is {}, not {from}",
+                self.path.backend_addr
+            ));
             return drop_with(DropReason::UnknownBackendTunnel);
         }
-        self.add_reason("it comes from the backend's side: an answer");
+        self.add_reason("it comes from the backend's side and is an answer");
         Step::Break(Verdict::Answer)
     }
 
@@ -180,8 +190,8 @@ impl Trace<'_> {
         self.hit = Some((hit, from_initiator));
         self.explanation.flow = Some(hit.path);
         let to_proxy = self.path.flags & PATH_REDIRECT != 0;
-        let keeps = if to_proxy { "goes on to its proxy" } else { "keeps its backend" };
-        self.add_reason(format!("it is of the known flow {}, which {keeps}", hit.path));
+        let keeps = if to_proxy { "keeps its proxy" } else { "keeps its backend" };
+        self.add_reason(format!("it belongs to known flow {}, which {keeps}", hit.path));
         match self.path.mode == Mode::Nat as u8 {
             true if to_proxy => Verdict::Redirect,
             true => Verdict::Nat,
@@ -196,7 +206,7 @@ impl Trace<'_> {
         let backend = self.set.backend(self.path.backend);
         let backend = backend.filter(|b| b.incarnation == self.path.incarnation);
         if backend.is_none() && self.path.flags & PATH_REDIRECT == 0 {
-            self.add_reason(format!("it was of flow {}, whose backend is gone", hit.path));
+            self.add_reason(format!("the backend of its flow {} has been removed", hit.path));
             return WhenFailed::Move;
         }
         if from_initiator && backend.is_some_and(|b| BackendState::is_failed(b.state)) {
@@ -210,7 +220,7 @@ impl Trace<'_> {
         let state = self.flows.snapshot(hit.path).and_then(|flow| flow.tcp);
         let over = matches!(state, Some(TcpState::Closing | TcpState::Closed));
         if opens && over && backend.is_none_or(|b| b.state != BackendState::Active as u8) {
-            self.add_reason("it opens a connection anew, for which the service is asked once more");
+            self.add_reason("it opens a new connection, for which a backend is selected again");
             return WhenFailed::Move;
         }
         WhenFailed::Keep
@@ -221,14 +231,11 @@ impl Trace<'_> {
         let hash = self.key.map_or(0, |key| self.flows.hash(&key));
         let action = self.set.when_failed(self.path.service, self.inner.kind, hash);
         let does = match action {
-            WhenFailed::Keep => "stays with it",
-            WhenFailed::Move => "moves to another one",
+            WhenFailed::Keep => "keeps it",
+            WhenFailed::Move => "moves to another backend",
             WhenFailed::Reset => "is reset",
         };
-        self.add_reason(format!(
-            "the backend of flow {} has failed, and the flow {does}",
-            hit.path
-        ));
+        self.add_reason(format!("the backend of flow {} has failed: the flow {does}", hit.path));
         action
     }
 }

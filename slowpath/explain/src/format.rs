@@ -70,13 +70,13 @@ impl Trace<'_> {
         let at = address_port(&key.addr.to_string(), key.port);
         let at = if key.port == 0 { format!("{}{network}:{port}", key.addr) } else { at };
         self.explanation.frontend = format!("{at}/{}", protocol_text(key.proto));
-        self.add_reason(format!("it meets the frontend {}", self.explanation.frontend));
+        self.add_reason(format!("frontend {} matches", self.explanation.frontend));
     }
 
     pub(super) fn name_hop(&mut self, to: &Addr, hop: &NextHop) {
         let mac = if hop.known { mac_text(&hop.mac) } else { "MAC unknown".to_owned() };
         let mtu = if hop.mtu == 0 { String::new() } else { format!(", MTU {}", hop.mtu) };
-        self.explanation.next_hop = format!("{to} ({mac}{mtu}) by {}", arm_text(hop.arm));
+        self.explanation.next_hop = format!("{to} ({mac}{mtu}) on {}", arm_text(hop.arm));
     }
 
     pub(super) fn name_rewrite(&mut self, from: (&Addr, u16), to: (&Addr, u16)) {
@@ -99,32 +99,32 @@ impl Trace<'_> {
 
     pub(super) fn name_proxy(&mut self) {
         let (at, port) = (self.path.backend_addr, self.path.backend_port);
-        let by = arm_text(self.arm);
-        self.explanation.next_hop = format!("this machine's proxy {}, by {by}", pair(&at, port));
+        let arm = arm_text(self.arm);
+        self.explanation.next_hop = format!("this machine's proxy {} on {arm}", pair(&at, port));
     }
 
     pub(super) fn name_tunnel(&mut self, outer: &Outer<'_>, kind: TunnelKind) {
         let kind = kind.name();
         let (src, dst) = (outer.src, pair(&outer.dst, outer.dport));
-        self.explanation.rewrite = format!("in {kind}, {src} -> {dst}, inside unchanged");
+        self.explanation.rewrite = format!("in {kind}, {src} -> {dst}, inner packet unchanged");
     }
 
     /// Sets the destination of a reply.
     pub(super) fn name_front(&mut self, leg: &GatewayLeg) {
-        let by = format!("{} by {}", mac_text(&leg.gateway_mac), arm_text(leg.arm));
+        let hop = format!("{} on {}", mac_text(&leg.gateway_mac), arm_text(leg.arm));
         if leg.tunnel == NO_TUNNEL {
-            self.explanation.next_hop = format!("the client, {by}");
+            self.explanation.next_hop = format!("the client, {hop}");
             return;
         }
-        self.explanation.next_hop = by.to_string();
+        self.explanation.next_hop = hop;
         let tunnel = self.tunnel_name(u32::from(leg.tunnel));
-        let (options, by) = match self.untracked {
+        let (options, how) = match self.untracked {
             None => ("its latest options", ""),
-            Some(_) => ("the options that the packet brings", " by the options that it brings"),
+            Some(_) => ("the packet's own options", ", selected by the packet's own options"),
         };
         self.explanation.rewrite =
             format!("in the gateway's tunnel {tunnel} to {} with {options}", leg.node);
-        self.add_reason(format!("it goes back to the flow's gateway{by}"));
+        self.add_reason(format!("it returns to the flow's gateway{how}"));
     }
 
     /// Completes the explanation.
@@ -142,9 +142,11 @@ impl Trace<'_> {
             Verdict::Reply(reply) => {
                 self.add_reason(match reply {
                     Reply::Echo => "Weir answers the ping".to_owned(),
-                    Reply::TooBig(mtu) => format!("its sender is told that {mtu} bytes pass"),
-                    Reply::TimeExceeded => "its sender is told that it came no further".to_owned(),
-                    Reply::Reset => "its sender is answered with a TCP reset".to_owned(),
+                    Reply::TooBig(mtu) => {
+                        format!("its sender gets a too-big error, MTU {mtu} bytes")
+                    }
+                    Reply::TimeExceeded => "its sender gets a time-exceeded error".to_owned(),
+                    Reply::Reset => "its sender gets a TCP reset".to_owned(),
                 });
                 ("reply", None)
             }
@@ -156,22 +158,22 @@ impl Trace<'_> {
         self.explanation.packet = packet_text(&self.inner);
         let arm = arm_text(self.arm);
         self.explanation.arrival = match self.arrival {
-            Arrival::Plain => format!("plain by {arm}"),
-            Arrival::Kernel => format!("from this machine's kernel by {arm}"),
+            Arrival::Plain => format!("plain on {arm}"),
+            Arrival::Kernel => format!("from this machine's kernel on {arm}"),
             Arrival::Gateway | Arrival::Backend if self.scope_key == 0 => {
-                format!("tunnel {} by {arm}", self.explanation.arrival)
+                format!("tunnel {} on {arm}", self.explanation.arrival)
             }
-            _ => format!(
-                "tunnel {} by {arm}, endpoint {:#x}",
-                self.explanation.arrival, self.scope_key
-            ),
+            _ => {
+                let (tunnel, endpoint) = (&self.explanation.arrival, self.scope_key);
+                format!("tunnel {tunnel} on {arm}, endpoint {endpoint:#x}")
+            }
         };
         self.name_objects();
         self.explanation
     }
 
     fn name_reason(&mut self, reason: DropReason) {
-        reason.name().clone_into(&mut self.explanation.reason);
+        reason.name().clone_into(&mut self.explanation.drop_reason);
         self.add_reason(reason.help());
     }
 

@@ -214,7 +214,7 @@ impl Trace<'_> {
     }
 
     fn add_reason(&mut self, step: impl Into<String>) {
-        self.explanation.why.push(step.into());
+        self.explanation.reasons.push(step.into());
     }
 
     fn of_service(&self) -> Option<&Service> {

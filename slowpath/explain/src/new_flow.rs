@@ -23,11 +23,11 @@ impl Trace<'_> {
         self.name_service(id);
         self.sender()?;
         if !self.set.admits(&service, &self.inner.src) {
-            self.add_reason("the service's source ranges refuse the sender");
-            return drop_with(DropReason::SourceRefused);
+            self.add_reason("the service's source ranges deny the sender");
+            return drop_with(DropReason::SourceDenied);
         }
         if service.ranges.count != 0 {
-            self.add_reason("the service's source ranges admit the sender");
+            self.add_reason("the service's source ranges allow the sender");
         }
         self.name_limit(&service);
         if service.proxy_port != 0 {
@@ -35,7 +35,7 @@ impl Trace<'_> {
         }
         if let Some(port) = self.other_proxy_port(id) {
             self.add_reason(format!(
-                "of its service other ports go to the proxy on {port}, not this"
+                "the service redirects other ports to the proxy on port {port}, but not this one"
             ));
         }
         let record = self.select_backend(id, &service)?;
@@ -53,21 +53,19 @@ impl Trace<'_> {
         let id = match self.set.quoted_service(self.scope_key, &self.inner, quoted) {
             QuotedService::Stateless(id) => id,
             QuotedService::NeedsFlow if plain => {
-                self.add_reason("the flow that it quotes is not known, and its service needs it");
+                self.add_reason("the quoted flow is unknown, and its service needs a flow entry");
                 return drop_with(DropReason::IcmpUnknownFlow);
             }
             QuotedService::NeedsFlow | QuotedService::None => return self.no_service(),
         };
-        self.add_reason(
-            "the flow that it quotes is not known: it goes where that flow's packets go",
-        );
+        self.add_reason("the quoted flow is unknown: the backend is selected as for that flow");
         self.service = Some(id);
         let Some(service) = self.set.service(id).copied() else {
             return drop_with(DropReason::NoBackend);
         };
         self.name_service(id);
         if !self.set.admits(&service, &quoted.dst) {
-            self.add_reason("the service's source ranges refuse the client that it quotes");
+            self.add_reason("the service's source ranges deny the quoted client");
             return drop_with(DropReason::IcmpUnknownFlow);
         }
         let backend = self.select_backend(id, &service)?;
@@ -81,12 +79,12 @@ impl Trace<'_> {
     fn name_limit(&mut self, service: &Service) {
         let limits = self.set.settings().new_flow_limits;
         let (each, above) = match service.needs_entry() {
-            true => (limits.translated, "drops as new-flow-limited"),
-            false => (limits.tunnelled, "goes on without an entry"),
+            true => (limits.translated, "drops as new_flow_limited"),
+            false => (limits.tunnelled, "is forwarded without a flow entry"),
         };
         if each != 0 {
             self.add_reason(format!(
-                "such new flows are limited to {each} per second and lcore; above that it {above}"
+                "new flows like this are limited to {each} per second and lcore; above, it {above}"
             ));
         }
     }
@@ -103,7 +101,7 @@ impl Trace<'_> {
         let Some((backend, record)) =
             picked.and_then(|id| Some((id, self.set.backend(id).copied()?)))
         else {
-            self.add_reason("no backend of it serves");
+            self.add_reason("the service has no serving backend");
             return drop_with(DropReason::NoBackend);
         };
         self.backend = Some(backend);
@@ -122,7 +120,7 @@ impl Trace<'_> {
         let plain = self.arrival == Arrival::Plain;
         let frontend = || plain && self.set.address_marked(self.scope_key, &src);
         if src.is_martian() || src == dst || frontend() {
-            self.add_reason("its source is loopback, multicast, broadcast or a frontend's address");
+            self.add_reason("its source address is loopback, multicast, broadcast or a frontend's");
             return Step::Break(Verdict::Drop(DropReason::MartianSource));
         }
         Step::Continue(())
@@ -145,9 +143,9 @@ impl Trace<'_> {
             // Same computation as in `TableSet::pick`.
             let slot = ((hash >> 32) * u64::from(slots)) >> 32;
             self.explanation.slot = Some(slot as u32);
-            self.add_reason(format!("{what} picks slot {slot} of {slots}"));
+            self.add_reason(format!("{what} selects slot {slot} of {slots}"));
         } else {
-            self.add_reason("at most one backend serves: there is no table");
+            self.add_reason("at most one backend serves, so there is no Maglev table");
         }
         self.set.pick(service, hash)
     }
@@ -163,17 +161,18 @@ impl Trace<'_> {
         if let Some((affinity, left_s)) = known {
             if self.set.is_affinity_valid(service, &affinity) {
                 self.add_reason(format!(
-                    "the client stays with its backend for {left_s} s yet, and {for_s} s from now"
+                    "session affinity keeps the client's backend for {left_s} s more, renewed to \
+                     {for_s} s"
                 ));
                 return Some(affinity.backend);
             }
-            self.add_reason("the backend that the client stayed with takes no new flows of it");
+            self.add_reason("the client's affinity backend accepts no new flows");
         }
         let what = "the hash of the client's address";
         let picked = self.pick(service, table.hash(&client), what)?;
         if self.quoted.is_none() {
             self.add_reason(format!(
-                "the client is kept with that backend for {for_s} s from now on"
+                "session affinity keeps this backend for the client for {for_s} s"
             ));
         }
         Some(picked)
@@ -214,17 +213,21 @@ impl Trace<'_> {
             Some(Mode::Dsr) if self.arrival == Arrival::Plain => {
                 self.path.mode = Mode::Dsr as u8;
                 self.path.flags = PATH_ONE_WAY;
-                self.add_reason("it begins a flow whose answers go to the client directly");
+                self.add_reason("it begins a flow whose answers go directly to the client");
             }
             Some(Mode::Tunnel | Mode::Dsr) => {
                 self.path.mode = Mode::Tunnel as u8;
-                self.add_reason("it begins a flow whose answers come back by the backend's tunnel");
+                self.add_reason(
+                    "it begins a flow whose answers return through the backend's tunnel",
+                );
                 // Geneve options distinguish endpoints whose 5-tuples are equal.
                 let back = self.key.map(|key| FlowKey { scope: SCOPE_PLAIN, ..key });
                 let back = back.filter(|_| self.scope != SCOPE_PLAIN);
                 let taken = back.is_some_and(|key| self.flow_with_key(&key).is_some());
                 if taken && service.tunnel != TunnelKind::Geneve as u8 {
-                    self.add_reason("answers of another endpoint's flow look the same");
+                    self.add_reason(
+                        "its answers could not be distinguished from another endpoint's",
+                    );
                     return drop_with(DropReason::FlowAmbiguous);
                 }
             }
@@ -268,7 +271,7 @@ impl Trace<'_> {
     fn new_proxy_flow(&mut self, service: &Service) -> Step<Verdict> {
         let (ip, port) = (self.inner, service.proxy_port);
         let at = self.explanation.frontend.clone();
-        self.add_reason(format!("proxy_redirect of its service takes {at}: to our port {port}"));
+        self.add_reason(format!("`proxy_redirect` redirects {at} to local port {port}"));
         if !matches!(ip.kind, L4::Tcp { .. } | L4::Udp) {
             return drop_with(DropReason::NatProtocol);
         }
@@ -281,7 +284,7 @@ impl Trace<'_> {
         let path = Forward::to_proxy(&ip, self.service.unwrap_or(NONE), ours, port);
         let (back, _) = path.backend_key(&ip);
         if self.key != Some(back) && self.flow_with_key(&back).is_some() {
-            self.add_reason("another endpoint's client with the same address and port is there");
+            self.add_reason("another endpoint's client has a flow with the same address and port");
             return drop_with(DropReason::FlowAmbiguous);
         }
         if self.is_full() {

@@ -38,14 +38,14 @@ impl Trace<'_> {
         let Ok(to) = window.load::<[u8; 6]>(0) else { return drop_with(DropReason::TooShort) };
         if self.own.is_some_and(|own| own != to) {
             if to[0] & 1 == 0 {
-                self.add_reason("the frame is to another MAC address than ours");
+                self.add_reason("the destination MAC address is not this port's");
                 return drop_with(DropReason::ForeignDstMac);
             }
-            self.add_reason("broadcast and multicast are the kernel's");
+            self.add_reason("broadcast and multicast frames go to the kernel");
             return Step::Break(Verdict::Punt);
         }
         if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
-            self.add_reason(format!("Ethernet type {:#06x} is the kernel's", eth.ethertype));
+            self.add_reason(format!("Ethernet type {:#06x} goes to the kernel", eth.ethertype));
             return Step::Break(Verdict::Punt);
         }
         let outer = match Ip::parse(window, eth.l3, eth.ethertype) {
@@ -57,7 +57,7 @@ impl Trace<'_> {
             return drop_with(DropReason::BadIpChecksum);
         }
         if self.arrival == Arrival::Plain && outer.src.is_martian() {
-            self.add_reason("its source is loopback, multicast or broadcast");
+            self.add_reason("its source address is loopback, multicast or broadcast");
             return drop_with(DropReason::MartianSource);
         }
         self.inner = outer;
@@ -91,8 +91,8 @@ impl Trace<'_> {
         let name = self.tunnel_name(id);
         self.arrival = if is_backend(tunnel) { Arrival::Backend } else { Arrival::Gateway };
         self.add_reason(match self.arrival {
-            Arrival::Backend => format!("it came by tunnel {name}, by which backends send back"),
-            _ => format!("it came by the gateway's tunnel {name}"),
+            Arrival::Backend => format!("it arrived through tunnel {name}, which backends use"),
+            _ => format!("it arrived through the gateway's tunnel {name}"),
         });
         self.explanation.arrival = name;
         self.tunnel = self.set.tunnel(id).map(|tunnel| (id, tunnel));
@@ -111,7 +111,7 @@ impl Trace<'_> {
         let Some((id, tunnel)) = found else {
             let known: Vec<String> = gateways().map(|(id, _)| self.tunnel_name(id)).collect();
             return Err(format!(
-                "--gateway {}: there is no such gateway; there is {}",
+                "--gateway {}: there is no such gateway; configured gateways: {}",
                 entry.gateway,
                 if known.is_empty() { "none".to_owned() } else { known.join(", ") }
             ));

@@ -62,10 +62,10 @@ fn tuple(text: &str, words: &[&str]) -> Result<Tuple, String> {
         return Err(error("write protocol, sender, receiver"));
     };
     let (Some(from), Some(to)) = (end(from), end(to)) else {
-        return Err(error("an end is ADDRESS:PORT, or [ADDRESS]:PORT for IPv6"));
+        return Err(error("write both ends as ADDRESS:PORT, or [ADDRESS]:PORT for IPv6"));
     };
     if from.is_ipv4() != to.is_ipv4() {
-        return Err(error("both ends are of one family"));
+        return Err(error("both ends must be of the same address family"));
     }
     let protocol = match (protocol, from.is_ipv4()) {
         ("tcp", _) => TCP,
@@ -74,7 +74,7 @@ fn tuple(text: &str, words: &[&str]) -> Result<Tuple, String> {
         ("icmp" | "icmpv6", false) => ICMPV6,
         (number, _) => match number.parse() {
             Ok(number) => number,
-            Err(_) => return Err(error("a protocol is tcp, udp, icmp, icmpv6 or a number")),
+            Err(_) => return Err(error("the protocol must be tcp, udp, icmp, icmpv6 or a number")),
         },
     };
     Ok(Tuple { protocol, from, to })
@@ -137,6 +137,7 @@ impl Tuple {
     /// Parses the packet in that frame.
     pub(super) fn inner(&self, window: &Window<'_>) -> Result<Ip, String> {
         let ethertype = if self.from.is_ipv4() { ethernet::IPV4 } else { ethernet::IPV6 };
-        Ip::parse(window, AT, ethertype).map_err(|cause| format!("no such packet: {cause:?}"))
+        Ip::parse(window, AT, ethertype)
+            .map_err(|cause| format!("the packet cannot be built: {cause:?}"))
     }
 }

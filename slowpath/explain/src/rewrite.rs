@@ -45,10 +45,14 @@ impl Trace<'_> {
         let len = translate::translated_len(&self.inner, self.quoted.as_ref());
         let family = if self.inner.v6 { "IPv4" } else { "IPv6" };
         if len <= u32::from(mtu) {
-            self.add_reason(format!("translated to {family} it has {len} bytes, and {mtu} pass"));
+            self.add_reason(format!(
+                "translated to {family}, it has {len} bytes; the MTU of {mtu} suffices"
+            ));
             return Step::Continue(());
         }
-        self.add_reason(format!("translated to {family} it has {len} bytes, and only {mtu} pass"));
+        self.add_reason(format!(
+            "translated to {family}, it has {len} bytes; the MTU of {mtu} is too small"
+        ));
         Step::Break(Verdict::Reply(Reply::TooBig(translate::sender_mtu(&self.inner, mtu))))
     }
 
@@ -66,8 +70,10 @@ impl Trace<'_> {
         let why = match done {
             Ok(_) => return Step::Continue(()),
             Err(Untranslatable::Short) => return drop_with(DropReason::TooShort),
-            Err(Untranslatable::Unsummed) => "its UDP length is not the packet's: it gets no sum",
-            Err(Untranslatable::Nothing) => "the other family has nothing that says the same",
+            Err(Untranslatable::Unsummed) => {
+                "no UDP checksum can be computed: the UDP length is not that of the packet"
+            }
+            Err(Untranslatable::Nothing) => "the other address family has no equivalent",
         };
         self.add_reason(why);
         drop_with(DropReason::NotTranslatable)

@@ -28,7 +28,7 @@ impl Trace<'_> {
         let settings = self.set.settings();
         let own = plain && settings.own_port(&dst, proto, dport) != 0;
         if own {
-            self.add_reason("this machine itself answers on that port of its address");
+            self.add_reason("this machine itself listens on that address and port");
         }
         let begins = self.inner.kind != L4::IcmpError && !own;
         let service = begins.then(|| self.set.frontend(self.scope_key, &dst, dport, proto));
@@ -41,13 +41,13 @@ impl Trace<'_> {
     /// Handles a backend's packet of an unknown flow: it is returned according to its own options,
     /// if these are the flow's.
     fn without_flow(&mut self) -> Step<Verdict> {
-        self.add_reason("its flow is not known");
+        self.add_reason("its flow is unknown");
         let hash = self.key.map_or(0, |key| self.flows.hash(&key));
         let is_whole = hash != 0 && identifies_flow(&self.inner, self.quoted.as_ref());
         let options = self.options.filter(|_| is_whole);
         let origin = options.and_then(|it| Origin::of_flow(it.attachment, it.cookie, hash));
         let Some(origin) = origin else {
-            self.add_reason("it does not name the gateway that its flow's packets came from");
+            self.add_reason("its options do not identify its flow's gateway");
             return drop_with(self.unknown());
         };
         let ip = self.quoted.unwrap_or(self.inner);
@@ -60,7 +60,7 @@ impl Trace<'_> {
         (self.service, self.backend) = (Some(service), Some(backend));
         self.path = Forward::of_reply(&self.inner, service, backend, &from);
         self.untracked = Some(origin);
-        self.add_reason("its backend is the one that selection gives its flow");
+        self.add_reason("selection gives its flow the backend that sent it");
         Step::Continue(Verdict::Answer)
     }
 
@@ -81,7 +81,9 @@ impl Trace<'_> {
         let ours = self.set.address_marked(self.scope_key, &dst)
             || (self.arrival == Arrival::Plain && nat);
         if ours {
-            self.add_reason("a later fragment says no ports, and its first one did not come by");
+            self.add_reason(
+                "it is a later fragment without ports, and its first fragment was not seen",
+            );
             return drop_with(DropReason::FragmentBeforeFirst);
         }
         self.no_service()
@@ -89,16 +91,16 @@ impl Trace<'_> {
 
     /// Handles a packet that matches no service.
     pub(super) fn no_service(&mut self) -> Step<Verdict> {
-        self.add_reason("no frontend has its address, port and protocol");
+        self.add_reason("no frontend matches its address, port and protocol");
         let dst = self.inner.dst;
         let is_ping = matches!(self.inner.kind, L4::IcmpEcho { request: true });
         if is_ping && self.set.address_marked(self.scope_key, &dst) {
             self.sender()?;
-            self.add_reason("a frontend's address answers pings");
+            self.add_reason("pings to a frontend's address are answered");
             return Step::Continue(Verdict::Reply(Reply::Echo));
         }
         if let (Arrival::Gateway, Some((_, tunnel))) = (self.arrival, self.tunnel) {
-            self.add_reason("its gateway's setting `no_service` decides");
+            self.add_reason("the gateway's setting `no_service` applies");
             return match NoService::from_u8(tunnel.no_service) {
                 NoService::Drop => drop_with(DropReason::NoService),
                 NoService::Punt if self.inner.src.is_martian() => {
@@ -110,15 +112,19 @@ impl Trace<'_> {
         }
         let settings = self.set.settings();
         if self.set.probe(&dst).is_some() {
-            self.add_reason("it answers a health probe of this machine, past the tunnel");
+            self.add_reason(
+                "it is the response to a health check of this machine, outside the tunnel",
+            );
             return Step::Continue(Verdict::Punt);
         }
         if settings.is_local(&dst) || dst.is_link_local() {
-            self.add_reason("it is to an address of this machine");
+            self.add_reason("it is sent to an address of this machine");
             return Step::Continue(Verdict::Punt);
         }
         if settings.is_source(&dst) {
-            self.add_reason("it is to an address that packets are sent from, and of no flow");
+            self.add_reason(
+                "it is sent to a source address of this machine, and belongs to no flow",
+            );
             return drop_with(self.unknown());
         }
         if NoService::from_u8(settings.plain_no_service) == NoService::Punt {

@@ -3,7 +3,7 @@
 //!
 //! Run `cargo run --release -p health --example ten_thousand`; `tests/ten_thousand.rs` runs a
 //! smaller load.
-#![expect(clippy::unwrap_used, reason = "a measurement that can't be made ends")]
+#![expect(clippy::unwrap_used, reason = "a measurement that cannot be made ends")]
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl std::fmt::Display for Measured {
         let (rate, each) = (*good as f64 / wall.as_secs_f64(), *cpu_ns / 1_000 / good.max(&1));
         writeln!(f, "{share:.1} % of one core, {rate:.0} probes a second ({each} us each)")?;
         writeln!(f, "  lateness p99 below {p99_ms} ms, {late} late by a tenth of the interval")?;
-        write!(f, "  {failed} failed, at most {at_once} at once, {verdicts} verdicts told")
+        write!(f, "  {failed} failed, at most {at_once} at once, {verdicts} verdicts sent")
     }
 }
 
@@ -123,7 +123,9 @@ fn scheduler(load: &Load) {
     let each = begun.elapsed().as_nanos() as u64 / probes;
     let rate = u64::from(load.backends) / load.interval.as_secs();
     let share = (each * rate) as f64 / 1e7;
-    println!("machine alone: {each} ns a probe, {share:.3} % of a core at {rate} probes a second");
+    println!(
+        "state machine alone: {each} ns a probe, {share:.3} % of a core at {rate} probes a second"
+    );
 }
 
 /// Returns the CPU time of a thread in nanoseconds.

@@ -229,8 +229,8 @@ impl Checker {
         let Some(verdict) = self.scheduler.done(token, result, Instant::now()) else { return };
         let Verdict { service, endpoint, healthy } = &verdict;
         match healthy {
-            true => tracing::info!("{endpoint} of {service} is healthy: {reason}"),
-            false => tracing::warn!("{endpoint} of {service} is unhealthy: {reason}"),
+            true => tracing::info!(%service, %endpoint, %reason, "backend healthy"),
+            false => tracing::warn!(%service, %endpoint, %reason, "backend unhealthy"),
         }
         self.inputs.counters.state_changed(*healthy);
         self.inputs.counters.states(self.scheduler.counts());
@@ -246,7 +246,7 @@ impl Checker {
             service: service.to_string(),
             backend: endpoint.to_string(),
             state: "unprobed".to_owned(),
-            why: reason.clone(),
+            result: reason.clone(),
             ..Row::default()
         }));
         rows
@@ -262,7 +262,7 @@ fn row(status: &BackendStatus<'_>, tables: &Tables, now: Instant, wall: SystemTi
         None => "",
         Some(Some(true)) => "good",
         Some(Some(false)) => "bad",
-        Some(None) => "untold",
+        Some(None) => "not_run",
     };
     Row {
         service: status.service.to_string(),
@@ -270,8 +270,8 @@ fn row(status: &BackendStatus<'_>, tables: &Tables, now: Instant, wall: SystemTi
         state: status.state.as_str().to_owned(),
         since_s: since.map(|at| wall.duration_since(at).unwrap_or_default().as_secs()),
         last: last.to_owned(),
-        why: status.last.map(|(_, result)| result.reason.to_string()).unwrap_or_default(),
-        asked_s_ago: status.last.map(|(at, _)| now.saturating_duration_since(*at).as_secs()),
+        result: status.last.map(|(_, result)| result.reason.to_string()).unwrap_or_default(),
+        last_check_s_ago: status.last.map(|(at, _)| now.saturating_duration_since(*at).as_secs()),
         took_ms: status.last.map(|(_, result)| result.took.as_millis() as u64),
         next_ms: status.due.map(|at| at.saturating_duration_since(now).as_millis() as u64),
         needs: status.needs,

@@ -144,7 +144,7 @@ impl NodePorts {
         for (service, local) in &self.desired {
             if let Some(owner) = owners.get(&local.port) {
                 let why = format!(
-                    "health check port {} is service {owner}'s; give each its own",
+                    "health check port {} is used by service {owner}; give each service its own",
                     local.port
                 );
                 errors.insert(service.clone(), (local.port, why));
@@ -201,9 +201,9 @@ fn bind_error_text(port: u16, error: &BindError) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => format!(
             "health check port {port} is in use by another process; find it with \
-             `ss -ltnp 'sport = :{port}'`; it is tried again every second"
+             `ss -ltnp 'sport = :{port}'`; retried every second"
         ),
-        _ => format!("can't listen on health check port {port}: {error}"),
+        _ => format!("cannot listen on health check port {port}: {error}"),
     }
 }
 

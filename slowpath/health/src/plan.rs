@@ -193,9 +193,10 @@ fn target(
         return tunnel_target(entry, check, instance, settings, probe_type, from);
     }
     let port = [check.port, instance.endpoint.port, frontend_port(entry)];
-    let port = port.into_iter().find(|port| *port != 0).ok_or(
-        "neither the check nor the backend nor a frontend names a port; write health.port",
-    )?;
+    let port = port
+        .into_iter()
+        .find(|port| *port != 0)
+        .ok_or("neither the check nor the backend nor a frontend has a port; write health.port")?;
     let to = instance.endpoint.addr;
     let sources = &settings.probing.sources;
     Ok(Target {
@@ -218,7 +219,7 @@ fn tunnel_target(
 ) -> Result<Target, String> {
     let arm = instance.arm as usize;
     let tunnel_entry = settings.tunnel_entries.get(arm).or(settings.tunnel_entries.first());
-    let tunnel_entry = tunnel_entry.ok_or("the appliance has no arm for it")?;
+    let tunnel_entry = tunnel_entry.ok_or("the appliance has no arm for the tunnel")?;
     let is_suitable = |addr: IpAddr, port| addr.is_ipv4() == from.is_ipv4() && port != 0;
     let mut candidates = entry.frontends.iter().filter_map(|row| {
         let address = row.address();
@@ -230,8 +231,9 @@ fn tunnel_target(
     });
     let to = candidates.next().ok_or_else(|| {
         format!(
-            "through the tunnel a probe goes to a frontend's address, and none is one address of \
-             the family of its source {from} with a TCP port; write such a frontend, or health.port"
+            "a probe through the tunnel goes to a frontend's address, and no frontend is a single \
+             address of the family of the source {from} with a TCP port; write such a frontend, or \
+             health.port"
         )
     })?;
     Ok(Target {

@@ -28,7 +28,7 @@ const HEAD: usize = 16 * 1024;
 const HEADERS: usize = 128;
 
 /// Stages of a probe in order, as named in timeout messages.
-const STAGES: [&str; 3] = ["a connection", "the TLS handshake", "an answer"];
+const STAGES: [&str; 3] = ["connection", "TLS handshake", "response"];
 
 /// Reason why a probe is not successful.
 enum Failure {
@@ -53,7 +53,7 @@ pub async fn probe(
         Ok(Err(Failure::NotRun(reason))) => (None, reason.into()),
         Err(_) => {
             let stage = STAGES[stage.load(Ordering::Relaxed)];
-            let reason = format!("waited {} ms for {stage}", timeout.as_millis());
+            let reason = format!("no {stage} within {} ms", timeout.as_millis());
             (Some(false), reason.into())
         }
     };
@@ -94,13 +94,16 @@ async fn tls_handshake(
         "" => Ok(ServerName::IpAddress(to.ip().into())),
         name => ServerName::try_from(name.to_owned()),
     };
-    let name = name.map_err(|_| Failure::NotRun(format!("`{}` is no name", tls_settings.name)))?;
+    let name = name.map_err(|_| {
+        Failure::NotRun(format!("`{}` is not a valid server name", tls_settings.name))
+    })?;
     let connected = TlsConnector::from(config).connect(name, stream).await;
     connected.map_err(|e| Failure::Bad(format!("TLS: {e}")))
 }
 
 async fn connect(target: &Target) -> Result<TcpStream, Failure> {
-    let not_run = |e: io::Error| Failure::NotRun(format!("no socket for the probe: {e}"));
+    let not_run =
+        |e: io::Error| Failure::NotRun(format!("cannot create a socket for the probe: {e}"));
     let socket = if target.to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
     let socket = socket.map_err(not_run)?;
     socket.set_zero_linger().map_err(not_run)?;
@@ -110,9 +113,7 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
             TunnelEntry::Mark(mark) => SockRef::from(&socket).set_mark(*mark),
         };
         applied.map_err(|e| {
-            Failure::NotRun(format!(
-                "probes of this backend enter the tunnel by {tunnel_entry}: {e}"
-            ))
+            Failure::NotRun(format!("cannot send the probe into the tunnel by {tunnel_entry}: {e}"))
         })?;
     }
     if let Some(from) = target.from {
@@ -121,13 +122,13 @@ async fn connect(target: &Target) -> Result<TcpStream, Failure> {
                 // slowpath adds the sources of tunnel probes; if the kernel rejects one, the log
                 // has the error.
                 let then =
-                    if target.tunnel_entry.is_some() { " yet; if that stays so," } else { ";" };
+                    if target.tunnel_entry.is_some() { " yet; if this persists," } else { ";" };
                 Failure::NotRun(format!(
-                    "this machine does not have the probe's source{then} type: ip addr add {from} \
-                     dev lo"
+                    "this machine does not have the probe's source address{then} run: ip addr add \
+                     {from} dev lo"
                 ))
             }
-            _ => Failure::NotRun(format!("can't probe from {from}: {e}")),
+            _ => Failure::NotRun(format!("cannot probe from {from}: {e}")),
         })?;
     }
     let through = target.tunnel_entry.as_ref();
@@ -142,11 +143,11 @@ fn connect_failure(to: SocketAddr, through: Option<&TunnelEntry>, error: &io::Er
         // it.
         (K::NetworkUnreachable | K::HostUnreachable, Some(tunnel_entry)) => {
             let missing = match tunnel_entry {
-                TunnelEntry::Interface(_) => "it needs a route there, by any neighbour",
-                TunnelEntry::Mark(_) => "ebpf-fallback makes one when it starts; start it again",
+                TunnelEntry::Interface(_) => "add a route to it, by any neighbor",
+                TunnelEntry::Mark(_) => "ebpf-fallback adds one when it starts; restart it",
             };
             Failure::NotRun(format!(
-                "the kernel has no way to {to} by {tunnel_entry} ({error}): {missing}"
+                "the kernel has no route to {to} by {tunnel_entry} ({error}): {missing}"
             ))
         }
         (K::ConnectionRefused, _) => Failure::Bad("connection refused".to_owned()),
@@ -157,8 +158,8 @@ fn connect_failure(to: SocketAddr, through: Option<&TunnelEntry>, error: &io::Er
             | K::HostUnreachable
             | K::NetworkUnreachable,
             _,
-        ) => Failure::Bad(format!("no connection: {error}")),
-        _ => Failure::NotRun(format!("can't connect to {to}: {error}")),
+        ) => Failure::Bad(format!("connection failed: {error}")),
+        _ => Failure::NotRun(format!("cannot connect to {to}: {error}")),
     }
 }
 
@@ -168,7 +169,7 @@ async fn request_status(
     http: &Http,
     to: SocketAddr,
 ) -> Result<Cow<'static, str>, Failure> {
-    let io_failure = |e: io::Error| Failure::Bad(format!("the connection broke: {e}"));
+    let io_failure = |e: io::Error| Failure::Bad(format!("connection lost: {e}"));
     let Http { path, host, expect } = http;
     let authority = if host.is_empty() { to.to_string() } else { host.clone() };
     let request = format!(
@@ -189,12 +190,15 @@ async fn request_status(
             };
         }
         if head.len() >= HEAD {
-            return Err(Failure::Bad(format!("its answer's head is longer than {HEAD} bytes")));
+            return Err(Failure::Bad(format!("the response's header is longer than {HEAD} bytes")));
         }
         let mut rest = (&mut stream).take((HEAD - head.len()) as u64);
         if rest.read_buf(&mut head).await.map_err(io_failure)? == 0 {
-            let reason =
-                if head.is_empty() { "closed without an answer" } else { "half an answer" };
+            let reason = if head.is_empty() {
+                "connection closed without a response"
+            } else {
+                "incomplete response"
+            };
             return Err(Failure::Bad(reason.to_owned()));
         }
     }
@@ -206,8 +210,7 @@ fn status(head: &mut Vec<u8>) -> Result<Option<u16>, Failure> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         let parsed = response.parse(head);
-        let parsed =
-            parsed.map_err(|e| Failure::Bad(format!("this is no HTTP/1.1 answer: {e}")))?;
+        let parsed = parsed.map_err(|e| Failure::Bad(format!("not an HTTP/1.1 response: {e}")))?;
         let httparse::Status::Complete(len) = parsed else { return Ok(None) };
         match response.code {
             Some(100..=199) => drop(head.drain(..len)),

@@ -13,13 +13,13 @@ pub struct Row {
     pub state: String,
     /// Seconds since the verdict; `None` without a verdict.
     pub since_s: Option<u64>,
-    /// Last result: `good`, `bad`, `untold` (this machine could not run the check), or empty before
-    /// the first one.
+    /// Last result: `good`, `bad`, `not_run` (this machine could not run the check), or empty
+    /// before the first one.
     pub last: String,
     /// Observation of the last check, or the reason why there is none.
-    pub why: String,
+    pub result: String,
     /// Seconds since the last result.
-    pub asked_s_ago: Option<u64>,
+    pub last_check_s_ago: Option<u64>,
     /// Duration of the last check in milliseconds.
     pub took_ms: Option<u64>,
     /// Milliseconds until the next check; `None` while one is running.

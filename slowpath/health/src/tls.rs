@@ -65,11 +65,12 @@ fn load_roots(from: &Authorities) -> Result<RootCertStore, String> {
         None => {
             let file = from.file.display();
             format!(
-                "can't read the authorities in {file}: {cause}; write a PEM file, or verify = false"
+                "cannot read the certificate authorities in {file}: {cause}; write a PEM file, or \
+                 verify = false"
             )
         }
         Some(_) => {
-            tracing::warn!(file = %from.file.display(), %cause, "health.ca_file is not usable");
+            tracing::warn!(file = %from.file.display(), %cause, "CA file of a service not usable");
             UNUSABLE.to_owned()
         }
     };
@@ -84,7 +85,7 @@ fn load_roots(from: &Authorities) -> Result<RootCertStore, String> {
         let _ = roots.add(one.map_err(|e| error_text(e.to_string()))?);
     }
     if roots.is_empty() {
-        Err(error_text("there is no certificate in it".to_owned()))
+        Err(error_text("the file contains no certificate".to_owned()))
     } else {
         Ok(roots)
     }

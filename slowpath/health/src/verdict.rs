@@ -176,7 +176,11 @@ mod tests {
             assert_eq!(until(&mut health, false, &timing), 1);
             took.push(until(&mut health, true, &timing));
         }
-        assert_eq!(took, [2, 4, 8, 16, 16, 16], "the first failure after long health is none");
+        assert_eq!(
+            took,
+            [2, 4, 8, 16, 16, 16],
+            "one failure after a long healthy period changes nothing"
+        );
         // Every `CALM` checks in good health undo one doubling.
         for left in [8, 4, 2] {
             (0..CALM).for_each(|_| assert_eq!(health.record(true, &timing), None));

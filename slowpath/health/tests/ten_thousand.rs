@@ -19,7 +19,7 @@ fn a_smaller_load_is_probed_and_counted() {
         println!("{kind:?}: {measured}");
         assert!(measured.good > 0, "{measured}");
         assert_eq!(measured.failed, 0, "{measured}");
-        assert_eq!(measured.verdicts, load.backends as usize, "each was judged once: {measured}");
+        assert_eq!(measured.verdicts, load.backends as usize, "one verdict for each: {measured}");
         assert!(measured.at_once <= 512 && measured.p99_ms > 0, "{measured}");
     }
 }

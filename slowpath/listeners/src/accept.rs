@@ -103,7 +103,7 @@ impl SpareDescriptor {
                 Err(error) => {
                     // Errors such as a connection reset before it was accepted, or one denied by a
                     // firewall, do not concern the next connection.
-                    tracing::debug!(%error, "a connection could not be accepted");
+                    tracing::debug!(%error, "accept failed");
                     slots.accept_failed();
                     tokio::time::sleep(RETRY_DELAY).await;
                 }

@@ -41,7 +41,7 @@ impl fmt::Display for BindError {
                  address",
                 addr.ip()
             ),
-            _ => write!(f, "{key}: can't listen on {addr}: {source}"),
+            _ => write!(f, "{key}: cannot listen on {addr}: {source}"),
         }
     }
 }
@@ -127,7 +127,7 @@ impl Conditions {
                 tracing::info!(key, %address, "listening again");
             }
             (_, Some(error)) => {
-                tracing::error!(key, %address, "not listening, trying again: {error}");
+                tracing::error!(key, %address, %error, "not listening, retrying");
                 let since = before.as_ref().map_or_else(Instant::now, |failing| failing.since);
                 *before = Some(Failing { error, since });
             }

@@ -19,7 +19,7 @@ pub struct TooSlow;
 
 impl fmt::Display for TooSlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the body of the request came too slowly")
+        f.write_str("the request body arrived too slowly")
     }
 }
 

@@ -101,7 +101,7 @@ where
         if error.is_timeout() {
             connection.timed_out(Timeout::Head);
         }
-        tracing::debug!(from = %connection.source, %error, "a connection ended with an error");
+        tracing::debug!(from = %connection.source, %error, "connection ended with an error");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tests of clients that send nothing, send slowly or never read, over real sockets and with short
 //! timeouts.
-#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on a failed expectation")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -76,7 +76,7 @@ pub(crate) async fn reconcile(
     for item in all(&side, &id).await? {
         let Some(mut connection) = parse(&item) else { continue };
         if connection.state == "Pending" && approved.contains(&connection.subscription()) {
-            let why = "Weir: its subscription is approved";
+            let why = "Weir: the subscription is on the approved list";
             write_decision(&side, &id, &item, Decision::Approved, why).await?;
             connection.state = Decision::Approved.as_str().to_owned();
             let message = format!("{} from {} is approved", connection.name, connection.endpoint);
@@ -109,7 +109,8 @@ fn waiting_message(round: &RoundState<'_>) -> String {
         return String::new();
     }
     let object = &round.object.name;
-    format!("{}; weir pls approve {object} NAME, or reject", named.join(", "))
+    let names = named.join(", ");
+    format!("{names}; run `weir pls approve {object} NAME` or `weir pls reject {object} NAME`")
 }
 
 /// Returns all connections of a service, from all pages.

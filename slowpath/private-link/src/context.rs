@@ -151,7 +151,7 @@ impl Side<'_> {
         let WriteOutcome::InProgress { handle, after } = outcome else { return Continue(()) };
         let since = self.now;
         if handle.operation.is_none() && handle.location.is_none() {
-            let message = format!("{}; Azure gave no way to follow it", step.as_str());
+            let message = format!("{}; Azure returned no operation URL to poll", step.as_str());
             return Break(Stop::accepted(step.aspect(), message));
         }
         let next = since.after(after.unwrap_or(POLL_INTERVAL));
@@ -194,7 +194,7 @@ impl Side<'_> {
         if overdue {
             let minutes = self.now.since(since).as_secs() / 60;
             let message = format!(
-                "{} for {minutes} min without an end; {} is looked at itself from now on",
+                "{} for {minutes} min without a result; {} itself is polled from now on",
                 step.as_str(),
                 operation.handle.resource
             );
@@ -213,20 +213,20 @@ impl RunningOperation {
     fn stop(&self, now: Time) -> Stop {
         let (aspect, message) = (self.step.aspect(), self.step.as_str());
         let after = self.next.since(now);
-        Stop { after, ..Stop::wait(aspect, Reason::UnderWay, message) }
+        Stop { after, ..Stop::wait(aspect, Reason::InProgress, message) }
     }
 }
 
 impl Step {
     fn as_str(self) -> &'static str {
         match self {
-            Step::CreateService => "the private link service is being made",
-            Step::UpdateService => "the private link service is being changed",
+            Step::CreateService => "the private link service is being created",
+            Step::UpdateService => "the private link service is being updated",
             Step::DeleteService => "the private link service is being deleted",
-            Step::WriteSubnet => "the subnet for translated addresses is being made",
-            Step::WriteEndpoint => "the private endpoint is being made",
+            Step::WriteSubnet => "the NAT subnet is being created or updated",
+            Step::WriteEndpoint => "the private endpoint is being created or updated",
             Step::DeleteEndpoint => "the private endpoint is being deleted",
-            Step::WriteZone => "a private zone or its link is being written",
+            Step::WriteZone => "a private DNS zone or its link is being created or deleted",
         }
     }
 
@@ -278,6 +278,6 @@ impl State {
 /// Returns the stop for a resource with an operation in progress whose handle is not known.
 pub(crate) fn busy(aspect: Aspect, what: &str, body: &Value) -> Stop {
     let state = body["properties"]["provisioningState"].as_str().unwrap_or_default();
-    let message = format!("{what} is in state {state} at Azure");
-    Stop::wait(aspect, Reason::UnderWay, message)
+    let message = format!("Azure reports {what} in provisioning state {state}");
+    Stop::wait(aspect, Reason::InProgress, message)
 }

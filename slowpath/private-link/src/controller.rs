@@ -167,7 +167,7 @@ impl Controller {
                     let (name, next) = match ended {
                         Ended::Answered(ended) => ended,
                         Ended::Panicked(name, error) => {
-                            tracing::error!("private link: {name}: a round broke off: {error}");
+                            tracing::error!(object = %name, %error, "private link round panicked");
                             (name, Next::BackOff)
                         }
                     };
@@ -217,7 +217,7 @@ impl Controller {
         match saved.await {
             Ok(()) => round.next,
             Err(error) => {
-                tracing::warn!("private link: {}: its status is not kept: {error}", object.name);
+                tracing::warn!(object = %object.name, %error, "private link status not stored");
                 Next::BackOff
             }
         }

@@ -20,7 +20,7 @@ use crate::service::is_ours;
 pub(crate) async fn delete_all(round: &mut RoundState<'_>) -> Option<Duration> {
     // Nothing was created before the location was stored.
     let fixed = round.status.fixed.clone()?;
-    let message = "the object is deleted; what was made for it is taken back";
+    let message = "the object is being deleted, with the Azure resources created for it";
     round.set_condition(Aspect::Available, (false, Reason::Deleting), message);
     for aspect in [Aspect::Paused, Aspect::ConnectionsWaiting] {
         round.status.clear_condition(aspect);
@@ -117,7 +117,7 @@ async fn delete_service_side(round: &mut RoundState<'_>, fixed: &Fixed) -> Outco
         }
     }
     if rejected > 0 {
-        let message = format!("{rejected} connections are rejected; the service goes after them");
+        let message = format!("{rejected} connections rejected; the service is deleted next");
         let stop = Stop::wait(Aspect::Service, Reason::Deleting, message);
         return Break(Stop { cause: Cause::Accepted, ..stop });
     }
@@ -136,6 +136,6 @@ fn clear_service(round: &mut RoundState<'_>) -> Outcome<()> {
 }
 
 fn note_foreign(round: &mut RoundState<'_>, id: &str) {
-    let message = format!("{id} stays: Weir did not make it for this object");
-    round.events.push(Event::note("LeftAlone", message));
+    let message = format!("{id} is not deleted: Weir did not create it for this object");
+    round.events.push(Event::note("NotDeleted", message));
 }

@@ -81,7 +81,7 @@ pub(crate) async fn reconcile(
         ensure_link(round, &id, &link, &endpoint.network).await?;
     }
     if !zones.is_empty() {
-        let message = format!("{} zones lead to {address}", zones.len());
+        let message = format!("{} zones point to {address}", zones.len());
         round.set_condition(Aspect::Names, (true, Reason::AzureSuccess), &message);
     }
     Continue(DRIFT)
@@ -100,7 +100,7 @@ async fn ensure_zone(round: &mut RoundState<'_>, id: &ResourceId) -> Outcome<()>
     let tags = names::shared_tags(&round.context.settings.fleet, &round.object.spec);
     let body = json!({ "location": "global", "tags": tags, "properties": {} });
     let outcome = side.put(&operations::ZONES_PUT.at(id), &body, None).await.or_stop(error)?;
-    round.events.push(Event::note("ZoneCreated", format!("{} is being made", id.name())));
+    round.events.push(Event::note("ZoneCreated", format!("{} is being created", id.name())));
     side.track(&mut round.status.endpoint.running, Step::WriteZone, outcome)
 }
 
@@ -124,8 +124,8 @@ async fn ensure_record(
     }
     if !existing.is_null() && !ours {
         let message = format!(
-            "{record} of {} leads elsewhere, and Weir did not write it; delete that record, or \
-             leave it out of the object",
+            "{record} in zone {} points to another address and was not written by Weir; delete \
+             that record, or remove it from the object",
             zone.name()
         );
         return Break(Stop::blocked(Aspect::Names, Reason::NotOurs, message));
@@ -166,7 +166,8 @@ async fn ensure_link(
         existing["name"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(link.name()))
     };
     if links.iter().find(named).is_some_and(|existing| !is_ours(round, &existing["tags"])) {
-        let message = format!("{link} links another network, and Weir did not make it; delete it");
+        let message =
+            format!("{link} links another network and was not created by Weir; delete it");
         return Break(Stop::blocked(Aspect::Names, Reason::NotOurs, message));
     }
     if is_linked_elsewhere(round, zone) {
@@ -203,7 +204,8 @@ pub(crate) async fn poll_operation(round: &mut RoundState<'_>) -> Outcome<()> {
 
 /// Notes that the network is linked to another zone of that name, which is taken as intended.
 fn note_linked_elsewhere(round: &mut RoundState<'_>, zone: &str) {
-    let message = format!("the network knows another zone {zone} already, which stays");
+    let message =
+        format!("the network is already linked to another zone {zone}; that link is kept");
     round.events.push(Event::note("ZoneLinkedElsewhere", message));
     if let Some(zone_status) = round.status.endpoint.zones.get_mut(&zone.to_ascii_lowercase()) {
         zone_status.elsewhere = Some(round.context.now);

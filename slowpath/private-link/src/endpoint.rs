@@ -44,8 +44,8 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
         round.status.endpoint.id = None;
         round.status.endpoint.address = None;
         let message = format!(
-            "there is an endpoint {} that Weir did not make for this object; delete it, or hand it \
-             over by the tags {} and {}",
+            "endpoint {} exists and was not created by Weir for this object; delete it, or assign \
+             it to this object by the tags {} and {}",
             desired.id,
             names::FLEET,
             names::OBJECT
@@ -65,7 +65,7 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
     check_approved(&body)?;
     let address = address(round, &body).await?;
     round.status.endpoint.address = Some(address);
-    let message = format!("{} has {address}", desired.id.name());
+    let message = format!("{} has address {address}", desired.id.name());
     round.set_condition(Aspect::Endpoint, (true, Reason::AzureSuccess), &message);
     dns::reconcile(round, desired, address).await
 }
@@ -74,7 +74,7 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
 fn note_deleted(round: &mut RoundState<'_>) {
     round.status.endpoint.address = None;
     let Some(id) = round.status.endpoint.id.take() else { return };
-    let message = format!("somebody deleted {id}; it is made again");
+    let message = format!("{id} was deleted outside Weir; it is being recreated");
     round.set_condition(Aspect::Endpoint, (false, Reason::AzureError), &message);
     round.events.push(Event::warning("EndpointDeleted", message));
 }
@@ -103,9 +103,9 @@ async fn create(
     });
     let side = round.context.endpoint();
     let outcome = side.put(&operations::ENDPOINTS_PUT.at(id), &body, None).await.or_stop(error)?;
-    round.events.push(Event::note("EndpointCreated", format!("{} is being made", id.name())));
+    round.events.push(Event::note("EndpointCreated", format!("{} is being created", id.name())));
     side.track(&mut round.status.endpoint.running, Step::WriteEndpoint, outcome)?;
-    Break(Stop::at_once(Aspect::Endpoint, "the endpoint was made"))
+    Break(Stop::at_once(Aspect::Endpoint, "the endpoint was created"))
 }
 
 /// Deletes an endpoint that can no longer reach the service, because Azure connects an endpoint
@@ -119,7 +119,7 @@ async fn replace(round: &mut RoundState<'_>, id: &ResourceId, why: String) -> Ou
     round.events.push(Event::warning("EndpointReplaced", why));
     side.track(&mut round.status.endpoint.running, Step::DeleteEndpoint, outcome)?;
     // Not at once, because the new endpoint may have the same problem.
-    let message = "the endpoint was deleted, to be made again";
+    let message = "the endpoint was deleted and will be recreated";
     Break(Stop::accepted(Aspect::Endpoint, message))
 }
 
@@ -134,11 +134,13 @@ fn unreachable_reason(body: &Value, alias: &str) -> Option<String> {
     let to = connection["privateLinkServiceId"].as_str().unwrap_or_default();
     // Azure may return the service's id although its alias was written.
     if !to.is_empty() && !to.starts_with('/') && !to.eq_ignore_ascii_case(alias) {
-        return Some(format!("it led to {to}, and the service is {alias} now; it is made again"));
+        return Some(format!(
+            "the endpoint points to {to}, but the service is {alias}; it is being recreated"
+        ));
     }
     let status = connection["privateLinkServiceConnectionState"]["status"].as_str();
     (status == Some("Disconnected"))
-        .then(|| "its service was deleted under it; it is made again".to_owned())
+        .then(|| "the endpoint's service was deleted; the endpoint is being recreated".to_owned())
 }
 
 fn check_approved(body: &Value) -> Outcome<()> {
@@ -148,7 +150,7 @@ fn check_approved(body: &Value) -> Outcome<()> {
         return Continue(());
     }
     let why = state["description"].as_str().unwrap_or_default();
-    let message = format!("the connection's state is {status}: {why}");
+    let message = format!("the connection is in state {status}: {why}");
     Break(Stop::wait(Aspect::Endpoint, Reason::NotApproved, message))
 }
 
@@ -160,8 +162,8 @@ async fn address(round: &mut RoundState<'_>, body: &Value) -> Outcome<Ipv4Addr> 
         return Continue(address);
     }
     let waiting = |()| {
-        let message = "Azure has not told the endpoint's address yet";
-        Stop::wait(Aspect::Endpoint, Reason::UnderWay, message)
+        let message = "Azure has not assigned the endpoint an address yet";
+        Stop::wait(Aspect::Endpoint, Reason::InProgress, message)
     };
     let id = body["properties"]["networkInterfaces"][0]["id"].as_str().or_stop(waiting)?;
     let id = ResourceId::parse(id).or_stop(|_| waiting(()))?;

@@ -81,7 +81,7 @@ impl Stop {
 
     /// Returns a stop because a change was accepted, whose effect shows after a delay.
     pub(crate) fn accepted(aspect: Aspect, message: impl Into<String>) -> Stop {
-        Stop { cause: Cause::Accepted, ..Stop::wait(aspect, Reason::UnderWay, message) }
+        Stop { cause: Cause::Accepted, ..Stop::wait(aspect, Reason::InProgress, message) }
     }
 
     /// Returns a stop because a change was accepted, after which the next round starts at once.
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn accepted_change_is_not_a_failure() {
-        let stop = Stop::at_once(Aspect::Service, "the change was taken");
+        let stop = Stop::at_once(Aspect::Service, "the change was accepted");
         assert_eq!((stop.cause, stop.after), (Cause::Accepted, Duration::ZERO));
         assert_eq!(Stop::blocked(Aspect::Service, Reason::NotOurs, "").cause, Cause::Blocked);
     }

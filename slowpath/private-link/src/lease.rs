@@ -92,11 +92,11 @@ impl Lease {
         }
         let holder = self.observed.as_ref().map(|(content, _)| content.holder.as_str());
         let owner = match (&self.error, holder) {
-            (Some(error), _) => format!("an appliance that can't be told ({error})"),
+            (Some(error), _) => format!("an unknown appliance ({error})"),
             (None, Some(holder)) if !holder.is_empty() && holder != self.appliance => {
                 holder.to_owned()
             }
-            (None, _) => "an appliance that is still to be chosen".to_owned(),
+            (None, _) => "an appliance yet to be elected".to_owned(),
         };
         Role::Observer { owner, candidate: true }
     }
@@ -112,7 +112,8 @@ impl Lease {
             let zone = self.record.named("privateDnsZones").unwrap_or_default();
             match absent {
                 true => format!(
-                    "the zone of the lease is not there: az network private-dns zone create \
+                    "the lease's DNS zone does not exist; create it: \
+                     az network private-dns zone create \
                      --subscription {} --resource-group {} --name {zone}",
                     self.record.subscription(),
                     self.record.group()
@@ -123,7 +124,7 @@ impl Lease {
         if error != self.error
             && let Some(error) = &error
         {
-            tracing::warn!("private link: the lease: {error}");
+            tracing::warn!(%error, "private link lease not read or renewed");
         }
         self.error = error;
     }

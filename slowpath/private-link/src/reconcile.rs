@@ -77,7 +77,7 @@ pub async fn reconcile(context: &RoundContext<'_>, object: &Object) -> Round {
 impl RoundState<'_> {
     /// Another appliance owns the object: read the service, write nothing.
     async fn observe(mut self, owner: &str, candidate: bool) -> Round {
-        let message = format!("{owner} looks after it; this appliance reads and writes nothing");
+        let message = format!("the object is managed by {owner}; this appliance only reads it");
         self.set_condition(Aspect::Observed, (true, Reason::OtherOwner), &message);
         // Delays requested by Azure apply to an observer too, because it shares the owner's quota.
         let exists = match self.remaining_backoff(self.status.service.backoff) {
@@ -121,7 +121,7 @@ impl RoundState<'_> {
             }
         };
         if let Some(until) = self.object.spec.paused.until(self.context.now) {
-            let message = "spec.paused says so: nothing is made or changed meanwhile";
+            let message = "spec.paused is set: nothing is created or changed";
             self.set_condition(Aspect::Paused, (true, Reason::Paused), message);
             let pause = until.since(self.context.now).min(DRIFT);
             return self.end(Next::After(pause), None);
@@ -203,7 +203,7 @@ impl RoundState<'_> {
         // until the change is complete.
         let differs = self.status.condition(*aspect);
         let differs = differs.is_some_and(|condition| condition.reason == Reason::FrontendDiffers);
-        if *reason == Reason::UnderWay && (differs || self.status.is(*aspect)) {
+        if *reason == Reason::InProgress && (differs || self.status.is(*aspect)) {
             return;
         }
         self.set_condition(*aspect, (false, *reason), message);
@@ -235,10 +235,10 @@ impl RoundState<'_> {
         }
         let missing = desired.iter().find(|(desired, aspect)| *desired && !self.status.is(*aspect));
         let (holds, message) = match missing {
-            None => ((true, Reason::AzureSuccess), "all that is wanted works".to_owned()),
+            None => ((true, Reason::AzureSuccess), "all desired resources are ready".to_owned()),
             Some((_, aspect)) => match self.status.condition(*aspect) {
                 Some(condition) => ((false, condition.reason), condition.message.clone()),
-                None => ((false, Reason::UnderWay), format!("{} comes first", aspect.as_str())),
+                None => ((false, Reason::InProgress), format!("waiting for {}", aspect.as_str())),
             },
         };
         self.set_condition(Aspect::Available, holds, &message);
@@ -253,7 +253,7 @@ impl RoundState<'_> {
             });
             if !same {
                 let warning = condition.status == ConditionStatus::False
-                    && !matches!(condition.reason, Reason::UnderWay | Reason::Deleting);
+                    && !matches!(condition.reason, Reason::InProgress | Reason::Deleting);
                 let message = format!("{}: {}", condition.aspect.as_str(), condition.message);
                 let reason = condition.reason.as_str();
                 self.events.push(Event { warning, reason, message });

@@ -29,7 +29,7 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
     let side = round.context.service();
     side.poll_running(&mut round.status.service.running).await?;
     let Some(address) = round.object.spec.load_balancer_ip else {
-        let message = "nobody has told spec.load_balancer_ip yet";
+        let message = "spec.load_balancer_ip is not set yet";
         return Break(Stop::wait(Aspect::Balancer, Reason::WaitingForAddress, message));
     };
     let found = side.get(&operations::LINK_SERVICES_GET.at(&fixed.service)).await;
@@ -75,9 +75,9 @@ fn not_ours(round: &RoundState<'_>, id: &ResourceId) -> Stop {
     let tags = [(names::FLEET, &round.context.settings.fleet), (names::OBJECT, &round.object.name)];
     let [fleet, object] = tags.map(|(key, value)| format!("{key}={value}"));
     let message = format!(
-        "there is a service {id} that Weir did not make for this object; delete it, write another \
-         spec.service_name, or hand it over: az tag update --operation merge --resource-id {id} \
-         --tags {fleet} {object}"
+        "service {id} exists and was not created by Weir for this object; delete it, set another \
+         spec.service_name, or assign it to this object: az tag update --operation merge \
+         --resource-id {id} --tags {fleet} {object}"
     );
     Stop::blocked(Aspect::Service, Reason::NotOurs, message)
 }
@@ -88,7 +88,7 @@ fn note_deleted(round: &mut RoundState<'_>) {
     round.status.service.alias = None;
     round.status.service.changed = None;
     round.status.service.connections.clear();
-    let message = format!("somebody deleted {id}");
+    let message = format!("{id} was deleted outside Weir");
     round.set_condition(Aspect::Service, (false, Reason::AzureError), &message);
     round.set_condition(Aspect::Available, (false, Reason::AzureError), &message);
     round.events.push(Event::warning("ServiceDeleted", message));
@@ -166,8 +166,10 @@ async fn update(
         && changed == generation
         && now < at.after(REPEAT_DELAY)
     {
-        let state = if failed { "is in state Failed".to_owned() } else { differs.join(", ") };
-        let message = format!("Azure took the last change, but the service still differs: {state}");
+        let failed_state = || "provisioning state Failed".to_owned();
+        let state = if failed { failed_state() } else { differs.join(", ") };
+        let message =
+            format!("Azure accepted the last change, but the service still differs: {state}");
         let stop = Stop::blocked(Aspect::Service, Reason::UpdateFailed, message);
         return Break(Stop { after: at.after(REPEAT_DELAY).since(now), ..stop });
     }
@@ -181,7 +183,7 @@ async fn update(
     let what = if differs.is_empty() { "state".to_owned() } else { differs.join(", ") };
     round.events.push(Event::note("ServiceChanged", format!("changed: {what}")));
     side.track(&mut round.status.service.running, Step::UpdateService, outcome)?;
-    Break(Stop::at_once(Aspect::Service, "the change was taken"))
+    Break(Stop::at_once(Aspect::Service, "the change was accepted"))
 }
 
 /// Returns true if this frontend is the service's only one.
@@ -196,7 +198,7 @@ fn report_other_frontend(round: &mut RoundState<'_>, properties: &Value, desired
     let list = properties["loadBalancerFrontendIpConfigurations"].as_array().into_iter().flatten();
     let now: Vec<&str> = list.filter_map(|one| one["id"].as_str()).collect();
     let now = if now.is_empty() { "no frontend".to_owned() } else { now.join(", ") };
-    let message = format!("the service leads to {now}, it should lead to {desired}");
+    let message = format!("the service points to {now} instead of {desired}");
     round.set_condition(Aspect::Service, (false, Reason::FrontendDiffers), &message);
     round.set_condition(Aspect::Available, (false, Reason::FrontendDiffers), &message);
 }
@@ -214,17 +216,13 @@ async fn ready(round: &mut RoundState<'_>, body: &Value) -> Outcome<Duration> {
         && id_of(body).is_some()
         && frontends.is_some_and(|list| !list.is_empty());
     if !complete {
-        let message = "Azure has not told its id, its alias or its frontend yet";
+        let message = "Azure has not assigned the service an id, an alias or a frontend yet";
         return Break(Stop {
             after: DRIFT,
             ..Stop::wait(Aspect::Service, Reason::AzureError, message)
         });
     }
-    round.set_condition(
-        Aspect::Service,
-        (true, Reason::AzureSuccess),
-        "the service is as it is wanted",
-    );
+    round.set_condition(Aspect::Service, (true, Reason::AzureSuccess), "the service is as desired");
     // Failures to read connections do not affect the service's condition.
     match connections::reconcile(round, body).await {
         Ok(pause) => Continue(pause),
@@ -252,7 +250,7 @@ async fn frontend(round: &mut RoundState<'_>, fixed: &Fixed, address: IpAddr) ->
         return Break(Stop::wait(Aspect::Balancer, Reason::BalancerNotFound, message));
     };
     round.status.service.balancer = Some((found.balancer.clone(), address));
-    let message = format!("{} has {address}", found.balancer.name());
+    let message = format!("{} has address {address}", found.balancer.name());
     round.set_condition(Aspect::Balancer, (true, Reason::AzureSuccess), &message);
     Continue(found)
 }
@@ -284,8 +282,8 @@ async fn create(round: &mut RoundState<'_>, fixed: &Fixed, address: IpAddr) -> O
     let outcome = side.put(&operations::LINK_SERVICES_PUT.at(&fixed.service), &body, None).await;
     let failed = |failed| Stop::failed(Aspect::Service, Reason::CreationFailed, &failed);
     let outcome = outcome.or_stop(failed)?;
-    let message = format!("{} is being made", fixed.service.name());
+    let message = format!("{} is being created", fixed.service.name());
     round.events.push(Event::note("ServiceCreated", message));
     side.track(&mut round.status.service.running, Step::CreateService, outcome)?;
-    Break(Stop::at_once(Aspect::Service, "the service was made"))
+    Break(Stop::at_once(Aspect::Service, "the service was created"))
 }

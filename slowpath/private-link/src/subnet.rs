@@ -39,12 +39,13 @@ pub(crate) async fn find_or_create(
         (None, Some(frontend_subnet)) => {
             let network = frontend_subnet
                 .parent()
-                .or_stop(|()| stop(format!("{frontend_subnet} is no subnet")))?;
+                .or_stop(|()| stop(format!("{frontend_subnet} is not the id of a subnet")))?;
             network.child("subnets", &names::nat_subnet(&round.object.spec))
         }
         (None, None) => {
             let message = format!(
-                "the frontend {} has no subnet near which one could be made; set spec.nat_subnet",
+                "frontend {} has no subnet, so no network for a NAT subnet is known; set \
+                 spec.nat_subnet",
                 frontend.id
             );
             return Break(stop(message));
@@ -56,7 +57,7 @@ pub(crate) async fn find_or_create(
     match found {
         Some(existing) => check_policies(round, id, existing.body, existing.etag).await,
         None if configured.is_some() => Break(stop(format!(
-            "{id} is not there; make it, or delete the object and leave it out"
+            "{id} does not exist; create it, or delete the object and leave out spec.nat_subnet"
         ))),
         None => create(round, id).await,
     }
@@ -86,7 +87,7 @@ async fn check_policies(
     etag: Option<String>,
 ) -> Outcome<ResourceId> {
     if State::of(&body) == State::Busy {
-        return Break(busy(Aspect::Service, "the subnet for translated addresses", &body));
+        return Break(busy(Aspect::Service, "the NAT subnet", &body));
     }
     let on = body["properties"][POLICIES].as_str();
     if !on.is_some_and(|on| on.eq_ignore_ascii_case("Enabled")) {
@@ -94,8 +95,8 @@ async fn check_policies(
     }
     if round.status.service.made_subnet.as_ref() != Some(&id) {
         let message = format!(
-            "{id} has its policies for private link services on; switch them off: az network vnet \
-             subnet update --ids {id} --private-link-service-network-policies Disabled"
+            "{id} has network policies for private link services enabled; disable them: az network \
+             vnet subnet update --ids {id} --private-link-service-network-policies Disabled"
         );
         return Break(Stop::blocked(Aspect::Service, Reason::SubnetPoliciesEnabled, message));
     }
@@ -107,9 +108,9 @@ async fn check_policies(
 async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceId> {
     let side = round.context.service();
     let failed = |failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed);
-    let parent = id.parent().or_stop(|()| stop(format!("{id} is in no network")))?;
+    let parent = id.parent().or_stop(|()| stop(format!("{id} is not in a network")))?;
     let network = side.get(&operations::NETWORKS_GET.at(&parent)).await.or_stop(failed)?;
-    let network = network.or_stop(|()| stop(format!("{parent} is not there")))?;
+    let network = network.or_stop(|()| stop(format!("{parent} does not exist")))?;
     let subnets = side
         .list(&operations::SUBNETS_LIST.at(format!("{parent}/subnets")))
         .await
@@ -119,8 +120,8 @@ async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceI
         subnets.iter().flat_map(|subnet| prefixes(&subnet["properties"])).collect();
     let Some(free) = find_free(&space, &taken) else {
         let message = format!(
-            "{parent} has no room for a subnet of translated addresses; give it a prefix more, or \
-             delete the object and set spec.nat_subnet"
+            "{parent} has no free prefix for a NAT subnet; add an address prefix, or delete the \
+             object and set spec.nat_subnet"
         );
         return Break(stop(message));
     };
@@ -130,7 +131,7 @@ async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceI
     // The subnet is recorded only if Azure accepted the write; otherwise it was not created.
     if matches!(&written, Break(stop) if stop.cause == Cause::Accepted) {
         round.status.service.made_subnet = Some(id.clone());
-        round.events.push(Event::note("SubnetMade", format!("{id} with {prefix}")));
+        round.events.push(Event::note("SubnetCreated", format!("{id} with prefix {prefix}")));
     }
     written
 }
@@ -146,7 +147,7 @@ async fn write(
     let outcome =
         outcome.or_stop(|failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed))?;
     side.track(&mut round.status.service.running, Step::WriteSubnet, outcome)?;
-    Break(Stop::at_once(Aspect::Service, "the subnet for translated addresses was written"))
+    Break(Stop::at_once(Aspect::Service, "the NAT subnet was written"))
 }
 
 /// An IPv4 prefix.

@@ -292,15 +292,15 @@ async fn objects_are_reconciled_concurrently_one_round_each() {
     world.run(&store, "weir-0", named());
     let events = || store.events.lock().unwrap().clone();
     let noticed = || events().contains(&("shop/web3".to_owned(), "ServiceDeleted"));
-    world.until(600, "it is noticed", noticed).await;
-    world.until(3_600, "it is made again", all).await;
+    world.until(600, "the deletion is noticed", noticed).await;
+    world.until(3_600, "it is recreated", all).await;
     for name in &names {
         store.edit(name, |object| object.deletion = Some(Time(1)));
     }
     world.until(7_200, "all are gone", || store.list().is_empty()).await;
     let world = world.azure.state();
     assert!(world.foreign_changes.is_empty());
-    assert_eq!(world.things(true).len(), 1, "the subnet alone is left");
+    assert_eq!(world.things(true).len(), 1, "only the subnet is left");
 }
 
 #[tokio::test]
@@ -309,7 +309,7 @@ async fn failing_store_is_retried_with_backoff() {
     let store = Store::of(&["shop/web"]);
     store.full.store(true, Ordering::Relaxed);
     world.run(&store, "weir-0", named());
-    world.until(1_000, "a while passed", || world.pause.now() >= Duration::from_secs(600)).await;
+    world.until(1_000, "ten minutes pass", || world.pause.now() >= Duration::from_secs(600)).await;
     let tried = store.tried.load(Ordering::Relaxed);
     // 3, 6, 12, 24 and then 30 s: some twenty times in ten minutes.
     assert!((15..=26).contains(&tried), "{tried}");
@@ -327,8 +327,8 @@ async fn events_are_stored_without_a_status_change() {
     world.slow.denied.store(true, Ordering::Relaxed);
     let failed = ("shop/web".to_owned(), "ConnectionsFailed");
     let response = || store.events.lock().unwrap().contains(&failed);
-    world.until(900, "it is told", response).await;
-    world.until(5, "it is kept", || store.unsaved.lock().unwrap().is_empty()).await;
+    world.until(900, "the event is recorded", response).await;
+    world.until(5, "the event is stored", || store.unsaved.lock().unwrap().is_empty()).await;
     assert_eq!(store.list().remove(0).status, before);
 }
 
@@ -346,14 +346,18 @@ async fn lease_is_held_by_one_and_taken_over_by_the_other() {
         object.status.condition(Aspect::Observed).map(|c| c.message.clone()).unwrap_or_default()
     };
     let response = |text: &'static str| stores.iter().all(|store| message(store).contains(text));
-    world.until(300, "why nobody leads", || response("az network private-dns zone create")).await;
+    world
+        .until(300, "the reason for no owner", || response("az network private-dns zone create"))
+        .await;
     world.azure.state().set(zone.as_str(), json!({}));
     let available = |at: usize| stores[at].is("shop/web", Aspect::Available);
-    world.until(3_600, "one of them leads", || available(0) || available(1)).await;
+    world.until(3_600, "one of them is the owner", || available(0) || available(1)).await;
     let leader = usize::from(available(1));
     let other = 1 - leader;
     let name = ["weir-0", "weir-1"][leader];
-    world.until(300, "the other one says so", || message(&stores[other]).contains(name)).await;
+    world
+        .until(300, "the other one reports the owner", || message(&stores[other]).contains(name))
+        .await;
     assert!(
         !stores[other].is("shop/web", Aspect::Available) && !stores[other].list()[0].has_finalizer
     );
@@ -395,5 +399,5 @@ fn at_most_one_appliance_holds_the_lease() {
             led += owners;
         }
     }
-    assert!(led > 200 * 500, "somebody leads most of the time: {led}");
+    assert!(led > 200 * 500, "there is an owner most of the time: {led}");
 }

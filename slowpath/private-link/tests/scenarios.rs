@@ -135,11 +135,11 @@ async fn hanging_operation_is_reported_after_5_min() {
     let mut side = side(world()).await;
     side.at.azure.with(|world| world.outcomes = vec![ends("PUT privateLinkServices", End::Hang)]);
     side.play(4 * MINUTES).await;
-    assert_eq!(side.why(Aspect::Available), Some((false, Reason::UnderWay)), "{}", side.told());
+    assert_eq!(side.why(Aspect::Available), Some((false, Reason::InProgress)), "{}", side.told());
     assert!(side.object.status.service.running.is_some());
     side.play(4 * MINUTES).await;
     assert!(side.object.status.service.running.is_none());
-    assert!(side.events.iter().any(|event| event.message.contains("without an end")));
+    assert!(side.events.iter().any(|event| event.message.contains("without a result")));
     // From now on it is found busy, and the write is not repeated.
     let puts = side
         .at

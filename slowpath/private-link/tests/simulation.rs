@@ -212,7 +212,7 @@ impl History {
                     rounds += 1;
                 }
             }
-            assert!(rounds < 5_000, "it goes round and round");
+            assert!(rounds < 5_000, "the rounds never settle");
         }
         self.azure.state().pass(end);
     }
@@ -224,7 +224,8 @@ impl History {
         assert_eq!(world.foreign_changes, Vec::<String>::new());
         let object = &player.object;
         let status = player.status();
-        let (holds, reason) = player.why(Aspect::Available).expect("something is told");
+        let (holds, reason) =
+            player.why(Aspect::Available).expect("the condition Available is set");
         let message = player.message(Aspect::Available);
         let stripped = |id: &str| {
             let tags = world.get(id).map(|body| body["tags"].clone());
@@ -241,7 +242,7 @@ impl History {
             Reason::NotOurs => {
                 stripped(&service)
                     || stripped(&endpoint)
-                    || message.contains("leads elsewhere")
+                    || message.contains("points to another address")
                     || message.contains("links another network")
             }
             Reason::NotApproved => {
@@ -342,7 +343,7 @@ fn assert_wanted(
             let mut there: Vec<&str> =
                 there.iter().filter_map(|record| record["name"].as_str()).collect();
             there.sort_unstable();
-            assert_eq!(there, wanted, "no name is left over");
+            assert_eq!(there, wanted, "no DNS name is left over");
         }
         assert_eq!(world.below(&format!("{id}/virtualNetworkLinks")).len(), 1);
     }

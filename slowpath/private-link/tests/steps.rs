@@ -42,7 +42,7 @@ fn nat() -> String {
 }
 
 fn body(azure: &Azure, id: &str) -> Value {
-    azure.state().get(id).unwrap_or_else(|| panic!("{id} is not there"))
+    azure.state().get(id).unwrap_or_else(|| panic!("{id} does not exist"))
 }
 
 /// Returns a connection's name without the suffix that Azure adds.
@@ -124,7 +124,7 @@ fn operations_are_stored_and_polled_not_awaited() {
     }
     let running = web.status().service.running.clone().unwrap();
     assert!(running.handle.operation.is_some());
-    assert_eq!(web.why(Aspect::Service), Some((false, Reason::UnderWay)));
+    assert_eq!(web.why(Aspect::Service), Some((false, Reason::InProgress)));
     let calls = azure.state().calls.len();
     // Before it is due no call is made.
     assert!(web.round(&azure, &Role::Owner).is_some());
@@ -206,7 +206,7 @@ fn missing_load_balancer_is_reported() {
     web.play(&azure, 6 * MINUTES);
     assert_eq!(web.why(Aspect::Balancer), Some((false, Reason::BalancerNotFound)));
     assert!(!web.is(Aspect::Available));
-    assert!(there(&azure, &service()), "what consumers have stays");
+    assert!(there(&azure, &service()), "what consumers use stays");
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn operations_without_handle_or_end_are_checked_by_resource_state() {
     let (azure, mut web) = begin(10);
     azure.state().script = vec![("PrivateLinkServices_CreateOrUpdate", Fault::Never)];
     web.play(&azure, 5 * MINUTES);
-    assert_eq!(web.why(Aspect::Available), Some((false, Reason::UnderWay)));
+    assert_eq!(web.why(Aspect::Available), Some((false, Reason::InProgress)));
     assert!(web.status().service.running.is_some());
     web.play(&azure, 2 * MINUTES);
     let events: Vec<&str> = web.events.iter().map(|event| event.reason).collect();
@@ -465,7 +465,7 @@ fn foreign_service_replacing_ours_is_not_deleted() {
     web.play(&azure, 30 * MINUTES);
     assert!(web.gone && there(&azure, &service()) && !there(&azure, &endpoint()));
     assert!(azure.state().foreign_changes.is_empty());
-    assert!(web.events.iter().any(|event| event.reason == "LeftAlone"));
+    assert!(web.events.iter().any(|event| event.reason == "NotDeleted"));
 }
 
 #[test]
@@ -516,7 +516,7 @@ fn full_network_is_reported() {
     });
     web.play(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetFailed)));
-    assert!(web.message(Aspect::Service).contains("no room"));
+    assert!(web.message(Aspect::Service).contains("no free prefix"));
 }
 
 #[test]
@@ -591,7 +591,7 @@ fn shared_zones_are_deleted_with_the_last_record() {
     web.play(&azure, 10 * MINUTES);
     assert!(web.gone && !there(&azure, &format!("{}/A/api-web", zone("example.internal"))));
     blog.play(&azure, 10 * MINUTES);
-    assert_eq!(azure.state().below(&links).len(), 1, "whoever is left makes the link");
+    assert_eq!(azure.state().below(&links).len(), 1, "the remaining object creates the link");
     assert!(blog.is(Aspect::Available));
     blog.delete(&azure);
     blog.play(&azure, 10 * MINUTES);
@@ -732,7 +732,7 @@ fn paused_objects_are_not_changed_unless_deleted() {
     web.change(&azure, |object| object.spec.paused = Paused::Until("tomorrow".to_owned()));
     azure.state().remove(&service());
     web.play(&azure, 10 * MINUTES);
-    assert!(there(&azure, &service()), "what is no time doesn't pause");
+    assert!(there(&azure, &service()), "an invalid time does not pause");
     web.change(&azure, |object| object.spec.paused = Paused::Yes(true));
     web.delete(&azure);
     web.play(&azure, 10 * MINUTES);
@@ -785,7 +785,11 @@ fn observer_never_writes() {
         let now = azure.state().now();
         azure.state().pass(now + pause / 2);
         other.round(&azure, &observer(true));
-        assert_eq!(azure.state().calls, Vec::<String>::new(), "{failure:?}: it was told to wait");
+        assert_eq!(
+            azure.state().calls,
+            Vec::<String>::new(),
+            "{failure:?}: no call during the delay"
+        );
         assert_eq!(other.pause(&azure), Duration::from_secs(pause - pause / 2));
         azure.state().pass(now + pause);
         other.round(&azure, &observer(true));

@@ -45,8 +45,9 @@ pub(super) async fn table(
     Query(query): Query<TableQuery>,
 ) -> Response {
     let Some(source) = RowSource::named(&name) else {
-        let known = "there are the tables services, frontends, backends and health";
-        return error_response(StatusCode::NOT_FOUND, format!("there is no table {name}: {known}"));
+        let known = "services, frontends, backends, health";
+        let error = format!("there is no table `{name}`; tables are {known}");
+        return error_response(StatusCode::NOT_FOUND, error);
     };
     let filter = match source.filter(query.prefix) {
         Ok(filter) => filter,
@@ -85,7 +86,8 @@ pub(super) async fn maps(
         text => match text.trim_matches(['[', ']']).parse() {
             Ok(address) => Some(address),
             Err(_) => {
-                let wrong = format!("--address {text}: give an address, like 203.0.113.10");
+                let wrong =
+                    format!("--address {text}: not an IP address; write one such as 203.0.113.10");
                 return error_response(StatusCode::BAD_REQUEST, wrong);
             }
         },
@@ -158,7 +160,7 @@ fn key(source: RowSource, row: &Row) -> &str {
     row.get(source.key()).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Sends all rows, then changed rows (`row`) and the keys of removed rows (`gone`).
+/// Sends all rows, then changed rows (`row`) and the keys of removed rows (`removed`).
 async fn watch(live: Arc<Live>, source: RowSource, filter: KeyFilter, lines: mpsc::Sender<String>) {
     let mut before: BTreeMap<String, Row> = BTreeMap::new();
     loop {
@@ -170,9 +172,9 @@ async fn watch(live: Arc<Live>, source: RowSource, filter: KeyFilter, lines: mps
             rows.into_iter().map(|row| (key(source, &row).to_owned(), row)).collect();
         let changed = now.iter().filter(|(key, row)| before.get(*key) != Some(row));
         let changed = changed.map(|(_, row)| json!({ "row": row }));
-        let gone = before.keys().filter(|key| !now.contains_key(*key));
-        let gone = gone.map(|key| json!({ "gone": key }));
-        for line in changed.chain(gone).collect::<Vec<_>>() {
+        let removed = before.keys().filter(|key| !now.contains_key(*key));
+        let removed = removed.map(|key| json!({ "removed": key }));
+        for line in changed.chain(removed).collect::<Vec<_>>() {
             if lines.send(line.to_string() + "\n").await.is_err() {
                 return;
             }

@@ -14,7 +14,7 @@ impl Live {
             name => ARMS
                 .iter()
                 .position(|arm| *arm == name)
-                .ok_or_else(|| format!("--arm {name}: there is {}", ARMS.join(" and ")))?
+                .ok_or_else(|| format!("--arm {name}: write {}", ARMS.join(" or ")))?
                 as u8,
         };
         let set = self.region.tables(self.region.generation());
@@ -27,7 +27,7 @@ impl Live {
         let ExplainRequest { kernel, endpoint, .. } = *request;
         let entry = EntryPoint { arm, kernel, gateway: request.gateway.clone(), endpoint };
         if kernel && !entry.gateway.is_empty() {
-            return Err("--kernel: what the kernel sends comes by no gateway; leave one out".into());
+            return Err("--kernel and --gateway exclude each other: omit one of them".into());
         }
         let explain = |text: &String| match explain::parse(text)? {
             PacketSpec::Tuple(tuple) => explainer.tuple(&entry, &tuple),

@@ -32,7 +32,8 @@ impl End {
         match text.parse::<SocketAddr>() {
             Ok(both) => Ok(End { addr: both.ip().into(), port: Some(both.port()) }),
             Err(_) => Err(format!(
-                "--{what} {text}: give ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, like 192.0.2.1:80"
+                "--{what} {text}: invalid end; write ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT, \
+                 such as 192.0.2.1:80"
             )),
         }
     }
@@ -85,7 +86,7 @@ fn read_protocol(text: &str) -> Result<u8, String> {
         "icmp" => Ok(1),
         "icmpv6" => Ok(58),
         number => number.parse().map_err(|_| {
-            format!("--protocol {text}: give tcp, udp, icmp, icmpv6 or a number up to 255")
+            format!("--protocol {text}: write tcp, udp, icmp, icmpv6 or a number up to 255")
         }),
     }
 }
@@ -144,7 +145,7 @@ impl FlowFilter {
         let flows = Flows::new(live.region);
         let all = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
         let newest = all.filter(|flow| self.takes(flow, &names)).max_by_key(|f| f.last_seen_s);
-        let flow = newest.ok_or("no live flow fits; `weir flows` shows those that there are")?;
+        let flow = newest.ok_or("no live flow matches; `weir flows` lists all flows")?;
         let end = |(addr, port)| Some(End { addr, port: Some(port) });
         let filter =
             ends(end(flow.front.end(flow.initiator)), end(flow.front.end(flow.initiator.other())));

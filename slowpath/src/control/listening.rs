@@ -117,8 +117,8 @@ fn raise_descriptors(config: &Config) -> usize {
             limit = limit.unwrap_or(most),
             needed,
             percent,
-            "too few open files are allowed: listeners take fewer connections; raise LimitNOFILE \
-             (`ulimit -Hn`), or lower health.probes_at_once"
+            "limit of open files too low: listeners accept fewer connections; raise LimitNOFILE \
+             (`ulimit -Hn`) or lower health.probes_at_once"
         );
     }
     percent
@@ -140,6 +140,6 @@ mod tests {
         assert_eq!(share(512, 1024, 2048), 0);
         let least = HEALTH.scaled(0);
         assert_eq!((least.connections, least.per_source, least.reserved), (8, 8, 8));
-        assert_eq!(METRICS.scaled(0).reserved, 0, "what is not there is not made");
+        assert_eq!(METRICS.scaled(0).reserved, 0, "an unused reserve stays 0");
     }
 }

@@ -105,7 +105,7 @@ pub struct Frontends {
     /// One of the errors, with its frontend; empty if there is none.
     pub error: String,
     /// Sources that have not yet sent a complete list.
-    pub waited_for: Vec<String>,
+    pub waiting_for: Vec<String>,
 }
 
 /// Status of a watched file.
@@ -116,7 +116,7 @@ pub struct FileStatus {
     /// Seconds since the content was last applied; `None` before the first time.
     pub applied_s_ago: Option<u64>,
     /// Why the current content was rejected as a whole; `None` if it is in force.
-    pub refused: Option<String>,
+    pub error: Option<String>,
 }
 
 /// One poll loop.
@@ -149,11 +149,11 @@ pub struct Link {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NextHopStatus {
     /// Number of next hops needed.
-    pub wanted: usize,
+    pub needed: usize,
     /// Number of these with a known MAC address.
     pub known: usize,
     /// Why next hops can't be resolved at the moment.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
 }
 
 /// Used and total capacity.
@@ -293,7 +293,6 @@ pub struct TraceLine {
     /// Name of the stage, in pipeline order.
     pub stage: String,
     /// Result of the stage.
-    #[serde(rename = "said")]
     pub result: String,
     /// Whether this is the packet's last stage.
     pub last: bool,

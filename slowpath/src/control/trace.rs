@@ -91,12 +91,12 @@ impl Tracer {
 fn describe(state: &TraceState, stage: Stage, known: &[PublishedService]) -> String {
     if state.decision() == Some(Decision::Drop) {
         return state.reason().map_or_else(
-            || format!("dropped for reason {}", state.reason),
+            || format!("dropped, unknown reason {}", state.reason),
             |reason| format!("dropped as {}: {}", reason.name(), reason.help()),
         );
     }
     match stage {
-        Stage::Parse => format!("came in by {}", arm(state.arm)),
+        Stage::Parse => format!("received on {}", arm(state.arm)),
         Stage::Decap => {
             let (bytes, from, to) = (state.bytes, state.sport, state.dport);
             let scope = match state.scope {
@@ -110,8 +110,8 @@ fn describe(state: &TraceState, stage: Stage, known: &[PublishedService]) -> Str
             format!("flow key with hash {:016x}", state.hash)
         }
         Stage::Classify => format!("{}, hash {:016x}", service(state.service, known), state.hash),
-        Stage::Track if state.has_flow => format!("known flow: {}", backend(state.backend, known)),
-        Stage::Track => "no flow yet".to_owned(),
+        Stage::Track if state.has_flow => format!("flow entry: {}", backend(state.backend, known)),
+        Stage::Track => "no flow entry".to_owned(),
         Stage::Select => {
             format!("{} for {}", backend(state.backend, known), service(state.service, known))
         }

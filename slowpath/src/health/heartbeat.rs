@@ -44,7 +44,7 @@ impl Heartbeat {
         let timeout = self.timeout_ms.load(Ordering::Relaxed);
         (now.saturating_duration_since(last) > Duration::from_millis(timeout)).then(|| {
             format!(
-                "the control loop stands still: no heartbeat for more than {timeout} ms \
+                "the control loop is stalled: no heartbeat for more than {timeout} ms \
                  (health.stall_timeout_ms)"
             )
         })
@@ -64,16 +64,16 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let heart = Heartbeat::new(Duration::from_secs(5), start);
-        assert_eq!(heart.stalled(at(5_000)), None, "it had its time to begin");
+        assert_eq!(heart.stalled(at(5_000)), None, "the first beat has the whole timeout");
         assert!(heart.stalled(at(5_001)).unwrap().contains("more than 5000 ms"));
         heart.beat(at(20_000));
         assert_eq!(heart.stalled(at(25_000)), None);
         let told = heart.stalled(at(25_001));
-        assert!(told.is_some() && told == heart.stalled(at(99_000)), "one text, not one a second");
+        assert!(told.is_some() && told == heart.stalled(at(99_000)), "the text is constant");
         // The time read by another thread may be slightly older than the beat.
         assert_eq!(heart.stalled(at(19_999)), None);
         heart.beat(at(99_001));
-        assert_eq!(heart.stalled(at(99_002)), None, "it goes on");
+        assert_eq!(heart.stalled(at(99_002)), None, "the loop runs again");
         heart.set_timeout(Duration::from_secs(60));
         assert_eq!(heart.stalled(at(159_001)), None);
         assert!(heart.stalled(at(159_002)).is_some());

@@ -70,7 +70,7 @@ pub struct NextHops {
     routers: HashMap<(u8, IpAddr), Router>,
     rescan_at: Instant,
     last_rescan: Option<Instant>,
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
 impl NextHops {
@@ -83,7 +83,7 @@ impl NextHops {
             routers: HashMap::new(),
             rescan_at: now,
             last_rescan: None,
-            trouble: None,
+            error: None,
         }
     }
 
@@ -128,8 +128,8 @@ impl NextHops {
     }
 
     /// Returns why next hops can't be resolved at the moment, for `weir status`.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
     }
 
     /// Returns the number of destinations in use, and the number of those with a MAC.
@@ -158,7 +158,7 @@ impl NextHops {
         if now >= self.rescan_at && rested {
             self.rescan_at = now + RESCAN_INTERVAL;
             self.last_rescan = Some(now);
-            self.trouble = self.rescan(kernel, now).err();
+            self.error = self.rescan(kernel, now).err();
         }
         self.probe_due(kernel, now);
         self.changed(now)
@@ -167,7 +167,8 @@ impl NextHops {
     fn rescan(&mut self, kernel: &mut dyn Kernel, now: Instant) -> Result<(), String> {
         for number in 0..self.arms.len() {
             let name = self.arms[number].name.clone();
-            let failed = |what: &str, e: std::io::Error| format!("{what} of {name}: {e}");
+            let failed =
+                |what: &str, e: std::io::Error| format!("cannot read the {what} of {name}: {e}");
             let link = kernel.link(&name).map_err(|e| failed("link", e))?;
             self.arms[number].link = link;
             let arm = number as u8;
@@ -178,7 +179,7 @@ impl NextHops {
                 return Err(format!("interface {name} does not exist: is the fastpath running?"));
             };
             for ((_, to), hop) in self.hops.iter_mut().filter(|((of, _), _)| *of == arm) {
-                hop.route = kernel.route(link.index, *to).map_err(|e| failed("a route", e))?;
+                hop.route = kernel.route(link.index, *to).map_err(|e| failed("routes", e))?;
             }
             self.retain_routers(arm, now);
             // The kernel sends no notification for an entry that it dropped: trust only listed
@@ -186,7 +187,7 @@ impl NextHops {
             for (_, router) in self.routers.iter_mut().filter(|((of, _), _)| *of == arm) {
                 router.fresh = false;
             }
-            for neighbor in kernel.neighbors(link.index).map_err(|e| failed("neighbours", e))? {
+            for neighbor in kernel.neighbors(link.index).map_err(|e| failed("neighbors", e))? {
                 self.apply_neighbor(&neighbor, now);
             }
         }
@@ -238,7 +239,7 @@ impl NextHops {
             };
             if let Err(e) = kernel.probe(link.index, *via) {
                 let hint = crate::kernel::privileges::root_hint(&e);
-                self.trouble = Some(format!("asking for the MAC of {via}: {e}{hint}"));
+                self.error = Some(format!("cannot request the MAC address of {via}: {e}{hint}"));
             }
         }
     }

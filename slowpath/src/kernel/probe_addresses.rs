@@ -89,10 +89,10 @@ impl ProbeAddresses {
         self.last_settled = (settled != Ok(false)).then_some((now, revision));
         match &settled {
             Err(why) if !self.failed => tracing::error!(
-                "the machine can't be given the addresses from which backends are probed through \
-                 tunnels: {why}"
+                error = %why,
+                "probe source addresses not set; probes through tunnels fail"
             ),
-            Ok(_) if self.failed => tracing::info!("the sources of probes are set again"),
+            Ok(_) if self.failed => tracing::info!("probe source addresses are set again"),
             _ => {}
         }
         self.failed = settled.is_err();
@@ -101,7 +101,8 @@ impl ProbeAddresses {
     /// Returns whether all missing addresses were added.
     fn settle(&mut self, tables: &Tables, now: Instant) -> Result<bool, String> {
         let wanted = self.wanted(tables);
-        let there = self.kernel.addresses().map_err(|e| format!("its addresses: {e}"))?;
+        let failed = |e: io::Error| format!("cannot read the interface addresses: {e}");
+        let there = self.kernel.addresses().map_err(failed)?;
         let any: BTreeSet<IpAddr> = there.iter().map(|address| address.addr).collect();
         let ours = there.iter().filter(|address| address.ours).map(|address| address.addr);
         let ours: BTreeSet<IpAddr> = ours.collect();

@@ -91,10 +91,10 @@ impl ProxyRules {
         let settled = self.settle(tables, now);
         match &settled {
             Err(e) if !self.failed => tracing::error!(
-                "the kernel's routing rules for proxies can't be kept (`ip rule`): {e}; their \
-                 answers leave past the programs"
+                error = %e,
+                "routing rules for proxies not set (`ip rule`); replies bypass the XDP programs"
             ),
-            Ok(()) if self.failed => tracing::info!("routing rules for proxies are kept again"),
+            Ok(()) if self.failed => tracing::info!("routing rules for proxies are set again"),
             _ => {}
         }
         self.failed = settled.is_err();
@@ -110,9 +110,12 @@ impl ProxyRules {
         for (interface, table, _) in &self.arms {
             if missing.iter().any(|rule| rule.table == *table) && is_strict(interface) {
                 tracing::warn!(
-                    "the kernel drops what goes to a proxy by {interface}: it expects such \
-                     sources elsewhere; type: sysctl -w net.ipv4.conf.all.rp_filter=0 \
-                     net.ipv4.conf.{interface}.rp_filter=0"
+                    %interface,
+                    remedy = %format_args!(
+                        "sysctl -w net.ipv4.conf.all.rp_filter=0 \
+                         net.ipv4.conf.{interface}.rp_filter=0"
+                    ),
+                    "the kernel's reverse path filter drops packets to proxies"
                 );
             }
         }
@@ -246,7 +249,7 @@ mod tests {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
             let changed = if there { kernel.0.insert(*rule) } else { kernel.0.remove(rule) };
-            assert!(changed, "{rule:?} was asked for twice");
+            assert!(changed, "{rule:?} was set twice");
             Ok(())
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn services(set: &TableSet<'_>) -> usize {
 /// Counts frontends by their progress.
 pub(super) fn frontends(tables: &Tables) -> Frontends {
     let mut all = Frontends {
-        waited_for: tables.waited_for().map(str::to_owned).collect(),
+        waiting_for: tables.waited_for().map(str::to_owned).collect(),
         ..Frontends::default()
     };
     for row in tables.frontends() {

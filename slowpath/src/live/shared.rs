@@ -183,7 +183,7 @@ impl Shared {
         if changed && able.able {
             tracing::info!("able");
         } else if changed {
-            tracing::warn!("not able: {}", able.reasons.join("; "));
+            tracing::warn!(reasons = %able.reasons.join("; "), "not able");
         }
     }
 
@@ -348,7 +348,7 @@ mod tests {
         let told = || shared.able_now();
         hold(&["not registered"]);
         assert_eq!(told(), able(&["slowpath is starting", "not registered"]));
-        assert_eq!(shared.carries(), None, "nobody has looked");
+        assert_eq!(shared.carries(), None, "unknown before the first status");
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!(told(), able(&["not registered"]));
         assert_eq!(shared.carries(), Some(true));
@@ -376,7 +376,7 @@ mod tests {
         // Any beat is too old. Readers see it immediately, before `check_heartbeat` runs.
         shared.heartbeat.set_timeout(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
-        let stalled = |able: &Able| !able.able && able.reasons[0].contains("stands still");
+        let stalled = |able: &Able| !able.able && able.reasons[0].contains("is stalled");
         assert!(stalled(&shared.able_now()) && stalled(&shared.own_now()));
         assert_eq!(shared.carries(), Some(false), "routes are withdrawn");
         // `check_heartbeat` notifies receivers, also while probes are answered positively.

@@ -13,17 +13,17 @@ use crate::routing::BgpState;
 
 /// A neighbor and the values of its labels.
 struct Neighbor {
-    told: PeerSocketStatus,
+    status: PeerSocketStatus,
     router: String,
     address: String,
     asn: String,
 }
 
 impl Neighbor {
-    fn new(told: PeerSocketStatus) -> Neighbor {
-        let peer = &told.peer;
+    fn new(status: PeerSocketStatus) -> Neighbor {
+        let peer = &status.peer;
         let (router, address) = (peer.local_asn.to_string(), peer.peer.to_string());
-        Neighbor { router, address, asn: peer.peer_asn.to_string(), told }
+        Neighbor { router, address, asn: peer.peer_asn.to_string(), status }
     }
 
     fn labels(&self) -> [(&'static str, &str); 3] {
@@ -60,33 +60,34 @@ fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
     let flag = |on: bool| f64::from(u8::from(on));
     family.gauges(
         "weir_bgp_session_state",
-        "1 while the session with a BGP neighbor is established; `weir bgp peers --detail` says \
+        "1 while the session with a BGP neighbor is established; `weir bgp peers --detail` shows \
          why it is not.",
-        all.iter().map(|one| (one.labels(), flag(one.told.peer.state == State::Established))),
+        all.iter().map(|one| (one.labels(), flag(one.status.peer.state == State::Established))),
     )?;
     family.counters(
         "weir_bgp_session_flaps",
-        "How often an established session ended, whoever ended it; `weir bgp peers --detail` has \
-         the last notification of either side.",
-        all.iter().map(|one| (one.labels(), one.told.peer.flaps)),
+        "Established sessions that ended, by either side; `weir bgp peers --detail` shows the \
+         last notification of each side.",
+        all.iter().map(|one| (one.labels(), one.status.peer.flaps)),
     )?;
     family.counters(
         "weir_bgp_connections_refused",
-        "Connections of a neighbor that were not let in: look for a wrong ASN, address or \
-         password on its side.",
-        all.iter().map(|one| (one.labels(), one.told.peer.refused)),
+        "Connections of a neighbor that were refused; check the ASN, address and password \
+         configured on its side.",
+        all.iter().map(|one| (one.labels(), one.status.peer.refused)),
     )?;
-    let watched = all.iter().filter_map(|one| one.told.bfd.as_ref().map(|bfd| (one, bfd)));
+    let watched = all.iter().filter_map(|one| one.status.bfd.as_ref().map(|bfd| (one, bfd)));
     family.gauges(
         "weir_bgp_bfd_session_state",
-        "1 while BFD hears the neighbor, of those neighbors that it watches; at 0 the session is \
-         kept down: look at the cable, and at BFD on the neighbor.",
+        "1 while the BFD session with a neighbor is up, for neighbors with BFD. At 0 the BGP \
+         session is kept down: check the cable, and BFD on the neighbor.",
         watched.map(|(one, bfd)| (one.labels(), flag(bfd.up))),
     )?;
-    let connected = || all.iter().filter_map(|one| Some((one, one.told.peer.connection.as_ref()?)));
+    let connected =
+        || all.iter().filter_map(|one| Some((one, one.status.peer.connection.as_ref()?)));
     family.counters(
         "weir_bgp_received_messages",
-        "Messages that came on the connection of now, by type.",
+        "Messages received on the current connection, by type.",
         connected().flat_map(|(one, connection)| {
             let messages = connection.messages;
             let types = [
@@ -99,9 +100,9 @@ fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
     )?;
     family.counters(
         "weir_bgp_malformed_updates",
-        "UPDATEs of the connection of now with something wrong in them, by what became of them \
-         (RFC 7606): an attribute was passed over, or its routes counted as withdrawn. The \
-         neighbor is at fault; `weir bgp peers --detail` names the last one's.",
+        "Malformed UPDATEs on the current connection, by their treatment (RFC 7606): an attribute \
+         was discarded, or the routes were treated as withdrawn. The neighbor is at fault; `weir \
+         bgp peers --detail` shows the last error.",
         connected().flat_map(|(one, connection)| {
             let messages = connection.messages;
             let handling = [
@@ -115,16 +116,16 @@ fn sessions(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
 
 fn routes(all: &[Neighbor], family: &mut Family<'_, '_>) -> fmt::Result {
     let families =
-        || all.iter().flat_map(|one| one.told.peer.families.iter().map(move |f| (one, f)));
+        || all.iter().flat_map(|one| one.status.peer.families.iter().map(move |f| (one, f)));
     family.gauges(
         "weir_bgp_advertised_routes",
-        "Routes that a neighbor has from us; 0 where traffic is expected: `weir bgp routes \
-         available` says what it shall have, `weir status` whether this appliance is able.",
+        "Routes advertised to a neighbor. At 0 where traffic is expected: `weir bgp routes \
+         available` shows the routes to advertise, `weir status` whether this appliance is ready.",
         families().map(|(one, of)| (one.of(of.family), of.advertised as f64)),
     )?;
     family.gauges(
         "weir_bgp_received_routes",
-        "Routes that a neighbor told us; they are counted and never installed.",
+        "Routes received from a neighbor; they are counted and never installed.",
         families().map(|(one, of)| (one.of(of.family), of.received.prefixes as f64)),
     )
 }
@@ -135,19 +136,19 @@ fn rounds(state: &BgpState, family: &mut Family<'_, '_>) -> fmt::Result {
         counts.errors.iter().map(|(asn, count)| (asn.to_string(), *count)).collect();
     family.counters(
         "weir_bgp_reconcile_errors",
-        "Rounds in which a router could not be carried out as its policy says; router 0: several \
-         policies, or an annotation that means nothing. `weir bgp policies` says what to mend.",
+        "Reconciliations that could not apply a router's policy completely; router 0: several \
+         policies, or an invalid annotation. `weir bgp policies` shows what to fix.",
         errors.iter().map(|(asn, count)| ([("router", asn.as_str())], *count)),
     )?;
     family.gauge(
         "weir_bgp_reconcile_failing",
-        "1 while the last round could not carry out all that policies say; `weir bgp policies` \
-         says what to mend.",
+        "1 while the last reconciliation could not apply the policies completely; `weir bgp \
+         policies` shows what to fix.",
         f64::from(u8::from(!counts.error.is_empty())),
     )?;
     family.metric(
         "weir_bgp_reconcile_run_duration_seconds",
-        "How long rounds of BGP's control loop took, together, and how many there were.",
+        "Duration of BGP's reconciliations in seconds.",
         MetricType::Histogram,
         // Only the sum and the count are kept: a single bucket holds all runs.
         |encoder| {

@@ -24,31 +24,31 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
     let flag = |on: bool| f64::from(u8::from(on));
     family.gauges(
         "weir_cloud_phase",
-        "1 for where the machine stands: it looks for its target group or pool, is outside of it, \
-         registered, ready (able, and healthy to the cloud), leading or following (mode routes), \
-         leaving, or gone.",
+        "1 for the phase of the registration: looking (for the target group or pool), outside \
+         (not registered), registered, ready (able, and reported healthy by the cloud), leading or \
+         following (mode routes), leaving, or over.",
         PHASES.map(|phase| ([("phase", phase)], flag(report.phase == phase))),
     )?;
     family.gauges(
         "weir_cloud_target_state",
-        "1 for the state that the cloud holds this machine in; 0 for all where it is no target. At \
-         Azure: member of the pool, or down or up by its administrative state.",
+        "1 for this machine's state as reported by the cloud; 0 for all states if it is not \
+         registered. On Azure: member of the pool, or down or up by its administrative state.",
         states.iter().map(|state| ([("state", *state)], flag(report.state == *state))),
     )?;
-    let differs = "1 while for a minute or longer the cloud thinks otherwise of the machine's \
-                   health than the machine itself.";
+    let differs = "1 if the health reported by the cloud has differed from the machine's own for \
+                   a minute or longer.";
     family.gauge("weir_cloud_health_differs", differs, flag(report.differs))?;
-    let ready = "1 while able, and healthy to the cloud.";
+    let ready = "1 if the machine is able and the cloud reports it healthy.";
     family.gauge("weir_ready", ready, flag(report.ready && able))?;
     let count = |state: &str| report.peers.iter().filter(|peer| peer.state == state).count();
     family.gauges(
         "weir_cloud_targets",
-        "Targets of the group, or members of the pool, by state, this machine included.",
+        "Number of targets of the group, or members of the pool, by state, including this machine.",
         states.iter().map(|state| ([("state", *state)], count(state) as f64)),
     )?;
     family.gauges(
         "weir_cloud_tunnels_differ",
-        "1 while a gateway's tunnels in force have other ports or VNIs than its pool.",
+        "1 if a gateway's tunnels in force have other ports or VNIs than its pool.",
         report.tunnels.iter().map(|tunnels| {
             let differ = tunnels.in_force != tunnels.reported;
             ([("gateway", &*tunnels.gateway)], flag(differ))
@@ -56,7 +56,7 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
     )?;
     family.counters(
         "weir_cloud_calls",
-        "Requests to the cloud by operation and outcome.",
+        "Number of requests to the cloud by operation and outcome.",
         report.calls.iter().map(|count| {
             let labels = [("operation", &*count.operation), ("outcome", &*count.outcome)];
             (labels, count.times)
@@ -64,13 +64,13 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
     )?;
     family.counters(
         "weir_cloud_findings",
-        "How often something was found that people should know (`weir cloud status` says what).",
+        "Number of occurrences of each finding; `weir cloud status` shows its text and remedy.",
         report.findings.iter().map(|finding| ([("name", &*finding.name)], finding.times)),
     )?;
     let (flows, seconds) =
-        report.leaving.as_ref().map_or((0, 0), |leaving| (leaving.flows, leaving.at_most_s));
-    let left = "Flows that the machine waits for while it leaves.";
+        report.drain.as_ref().map_or((0, 0), |drain| (drain.flows, drain.at_most_s));
+    let left = "Number of flows that the drain is waiting for.";
     family.gauge("weir_cloud_drain_flows", left, flows as f64)?;
-    let left = "Seconds until a machine that leaves is gone at the latest.";
+    let left = "Maximum number of seconds until the drain ends.";
     family.gauge("weir_cloud_drain_seconds_left", left, seconds as f64)
 }

@@ -15,7 +15,7 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
     };
     family.gauges(
         "weir_listener_connections",
-        "Connections open now, by the setting of their listener.",
+        "Open connections by the configuration key of the listener.",
         counts.iter().map(|(listener, of)| ([("listener", *listener)], of.open as f64)),
     )?;
     family.counters(
@@ -25,7 +25,7 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
     )?;
     family.counters(
         "weir_listener_evicted",
-        "Connections without a whole request, or idle, closed to make room for new ones.",
+        "Connections that were idle or had no complete request, closed in favor of new ones.",
         each(|counts| counts.evicted),
     )?;
     let refused = |(listener, of): &(&'static str, Counts)| {
@@ -41,8 +41,8 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
     };
     family.counters(
         "weir_listener_refused",
-        "New connections closed at once: their source or the listener had as many as it may, all \
-         being answered, or the process had no descriptor left.",
+        "New connections closed at once: limit of the source (source) or of the listener (full) \
+         reached and all being served, or no file descriptor left (descriptors).",
         counts.iter().flat_map(refused),
     )?;
     let timeouts = |(listener, of): &(&'static str, Counts)| {
@@ -68,7 +68,7 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
         .collect();
     family.gauges(
         "weir_listener_up",
-        "1 while the address is listened on, 0 while that fails (`weir status` says why).",
+        "1 while the listener is open, 0 while opening it fails (`weir status` shows the error).",
         conditions.iter().map(|(key, address, up)| {
             ([("listener", key.as_str()), ("address", address.as_str())], f64::from(u8::from(*up)))
         }),
@@ -76,12 +76,12 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
     let attempts = listening.attempts();
     family.counter(
         "weir_api_auth_failures",
-        "Requests to the API with a wrong token or none.",
+        "API requests with a wrong or missing token.",
         attempts.failures(),
     )?;
     family.counter(
         "weir_api_auth_limited",
-        "Requests to the API refused because their source had failed too often.",
+        "API requests rejected because their source failed authentication too often.",
         attempts.limited(),
     )
 }

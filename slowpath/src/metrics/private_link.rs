@@ -15,17 +15,17 @@ const STATES: [&str; 4] = ["Pending", "Approved", "Rejected", "Disconnected"];
 pub(super) fn encode(state: &PrivateLinkState, family: &mut Family<'_, '_>) -> fmt::Result {
     let totals = Totals::of(&state.links.list());
     let mut gauge = |name: &str, help: &str, value: u64| family.gauge(name, help, value as f64);
-    let help = "Private links that are wanted, those that are being deleted included.";
+    let help = "Private links, including those being deleted.";
     gauge("weir_private_link_objects", help, totals.objects)?;
-    let help = "Private links of which all that is wanted works.";
+    let help = "Private links whose desired resources are all ready.";
     gauge("weir_private_link_available", help, totals.available)?;
-    let help = "Private links of which nothing is made or changed for now.";
+    let help = "Private links whose reconciliation is paused.";
     gauge("weir_private_link_paused", help, totals.paused)?;
-    let help = "Private links that are being taken back.";
+    let help = "Private links being deleted.";
     gauge("weir_private_link_deleting", help, totals.deleting)?;
-    let help = "Private links that another appliance looks after.";
+    let help = "Private links managed by another appliance.";
     gauge("weir_private_link_observed", help, totals.observed)?;
-    let help = "Operations for private links that go on at Azure.";
+    let help = "Long operations for private links in progress at Azure.";
     gauge("weir_private_link_operations", help, totals.operations)?;
     let count = |state: &str| totals.connections.get(state).copied().unwrap_or_default() as f64;
     family.gauges(
@@ -36,7 +36,7 @@ pub(super) fn encode(state: &PrivateLinkState, family: &mut Family<'_, '_>) -> f
     )?;
     family.gauges(
         "weir_private_link_not_available",
-        "Private links that are not available, by why.",
+        "Private links that are not available, by reason.",
         totals.reasons.iter().map(|(reason, count)| ([("reason", &**reason)], *count as f64)),
     )?;
     let calls = state.call_counts();

@@ -178,7 +178,7 @@ fn service(known: &PublishedService, set: &TableSet<'_>, counters: &Counters<'_>
         backend(*id, wanted, share, set, counters)
     });
     let external =
-        known.frontends.iter().filter(|row| row.address().reach == TrafficScope::External);
+        known.frontends.iter().filter(|row| row.address().traffic_scope == TrafficScope::External);
     ServiceReport {
         id: known.ids.first().copied().unwrap_or(NONE),
         name: known.service.name.to_string(),

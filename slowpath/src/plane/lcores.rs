@@ -84,7 +84,7 @@ impl Lcores {
         if lcores.is_empty() {
             reasons.push("no lcore: the fastpath is not running".to_owned());
         } else if lcores.len() < self.expected {
-            reasons.push(format!("{} of {} lcores are there", lcores.len(), self.expected));
+            reasons.push(format!("{} of {} lcores are running", lcores.len(), self.expected));
         }
         for lcore in lcores {
             if !lcore.polling {

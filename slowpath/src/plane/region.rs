@@ -208,7 +208,7 @@ impl<'r> RegionPlane<'r> {
     /// Rolls back to the last commit.
     fn discard(&mut self) {
         if let Err(e) = self.writer.abort() {
-            tracing::error!("the tables could not be put back as they were: {e}");
+            tracing::error!(error = %e, "tables not rolled back to the last commit");
         }
         self.broken = None;
         self.hops_idle = true;
@@ -263,7 +263,7 @@ impl<'r> RegionPlane<'r> {
             known: resolved.mac.is_some(),
         };
         if let Err(refusal) = self.writer.set_next_hop(id, &hop) {
-            tracing::warn!("next hop {}: {refusal}", resolved.to);
+            tracing::warn!(address = %resolved.to, error = %refusal, "next hop not written");
         }
     }
 
@@ -289,7 +289,7 @@ impl Plane for RegionPlane<'_> {
     fn begin(&mut self) -> Result<(), PlaneError> {
         if !self.ready() {
             return Err(PlaneError::new(
-                "a lcore still reads the generation before the committed one; `weir status` says \
+                "an lcore still reads the generation before the committed one; `weir status` shows \
                  which",
             ));
         }

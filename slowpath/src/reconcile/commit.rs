@@ -43,7 +43,7 @@ impl Reconcile<'_> {
                 match answer {
                     Ok(()) => drop(self.desired.apply(&[], time.wall)),
                     Err(worse) => {
-                        tracing::error!("what was asked before can't be asked again: {worse}");
+                        tracing::error!(error = %worse, "rollback of the services rejected");
                     }
                 }
                 self.services = services;
@@ -101,7 +101,7 @@ impl Reconcile<'_> {
     pub(super) fn commit_done(&mut self, outcome: Result<(), PlaneError>, time: Now) {
         let Some(Uncommitted { services, config }) = self.uncommitted.take() else {
             if let Err(refusal) = outcome {
-                tracing::error!("the tables stay as they are: {refusal}");
+                tracing::error!(error = %refusal, "commit rejected; the tables are unchanged");
             }
             return;
         };
@@ -112,7 +112,7 @@ impl Reconcile<'_> {
         tracing::info!(
             generation = self.region.generation(),
             objects = self.services.len(),
-            "services taken"
+            "services applied"
         );
         let config = config.map(|(config, _)| config);
         if let Some(config) = &config {

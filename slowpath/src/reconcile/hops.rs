@@ -59,7 +59,7 @@ impl Hops {
             Event::PathMtu { next_hop, mtu } => {
                 let to = plane.next_hop(next_hop).map(|(_, addr)| addr.to_string());
                 let to = to.unwrap_or_else(|| format!("next hop {next_hop}"));
-                tracing::warn!("the path to {to} carries {mtu} bytes at most");
+                tracing::warn!(destination = %to, mtu, "path MTU is below the interface MTU");
                 self.path_mtus.learned(next_hop, now);
             }
             Event::Switched { .. } | Event::TraceStage { .. } => {}
@@ -121,8 +121,8 @@ impl Hops {
 
     /// Returns the next hops for the status.
     pub(super) fn status(&self) -> NextHopStatus {
-        let (wanted, known) = self.known.known();
-        NextHopStatus { wanted, known, trouble: self.known.trouble().map(str::to_owned) }
+        let (needed, known) = self.known.known();
+        NextHopStatus { needed, known, error: self.known.error().map(str::to_owned) }
     }
 }
 

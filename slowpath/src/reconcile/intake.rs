@@ -55,7 +55,7 @@ impl FileOutcome {
         FileStatus {
             path: path.display().to_string(),
             applied_s_ago: self.applied.map(|at| now.duration_since(at).as_secs()),
-            refused: self.refused.clone(),
+            error: self.refused.clone(),
         }
     }
 }
@@ -153,7 +153,7 @@ impl Intake {
             false => self.read_config(same, now),
         };
         if let Err(refusal) = followed {
-            tracing::error!("what the gateway has changed was refused: {refusal}");
+            tracing::error!(error = %refusal, "settings reported by the gateway rejected");
         }
     }
 
@@ -242,7 +242,8 @@ impl Intake {
                 self.waiting = None;
                 match pending_config {
                     Some(_) => {
-                        self.refuse_config(format!("the services file does not fit it: {refusal}"));
+                        let refusal = format!("the services file is invalid with it: {refusal}");
+                        self.refuse_config(refusal);
                     }
                     None => self.refuse(refusal),
                 }
@@ -252,7 +253,7 @@ impl Intake {
 
     /// Rejects a configuration; the one in force stays.
     fn refuse_config(&mut self, refusal: String) {
-        tracing::error!("the configuration was refused, all of it stays as it is: {refusal}");
+        tracing::error!(error = %refusal, "configuration rejected; previous one stays in force");
         self.of_config.refused = Some(refusal);
         if self.pending_config.is_some() {
             self.keep_config();
@@ -275,7 +276,11 @@ impl Intake {
 
     fn refuse(&mut self, refusal: String) {
         let path = self.files.services().display();
-        tracing::error!("{path} was refused, the set before it stays: {refusal}");
+        tracing::error!(
+            %path,
+            error = %refusal,
+            "services file rejected; the previous services stay in force"
+        );
         self.of_services.refused = Some(refusal);
     }
 
@@ -283,9 +288,9 @@ impl Intake {
     pub(super) fn mark_applied(&mut self, config: Option<Arc<Config>>, now: Instant) {
         if let Some(config) = config {
             for warning in &config.warnings {
-                tracing::warn!("{warning}");
+                tracing::warn!(%warning, "configuration warning");
             }
-            tracing::info!(gateways = config.gateways.len(), "configuration taken");
+            tracing::info!(gateways = config.gateways.len(), "configuration applied");
             self.config = config;
             self.pending_config = None;
             self.of_config = FileOutcome { refused: None, applied: Some(now) };

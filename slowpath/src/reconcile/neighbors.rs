@@ -30,8 +30,9 @@ impl Reconcile<'_> {
         if neighbors.len() > NEIGHBORS {
             tracing::warn!(
                 neighbors = neighbors.len(),
-                "only {NEIGHBORS} BGP neighbors have the punt class of local ports: the packets of \
-                 the others are limited by punt.limit_per_s"
+                limit = NEIGHBORS,
+                "too many BGP neighbors for the punt class of local ports: packets of the others \
+                 are limited by punt.limit_per_s"
             );
             neighbors.truncate(NEIGHBORS);
         }

@@ -46,8 +46,8 @@ impl PendingWrite {
         let took = now.saturating_duration_since(self.since);
         (took >= WRITE_TIMEOUT).then(|| {
             format!(
-                "the disk of control.state has not answered for {} s: what the files say is not \
-                 in force before it has",
+                "the disk of control.state has not answered for {} s; changes of the files take \
+                 effect once it does",
                 took.as_secs()
             )
         })

@@ -227,7 +227,7 @@ fn the_first_file_becomes_generation_1_and_makes_the_appliance_able() {
     let (mut reconcile, shared) = stage.start();
     stage.pass(200_000, &mut reconcile, None);
     assert!(
-        able(&shared).reasons.iter().any(|r| r.contains("services file was refused")),
+        able(&shared).reasons.iter().any(|r| r.contains("services file was rejected")),
         "{:?}",
         able(&shared)
     );
@@ -265,11 +265,11 @@ fn an_invalid_file_is_rejected_as_a_whole() {
     stage.write(&format!("{good}\n[[service]]\nname = \"b\"\nmodus = \"nat\"\n"));
     stage.pass(1000, &mut reconcile, None);
     assert_eq!((ids(stage.region), stage.region.generation()), (before, at));
-    let refused = shared.status_now().services_file.refused.unwrap();
+    let refused = shared.status_now().services_file.error.unwrap();
     assert!(refused.contains("modus"), "{refused}");
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, None);
-    assert_eq!(shared.status_now().services_file.refused, None);
+    assert_eq!(shared.status_now().services_file.error, None);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_frontend_rejected_by_the_region_keeps_its_state_and_names_the_setting() {
     stage.backends(&many.iter().map(String::as_str).collect::<Vec<_>>());
     stage.pass(1000, &mut reconcile, None);
     assert_eq!((ids(stage.region), stage.region.generation()), (before.clone(), at));
-    assert_eq!(shared.status_now().services_file.refused, None, "the file is in force");
+    assert_eq!(shared.status_now().services_file.error, None, "the file is in force");
     let tables = reconcile.desired.writer.tables();
     let status = tables.frontends().next().unwrap().status();
     let Progress::Error(why) = status.progress else { panic!("{status:?}") };
@@ -311,14 +311,14 @@ fn a_file_whose_commit_fails_is_rolled_back() {
     stage.write(&format!("allow_removal = true\n{}", tunnels.collect::<String>()));
     stage.pass(1000, &mut reconcile, None);
     assert_eq!((ids(stage.region), stage.region.generation()), (before, at));
-    let refused = shared.status_now().services_file.refused.unwrap();
+    let refused = shared.status_now().services_file.error.unwrap();
     assert!(refused.contains("tunnels"), "{refused}");
     let tables = reconcile.desired.writer.tables();
     let names: Vec<String> = tables.services().map(|service| service.name.to_string()).collect();
     assert_eq!(names, ["default/web"]);
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, None);
-    assert_eq!(shared.status_now().services_file.refused, None);
+    assert_eq!(shared.status_now().services_file.error, None);
 }
 
 #[test]
@@ -330,7 +330,7 @@ fn a_frontend_is_done_when_every_lcore_has_acknowledged_it() {
     let progress = |reconcile: &Reconcile<'_>| {
         reconcile.desired.writer.tables().frontends().next().unwrap().status().progress
     };
-    assert_eq!(progress(&reconcile), Progress::Pending, "nobody moves packets");
+    assert_eq!(progress(&reconcile), Progress::Pending, "no lcore polls");
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
     let mut lcore = FakeLcore::join(stage.region);
     stage.pass(100, &mut reconcile, Some(&mut lcore));
@@ -397,7 +397,7 @@ fn a_lagging_lcore_delays_a_change_and_clears_able() {
     stage.backends(&["10.0.2.12"]);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(stage.region.generation(), first + 1, "the third generation waits");
-    assert_eq!(shared.status_now().services_file.refused, None);
+    assert_eq!(shared.status_now().services_file.error, None);
     stage.pass(1000, &mut reconcile, Some(&mut lcore));
     assert!(stage.region.generation() >= first + 2);
     assert!(able(&shared).able);
@@ -486,11 +486,11 @@ fn a_removed_backend_without_flows_frees_its_id() {
         stage.pass(4000, &mut reconcile, None);
         let (_, after) = ids(stage.region);
         let two = after.iter().rev().take(2).map(|(_, id)| *id).max();
-        assert!(two <= Some(2), "ids of those that left are used again: {after:?}");
+        assert!(two <= Some(2), "ids of removed ones are reused: {after:?}");
     }
     let set = stage.region.tables(stage.region.generation());
     let hops = set.next_hops().count();
-    assert!(hops <= 4, "next hops of those that left are free: {hops}");
+    assert!(hops <= 4, "next hops of removed backends are freed: {hops}");
 }
 
 #[test]
@@ -527,7 +527,7 @@ fn a_removed_backend_drains_until_its_last_flow() {
     let removed = BackendState::Removed as u8;
     stage.backends(&["10.0.2.11", "10.0.2.12 state = \"maintenance\""]);
     stage.pass(20_000, &mut reconcile, None);
-    assert_eq!(kept(&stage).state, BackendState::Terminating as u8, "a source names it still");
+    assert_eq!(kept(&stage).state, BackendState::Terminating as u8, "a source still lists it");
     stage.backends(&["10.0.2.11"]);
     stage.pass(20_000, &mut reconcile, None);
     assert_eq!(kept(&stage).state, removed);

@@ -56,7 +56,7 @@ impl Reconcile<'_> {
             Verdict::Accepted => {}
             Verdict::Shadowed(_) if is_complete_list => return Ok(true),
             Verdict::Shadowed(by) => {
-                return Err(format!("source `{by}` is preferred and says what it is"));
+                return Err(format!("source `{by}` has precedence and defines this object"));
             }
             Verdict::Rejected(error) => return Err(error.to_string()),
         }

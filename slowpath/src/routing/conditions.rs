@@ -32,29 +32,30 @@ pub(super) fn status_changes(
         let is_other_generation = first && is_second(&preferred, spec);
         let (status, reason, message) = match result {
             _ if !is_preferred_source => {
-                let message = "another source, which is preferred, says what it is";
+                let message = "a preferred source defines this policy";
                 (ConditionStatus::False, "Shadowed", message.to_owned())
             }
             _ if is_other_generation && spec.selects(label) => {
-                let message = "a CiliumBGPPeeringPolicy selects this appliance, and Cilium's first \
-                               generation is carried out where both do; delete it to move on";
+                let message = "a CiliumBGPPeeringPolicy selects this appliance and takes \
+                               precedence over Cilium's second generation; delete it to apply \
+                               this one";
                 (ConditionStatus::False, "OtherGeneration", message.to_owned())
             }
             _ if !spec.selects(label) => {
                 let message = "its node_selector does not select this appliance";
                 (ConditionStatus::True, "NotSelected", message.to_owned())
             }
-            Ok(()) => (ConditionStatus::True, "CarriedOut", String::new()),
+            Ok(()) => (ConditionStatus::True, "Applied", String::new()),
             Err(error) => (ConditionStatus::False, reason(error), error.to_string()),
         };
         let accepted = condition(ACCEPTED, status, reason, message, now);
-        // A policy that is not carried out needs no key.
-        let carried_out: Result<(), ReconcileError> =
+        // A policy that is not applied needs no key.
+        let applied: Result<(), ReconcileError> =
             match is_preferred_source && !is_other_generation && spec.selects(label) {
                 true => result.clone(),
                 false => Ok(()),
             };
-        let missing_secret = missing_secret(object, &carried_out, now);
+        let missing_secret = missing_secret(object, &applied, now);
         change(object, std::iter::once(accepted).chain(missing_secret).collect())
     });
     changes.collect()
@@ -73,7 +74,7 @@ fn reason(error: &ReconcileError) -> &'static str {
     }
 }
 
-/// Type of the condition that lists the neighbors whose TCP-MD5 key can't be read. Cilium uses the
+/// Type of the condition that lists the neighbors whose TCP-MD5 key cannot be read. Cilium uses the
 /// same name.
 const MISSING_AUTH_SECRET: &str = "MissingAuthSecret";
 

@@ -113,8 +113,8 @@ impl StateSource for Inputs {
         let writing = Arc::clone(&self.writing);
         self.store.submit(WriteRequest::new(batch, SystemTime::now()), move |answer| {
             writing.store(false, Ordering::Relaxed);
-            if let Err(refusal) = answer {
-                tracing::debug!("what became of policies is not noted: {refusal}");
+            if let Err(error) = answer {
+                tracing::debug!(%error, "conditions of BGP policies not written");
             }
         });
     }

@@ -22,36 +22,37 @@ pub fn documents(live: &Arc<Live>) -> Vec<Document> {
     vec![
         Document::new(
             "bgp",
-            "How BGP stands: which policy is carried out, how many sessions are up, what is wrong.",
+            "BGP status: policy in force, number of established sessions, errors.",
             move |_: &NoQuery| Ok(status.status(&live)),
         ),
         Document::new(
             "bgp/peers",
-            "BGP neighbors, one row for each and each of its families.",
+            "BGP neighbors: one row per neighbor and address family.",
             move |_: &NoQuery| -> Result<Vec<PeerRow>, Problem> {
                 Ok(peers.announcer.lock().peer_rows(Instant::now()))
             },
         ),
         Document::new(
             "bgp/peers/detail",
-            "All that is known of BGP neighbors (`peers`: what was agreed on, timers, what was \
-             said last, messages, BFD), of listeners (`listeners`), and why no BFD runs where it \
-             should (`bfd_trouble`).",
+            "Details of BGP neighbors (`peers`: negotiated capabilities, timers, last \
+             notifications, messages, BFD), of listeners (`listeners`), and why BFD does not run \
+             although it is configured (`bfd_error`).",
             move |_: &NoQuery| details.details(),
         ),
         Document::new(
             "bgp/routes/available",
-            "Routes that BGP neighbors shall have, whether their sessions are up or not.",
+            "Routes to advertise to BGP neighbors, whether their sessions are up or not.",
             move |query: &RouteQuery| available.routes(RouteView::Available, query),
         ),
         Document::new(
             "bgp/routes/advertised",
-            "Routes that BGP neighbors have from us.",
+            "Routes advertised to BGP neighbors.",
             move |query: &RouteQuery| advertised.routes(RouteView::Advertised, query),
         ),
         Document::new(
             "bgp/policies",
-            "What is said of which routes to which BGP neighbors, and what becomes of theirs.",
+            "Route policies: which routes are advertised to which BGP neighbors, and how received \
+             routes are handled.",
             move |_: &NoQuery| -> Result<Vec<PolicyRow>, Problem> {
                 Ok(policies.announcer.lock().policy_rows())
             },
@@ -69,16 +70,16 @@ impl BgpState {
 
     fn routes(&self, view: RouteView, query: &RouteQuery) -> Result<Vec<RouteRow>, Problem> {
         let routes = self.announcer.lock().routes(Instant::now(), view, query);
-        routes.map_err(|refused| match refused.is_absent() {
-            true => Problem::not_found(refused.to_string()),
-            false => Problem::bad_request(refused.to_string()),
+        routes.map_err(|error| match error.is_absent() {
+            true => Problem::not_found(error.to_string()),
+            false => Problem::bad_request(error.to_string()),
         })
     }
 
     fn details(&self) -> Result<Map<String, Value>, Problem> {
         match serde_json::to_value(self.sockets.status(Instant::now())) {
             Ok(Value::Object(report)) => Ok(report),
-            other => Err(Problem::internal(format!("no report of BGP: {other:?}"))),
+            other => Err(Problem::internal(format!("BGP status is not an object: {other:?}"))),
         }
     }
 
@@ -86,7 +87,7 @@ impl BgpState {
     /// no errors.
     pub fn line(&self) -> String {
         let report = self.sockets.status(Instant::now());
-        let is_up = |told: &&PeerSocketStatus| told.peer.state == State::Established;
+        let is_up = |status: &&PeerSocketStatus| status.peer.state == State::Established;
         let (up, all) = (report.peers.iter().filter(is_up).count(), report.peers.len());
         let error = self.counts.lock().error.clone();
         match (all, error.as_str()) {

@@ -189,7 +189,7 @@ impl Desired {
         let wake = Arc::clone(&self.wake);
         self.store.submit(WriteRequest::new(record, now), move |noted| {
             if let Err(wrong) = noted {
-                tracing::error!("that a list is held is not noted: {wrong}");
+                tracing::error!(error = %wrong, "held removal not recorded");
             }
             // The receiver is gone if the control loop is.
             let _ = answer.send(Err(refusal));
@@ -230,8 +230,8 @@ impl Desired {
         revision
     }
 
-    /// Performs [`Desired::write`] and [`Desired::apply`], for callers that may block on the disk and
-    /// whose store has no thread.
+    /// Performs [`Desired::write`] and [`Desired::apply`], for callers that may block on the disk
+    /// and whose store has no thread.
     ///
     /// # Errors
     /// Fails if the objects are rejected or the store's disk does not accept them.
@@ -325,7 +325,7 @@ impl Desired {
             WriteRequest { batch, now, complete_sources: vec![key.source] },
             |answer| {
                 if let Err(refusal) = answer {
-                    tracing::warn!("the appliance's object is not up to date: {refusal}");
+                    tracing::warn!(error = %refusal, "appliance object not updated");
                 }
             },
         );
@@ -336,9 +336,17 @@ impl Desired {
         let mut batch = Vec::with_capacity(verdicts.len());
         for change in verdicts {
             match &change.verdict {
-                Verdict::Accepted => tracing::info!("{} is in force", change.key),
-                Verdict::Shadowed(by) => tracing::warn!("{}: source {by} is preferred", change.key),
-                Verdict::Rejected(error) => tracing::error!("{}: {error}", change.key),
+                Verdict::Accepted => tracing::info!(object = %change.key, "object accepted"),
+                Verdict::Shadowed(by) => {
+                    tracing::warn!(
+                        object = %change.key,
+                        preferred = %by,
+                        "object shadowed by a preferred source"
+                    );
+                }
+                Verdict::Rejected(error) => {
+                    tracing::error!(object = %change.key, %error, "object rejected");
+                }
             }
             batch.push(change.into_change(now));
         }
@@ -381,7 +389,8 @@ impl Desired {
             return;
         }
         if !condition.message.is_empty() {
-            tracing::warn!("service {service}: {}", condition.message);
+            let detail = &condition.message;
+            tracing::warn!(%service, condition = aspect, %detail, "service condition is false");
         }
         let change = Change::Status { key, observed, conditions: vec![condition] };
         write_statuses(&self.store, vec![change], now);
@@ -406,7 +415,7 @@ fn write_statuses(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
         if rest.len() < before {
             return write_statuses(&again, rest, now);
         }
-        tracing::debug!("what became of objects is not noted: {refusal}");
+        tracing::debug!(error = %refusal, "status of objects not stored");
     };
     store.submit(WriteRequest::new(batch, now), answered);
 }
@@ -425,7 +434,11 @@ fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
             && !judged
             && transaction.update_backend_health(name, endpoint, false) == Ok(true)
         {
-            tracing::info!("{endpoint} of {name} is unhealthy, as before the restart");
+            tracing::info!(
+                service = %name,
+                backend = %endpoint,
+                "backend kept unhealthy after the restart"
+            );
         }
     }
 }

@@ -187,7 +187,7 @@ impl Files {
         // The reader outlives the control loop unless it fails; the files' last content then stays
         // in force.
         if self.commands.send(command).is_err() {
-            tracing::error!("the thread that reads files has ended; restart slowpath");
+            tracing::error!("file reader thread ended; restart slowpath");
         }
     }
 }

@@ -64,7 +64,7 @@ pub fn read(path: &Path, config: &Config) -> Result<List, String> {
     }
     let failed = |path: &Path, e: io::Error| {
         let path = path.display();
-        format!("cannot read {path}: {e}; write it, or set `services` to where it is")
+        format!("cannot read {path}: {e}; create it, or set `services` to its path")
     };
     let text = |file: PathBuf| match regular::read(&file) {
         Ok(text) => Ok((file.display().to_string(), text)),
@@ -133,7 +133,7 @@ fn parse_envelopes(name: &str, text: &str) -> Result<Vec<(String, Object)>, Stri
     for (number, document) in Documents::new(text, false).enumerate() {
         let document = document.map_err(|wrong| {
             let line = yaml::line(text, wrong.at);
-            format!("{name}:{line}: this is no YAML that is taken: {wrong}")
+            format!("{name}:{line}: invalid YAML: {wrong}")
         })?;
         if document.value.is_null() {
             continue;
@@ -152,7 +152,7 @@ fn parse_envelopes(name: &str, text: &str) -> Result<Vec<(String, Object)>, Stri
 /// Returns an error for kinds that files can't contain.
 fn check_writable(object: Object) -> Result<Object, ChangeError> {
     let Some(why) = object.kind().read_only() else { return Ok(object) };
-    let wrong = format!("no file says what {} is: {why}", object.kind());
+    let wrong = format!("{} cannot be defined in a file: {why}", object.kind());
     let allowed = "allowed: Service, Backends, BgpPeeringPolicy, PrivateLinkService";
     Err(ChangeError::new("kind", wrong, allowed).of(&object.key()))
 }
@@ -164,7 +164,9 @@ fn reject_duplicates(all: Vec<(String, Object)>) -> Result<Vec<(String, Object)>
     for (file, object) in all {
         if let Some(other) = seen.insert(object.key(), file.clone()) {
             let (kind, name) = (object.kind().as_str().to_lowercase(), &object.name);
-            return Err(format!("{kind} {name} is in {other} and in {file}: keep one of them"));
+            return Err(format!(
+                "{kind} {name} is defined in {other} and in {file}; keep one of them"
+            ));
         }
         objects.push((file, object));
     }
@@ -187,10 +189,10 @@ fn from_kubernetes(
     let mut found = kubernetes::read(texts, &settings)
         .map_err(|broken| broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     for kind in &found.skipped {
-        tracing::info!("objects of {kind} mean nothing here and are left out");
+        tracing::info!(%kind, "objects of unsupported kind ignored");
     }
     for note in &found.notes {
-        tracing::warn!("{note}");
+        tracing::warn!(%note, "Kubernetes manifest warning");
     }
     let with_file =
         |object: Object| (found.files.remove(&object.key()).unwrap_or_default(), object);

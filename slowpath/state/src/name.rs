@@ -18,8 +18,8 @@ pub struct Name(ArcStr);
 /// Error for a text that is not a valid [`Name`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{0}` is no name: write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of \
-     letters, digits, `-`, `.`, `_` and `:`, at most {NAME_BYTES} bytes"
+    "`{0}` is not a valid name: write \"name\", \"namespace/name\" or \"cluster/namespace/name\" \
+     of letters, digits, `-`, `.`, `_` and `:`, at most {NAME_BYTES} bytes"
 )]
 pub struct InvalidName(pub String);
 

@@ -110,7 +110,7 @@ impl FromStr for Kind {
         let found = Kind::ALL.iter().find(|kind| is(kind.as_str()) || is(kind.many()));
         found.copied().ok_or_else(|| {
             let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
-            let wrong = format!("there is no kind `{text}`");
+            let wrong = format!("unknown kind `{text}`");
             ChangeError::new("kind", wrong, format!("allowed: {}", all.join(", ")))
         })
     }
@@ -232,7 +232,6 @@ pub struct Condition {
 
 /// Status of a condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "Truth")]
 pub enum ConditionStatus {
     /// The condition holds.
     True,

@@ -46,7 +46,7 @@ impl DesiredFrontend {
         if let (Some(proxy), 1..) = (proxy, service.spec.affinity_s) {
             return Err(PlaneError(format!(
                 "service {name} has session affinity and sends port {} to the proxy at port {}, \
-                 which sees to affinity itself; take away the one or the other",
+                 which handles affinity itself; remove one of the two",
                 spec.service_port, proxy.port
             )));
         }

@@ -33,14 +33,14 @@ impl Exclusion {
         match self {
             Exclusion::Protocol => "no backend of its protocol",
             Exclusion::Family => {
-                "no backend of its address family, and no NAT policy that crosses it"
+                "no backend of its address family, and no NAT policy that translates"
             }
             Exclusion::Local => {
                 "no local backend: its traffic policy is Local, and no backend is on a node or in \
                  a zone that the appliance names in `local`"
             }
             Exclusion::PortName => "no backend serves its port name",
-            Exclusion::Maintenance => "all backends are in maintenance or of weight 0",
+            Exclusion::Maintenance => "all backends are in maintenance or have weight 0",
         }
     }
 }
@@ -78,11 +78,11 @@ pub fn select_backends(
 /// there is one; `None` if packets can match. A plane holds nothing of such a frontend.
 pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'static str> {
     let (spec, service) = (&frontend.spec, &frontend.service);
-    if spec.address.reach == TrafficScope::Internal {
-        return Some("it is for packets from within the cluster, which pass no appliance");
+    if spec.address.traffic_scope == TrafficScope::Internal {
+        return Some("its scope is internal: packets from within the cluster pass no appliance");
     }
     if spec.kind == Kind::HostPort && service.spec.loopback_host_port {
-        return Some("its host port is bound to the loopback address: no packet from outside");
+        return Some("its host port is bound to the loopback address: not reachable from outside");
     }
     if Flags::of(spec, &service.spec, appliance.external_cluster_ip).has(Flags::ROUTABLE) {
         return None;
@@ -111,7 +111,7 @@ pub enum PolicyScope {
 
 /// Returns which traffic policy of its service applies to a frontend, whatever the policy is.
 pub fn policy_scope(frontend: &Frontend) -> PolicyScope {
-    match (frontend.spec.kind, frontend.spec.address.reach) {
+    match (frontend.spec.kind, frontend.spec.address.traffic_scope) {
         (Kind::HostPort, _) => PolicyScope::Unrestricted,
         (_, TrafficScope::Internal) | (Kind::ClusterIp, TrafficScope::External) => {
             PolicyScope::Internal

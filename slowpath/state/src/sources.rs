@@ -328,7 +328,7 @@ impl Sources {
                 left_s: lease
                     .map(|lease| lease.until.saturating_duration_since(now.steady))
                     .map(|left| left.as_secs()),
-                heard: lease_status::recorded(&object.source, objects).as_str(),
+                lease_status: lease_status::recorded(&object.source, objects).as_str(),
                 on_expiry: self.setting(&object.source).on_expiry,
                 held: removals::held_reason(&object.source, objects),
                 session: session.map(|session| SessionReport {

@@ -85,7 +85,7 @@ impl<D: Disk> Store<D> {
             Err((file, flaw)) => {
                 let copy = disk.copy(file, "damaged").map_err(|error| error.to_string());
                 let damage = Damage::new(file, disk.path(file), flaw, copy);
-                error!(%damage, "the store is not used, the tables stay as they are");
+                error!(%damage, "store not used, tables unchanged");
                 let damage = Some(damage);
                 Store { damage, ..Store::over(disk, load::Loaded::default(), 0) }
             }
@@ -117,7 +117,7 @@ impl<D: Disk> Store<D> {
         if tail == Tail::Found
             && let Err(error) = store.cut_tail()
         {
-            warn!(%error, "the store's log ends in an interrupted write, which is still there");
+            warn!(%error, "interrupted write at the end of the store's log not cut");
         }
         store
     }
@@ -160,10 +160,10 @@ impl<D: Disk> Store<D> {
             }));
         }
         if let Err(error) = self.append(&lines) {
-            error!(%error, "the store doesn't take changes");
-            let wrong = format!("the store's disk doesn't take it: {error}");
+            error!(%error, "store write failed");
+            let wrong = format!("the write to the store's disk failed: {error}");
             let refusal =
-                ChangeError::new("", wrong, "look at the disk of control.state, and ask again")
+                ChangeError::new("", wrong, "check the disk of control.state, and try again")
                     .with_class(ErrorClass::Disk);
             return answers.into_iter().map(|a| a.and(Err(refusal.clone()))).collect();
         }
@@ -178,7 +178,7 @@ impl<D: Disk> Store<D> {
         if self.log > self.min_snapshot_log.max(2 * self.snapshot)
             && let Err(error) = self.fold()
         {
-            warn!(%error, "the store's log stays long: no snapshot could be written");
+            warn!(%error, "store snapshot failed, log not shortened");
         }
         answers
     }
@@ -242,7 +242,7 @@ impl<D: Disk> Store<D> {
         self.disk.sync(LOG)?;
         self.tail = Tail::None;
         if let Some(cut) = found {
-            warn!("{cut}");
+            warn!(%cut, "interrupted write cut from the store's log");
             self.cut = Some(cut);
         }
         Ok(())

@@ -1,10 +1,6 @@
 //! Integration tests of map planes and the reconciler: single steps, random histories, lifetimes
 //! with faults and restarts, and power failures at any byte.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails where what it expects is not so"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic on a failed expectation")]
 
 #[path = "planes/crashes.rs"]
 mod crashes;

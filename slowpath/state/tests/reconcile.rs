@@ -1,5 +1,5 @@
 //! Tests of the reconciler with a plane that the test controls.
-#![expect(clippy::unwrap_used, reason = "a test fails where what it expects is not so")]
+#![expect(clippy::unwrap_used, reason = "a test may panic on a failed expectation")]
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -223,7 +223,7 @@ fn row_is_done_once_all_lcores_acknowledge() {
     let revision = fixture.put(1);
     fixture.step();
     assert!(fixture.has(1));
-    assert_eq!(fixture.status(1).progress, Progress::Pending, "nobody moves packets");
+    assert_eq!(fixture.status(1).progress, Progress::Pending, "no packets are forwarded");
     assert!(fixture.reconciler.reconciled() < revision);
 
     fixture.plane.acknowledged = Some(1);
@@ -308,7 +308,7 @@ fn rejected_frontend_is_retried_with_backoff_without_blocking_others() {
     assert_eq!(waits[..11], doubling);
     assert_eq!(waits[11..], [60_000; 3]);
     assert_eq!(fixture.status(1).progress, rejected);
-    assert!(fixture.status(1).since < fixture.now.wall, "since when it has been refused");
+    assert!(fixture.status(1).since < fixture.now.wall, "time of the first rejection");
 
     fixture.plane.rejected.clear();
     fixture.pass(Duration::from_secs(60));
@@ -373,7 +373,7 @@ fn failed_deletes_are_retried() {
 }
 
 #[test]
-fn an_impossible_combination_is_an_error_of_its_frontend() {
+fn unsupported_combination_is_an_error_of_its_frontend() {
     let mut fixture = Fixture::new();
     let proxy = |service: &mut ServiceSpec| {
         service.affinity_s = 30;
@@ -381,7 +381,9 @@ fn an_impossible_combination_is_an_error_of_its_frontend() {
     };
     fixture.put_service(1, proxy);
     fixture.step();
-    let Progress::Error(text) = fixture.status(1).progress else { panic!("it was taken") };
+    let Progress::Error(text) = fixture.status(1).progress else {
+        panic!("the change was accepted")
+    };
     assert!(text.contains("service web-1 has session affinity and sends port 80"), "{text}");
 }
 
@@ -453,7 +455,7 @@ fn waits_for_initial_lists_or_the_timeout() {
     fixture.step();
     assert!(fixture.is_done(1));
     assert!(fixture.reconciler.reconciled() >= revision);
-    assert_eq!(fixture.plane.prunes, 0, "a source is missing still");
+    assert_eq!(fixture.plane.prunes, 0, "one source is not complete yet");
     fixture.complete(&source);
     fixture.step();
     assert_eq!(fixture.plane.prunes, 1);
@@ -522,7 +524,7 @@ fn a_full_pass_changes_nothing_where_nothing_differs() {
     let writes = fixture.plane.update_calls;
     fixture.pass(Settings::default().pass);
     fixture.step();
-    assert_eq!(fixture.plane.update_calls, writes + 20, "everything was told again");
+    assert_eq!(fixture.plane.update_calls, writes + 20, "all frontends are written again");
     let after = (fixture.plane.plane.commit().unwrap(), fixture.plane.writes(), fixture.lines());
     assert_eq!(after, before);
     assert_eq!(fixture.status(1).since, since);
@@ -561,7 +563,7 @@ fn one_step_writes_a_bounded_number() {
         writes.push(fixture.plane.update_calls);
     }
     assert_eq!(writes, [4, 8, 10]);
-    assert!(fixture.is_done(10), "in the order of revisions, the last comes last");
+    assert!(fixture.is_done(10), "writes are in the order of revisions");
     fixture.reconciler.start_full_pass();
     let mut steps = 0;
     while fixture.reconciler.has_work(fixture.now.steady) {

@@ -180,11 +180,11 @@ impl InRegion {
 
 impl TestPlane for InRegion {
     fn plane(&mut self) -> &mut dyn Plane {
-        self.plane.as_mut().expect("there is one but in a restart")
+        self.plane.as_mut().expect("there is one except during a restart")
     }
 
     fn set_appliance(&mut self, appliance: &Appliance) {
-        let plane = self.plane.as_mut().expect("there is one but in a restart");
+        let plane = self.plane.as_mut().expect("there is one except during a restart");
         plane.set_appliance(appliance);
     }
 
@@ -197,7 +197,10 @@ impl TestPlane for InRegion {
 
     fn between_steps(&mut self, now: Instant) {
         self.fastpath.lcores()[0].acknowledge(self.fastpath.generation());
-        self.plane.as_mut().expect("there is one but in a restart").reclaim(now, &|_, _| true);
+        self.plane
+            .as_mut()
+            .expect("there is one except during a restart")
+            .reclaim(now, &|_, _| true);
     }
 
     fn writes(&self) -> u64 {

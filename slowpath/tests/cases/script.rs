@@ -71,14 +71,14 @@ impl Case {
             match line.strip_prefix("-- ").and_then(|rest| rest.strip_suffix(" --")) {
                 Some(title) => sections.push(Section::new(title, &[])),
                 None => {
-                    let last = sections.last_mut().expect("there is one at least");
+                    let last = sections.last_mut().expect("there is at least one");
                     last.body.push_str(line);
                     last.body.push('\n');
                 }
             }
         }
         let sentence = sections.remove(0).body.trim().to_owned();
-        assert!(sentence.ends_with('.'), "{name} begins with no sentence");
+        assert!(sentence.ends_with('.'), "{name} does not begin with a sentence");
         let mut steps: Vec<Step> = Vec::new();
         for section in sections {
             let is_there = THERE.contains(&section.words()[0]);
@@ -86,11 +86,11 @@ impl Case {
             if new {
                 steps.push(Step::default());
             }
-            let step = steps.last_mut().expect("it was pushed");
+            let step = steps.last_mut().expect("the step exists");
             if is_there { &mut step.there } else { &mut step.done }.push(section);
         }
         let shown = steps.iter().all(|step| !step.there.is_empty() && !step.done.is_empty());
-        assert!(shown && !steps.is_empty(), "{name}: a step that does or shows nothing");
+        assert!(shown && !steps.is_empty(), "{name}: a step without action or output");
         Case { name, path: path.to_owned(), sentence, steps }
     }
 

@@ -113,12 +113,12 @@ impl Stage {
             ["restart"] => self.restart(deletes(section), false),
             ["restart", "waiting"] => self.restart(deletes(section), true),
             ["initialized"] => {
-                let waiting = self.process.waiting.take().expect("somebody is waited for");
+                let waiting = self.process.waiting.take().expect("a source is waited for");
                 let mut to = self.process.writer.begin(self.now.wall);
                 to.complete(&waiting);
                 to.commit();
             }
-            other => panic!("there is nothing called {other:?} to do"),
+            other => panic!("unknown step {other:?}"),
         }
     }
 
@@ -180,7 +180,7 @@ impl Stage {
             let passes = match verdict {
                 "passes" => true,
                 "fails" => false,
-                other => panic!("`{other}` is no verdict: fails, passes"),
+                other => panic!("`{other}` is not a verdict; write fails or passes"),
             };
             to.update_backend_health(&service, &at, passes).unwrap();
         }
@@ -254,7 +254,7 @@ impl Stage {
     /// Advances the time until there is no more work. A full pass after that must write nothing.
     fn settle(&mut self, at: &str) {
         for round in 0.. {
-            assert!(round < 300, "{at}: writes fail for ever");
+            assert!(round < 300, "{at}: writes keep failing");
             self.steps();
             self.pass(ROUND);
             if !self.fails() {
@@ -279,10 +279,10 @@ impl Stage {
     /// Returns whether an injected error has not been followed by a success yet.
     fn fails(&self) -> bool {
         let reconciler = &self.process.reconciler;
-        let on_purpose = |text: &str| text.contains("on purpose");
+        let is_injected = |text: &str| text.contains("injected failure");
         let pruning = reconciler.health(&self.process.writer.tables()).reason;
-        reconciler.errors().any(|(_, why)| on_purpose(why))
-            || pruning.as_deref().is_some_and(on_purpose)
+        reconciler.errors().any(|(_, why)| is_injected(why))
+            || pruning.as_deref().is_some_and(is_injected)
     }
 
     fn numbered(&mut self) -> Vec<String> {
@@ -307,7 +307,7 @@ impl Stage {
 /// Returns the three words of a line; panics for another number.
 fn words(line: &str) -> [&str; 3] {
     let words: Vec<&str> = line.split_whitespace().collect();
-    words.try_into().unwrap_or_else(|_| panic!("`{line}` has not three words"))
+    words.try_into().unwrap_or_else(|_| panic!("`{line}` does not have three words"))
 }
 
 fn documents(text: &str) -> Vec<Value> {
@@ -335,7 +335,7 @@ fn puts(text: &str) -> Vec<Change> {
 fn deletes(section: &Section) -> Vec<Change> {
     let key = |line: &str| {
         let [kind, name, "of", source] = line.split_whitespace().collect::<Vec<_>>()[..] else {
-            panic!("`{line}` is no `Service shop/web of api`");
+            panic!("`{line}` does not have the form `Service shop/web of api`");
         };
         let (kind, name) = (kind.parse().unwrap(), Name::new(name).unwrap());
         Change::delete(Key { kind, name, source: Source::new(source) })

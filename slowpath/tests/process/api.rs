@@ -71,12 +71,22 @@ fn objects_are_written_conditionally_and_read_back() {
     let ask = |method: &str, headers: &[(&str, &str)], body: &str| {
         folder.request(method, path, headers, body)
     };
-    is_problem(&ask("PUT", &[JSON, ("If-None-Match", "*")], &body), 412, "changed", &["revision"]);
-    is_problem(&ask("PUT", &[JSON, ("If-Match", "\"9999\"")], &body), 412, "changed", &[]);
+    is_problem(
+        &ask("PUT", &[JSON, ("If-None-Match", "*")], &body),
+        412,
+        "precondition-failed",
+        &["revision"],
+    );
+    is_problem(
+        &ask("PUT", &[JSON, ("If-Match", "\"9999\"")], &body),
+        412,
+        "precondition-failed",
+        &[],
+    );
     let second = ask("PUT", &[JSON, ("If-Match", &first)], &body);
     assert_eq!(second.status, 200, "{second:?}");
     assert_ne!(etag(&second), first);
-    is_problem(&ask("DELETE", &[("If-Match", &first)], ""), 412, "changed", &[]);
+    is_problem(&ask("DELETE", &[("If-Match", &first)], ""), 412, "precondition-failed", &[]);
     assert_eq!(ask("GET", &[("If-None-Match", etag(&second))], "").status, 304);
     assert_eq!(ask("GET", &[("If-None-Match", &first)], "").status, 200);
     // A patch of some fields leaves the others.
@@ -98,10 +108,10 @@ fn objects_are_written_conditionally_and_read_back() {
     slowpath.kill();
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
-    assert_eq!(ask("GET", &[], "").json(), patched, "it was kept");
+    assert_eq!(ask("GET", &[], "").json(), patched, "it was stored");
     assert_eq!(ask("DELETE", &[], "").status, 204);
-    is_problem(&ask("GET", &[], ""), 404, "absent", &["there is no Service shop/web"]);
-    is_problem(&ask("DELETE", &[], ""), 404, "absent", &[]);
+    is_problem(&ask("GET", &[], ""), 404, "not-found", &["there is no Service shop/web"]);
+    is_problem(&ask("DELETE", &[], ""), 404, "not-found", &[]);
 }
 
 #[test]
@@ -112,7 +122,7 @@ fn errors_name_the_field() {
     let mut wrong = service(1, 80);
     wrong["spec"]["mss"] = 9461.into();
     let answer = put(&folder, "services/a", &wrong);
-    is_problem(&answer, 422, "wrong", &["spec.mss", "0 to 9460", "Service a of api"]);
+    is_problem(&answer, 422, "invalid", &["spec.mss", "0 to 9460", "Service a of api"]);
     assert_eq!(answer.json()["field"], "spec.mss");
     let ask = |method: &str, path: &str, headers: &[(&str, &str)], body: &str| {
         folder.request(method, &format!("/v1/{path}"), headers, body)
@@ -122,7 +132,7 @@ fn errors_name_the_field() {
         &ask("PUT", "objects/services/a", &[JSON], "{"),
         400,
         "request",
-        &["no JSON", "line 1"],
+        &["not valid JSON", "line 1"],
     );
     is_problem(&ask("PUT", "objects/services/a", &[], &good), 415, "media", &["application/json"]);
     let named = json!({ "name": "b", "spec": {} }).to_string();
@@ -149,24 +159,29 @@ fn errors_name_the_field() {
     let last = text.rfind("HTTP/1.1 ").unwrap();
     let answer = Answer::read(&text[last..]).unwrap();
     is_problem(&answer, 413, "too-large", &["4194304"]);
-    is_problem(&ask("GET", "objects/sevices", &[], ""), 404, "absent", &["no kind", "Service"]);
+    is_problem(&ask("GET", "objects/sevices", &[], ""), 404, "not-found", &["no kind", "Service"]);
     is_problem(&ask("GET", "objects/services?limt=1", &[], ""), 400, "request", &["limt"]);
     is_problem(&ask("GET", "objects/services?limit=0", &[], ""), 400, "request", &["1 to 1000"]);
     is_problem(&ask("GET", "objects/services?continue=zz", &[], ""), 400, "request", &["continue"]);
-    is_problem(&ask("GET", "objects/services/a%20b", &[], ""), 404, "absent", &["is no name"]);
+    is_problem(
+        &ask("GET", "objects/services/a%20b", &[], ""),
+        404,
+        "not-found",
+        &["is not a valid name"],
+    );
     is_problem(
         &ask("PUT", "objects/services/a?wait=soon", &[JSON], &good),
         400,
         "request",
         &["5s"],
     );
-    is_problem(&ask("GET", "tables/flows", &[], ""), 404, "absent", &["frontends"]);
-    is_problem(&ask("GET", "nothing", &[], ""), 404, "absent", &["/v1/objects"]);
+    is_problem(&ask("GET", "tables/flows", &[], ""), 404, "not-found", &["frontends"]);
+    is_problem(&ask("GET", "nothing", &[], ""), 404, "not-found", &["/v1/objects"]);
     let answer = ask("POST", "objects/services", &[], "");
     is_problem(&answer, 405, "method", &["POST"]);
     assert!(answer.header("allow").is_some_and(|allow| allow.contains("GET")), "{answer:?}");
     // The file's object belongs to its source, not to the API.
-    is_problem(&ask("GET", "objects/services/default/web", &[], ""), 404, "absent", &["file"]);
+    is_problem(&ask("GET", "objects/services/default/web", &[], ""), 404, "not-found", &["file"]);
     let of_file = ask("GET", "objects/services/default/web?source=file", &[], "");
     assert_eq!((of_file.status, &of_file.json()["source"]), (200, &json!("file")));
 }
@@ -235,7 +250,7 @@ fn a_watch_streams_changes_after_a_revision() {
     let mut lines = BufReader::new(weir.stdout.take().unwrap()).lines();
     let mut next = || -> Value {
         let mut told = lines.by_ref().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
-        told.find(|line: &Value| line["type"] != "at").unwrap()
+        told.find(|line: &Value| line["type"] != "bookmark").unwrap()
     };
     put(&folder, "services/b", &service(2, 80));
     put(&folder, "backends/b", &backends("b"));
@@ -244,12 +259,12 @@ fn a_watch_streams_changes_after_a_revision() {
     assert_eq!((&told["type"], &told["object"]["name"]), (&json!("put"), &json!("b")), "{told}");
     let told = next();
     let gone = json!({ "kind": "Service", "name": "a", "source": "api" });
-    assert_eq!((&told["type"], &told["object"]), (&json!("gone"), &gone), "{told}");
+    assert_eq!((&told["type"], &told["object"]), (&json!("removed"), &gone), "{told}");
     let last = told["revision"].as_u64().unwrap();
     slowpath.kill();
     let mut said = String::new();
     weir.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(!weir.wait().unwrap().success() && said.contains("has ended"), "{said}");
+    assert!(!weir.wait().unwrap().success() && said.contains("the stream ended"), "{said}");
     // The next process has the current state, but not the history.
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -257,12 +272,12 @@ fn a_watch_streams_changes_after_a_revision() {
         folder.request("GET", &format!("/v1/objects/services?watch=true&seconds=0{query}"), &[], "")
     };
     let old = watch(&format!("&revision={}", last - 1));
-    is_problem(&old, 410, "too-old", &["read all objects anew"]);
-    is_problem(&watch("&revision=999999"), 410, "too-old", &["never was"]);
+    is_problem(&old, 410, "too-old", &["read all objects again"]);
+    is_problem(&watch("&revision=999999"), 410, "too-old", &["there is no revision"]);
     assert_eq!(watch(&format!("&revision={last}")).status, 200);
     let whole = watch("").body;
     let lines: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((&lines[0]["object"]["name"], &lines[1]["type"]), (&json!("b"), &json!("at")));
+    assert_eq!((&lines[0]["object"]["name"], &lines[1]["type"]), (&json!("b"), &json!("bookmark")));
     let shown = folder.weir(&["get", "service", "--watch", "--revision", "1"]);
     assert!(String::from_utf8_lossy(&shown.stderr).contains("forgotten"), "{shown:?}");
 }
@@ -274,7 +289,7 @@ fn wait_returns_when_lcores_serve_the_change_or_the_reason() {
     folder.until(&["status"], |s| generation(s) > 0);
     let waited =
         |name: &str, body: &Value| put(&folder, &format!("services/{name}?wait=300ms"), body);
-    assert_eq!(waited("a", &service(1, 80)).status, 202, "nobody moves packets");
+    assert_eq!(waited("a", &service(1, 80)).status, 202, "no lcore polls");
     // An address of another service, and an invalid node port.
     let answer = waited("b", &service(1, 80));
     is_problem(&answer, 409, "not-in-force", &["belongs to service `a`", "Service b of api"]);
@@ -282,9 +297,9 @@ fn wait_returns_when_lcores_serve_the_change_or_the_reason() {
     node["spec"]["frontends"][0]["type"] = "NodePort".into();
     is_problem(&waited("c", &node), 409, "not-in-force", &["30000 to 32767", "node_ports"]);
     // The object's conditions are written after the response.
-    eventually("the condition Refused", || {
+    eventually("the condition Rejected", || {
         let kept = folder.request("GET", "/v1/objects/services/c", &[], "").json();
-        check(kept["status"]["conditions"][0]["reason"] == "Refused", || kept.to_string())
+        check(kept["status"]["conditions"][0]["reason"] == "Rejected", || kept.to_string())
     });
 
     // An lcore that only acknowledges generations.
@@ -423,7 +438,7 @@ fn the_openapi_document_matches_the_routes() {
     assert_eq!(own.header("allow"), Some("GET,HEAD"));
     let text = document.to_string();
     for reference in text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()) {
-        assert!(document.pointer(reference).is_some(), "{reference} leads nowhere");
+        assert!(document.pointer(reference).is_some(), "{reference} does not resolve");
     }
     // A stream that the client abandons is detected.
     let watch = Request::new("GET", "/v1/objects/services?watch=true");

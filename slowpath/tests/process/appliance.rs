@@ -21,7 +21,7 @@ pub struct Folder {
 /// Returns the path of `weir`, which another crate builds into the folder of `slowpath`.
 pub fn weir() -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_slowpath")).with_file_name("weir");
-    assert!(path.exists(), "{path:?} is not there: `cargo build -p cli` builds it");
+    assert!(path.exists(), "{path:?} does not exist; `cargo build -p cli` builds it");
     path
 }
 

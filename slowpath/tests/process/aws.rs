@@ -121,12 +121,12 @@ fn sigterm_during_discovery_ends_it() {
     // The interface does not exist, so discovery can't finish.
     let stage = Stage::new("aws-looking", "wsp-none9");
     let mut slowpath = stage.slowpath();
-    let told = stage.until(|told| told["trouble"] != "");
+    let told = stage.until(|told| told["error"] != "");
     assert_eq!(told["phase"], "looking");
-    assert!(told["trouble"].as_str().unwrap().contains("is the fastpath running?"), "{told}");
+    assert!(told["error"].as_str().unwrap().contains("is the fastpath running?"), "{told}");
     stage.signal(&slowpath, "-TERM");
     let log = stage.ended(&mut slowpath);
-    assert!(log.contains("left AWS: Drained"), "{log}");
+    assert!(log.contains("left the cloud cloud=\"AWS\" outcome=Drained"), "{log}");
     assert!(!stage.was_called("DeregisterTargets"));
 }
 
@@ -138,12 +138,12 @@ fn sigterm_deregisters_and_the_second_ends_it_at_once() {
     stage.until(|told| told["state"] == "healthy");
     stage.signal(&slowpath, "-TERM");
     let told = stage.until(|told| told["phase"] == "leaving");
-    assert_eq!(told["leaving"]["why"], "leaving: SIGTERM came");
+    assert_eq!(told["drain"]["reason"], "leaving: SIGTERM received");
     // The deregistration is in progress; a second signal would abort it.
     stage.until(|_| stage.state() == Some(State::Draining));
     stage.signal(&slowpath, "-TERM");
     let log = stage.ended(&mut slowpath);
-    assert!(log.contains("left AWS: Forced"), "{log}");
+    assert!(log.contains("left the cloud cloud=\"AWS\" outcome=Forced"), "{log}");
     assert_eq!(stage.state(), Some(State::Draining));
 }
 

@@ -62,12 +62,12 @@ fn a_backup_restores_api_objects_and_on_request_all_sources() {
     let (text, told) = apply(&[], 0);
     assert!(text.contains("Service shop/web: unchanged"), "{text}");
     for (object, source) in [("default/web", "file"), ("inventory/dns", "inventory")] {
-        let left = format!("Service {object}: left out: source `{source}` says it");
+        let left = format!("Service {object}: skipped: source `{source}` defines it");
         assert!(told.contains(&left), "{told}");
     }
     // An older file does not create a deleted object again unless `--restore` is given.
     run(&folder, &["service", "delete", "shop/web", "--wait", "0"], 0);
-    assert!(apply(&[], 1).1.contains("the object is gone"));
+    assert!(apply(&[], 1).1.contains("the object no longer exists"));
     apply(&["--restore"], 0);
     assert_eq!(wanted(&folder), before);
 

@@ -167,7 +167,7 @@ fn not_up(stage: &Stage) {
     assert_ne!(peers[0]["state"], "established", "{peers}");
     assert_eq!(stage.until(&["routes", "advertised"], |_| true), json!([]));
     let (code, text, _) = stage.shown(&["routes", "advertised"]);
-    let told = "there is none; policy edge is carried out\n";
+    let told = "nothing to show; policy edge is in force\n";
     assert_eq!((code, text.as_str()), (Some(0), told));
     let metrics = stage.metrics();
     let down = "weir_bgp_session_state{router=\"65001\",neighbor=\"10.97.1.1:179\",\
@@ -223,11 +223,11 @@ fn routes(stage: &Stage) {
     let heads = "NODE    VROUTER  PEER           PREFIX          NEXTHOP     AGE";
     assert!(table.starts_with(heads) && table.contains(OURS), "{table}");
     assert_eq!(stage.until(&["routes", "available", "ipv6"], |_| true), json!([]));
-    let there = ["no neighbor 10.97.1.2", "there is 10.97.1.1:179"];
+    let there = ["no neighbor 10.97.1.2", "available: 10.97.1.1:179"];
     stage.refused(&["routes", "available", "--peer", "10.97.1.2"], &there);
-    let there = ["no router 65009", "there is 65001"];
+    let there = ["no router 65009", "available: 65001"];
     stage.refused(&["routes", "advertised", "--router", "65009"], &there);
-    stage.refused(&["routes", "advertised", "--peer", "x"], &["`x` is no address"]);
+    stage.refused(&["routes", "advertised", "--peer", "x"], &["`x` is not an address"]);
     let policies = stage.until(&["policies"], |all| rows(all).len() == 2);
     assert_eq!((&policies[0]["type"], &policies[0]["policy"]), (&"export".into(), &"edge".into()));
     let (_, table, _) = stage.shown(&["policies"]);
@@ -243,7 +243,7 @@ fn routes(stage: &Stage) {
     let refused = ask("/routes/available?family=ipv5");
     assert_eq!((refused.status, &refused.json()["type"]), (400, &"urn:weir:request".into()));
     let refused = ask("/routes/available?peer=10.97.1.2");
-    assert_eq!((refused.status, &refused.json()["type"]), (404, &"urn:weir:absent".into()));
+    assert_eq!((refused.status, &refused.json()["type"]), (404, &"urn:weir:not-found".into()));
 }
 
 fn details(stage: &Stage) {
@@ -286,7 +286,7 @@ fn metrics(stage: &Stage) {
     check_with_promtool(&text, &stage.folder.path);
 }
 
-/// Several policies, and one that can't be carried out on this appliance.
+/// Several policies, and one that cannot be applied on this appliance.
 fn what_is_wrong(stage: &Stage) {
     stage.write("rim", &json!([router(65003, &neighbor())]));
     stage.until(&["peers"], |all| rows(all).is_empty());

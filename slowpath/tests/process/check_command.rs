@@ -19,7 +19,7 @@ fn the_check_command_reads_a_folder_as_slowpath_does() {
                       spec: {clusterIP: 10.96.0.2, ports: [{port: 80}]}\n";
     std::fs::write(services.join("two.yaml"), kubernetes).unwrap();
     folder.write("weir.toml", &folder.config().replace("services.toml", "services"));
-    assert!(check(&folder, 0).contains(": 2 services, good"));
+    assert!(check(&folder, 0).contains(": 2 services, valid"));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     folder.until(&["get", "service"], |all| all.as_array().is_some_and(|all| all.len() == 2));

@@ -103,7 +103,7 @@ fn the_leader_points_the_routes_at_itself_once_able() {
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert!(slowpath.0.wait().unwrap().success());
     let log = std::fs::read_to_string(cloud.folder.path.join("log")).unwrap();
-    assert!(log.contains("deprecated") && log.contains("ends as the leader"), "{log}");
+    assert!(log.contains("deprecated") && log.contains("leader ended"), "{log}");
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn a_service_is_applied_diffed_changed_drained_and_deleted() {
         // A file based on an older revision is rejected with a message.
         folder.write("got", &got.replace("30", "40"));
         let (_, told) = run(&folder, &["apply", "-f", &path(&folder, "got")], 1);
-        assert!(told.contains("somebody has changed the object since"), "{told}");
+        assert!(told.contains("the object has changed since"), "{told}");
         assert!(told.contains("got:") && told.ends_with("nothing was written\n"), "{told}");
 
         let backend = ["backend", "weight", "shop/web", "10.97.2.21:80", "50"];
@@ -167,7 +167,7 @@ fn services_of_a_file_are_read_only_but_their_backends_can_be_drained() {
         }
     };
     let (text, _) = run(&folder, &["backend", "drain", service, backend], 0);
-    assert!(text.contains("source `file` names it too") && text.contains("--undo"), "{text}");
+    assert!(text.contains("source `file` defines it too") && text.contains("--undo"), "{text}");
     let drained = |services: &Value| {
         let all = services[0]["backends"].as_array();
         all.is_some_and(|all| {
@@ -189,13 +189,13 @@ fn services_of_a_file_are_read_only_but_their_backends_can_be_drained() {
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let (_, told) = run(&folder, &["backend", "drain", service, backend], 1);
-    assert!(told.contains("`file`, which is preferred to the API"), "{told}");
+    assert!(told.contains("`file`, which takes precedence over the API"), "{told}");
     assert_eq!(folder.until(&["get", "backends"], |_| true).as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn apply_is_all_or_nothing() {
-    let folder = Folder::new("command-refused");
+    let folder = Folder::new("command-rejected");
     folder.write("weir.toml", &without_file(&folder));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -215,7 +215,7 @@ fn apply_is_all_or_nothing() {
     folder.write("more.toml", &doubled);
     let more = path(&folder, "more.toml");
     let (_, told) = run(&folder, &["apply", "-f", &file, "-f", &more, "--wait", "0"], 1);
-    assert!(told.contains("Service a is in") && told.contains("keep one"), "{told}");
+    assert!(told.contains("Service a is also in") && told.contains("keep one"), "{told}");
     assert_eq!(folder.until(&["get", "services"], |_| true), json!([]));
     let (_, told) = run(&folder, &["apply", "-f", "/nowhere"], 2);
     assert!(told.contains("/nowhere"), "{told}");
@@ -223,7 +223,7 @@ fn apply_is_all_or_nothing() {
     // Stored, but without a fastpath not in force.
     let (text, told) = run(&folder, &["apply", "-f", &more, "--wait", "1"], 1);
     assert_eq!(text, "Service a: created\nBackends a: created\n");
-    assert!(told.contains("kept, and not in force on all lcores after 1 s"), "{told}");
+    assert!(told.contains("stored, but not in force on all lcores after 1 s"), "{told}");
     let (text, _) = run(&folder, &["apply", "-f", &more, "--wait", "0", "-o", "json"], 0);
     let reports: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
@@ -297,17 +297,17 @@ fn applied_objects_survive_a_kill() {
             let is_there = there(name) == Some(true);
             match done.split(':').next().unwrap() {
                 "created" | "changed" => assert!(is_there, "{round}: {line}: {objects}"),
-                "not written" => assert!(!is_there, "{round}: {line}: {objects}"),
-                "perhaps written" => {}
+                "skipped" => assert!(!is_there, "{round}: {line}: {objects}"),
+                "unknown" => {}
                 other => panic!("{round}: {other}: {out:?}"),
             }
         }
         match out.status.success() {
             true => whole += 1,
-            false => broken += u32::from(said.lines().any(|line| line.contains("not written"))),
+            false => broken += u32::from(said.lines().any(|line| line.ends_with("skipped"))),
         }
     }
-    println!("{whole} of 40 were applied whole, {broken} were cut in the middle");
+    println!("{whole} of 40 were applied whole, {broken} were interrupted");
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn every_read_command_supports_json_and_yaml() {
         &["health"],
         &["maps", "dump"],
         &["completions", "bash"],
-        &["top", "--looks", "1"],
+        &["top", "--samples", "1"],
         &["drain", "--undo"],
         &["apply", "--dry-run", "-f", &services],
         &["diff", "-f", &services],

@@ -214,7 +214,10 @@ fn arguments_of_other_programs_are_not_checked() {
     for command in of("program") {
         let mut words = command.split(' ');
         let program = folder.join(words.next().unwrap());
-        assert!(program.exists(), "{program:?} is not there: `cargo build --workspace --bins`");
+        assert!(
+            program.exists(),
+            "{program:?} does not exist; `cargo build --workspace --bins` builds it"
+        );
         // An unknown command exits with another code before `--help` is evaluated.
         let run = |more: &[&str]| output(Command::new(&program).args(words.clone()).args(more));
         let out = run(&["--help"]);

@@ -220,7 +220,8 @@ fn failed_authentications_are_limited_by_source_counted_and_logged() {
     assert_eq!(metric(&folder, "weir_api_auth_failures_total"), 10);
     assert_eq!(metric(&folder, "weir_api_auth_limited_total"), 2);
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("wrong token")).collect();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.contains("wrong or missing token")).collect();
     assert_eq!(lines.len(), 1, "{log}");
     assert!(lines[0].contains("127.3.0.1") && !log.contains(&wrong), "{log}");
 }
@@ -260,5 +261,5 @@ fn a_failed_listener_is_reported_and_retried_while_the_others_serve() {
     assert!(folder.get(metrics, "/metrics", "*/*").contains(&format!("{up} 1")));
     let client = Client::new(&folder, port);
     assert_eq!(client.list(Ipv4Addr::LOCALHOST, TOKEN).unwrap(), 200);
-    assert!(slowpath.0.try_wait().unwrap().is_none(), "it never ended");
+    assert!(slowpath.0.try_wait().unwrap().is_none(), "it has not ended");
 }

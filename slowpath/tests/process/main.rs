@@ -71,7 +71,10 @@ fn state_survives_a_kill() {
     assert_eq!(folder.weir(&["status"]).status.code(), Some(1), "not able is exit code 1");
     let health = folder.get(folder.ports[0], "/health", "*/*");
     assert!(health.contains("503") && health.contains("fastpath is not running"), "{health}");
-    assert!(std::net::TcpStream::connect(("127.0.0.1", folder.ports[1])).is_err(), "TCP agrees");
+    assert!(
+        std::net::TcpStream::connect(("127.0.0.1", folder.ports[1])).is_err(),
+        "the TCP listener agrees"
+    );
 
     let before = folder.until(&["services"], |s| s[0]["backends"].as_array().is_some());
     let first = generation(&folder.until(&["status"], |s| generation(s) > 0));
@@ -107,7 +110,7 @@ fn state_survives_a_kill() {
     let _again = folder.slowpath();
     let again = folder.until(&["services"], |s| s[0]["backends"].as_array().is_some());
     assert_eq!(again, after, "every id, share and counter is what it was");
-    assert_eq!(maps(&folder), dump, "and so is all that lies in the region");
+    assert_eq!(maps(&folder), dump, "and so is everything in the region");
     assert_eq!(generation(&folder.until(&["status"], |_| true)), at, "nothing to commit");
 }
 
@@ -128,18 +131,18 @@ fn the_configuration_reloads_and_names_keys_that_need_a_restart() {
         Command::new("kill").args(["-HUP", &pid]).status().unwrap()
     };
     assert!(hangup().success());
-    let refused = |s: &serde_json::Value| s["config_file"]["refused"].as_str().map(str::to_owned);
+    let refused = |s: &serde_json::Value| s["config_file"]["error"].as_str().map(str::to_owned);
     let status = folder.until(&["status"], |s| refused(s).is_some());
     let text = refused(&status).unwrap();
     assert!(text.contains("ingress.device = \"net_null5\"") && text.contains("restart fastpath"));
     assert_eq!(generation(&status), at + 1);
     let shown = folder.weir(&["--socket", &folder.socket(), "status"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.contains("the configuration was refused:") && shown.contains("net_null5"));
+    assert!(shown.contains("the configuration was rejected:") && shown.contains("net_null5"));
     folder.write("weir.toml", &other.replace("net_null5", "net_null0"));
     let status = folder.until(&["status"], |s| refused(s).is_none());
-    assert_eq!(generation(&status), at + 2, "the timeout is taken now");
-    assert!(slowpath.0.try_wait().unwrap().is_none(), "SIGHUP ended nobody");
+    assert_eq!(generation(&status), at + 2, "the timeout is applied now");
+    assert!(slowpath.0.try_wait().unwrap().is_none(), "SIGHUP ends no process");
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn a_second_slowpath_is_rejected_by_region_state_and_socket() {
     let region = format!("region.path={}", other.join("region").display());
     let socket = format!("control.socket={}", other.join("sock").display());
     let said = run(&["--set", &region, "--set", &socket]);
-    assert!(said.contains("control.state") && said.contains("another process has"), "{said}");
+    assert!(said.contains("control.state") && said.contains("in use by another process"), "{said}");
     let state = format!("control.state={}", other.join("state").display());
     let region = [&region, "--set", &state];
     let said = run(&["--set", region[0], region[1], region[2]]);
@@ -208,7 +211,7 @@ fn a_truncated_region_ends_slowpath_with_a_message() {
     let status = slowpath.0.wait().unwrap();
     let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
     assert_eq!(status.code(), Some(74), "{status:?}: {said}");
-    assert!(said.contains("the region's file was cut"), "{said}");
+    assert!(said.contains("the region's file was truncated"), "{said}");
     assert!(said.contains(&format!("rm {}", file.display())), "{said}");
 }
 
@@ -274,7 +277,7 @@ fn metrics_pass_promtool_and_every_view_renders() {
     assert!(head.contains("version=0.0.4"), "{head}");
     for metric in [
         "weir_packets_total{arm=\"ingress\",direction=\"rx\"} 0",
-        "weir_drops_total{arm=\"egress\",reason=\"no-neighbour\"} 0",
+        "weir_drops_total{arm=\"egress\",reason=\"no_neighbor\"} 0",
         "weir_service_packets_total{service=\"default/web\"} 0",
         "weir_backend_flows{backend=\"10.97.2.11:80\"} 0",
         "weir_flows_max 1024",
@@ -286,14 +289,14 @@ fn metrics_pass_promtool_and_every_view_renders() {
     assert!(open.contains("openmetrics-text") && open.trim_end().ends_with("# EOF"), "{open}");
     check_with_promtool(plain, &folder.path);
 
-    for view in [&["services"][..], &["flows"], &["drops", "--all"], &["top", "--looks", "2"]] {
+    for view in [&["services"][..], &["flows"], &["drops", "--all"], &["top", "--samples", "2"]] {
         let out = folder.weir(view);
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success() && text.lines().count() > 1, "{view:?}: {out:?}");
     }
     let out = folder.weir(&["trace", "--service", "default/web", "--seconds", "1"]);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(said.contains("no live flow fits"), "{said}");
+    assert!(said.contains("no live flow matches"), "{said}");
     let out = folder.weir(&["trace", "--client", "nonsense"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("ADDRESS:PORT"));
 }
@@ -377,7 +380,7 @@ fn health_verdicts_are_shown_and_survive_a_restart_and_health_check_ports_respon
     slowpath.0.wait().unwrap();
     let _again = folder.slowpath();
     let rows = folder.until(&["health"], |rows| !rows.as_array().unwrap().is_empty());
-    assert!(all(&rows, "unhealthy"), "no verdict is lost: {rows}");
+    assert!(all(&rows, "unhealthy"), "verdicts are kept: {rows}");
     folder.until(&["health"], |rows| all(rows, "unhealthy") && rows[0]["last"] == "bad");
     let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
     for metric in [

@@ -50,10 +50,13 @@ fn a_missing_services_file_keeps_its_services_until_it_returns() {
     assert_eq!(maps(&folder), dump);
     assert_eq!(folder.until(&["get", "services"], |o| names(o).len() == 2), objects);
     assert!(log(&folder).contains("ended in an interrupted write"), "{}", log(&folder));
-    let status = folder.until(&["status"], |s| s["store"]["cut"].is_string());
-    assert!(status["store"]["cut"].as_str().unwrap().contains("11 bytes were cut"), "{status}");
-    let status = folder.until(&["status"], |s| s["services_file"]["refused"].is_string());
-    assert_eq!(status["frontends"]["waited_for"][0], "file");
+    let status = folder.until(&["status"], |s| s["store"]["truncated"].is_string());
+    assert!(
+        status["store"]["truncated"].as_str().unwrap().contains("11 bytes were cut"),
+        "{status}"
+    );
+    let status = folder.until(&["status"], |s| s["services_file"]["error"].is_string());
+    assert_eq!(status["frontends"]["waiting_for"][0], "file");
     slowpath.kill();
 
     // The region is gone too, as after a reboot.
@@ -112,11 +115,11 @@ fn a_damaged_log_is_set_aside_while_the_region_serves() {
     let [good, bad] = flip(&folder, "log");
 
     let mut slowpath = folder.slowpath();
-    let status = folder.until(&["status"], |s| s["services_file"]["refused"].is_string());
+    let status = folder.until(&["status"], |s| s["services_file"]["error"].is_string());
     let damage = status["store"]["damage"].as_str().unwrap();
     let log_file = folder.path.join("state/log");
     let place = format!("{} is damaged at byte ", log_file.display());
-    for part in [&place, "a whole record follows it at byte", "then restart slowpath"] {
+    for part in [&place, "a complete record follows at byte", "then restart slowpath"] {
         assert!(damage.contains(part), "no {part:?} in {damage}");
         assert!(log(&folder).contains(part), "no {part:?} in {}", log(&folder));
     }
@@ -169,7 +172,9 @@ fn a_damaged_snapshot_is_set_aside_while_the_region_serves() {
     let _slowpath = folder.slowpath();
     let status = folder.until(&["status"], |s| s["store"]["damage"].is_string());
     let damage = status["store"]["damage"].as_str().unwrap();
-    for part in ["state/snapshot is damaged at byte 0", "no record begins there", "restart"] {
+    for part in
+        ["state/snapshot is damaged at byte 0", "no record begins at this offset", "restart"]
+    {
         assert!(damage.contains(part), "no {part:?} in {damage}");
     }
     assert_eq!(std::fs::read(state.join("snapshot")).unwrap(), b"nonsense");
@@ -215,10 +220,10 @@ fn a_full_disk_rejects_writes_until_space_is_free() {
             all + &service(&format!("s/{n}"), n)
         }),
     );
-    let refused = |s: &Value| s["services_file"]["refused"].as_str().map(str::to_owned);
+    let refused = |s: &Value| s["services_file"]["error"].as_str().map(str::to_owned);
     let status = folder.until(&["status"], |s| refused(s).is_some());
     let told = refused(&status).unwrap();
-    assert!(told.contains("disk doesn't take it: No space left"), "{told}");
+    assert!(told.contains("store's disk failed: No space left"), "{told}");
     assert_eq!(generation(&status), at);
     assert_eq!(names(&folder.until(&["services"], |s| s[0]["name"].is_string())), ["shop/a"]);
     let answer = folder.request("DELETE", "/v1/objects/services/none", &[], "");

@@ -55,7 +55,10 @@ fn the_reference_of_other_programs_is_current() {
     );
     for program in PROGRAMS {
         let path = folder.join(program);
-        assert!(path.exists(), "{path:?} is not there: `cargo build --workspace --bins`");
+        assert!(
+            path.exists(),
+            "{path:?} does not exist; `cargo build --workspace --bins` builds it"
+        );
         let out = Command::new(path).arg("--help").output().unwrap();
         assert!(out.status.success(), "{program}: {out:?}");
         let help = String::from_utf8(out.stdout).unwrap();

@@ -36,14 +36,14 @@ fn names(folder: &Folder) -> Vec<String> {
 /// Waits until the files are rejected with an error that contains `why`; returns the status.
 fn assert_held(folder: &Folder, why: &str) -> Value {
     folder.until(&["status"], |status| {
-        status["services_file"]["refused"].as_str().is_some_and(|told| told.contains(why))
+        status["services_file"]["error"].as_str().is_some_and(|told| told.contains(why))
     })
 }
 
 /// Waits until the files are in force.
 fn assert_applied(folder: &Folder) {
     folder.until(&["status"], |status| {
-        status["services_file"]["refused"].is_null() && status["held"] == json!([])
+        status["services_file"]["error"].is_null() && status["held"] == json!([])
     });
 }
 
@@ -95,7 +95,10 @@ fn an_empty_commented_out_or_truncated_file_removes_no_service() {
             assert_eq!(names(&folder).len(), 12);
             assert!(folder.get(folder.ports[0], "/health", "*/*").contains("200"));
             let metrics = folder.get(folder.ports[2], "/metrics", "*/*");
-            assert!(metrics.contains("weir_source_held{source=\"file\"} 1"), "{metrics}");
+            assert!(
+                metrics.contains("weir_source_removal_on_hold{source=\"file\"} 1"),
+                "{metrics}"
+            );
             for args in [&["get", "source"][..], &["db", "show", "health"], &["status"]] {
                 let shown = shown(&folder, args);
                 assert!(shown.contains(why), "{args:?} without {why:?}:\n{shown}");
@@ -104,7 +107,7 @@ fn an_empty_commented_out_or_truncated_file_removes_no_service() {
             assert_applied(&folder);
         }
         let metrics = folder.get(folder.ports[2], "/metrics", "*/*");
-        assert!(metrics.contains("weir_source_held{source=\"file\"} 0"), "{metrics}");
+        assert!(metrics.contains("weir_source_removal_on_hold{source=\"file\"} 0"), "{metrics}");
         // Half of the list may be removed without a confirmation.
         folder.write("services.toml", &text(1, 6));
         folder.until(&["status"], |status| status["services"] == 6);
@@ -211,7 +214,7 @@ fn the_removal_limit_is_reloaded_at_run_time() {
         folder.write("weir.toml", &config.replace(control, &changed));
         let is_taken = |_: &Value| {
             let log = fs::read_to_string(folder.path.join("log")).unwrap();
-            log.matches("configuration taken").count() == taken
+            log.matches("configuration applied").count() == taken
         };
         folder.until(&["status"], is_taken);
     };

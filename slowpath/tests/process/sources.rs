@@ -179,10 +179,12 @@ fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
     }
     let path = write_source(&folder, "other", "1", &json!(others));
     commit(&folder, &path);
-    let heard = ["Kept", "Quarantined", "Released"];
+    let status = ["Persisted", "Quarantined", "Released"];
     let after = |folder: &Folder| {
-        for (source, heard) in all.iter().zip(heard) {
-            until(folder, source, |report| report["heard"] == heard && report["left_s"] == 0);
+        for (source, status) in all.iter().zip(status) {
+            until(folder, source, |report| {
+                report["lease_status"] == status && report["left_s"] == 0
+            });
         }
         serves(folder, &frontend(0), &[11, 12]);
         // Backends of another source take precedence over those of one with an expired lease.
@@ -194,15 +196,15 @@ fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
     assert_eq!(names(&folder, "backends", "quarantine"), ["shop/quarantine"]);
     let shown = folder.weir(&["get", "source"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    for told in ["other", "still holds", "no new flows", "is gone"] {
+    for told in ["other", "still applies", "no new flows", "are released"] {
         assert!(shown.contains(told), "no {told:?} in\n{shown}");
     }
 
     // The state persists over a kill, independent of the new process's leases.
     slowpath.kill();
     let _slowpath = start(&folder);
-    for (source, heard) in all.iter().zip(heard) {
-        assert_eq!(report(&folder, source)["heard"], heard);
+    for (source, status) in all.iter().zip(status) {
+        assert_eq!(report(&folder, source)["lease_status"], status);
     }
     after(&folder);
 
@@ -212,7 +214,7 @@ fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
         let renewed = request(&folder, "POST", &format!("{source}/renew"), &longer);
         let expected = json!({ "lease_s": 600, "revision": "1" });
         assert_eq!((renewed.status, renewed.json()), (200, expected));
-        assert_eq!(report(&folder, source)["heard"], "yes");
+        assert_eq!(report(&folder, source)["lease_status"], "valid");
     }
     serves(&folder, &frontend(1), &[12, 13]);
     let late = request(&folder, "POST", "release/renew", &longer);
@@ -224,7 +226,7 @@ fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
     assert_eq!(request(&folder, "PUT", &format!("{session}/chunks/0"), &said).status, 200);
     commit(&folder, &format!("{session}/commit"));
     serves(&folder, &frontend(2), &[13, 14]);
-    assert_eq!(report(&folder, "release")["heard"], "yes");
+    assert_eq!(report(&folder, "release")["lease_status"], "valid");
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn recovers(folder: &Folder) {
 }
 
 fn refused(status: &Value) -> String {
-    status["services_file"]["refused"].as_str().unwrap_or_default().to_owned()
+    status["services_file"]["error"].as_str().unwrap_or_default().to_owned()
 }
 
 fn put(folder: &Folder, name: &str) -> Answer {
@@ -213,13 +213,13 @@ fn a_frozen_disk_fails_writes_but_not_health_checks() {
     let begun = Instant::now();
     while begun.elapsed() < STALL + Duration::from_secs(2) {
         let told = health(&folder);
-        assert!(told.contains(" 200 "), "a disk is no reason: {told}");
+        assert!(told.contains(" 200 "), "a slow disk does not change ability: {told}");
         std::thread::sleep(Duration::from_millis(100));
     }
     // A write queued behind it is withdrawn: it is certain not to be made.
     is_unavailable(&put(&folder, "b"), "store", "nothing was changed");
-    is_unavailable(&put(&folder, "b"), "store", "does not answer");
-    assert!(!exists(&folder, "b") && exists(&folder, "a"), "reads go on");
+    is_unavailable(&put(&folder, "b"), "store", "does not respond");
+    assert!(!exists(&folder, "b") && exists(&folder, "a"), "reads still work");
     // The lcores' status still counts.
     lcore.link(false);
     fails(&folder, "the link of egress is down");
@@ -229,17 +229,17 @@ fn a_frozen_disk_fails_writes_but_not_health_checks() {
     disk.thaw();
     backends(&folder, 3);
     folder.until(&["status"], |s| refused(s).is_empty());
-    assert!(!exists(&folder, "b"), "it was said that it is not made");
+    assert!(!exists(&folder, "b"), "it was reported as not made");
     assert_eq!(put(&folder, "b").status, 201);
 
     // A write that has reached the disk may still be made, which is all that the response states.
     disk.freeze();
-    is_unavailable(&put(&folder, "c"), "unanswered", "may still be made");
+    is_unavailable(&put(&folder, "c"), "store-timeout", "may still be made");
     assert!(!exists(&folder, "c"), "nothing is published before its sync");
     drop(lcore);
     fails(&folder, "the fastpath is not running");
     disk.thaw();
-    until("the write of c", || check(exists(&folder, "c"), || "c is not there".to_owned()));
+    until("the write of c", || check(exists(&folder, "c"), || "c does not exist".to_owned()));
     terminate(&slowpath);
     ends(&mut slowpath, 0);
 }
@@ -251,7 +251,7 @@ fn sigterm_with_a_frozen_disk_exits_and_loses_no_acknowledged_write() {
     let (mut slowpath, lcore) = able(&folder);
     assert_eq!(put(&folder, "a").status, 201);
     disk.freeze();
-    is_unavailable(&put(&folder, "b"), "unanswered", "may still be made");
+    is_unavailable(&put(&folder, "b"), "store-timeout", "may still be made");
     terminate(&slowpath);
     // The kernel keeps the thread that is blocked on the disk, and with it the process id;
     // everything else of the process is gone.
@@ -283,7 +283,7 @@ fn a_fifo_as_services_file_is_reported_and_blocks_nothing() {
     let told = refused(&folder.until(&["status"], |s| !refused(s).is_empty()));
     let path = services.display().to_string();
     assert!(told.contains(&path) && told.contains("is a FIFO, not a regular file"), "{told}");
-    assert!(health(&folder).contains(" 200 "), "the set before it serves");
+    assert!(health(&folder).contains(" 200 "), "the previous services stay in force");
     backends(&folder, 2);
     lcore.link(false);
     fails(&folder, "the link of egress is down");
@@ -309,7 +309,7 @@ fn a_stalled_loop_fails_health_until_it_continues() {
     let (mut slowpath, lcore) = able(&folder);
     disk.freeze();
     folder.services(&["10.97.2.11", "10.97.2.12", "10.97.2.13"]);
-    fails(&folder, "the control loop stands still");
+    fails(&folder, "the control loop is stalled");
     assert!(health(&folder).contains("health.stall_timeout_ms"));
     let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
     assert!(metrics.contains("\nweir_able 0.0\n"), "{metrics}");

@@ -89,11 +89,11 @@ named! {
     /// Exit of a packet; [`TraceState::exit_arm`] is its arm.
     TraceExit {
         /// None, or not yet determined.
-        NoExit "going nowhere",
+        NoExit "no exit",
         /// A port of the NIC.
-        Port "out of",
+        Port "sent on",
         /// The kernel of this host.
-        Kernel "to the kernel by",
+        Kernel "passed to the kernel on",
     }
 }
 

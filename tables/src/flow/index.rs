@@ -68,11 +68,11 @@ impl<'r> Index<'r> {
     /// two.
     #[inline]
     pub(crate) fn new(
-        #[cfg_attr(not(target_arch = "bpf"), expect(unused, reason = "the kernel's alone"))]
+        #[cfg_attr(not(target_arch = "bpf"), expect(unused, reason = "used for BPF only"))]
         table: TableKind,
         entries: Rows<'r, Entry>,
         words: Rows<'r, AtomicU64>,
-        #[cfg_attr(target_arch = "bpf", expect(unused, reason = "there it is the program's"))]
+        #[cfg_attr(target_arch = "bpf", expect(unused, reason = "used by the BPF program"))]
         region: &Region,
     ) -> Index<'r> {
         debug_assert!(words.count().is_power_of_two() && entries.count() == words.count() * 4);
@@ -328,7 +328,7 @@ impl<'r> Index<'r> {
 pub fn prefetch<T>(of: &T) {
     #[cfg(target_arch = "bpf")]
     // SAFETY: every table element begins with a word of four bytes.
-    #[expect(unsafe_code, reason = "volatile, or it would not be read at all")]
+    #[expect(unsafe_code, reason = "volatile, so that the read is not removed")]
     unsafe {
         const { assert!(size_of::<T>() >= 4 && align_of::<T>() >= 4) };
         core::ptr::from_ref(of).cast::<u32>().read_volatile();

@@ -67,12 +67,12 @@ impl fmt::Display for InsertError {
         match self {
             InsertError::Full => write!(f, "the flow table is full: raise region.max_flows"),
             InsertError::Contended => write!(f, "the flow's bucket stayed locked for too long"),
-            InsertError::Exists(path) => write!(f, "the flow exists already, as path {path}"),
+            InsertError::Exists(path) => write!(f, "the flow already exists as path {path}"),
             InsertError::BackTaken(path) => {
-                write!(f, "the backend's side of the flow is taken by the flow of path {path}")
+                write!(f, "the key of the backend's direction is in use by the flow of path {path}")
             }
             InsertError::NoSlab => {
-                write!(f, "no room for long gateway options: raise region.option_slabs")
+                write!(f, "no option slab is free for gateway options: raise region.option_slabs")
             }
             InsertError::OptionsTooLong => {
                 write!(f, "gateway options are longer than {MAX_OPTIONS} bytes")

@@ -70,7 +70,7 @@ impl Flows<'_> {
     /// Keeps the scopes of the other flows in use.
     ///
     /// The caller provides `cursor`, which starts at 0. `on_end` is called for each ended flow.
-    #[expect(clippy::too_many_arguments, reason = "a share, a clock and a rule, each plain")]
+    #[expect(clippy::too_many_arguments, reason = "each argument is plain")]
     pub fn sweep(
         &self,
         cursor: &mut u32,

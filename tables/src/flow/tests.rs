@@ -87,7 +87,7 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
         true
     });
     assert_eq!((cleared, locks), (0, 0));
-    assert_eq!(flows.index.word_values(), words, "tags and spills are what the entries say");
+    assert_eq!(flows.index.word_values(), words, "tags and spills match the entries");
     live.iter().for_each(|key| assert!(find(flows, key).is_some()));
     let alive = (0..flows.capacity()).filter(|id| flows.paths[*id as usize].is_live());
     let alive: Vec<u32> = alive.collect();
@@ -411,7 +411,7 @@ pub(super) fn killed_everywhere_after(
         let recovery = successor.recover();
         assert_whole(&successor);
         for n in (0..10).filter(|n| *n != 4) {
-            assert!(find(&successor, &nat_flow(n, 0).front).is_some(), "flow {n} lives on");
+            assert!(find(&successor, &nat_flow(n, 0).front).is_some(), "flow {n} survives");
         }
         then(&successor, recovery);
         assert_whole(&successor);
@@ -533,7 +533,7 @@ fn region_with_random_contents_recovers_to_empty_table() {
         let (start, bytes) = region.section_ptr(section);
         for i in 0..bytes {
             // SAFETY: within the section, to which no reference exists yet.
-            #[expect(unsafe_code, reason = "tests spoil memory")]
+            #[expect(unsafe_code, reason = "tests corrupt memory")]
             unsafe {
                 start.add(i).write((i * 7 + i / 61) as u8);
             }

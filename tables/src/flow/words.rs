@@ -13,7 +13,7 @@ pub(crate) fn load<T: Record, const N: usize>(from: &[AtomicU64; N]) -> T {
     let words: [u64; N] = core::array::from_fn(|i| from[i].load(Relaxed));
     // SAFETY: a Record has no padding and takes any bit pattern; the sizes agree (above), and
     // transmute_copy reads unaligned.
-    #[expect(unsafe_code, reason = "words become a record")]
+    #[expect(unsafe_code, reason = "converts words to a record")]
     unsafe {
         core::mem::transmute_copy(&words)
     }
@@ -36,7 +36,7 @@ pub(crate) fn word<T: Record>(record: &T, i: usize) -> u64 {
     }
     // SAFETY: a Record has no padding, so all its bytes are initialized; word `i` is within it
     // (above).
-    #[expect(unsafe_code, reason = "a record becomes words")]
+    #[expect(unsafe_code, reason = "converts a record to words")]
     unsafe {
         core::ptr::from_ref(record).cast::<u64>().add(i).read_unaligned()
     }

@@ -122,8 +122,8 @@ fn check_folder(
         let folder = folder.display();
         Err(unsafe_to_use(
             path,
-            format!("{folder} on the way to it {what}"),
-            format!("give {folder} to root alone (`chown root: {folder}`, `chmod go-w {folder}`)"),
+            format!("its parent folder {folder} {what}"),
+            format!("make only root its writer: `chown root: {folder}`, `chmod go-w {folder}`"),
         ))
     };
     if !trusted(about.uid()) {
@@ -136,28 +136,28 @@ fn check_folder(
         return Ok(());
     }
     if mode & 0o002 != 0 {
-        return refuse("can be written by all users".to_owned());
+        return refuse("is writable by all users".to_owned());
     }
     if mode & 0o020 != 0 && !of_group(about.gid(), group) {
-        return refuse(format!("can be written by the group {}", group_name(about.gid())));
+        return refuse(format!("is writable by the group {}", group_name(about.gid())));
     }
     Ok(())
 }
 
 fn check_file(path: &Path, about: &Metadata, group: Option<u32>) -> Result<(), RegionError> {
     let file = path.display();
-    let remove = || format!("see whose it is, then `rm {file}`");
+    let remove = || format!("find out which program made it, then `rm {file}`");
     let refuse = |what: String, remedy: String| Err(unsafe_to_use(path, what, remedy));
     if about.is_symlink() {
         let owner = user_name(about.uid());
-        return refuse(format!("it is a symbolic link, made by {owner}"), remove());
+        return refuse(format!("it is a symbolic link of {owner}"), remove());
     }
     if !about.is_file() {
         return refuse("it is not a regular file".to_owned(), remove());
     }
     if !trusted(about.uid()) {
         let owner = user_name(about.uid());
-        let what = format!("it belongs to {owner}, who made it before Weir did or was given it");
+        let what = format!("it belongs to {owner}, not to root or this process's user");
         return refuse(what, remove());
     }
     if about.nlink() > 1 {
@@ -194,7 +194,7 @@ fn of_group(gid: u32, group: Option<u32>) -> bool {
 /// Effective user id of this process.
 fn user() -> u32 {
     // SAFETY: it takes nothing and cannot fail.
-    #[expect(unsafe_code, reason = "a system call that std has not")]
+    #[expect(unsafe_code, reason = "a system call that std lacks")]
     unsafe {
         libc::geteuid()
     }

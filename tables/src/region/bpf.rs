@@ -91,7 +91,7 @@ fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long>
     let attributes = std::ptr::from_mut(attributes);
     // SAFETY: the kernel accesses at most the given number of bytes of the attributes; the
     // addresses in them are of values that the callers keep until this returns.
-    #[expect(unsafe_code, reason = "a system call that std and libc have not")]
+    #[expect(unsafe_code, reason = "a system call that std and libc lack")]
     let rc = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
 }
@@ -99,7 +99,7 @@ fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long>
 /// Returns the descriptor from a call's result; it is closed when dropped.
 fn owned(fd: libc::c_long) -> OwnedFd {
     // SAFETY: the kernel has just created this descriptor for this call.
-    #[expect(unsafe_code, reason = "a descriptor out of a raw system call")]
+    #[expect(unsafe_code, reason = "a descriptor from a raw system call")]
     unsafe {
         OwnedFd::from_raw_fd(fd as i32)
     }

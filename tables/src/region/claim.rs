@@ -63,7 +63,7 @@ impl Region {
         let Some((file, _)) = &self.location else { return true };
         let lock = byte_lock(role, kind);
         // SAFETY: an open descriptor and a local `flock` structure.
-        #[expect(unsafe_code, reason = "a system call that std has not")]
+        #[expect(unsafe_code, reason = "a system call that std lacks")]
         let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
         rc == 0
     }

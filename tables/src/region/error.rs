@@ -29,7 +29,7 @@ pub enum RegionError {
     },
     /// There is not enough memory of the required kind.
     #[error(
-        "{}: {needed} bytes in pages of {page} bytes can't be had: {source}; {}",
+        "{}: cannot allocate {needed} bytes in pages of {page} bytes: {source}; {}",
         path.display(), memory_hint(*page)
     )]
     Memory {
@@ -64,15 +64,15 @@ pub enum RegionError {
         found: u64,
     },
     /// The region does not exist yet, or its creator was killed before it finished.
-    #[error("{}: the region isn't made yet; start fastpath or slowpath first", path.display())]
+    #[error("{}: the region does not exist yet; start fastpath or slowpath first", path.display())]
     Unfinished {
         /// Path of the file.
         path: PathBuf,
     },
     /// The region has the format of another version.
     #[error(
-        "{0}: the region has format {found}, this program knows format {known}; stop fastpath and \
-         slowpath of the other version, then type `{1}` (flows are lost)",
+        "{0}: the region has format {found}, this program supports format {known}; stop fastpath \
+         and slowpath of the other version, then type `{1}` (flows are lost)",
         path.display(), removal(path)
     )]
     Version {
@@ -85,8 +85,8 @@ pub enum RegionError {
     },
     /// The checksum of the header or of the table set does not match.
     #[error(
-        "{0}: the checksum over the region's {part} is {found:#018x}, it should be {wanted:#018x}; \
-         stop fastpath and slowpath, then type `{1}` (flows are lost)",
+        "{0}: the checksum of the region's {part} is {found:#018x}, expected {wanted:#018x}; stop \
+         fastpath and slowpath, then type `{1}` (flows are lost)",
         path.display(), removal(path)
     )]
     Checksum {
@@ -114,7 +114,7 @@ pub enum RegionError {
     },
     /// The region exists with a size that differs from the configuration.
     #[error(
-        "{0}: {setting} is {wanted}, the existing region was made for {found}; set {setting} = \
+        "{0}: {setting} is {wanted}, the existing region was created with {found}; set {setting} = \
          {found}, or stop fastpath and slowpath and type `{1}` (flows are lost)",
         path.display(), removal(path)
     )]
@@ -131,16 +131,16 @@ pub enum RegionError {
     /// The region was created with another seed, on which the positions of its flows depend. (The
     /// seeds are not shown: they would allow attacks on single buckets of the flow table.)
     #[error(
-        "{0}: the flows of the existing region are filed under another tables.seed than the \
-         configuration's; set tables.seed back to what it was, or stop fastpath and slowpath and \
-         type `{1}` (flows are lost)", path.display(), removal(path)
+        "{0}: the existing region was created with another tables.seed; restore the former value, \
+         or stop fastpath and slowpath and type `{1}` (flows are lost)",
+        path.display(), removal(path)
     )]
     Seed {
         /// Path of the file.
         path: PathBuf,
     },
     /// A size is out of range.
-    #[error("{setting} is {found}; allowed are {min} to {max}{}", power_hint(*power))]
+    #[error("{setting} is {found}; set a value from {min} to {max}{}", power_hint(*power))]
     Limit {
         /// Configuration key of the size.
         setting: &'static str,
@@ -176,8 +176,8 @@ pub enum RegionError {
     },
     /// The folder for the maps is not in a BPF file system.
     #[error(
-        "region.maps = \"{}\" is in no BPF file system; type `mount -t bpf bpf /sys/fs/bpf` and \
-         choose a folder in there", path.display()
+        "region.maps = \"{}\" is not in a BPF file system; type `mount -t bpf bpf /sys/fs/bpf` \
+         and choose a folder below it", path.display()
     )]
     NoBpffs {
         /// Path of the folder.
@@ -185,8 +185,8 @@ pub enum RegionError {
     },
     /// A process still uses the region that is to be taken over.
     #[error(
-        "a {role} of the other plane still works with {}: stop it first, its flows are taken over \
-         then", path.display()
+        "a {role} of the other plane still uses {}; stop it first, then its flows are taken over",
+        path.display()
     )]
     OtherPlane {
         /// Location of the other plane's region.
@@ -196,8 +196,8 @@ pub enum RegionError {
     },
     /// XDP programs still use the region that is to be taken over.
     #[error(
-        "XDP programs still work with the maps in {}: type `ebpf-fallback --detach` first, their \
-         flows are taken over then", path.display()
+        "XDP programs still use the maps in {}; type `ebpf-fallback --detach` first, then their \
+         flows are taken over", path.display()
     )]
     Attached {
         /// Folder of the maps.
@@ -228,10 +228,10 @@ fn removal(path: &Path) -> String {
 fn kernel_hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EPERM) => {
-            "; kernel maps take CAP_BPF, and before Linux 5.11 room in `ulimit -l`: run it as root"
+            "; kernel maps need CAP_BPF, and before Linux 5.11 a large `ulimit -l`: run it as root"
         }
-        Some(libc::ENOENT) => "; the region was removed in part: type `rm -r` for its folder",
-        Some(libc::EINVAL | libc::ENOSYS) => "; plane = \"xdp\" takes Linux 5.18 or later",
+        Some(libc::ENOENT) => "; the region was partly removed: type `rm -r` for its folder",
+        Some(libc::EINVAL | libc::ENOSYS) => "; plane = \"xdp\" requires Linux 5.18 or later",
         _ => "",
     }
 }
@@ -240,7 +240,7 @@ fn memory_hint(page: usize) -> &'static str {
     if page > SECTION_ALIGN {
         "type `weir hugepages apply`, or set region.path to a file in /dev/shm"
     } else {
-        "type `weir hugepages plan` to see what takes how much, and lower it (region.max_flows, \
+        "type `weir hugepages plan` to see the size of each part, and lower it (region.max_flows, \
          region.slots), or `mount -o remount,size=...` the file system"
     }
 }

@@ -190,7 +190,7 @@ pub(super) fn head_of_file(file: &File, path: &Path) -> Result<[u8; FIXED_BYTES]
 pub(super) fn head_of(memory: &Memory) -> [u8; FIXED_BYTES] {
     // SAFETY: the mapping is page-aligned and at least as long as a header, which consists of
     // atomics only: any bytes are valid, and other processes may change them concurrently.
-    #[expect(unsafe_code, reason = "the header before it is known to be one")]
+    #[expect(unsafe_code, reason = "the header before its validation")]
     let header = unsafe { &*memory.start().cast::<Header>() };
     header.head()
 }

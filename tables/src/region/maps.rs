@@ -133,7 +133,7 @@ fn on_bpffs(folder: &Path) -> bool {
     let Some(path) = there else { return false };
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: a NUL-terminated string and a zeroed output structure.
-    #[expect(unsafe_code, reason = "a system call that std has not")]
+    #[expect(unsafe_code, reason = "a system call that std lacks")]
     let (rc, found) =
         unsafe { (libc::statfs(path.as_ptr(), found.as_mut_ptr()), found.assume_init()) };
     rc == 0 && found.f_type as u64 & 0xffff_ffff == libc::BPF_FS_MAGIC as u64 & 0xffff_ffff
@@ -143,7 +143,7 @@ fn mount(at: &str) -> bool {
     let Ok(at) = CString::new(at) else { return false };
     let (kind, options) = (c"bpf".as_ptr(), c"mode=0700".as_ptr().cast());
     // SAFETY: NUL-terminated strings.
-    #[expect(unsafe_code, reason = "a system call that std has not")]
+    #[expect(unsafe_code, reason = "a system call that std lacks")]
     let rc = unsafe { libc::mount(kind, at.as_ptr(), kind, 0, options) };
     rc == 0
 }

@@ -21,10 +21,10 @@ pub(super) struct Memory {
 
 // SAFETY: any thread accesses the bytes only through atomics and the rules of `versioned`; those of
 // the header, which other processes may write at any time, through atomics only.
-#[expect(unsafe_code, reason = "a raw pointer to memory made for sharing")]
+#[expect(unsafe_code, reason = "a raw pointer to shared memory")]
 unsafe impl Send for Memory {}
 // SAFETY: as above.
-#[expect(unsafe_code, reason = "a raw pointer to memory made for sharing")]
+#[expect(unsafe_code, reason = "a raw pointer to shared memory")]
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -45,7 +45,7 @@ impl Memory {
         // Processes with write access to the file can change its contents (`access` ensures that
         // these are Weir's): no reference to plain memory is made from it, see `Send` above. If the
         // file is truncated later, a signal ends the process, and no other bytes are exposed.
-        #[expect(unsafe_code, reason = "a system call that std has not")]
+        #[expect(unsafe_code, reason = "a system call that std lacks")]
         let at =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protect, flags, file.as_raw_fd(), 0) };
         match NonNull::new(at.cast::<u8>()) {
@@ -60,7 +60,7 @@ impl Memory {
     pub(super) fn reserve(bytes: usize) -> io::Result<Memory> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping of no file, address chosen by the kernel.
-        #[expect(unsafe_code, reason = "a system call that std has not")]
+        #[expect(unsafe_code, reason = "a system call that std lacks")]
         let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
         match NonNull::new(at.cast::<u8>()) {
             Some(start) if at != libc::MAP_FAILED => {
@@ -82,7 +82,7 @@ impl Memory {
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
         // SAFETY: replaces a part of this reservation (checked above) that is not in use yet
         // (`&mut self`), by a mapping that lives as long as the reservation.
-        #[expect(unsafe_code, reason = "a system call that std has not")]
+        #[expect(unsafe_code, reason = "a system call that std lacks")]
         let mapped = unsafe { libc::mmap(at, bytes, protect, flags, map.as_raw_fd(), 0) };
         if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -101,7 +101,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: mapped or allocated here with exactly this size; no reference outlives the region
         // that owns the memory.
-        #[expect(unsafe_code, reason = "gives back what map and heap took")]
+        #[expect(unsafe_code, reason = "unmaps or frees the memory")]
         unsafe {
             if self.mapped {
                 super::truncation::unwatch(self.start.as_ptr());
@@ -155,7 +155,7 @@ pub(super) fn size_file(file: &File, path: &Path, bytes: usize) -> Result<usize,
     }
     // Memory is allocated now, so that a full /dev/shm is an error here instead of a SIGBUS later.
     // SAFETY: an open descriptor.
-    #[expect(unsafe_code, reason = "a system call that std has not")]
+    #[expect(unsafe_code, reason = "a system call that std lacks")]
     let rc = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as i64) };
     if rc != 0 {
         let failed = no_memory(path, bytes, page);
@@ -169,7 +169,7 @@ pub(super) fn size_file(file: &File, path: &Path, bytes: usize) -> Result<usize,
 fn page_bytes(file: &File, path: &Path) -> Result<usize, RegionError> {
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: an open descriptor and a zeroed output structure.
-    #[expect(unsafe_code, reason = "a system call that std has not")]
+    #[expect(unsafe_code, reason = "a system call that std lacks")]
     let (rc, found) =
         unsafe { (libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()), found.assume_init()) };
     if rc != 0 {
@@ -188,7 +188,7 @@ pub(super) fn monotonic_s() -> u32 {
 pub(super) fn monotonic_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid output structure; this clock always exists.
-    #[expect(unsafe_code, reason = "std's Instant has no number that two processes share")]
+    #[expect(unsafe_code, reason = "std's Instant is not comparable between processes")]
     unsafe {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now);
     }

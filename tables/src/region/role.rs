@@ -27,7 +27,7 @@ impl fmt::Display for Role {
 pub(super) fn is_locked(file: &File, role: Role) -> bool {
     let mut lock = byte_lock(role, libc::F_WRLCK);
     // SAFETY: an open descriptor and a local `flock` structure.
-    #[expect(unsafe_code, reason = "a system call that std has not")]
+    #[expect(unsafe_code, reason = "a system call that std lacks")]
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
     rc == 0 && i32::from(lock.l_type) != libc::F_UNLCK
 }

@@ -65,7 +65,7 @@ impl TakeOver {
                 from.display()
             )),
             TakeOver::Left { why } => {
-                Some(format!("nothing is taken over from the other plane's region: {why}"))
+                Some(format!("the other plane's region is not taken over: {why}"))
             }
         }
     }
@@ -139,7 +139,7 @@ impl Region {
         let at = bytes - left;
         // SAFETY: both sections have `bytes` bytes, since the sizes are the same, in two mappings;
         // no other process has the new one, and no other process holds a role of the old one.
-        #[expect(unsafe_code, reason = "bytes that are no whole word")]
+        #[expect(unsafe_code, reason = "bytes of a partial word")]
         unsafe {
             std::ptr::copy_nonoverlapping(from.wrapping_add(at), to.wrapping_add(at), left);
         }

@@ -130,7 +130,7 @@ fn killed_creation_is_restarted() {
     let file = Removed(scratch("killed"));
     let mut half = private(&file.0);
     let refused = Region::open(&file.0).unwrap_err();
-    assert!(refused.to_string().contains("isn't made yet"), "{refused}");
+    assert!(refused.to_string().contains("does not exist yet"), "{refused}");
     half.write_all(&[0; 4096]).unwrap();
     assert!(matches!(Region::open(&file.0).unwrap_err(), RegionError::Unfinished { .. }));
     let region = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap();
@@ -170,6 +170,6 @@ fn role_is_released_when_its_process_dies() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(region.live_lcores().count(), 0, "its lcores are dead with it");
+    assert_eq!(region.live_lcores().count(), 0, "its lcores are dead as well");
     assert_eq!(region.claim(Role::Fastpath).unwrap().epoch(), 2);
 }

@@ -37,8 +37,9 @@ pub(super) fn watch(path: &Path, start: *const u8, bytes: usize) {
 
 fn text(path: &Path) -> String {
     format!(
-        "weir: {0}: the region's file was cut while this process used it, and its flows are lost; \
-         find out what writes in {1}, then type `rm {0}` and start fastpath and slowpath again\n",
+        "weir: {0}: the region's file was truncated while in use, and its flows are lost; find \
+         the process that writes to {1}, then type `rm {0}` and start fastpath and slowpath \
+         again\n",
         path.display(),
         path.parent().unwrap_or(Path::new("/")).display(),
     )
@@ -55,7 +56,7 @@ pub(super) fn unwatch(start: *const u8) {
 fn install() -> libc::sigaction {
     // SAFETY: both are plain C structures for which zeros are valid (no handler, empty mask); the
     // handler calls async-signal-safe functions only.
-    #[expect(unsafe_code, reason = "a system call that std has not")]
+    #[expect(unsafe_code, reason = "a system call that std lacks")]
     unsafe {
         let (mut new, mut old): (libc::sigaction, libc::sigaction) =
             (std::mem::zeroed(), std::mem::zeroed());
@@ -69,14 +70,14 @@ fn install() -> libc::sigaction {
 
 extern "C" fn handle(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: with SA_SIGINFO, the kernel passes a siginfo with the fault address.
-    #[expect(unsafe_code, reason = "what a signal handler is given")]
+    #[expect(unsafe_code, reason = "the signal handler's arguments")]
     let at = unsafe { (*about).si_addr() } as usize;
     if (START.load(Ordering::SeqCst)..END.load(Ordering::SeqCst)).contains(&at) {
         let (message, bytes) =
             (MESSAGE.load(Ordering::SeqCst), MESSAGE_BYTES.load(Ordering::SeqCst));
         // SAFETY: the message is never freed and has this length; both calls are async-signal-safe.
         // No destructor runs: acknowledged writes are on disk already.
-        #[expect(unsafe_code, reason = "system calls that a handler may make")]
+        #[expect(unsafe_code, reason = "async-signal-safe system calls")]
         unsafe {
             libc::write(libc::STDERR_FILENO, message.cast(), bytes);
             libc::_exit(CODE);
@@ -85,7 +86,7 @@ extern "C" fn handle(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut c_void
     // Another fault: it recurs after this returns, and the previous handler is called.
     if let Some(before) = BEFORE.get() {
         // SAFETY: the action that the kernel returned as the previous one.
-        #[expect(unsafe_code, reason = "a system call that std has not")]
+        #[expect(unsafe_code, reason = "a system call that std lacks")]
         unsafe {
             libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut());
         }

@@ -15,7 +15,7 @@ fn memory(slots: usize) -> Vec<Line> {
 fn ring<'r>(memory: &'r mut Vec<Line>, slots: usize) -> SharedSlots<'r> {
     assert!(memory.len() * 128 >= SharedSlots::bytes(slots));
     // SAFETY: large enough (above), aligned to 128 by `Line`, zeroed, and borrowed for as long.
-    #[expect(unsafe_code, reason = "tests make their own memory")]
+    #[expect(unsafe_code, reason = "tests allocate their own memory")]
     unsafe {
         SharedSlots::from_raw(memory.as_mut_ptr().cast(), slots)
     }

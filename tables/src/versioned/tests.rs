@@ -77,7 +77,7 @@ impl LoomTwin {
     }
 
     /// Returns what a reader of generation `at` sees.
-    #[expect(unsafe_code, reason = "loom's cells give pointers, and check who uses them")]
+    #[expect(unsafe_code, reason = "loom's cells give pointers and check accesses")]
     fn read(&self, at: u32) -> Vec<u32> {
         let seen = self.versions.iter().filter(|(lifetime, _)| lifetime.sees(at));
         // SAFETY: loom fails the test on a concurrent write.
@@ -85,7 +85,7 @@ impl LoomTwin {
     }
 
     /// As `Twin::put` and `Writer::commit` do it.
-    #[expect(unsafe_code, reason = "loom's cells give pointers, and check who uses them")]
+    #[expect(unsafe_code, reason = "loom's cells give pointers and check accesses")]
     fn put_and_commit(&self, writer: &RegionWriter, next: u32) {
         let version =
             self.versions.iter().position(|(lifetime, _)| !lifetime.sees(next - 1)).unwrap();

@@ -280,15 +280,15 @@ pub(super) fn entry_sum(entry: &Entry) -> u64 {
 fn check_key(key: &FrontendKey) -> Result<(), UpdateError> {
     let (addr, prefix_len) = (IpAddr::from(key.addr), key.prefix_len);
     let why = if key.proto == ADDRESS_MARK {
-        "protocol 255 is reserved; give tcp, udp, a number below 255, or any"
+        "protocol 255 is reserved; set tcp, udp, a number below 255, or any"
     } else if prefix_len > 128 {
         "a prefix has at most 128 bits (32 for IPv4)"
     } else if key.addr.is_v4() && prefix_len < 96 {
         "an IPv4 prefix has 96 to 128 bits in the 128-bit form"
     } else if key.addr.masked(prefix_len) != key.addr {
-        "the address has bits behind its prefix; clear them"
+        "the address has bits set beyond its prefix; clear them"
     } else if prefix_len == 128 && key.addr == Addr::UNSPECIFIED {
-        "no packet goes to the unspecified address; give a prefix of 0 bits for all addresses"
+        "the unspecified address receives no packets; use a prefix of 0 bits for all addresses"
     } else {
         return Ok(());
     };

@@ -219,7 +219,7 @@ fn frontends_match_in_documented_order() {
     assert_eq!(found("203.0.113.1", 81, 6), Some("port"));
     assert_eq!(found("203.0.113.1", 80, 17), Some("proto"));
     assert_eq!(found("203.0.113.1", 81, 17), Some("any"));
-    assert_eq!(found("203.0.113.2", 443, 6), Some("net24"), "longer before more exact");
+    assert_eq!(found("203.0.113.2", 443, 6), Some("net24"), "longest prefix first");
     assert_eq!(found("203.0.9.9", 443, 6), Some("net16"));
     assert_eq!(found("203.0.9.9", 80, 6), Some("net0"));
     assert_eq!(found("2001:db8::1", 80, 6), Some("net0v6"));
@@ -476,7 +476,7 @@ fn address_with_frontend_passes_the_filter() {
         let known = region.tables(region.generation()).address_filter();
         known.is_some_and(|known| !known.may_contain(one) && !known.may_contain(other))
     };
-    assert!(are_unmatched(&web, &unused), "no frontends, no acquaintances");
+    assert!(are_unmatched(&web, &unused), "no frontends, no matching address");
     let mut writer = Writer::attach(&region).unwrap();
     let service = writer.put_service("default/web", &policy()).unwrap();
     writer.put_frontend(&key("203.0.113.1", 80, 6), service).unwrap();
@@ -521,7 +521,7 @@ fn service_note_lives_as_long_as_its_service() {
     let stored = set.service_note(web).unwrap();
     assert_eq!((stored.made_of, stored.serving, stored.table_size), (5, 2, 251));
     writer.put_note(web, &note, &all[..1]).unwrap();
-    assert_eq!(writer.committed().members(web).count(), 3, "nobody sees it before the commit");
+    assert_eq!(writer.committed().members(web).count(), 3, "not visible before the commit");
     writer.remove_service(web).unwrap();
     writer.commit().unwrap();
     assert!(writer.committed().service_note(web).is_none());
@@ -548,5 +548,5 @@ fn check_slots_reports_errors_without_allocating() {
     }
     assert!(matches!(writer.check_slots(250, 1, &[2]), Err(UpdateError::TableSize { found: 250 })));
     assert!(matches!(writer.check_slots(251, 252, &[504]), Err(UpdateError::TableFull { .. })));
-    assert_eq!(writer.commit().unwrap(), 1, "to ask is no change");
+    assert_eq!(writer.commit().unwrap(), 1, "a check is no change");
 }

@@ -10,8 +10,8 @@ use crate::record::NAME_BYTES;
 pub enum UpdateError {
     /// A table is full.
     #[error(
-        "no room for one more of {what}: {used} of {capacity} are in use{}; raise {setting} (the \
-         region has to be made anew) or remove some", waiting(*retired)
+        "table of {what} is full: {used} of {capacity} are in use{}; raise {setting} (this \
+         recreates the region) or remove some", waiting(*retired)
     )]
     Full {
         /// Name of the table.
@@ -27,7 +27,7 @@ pub enum UpdateError {
     },
     /// No run of free slots is long enough.
     #[error(
-        "no {wanted} slots in a row are free ({free} of {capacity} are free in all); raise \
+        "no {wanted} contiguous slots are free ({free} of {capacity} are free in total); raise \
          region.slots, or give services a smaller table_size"
     )]
     Slots {
@@ -44,7 +44,7 @@ pub enum UpdateError {
     /// A live lcore still reads the generation before the committed one.
     #[error(
         "lcore {lcore} still reads generation {at}, {committed} is committed; send it the switch \
-         command and try again when it has acknowledged"
+         command and try again after its acknowledgment"
     )]
     Unacknowledged {
         /// Index of the lcore.
@@ -55,13 +55,13 @@ pub enum UpdateError {
         committed: u32,
     },
     /// The wait for XDP programs that may read the previous generation failed.
-    #[error("the kernel can't be waited for (BPF_MAP_UPDATE_ELEM: {0}); try again")]
+    #[error("cannot wait for running XDP programs: BPF_MAP_UPDATE_ELEM: {0}; try again")]
     Kernel(String),
     /// All generation numbers are used up.
-    #[error("4 thousand million generations are used up; the region has to be made anew")]
+    #[error("all 2^32 generation numbers are used; recreate the region")]
     Generations,
     /// The service, backend, tunnel or next hop does not exist.
-    #[error("{what}: there is no {id}; ids in use are below {count}")]
+    #[error("{what}: id {id} does not exist; ids are below {count}")]
     NoSuchId {
         /// Name of the table.
         what: &'static str,
@@ -83,7 +83,7 @@ pub enum UpdateError {
         users: &'static str,
     },
     /// The service name is empty or too long.
-    #[error("the service name {name:?} has {} bytes; allowed are 1 to {NAME_BYTES}", name.len())]
+    #[error("service name {name:?} has {} bytes; use 1 to {NAME_BYTES}", name.len())]
     Name {
         /// The name.
         name: String,
@@ -99,7 +99,7 @@ pub enum UpdateError {
         why: &'static str,
     },
     /// Another backend has the probe source.
-    #[error("probe source {addr} belongs to backend {id} already; give each backend its own")]
+    #[error("probe source {addr} already belongs to backend {id}; give each backend its own")]
     Probe {
         /// The address.
         addr: IpAddr,
@@ -107,14 +107,14 @@ pub enum UpdateError {
         id: u32,
     },
     /// The size is not one of [`maglev::SIZES`].
-    #[error("table_size is {found}; allowed are {:?}", maglev::SIZES)]
+    #[error("table_size is {found}; use one of {:?}", maglev::SIZES)]
     TableSize {
         /// The size.
         found: u32,
     },
     /// More backends than slots.
     #[error(
-        "{backends} backends don't fit into {size} slots; raise table_size (100 slots for each)"
+        "{backends} backends do not fit into {size} slots; raise table_size (100 slots for each)"
     )]
     TableFull {
         /// Number of serving backends.
@@ -136,5 +136,8 @@ pub enum UpdateError {
 }
 
 fn waiting(retired: u32) -> String {
-    if retired == 0 { String::new() } else { format!(", {retired} wait for their last flows") }
+    match retired {
+        0 => String::new(),
+        _ => format!(", {retired} removed ones wait for their last flows"),
+    }
 }

@@ -52,7 +52,7 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
     let plane = Plane::from_env();
     find(plane.program(), plane.program())?;
     find("slowpath", "slowpath")?;
-    println!("Wiring the lab: a cloud side, the appliance, four web servers behind it.");
+    println!("Creating the lab: a cloud side, the appliance, four web servers behind it.");
     clean_up_on_signals()?;
     let mut lab = Lab::new(&["web-1", "web-2", "web-3", "web-4"])?;
     match plane.is_xdp() {
@@ -82,18 +82,18 @@ fn clean_up_on_signals() -> Result<()> {
     let wait = move || {
         if signals.forever().next().is_some() {
             remove_all();
-            eprintln!("\ndemo: stopped by a signal; nothing was left behind");
+            eprintln!("\ndemo: stopped by a signal; everything was removed");
             std::process::exit(130);
         }
     };
     let thread = std::thread::Builder::new().name("signals".into()).spawn(wait);
-    thread.map(drop).map_err(LabError::io("a thread for signals"))
+    thread.map(drop).map_err(LabError::io("starting the signal thread"))
 }
 
 /// Prints a summary of what was shown.
 fn summary(outcome: &Outcome) -> ExitCode {
     let claims = outcome.claims();
-    println!("\nIn {:.1?} of traffic this was shown:", outcome.took);
+    println!("\nResults after {:.1?} of traffic:", outcome.took);
     for claim in &claims {
         println!("  {} {}", if claim.holds { "ok   " } else { "WRONG" }, claim.words);
     }

@@ -51,7 +51,7 @@ impl View {
         let _ = writeln!(
             text,
             "  {:<14}{:>9}{:>9}{:>13}{:>8}",
-            "client", "right", "failed", "connections", "moved"
+            "client", "correct", "failed", "connections", "moved"
         );
         for (name, seen) in &progress.clients {
             let _ = writeln!(
@@ -69,7 +69,7 @@ impl View {
             let _ = writeln!(
                 text,
                 "  {:<14}{:<14}{:>9}{:>9}{:>11}",
-                "backend", "state", "flows", "begun", "packets"
+                "backend", "state", "flows", "new", "packets"
             );
             for backend in &service.backends {
                 let _ = writeln!(
@@ -89,8 +89,7 @@ impl View {
         let _ = writeln!(
             text,
             "\n  AWS gateway: {sent} packets sent, {came} returned, {answered} answered,\n  \
-             {wrong} \
-             wrong; {} cookie changes, {} node changes",
+             {wrong} wrong; {} cookie changes, {} node changes",
             gateway.cookies_changed, gateway.nodes_changed
         );
         let _ = writeln!(text, "  drops: {}", drops(progress));
@@ -102,7 +101,7 @@ impl View {
         for (name, seen) in &progress.clients {
             let _ = write!(text, " {name} {}/{}", seen.right, seen.failed);
         }
-        text.push_str(" (right/failed);");
+        text.push_str(" (correct/failed);");
         for backend in progress.services.iter().flat_map(|service| &service.backends) {
             let (name, flows) = (self.name(&backend.address), backend.flows);
             let _ = write!(

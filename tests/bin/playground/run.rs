@@ -108,7 +108,8 @@ fn commands(home: &Home) -> String {
     let plane = if Plane::from_env().is_xdp() { "XDP program" } else { "fastpath (DPDK)" };
     let mut text = format!(
         "The lab is running: clients, an AWS and an Azure gateway, Weir with {plane}, four web \
-         servers.\nIn this shell, first:\n\n  export PATH={home}/bin:$PATH\n\nThen, for example:\n\n"
+         servers.\nIn this shell, first:\n\n  export PATH={home}/bin:$PATH\n\n\
+         Then, for example:\n\n"
     );
     let explained = format!("weir explain --gateway aws 'tcp 192.0.2.1:40000 -> {FRONTEND}:80'");
     let kill = format!("kill -9 $(cat {home}/slowpath.pid); traffic");

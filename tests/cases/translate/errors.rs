@@ -54,12 +54,13 @@ fn errors() -> Vec<Case> {
     vec![
         case(
             "Errors of IPv6 routers about a translated request reach the IPv4 client from the \
-             frontend, in its own words.",
+             frontend as ICMPv4.",
             aws_translated(),
             about_requests(W46),
         ),
         case(
-            "Errors of IPv4 routers about a translated request reach the IPv6 client.",
+            "Errors of IPv4 routers about a translated request reach the IPv6 client from the \
+             frontend as ICMPv6.",
             aws_translated(),
             about_requests(W64),
         ),
@@ -74,12 +75,14 @@ fn errors() -> Vec<Case> {
             about_answers(W64),
         ),
         case(
-            "An IPv6 backend that refuses a port does so from the frontend.",
+            "A port-unreachable of an IPv6 backend reaches the IPv4 client from the frontend's \
+             address.",
             aws_translated(),
             refused(W46, (1, 4), (3, 3)),
         ),
         case(
-            "An IPv4 backend that refuses a port does so from the frontend.",
+            "A port-unreachable of an IPv4 backend reaches the IPv6 client from the frontend's \
+             address.",
             aws_translated(),
             refused(W64, (3, 3), (1, 4)),
         ),
@@ -100,7 +103,7 @@ fn short_quotes() -> Vec<Case> {
     let told4 = error("203.0.113.20", "198.51.100.7", (3, 3), 0, quoted(pinged(false)));
     vec![
         case(
-            "An error that quotes only ports finds its flow, and quotes as much in IPv6.",
+            "An error that quotes only ports matches its flow, and quotes the same bytes in IPv6.",
             aws_translated(),
             vec![
                 W64.there(W64.syn()),
@@ -112,7 +115,7 @@ fn short_quotes() -> Vec<Case> {
             ],
         ),
         case(
-            "An error about a translated ping quotes the client's own.",
+            "An error about a translated ping quotes the client's ping.",
             aws_translated(),
             vec![
                 W46.any_there(ping),
@@ -169,8 +172,8 @@ fn sizes() -> Vec<Case> {
     let needed = to_router(needed.quoting(548).tos(0xc0));
     vec![
         case(
-            "What fits its backend's way only without the longer header is answered in the \
-             sender's own size.",
+            "A packet that exceeds the path MTU only because of the longer IPv6 header is answered \
+             with the size that fits in IPv4.",
             plain_translated(),
             vec![
                 W46.there_by(from_router, W46.syn()),
@@ -183,7 +186,8 @@ fn sizes() -> Vec<Case> {
             ],
         ),
         case(
-            "An answer that fits a plain client's arm only without the longer header is answered.",
+            "An answer that exceeds the plain client's arm MTU only because of the longer IPv6 \
+             header is answered with an error.",
             plain_translated(),
             vec![
                 W64.there_by(from_router, W64.syn()),
@@ -192,12 +196,14 @@ fn sizes() -> Vec<Case> {
             ],
         ),
         case(
-            "An answer of 8,480 bytes is one of 8,500 for the gateway; a longer one is answered.",
+            "An answer of 8,480 bytes becomes one of 8,500 for the gateway; a longer one is \
+             answered with an error.",
             aws_translated(),
             vec![W64.there(W64.syn()), W64.fits(8_480, 8_500), W64.too_big(8_481, 8_480)],
         ),
         case(
-            "An answer of 8,520 bytes is one of 8,500 over IPv4; a longer one is answered.",
+            "An answer of 8,520 bytes becomes one of 8,500 over IPv4; a longer one is answered \
+             with an error.",
             aws_translated(),
             vec![W46.there(W46.syn()), W46.fits(8_520, 8_500), W46.too_big(8_521, 8_520)],
         ),

@@ -116,7 +116,7 @@ pub fn page<T>(
     let from = match token.filter(|t| !t.is_empty()).map(|t| t.trim_start_matches("at-").parse()) {
         None => 0,
         Some(Ok(from)) if from <= all.len() => from,
-        Some(_) => return fail("InvalidParameterValue", "no such page"),
+        Some(_) => return fail("InvalidParameterValue", "invalid page token"),
     };
     let to = size.map_or(all.len(), |size| all.len().min(from + size.max(1)));
     let next = (to < all.len()).then(|| format!("at-{to}"));

@@ -51,7 +51,7 @@ pub fn answer(
             }
             Ok(String::new())
         }
-        _ => fail("InvalidAction", format!("no operation {operation}")),
+        _ => fail("InvalidAction", format!("unknown operation {operation}")),
     }
 }
 

@@ -41,7 +41,7 @@ pub fn answer(
         "DescribeTargetHealth" => health(cloud, request),
         "RegisterTargets" => register(cloud, request),
         "DeregisterTargets" => deregister(cloud, request),
-        _ => fail("InvalidAction", format!("no operation {operation}")),
+        _ => fail("InvalidAction", format!("unknown operation {operation}")),
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 ///
 /// # Panics
 /// Panics if the variable is not set or the folder is missing.
-#[expect(clippy::panic, reason = "without its data a test fails")]
+#[expect(clippy::panic, reason = "a test fails without its data")]
 pub fn folder(name: &str) -> PathBuf {
     let Some(root) = std::env::var_os("FIXTURES") else {
         panic!(

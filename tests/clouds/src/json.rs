@@ -15,7 +15,7 @@ pub fn answer(
         "GetResources" => resources(cloud, request),
         "SendCommand" => send(cloud, request),
         "GetCommandInvocation" => invocation(cloud, request),
-        _ => fail("UnknownOperationException", format!("no operation {operation}")),
+        _ => fail("UnknownOperationException", format!("unknown operation {operation}")),
     }
 }
 

@@ -72,7 +72,7 @@ impl Emulator {
 
     /// Reads or changes the state.
     pub fn with<T>(&self, f: impl FnOnce(&mut AwsState) -> T) -> T {
-        f(self.lock().cloud.as_mut().expect("there is a world from the start"))
+        f(self.lock().cloud.as_mut().expect("the state exists from the start"))
     }
 
     /// Advances the clock.
@@ -197,7 +197,7 @@ async fn serve(State(emulator): State<Emulator>, request: Request) -> Response {
         Some((Fault::Status(status), after)) => (status, "<html>not AWS</html>".to_owned(), after),
         Some((Fault::Body(text), after)) => (200, text, after),
         Some((Fault::Refuse { status, code }, after)) => {
-            let error = ServiceError { status, message: format!("told to say {code}"), code };
+            let error = ServiceError { status, message: format!("injected error {code}"), code };
             (status, format.error(&error), after)
         }
         other => {
@@ -297,11 +297,12 @@ fn answer(
     ];
     let version = versions.iter().find(|(s, _)| *s == service).map(|(_, version)| *version);
     if version.is_some() && get(&parsed.members, "Version") != version {
-        return fail("InvalidAction", format!("no such version of {operation}"));
+        return fail("InvalidAction", format!("unsupported version of {operation}"));
     }
     let result = |text: String, namespace: &str| {
         format!(
-            "<{operation}Response xmlns=\"{namespace}\"><{operation}Result>{text}</{operation}Result>\
+            "<{operation}Response xmlns=\"{namespace}\">\
+             <{operation}Result>{text}</{operation}Result>\
              <ResponseMetadata><RequestId>4</RequestId></ResponseMetadata></{operation}Response>"
         )
     };
@@ -318,7 +319,7 @@ fn answer(
             )
         }),
         "tagging" | "ssm" => json::answer(cloud, operation, &parsed.json),
-        other => fail("UnknownService", format!("signed for {other}")),
+        other => fail("UnknownService", format!("signed for service {other}")),
     }
 }
 
@@ -368,7 +369,7 @@ fn control(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> Res
                 emulator.advance(Duration::from_secs_f64(seconds));
                 Ok(format!("{:?}\n", emulator.with(|cloud| cloud.now)))
             }
-            _ => Err(format!("`{text}` is no number of seconds")),
+            _ => Err(format!("`{text}` is not a number of seconds")),
         },
         ("POST", "terminate") => {
             emulator.with(|cloud| cloud.terminate(text.trim()));

@@ -36,7 +36,7 @@ fn hex(bytes: impl AsRef<[u8]>) -> String {
 }
 
 fn hmac(key: &[u8], text: &str) -> Vec<u8> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("any length of key will do");
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
     mac.update(text.as_bytes());
     mac.finalize().into_bytes().to_vec()
 }

@@ -1,5 +1,5 @@
 //! The Azure emulator, accessed over TLS like Azure itself.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 #[path = "azure/client.rs"]
 mod client;

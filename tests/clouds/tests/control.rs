@@ -1,5 +1,5 @@
 //! The AWS emulator's own interfaces: its probes, and its control over HTTP.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -130,5 +130,5 @@ fn the_program_probes_and_its_state_is_read_and_written_over_http() {
     assert_eq!((read.groups[0].name.as_str(), read.groups[0].targets.len()), ("south", 0));
     let (status, body) = ask(url, "PUT", "world", "{\"now\": 1}");
     assert_eq!(status, 400, "{body}");
-    assert_eq!(cloud().groups[0].name, "south", "a world that is none changes nothing");
+    assert_eq!(cloud().groups[0].name, "south", "an invalid state changes nothing");
 }

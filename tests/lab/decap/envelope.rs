@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(back[8..20], [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]);
         assert_eq!((&back[..8], &back[20..]), (&bytes[..8], &bytes[20..]));
         bytes[21] = 6;
-        assert_eq!(read(Kind::Vxlan, &bytes), None, "ARP is not for a tunnel backend");
+        assert_eq!(read(Kind::Vxlan, &bytes), None, "a tunnel backend ignores ARP");
     }
 
     #[test]

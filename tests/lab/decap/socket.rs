@@ -17,7 +17,7 @@ pub struct Socket {
 impl Socket {
     /// Opens the socket in the calling thread's namespace, for all addresses of both families.
     pub fn open(kind: Kind) -> Result<Self> {
-        let what = || format!("a socket for {kind:?}");
+        let what = || format!("opening a socket for {kind:?}");
         let (domain, kind_of, protocol) = match kind {
             Kind::Geneve | Kind::Vxlan | Kind::Gue => (Domain::IPV6, Type::DGRAM, Protocol::UDP),
             Kind::Ip4In4 => (Domain::IPV4, Type::RAW, Protocol::from(4)),

@@ -26,7 +26,7 @@ impl<'f> Back<'f> {
         let broken = |words: &str| {
             (Check::OuterHeader, format!("{words}: {:02x?}", first(packet, 28 + GENEVE_LEN)))
         };
-        let outer = Header::read(packet, false).ok_or_else(|| broken("no whole IPv4 packet"))?;
+        let outer = Header::read(packet, false).ok_or_else(|| broken("truncated IPv4 packet"))?;
         let (std::net::IpAddr::V4(src), std::net::IpAddr::V4(dst)) = (outer.src, outer.dst) else {
             return Err(broken("not IPv4"));
         };
@@ -35,7 +35,7 @@ impl<'f> Back<'f> {
         }
         let udp = &packet[outer.l4..outer.end];
         if udp.len() < 8 || wire::be16(udp, 4).map(usize::from) != Some(udp.len()) {
-            return Err(broken("UDP length is not that of the packet"));
+            return Err(broken("UDP length differs from the packet's"));
         }
         if !outer.sums_are_right(packet) {
             return Err((Check::UdpChecksum, broken("wrong UDP checksum").1));
@@ -43,7 +43,7 @@ impl<'f> Back<'f> {
         let payload = &udp[8..];
         let len = payload.first().map_or(0, |b| 8 + usize::from(b & 0x3f) * 4);
         if len == 0 || payload.len() <= len {
-            return Err((Check::GeneveHeader, broken("GENEVE header or packet cut short").1));
+            return Err((Check::GeneveHeader, broken("truncated GENEVE header or packet").1));
         }
         let port = |at| u16::from_be_bytes([udp[at], udp[at + 1]]);
         let (geneve, inner) = payload.split_at(len);

@@ -211,7 +211,7 @@ impl Ledger {
         };
         let header = Header::read(back.inner, false);
         let Some(header) = header.filter(|h| h.end == back.inner.len()) else {
-            let words = || format!("no whole IP packet inside: {:02x?}", first(back.inner, 24));
+            let words = || format!("truncated inner packet: {:02x?}", first(back.inner, 24));
             self.report.fail(Check::InnerBytes, words);
             return None;
         };
@@ -239,17 +239,18 @@ impl Ledger {
         let exact = flow.sent.iter().position(|s| same(s) && s.leg.agrees(back, &self.setup));
         let found = exact.or_else(|| flow.sent.iter().position(same));
         if flow.expect == Expect::Answer {
-            let words = || format!("{tuple}: returned to us, a service should have answered");
+            let words = || format!("{tuple}: returned, expected an answer of a service");
             self.report.fail(Check::Direction, words);
             return false;
         }
         if found.is_none() && flow.came_back.contains(&hash) {
-            self.report.fail(Check::Duplicate, || format!("{tuple}: came back once more"));
+            self.report.fail(Check::Duplicate, || format!("{tuple}: returned twice"));
             return false;
         }
         let alike = || flow.sent.iter().position(|s| s.inner.len() == back.inner.len());
         let Some(at) = found.or_else(alike).or((!flow.sent.is_empty()).then_some(0)) else {
-            let words = || format!("{tuple}: nothing was awaited: {:02x?}", first(back.inner, 40));
+            let bytes = first(back.inner, 40);
+            let words = || format!("{tuple}: no packet was awaited: {bytes:02x?}");
             self.report.fail(Check::InnerBytes, words);
             return false;
         };
@@ -279,7 +280,7 @@ impl Ledger {
         let latest = flow.leg;
         let former = flow.former.iter().any(|(_, leg)| leg.agrees(back, &self.setup));
         if flow.expect == Expect::Return && Tuple::quoted(back.inner, header).is_none() {
-            let words = || format!("{tuple}: answered, it should have been returned");
+            let words = || format!("{tuple}: answered, expected to be returned");
             self.report.fail(Check::Direction, words);
             return false;
         }
@@ -314,24 +315,24 @@ impl Ledger {
         let report = &mut self.report;
         let before = report.failures.values().map(|f| f.count).sum::<u64>();
         if (back.src, back.dst) != (leg.appliance, leg.node) {
-            let words = || format!("{tuple}: from {} to {}, not {leg:?}", back.src, back.dst);
+            let words = || format!("{tuple}: from {} to {}, expected {leg:?}", back.src, back.dst);
             report.fail(Check::OuterAddresses, words);
         }
         if (back.sport, back.dport) != (leg.sport, self.setup.port) {
             report.fail(Check::UdpPorts, || {
-                let (sport, dport) = (leg.sport, self.setup.port);
-                format!("{tuple}: {} to {}, not {sport} to {dport}", back.sport, back.dport)
+                let expected = (leg.sport, self.setup.port);
+                format!("{tuple}: ports {:?}, expected {expected:?}", (back.sport, back.dport))
             });
         }
         let (fixed, options) = back.geneve.split_at(8);
         if fixed != &expected[..8] {
             report.fail(Check::GeneveHeader, || {
-                format!("{tuple}: {fixed:02x?}, not {:02x?}", &expected[..8])
+                format!("{tuple}: header {fixed:02x?}, expected {:02x?}", &expected[..8])
             });
         }
         if options != &expected[8..] {
             report.fail(Check::Options, || {
-                format!("{tuple}: {options:02x?}, not {:02x?}", &expected[8..])
+                format!("{tuple}: options {options:02x?}, expected {:02x?}", &expected[8..])
             });
         }
         report.failures.values().map(|f| f.count).sum::<u64>() == before
@@ -385,7 +386,7 @@ impl Leg {
 /// Describes the first difference of two packets.
 fn difference(sent: &[u8], came: &[u8]) -> String {
     match sent.iter().zip(came).position(|(a, b)| a != b) {
-        Some(at) => format!("byte {at} is {:02x}, was sent as {:02x}", came[at], sent[at]),
-        None => format!("{} bytes, {} were sent", came.len(), sent.len()),
+        Some(at) => format!("byte {at} is {:02x}, sent as {:02x}", came[at], sent[at]),
+        None => format!("{} bytes, {} sent", came.len(), sent.len()),
     }
 }

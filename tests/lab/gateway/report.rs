@@ -105,8 +105,8 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             f,
-            "sent {}, came back as sent {}, answered {}, handed on {}; {} flows, \
-             {} cookie changes, {} node changes",
+            "sent {}, returned unchanged {}, answered {}, delivered {}; {} flows, {} cookie \
+             changes, {} node changes",
             self.sent,
             self.returned,
             self.answered,
@@ -116,10 +116,10 @@ impl std::fmt::Display for Report {
             self.nodes_changed
         )?;
         let odd = [
-            ("larger than the gateway takes", self.too_big),
+            ("larger than the gateway's MTU", self.too_big),
             ("not sent", self.not_sent),
-            ("without an appliance", self.held),
-            ("not handed on", self.not_delivered),
+            ("not sent, no appliance", self.held),
+            ("not delivered", self.not_delivered),
             ("answered with a flow's former options", self.answered_with_former),
             ("still awaited", self.awaited),
         ];
@@ -127,7 +127,7 @@ impl std::fmt::Display for Report {
             writeln!(f, "  {words}: {count}")?;
         }
         if self.clean() {
-            return writeln!(f, "  every packet that came back was right, byte by byte");
+            return writeln!(f, "  every returned packet was correct, byte by byte");
         }
         for (check, failure) in &self.failures {
             writeln!(f, "  WRONG {check:?}: {} times", failure.count)?;

@@ -74,7 +74,7 @@ fn sends_geneve_with_three_options() {
     assert_eq!(sent[40..48], 0x0123_4567_89ab_cdef_u64.to_be_bytes());
     assert_eq!(sent[48..52], [1, 8, 2, 2]);
     assert_eq!(sent[60..64], [1, 8, 3, 1]);
-    assert_eq!(sent.len(), 68 + to(SERVER, b"x").len(), "68 bytes more, as AWS says");
+    assert_eq!(sent.len(), 68 + to(SERVER, b"x").len(), "68 bytes of overhead, as AWS documents");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn each_changed_byte_is_detected() {
         let came = ledger.incoming(&frame, Instant::now()).is_some();
         // A packet with a wrong destination is counted as lost after its time limit.
         ledger.expire(Instant::now() + setup().patience * 2);
-        assert!(!came && !ledger.report().clean(), "byte {at} was changed and nobody saw");
+        assert!(!came && !ledger.report().clean(), "a change of byte {at} was not detected");
     }
 }
 
@@ -206,7 +206,7 @@ fn a_reply_may_carry_the_options_from_just_before_a_change() {
     assert!(ledger.incoming(&came, Instant::now()).is_some());
     assert_eq!(ledger.report().answered_with_former, 1);
     let later = Instant::now() + setup().former_for + Duration::from_millis(1);
-    assert!(ledger.incoming(&came, later).is_none(), "not for ever");
+    assert!(ledger.incoming(&came, later).is_none(), "the former options are not accepted forever");
 }
 
 #[test]

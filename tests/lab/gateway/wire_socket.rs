@@ -21,7 +21,7 @@ pub struct Frames(OwnedFd);
 impl Frames {
     /// Opens a packet socket on `interface`, in the calling thread's namespace.
     pub fn open(interface: &str, protocol: SockProtocol) -> Result<Self> {
-        let what = || format!("a packet socket on {interface}");
+        let what = || format!("opening a packet socket on {interface}");
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Packet, SockType::Raw, flags, protocol)
             .map_err(LabError::errno(what()))?;
@@ -31,7 +31,7 @@ impl Frames {
             .filter(|a| a.interface_name == interface)
             .find_map(|a| a.address.filter(|s| s.family() == Some(AddressFamily::Packet)));
         let link = link.ok_or_else(|| {
-            LabError::Other(format!("there is no interface {interface} here; see: ip link"))
+            LabError::Other(format!("no interface {interface}; list them with: ip link"))
         })?;
         bind(fd.as_raw_fd(), &link).map_err(LabError::errno(what()))?;
         Ok(Self(fd))
@@ -73,11 +73,11 @@ impl Wire {
             held.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())?;
             Ok(held)
         };
-        let held = held().map_err(LabError::io(format!("holding UDP port {port}")))?;
+        let held = held().map_err(LabError::io(format!("reserving UDP port {port}")))?;
         let frames = Frames::open(interface, SockProtocol::EthIp)?;
         let flags = SockFlag::SOCK_CLOEXEC;
         let packets = socket(AddressFamily::Inet, SockType::Raw, flags, SockProtocol::Raw)
-            .map_err(LabError::errno("a raw IPv4 socket"))?;
+            .map_err(LabError::errno("opening a raw IPv4 socket"))?;
         Ok(Self { frames, packets, _held: held })
     }
 

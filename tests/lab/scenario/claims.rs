@@ -14,7 +14,7 @@ pub struct Claim {
 }
 
 /// Drops that the lab itself causes: packets that the namespaces' kernels send on their own.
-const CHATTER: [&str; 2] = ["foreign-dst-mac", "no-matching-service"];
+const CHATTER: [&str; 2] = ["foreign_dst_mac", "no_matching_service"];
 
 /// The maximum number of frames that the appliance's kernel may send in addition to answers:
 /// neighbor solicitations.
@@ -39,8 +39,8 @@ impl Outcome {
             claim(
                 failed == 0 && right > 0,
                 format!(
-                    "{right} HTTP requests through the {cloud} gateway to the service were \
-                     answered rightly, byte by byte, on {connections} connections; {failed} failed"
+                    "{right} HTTP requests to the service through the {cloud} gateway had correct \
+                     responses (every byte compared) on {connections} connections; {failed} failed"
                 ),
             );
             let beyond = self.stats(&format!("{name}-beyond"));
@@ -49,7 +49,7 @@ impl Outcome {
             claim(
                 failed == 0 && right > 0 && only,
                 format!(
-                    "{right} requests through the {cloud} gateway that are for no service were \
+                    "{right} requests through the {cloud} gateway that match no service were \
                      returned to it and reached their server; {failed} failed"
                 ),
             );
@@ -57,7 +57,7 @@ impl Outcome {
         self.gateway_claims(&mut claim);
         self.change_claims(&mut claim);
         self.packet_claims(&mut claim);
-        let words = "both daemons ended in time and with status 0 when asked to";
+        let words = "both daemons ended in time and with status 0 on SIGTERM";
         claim(self.ended_badly.is_none(), self.ended_badly.clone().unwrap_or(words.into()));
         claims
     }
@@ -68,9 +68,9 @@ impl Outcome {
         claim(
             gateway.clean() && gateway.returned > 0 && gateway.answered > 0,
             format!(
-                "the AWS gateway sent {} packets, changed cookies {} times and nodes {} times; it \
-                 got {} back byte by byte and {} answers with their flow's own options; {wrong} \
-                 were wrong, {} of them lost",
+                "the AWS gateway sent {} packets, changed cookies {} times and nodes {} times; {} \
+                 returned unchanged and {} answers had the options of their flow; {wrong} were \
+                 wrong, {} of them lost",
                 gateway.sent,
                 gateway.cookies_changed,
                 gateway.nodes_changed,
@@ -87,18 +87,18 @@ impl Outcome {
         claim(
             moved == 0,
             format!(
-                "the backend set changed twice under load (all lcores served the change after \
-                 {:.0?} and {:.0?}); of {connections} connections {moved} were moved",
+                "the backend set changed twice under load (in force on all lcores after {:.0?} and \
+                 {:.0?}); {moved} of {connections} connections moved",
                 self.change_took[0], self.change_took[1]
             ),
         );
         let fourth: u64 = self.clients.iter().filter_map(|(_, s)| s.by_backend.get("web-4")).sum();
-        claim(fourth > 0, format!("the added backend web-4 answered {fourth} requests"));
+        claim(fourth > 0, format!("the added backend web-4 served {fourth} requests"));
         claim(
             self.late_connections == 0 && self.kept_requests > 0,
             format!(
-                "web-1, terminating, answered {} more requests on the connections it had and got \
-                 {} new ones",
+                "web-1, terminating, served {} more requests on its connections and received {} \
+                 new connections",
                 self.kept_requests, self.late_connections
             ),
         );
@@ -106,17 +106,17 @@ impl Outcome {
 
     fn packet_claims(&self, claim: &mut impl FnMut(bool, String)) {
         let (came, went) = self.totals.sides();
-        claim(came == went && came > 0, format!("no packet is unaccounted for: {}", self.totals));
+        claim(came == went && came > 0, format!("every packet is accounted for: {}", self.totals));
         let (wires, totals) = (&self.wires, &self.totals);
         // If the NIC is also the kernel's, the kernel sends ARP and answers of its own.
         let own = wires.from_weir.wrapping_sub(totals.tx);
         let by_xdp = Plane::from_env().is_xdp();
         let most = if by_xdp { totals.to_kernel + KERNELS_OWN } else { 0 };
-        let share = if by_xdp { format!(", {own} of them the kernel's own") } else { "".into() };
+        let share = if by_xdp { format!(", {own} of them by the kernel") } else { "".into() };
         claim(
             wires.to_weir == totals.rx && own <= most,
             format!(
-                "the kernel counted the same at the far ends of the wires: {} to Weir, {} from \
+                "the kernel's counters at the far ends of the wires agree: {} to Weir, {} from \
                  it{share}",
                 wires.to_weir, wires.from_weir
             ),
@@ -127,7 +127,7 @@ impl Outcome {
         let drops = if drops.is_empty() { "none".into() } else { drops.join(", ") };
         claim(
             totals.drops.iter().all(|(name, _)| chatter(name)),
-            format!("nothing was dropped that belonged to anyone (drops: {drops})"),
+            format!("no packet of a client, server or gateway was dropped (drops: {drops})"),
         );
     }
 }

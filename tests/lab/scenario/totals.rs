@@ -30,7 +30,7 @@ impl Totals {
         let metrics = weir.metrics()?;
         let name = "weir_packets_total";
         if !metrics.has(name) {
-            return Err(LabError::Other(format!("there is no metric {name}")));
+            return Err(LabError::Other(format!("no metric {name}")));
         }
         let sum =
             |direction: &str| metrics.sum(name, &[&format!("direction=\"{direction}\"")]) as u64;
@@ -116,7 +116,7 @@ impl Wires {
             [_, received, _, _, _, _, _, _, _, sent, ..] => {
                 Ok(Self { to_weir: sent, from_weir: received })
             }
-            _ => Err(LabError::Other(format!("{} has no interface {interface}", ns.name()))),
+            _ => Err(LabError::Other(format!("no interface {interface} in {}", ns.name()))),
         }
     }
 }

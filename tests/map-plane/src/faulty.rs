@@ -31,7 +31,7 @@ impl<M> FaultyMaps<M> {
             return Ok(());
         }
         self.failed += 1;
-        Err(Failure::Failed(format!("the write to {key:?} failed on purpose")))
+        Err(Failure::Failed(format!("injected failure of the write to {key:?}")))
     }
 }
 

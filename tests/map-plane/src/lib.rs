@@ -54,8 +54,8 @@ impl Map {
             Map::Services => "raise region.max_frontends and region.slots",
             Map::Backends => "raise region.max_backends",
             Map::Reverse => "raise region.max_frontends",
-            Map::Affinity => "take session affinity from some",
-            Map::SourceRanges => "take source ranges from some",
+            Map::Affinity => "remove session affinity from some",
+            Map::SourceRanges => "remove source ranges from some",
             Map::Maglev => "raise region.slots",
         }
     }

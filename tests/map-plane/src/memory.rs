@@ -95,7 +95,7 @@ impl Maps for MemoryMaps {
                 self.maglev.insert(id, table);
             }
             (key, value) => {
-                return Err(Failure::Failed(format!("{value:?} has no place at {key:?}")));
+                return Err(Failure::Failed(format!("{value:?} does not fit {key:?}")));
             }
         }
         self.writes += 1;

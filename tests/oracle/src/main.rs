@@ -1,13 +1,12 @@
-//! Another reader of what Weir writes to Azure: the models that Microsoft generated from the
-//! interface's specification, `azure_mgmt_network` and `azure_mgmt_privatedns`. `oracle FOLDER`
-//! reads the bodies that Azure's stand-in left there, and fails for one that the models read
-//! otherwise than it was meant.
+//! Checks the request bodies that Weir writes to Azure with the models that Microsoft generated
+//! from the API specification, `azure_mgmt_network` and `azure_mgmt_privatedns`. `oracle FOLDER`
+//! reads the bodies that the Azure emulator recorded there, and fails if a model does not reproduce
+//! one of them.
 //!
-//! The models take almost anything for a resource: every member may be missing, and what they don't
-//! know they pass over. So a body is written again by the model that read it, and compared with
-//! itself. A name that is misspelt, a member in the wrong place or a list that should be an object
-//! is then not there any more. What the models themselves can't express is in [`BEYOND`], each with
-//! its reason, and has to occur.
+//! The models accept almost any resource: every member is optional, and unknown members are
+//! ignored. A body is therefore parsed, serialized again and compared with the original. A
+//! misspelled name, a misplaced member or a list in place of an object is then missing. Members
+//! that the models cannot express are listed in [`BEYOND`] with the reason; each must occur.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A body as a model wrote it again, and words of enumerations that the model doesn't know.
+/// A body as serialized by a model, and whether it has enumeration values unknown to the model.
 struct Read {
     again: Value,
     unknown: bool,
@@ -34,7 +33,7 @@ fn by<Model: DeserializeOwned + Serialize + std::fmt::Debug>(body: &Value) -> Re
 
 type Reader = fn(&Value) -> Result<Read, String>;
 
-/// What Weir writes, and who reads it. Each has to occur.
+/// The operations of Weir and their models. Each must occur.
 const READERS: [(&str, Reader); 10] = [
     (POOLS, by::<network::BackendAddressPool>),
     (INTERFACES, by::<network::NetworkInterface>),
@@ -51,7 +50,7 @@ const READERS: [(&str, Reader); 10] = [
     ("PUT virtualNetworks/subnets", by::<network::Subnet>),
 ];
 
-/// What the models can't express: operation, member, and why that is theirs. Each has to occur.
+/// Members that the models cannot express: operation, member, reason. Each must occur.
 const BEYOND: [(&str, &str, &str); 13] = [
     (POOLS, ".properties.loadBalancerBackendAddresses = []", EMPTY),
     (POOLS, ".properties.loadBalancerBackendAddresses[].etag", UNDOCUMENTED),
@@ -77,13 +76,12 @@ const BEYOND: [(&str, &str, &str); 13] = [
 ];
 const POOLS: &str = "PUT loadBalancers/backendAddressPools";
 const INTERFACES: &str = "PUT networkInterfaces";
-const EMPTY: &str = "the model leaves an empty list out, so the last member could never leave";
-const UNDOCUMENTED: &str =
-    "Azure tells it of entries, and its specification doesn't; it is written back";
-const LATER: &str = "a test's member of a later version, which is written back as well";
+const EMPTY: &str = "the model omits an empty list, which would never remove the last member";
+const UNDOCUMENTED: &str = "Azure returns it, the specification lacks it; it is written back";
+const LATER: &str = "a test's member of a later API version; it is written back";
 
-/// All that the model lost or changed, by its place: `.properties.ipConfigurations[].name`. A list
-/// that is lost because it has nothing in it is told as such.
+/// Collects the members that the model lost or changed, by path, for example
+/// `.properties.ipConfigurations[].name`. A lost empty list is reported with `= []`.
 fn differences(at: &str, meant: &Value, again: &Value, found: &mut BTreeSet<String>) {
     match (meant, again) {
         (Value::Object(meant), Value::Object(again)) => {
@@ -106,7 +104,7 @@ fn differences(at: &str, meant: &Value, again: &Value, found: &mut BTreeSet<Stri
     }
 }
 
-/// What is wrong with the bodies of a folder, and how many there are of each operation.
+/// Returns the errors in the bodies of a directory, and the number of bodies by operation.
 fn check_folder(folder: &Path) -> Result<(Vec<String>, BTreeMap<&'static str, usize>), String> {
     let listed = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let (mut wrong, mut counts) = (Vec::new(), BTreeMap::new());
@@ -121,40 +119,40 @@ fn check_folder(folder: &Path) -> Result<(Vec<String>, BTreeMap<&'static str, us
             |what: String| wrong.push(format!("{operation}: {what} ({})", path.display()));
         let Some((operation, reader)) = READERS.iter().find(|(known, _)| *known == operation)
         else {
-            report("no model reads it; add it to READERS".to_owned());
+            report("no model for this operation; add one to READERS".to_owned());
             continue;
         };
         *counts.entry(*operation).or_default() += 1;
         let read = match reader(&call["body"]) {
             Ok(read) => read,
             Err(error) => {
-                report(format!("the model refuses it: {error}"));
+                report(format!("the model rejects it: {error}"));
                 continue;
             }
         };
         if read.unknown {
-            report("it has a word that the model doesn't know".to_owned());
+            report("it has an enumeration value unknown to the model".to_owned());
         }
         let mut found = BTreeSet::new();
         differences("", &call["body"], &read.again, &mut found);
         for member in found {
             match BEYOND.iter().find(|(of, known, _)| of == operation && *known == member) {
                 Some((of, known, _)) => drop(beyond.insert((of, known))),
-                None => report(format!("the model reads {member} otherwise")),
+                None => report(format!("the model changes {member}")),
             }
         }
     }
     let unseen = READERS.iter().filter(|(operation, _)| !counts.contains_key(operation));
-    wrong.extend(unseen.map(|(operation, _)| format!("{operation}: nobody wrote one")));
+    wrong.extend(unseen.map(|(operation, _)| format!("{operation}: no body was recorded")));
     let stale = BEYOND.iter().filter(|(of, member, _)| !beyond.contains(&(*of, *member)));
-    wrong.extend(stale.map(|(of, member, _)| format!("{of}: {member} doesn't differ any more")));
+    wrong.extend(stale.map(|(of, member, _)| format!("{of}: {member} is equal; remove the entry")));
     wrong.sort();
     Ok((wrong, counts))
 }
 
 fn main() -> ExitCode {
     let Some(folder) = std::env::args_os().nth(1) else {
-        eprintln!("oracle: name the folder with the bodies: make oracle");
+        eprintln!("oracle: no directory of bodies given; run: make oracle");
         return ExitCode::from(2);
     };
     match check_folder(Path::new(&folder)) {
@@ -164,7 +162,7 @@ fn main() -> ExitCode {
         }
         Ok((wrong, counts)) => {
             counts.iter().for_each(|(operation, count)| println!("{count:5}  {operation}"));
-            println!("what the models can't express:");
+            println!("members that the models cannot express:");
             BEYOND.iter().for_each(|(of, member, why)| println!("  {of} {member}: {why}"));
             wrong.iter().for_each(|what| eprintln!("oracle: {what}"));
             if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -192,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn misspelled_or_misplaced_words_are_found() {
+    fn misspelled_or_misplaced_members_are_found() {
         let (key, at) = ("privateIPAllocationMethod", ".properties.ipConfigurations[].properties");
         assert_eq!(lost(&service(key, "Dynamic")), (vec![], false));
         assert_eq!(lost(&service(key, "Dynamical")), (vec![], true));
-        let misspelt = "privateIpAllocationMethod";
-        let found = lost(&service(misspelt, "Dynamic")).0;
-        assert_eq!(found, [format!("{at}.{misspelt}")]);
+        let misspelled = "privateIpAllocationMethod";
+        let found = lost(&service(misspelled, "Dynamic")).0;
+        assert_eq!(found, [format!("{at}.{misspelled}")]);
         let list = json!({ "location": "here", "properties": { "ipConfigurations": {} } });
         assert!(by::<network::PrivateLinkService>(&list).is_err());
         let empty = json!({ "location": "here", "properties": { "fqdns": [] } });

@@ -49,7 +49,7 @@ pub fn check(holds: bool, found: impl FnOnce() -> String) -> Result<(), String> 
     if holds { Ok(()) } else { Err(found()) }
 }
 
-/// Polls until `look` returns a value, at least once; its errors describe what it found instead.
+/// Polls until `poll_once` returns a value, at least once. Its errors describe what was found.
 pub fn poll<T>(
     what: &str,
     timeout: Duration,
@@ -72,7 +72,7 @@ pub fn eventually<T>(what: &str, poll_once: impl FnMut() -> Result<T, String>) -
 
 /// Polls for the given time, then panics.
 #[track_caller]
-#[expect(clippy::panic, reason = "a test that waits in vain fails")]
+#[expect(clippy::panic, reason = "a timeout fails the test")]
 pub fn eventually_within<T>(
     timeout: Duration,
     what: &str,
@@ -85,7 +85,7 @@ pub fn eventually_within<T>(
 }
 
 /// Polls for [`DEFAULT_TIMEOUT`] in a task, yielding between two polls; then panics.
-#[expect(clippy::panic, reason = "a test that waits in vain fails")]
+#[expect(clippy::panic, reason = "a timeout fails the test")]
 pub async fn eventually_async<T>(
     what: &str,
     mut poll_once: impl AsyncFnMut() -> Result<T, String>,
@@ -110,7 +110,7 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Returns the pause after an unsuccessful poll, or an error if the time is over.
+    /// Returns the pause after an unsuccessful poll, or an error after the time limit.
     fn pause(&self, found: String) -> Result<Duration, TimeoutError> {
         let waited = self.begun.elapsed();
         if waited <= self.timeout {

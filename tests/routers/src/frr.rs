@@ -77,11 +77,11 @@ impl Frr {
         let folder = Folder::new()?;
         let own = folder.file("frr");
         let output = || LabError::NoProgram { program: "FRR".into(), package: "frr" };
-        let user = User::from_name(USER).map_err(LabError::errno("looking for FRR's user"))?;
+        let user = User::from_name(USER).map_err(LabError::errno("looking up FRR's user"))?;
         let user = user.ok_or_else(output)?;
         std::fs::create_dir(&own)
             .and_then(|()| chown(&own, Some(user.uid.as_raw()), Some(user.gid.as_raw())))
-            .map_err(LabError::io(format!("making {}", own.display())))?;
+            .map_err(LabError::io(format!("creating {}", own.display())))?;
         folder.write("frr.conf", configuration)?;
         let mut frr = Frr { ns: ns.clone(), daemons: BTreeMap::new(), folder };
         let mut wanted = vec![Daemon::Zebra];

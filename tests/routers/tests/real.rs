@@ -51,7 +51,7 @@ const GOBGP: &str = "\
     peer-as = 65001
 ";
 
-const FAILS: &str = "as a test does that fails";
+const FAILS: &str = "a failing test";
 
 /// Serializes the tests, also if all are threads of one process: leftovers of a test are
 /// recognized by the process id.
@@ -144,7 +144,7 @@ fn routes_follow_the_daemon_and_nothing_is_left() -> Result<(), Box<dyn Error>> 
     three.wait_for_routes()?;
 
     three.frr.configure(&["router bgp 65001", "neighbor 10.0.2.2 shutdown"])?;
-    wait_for("no neighbour at GoBGP", DEFAULT_TIMEOUT, || {
+    wait_for("no neighbor at GoBGP", DEFAULT_TIMEOUT, || {
         let said = three.gobgp.json(&["global", "rib"])?;
         Ok((said.get("192.0.2.1/32").is_none(), said.to_string()))
     })?;
@@ -170,12 +170,12 @@ fn a_panic_leaves_nothing_behind() {
     let before = namespaces();
     let unwound = std::panic::catch_unwind(|| {
         let three = three().unwrap();
-        assert!(!processes(&folders()).is_empty(), "they run");
+        assert!(!processes(&folders()).is_empty(), "the daemons run");
         let _kept = three;
         std::panic::panic_any(FAILS);
     });
     let word = unwound.unwrap_err();
-    assert_eq!(word.downcast_ref(), Some(&FAILS), "it failed otherwise");
+    assert_eq!(word.downcast_ref(), Some(&FAILS), "another failure");
     nothing_is_left(&before);
 }
 

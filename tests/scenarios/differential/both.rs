@@ -143,8 +143,8 @@ impl PlanePair {
         }
     }
 
-    /// Passes a frame to the kernel, and keeps it for the burst that [`PlanePair::end_burst`] passes
-    /// to the other plane; returns the kernel's outgoing frames.
+    /// Passes a frame to the kernel, and keeps it for the burst that [`PlanePair::end_burst`]
+    /// passes to the other plane; returns the kernel's outgoing frames.
     pub fn show(&mut self, trial: &Trial) -> Result<Output, String> {
         let len = trial.bytes.len();
         if len < SHORTEST || len > first(trial) + REST {
@@ -228,7 +228,7 @@ impl PlanePair {
                     if without_sum(one, other).as_deref() == Some(other) {
                         self.allow(Exception::OuterSum);
                     } else if let Some(how) = difference(one, other) {
-                        text += &format!("  by {exit:?}, the kernel's is \"came\":{how}");
+                        text += &format!("  at {exit:?}, the kernel's frame second:{how}");
                     }
                 }
                 (one, other) => {
@@ -322,7 +322,7 @@ fn without_sum(frame: &[u8], other: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn page(loaded: &Loaded) -> LcorePage<'static> {
-    loaded.region.counters().lcore(0).expect("a page for the lcore")
+    loaded.region.counters().lcore(0).expect("the lcore's counter page")
 }
 
 fn flows(loaded: &Loaded) -> Vec<Option<Snapshot>> {

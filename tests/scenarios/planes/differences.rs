@@ -12,24 +12,25 @@ pub struct Difference {
 /// All such cases.
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
-        claim: "An outer UDP checksum that was asked for is right, in GUE.",
+        claim: "With outer_checksum = true the outer UDP checksum of GUE is valid.",
         because: ZERO,
     },
     Difference {
-        claim: "An outer UDP checksum that was asked for is right, in VXLAN.",
+        claim: "With outer_checksum = true the outer UDP checksum of VXLAN is valid.",
         because: ZERO,
     },
     Difference {
-        claim: "An outer UDP checksum that was asked for is right in answers to the gateway.",
+        claim: "With outer_checksum = true the outer UDP checksum of answers to the gateway is \
+                valid.",
         because: ZERO,
     },
     Difference {
-        claim: "What the kernel does not take in time is counted.",
-        because: "there is no queue to the kernel that could be full: it has the frame already",
+        claim: "A packet for which the queue to the kernel is full is counted.",
+        because: "there is no queue to the kernel: the frame is already in the kernel",
     },
 ];
 
-const ZERO: &str = "outer UDP checksums are 0, which all of the tunnels' RFCs allow";
+const ZERO: &str = "outer UDP checksums are 0, as the RFCs of all tunnels allow";
 
 /// Returns the entry of a case, if it has one.
 pub fn find_difference(claim: &str) -> Option<&'static Difference> {

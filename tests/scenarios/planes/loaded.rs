@@ -61,7 +61,7 @@ impl Loaded {
     /// Loads the tables of `setup` into a region in its initial state.
     pub fn over(setup: &Setup, region: &'static Region) -> Loaded {
         let config = Arc::new(checked(setup));
-        let mut target = RegionPlane::attach(region, &config).expect("a new region has no writer");
+        let mut target = RegionPlane::attach(region, &config).expect("a region without a writer");
         target.set_appliance(&appliance(&config));
         let routers = setup.routers.iter();
         let routers = routers.map(|router| router.parse().expect("an address")).collect();
@@ -71,9 +71,9 @@ impl Loaded {
         Fragments::new(region).recover();
         Affinities::new(region).recover();
         let lcore_config = LcoreConfig { index: 0, count: 1, epoch: 1, macs: [IN_MAC, OUT_MAC] };
-        let lcore = Lcore::join(region, lcore_config).expect("room for one lcore");
+        let lcore = Lcore::join(region, lcore_config).expect("capacity for one lcore");
         let (setup, target) = (setup.clone(), Some(target));
-        let store = Arc::new(open_store(None).expect("a store that keeps nothing"));
+        let store = Arc::new(open_store(None).expect("a store without persistence"));
         let desired = Desired::new(&config, store, &[], SystemTime::UNIX_EPOCH);
         let reconciler = Reconciler::new(Settings { at_once: usize::MAX, ..Settings::default() });
         let slowpaths = Instant::now();
@@ -100,14 +100,14 @@ impl Loaded {
         self.slowpaths += Duration::from_secs(2);
         let now = Now { steady: self.slowpaths, wall: SystemTime::UNIX_EPOCH };
         let source = Source::new("file");
-        let objects = state::services::objects(&services, &source).expect("good names");
-        self.desired.apply_now(&objects, &[], now.wall).expect("good objects");
-        let target = self.target.as_mut().expect("slowpath writes until a test does");
+        let objects = state::services::objects(&services, &source).expect("valid names");
+        self.desired.apply_now(&objects, &[], now.wall).expect("valid objects");
+        let target = self.target.as_mut().expect("slowpath's writer");
         let news = self.desired.writer.changes_since(self.reconciler.observed());
         self.reconciler.step(now, &news, &appliance(&self.config), target);
-        assert_eq!(self.reconciler.errors().next(), None, "the services fit");
+        assert_eq!(self.reconciler.errors().next(), None, "services that fit");
         if let Some(outcome) = target.take_outcome() {
-            outcome.expect("the tables fit");
+            outcome.expect("tables that fit");
         }
         self.lcore.poll_control();
         resolve(&self.setup, target);
@@ -156,7 +156,7 @@ impl Loaded {
     fn check_undecided(&self) {
         let undecided = self.dropped(DropReason::Undecided);
         let setup = self.setup.name;
-        assert_eq!(undecided, self.undecided, "packets that no stage decided on, tables {setup}");
+        assert_eq!(undecided, self.undecided, "packets without a verdict, tables {setup}");
     }
 
     /// Asserts that the address filter contains all flows: packets of others would be returned as
@@ -165,7 +165,7 @@ impl Loaded {
         let (known, flows) = (AddressFilter::of_flows(self.region), Flows::new(self.region));
         for flow in (0..flows.capacity()).filter_map(|path| flows.snapshot(path)) {
             let (target, _) = flow.front.end(flow.initiator.other());
-            assert!(known.may_contain(&target), "no bit for the flow to {target}");
+            assert!(known.may_contain(&target), "no spray bit for the flow to {target}");
         }
     }
 }

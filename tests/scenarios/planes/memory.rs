@@ -48,7 +48,7 @@ impl Memory {
 
     /// Returns the current case's tables.
     pub fn loaded(&mut self) -> &mut Loaded {
-        self.loaded.as_mut().expect("a case is loaded first")
+        self.loaded.as_mut().expect("a loaded case")
     }
 
     fn take(&mut self, frame: Frame, arm: u8, arrival: Arrival) -> Vec<(Exit, Vec<u8>)> {
@@ -62,7 +62,7 @@ impl Memory {
     pub fn forward(&mut self, burst: &mut Burst<Frame>) -> Vec<(Exit, Vec<u8>)> {
         let kernel_capacity = self.kernel_capacity;
         let loaded = self.loaded();
-        let page = loaded.region.counters().lcore(0).expect("a page for the lcore");
+        let page = loaded.region.counters().lcore(0).expect("the lcore's counter page");
         let mut came = Captured { frames: Vec::new(), kernel_capacity, page };
         loaded.lcore.forward(burst, &mut came);
         self.kernel_capacity = came.kernel_capacity;

@@ -162,9 +162,9 @@ impl Wire {
                 rss: false,
                 pool: &pool,
             };
-            port.configure(&options).expect("a port that can be set up");
+            port.configure(&options).expect("a port that accepts the setup");
             let mut started = port.start().expect("a port that starts");
-            let both = started.rx.pop().zip(started.tx.pop()).expect("one queue each way");
+            let both = started.rx.pop().zip(started.tx.pop()).expect("one queue per direction");
             queues.push((both, port.sends_chains()));
             ports.push(port);
         }
@@ -191,12 +191,12 @@ impl Wire {
     }
 
     fn loaded(&mut self) -> &mut Loaded {
-        self.loaded.as_mut().expect("a case is loaded first")
+        self.loaded.as_mut().expect("a loaded case")
     }
 
     fn buffer(&self, bytes: &[u8]) -> Mbuf {
         let mut mbuf = self.pool.alloc().expect("a free buffer");
-        mbuf.append(bytes.len()).expect("room for a frame").copy_from_slice(bytes);
+        mbuf.append(bytes.len()).expect("capacity for a frame").copy_from_slice(bytes);
         mbuf
     }
 
@@ -205,7 +205,7 @@ impl Wire {
         let mut burst = fastpath::burst::Burst::default();
         burst.push(mbuf, arm, Arrival::Plain);
         let loaded = self.loaded();
-        let page = loaded.region.counters().lcore(0).expect("a page for the lcore");
+        let page = loaded.region.counters().lcore(0).expect("the lcore's counter page");
         let mut came = Captured { frames: Vec::new(), page };
         loaded.lcore.forward(&mut burst, &mut came);
         came.frames
@@ -225,7 +225,7 @@ impl Wire {
         for _ in 0..count {
             let mbuf = self.buffer(frame);
             self.kernel.push((arm, mbuf)).expect("an empty ring");
-            let loaded = self.loaded.as_mut().expect("a case is loaded first");
+            let loaded = self.loaded.as_mut().expect("a loaded case");
             poll::run(&mut loaded.lcore, &mut self.ends, &AtomicBool::new(true), Idle::Yield);
         }
     }
@@ -241,7 +241,7 @@ impl Wire {
             if Instant::now() > deadline {
                 return Vec::new(); // The counters do not change, and the case reports it.
             }
-            let loaded = self.loaded.as_mut().expect("a case is loaded first");
+            let loaded = self.loaded.as_mut().expect("a loaded case");
             poll::run(&mut loaded.lcore, &mut self.ends, &stop, Idle::Yield);
         }
         let mut came = Vec::new();
@@ -265,7 +265,7 @@ impl Wire {
                 tester.rx.receive(&mut row);
                 for mut mbuf in row.drain() {
                     // The kernel removes VLAN tags from the frame and passes them as metadata.
-                    assert!(mbuf.restore_vlan(), "room for a VLAN tag");
+                    assert!(mbuf.restore_vlan(), "headroom for a VLAN tag");
                     came.push((Exit::Port(arm as u8), mbuf.bytes().to_vec()));
                     arrived += 1;
                 }
@@ -304,7 +304,7 @@ impl Plane for Wire {
         let mut row = Burst::<32>::new();
         row.push(self.buffer(frame)).expect("an empty row");
         let sent = self.testers[usize::from(arm)].tx.send(&mut row);
-        assert_eq!(sent, 1, "the cable takes one frame");
+        assert_eq!(sent, 1, "the wire accepts one frame");
         self.settle()
     }
 
@@ -312,7 +312,7 @@ impl Plane for Wire {
         // This driver never creates chains, so the chain is inserted after the driver.
         let (head, rest) = frame.split_at(first);
         let mut mbuf = self.buffer(rest);
-        mbuf.chain_front(self.buffer(head)).expect("two segments make a chain");
+        mbuf.chain_front(self.buffer(head)).expect("a chain of two segments");
         self.inject(mbuf, arm)
     }
 

@@ -68,12 +68,12 @@ impl Xdp {
 
     /// Returns the current case's tables.
     pub fn loaded(&mut self) -> &mut Loaded {
-        self.loaded.as_mut().expect("a case is loaded first")
+        self.loaded.as_mut().expect("a loaded case")
     }
 
     fn program(&mut self) -> &mut Program {
-        let now = self.now.as_ref().expect("a case is loaded first");
-        &mut self.rigs.get_mut(now).expect("it was made when the case was loaded").program
+        let now = self.now.as_ref().expect("a loaded case");
+        &mut self.rigs.get_mut(now).expect("the plane of the loaded case").program
     }
 
     /// Runs one packet whose first buffer contains `first` bytes.
@@ -108,7 +108,7 @@ impl Xdp {
             REDIRECT if self.sent(1 - arm) != sent => Exit::Port(1 - arm),
             REDIRECT => Exit::Port(arm),
             ABORTED => panic!("the program was aborted"),
-            other => panic!("the program answers {other}"),
+            other => panic!("the program returned {other}"),
         };
         vec![(exit, bytes)]
     }
@@ -190,6 +190,6 @@ fn index(device: &str) -> u32 {
 /// Pins the thread: the region of a case has a page of counters for one processor only.
 fn on_first_processor() {
     let mut first = nix::sched::CpuSet::new();
-    first.set(0).expect("there is a first processor");
-    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &first).expect("it may be asked");
+    first.set(0).expect("a valid CPU number");
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &first).expect("CPU affinity");
 }

@@ -62,7 +62,7 @@ pub async fn fixture(state: AzureState) -> Fixture {
 }
 
 /// Like [`fixture_as`], with other time limits.
-#[expect(clippy::unwrap_used, reason = "a test goes no further without")]
+#[expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 pub async fn fixture_with(
     state: AzureState,
     kind: (AzureCredential, Option<&str>),
@@ -136,7 +136,7 @@ impl Probes for Member {
     }
 }
 
-#[expect(clippy::unwrap_used, reason = "no test goes on after a panic")]
+#[expect(clippy::unwrap_used, reason = "a test ends at the first panic")]
 impl AzureAppliance for Recorder<Member> {
     fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
         self.probes.tunnels.lock().unwrap().get(gateway).copied()

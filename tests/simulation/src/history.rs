@@ -6,11 +6,11 @@ use fastrand::Rng;
 /// Runs the histories of the seeds from 1 to `histories`. `SIMULATION_SEED=7` runs a single one,
 /// `SIMULATIONS=100000` that many. The seed of a failing history is printed with `test`, the
 /// package and name of the test for cargo.
-#[expect(clippy::expect_used, reason = "a variable of the environment that is no number")]
+#[expect(clippy::expect_used, reason = "an environment variable that is not a number")]
 pub fn run_histories(test: &str, histories: u64, history: impl Fn(&mut Rng)) {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
-        Some(text.parse::<u64>().expect("a number"))
+        Some(text.parse::<u64>().expect("SIMULATION_SEED and SIMULATIONS are numbers"))
     };
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..=seed,
@@ -32,7 +32,7 @@ struct Seed<'a> {
 impl Drop for Seed<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("play it again: SIMULATION_SEED={} cargo test -p {}", self.seed, self.test);
+            eprintln!("replay: SIMULATION_SEED={} cargo test -p {}", self.seed, self.test);
         }
     }
 }
@@ -90,7 +90,7 @@ pub fn run_history(scenario: &mut impl Scenario, rng: &mut Rng) {
         maybe(rng, if interference { 20 } else { 0 }, |rng| scenario.disturb(rng));
         scenario.tick(rng);
     }
-    assert!(scenario.is_over(), "it never ends");
+    assert!(scenario.is_over(), "the lifecycle did not end");
 }
 
 /// Performs an action with a probability of one in `one_in`; never if 0.

@@ -61,7 +61,7 @@ impl<P: Probes> Recorder<P> {
     }
 
     /// Waits until the probe answer satisfies `fits`.
-    #[expect(clippy::panic, reason = "a test says what it waited for")]
+    #[expect(clippy::panic, reason = "the test reports what it waited for")]
     pub async fn until_probe(&self, what: &str, fits: impl Fn(&str) -> bool) {
         let mut answers = self.answers.subscribe();
         let fits =
@@ -70,12 +70,12 @@ impl<P: Probes> Recorder<P> {
         if result.is_err() {
             let answers: Vec<String> =
                 self.probe_answers().into_iter().map(|(_, answer)| answer).collect();
-            panic!("probes are not told {what:?}: {answers:?}");
+            panic!("no probe answer {what:?}: {answers:?}");
         }
     }
 
     /// Returns the idle timeout of TCP flows, as last set.
-    #[expect(clippy::unwrap_used, reason = "no test goes on after a panic")]
+    #[expect(clippy::unwrap_used, reason = "a test ends at the first panic")]
     pub fn idle(&self) -> Option<Duration> {
         *self.idle.lock().unwrap()
     }
@@ -91,7 +91,7 @@ impl<P: Probes> Recorder<P> {
     }
 }
 
-#[expect(clippy::unwrap_used, reason = "no test goes on after a panic")]
+#[expect(clippy::unwrap_used, reason = "a test ends at the first panic")]
 impl<P: Probes> Appliance for Recorder<P> {
     fn able(&self) -> Result<(), Vec<String>> {
         self.able.lock().unwrap().clone()

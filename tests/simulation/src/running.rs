@@ -44,11 +44,11 @@ impl<E: AdvanceClock> Running<E> {
     }
 
     /// Waits for a report that satisfies `fits`, and returns it.
-    #[expect(clippy::panic, clippy::unwrap_used, reason = "a test says what it waited for")]
+    #[expect(clippy::panic, clippy::unwrap_used, reason = "the test reports what it waited for")]
     pub async fn until(&mut self, what: &str, fits: impl FnMut(&Report) -> bool) -> Report {
         let result = tokio::time::timeout(TEST_TIMEOUT, self.reports.wait_for(fits)).await;
         let report = result.ok().map(|report| report.unwrap().clone());
-        report.unwrap_or_else(|| panic!("not {what}: {:#?}", self.report()))
+        report.unwrap_or_else(|| panic!("timeout waiting for {what:?}: {:#?}", self.report()))
     }
 
     /// Waits for the phase `ready`.
@@ -67,20 +67,20 @@ impl<E: AdvanceClock> Running<E> {
     pub async fn pass(&mut self, seconds: u64) {
         let emulator = self.emulator.clone();
         let then = emulator.now() + Duration::from_secs(seconds);
-        self.until("so late", |_| emulator.now() >= then).await;
+        self.until("the time reached", |_| emulator.now() >= then).await;
     }
 
     /// Sends a SIGTERM.
-    #[expect(clippy::unwrap_used, reason = "a test sends no more than there is place for")]
+    #[expect(clippy::unwrap_used, reason = "a test sends no more signals than the channel holds")]
     pub fn terminate(&self) {
         self.signals.try_send(()).unwrap();
     }
 
     /// Waits for the end, and returns how the lifecycle ended.
-    #[expect(clippy::panic, clippy::unwrap_used, reason = "a test says what it waited for")]
+    #[expect(clippy::panic, clippy::unwrap_used, reason = "the test reports what it waited for")]
     pub async fn ended(&mut self) -> Exit {
         let ended = tokio::time::timeout(TEST_TIMEOUT, &mut self.task).await;
-        ended.unwrap_or_else(|_| panic!("it does not end: {:#?}", self.report())).unwrap()
+        ended.unwrap_or_else(|_| panic!("no end: {:#?}", self.report())).unwrap()
     }
 
     /// Aborts the lifecycle's task.

@@ -1,6 +1,6 @@
 //! The kernel accepts the programs, and `packet` gives the same results in the kernel as on the
 //! host.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "test setup panics on failure")]
 
 mod loading;
 #[path = "../bpf/src/open.rs"]
@@ -63,7 +63,7 @@ fn in_kernel(ebpf: &mut Ebpf, bytes: &[u8]) -> Report {
     program(ebpf, "parse").test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
     let found = ebpf.map("FOUND").expect("the object has this map");
     let found = Array::<_, [u64; 17]>::try_from(found).expect("an array of one report");
-    let found = found.get(&0, 0).expect("its one element");
+    let found = found.get(&0, 0).expect("the array has one element");
     let word = |n: usize| (found[n / 2] >> (n % 2 * 32)) as u32;
     let packet = |first: usize| std::array::from_fn(|n| word(first + n));
     let end = |first: usize| Addr { words: std::array::from_fn(|n| word(first + n)) };
@@ -137,5 +137,5 @@ fn kernel_and_host_agree_on_damaged_frames() {
         outcomes[assert_agreed(&mut ebpf, &mut bytes) as usize] += 1;
     }
     println!("opened, outer, checksum, plain, tunnel, inner: {outcomes:?}");
-    assert!(outcomes.iter().all(|n| *n > 0), "one outcome never came: {outcomes:?}");
+    assert!(outcomes.iter().all(|n| *n > 0), "an outcome did not occur: {outcomes:?}");
 }

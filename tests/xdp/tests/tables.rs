@@ -1,6 +1,6 @@
 //! The code of `tables` gives the same results in the kernel as on the host, and writes the same
 //! bytes.
-#![expect(clippy::panic, reason = "a test that can't be set up fails")]
+#![expect(clippy::panic, reason = "test setup panics on failure")]
 
 mod loading;
 mod maps;
@@ -33,7 +33,7 @@ const PROGRAMS: [&str; 12] = [
 
 #[test]
 fn verifier_accepts_the_programs_for_default_region_sizes() {
-    let region = Region::anonymous(&Sizes::DEFAULT).expect("they are in range");
+    let region = Region::anonymous(&Sizes::DEFAULT).expect("default sizes are in range");
     let kernel = Kernel::<Query>::new(&region, &PROGRAMS);
     assert_eq!(kernel.differs(&region), []);
 }
@@ -80,7 +80,7 @@ fn fill_tables(writer: &mut Writer<'_>) -> Vec<u32> {
         let addr = v4(0x0a00_0200 + n);
         let next_hop = writer.put_next_hop(&addr, 1).expect("there is room");
         let hop = NextHop { mtu: 1500 + n as u16, known: n % 2 == 0, ..NextHop::unknown(1) };
-        writer.set_next_hop(next_hop, &hop).expect("it is there");
+        writer.set_next_hop(next_hop, &hop).expect("the next hop exists");
         let backend = Backend {
             addr,
             probe: Addr::UNSPECIFIED,
@@ -147,7 +147,7 @@ fn kernel_and_host_select_the_same_services_and_backends() {
             let key = frontend_key(&mut rng, kinds);
             writer.put_noted_frontend(&key, services[n % 8], 0).expect("there is room");
         }
-        let generation = writer.commit().expect("it is whole");
+        let generation = writer.commit().expect("the set is complete");
         // Changes that are prepared after the commit are not visible to it.
         for n in 0..6 {
             let key = FrontendKey { port: 8000 + n, ..frontend_key(&mut rng, kinds) };
@@ -310,7 +310,7 @@ fn duplicate_flow_and_full_index_are_rejected_without_a_trace() {
     let mut rng = Rng::with_seed(13);
     let one = flow(&mut rng, 1);
     assert!(kernel.run("insert", &one).outcome < MISSED - 10);
-    assert_eq!(kernel.run("insert", &one).outcome, MISSED - 3, "it exists");
+    assert_eq!(kernel.run("insert", &one).outcome, MISSED - 3, "the flow exists");
     assert!(insert(&flows, &one) < MISSED - 10);
     // Its back key is in use as the front key of another flow.
     let other = Query { front: v6_front(), back: one.front, sides: BACK, option_len: 0, ..one };
@@ -343,7 +343,7 @@ fn kernel_and_host_claim_nat_ports_in_the_same_order() {
         assert_eq!(ports.used(map), u32::from(last - first.max(128)) + 1);
     }
     let query = Query { nat_map: 64, first: 1, last: u16::MAX, ..nothing() };
-    assert_eq!(kernel.run("claim", &query).outcome, MISSED, "there is no such map");
+    assert_eq!(kernel.run("claim", &query).outcome, MISSED, "the map does not exist");
     assert_eq!(kernel.differs(&region), []);
 }
 
@@ -369,7 +369,7 @@ fn kernel_and_host_store_fragments_alike() {
         assert_eq!(here, there);
         known += u32::from(here.outcome == 0);
     }
-    println!("remembered, full, contended: {outcomes:?}; {known} found");
+    println!("stored, full, contended: {outcomes:?}; {known} found");
     assert!(outcomes[0] > 100 && outcomes[1] > 20 && known > 50);
     assert_eq!(kernel.differs(&region), []);
 }

@@ -22,7 +22,7 @@ fn nic(driver: &str) -> Nic {
 
 /// Returns the modes that `auto` tries, and its log messages.
 fn auto(nic: &Nic) -> (Vec<Mode>, String) {
-    let choice = select_modes(nic, 2, Attach::Auto).expect("auto always has a way");
+    let choice = select_modes(nic, 2, Attach::Auto).expect("auto always has a mode");
     (choice.modes, choice.notes.join("\n"))
 }
 
@@ -31,9 +31,9 @@ fn assert_generic(nic: &Nic, cure: &str) {
     let (modes, notes) = auto(nic);
     assert_eq!(modes, [Mode::Generic]);
     assert!(notes.contains(cure), "no {cure} in: {notes}");
-    let native = select_modes(nic, 2, Attach::Native).expect_err("native was asked for");
+    let native = select_modes(nic, 2, Attach::Native).expect_err("native is configured");
     assert!(native.contains("fastpath.attach") && native.contains(cure), "{native}");
-    let generic = select_modes(nic, 2, Attach::Generic).expect("generic always is possible");
+    let generic = select_modes(nic, 2, Attach::Generic).expect("generic is always possible");
     assert_eq!(generic.modes, [Mode::Generic]);
 }
 
@@ -82,10 +82,7 @@ fn virtio_needs_guest_offloads_off_and_reports_missing_queues() {
 #[test]
 fn veth_is_native_only_with_a_program_on_its_peer() {
     assert_eq!(auto(&Nic { peer: Some(Peer::Here(true)), ..nic("veth") }).0[0], Mode::Native);
-    assert_generic(
-        &Nic { peer: Some(Peer::Here(false)), ..nic("veth") },
-        "unless its peer has an XDP",
-    );
+    assert_generic(&Nic { peer: Some(Peer::Here(false)), ..nic("veth") }, "peer has an XDP");
     let elsewhere = Nic { peer: Some(Peer::Elsewhere), ..nic("veth") };
     let (modes, notes) = auto(&elsewhere);
     assert!(modes == [Mode::Generic] && notes.contains("fastpath.attach"), "{notes}");

@@ -117,9 +117,9 @@ fn measure_load(load: Load, changes: u32) -> Result<Changes, String> {
         let steps = request_changes(&load, changes, &mut store, shared, (&orders, &answered));
         drop(orders);
         shared.wake();
-        let ended = control.join().unwrap_or_else(|_| Err("the control loop broke".to_owned()));
+        let ended = control.join().unwrap_or_else(|_| Err("the control loop panicked".to_owned()));
         stop.store(true, Ordering::Relaxed);
-        let polled = lcore.join().unwrap_or_else(|_| Err("the lcore broke".to_owned()));
+        let polled = lcore.join().unwrap_or_else(|_| Err("the lcore panicked".to_owned()));
         ended.and(polled).and(steps)
     })?;
     Ok(Changes { load, steps })

@@ -112,17 +112,17 @@ fn show_changes(changes: &Changes) {
         println!("  {what:<44} {middle:>8.3} ms median {late:>8.3} ms p99");
     };
     row("on disk (append and sync)", &|step| step.disk);
-    row("from there: committed, lcores told", &|step| step.committed);
-    row("CPU time of the control loop for that", &|step| step.cpu);
+    row("from there: committed, lcores notified", &|step| step.committed);
+    row("CPU time of the control loop for this", &|step| step.cpu);
     row("from there: acknowledged, frontends done", &|step| step.done);
 }
 
 fn show_restart(services: u32, restart: &Restart) {
     let Restart { read, attach, rows, pass } = restart;
     let all = *read + *attach + *rows + *pass;
-    println!("a start over {services} services that are so already: {} ms", all.as_millis());
+    println!("restart with {services} unchanged services: {} ms", all.as_millis());
     println!(
-        "  {} ms store, {} ms region, {} ms rows, {} ms full pass, which writes nothing",
+        "  {} ms store, {} ms region, {} ms rows, {} ms full pass without changes",
         read.as_millis(),
         attach.as_millis(),
         rows.as_millis(),
@@ -135,7 +135,7 @@ fn measure(args: &Args) -> Result<(), String> {
     let planes =
         [(What::Memory, Plane::Memory), (What::Region, Plane::Region), (What::Maps, Plane::Maps)];
     println!(
-        "by service       services  backends    us in   us out  together      in/s     out/s     \
+        "per service      services  backends    us in   us out  together      in/s     out/s     \
          heap  objects    plane"
     );
     for (_, plane) in planes.into_iter().filter(|(what, _)| selected(*what)) {
@@ -146,7 +146,7 @@ fn measure(args: &Args) -> Result<(), String> {
         }
     }
     println!(
-        "us are of CPU, median of {} rounds; heap and plane are bytes, heap the most",
+        "us: CPU time, median of {} rounds; heap: maximum in bytes; plane: bytes",
         args.rounds
     );
     if selected(What::Change) {
@@ -181,7 +181,7 @@ mod tests {
         let max_heap = rounds.iter().map(|round| round.heap_bytes).fold(0.0, f64::max);
         // The tolerance is one doubling of a map: 5 % of the 1,610 bytes measured when it was
         // set.
-        assert!(max_heap < first + 80.5, "{max_heap} bytes a service after {first}");
+        assert!(max_heap < first + 80.5, "{max_heap} bytes per service after {first}");
 
         let few = ["control", "--services", "60", "--backends", "1,3", "--batch", "16"];
         let few = few.into_iter().chain(["--rounds", "2", "--changes", "6"]);

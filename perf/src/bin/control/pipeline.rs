@@ -100,7 +100,7 @@ pub fn lcore(region: &Region) -> Result<PolledLcore<'_>, String> {
     let fastpath = region.claim(Role::Fastpath).map_err(|e| e.to_string())?;
     let macs = [[2, 0, 0, 0, 0, 2]; 2];
     let config = LcoreConfig { index: 0, count: 1, epoch: fastpath.epoch(), macs };
-    let lcore = Lcore::join(region, config).ok_or("the region has no room for an lcore")?;
+    let lcore = Lcore::join(region, config).ok_or("the region has no status line for the lcore")?;
     Ok(PolledLcore { lcore, _fastpath: fastpath })
 }
 
@@ -229,7 +229,7 @@ impl<'r> Control<'r> {
                 return Err(format!("{address}: {why}"));
             }
             if begun.elapsed() > TIMEOUT {
-                return Err("the plane is not so after two minutes".to_owned());
+                return Err("the plane is not up to date after two minutes".to_owned());
             }
         }
         Ok(())
@@ -252,7 +252,7 @@ impl<'r> Control<'r> {
         let changes = self.reflector.apply(&self.objects, events, &mut transaction);
         let revision = transaction.commit();
         match changes.first() {
-            Some(change) => Err(format!("{} was not taken: {:?}", change.key, change.verdict)),
+            Some(change) => Err(format!("{} was not applied: {:?}", change.key, change.verdict)),
             None => Ok(revision),
         }
     }

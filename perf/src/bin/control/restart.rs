@@ -57,8 +57,8 @@ pub fn measure(services: u32) -> Result<Restart, String> {
     let (after, lines) = (region.generation(), control.harness.lines());
     if after != before || lines != services as usize {
         return Err(format!(
-            "a restart over the same tables wrote generation {after} after {before}, and {lines} \
-             services of {services} are there"
+            "a restart with the same tables wrote generation {after} after {before}; {lines} of \
+             {services} services exist"
         ));
     }
     Ok(Restart {

@@ -103,7 +103,7 @@ pub fn measure(plane: Plane, load: Load, rounds: u32, batch: usize) -> Result<Ro
         let reachable = heap();
         let lines = control.harness.lines();
         if lines < load.services as usize {
-            return Err(format!("only {lines} records are in the plane"));
+            return Err(format!("the plane has only {lines} records"));
         }
         let mut empty = false;
         let deleted = time_phase(|| {
@@ -112,7 +112,7 @@ pub fn measure(plane: Plane, load: Load, rounds: u32, batch: usize) -> Result<Ro
             Ok(())
         })?;
         if !empty {
-            return Err("the plane is not empty after all is deleted".to_owned());
+            return Err("the plane is not empty after all objects are deleted".to_owned());
         }
         let services = f64::from(load.services);
         let by = |bytes: usize, before: usize| bytes.saturating_sub(before) as f64 / services;

@@ -53,7 +53,7 @@ impl PolicyApplier for FakeApplier {
         policy: Option<&Policy>,
         _: &ControlPlaneState,
     ) -> Result<(), PolicyDefects> {
-        assert!(!self.0.is_in.swap(true, Ordering::SeqCst), "two rounds at once");
+        assert!(!self.0.is_in.swap(true, Ordering::SeqCst), "two rounds run concurrently");
         // Long enough for a concurrent call to be detected.
         std::thread::sleep(Duration::from_millis(1));
         self.0.calls.lock().push(policy.map(|policy| policy.name.to_string()));
@@ -270,7 +270,7 @@ fn signal_burst_causes_few_rounds_and_none_concurrently() {
     stop.send(ShutdownMode::Restart).unwrap();
     running.join().unwrap();
     assert_eq!(*applier.0.ended.lock(), Some(ShutdownMode::Restart));
-    assert_eq!(applier.0.withdrawals.load(Ordering::SeqCst), 0, "a restart says nothing");
+    assert_eq!(applier.0.withdrawals.load(Ordering::SeqCst), 0, "a restart withdraws nothing");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn signals_before_a_round_are_coalesced() {
     runtime.block_on(async {
         signal.wait().await;
         let second = tokio::time::timeout(Duration::from_millis(50), signal.wait()).await;
-        assert!(second.is_err(), "there was a second one");
+        assert!(second.is_err(), "a second round started");
     });
 }
 
@@ -393,7 +393,8 @@ proptest! {
         let observed = source.0.lock().clone();
         for prefix in routes.values().flatten() {
             let addr: std::net::IpAddr = prefix.split('/').next().unwrap().parse().unwrap();
-            let in_force = observed.state.plane.acknowledged.iter().any(|one| one.prefix.addr == addr);
+            let mut acknowledged = observed.state.plane.acknowledged.iter();
+            let in_force = acknowledged.any(|one| one.prefix.addr == addr);
             prop_assert!(in_force && observed.state.plane.forwarding, "{prefix}");
         }
     }

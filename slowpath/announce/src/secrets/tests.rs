@@ -91,6 +91,6 @@ fn rotated_key_signals_and_the_next_round_uses_it() {
         assert_eq!(round(), (true, Some("second".to_owned())));
         watching.abort();
     });
-    assert!(announcer.lock().secret_watch().changed_keys().is_none(), "nothing is new");
+    assert!(announcer.lock().secret_watch().changed_keys().is_none(), "no key changed");
     std::fs::remove_dir_all(&folder).unwrap();
 }

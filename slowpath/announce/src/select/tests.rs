@@ -27,8 +27,8 @@ fn selects_no_policy_or_one_and_rejects_several() {
     assert_eq!(several.0.iter().map(Name::as_str).collect::<Vec<_>>(), ["a", "all"]);
     assert_eq!(
         several.to_string(),
-        "2 BGP peering policies select this appliance (a, all): let the labels in their \
-         node_selector leave one"
+        "2 BGP peering policies select this appliance (a, all): change their node_selector so \
+         that only one does"
     );
 }
 
@@ -68,5 +68,5 @@ fn first_cilium_generation_takes_precedence() {
     assert_eq!(select(&all, &rack("b")), Ok(Some(&elsewhere)));
     assert_eq!(select(std::slice::from_ref(&second), &rack("a")), Ok(Some(&second)));
     let own = of("own", "a", Origin::Own);
-    assert!(select(&[own, first], &rack("a")).is_err(), "one of our own is no generation");
+    assert!(select(&[own, first], &rack("a")).is_err(), "a native policy has no generation");
 }

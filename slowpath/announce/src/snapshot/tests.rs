@@ -24,11 +24,11 @@ fn annotations_set_router_ids_and_ports() {
     let empty = annotations(&pairs(&[("weir.dev/bgp-virtual-router.65001", " ")])).unwrap();
     assert_eq!(empty, BTreeMap::from([(65001, RouterAnnotation::default())]));
     for (asn, value, wrong) in [
-        ("x", "router-id=192.0.2.1", "`x` is no ASN"),
-        ("1", "router-id=192.0.2", "`192.0.2` is no router id"),
-        ("1", "router-id=0.0.0.0", "`0.0.0.0` is no router id"),
-        ("1", "local-port=0", "`0` is no port"),
-        ("1", "local-port=65536", "`65536` is no port"),
+        ("x", "router-id=192.0.2.1", "`x` is not an ASN"),
+        ("1", "router-id=192.0.2", "`192.0.2` is not a router id"),
+        ("1", "router-id=0.0.0.0", "`0.0.0.0` is not a router id"),
+        ("1", "local-port=0", "`0` is not a port"),
+        ("1", "local-port=65536", "`65536` is not a port"),
         ("1", "port=179", "`port=179` is neither router-id nor local-port"),
         ("1", "local-port=179,", "`` is neither"),
     ] {

@@ -76,22 +76,20 @@ async fn speakers_exchange_routes_and_the_final_notification() {
     local.set_routes(key, &table);
     local.complete();
     let family = Family::Ipv4Unicast;
-    until("two routes there", &remote, |s| status(s).families[0].received.prefixes == 2).await;
+    until("two routes received", &remote, |s| status(s).families[0].received.prefixes == 2).await;
     assert_eq!(status(&local).state, State::Established);
-    until("all is told", &local, Speaker::all_sent).await;
+    until("all routes sent", &local, Speaker::all_sent).await;
     assert_eq!(local.advertised(key, family).len(), 2);
     assert!(remote.advertised(remote_key, family).is_empty());
     assert!(local.status(Instant::now()).listeners[0].listens);
 
     local.set_routes(key, &Arc::default());
-    assert!(!local.all_sent(), "nobody can have been told yet");
-    until("all is withdrawn", &local, Speaker::all_sent).await;
-    local.remove(key, Stop::Shutdown("gone for good".to_owned()));
+    assert!(!local.all_sent(), "withdrawals cannot be sent yet");
+    until("all routes withdrawn", &local, Speaker::all_sent).await;
+    local.remove(key, Stop::Shutdown("upgrade".to_owned()));
     local.end().await;
-    until("the last words", &remote, |remote| {
-        status(remote)
-            .last_received
-            .is_some_and(|event| event.description.contains("gone for good"))
+    until("the shutdown message", &remote, |remote| {
+        status(remote).last_received.is_some_and(|event| event.description.contains("upgrade"))
     })
     .await;
     // After the end, calls have no effect.

@@ -23,7 +23,6 @@ pub enum RouteView {
 /// A route query.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Asked")]
 pub struct RouteQuery {
     /// Only routes of this family: `ipv4-unicast` or `ipv6-unicast`; empty for both.
     #[schemars(regex(pattern = r"^(ipv4-unicast|ipv6-unicast)?$"))]
@@ -40,14 +39,14 @@ pub struct RouteQuery {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueryError {
     /// The family is unknown.
-    #[error("family: there is no `{0}`; write ipv4-unicast or ipv6-unicast, or leave it out")]
+    #[error("family: `{0}` is unknown; set ipv4-unicast or ipv6-unicast, or omit it")]
     Family(String),
     /// The peer is not an address.
-    #[error("peer: `{0}` is no address; write 192.0.2.1, 2001:db8::1 or [2001:db8::1]:179")]
+    #[error("peer: `{0}` is not an address; set 192.0.2.1, 2001:db8::1 or [2001:db8::1]:179")]
     Peer(String),
     /// A peer is given without one of several routers.
     #[error(
-        "peer: there are several routers: name one with `router` as well; there are {available}"
+        "peer: several routers may have this neighbor; set `router` as well; available: {available}"
     )]
     Several {
         /// List of the routers that exist.
@@ -142,8 +141,8 @@ fn list(all: impl Iterator<Item = impl ToString>) -> String {
 
 fn available_list(names: String) -> String {
     match names.as_str() {
-        "" => "no policy that is carried out has one".to_owned(),
-        names => format!("there is {names}"),
+        "" => "no policy in force has one".to_owned(),
+        names => format!("available: {names}"),
     }
 }
 
@@ -195,14 +194,14 @@ mod tests {
             assert_eq!(error.is_absent(), absent, "{text}");
         };
         assert_error(None, "192.0.2.254", &["several routers", "65001, 65002"], false);
-        assert_error(Some(65003), "", &["no router 65003", "there is 65001, 65002"], true);
+        assert_error(Some(65003), "", &["no router 65003", "available: 65001, 65002"], true);
         let configured = "192.0.2.254:179, 192.0.2.253:179";
         assert_error(Some(65001), "192.0.2.252", &["no neighbor 192.0.2.252", configured], true);
         assert_error(Some(65001), "192.0.2.254:180", &["no neighbor 192.0.2.254:180"], true);
-        assert_error(Some(65001), "router-1", &["`router-1` is no address"], false);
+        assert_error(Some(65001), "router-1", &["`router-1` is not an address"], false);
         let family = RouteQuery { family: "ipv4".to_owned(), ..RouteQuery::default() };
         let error = announcer.routes(Instant::now(), RouteView::Available, &family).unwrap_err();
-        assert!(error.to_string().contains("write ipv4-unicast"), "{error}");
+        assert!(error.to_string().contains("set ipv4-unicast"), "{error}");
     }
 
     #[test]
@@ -218,7 +217,7 @@ mod tests {
             [list_routes(&announcer, Some(65001), ""), list_routes(&announcer, None, "192.0.2.254")]
         {
             let text = error.unwrap_err().to_string();
-            assert!(text.contains("no policy that is carried out has one"), "{text}");
+            assert!(text.contains("no policy in force has one"), "{text}");
         }
     }
 }

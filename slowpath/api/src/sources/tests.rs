@@ -58,7 +58,7 @@ fn problem(
         (status, status, &*format!("urn:weir:{sort}")),
         "{method} {path}: {problem:?}"
     );
-    assert_eq!(fixture.store.objects().revision(), revision, "it changed something");
+    assert_eq!(fixture.store.objects().revision(), revision, "the failed request changed objects");
     problem
 }
 
@@ -82,18 +82,18 @@ fn session_replaces_the_list_chunk_by_chunk() {
     let more = json!([service("shop/more", "203.0.113.2")]);
     assert_eq!(fixture.request("PUT", &chunk(1), Some(more)).1, json!({ "next": 2, "objects": 3 }));
     let report = fixture.report("k8s");
-    assert_eq!((report.revision.as_str(), report.left_s), ("", Some(30)), "nothing is said yet");
+    assert_eq!((report.revision.as_str(), report.left_s), ("", Some(30)), "not committed");
     assert_eq!(report.session.unwrap()["next"], 2);
     assert!(fixture.names("k8s").is_empty());
 
     let commit = format!("{session}/commit");
     let dry_run = fixture.request("POST", &format!("{commit}?dry_run=true"), None);
     assert_eq!(dry_run, (StatusCode::OK, json!({ "written": 3, "released": 0 })));
-    assert!(fixture.names("k8s").is_empty(), "as if");
+    assert!(fixture.names("k8s").is_empty(), "a dry run changes nothing");
     assert_eq!(fixture.request("POST", &commit, None), dry_run);
     let names = ["Service shop/more", "Service shop/web", "Backends shop/web"];
     assert_eq!(fixture.names("k8s"), names);
-    problem(&mut fixture, ("POST", &commit, None), 404, "absent");
+    problem(&mut fixture, ("POST", &commit, None), 404, "not-found");
 
     let id = fixture.begin("k8s", "8").unwrap();
     let only = json!([service("shop/more", "203.0.113.2")]);
@@ -119,41 +119,41 @@ fn invalid_requests_return_problem_type_and_field() {
     let chunk = |n: u64| format!("{session}/chunks/{n}");
     let field = |problem: Problem| problem.field.unwrap_or_default().into_string();
     let begin = |body: Value| ("POST", "/k8s/sessions", Some(body));
-    assert_eq!(field(problem(w, begin(json!({ "lease_s": 0 })), 422, "wrong")), "lease_s");
-    assert_eq!(field(problem(w, begin(json!({ "lease_s": 86_401 })), 422, "wrong")), "lease_s");
-    assert_eq!(field(problem(w, begin(json!({ "lease_s": "x" })), 422, "wrong")), "lease_s");
+    assert_eq!(field(problem(w, begin(json!({ "lease_s": 0 })), 422, "invalid")), "lease_s");
+    assert_eq!(field(problem(w, begin(json!({ "lease_s": 86_401 })), 422, "invalid")), "lease_s");
+    assert_eq!(field(problem(w, begin(json!({ "lease_s": "x" })), 422, "invalid")), "lease_s");
     let long = json!({ "revision": "x".repeat(257) });
-    assert_eq!(field(problem(w, begin(long), 422, "wrong")), "revision");
-    problem(w, begin(json!({ "lease": 1 })), 422, "wrong");
+    assert_eq!(field(problem(w, begin(long), 422, "invalid")), "revision");
+    problem(w, begin(json!({ "lease": 1 })), 422, "invalid");
     problem(w, begin(json!([])), 400, "request");
-    problem(w, ("POST", "/K8s/sessions", None), 404, "absent");
+    problem(w, ("POST", "/K8s/sessions", None), 404, "not-found");
     for own in ["file", "api"] {
         problem(w, ("POST", &format!("/{own}/sessions"), None), 403, "foreign");
         problem(w, ("DELETE", &format!("/{own}/sessions/1"), None), 403, "foreign");
     }
     problem(w, ("POST", "/k8s/sessions?wait=1s", None), 400, "request");
-    problem(w, ("GET", "/none", None), 404, "absent");
-    problem(w, ("POST", "/none/renew", None), 404, "absent");
+    problem(w, ("GET", "/none", None), 404, "not-found");
+    problem(w, ("POST", "/none/renew", None), 404, "not-found");
     problem(w, ("DELETE", "/k8s", None), 405, "method");
 
     problem(w, ("PUT", &format!("{session}x/chunks/0"), Some(shop())), 400, "request");
-    let gap = problem(w, ("PUT", &chunk(1), Some(shop())), 409, "gap");
+    let gap = problem(w, ("PUT", &chunk(1), Some(shop())), 409, "missing-chunk");
     assert!(gap.detail.contains("send 0 first"), "{gap:?}");
     problem(w, ("PUT", &chunk(0), Some(json!({}))), 400, "request");
     problem(w, ("PUT", &chunk(0), None), 415, "media");
     let mut bad = shop();
     bad[1]["spec"]["endpoints"][1]["port"] = json!(70_000);
-    let rejected = problem(w, ("PUT", &chunk(0), Some(bad)), 422, "wrong");
+    let rejected = problem(w, ("PUT", &chunk(0), Some(bad)), 422, "invalid");
     assert_eq!(rejected.field.as_deref(), Some("[1].spec.endpoints[1].port"), "{rejected:?}");
     assert_eq!(rejected.object.as_deref(), Some("Backends shop/web of api"));
-    assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(json!([7]))), 422, "wrong")), "[0]");
+    assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(json!([7]))), 422, "invalid")), "[0]");
     let mut foreign = shop();
     foreign[0]["source"] = json!("file");
     assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(foreign)), 403, "foreign")), "source");
     let appliance = json!([{ "kind": "Appliance", "name": "a", "spec": {} }]);
-    assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(appliance)), 422, "wrong")), "kind");
+    assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(appliance)), 422, "invalid")), "kind");
     let twice = json!([shop()[0], shop()[0]]);
-    let rejected = problem(w, ("PUT", &chunk(0), Some(twice)), 422, "wrong");
+    let rejected = problem(w, ("PUT", &chunk(0), Some(twice)), 422, "invalid");
     assert_eq!(rejected.object.as_deref(), Some("Service shop/web of k8s"), "{rejected:?}");
 
     let second = w.begin("k8s", "2").unwrap();
@@ -162,7 +162,7 @@ fn invalid_requests_return_problem_type_and_field() {
     }
     problem(w, ("PUT", &chunk(0), Some(shop())), 409, "superseded");
     assert!(second > first && w.abort("k8s", second).is_ok());
-    problem(w, ("DELETE", &session, None), 404, "absent");
+    problem(w, ("DELETE", &session, None), 404, "not-found");
     w.clock.settings.lock().limits =
         Limits { chunk: 4, session: 7, sessions: 1, ..Limits::default() };
     let id = w.begin("k8s", "3").unwrap();
@@ -187,12 +187,12 @@ fn failed_disk_write_keeps_the_session_open() {
     problem(&mut fixture, ("POST", &commit, None), 503, "store");
     assert_eq!(fixture.commit("k8s", id), Ok(json!({ "written": 2, "released": 0 })));
     fixture.restart();
-    assert_eq!(fixture.names("k8s").len(), 2, "it was kept");
+    assert_eq!(fixture.names("k8s").len(), 2, "the list was stored");
     fixture.fail_disk(2);
     fixture.pass(6);
-    assert_eq!((&*fixture.report("k8s").heard, fixture.names("k8s").len()), ("yes", 2));
+    assert_eq!((&*fixture.report("k8s").lease_status, fixture.names("k8s").len()), ("valid", 2));
     fixture.pass(1);
-    assert_eq!((&*fixture.report("k8s").heard, fixture.names("k8s").len()), ("Released", 0));
+    assert_eq!((&*fixture.report("k8s").lease_status, fixture.names("k8s").len()), ("Released", 0));
     problem(&mut fixture, ("POST", "/k8s/renew", None), 409, "released");
 }
 
@@ -218,7 +218,7 @@ fn commit_with_wait_returns_when_all_objects_are_in_force() {
         ("Backends shop/web of k8s".to_owned(), web(), 0),
     ];
     let (status, _, objects) = commit_list(None, shop());
-    assert_eq!((status, objects.as_slice()), (202, &both[..]), "it is kept, and on its way");
+    assert_eq!((status, objects.as_slice()), (202, &both[..]), "stored, and not yet in force");
     // `wait` also waits for removals.
     let (status, committed, objects) = commit_list(Some(Outcome::InForce), json!([shop()[0]]));
     assert_eq!((status, committed), (200, json!({ "written": 0, "released": 1 })));

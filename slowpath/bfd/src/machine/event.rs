@@ -1,5 +1,6 @@
 //! Events consumed and actions produced by the BFD session state machine.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -13,9 +14,9 @@ pub enum Reason {
     /// No packet arrived for the detection time.
     Expired,
     /// The neighbor signaled that its session is down.
-    NeighbourDown,
+    NeighborDown,
     /// The neighbor's session is administratively down.
-    NeighbourAdminDown,
+    NeighborAdminDown,
     /// The local session is administratively down.
     Stopped,
 }
@@ -24,16 +25,27 @@ impl Reason {
     /// Returns whether the reason indicates a failure of the path. AdminDown does not, so that
     /// routes must not be withdrawn for it (RFC 5882 section 3.2).
     pub fn is_failure(self) -> bool {
-        matches!(self, Reason::Expired | Reason::NeighbourDown)
+        matches!(self, Reason::Expired | Reason::NeighborDown)
     }
 
     /// Returns the diagnostic to send in packets.
     pub fn diagnostic(self) -> Diagnostic {
         match self {
             Reason::Expired => Diagnostic::DetectionTimeExpired,
-            Reason::NeighbourDown | Reason::NeighbourAdminDown => Diagnostic::NeighborSignaledDown,
+            Reason::NeighborDown | Reason::NeighborAdminDown => Diagnostic::NeighborSignaledDown,
             Reason::Stopped => Diagnostic::AdministrativelyDown,
         }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Expired => "detection time expired",
+            Reason::NeighborDown => "neighbor signaled session down",
+            Reason::NeighborAdminDown => "neighbor is administratively down",
+            Reason::Stopped => "administratively down",
+        })
     }
 }
 

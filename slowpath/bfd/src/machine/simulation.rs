@@ -211,7 +211,7 @@ proptest! {
         pair.apply(0, output);
         pair.run(Duration::from_secs(30));
         let reasons = pair.changes.each_ref().map(|changes| changes.last().unwrap().1);
-        prop_assert_eq!(reasons, [Reason::Stopped, Reason::NeighbourAdminDown].map(Change::Down));
+        prop_assert_eq!(reasons, [Reason::Stopped, Reason::NeighborAdminDown].map(Change::Down));
         // A restarted process has no state of the previous one.
         pair.sides[0] = Machine::new(one, 3, seed, pair.now);
         pair.run(Duration::from_secs(20));

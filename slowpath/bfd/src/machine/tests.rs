@@ -43,8 +43,8 @@ fn section_6_8_6_transition_of_each_state_by_each_received_state() {
         (Init, Down, Init, None),
         (Init, Init, Up, Some(Change::Up)),
         (Init, Up, Up, Some(Change::Up)),
-        (Up, AdminDown, Down, Some(Change::Down(Reason::NeighbourAdminDown))),
-        (Up, Down, Down, Some(Change::Down(Reason::NeighbourDown))),
+        (Up, AdminDown, Down, Some(Change::Down(Reason::NeighborAdminDown))),
+        (Up, Down, Down, Some(Change::Down(Reason::NeighborDown))),
         (Up, Init, Up, None),
         (Up, Up, Up, None),
     ];
@@ -53,8 +53,8 @@ fn section_6_8_6_transition_of_each_state_by_each_received_state() {
         let mut machine = Machine::new(settings(), 1, 0, now);
         machine.state = from;
         let output = machine.receive(&neighbor_packet(received), now).unwrap();
-        assert_eq!((machine.state, output.change), (to, change), "{from:?} hears {received:?}");
-        assert_eq!(output.send.is_some(), from != to, "news are sent at once");
+        assert_eq!((machine.state, output.change), (to, change), "{from:?} receives {received:?}");
+        assert_eq!(output.send.is_some(), from != to, "a change of state is sent at once");
         if from == Up && to == Down {
             assert_eq!(machine.diagnostic, Diagnostic::NeighborSignaledDown);
         }
@@ -67,7 +67,7 @@ fn section_6_8_6_transition_of_each_state_by_each_received_state() {
         (Down, None),
         (AdminDown, Some(Change::Held)),
         (Init, Some(Change::Up)),
-        (AdminDown, Some(Change::Down(Reason::NeighbourAdminDown))),
+        (AdminDown, Some(Change::Down(Reason::NeighborAdminDown))),
         (AdminDown, None),
     ] {
         assert_eq!(
@@ -109,7 +109,7 @@ fn section_6_8_3_slow_until_up_then_a_poll_sequence() {
 fn section_6_8_3_safer_timer_applies_until_the_poll_response() {
     let now = Instant::now();
     let mut machine = up(now);
-    assert_eq!(machine.transmit_interval(), 400 * MS, "the neighbour wants no more");
+    assert_eq!(machine.transmit_interval(), 400 * MS, "the neighbor accepts no more");
     assert_eq!(machine.detection_time(), 4 * 250 * MS);
     // A longer transmit interval and a shorter receive interval both wait for the response. Late
     // responses to the previous poll are no longer possible by then.
@@ -119,15 +119,15 @@ fn section_6_8_3_safer_timer_applies_until_the_poll_response() {
     let packet = machine.tick(now).send.unwrap();
     assert!(packet.poll && packet.desired_transmit_us == 900_000);
     assert_eq!(machine.transmit_interval(), 400 * MS);
-    assert_eq!(machine.detection_time(), 4 * 1000 * MS, "more patience counts at once");
+    assert_eq!(machine.detection_time(), 4 * 1000 * MS, "a longer detection time applies at once");
     machine.receive(&Packet { final_bit: true, ..neighbor_packet(State::Up) }, now).unwrap();
     assert_eq!(machine.transmit_interval(), 900 * MS);
 
     now += 4000 * MS - MS;
     machine.set(settings(), now);
     assert!(machine.tick(now).send.unwrap().poll);
-    assert_eq!(machine.transmit_interval(), 400 * MS, "oftener at once");
-    assert_eq!(machine.detection_time(), 4 * 1000 * MS, "less patience waits");
+    assert_eq!(machine.transmit_interval(), 400 * MS, "a shorter interval applies at once");
+    assert_eq!(machine.detection_time(), 4 * 1000 * MS, "a shorter detection time waits");
     machine.receive(&Packet { final_bit: true, ..neighbor_packet(State::Up) }, now).unwrap();
     assert_eq!(machine.detection_time(), 4 * 250 * MS);
 }
@@ -150,7 +150,7 @@ fn section_6_8_4_detection_time_expires() {
         let output = machine.tick(due);
         let expected = (state == State::Up).then_some(Change::Down(Reason::Expired));
         assert_eq!(output.change, expected);
-        let packet = output.send.expect("the neighbour may still hear us");
+        let packet = output.send.expect("the neighbor may still receive packets");
         assert_eq!((packet.state, packet.diagnostic.code()), (State::Down, 1));
         // RFC 5880 section 6.8.1: the neighbor's discriminator is forgotten after a detection time
         // without a packet.
@@ -189,7 +189,7 @@ fn section_6_8_7_transmit_interval_jitter_and_suppression() {
         assert!(answer.final_bit && !answer.poll);
         assert_eq!(machine.next, None);
         machine.receive(&neighbor_packet(State::Up), now).unwrap();
-        assert!(machine.next.is_some(), "it wants them again");
+        assert!(machine.next.is_some(), "the neighbor requests packets again");
     }
     // In demand mode, new timers still start a poll sequence.
     let mut machine = up(now);
@@ -209,7 +209,7 @@ fn section_6_1_passive_side_waits_for_a_packet() {
         .unwrap();
     assert_eq!(output.send.unwrap().state, State::Init);
     let later = now + Duration::from_secs(60);
-    assert_eq!(machine.tick(later).send, None, "it is silent again with the neighbour");
+    assert_eq!(machine.tick(later).send, None, "the session stops sending as the neighbor does");
     assert_eq!(machine.next_due(), None);
 }
 
@@ -230,7 +230,7 @@ fn section_6_8_16_admin_down_is_sent_for_the_detection_time() {
     assert!(machine.is_finished());
     assert_eq!(end, now + 3 * 400 * MS);
     assert!(sent >= 3, "{sent} packets: one may be lost");
-    assert_eq!(machine.stop(end), Output::default(), "twice is once");
+    assert_eq!(machine.stop(end), Output::default(), "a second stop changes nothing");
 
     machine.start(end);
     assert_eq!((machine.state, machine.remote.discriminator), (State::Down, 0));

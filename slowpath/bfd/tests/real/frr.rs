@@ -109,7 +109,7 @@ fn admin_down_is_no_failure_at_either_end() -> Outcome {
     // The neighbor's session is administratively down.
     frr.configure(&["bfd", "peer 10.0.0.1", "shutdown"])?;
     let change = local.event(&four)?.change;
-    assert_eq!(change, Change::Down(Reason::NeighbourAdminDown));
+    assert_eq!(change, Change::Down(Reason::NeighborAdminDown));
     let status = local.wait(&four, "held", |status| status.remote_state == State::AdminDown)?;
     assert_eq!(status.diagnostic, Diagnostic::NeighborSignaledDown);
     frr.configure(&["bfd", "peer 10.0.0.1", "no shutdown"])?;

@@ -38,13 +38,13 @@ impl LocalDriver {
             runtime.expect("a runtime").block_on(async {
                 match bfd::open(DriverParams { seed, events: send }) {
                     Ok((bfd, driver)) => {
-                        sender.send(Ok(bfd)).expect("somebody waits");
+                        sender.send(Ok(bfd)).expect("the test waits");
                         tokio::select! {
                             () = driver.run() => {}
                             _ = killed => {}
                         }
                     }
-                    Err(error) => sender.send(Err(error)).expect("somebody waits"),
+                    Err(error) => sender.send(Err(error)).expect("the test waits"),
                 }
             });
         })?;
@@ -75,7 +75,7 @@ impl LocalDriver {
     }
 
     pub fn session_status(&self, key: &Key) -> SessionStatus {
-        self.status().sessions.into_iter().find(|status| status.key == *key).expect("it is there")
+        self.status().sessions.into_iter().find(|status| status.key == *key).expect("a session")
     }
 
     /// Waits until the status of a session satisfies `so`.
@@ -107,7 +107,7 @@ impl LocalDriver {
             found = self.pending.iter().position(|event| event.key == *key);
             Ok((found.is_some(), format!("{:?}", self.pending)))
         })?;
-        Ok(self.pending.remove(found.expect("waited for")))
+        Ok(self.pending.remove(found.expect("wait_for found it")))
     }
 
     /// Returns all events so far.
@@ -121,7 +121,7 @@ impl LocalDriver {
     #[track_caller]
     pub fn expires_each(&mut self, keys: &[&Key], before: &[SessionStatus], cut: Instant) {
         for (key, before) in keys.iter().zip(before) {
-            let event = self.event(key).expect("it goes down");
+            let event = self.event(key).expect("the session goes down");
             assert_eq!(event.change, Change::Down(Reason::Expired), "{key}");
             let [detection, interval] =
                 [before.detection_us, before.receive_us].map(Duration::from_micros);

@@ -151,7 +151,7 @@ fn keeps(
     let [key, _] = single_hop_keys();
     let local = LocalDriver::start(&here, 7)?;
     local.bfd.set(key.clone(), Settings::default())?;
-    wait_for("BFD up at the neighbour", DEFAULT_TIMEOUT, || neighbor.bfd_is(true))?;
+    wait_for("BFD up at the neighbor", DEFAULT_TIMEOUT, || neighbor.bfd_is(true))?;
     local.wait(&key, "fast timers", |status| status.detection_us == 900_000)?;
 
     let mut watch = RouteWatch { neighbor: &neighbor, started: Instant::now(), absent: None };

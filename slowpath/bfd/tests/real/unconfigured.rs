@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 
 use bfd::packet::{Packet, State};
-use bfd::{Key, Settings};
+use bfd::{Key, SessionStatus, Settings};
 use routers::{DEFAULT_TIMEOUT, Netns, wait_for};
 use socket2::SockRef;
 
@@ -85,7 +85,7 @@ fn discarded_packets_are_counted_by_reason_without_effect_on_sessions() -> Outco
     }
     there.ip(&["address add 10.0.0.3/24 dev there"])?;
     send_from(&there, "10.0.0.3:0", near4, 255, whole.clone())?;
-    expected.insert("unknown-neighbour".to_owned(), 1);
+    expected.insert("unknown-neighbor".to_owned(), 1);
     wait_for("all to be counted", DEFAULT_TIMEOUT, || {
         let discarded = local.status().discarded;
         Ok((discarded == expected, format!("{discarded:?}")))
@@ -96,7 +96,7 @@ fn discarded_packets_are_counted_by_reason_without_effect_on_sessions() -> Outco
     }
     // The same packet from the neighbor is accepted.
     send(&there, near4, 255, whole)?;
-    local.wait(&four, "a word", |status| status.received == 1 && status.state == State::Init)?;
+    local.wait(&four, "a packet", |status| status.received == 1 && status.state == State::Init)?;
     Ok(())
 }
 
@@ -139,12 +139,12 @@ fn send_errors_are_reported_and_retried() -> Outcome {
     let gone = Key { interface: Some("nowhere".to_owned()), ..four };
     for key in [&elsewhere, &gone] {
         local.bfd.set(key.clone(), Settings::default())?;
-        let status = local
-            .wait(key, "trouble", |status| status.last_error.is_some() && status.unsent > 0)?;
+        let failed = |status: &SessionStatus| status.last_error.is_some() && status.unsent > 0;
+        let status = local.wait(key, "an error", failed)?;
         assert_eq!(status.state, State::Down);
     }
     here.ip(&["address add 10.0.0.8/24 dev here"])?;
-    local.wait(&elsewhere, "no trouble", |status| status.last_error.is_none())?;
+    local.wait(&elsewhere, "no error", |status| status.last_error.is_none())?;
     Ok(())
 }
 
@@ -152,7 +152,7 @@ fn send_errors_are_reported_and_retried() -> Outcome {
 fn second_driver_reports_the_port_conflict() -> Outcome {
     let (here, _there) = neighbors()?;
     let _first = LocalDriver::start(&here, 14)?;
-    let error = LocalDriver::start(&here, 15).err().ok_or("there were two")?.to_string();
+    let error = LocalDriver::start(&here, 15).err().ok_or("a second driver started")?.to_string();
     assert!(error.contains("UDP port 3784") && error.contains("bfdd"), "{error}");
     Ok(())
 }
@@ -164,13 +164,13 @@ fn settings_out_of_range_are_rejected_by_name() -> Outcome {
     let [key, _] = single_hop_keys();
     let usual = Settings::default();
     let wrong = [
-        (Settings { transmit_ms: 9, ..usual }, "transmit_ms is 9; allowed is 10 to 60000"),
-        (Settings { receive_ms: 60_001, ..usual }, "receive_ms is 60001; allowed is 10 to 60000"),
-        (Settings { multiplier: 1, ..usual }, "multiplier is 1; allowed is 2 to 255"),
-        (Settings { minimum_ttl: 0, ..usual }, "minimum_ttl is 0; allowed is 1 to 255"),
+        (Settings { transmit_ms: 9, ..usual }, "transmit_ms is 9; allowed: 10 to 60000"),
+        (Settings { receive_ms: 60_001, ..usual }, "receive_ms is 60001; allowed: 10 to 60000"),
+        (Settings { multiplier: 1, ..usual }, "multiplier is 1; allowed: 2 to 255"),
+        (Settings { minimum_ttl: 0, ..usual }, "minimum_ttl is 0; allowed: 1 to 255"),
     ];
     for (settings, text) in wrong {
-        let error = local.bfd.set(key.clone(), settings).err().ok_or("taken")?;
+        let error = local.bfd.set(key.clone(), settings).err().ok_or("accepted")?;
         assert_eq!(error.to_string(), text);
     }
     assert!(local.status().sessions.is_empty());

@@ -36,7 +36,7 @@ impl Peer {
                 // The peer has lost the old session; a NOTIFICATION on it would end graceful
                 // restart.
                 let old = self.sessions.remove(other);
-                self.end(now, old, CloseReason::Lost("the peer came back on another connection"));
+                self.end(now, old, CloseReason::Lost("the peer restarted on another connection"));
             } else {
                 let loser = if self.wins(this, other) { other } else { this };
                 self.close_collided(now, loser);

@@ -80,7 +80,7 @@ impl Stop {
             // With graceful restart, the peer keeps the routes until the new session advertises
             // them.
             Stop::Changed => return Notification::cease(cease::CHANGED).into(),
-            Stop::Restart => return CloseReason::Lost("we restart"),
+            Stop::Restart => return CloseReason::Lost("local restart"),
         };
         hard(notification, session)
     }

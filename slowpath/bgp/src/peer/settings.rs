@@ -120,28 +120,28 @@ impl std::fmt::Debug for Transport {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingsError {
     /// AS number 0 is reserved (RFC 7607).
-    #[error("local ASN 0 is no autonomous system: give one from 1 to 4294967295")]
+    #[error("local ASN 0 is reserved: set one from 1 to 4294967295")]
     LocalAsn,
     /// The BGP identifier must not be 0 (RFC 6286).
-    #[error("router id 0.0.0.0 identifies nobody: give any other, unique among your routers")]
+    #[error("router id 0.0.0.0 is invalid: set any other, unique among your routers")]
     Identifier,
     /// RFC 4271 section 4.2 excludes hold times of 1 s and 2 s; the field has 16 bits.
-    #[error("hold time {0:?} is neither 0 nor from 3 s to 65535 s")]
+    #[error("hold time {0:?} is out of range: set 0, or 3 s to 65535 s")]
     Hold(Duration),
     /// The keepalive time must be greater than 0 and at most the hold time.
-    #[error("keepalive time {0:?} is longer than the hold time {1:?}: make it a third of it")]
+    #[error("keepalive time {0:?} is 0 or above the hold time {1:?}: set a third of that")]
     Keepalive(Duration, Duration),
     /// A time of less than 1 s would connect without pause.
-    #[error("connect retry time 0 would never rest: give at least 1 s")]
+    #[error("connect retry time is too short: set at least 1 s")]
     ConnectRetry,
     /// The Restart Time field has 12 bits.
-    #[error("restart time {0:?} is longer than 4095 s, the most that an OPEN can say")]
+    #[error("restart time {0:?} is too long: an OPEN carries at most 4095 s")]
     RestartTime(Duration),
     /// The long-lived stale time field has 24 bits.
-    #[error("long-lived time {0:?} is longer than 16777215 s, the most that an OPEN can say")]
+    #[error("long-lived time {0:?} is too long: an OPEN carries at most 16777215 s")]
     LongLived(Duration),
     /// Without a family there is nothing to advertise.
-    #[error("no family: name at least one of ipv4-unicast and ipv6-unicast")]
+    #[error("no address family: set ipv4-unicast, ipv6-unicast or both")]
     Families,
 }
 

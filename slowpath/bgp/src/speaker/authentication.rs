@@ -136,7 +136,10 @@ fn storage(peer: IpAddr) -> [u8; 128] {
 fn padded(key: &str, option: &str) -> io::Result<[u8; MAX_KEY_LENGTH]> {
     let mut padded = [0; MAX_KEY_LENGTH];
     let too_long = || {
-        let text = format!("a key of {} bytes; {option} takes {MAX_KEY_LENGTH}", key.len());
+        let text = format!(
+            "key of {} bytes is too long: {option} allows at most {MAX_KEY_LENGTH}",
+            key.len()
+        );
         io::Error::new(io::ErrorKind::InvalidInput, text)
     };
     padded.get_mut(..key.len()).ok_or_else(too_long)?.copy_from_slice(key.as_bytes());

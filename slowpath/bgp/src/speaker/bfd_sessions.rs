@@ -143,7 +143,7 @@ impl BfdSessions {
     fn record_error(&self, last_error: String) {
         let mut inner = self.inner.lock();
         if inner.last_error.as_ref() != Some(&last_error) {
-            tracing::warn!("no BFD: {last_error}");
+            tracing::warn!(error = %last_error, "BFD is not running");
             inner.last_error = Some(last_error);
         }
     }
@@ -159,11 +159,11 @@ impl BfdSessions {
                     peer_task.handle_bfd(BfdStatus { up: true, why: None }, Some(Event::BfdUp))
                 }
                 Change::Held => {
-                    let why = Some(format!("{:?}", Reason::NeighbourAdminDown));
+                    let why = Some(Reason::NeighborAdminDown.to_string());
                     peer_task.handle_bfd(BfdStatus { up: false, why }, Some(Event::BfdAdminDown));
                 }
                 Change::Down(reason) => {
-                    let status = BfdStatus { up: false, why: Some(format!("{reason:?}")) };
+                    let status = BfdStatus { up: false, why: Some(reason.to_string()) };
                     // AdminDown at the neighbor does not mean that the path fails (RFC 5882 section
                     // 3.2).
                     peer_task.handle_bfd(status, reason.is_failure().then_some(Event::BfdDown));
@@ -176,7 +176,7 @@ impl BfdSessions {
 impl Inner {
     fn set(&mut self, key: &Key, settings: bfd::Settings) {
         if let Some(Err(error)) = self.bfd.as_ref().map(|bfd| bfd.set(key.clone(), settings)) {
-            tracing::warn!("no BFD with {key}: {error}");
+            tracing::warn!(session = %key, %error, "BFD session has invalid settings");
             self.last_error = Some(format!("{key}: {error}"));
         }
     }

@@ -135,10 +135,8 @@ impl Listener {
                 Ok((stream, from)) => self.accept(stream, from, &context),
                 // The connection was closed meanwhile, or the kernel is out of resources.
                 Err(error) => {
-                    tracing::warn!(
-                        "can't accept a connection on {}: {error}",
-                        self.listen_address.at
-                    );
+                    let address = self.listen_address.at;
+                    tracing::warn!(%address, %error, "BGP listener cannot accept a connection");
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -162,7 +160,7 @@ impl Listener {
         let at = self.listen_address.at;
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse => {
-                format!("; another program has it: ss -ltnp sport = :{} tells which", at.port())
+                format!("; another program uses it: find it by ss -ltnp sport = :{}", at.port())
             }
             io::ErrorKind::AddrNotAvailable => "; no interface has that address yet".to_owned(),
             io::ErrorKind::PermissionDenied => {
@@ -170,10 +168,10 @@ impl Listener {
             }
             _ => String::new(),
         };
-        let last_error = format!("can't listen on {at}: {error}{hint}");
+        let last_error = format!("cannot listen on {at}: {error}{hint}");
         let mut inner = self.inner.lock();
         if inner.last_error.as_ref() != Some(&last_error) {
-            tracing::warn!("BGP {last_error}");
+            tracing::warn!(error = %last_error, "BGP listener is not open");
             inner.last_error = Some(last_error);
         }
     }
@@ -209,7 +207,7 @@ impl Listener {
         match peer_task.accepted(&stream) {
             Ok(id) => drop(context.spawn(serve(peer_task, id, stream))),
             // The connection was closed meanwhile.
-            Err(error) => tracing::debug!("a connection of {from} came to nothing: {error}"),
+            Err(error) => tracing::debug!(%from, %error, "accepted BGP connection was closed"),
         }
     }
 }
@@ -223,7 +221,7 @@ impl Inner {
         let peers = self.peers.values().flatten();
         let minimum = peers.map(|peer_task| socket::minimum_ttl(&peer_task.config.settings)).min();
         if let Err(error) = socket::set_minimum_ttl(socket, at.is_ipv4(), minimum.unwrap_or(0)) {
-            tracing::warn!("BGP can't limit the hops to {at} to {minimum:?}: {error}");
+            tracing::warn!(address = %at, ?minimum, %error, "BGP listener has no minimum TTL");
         }
     }
 
@@ -246,10 +244,10 @@ impl Inner {
         match installed.replace(socket, address, transport) {
             Ok(()) => drop(self.keyless.remove(&address)),
             Err(error) => {
+                tracing::warn!(peer = %address, %error, "BGP key not installed, peer is refused");
                 let last_error = format!(
-                    "can't set the key of {address}, so its connections are refused: {error}"
+                    "cannot install the key of {address}: {error}; its connections are refused"
                 );
-                tracing::warn!("BGP {last_error}");
                 self.keyless.insert(address);
                 self.last_error = Some(last_error);
             }

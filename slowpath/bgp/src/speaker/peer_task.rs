@@ -143,26 +143,30 @@ impl PeerTask {
     }
 
     fn log_transition(&self, before: State, machine: &Peer) {
-        let (key, after) = (&self.key, machine.state());
+        let (PeerKey { local_asn, peer }, after) = (self.key, machine.state());
         match (before, after) {
             (before, after) if before == after => {}
-            (_, State::Established) => tracing::info!("BGP with {key} is established"),
-            (State::Established, _) => {
-                tracing::warn!("BGP with {key} is down: {}", last_end_reason(machine.history()));
+            (_, State::Established) => {
+                tracing::info!(%peer, local_asn, "BGP session established");
             }
-            _ => tracing::debug!("BGP with {key}: {after}"),
+            (State::Established, _) => {
+                let reason = last_end_reason(machine.history());
+                tracing::warn!(%peer, local_asn, %reason, "BGP session closed");
+            }
+            _ => tracing::debug!(%peer, local_asn, state = %after, "BGP state changed"),
         }
     }
 
     fn connect(self: &Arc<Self>, inner: &mut Inner) {
         if inner.attempt.is_some() {
             let transport = &self.config.settings.transport;
-            let key = match (&transport.md5, &transport.tcp_ao[..]) {
-                (Some(_), _) => "; is its TCP-MD5 key the same?",
-                (None, [_, ..]) => "; are its TCP-AO keys, ids and algorithms the same?",
+            let hint = match (&transport.md5, &transport.tcp_ao[..]) {
+                (Some(_), _) => "; check that it has the same TCP-MD5 key",
+                (None, [_, ..]) => "; check that it has the same TCP-AO keys, IDs and algorithms",
                 (None, []) => "",
             };
-            self.record_error(inner, format!("no answer from {}{key}", self.key.peer));
+            let error = format!("cannot connect to {}: no answer{hint}", self.key.peer);
+            self.record_error(inner, error);
         }
         abort_attempt(inner);
         inner.attempts += 1;
@@ -176,7 +180,7 @@ impl PeerTask {
         let mut inner = self.inner.lock();
         if inner.attempt.as_ref().is_some_and(|(current, _)| *current == number) {
             inner.attempt = None;
-            self.record_error(&mut inner, format!("can't connect to {}: {error}", self.key.peer));
+            self.record_error(&mut inner, format!("cannot connect to {}: {error}", self.key.peer));
             self.step(&mut inner, Event::ConnectFailed);
         }
     }
@@ -184,7 +188,8 @@ impl PeerTask {
     /// Records an error, and logs it unless it is the one recorded last.
     fn record_error(&self, inner: &mut Inner, last_error: String) {
         if inner.last_error.as_ref() != Some(&last_error) {
-            tracing::warn!("BGP with {}: {last_error}", self.key);
+            let PeerKey { local_asn, peer } = self.key;
+            tracing::warn!(%peer, local_asn, error = %last_error, "BGP connection attempt failed");
             inner.last_error = Some(last_error);
         }
     }
@@ -343,11 +348,12 @@ fn abort_attempt(inner: &mut Inner) {
 
 /// Returns the reason of the most recent end of a connection.
 fn last_end_reason(history: &History) -> String {
-    let sent = history.sent.as_ref().map(|(at, n)| (*at, format!("we said: {n}")));
-    let received = history.received.as_ref().map(|(at, n)| (*at, format!("the peer said: {n}")));
+    let sent = history.sent.as_ref().map(|(at, n)| (*at, format!("sent NOTIFICATION: {n}")));
+    let received =
+        history.received.as_ref().map(|(at, n)| (*at, format!("received NOTIFICATION: {n}")));
     let lost = history.lost.as_ref().map(|(at, why)| (*at, (*why).to_owned()));
     let last = [sent, received, lost].into_iter().flatten().max_by_key(|(at, _)| *at);
-    last.map_or_else(|| "nobody said why".to_owned(), |(_, why)| why)
+    last.map_or_else(|| "unknown".to_owned(), |(_, why)| why)
 }
 
 /// Connects, and serves the connection.

@@ -61,8 +61,7 @@ fn bind_device(socket: &impl AsFd, interface: &str) -> io::Result<()> {
     let bound = SockRef::from(socket).bind_device(Some(interface.as_bytes()));
     bound.map_err(|error| match error.raw_os_error() {
         Some(libc::ENODEV) => {
-            let text =
-                format!("there is no interface `{interface}`; ip link shows those there are");
+            let text = format!("there is no interface `{interface}`; list them by ip link");
             io::Error::new(io::ErrorKind::NotFound, text)
         }
         _ => error,

@@ -15,7 +15,7 @@ pub struct PeerSocketStatus {
     /// Octets queued in this process that the kernel has not accepted yet.
     pub unwritten: usize,
     /// Why no connection can be established; absent if there is no such error.
-    #[serde(rename = "trouble")]
+    #[serde(rename = "error")]
     pub last_error: Option<String>,
     /// Status of BFD on the path to the peer; absent without BFD.
     pub bfd: Option<BfdStatus>,
@@ -44,7 +44,7 @@ pub struct ListenerStatus {
     /// Connections refused: of no configured peer, or without authentication.
     pub refused: u64,
     /// Why the socket could not be opened, or the last error of it.
-    #[serde(rename = "trouble")]
+    #[serde(rename = "error")]
     pub last_error: Option<String>,
 }
 
@@ -56,6 +56,5 @@ pub struct SpeakerStatus {
     /// Listeners.
     pub listeners: Vec<ListenerStatus>,
     /// Why BFD does not run, or the last error in setting up a BFD session.
-    #[serde(rename = "bfd_trouble")]
     pub bfd_error: Option<String>,
 }

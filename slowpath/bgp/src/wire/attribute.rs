@@ -213,7 +213,7 @@ impl Path {
                     [0] => Origin::Igp,
                     [1] => Origin::Egp,
                     [2] => Origin::Incomplete,
-                    _ => return Err(Withdraw("ORIGIN isn't one of three")),
+                    _ => return Err(Withdraw("ORIGIN has an invalid value")),
                 });
             }
             code::AS_PATH => {
@@ -221,17 +221,17 @@ impl Path {
                 self.as_path = Some(path.ok_or(Withdraw("AS_PATH is malformed"))?);
             }
             code::NEXT_HOP => {
-                let next_hop = number().ok_or(Withdraw("NEXT_HOP isn't 4 octets long"))?;
+                let next_hop = number().ok_or(Withdraw("NEXT_HOP is not 4 octets long"))?;
                 self.next_hop = Some(Ipv4Addr::from(next_hop).into());
             }
             code::MED => {
-                self.med = Some(number().ok_or(Withdraw("MED isn't 4 octets long"))?);
+                self.med = Some(number().ok_or(Withdraw("MED is not 4 octets long"))?);
             }
             code::LOCAL_PREF | code::ORIGINATOR | code::CLUSTERS if !context.internal => {
-                return Err(Discard("an attribute of internal peers came from an external one"));
+                return Err(Discard("external peer sent an attribute of internal peers"));
             }
             code::LOCAL_PREF => {
-                let value = number().ok_or(Withdraw("LOCAL_PREF isn't 4 octets long"))?;
+                let value = number().ok_or(Withdraw("LOCAL_PREF is not 4 octets long"))?;
                 self.local_pref = Some(value);
             }
             code::ATOMIC if !value.is_empty() => {
@@ -242,38 +242,44 @@ impl Path {
                 (false, [high, low, _, _, _, _]) => {
                     self.old_aggregator = [*high, *low] != AS_TRANS.to_be_bytes();
                 }
-                _ => return Err(Discard("AGGREGATOR has a wrong length")),
+                _ => return Err(Discard("AGGREGATOR has an invalid length")),
             },
             code::COMMUNITIES => {
-                let parts =
-                    parts::<4>(value).ok_or(Withdraw("COMMUNITIES aren't 4 octets each"))?;
+                let parts = parts::<4>(value)
+                    .ok_or(Withdraw("COMMUNITIES are not a non-zero multiple of 4 octets"))?;
                 self.communities = parts.into_iter().map(u32::from_be_bytes).collect();
             }
             code::ORIGINATOR if value.len() != 4 => {
-                return Err(Withdraw("ORIGINATOR_ID isn't 4 octets long"));
+                return Err(Withdraw("ORIGINATOR_ID is not 4 octets long"));
             }
             code::CLUSTERS if parts::<4>(value).is_none() => {
-                return Err(Withdraw("CLUSTER_LIST isn't 4 octets each"));
+                return Err(Withdraw("CLUSTER_LIST is not a non-zero multiple of 4 octets"));
             }
             code::EXTENDED if parts::<8>(value).is_none() => {
-                return Err(Withdraw("extended communities aren't 8 octets each"));
+                return Err(Withdraw(
+                    "extended communities are not a non-zero multiple of 8 octets",
+                ));
             }
             code::EXTENDED_IPV6 if parts::<20>(value).is_none() => {
-                return Err(Withdraw("IPv6 extended communities aren't 20 octets each"));
+                return Err(Withdraw(
+                    "IPv6 extended communities are not a non-zero multiple of 20 octets",
+                ));
             }
             code::LARGE => {
-                let all = parts::<12>(value).ok_or(Withdraw("large communities aren't 12 each"))?;
+                let all = parts::<12>(value).ok_or(Withdraw(
+                    "large communities are not a non-zero multiple of 12 octets",
+                ))?;
                 self.large = all.into_iter().map(large).collect();
             }
             code::AS4_PATH | code::AS4_AGGREGATOR if context.four_octet => {
-                return Err(Discard("a speaker of 4-octet numbers sent what 2-octet ones need"));
+                return Err(Discard("peer with 4-octet AS numbers sent an AS4 attribute"));
             }
             code::AS4_PATH => {
                 let path = segments(value, true).ok_or(Discard("AS4_PATH is malformed"))?;
                 self.as4_path = Some(path);
             }
             code::AS4_AGGREGATOR if value.len() != 8 => {
-                return Err(Discard("AS4_AGGREGATOR isn't 8 octets long"));
+                return Err(Discard("AS4_AGGREGATOR is not 8 octets long"));
             }
             _ => {}
         }

@@ -107,7 +107,7 @@ impl Notification {
     pub(super) fn read(body: &[u8]) -> Result<Notification, Fault> {
         match body {
             [code, subcode, data @ ..] => Ok(Notification::new(*code, *subcode, data.to_vec())),
-            _ => Err(Fault::Silent("a notification without code and subcode")),
+            _ => Err(Fault::Silent("NOTIFICATION without code and subcode")),
         }
     }
 
@@ -130,7 +130,7 @@ impl Notification {
             6 => "cease",
             7 => "ROUTE-REFRESH message error",
             8 => "send hold timer expired",
-            _ => "error of an unknown kind",
+            _ => "unknown error code",
         };
         // One table with a line per subcode.
         let subcode = match (self.code, self.subcode) {

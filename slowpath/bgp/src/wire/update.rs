@@ -127,7 +127,7 @@ impl UpdateDecoder<'_> {
             let Some((flags, code, value, whole)) = next(&mut reader) else {
                 // RFC 7606 section 4: the total attribute length still delimits the routes.
                 self.others += 1;
-                self.malformed(Malformed::Withdraw("an attribute reaches past the attributes"));
+                self.malformed(Malformed::Withdraw("attribute exceeds the attributes field"));
                 return Ok(());
             };
             self.attribute(flags, code, value, whole)?;
@@ -153,7 +153,7 @@ impl UpdateDecoder<'_> {
         };
         let wrong = (flags ^ expected) & (flag::OPTIONAL | flag::TRANSITIVE) != 0;
         if wrong {
-            self.malformed(Malformed::Withdraw("an attribute's flags are wrong"));
+            self.malformed(Malformed::Withdraw("attribute has invalid flags"));
         }
         match code {
             code::MP_REACH => self.reach(value, whole),
@@ -241,7 +241,7 @@ impl UpdateDecoder<'_> {
             || (classic && !has(code::NEXT_HOP))
             || (self.context.internal && !has(code::LOCAL_PREF));
         if lacks {
-            self.malformed(Malformed::Withdraw("an attribute that every route has is missing"));
+            self.malformed(Malformed::Withdraw("mandatory attribute is missing"));
         }
     }
 

@@ -112,7 +112,7 @@ fn arrive(kind: Kind) -> Outcome<Both> {
     }
     // Received routes are counted and not installed.
     if kind != Kind::Gobgp {
-        both.local.wait(key(FOUR), "a route of theirs in each family", |status| {
+        both.local.wait(key(FOUR), "a route of the neighbor in each family", |status| {
             status.peer.families.iter().all(|family| family.received.prefixes >= 1)
         })?;
     }
@@ -163,7 +163,7 @@ fn whole_life(kind: Kind) -> Outcome {
     // All routes are sent again on request. GoBGP never requests them because it keeps received
     // routes.
     both.neighbor.request_refresh("10.0.0.1")?;
-    both.local.wait(key(FOUR), "asked to say all again, and done so", |status| {
+    both.local.wait(key(FOUR), "all routes sent again after a route refresh", |status| {
         let connection = status.peer.connection.as_ref();
         let requested = |refreshes: u64| refreshes > 0 || kind == Kind::Gobgp;
         connection.is_some_and(|it| requested(it.messages.refreshes) && it.all_sent)
@@ -179,7 +179,7 @@ fn whole_life(kind: Kind) -> Outcome {
     // A drain: graceful shutdown, withdrawal, and the end of the session with a message.
     both.local.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", by("10.0.0.1"))]));
     both.local.speaker.graceful_shutdown(true);
-    both.neighbor.wait_for("192.0.2.1/32", "about to go", |route| {
+    both.neighbor.wait_for("192.0.2.1/32", "graceful shutdown", |route| {
         route.is_some_and(|route| route.communities.contains(&GRACEFUL_SHUTDOWN))
     })?;
     for address in [FOUR, SIX] {
@@ -202,14 +202,14 @@ impl Both {
             self.local.speaker.remove(key(address), Stop::Shutdown("mended by noon".to_owned()));
         }
         self.local.end();
-        wait_for("down at the neighbour", DEFAULT_TIMEOUT, || {
+        wait_for("down at the neighbor", DEFAULT_TIMEOUT, || {
             let output = self.neighbor.session("10.0.0.1")?;
             Ok((!output.up, format!("{output:?}")))
         })?;
         self.neighbor.wait_until_gone("192.0.2.1/32")?;
         if let Neighbor::Frr(frr) = &self.neighbor {
             // FRR's status soon shows the next event instead.
-            wait_for("words in FRR's log", DEFAULT_TIMEOUT, || {
+            wait_for("the message in FRR's log", DEFAULT_TIMEOUT, || {
                 let output = frr.log(Daemon::Bgpd);
                 let words = "received from neighbor 10.0.0.1 6/2 (Cease/Administrative Shutdown)";
                 let both =
@@ -270,7 +270,7 @@ fn signed(kind: Kind) -> Outcome {
         assert!(!neighbor.session(ours_there)?.up);
         assert_eq!(local.status(key(address)).peer.flaps, 0);
     }
-    local.wait(key(SIX), "complaint", |status| {
+    local.wait(key(SIX), "an error", |status| {
         status.last_error.as_ref().is_some_and(|last_error| last_error.contains("TCP-MD5"))
     })?;
 

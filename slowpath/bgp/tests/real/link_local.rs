@@ -108,7 +108,7 @@ fn missing_interface_is_reported_until_it_appears() -> Outcome {
             report.sessions.iter().any(|status| reports_missing(status.last_error.as_ref()))
         })
     };
-    wait_for("who misses it", DEFAULT_TIMEOUT, || {
+    wait_for("the interface reported missing", DEFAULT_TIMEOUT, || {
         let report = local.speaker.status(std::time::Instant::now());
         let listener = reports_missing(report.listeners[0].last_error.as_ref());
         let both = reports_missing(report.peers[0].last_error.as_ref()) && listener;
@@ -119,7 +119,7 @@ fn missing_interface_is_reported_until_it_appears() -> Outcome {
         End { ns: &here, device: "later", addresses: &["fe80::1/64"] },
         End { ns: &there, device: "sooner", addresses: &[] },
     )?;
-    wait_for("the listener, and nobody who misses it", DEFAULT_TIMEOUT, || {
+    wait_for("the listener, and no missing interface", DEFAULT_TIMEOUT, || {
         let report = local.speaker.status(std::time::Instant::now());
         let listens = report.listeners[0].listens && report.listeners[0].last_error.is_none();
         let silent = !reports_missing(report.peers[0].last_error.as_ref());

@@ -107,7 +107,7 @@ fn admin_down_at_frr_ends_no_session_and_unblocks_strict_peers() -> Outcome {
     here.fed("nft", &["-f", "-"], DEAF_AND_MUTE)?;
     local.wait(key(FOUR), "waits", |status| status.peer.state == State::Idle)?;
     here.command("nft", &["flush", "chain", "inet", "silent", "to"])?;
-    wait_for("a word of the neighbour", DEFAULT_TIMEOUT, || {
+    wait_for("packets of the neighbor", DEFAULT_TIMEOUT, || {
         let report = local.bfd_status();
         Ok((report.sessions[0].state == bfd::packet::State::Init, format!("{report:?}")))
     })?;

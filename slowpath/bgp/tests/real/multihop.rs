@@ -72,7 +72,7 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     }
 
     // All links stay up, and the router drops forwarded packets.
-    wait_for("timers as agreed on", DEFAULT_TIMEOUT, || {
+    wait_for("negotiated timers", DEFAULT_TIMEOUT, || {
         let output: Vec<u64> =
             local.bfd_status().sessions.iter().map(|status| status.detection_us).collect();
         Ok((output == [900_000, 900_000], format!("{output:?}")))
@@ -84,14 +84,14 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     for ((own, _), key) in ends.into_iter().zip(keys) {
         let status =
             local.wait(key, "down by BFD", |status| status.peer.state != State::Established)?;
-        let output = status.peer.last_sent.expect("why").description;
+        let output = status.peer.last_sent.expect("a NOTIFICATION was sent").description;
         assert!(output.contains("BFD down"), "{output}");
         assert!(cut.elapsed() < DETECTED, "{:?}", cut.elapsed());
-        wait_for("down at the neighbour", DEFAULT_TIMEOUT, || {
+        wait_for("down at the neighbor", DEFAULT_TIMEOUT, || {
             let output = neighbor.session(own)?;
             Ok((!output.up, format!("{output:?}")))
         })?;
-        println!("{kind:?} {key}: both ends know {:.0?} after the cut", cut.elapsed());
+        println!("{kind:?} {key}: both ends down {:.0?} after the cut", cut.elapsed());
         assert!(cut.elapsed() < 2 * DETECTED, "{:?}", cut.elapsed());
     }
     middle.command("nft", &["delete", "table", "inet", "closed"])?;

@@ -82,12 +82,12 @@ impl LocalSpeaker {
     }
 
     pub fn bfd_status(&self) -> bfd::BfdStatus {
-        let bfd = self.speaker.bfd().expect("a way is watched");
+        let bfd = self.speaker.bfd().expect("a path is monitored");
         self.runtime.block_on(bfd.status()).expect("the driver runs")
     }
 
     pub fn status(&self, key: PeerKey) -> PeerSocketStatus {
-        self.speaker.peer_status(key, Instant::now()).expect("it is there")
+        self.speaker.peer_status(key, Instant::now()).expect("the peer exists")
     }
 
     /// Waits until the status of a peer satisfies `so`.
@@ -105,7 +105,7 @@ impl LocalSpeaker {
             last = Some(status);
             Ok((so, seen))
         })?;
-        Ok(last.expect("waited for"))
+        Ok(last.expect("wait_for polled at least once"))
     }
 
     pub fn wait_until_up(&self, key: PeerKey) -> Outcome<PeerSocketStatus> {
@@ -113,7 +113,8 @@ impl LocalSpeaker {
     }
 
     pub fn wait_until_all_sent(&self) -> Outcome {
-        wait_for("all are told", DEFAULT_TIMEOUT, || Ok((self.speaker.all_sent(), String::new())))?;
+        let all_sent = || Ok((self.speaker.all_sent(), String::new()));
+        wait_for("all routes sent", DEFAULT_TIMEOUT, all_sent)?;
         Ok(())
     }
 }

@@ -56,7 +56,7 @@ fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
     begin(&mut local, true, bfd);
     local.speaker.set_routes(key(FOUR), &table(rows()));
     for prefix in [KEPT, KEPT_SIX] {
-        wait_for(&format!("{prefix} said again"), DEFAULT_TIMEOUT, || {
+        wait_for(&format!("{prefix} advertised again"), DEFAULT_TIMEOUT, || {
             look(&neighbor)?;
             let all_sent = local.status(key(FOUR)).peer.connection.is_some_and(|it| it.all_sent);
             let route = neighbor.route(prefix)?;
@@ -131,7 +131,7 @@ fn cut(kind: Kind) -> Outcome {
         local.wait_until_up(key)?;
         local.wait(key, "BFD up", |status| status.bfd.as_ref().is_some_and(|bfd| bfd.up))?;
     }
-    wait_for("timers as agreed on", DEFAULT_TIMEOUT, || {
+    wait_for("negotiated timers", DEFAULT_TIMEOUT, || {
         let output: Vec<u64> =
             local.bfd_status().sessions.iter().map(|status| status.detection_us).collect();
         Ok((output == [900_000, 900_000], format!("{output:?}")))
@@ -147,7 +147,7 @@ fn cut(kind: Kind) -> Outcome {
             local.wait(key, "down by BFD", |status| status.peer.state != State::Established)?;
         println!("{kind:?} {key}: down {:.0?} after the cut", cut.elapsed());
         assert!(cut.elapsed() < DETECTED, "{:?}", cut.elapsed());
-        let output = status.peer.last_sent.expect("why").description;
+        let output = status.peer.last_sent.expect("a NOTIFICATION was sent").description;
         assert!(output.contains("BFD down"), "{output}");
         assert!(status.bfd.is_some_and(|bfd| !bfd.up && bfd.why.is_some()));
     }
@@ -157,12 +157,12 @@ fn cut(kind: Kind) -> Outcome {
         Kind::Frr | Kind::Gobgp => neighbor.wait_for(KEPT, "gone", |route| route.is_none())?,
     }
     for local in ["10.0.0.1", "fd00::1"] {
-        wait_for("down at the neighbour", DEFAULT_TIMEOUT, || {
+        wait_for("down at the neighbor", DEFAULT_TIMEOUT, || {
             let output = neighbor.session(local)?;
             Ok((!output.up, format!("{output:?}")))
         })?;
     }
-    println!("{kind:?}: it knows {:.0?} after the cut", cut.elapsed());
+    println!("{kind:?}: down at the neighbor {:.0?} after the cut", cut.elapsed());
     assert!(cut.elapsed() < 2 * DETECTED, "{:?}", cut.elapsed());
 
     here.command("nft", &["delete", "table", "inet", "closed"])?;

@@ -41,7 +41,7 @@ fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
     };
     // The speaker sends with TTL 1, and the neighbor has TTL security.
     keys.iter().for_each(|key| local.speaker.add(*key, guarded(*key, false)));
-    wait_for("drops at the neighbour", DEFAULT_TIMEOUT, || {
+    wait_for("drops at the neighbor", DEFAULT_TIMEOUT, || {
         let output = drops(&there)?;
         Ok((output > 2, output.to_string()))
     })?;
@@ -212,7 +212,7 @@ fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outco
         Ok((before.0 > 0 && unwritten > before.0 && advertised == before.1, format!("{before:?}")))
     })?;
     let (unwritten, advertised) = progress(&local);
-    println!("{unwritten} octets wait, {advertised} of {count} routes were said");
+    println!("{unwritten} octets are queued, {advertised} of {count} routes were sent");
     assert!(unwritten <= BURST * MESSAGE, "{unwritten}");
     assert!(advertised < count && !local.speaker.all_sent(), "{advertised}");
 
@@ -268,12 +268,12 @@ fn occupied_ports_are_reported_and_opened_once_free() -> Outcome {
     let mut local = LocalSpeaker::start(&here)?;
     local.speaker.add(key(FOUR), PeerConfig { bfd: Some(peer_bfd()), ..peer_config(key(FOUR)) });
     let report = |local: &LocalSpeaker| local.speaker.status(std::time::Instant::now());
-    wait_for("what stands in the way", DEFAULT_TIMEOUT, || {
+    wait_for("the errors of both ports", DEFAULT_TIMEOUT, || {
         let report = report(&local);
         let tcp = report.listeners[0].last_error.as_ref();
         let udp = report.bfd_error.as_ref();
-        let both = tcp.is_some_and(|why| why.contains("another program has it"))
-            && udp.is_some_and(|why| why.contains("another BFD has it"));
+        let both = tcp.is_some_and(|why| why.contains("another program uses it"))
+            && udp.is_some_and(|why| why.contains("another BFD daemon uses it"));
         Ok((both, format!("{report:?}")))
     })?;
     drop((tcp, udp));
@@ -284,7 +284,7 @@ fn occupied_ports_are_reported_and_opened_once_free() -> Outcome {
         Ok((both && silent, format!("{report:?}")))
     })?;
     // No neighbor is there, which is reported as well.
-    local.wait(key(FOUR), "a reason", |status| status.last_error.is_some())?;
+    local.wait(key(FOUR), "an error", |status| status.last_error.is_some())?;
     local.speaker.remove(key(FOUR), Stop::Deconfigured);
     assert_eq!(report(&local).listeners, []);
     local.end();

@@ -10,9 +10,9 @@ pub fn text(report: &Value) -> String {
     let mut parts: Vec<String> = part("peers").iter().map(peer).collect();
     let mut table = Table::new(&["LISTENER", "INTERFACE", "STATE", ">ACCEPTED", ">REFUSED"]);
     for one in part("listeners") {
-        let state = match (field(one, "/trouble").as_str(), &one["listens"]) {
-            ("", Value::Bool(true)) => "listens".to_owned(),
-            (trouble, _) => format!("does not listen: {trouble}"),
+        let state = match (field(one, "/error").as_str(), &one["listens"]) {
+            ("", Value::Bool(true)) => "listening".to_owned(),
+            (error, _) => format!("not listening: {error}"),
         };
         let cell = |path: &str| field(one, path);
         let (address, interface) = (cell("/address"), cell("/interface"));
@@ -21,8 +21,8 @@ pub fn text(report: &Value) -> String {
     if !table.is_empty() {
         parts.push(table.text());
     }
-    if let Some(trouble) = report["bfd_trouble"].as_str() {
-        parts.push(format!("no BFD runs: {trouble}\n"));
+    if let Some(error) = report["bfd_error"].as_str() {
+        parts.push(format!("BFD is not running: {error}\n"));
     }
     parts.join("\n")
 }
@@ -60,31 +60,31 @@ fn peer(peer: &Value) -> String {
     };
     let router_id = match field("/connection/peer_router_id") {
         peer_router_id if peer_router_id.is_empty() => field("/router_id"),
-        peer_router_id => format!("{}, the neighbor's {peer_router_id}", field("/router_id")),
+        peer_router_id => format!("{}, neighbor {peer_router_id}", field("/router_id")),
     };
     line("router id", router_id);
     if !peer["connection"].is_null() {
         line("connection", connection(peer));
         line("timers", timers(peer));
-        let words = peer["connection"]["capabilities"].as_array().into_iter().flatten();
-        let words: Vec<&str> = words.filter_map(Value::as_str).collect();
-        line("capabilities", words.join(", "));
+        let names = peer["connection"]["capabilities"].as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+        line("capabilities", names.join(", "));
         let restart = time("/connection/peer_restart_s");
         if !restart.is_empty() {
-            line("graceful restart", format!("the neighbor asks to be waited for {restart}"));
+            line("graceful restart", format!("restart time of the neighbor {restart}"));
         }
         line("messages", messages(&peer["connection"]["messages"]));
         line("malformed", field("/connection/last_malformed"));
         match field("/connection/unsendable").as_str() {
             "0" => {}
-            some => line("unsendable", format!("{some} routes can't be said on this session")),
+            some => line("unsendable", format!("{some} routes cannot be sent on this session")),
         }
     }
     for family in peer["families"].as_array().into_iter().flatten() {
         line(&self::field(family, "/family"), of_family(family));
     }
     let bfd = match peer["bfd"]["up"].as_bool() {
-        None => "not watched".to_owned(),
+        None => "not monitored".to_owned(),
         Some(true) => "up".to_owned(),
         Some(false) => format!("down: {}", field("/bfd/why")),
     };
@@ -95,15 +95,15 @@ fn peer(peer: &Value) -> String {
         ("last received", "/last_received"),
         ("last lost", "/last_lost"),
     ] {
-        let words = field(&format!("{path}/words"));
-        if !words.is_empty() {
-            line(name, format!("{words}, {} ago", time(&format!("{path}/ago_s"))));
+        let message = field(&format!("{path}/message"));
+        if !message.is_empty() {
+            line(name, format!("{message}, {} ago", time(&format!("{path}/ago_s"))));
         }
     }
     if field("/refused") != "0" {
-        line("refused", format!("{} connections of the neighbor's", field("/refused")));
+        line("refused", format!("{} connections of the neighbor", field("/refused")));
     }
-    line("trouble", field("/trouble"));
+    line("error", field("/error"));
     text.push_str(table.text().trim_start_matches('\n'));
     text
 }
@@ -111,8 +111,8 @@ fn peer(peer: &Value) -> String {
 fn connection(peer: &Value) -> String {
     let field = |path: &str| field(peer, path);
     let direction = match field("/connection/direction").as_str() {
-        "outbound" => "begun by us",
-        _ => "begun by the neighbor",
+        "outbound" => "opened by this appliance",
+        _ => "opened by the neighbor",
     };
     format!("{} with {}, {direction}", field("/connection/local"), field("/connection/remote"))
 }
@@ -133,11 +133,11 @@ fn timers(peer: &Value) -> String {
     }
 }
 
-fn messages(came: &Value) -> String {
-    let field = |name: &str| field(came, &format!("/{name}"));
+fn messages(received: &Value) -> String {
+    let field = |name: &str| field(received, &format!("/{name}"));
     format!(
-        "{} updates, {} keepalives, {} route refreshes came; of the updates, {} with an attribute \
-         passed over, {} taken as withdrawal",
+        "received {} updates, {} keepalives, {} route refreshes; malformed updates: {} with an \
+         attribute discarded, {} treated as withdrawal",
         field("updates"),
         field("keepalives"),
         field("refreshes"),
@@ -149,10 +149,10 @@ fn messages(came: &Value) -> String {
 fn of_family(family: &Value) -> String {
     let field = |path: &str| field(family, path);
     if family["agreed"] != Value::Bool(true) {
-        return "not agreed on".to_owned();
+        return "not negotiated".to_owned();
     }
-    let flag = |path: &str, words: &'static str| match family.pointer(path) {
-        Some(Value::Bool(true)) => words,
+    let flag = |path: &str, text: &'static str| match family.pointer(path) {
+        Some(Value::Bool(true)) => text,
         _ => "",
     };
     format!(
@@ -160,7 +160,7 @@ fn of_family(family: &Value) -> String {
         field("/advertised"),
         field("/received/prefixes"),
         flag("/received/or_more", " or more"),
-        flag("/received/end_of_rib", ", End-of-RIB came"),
-        flag("/received/disabled", ", DISABLED: an UPDATE could not be read"),
+        flag("/received/end_of_rib", ", End-of-RIB received"),
+        flag("/received/disabled", ", DISABLED: an UPDATE could not be parsed"),
     )
 }

@@ -66,36 +66,36 @@ fn explains_missing_rows() {
     assert_eq!(none(0, None, ""), "there is no BGP peering policy\n");
     assert!(none(1, None, "").contains("does not select this appliance"));
     assert!(none(3, None, "").starts_with("none of the 3 BGP peering policies selects"));
-    assert_eq!(none(1, Some("edge"), ""), "there is none; policy edge is carried out\n");
-    assert_eq!(none(2, None, "several"), "", "what is wrong is told by itself");
-    let standing = BgpStatus { policies: 1, policy: Some("edge".into()), ..BgpStatus::default() };
-    assert_eq!(rows_or_reason(&standing, "rows\n".to_owned()), "rows\n");
+    assert_eq!(none(1, Some("edge"), ""), "nothing to show; policy edge is in force\n");
+    assert_eq!(none(2, None, "several"), "", "the error is printed separately");
+    let status = BgpStatus { policies: 1, policy: Some("edge".into()), ..BgpStatus::default() };
+    assert_eq!(rows_or_reason(&status, "rows\n".to_owned()), "rows\n");
 }
 
 #[test]
 fn details_omit_absent_fields() {
-    let said = json!({ "ago_s": 61.0, "words": "hold timer expired" });
+    let notification = json!({ "ago_s": 61.0, "message": "hold timer expired" });
     let idle = json!({ "peer": "192.0.2.253:179", "peer_asn": 0, "local_asn": 65001,
         "router_id": "192.0.2.10", "state": "idle", "since_s": 3.0, "connection": null,
         "families": [{ "family": "ipv4-unicast", "agreed": false }], "flaps": 2, "refused": 1,
-        "last_sent": said, "last_received": null, "last_lost": null,
-        "trouble": "no route to host", "bfd": { "up": false, "why": "detection time expired" } });
+        "last_sent": notification, "last_received": null, "last_lost": null,
+        "error": "no route to host", "bfd": { "up": false, "why": "detection time expired" } });
     let listener = json!({ "address": "0.0.0.0:179", "interface": null, "listens": false,
-        "accepted": 0, "refused": 3, "trouble": "address in use" });
-    let report = json!({ "peers": [idle], "listeners": [listener], "bfd_trouble": null });
+        "accepted": 0, "refused": 3, "error": "address in use" });
+    let report = json!({ "peers": [idle], "listeners": [listener], "bfd_error": null });
     let expected = "\
 192.0.2.253:179 (AS 0) of router 65001: idle for 3 s
   router id     192.0.2.10
-  ipv4-unicast  not agreed on
+  ipv4-unicast  not negotiated
   BFD           down: detection time expired
   flaps         2
   last sent     hold timer expired, 1 min 1 s ago
-  refused       1 connections of the neighbor's
-  trouble       no route to host
+  refused       1 connections of the neighbor
+  error         no route to host
 
-LISTENER     INTERFACE  STATE                            ACCEPTED  REFUSED
-0.0.0.0:179             does not listen: address in use         0        3
+LISTENER     INTERFACE  STATE                          ACCEPTED  REFUSED
+0.0.0.0:179             not listening: address in use         0        3
 ";
     assert_eq!(detail::text(&report), expected);
-    assert_eq!(detail::text(&json!({ "peers": [], "listeners": [], "bfd_trouble": null })), "");
+    assert_eq!(detail::text(&json!({ "peers": [], "listeners": [], "bfd_error": null })), "");
 }

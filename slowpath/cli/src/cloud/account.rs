@@ -13,7 +13,7 @@ pub(super) const NO_CLOUD: &str = "the configuration has no section [aws] or [az
 /// Runs a future to completion on a new runtime.
 pub(super) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    Ok(runtime.map_err(|e| format!("no runtime for the network: {e}"))?.block_on(future))
+    Ok(runtime.map_err(|e| format!("starting the network runtime failed: {e}"))?.block_on(future))
 }
 
 /// Returns an account, and the sender that cancels its requests when it is dropped.

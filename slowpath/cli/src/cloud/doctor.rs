@@ -34,7 +34,7 @@ pub(super) fn run(options: &GlobalOptions, socket: &Path) -> Result<ExitCode, St
     let checks = match (&config.aws, &config.azure) {
         (Some(settings), _) => block_on(diagnose_aws(&config, settings, report))??,
         (_, Some(settings)) => block_on(diagnose_azure(&config, settings, report))??,
-        (None, None) => return Err(format!("{NO_CLOUD}: there is nothing to look at")),
+        (None, None) => return Err(format!("{NO_CLOUD}: nothing to diagnose")),
     };
     print(options, &checks, || text(&checks));
     let fails = checks.iter().any(|check| check.verdict == Verdict::Fail);
@@ -106,5 +106,5 @@ pub(super) fn text(checks: &[Check]) -> String {
     }
     let of = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let (fails, warns) = (of(Verdict::Fail), of(Verdict::Warn));
-    format!("{}\n{} checks: {fails} fail, {warns} warn\n", table.text(), checks.len())
+    format!("{}\n{} checks: {fails} failed, {warns} warnings\n", table.text(), checks.len())
 }

@@ -55,7 +55,7 @@ pub(super) fn exec(options: &GlobalOptions, args: &ExecArgs) -> Result<ExitCode,
         }
     };
     let (output, errors) = (done.output.chars().count(), done.errors.chars().count());
-    let cut = output >= OUTPUT_MAX || errors >= ERRORS_MAX;
+    let truncated = output >= OUTPUT_MAX || errors >= ERRORS_MAX;
     match options.output() {
         Output::Table => {
             put(&done.output);
@@ -66,22 +66,22 @@ pub(super) fn exec(options: &GlobalOptions, args: &ExecArgs) -> Result<ExitCode,
             &json!({
                 "instance": args.instance, "script": script, "status": done.status,
                 "exit_code": done.exit_code, "output": done.output, "errors": done.errors,
-                "cut": cut,
+                "truncated": truncated,
             }),
             String::new,
         ),
     }
-    if cut {
+    if truncated {
         eprintln!(
             "weir: AWS keeps {OUTPUT_MAX} characters of output and {ERRORS_MAX} of errors: the \
-             rest is lost; write to a file there"
+             rest is lost; redirect the output to a file on the instance"
         );
     }
     match (done.status.as_str(), done.exit_code.map(u8::try_from)) {
         ("Success", _) => Ok(ExitCode::SUCCESS),
         (_, Some(Ok(code))) if code != 0 => Ok(ExitCode::from(code)),
         (status, _) => {
-            eprintln!("weir: the command ended as {status}, without an exit code of its own");
+            eprintln!("weir: the command ended with status {status} and without an exit code");
             Ok(ExitCode::from(NOT_RUN))
         }
     }
@@ -155,28 +155,28 @@ pub(super) fn wait(
         WaitCommand::Target { what, group, limit } => {
             let (id, state) = target_words(what)?;
             let waited = match (&id, group) {
-                (None, Some(_)) => return Err("--group needs the target's ID as well".to_owned()),
+                (None, Some(_)) => return Err("--group requires the target's ID".to_owned()),
                 (None, None) => block_on(own_target(socket, state, *limit))?,
                 (Some(id), group) => {
                     block_on(target(options, socket, group.as_deref(), (id, state), *limit))?
                 }
             };
-            let name = id.map_or("our own target".to_owned(), |id| format!("target {id}"));
+            let name = id.map_or("this machine's target".to_owned(), |id| format!("target {id}"));
             (name, state.to_owned(), waited?)
         }
         WaitCommand::Tcp { to, limit } => {
             if to.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
-                return Err(format!("{to:?} is no HOST:PORT; write for example 10.0.1.11:443"));
+                return Err(format!("{to:?} is not HOST:PORT; write for example 10.0.1.11:443"));
             }
             let waited = block_on(tcp(to, *limit))?;
             (to.clone(), "connected".to_owned(), waited.map_err(|e| e.to_string())?)
         }
     };
     let WaitResult { reached, last } = waited;
-    let document = json!({ "what": name, "wanted": desired, "reached": reached, "last": last });
+    let document = json!({ "what": name, "expected": desired, "reached": reached, "last": last });
     print(options, &document, || match reached {
         true => format!("{name}: {last}\n"),
-        false => format!("{name}: not {desired} in time; it was last: {last}\n"),
+        false => format!("{name}: not {desired} within the timeout; last: {last}\n"),
     });
     Ok(if reached { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -192,7 +192,7 @@ pub(super) fn target_words(what: &[String]) -> Result<(Option<String>, &'static 
         }),
         [id, word, ..] => {
             let allowed = TARGET_STATES.join(", ");
-            let no_state = || format!("{word:?} is no state of a target; allowed: {allowed}");
+            let no_state = || format!("{word:?} is not a target state; allowed: {allowed}");
             Ok((Some(id.clone()), state(word).ok_or_else(no_state)?))
         }
     }
@@ -217,8 +217,8 @@ async fn own_target(socket: &Path, state: &str, limit: WaitTimeout) -> Result<Wa
     let poll = || async {
         Ok(match report(socket).await {
             Ok(report) if !report.state.is_empty() => report.state,
-            Ok(report) if report.cloud.is_empty() => "no cloud is asked anything".to_owned(),
-            Ok(report) => format!("no target: {} {}", report.phase, report.trouble),
+            Ok(report) if report.cloud.is_empty() => "no cloud is configured".to_owned(),
+            Ok(report) => format!("no target: {} {}", report.phase, report.error),
             Err(error) => error,
         })
     };
@@ -246,8 +246,7 @@ async fn target(
         None => {
             let config = offline::load(options)?;
             let aws = config.aws.ok_or(
-                "which target group? name it with --group, or have an [aws] section in the \
-                 configuration",
+                "no target group: set --group, or add an [aws] section to the configuration",
             )?;
             let found = find_group(&account, &aws, account.region()).await;
             found.map_err(|e| e.to_string())?.arn
@@ -264,7 +263,7 @@ async fn tcp(to: &str, limit: WaitTimeout) -> Result<WaitResult, CallError> {
         Ok(match tokio::time::timeout(limit.per_request(), connect).await {
             Ok(Ok(_)) => "connected".to_owned(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer".to_owned(),
+            Err(_) => "no response".to_owned(),
         })
     };
     wait::until(&Clock::default(), limit.total(), "connected", poll).await

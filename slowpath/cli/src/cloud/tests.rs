@@ -50,7 +50,7 @@ instance              i-1 in eu-central-1a
 group                 arn:group
 target                10.0.1.11
 state                 unhealthy (Target.Timeout)
-own health            able
+own health            able to serve
 deregistration delay  300 s
 idle timeout (TCP)    350 s
 
@@ -88,9 +88,9 @@ fn status_shows_tunnels_in_force_and_reported() {
         text.lines().filter(|l| l.contains("tunnels") || l.starts_with("pool")).collect();
     let expected = [
         "pool                  /subscriptions/s/weir",
-        "tunnels of gw         external 1/2, internal 10800/800 (port/VNI), by imds",
-        "tunnels of gw6        external 1/2, internal 10800/800 in force, but imds says external \
-         1/3, internal 10800/800",
+        "tunnels of gw         external 1/2, internal 10800/800 (port/VNI), from imds",
+        "tunnels of gw6        external 1/2, internal 10800/800 in force, but imds reports \
+         external 1/3, internal 10800/800",
     ];
     assert_eq!(lines, expected);
 }
@@ -98,14 +98,14 @@ fn status_shows_tunnels_in_force_and_reported() {
 #[test]
 fn status_shows_deregistration_progress() {
     let mut leaves = cloud_status();
-    leaves.report.leaving =
+    leaves.report.drain =
         Some(DrainProgress { reason: "leaving: SIGTERM".into(), flows: 1200, at_most_s: 9 });
     leaves.report.differs = true;
     (leaves.able, leaves.reasons) = (false, vec!["it leaves".into()]);
     let text = text(&leaves, false);
     assert!(text.contains("leaving: SIGTERM; 1 200 flows left, 9 s at most"), "{text}");
-    assert!(text.contains("which differs from our own health"), "{text}");
-    assert!(text.contains("NOT able: it leaves"), "{text}");
+    assert!(text.contains("different from own health"), "{text}");
+    assert!(text.contains("UNABLE to serve: it leaves"), "{text}");
 }
 
 #[test]

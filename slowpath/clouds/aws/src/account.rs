@@ -99,12 +99,12 @@ impl Account {
         let region = sdk.region().ok_or_else(|| {
             missing(
                 "NoRegion",
-                "no region is known: set AWS_REGION, or let the instance reach its metadata (IMDS)",
+                "no region: set AWS_REGION, or give the instance access to its metadata (IMDS)",
             )
         })?;
         let source = sdk
             .credentials_provider()
-            .ok_or_else(|| missing("NoCredentials", "no source of credentials is known"))?;
+            .ok_or_else(|| missing("NoCredentials", "no source of credentials"))?;
         let cached = CachedCredentials { source, last: tokio::sync::Mutex::new(None) };
         let credentials = SharedCredentialsProvider::new(cached);
         let signed = SignedClient {

@@ -53,7 +53,7 @@ pub fn advise(group: &Group, attributes: &Attributes, local: &LocalSettings) -> 
         found.push(finding(
             "group-unused",
             format!("no load balancer sends traffic to target group {}", group.arn),
-            "let the gateway load balancer's listener forward to it",
+            "forward to it in the gateway load balancer's listener",
         ));
     }
     failover(attributes, &mut found);
@@ -63,8 +63,8 @@ pub fn advise(group: &Group, attributes: &Attributes, local: &LocalSettings) -> 
         found.push(finding(
             "stickiness-coarse",
             format!(
-                "stickiness is {:?}: all flows between two hosts come to one target, and the \
-                     TCP idle timeout can't be set",
+                "stickiness is {:?}: all flows between two hosts go to one target, and the TCP \
+                 idle timeout cannot be set",
                 attributes.stickiness
             ),
             "use 5-tuple stickiness (stickiness.enabled = false), unless protocols need it",
@@ -73,7 +73,7 @@ pub fn advise(group: &Group, attributes: &Attributes, local: &LocalSettings) -> 
     if attributes.cross_zone && local.sources < 2 {
         found.push(finding(
             "sources-of-one-zone",
-            "cross-zone is on, and gateway.sources names one network: packets from the gateway's \
+            "cross-zone is on, but gateway.sources names one network: packets from the gateway's \
              nodes in other zones are dropped"
                 .to_owned(),
             "add the gateway's subnets of all zones to gateway.sources",
@@ -88,8 +88,8 @@ fn failover(attributes: &Attributes, found: &mut Vec<Finding>) {
         found.push(finding(
             "failover-unequal",
             format!(
-                "target_failover.on_unhealthy rebalances: {rebalances}, on_deregistration: {}; \
-                     AWS wants them equal",
+                "target_failover.on_unhealthy rebalances: {rebalances}, on_deregistration: {}; AWS \
+                 requires them to be equal",
                 attributes.rebalance_on_deregistration
             ),
             "set both target_failover attributes to the same value",
@@ -98,8 +98,8 @@ fn failover(attributes: &Attributes, found: &mut Vec<Finding>) {
     if !rebalances && !attributes.reset_on_unhealthy {
         found.push(finding(
             "flows-stick-to-dead-target",
-            "with target_failover no_rebalance and no TCP reset, flows of a target that died stay \
-             on it until they are idle"
+            "with target_failover no_rebalance and no TCP reset, flows of a failed target stay on \
+             it until they are idle"
                 .to_owned(),
             "set target_failover to rebalance, or send_tcp_reset.on_unhealthy.enabled to true",
         ));
@@ -111,7 +111,7 @@ fn failover(attributes: &Attributes, found: &mut Vec<Finding>) {
     {
         found.push(finding(
             "flows-end-unreset",
-            format!("flows that outlive the deregistration delay of {delay:?} are lost silently"),
+            format!("flows that outlive the deregistration delay of {delay:?} get no reset"),
             "set send_tcp_reset.on_deregistration.enabled to true",
         ));
     }
@@ -123,8 +123,8 @@ fn timeouts(attributes: &Attributes, local: &LocalSettings, found: &mut Vec<Find
         found.push(finding(
             "drain-cap-short",
             format!(
-                "the deregistration delay is {delay:?}, and we leave after {cap:?}: flows are \
-                     sent to us after that"
+                "the deregistration delay is {delay:?}, but the appliance ends after {cap:?}: the \
+                 gateway still sends it flows after that"
             ),
             "raise aws.drain_cap_s and systemd's TimeoutStopSec, or lower \
              deregistration_delay.timeout_seconds",
@@ -134,15 +134,15 @@ fn timeouts(attributes: &Attributes, local: &LocalSettings, found: &mut Vec<Find
         found.push(finding(
             "no-deregistration-delay",
             "the deregistration delay is 0: each restart cuts all flows".to_owned(),
-            "raise deregistration_delay.timeout_seconds, 300 for instance",
+            "raise deregistration_delay.timeout_seconds, to 300 for instance",
         ));
     }
     if local.udp_s < OTHER_IDLE_S {
         found.push(finding(
             "udp-forgotten-early",
             format!(
-                "flows.udp_s is {}, and the gateway remembers UDP for {OTHER_IDLE_S} s: a flow \
-                     that rests may change its backend",
+                "flows.udp_s is {}, but the gateway keeps UDP flows for {OTHER_IDLE_S} s: an idle \
+                 flow may change its backend",
                 local.udp_s
             ),
             "raise flows.udp_s to 120",
@@ -152,7 +152,7 @@ fn timeouts(attributes: &Attributes, local: &LocalSettings, found: &mut Vec<Find
         found.push(finding(
             "idle-unreset",
             format!(
-                "TCP flows are forgotten after {:?} of rest, and nobody is told",
+                "TCP flows expire after {:?} of idle time, without a reset",
                 attributes.tcp_idle
             ),
             "set send_tcp_reset.on_idle_timeout.enabled to true, or raise tcp.idle_timeout.seconds",
@@ -170,13 +170,13 @@ fn probes(group: &Group, local: &LocalSettings, found: &mut Vec<Finding>) {
     if protocol == "HTTPS" {
         found.push(finding(
             "probe-https",
-            "the health check asks over HTTPS, and health.listen answers HTTP".to_owned(),
+            "the health check uses HTTPS, but health.listen serves HTTP".to_owned(),
             "set the group's health check protocol to HTTP",
         ));
     } else if !ports.contains(&port) {
         found.push(finding(
             "probe-elsewhere",
-            format!("the health check asks {protocol} port {port}, and {key} answers {ports:?}"),
+            format!("the health check probes {protocol} port {port}, but {key} has {ports:?}"),
             "set the group's health check port to one of them",
         ));
     }
@@ -184,7 +184,7 @@ fn probes(group: &Group, local: &LocalSettings, found: &mut Vec<Finding>) {
     if detects > SLOW {
         found.push(finding(
             "detection-slow",
-            format!("a dead target is noticed after {detects:?}"),
+            format!("a failed target is detected after {detects:?}"),
             "lower the health check's interval or its unhealthy threshold: 10 s, 2",
         ));
     }
@@ -192,10 +192,10 @@ fn probes(group: &Group, local: &LocalSettings, found: &mut Vec<Finding>) {
         found.push(finding(
             "probe-overlaps",
             format!(
-                "a probe may take {:?}, and the next begins after {:?}",
+                "a probe may take {:?}, but the next one begins after {:?}",
                 health.timeout, health.interval
             ),
-            "let the health check's timeout be shorter than its interval",
+            "set the health check's timeout below its interval",
         ));
     }
 }

@@ -61,7 +61,7 @@ fn metadata(observed: &Observations) -> Check {
             "metadata",
             Verdict::Fail,
             error.to_string(),
-            "run it on the appliance, as one that may reach 169.254.169.254",
+            "run the doctor on the appliance, as a user with access to 169.254.169.254",
         ),
     }
 }
@@ -72,16 +72,19 @@ fn credentials(observed: &Observations) -> Check {
     let remedy = "give the instance a profile with the role of config/aws/policy.json";
     match (&observed.account, errors.find(of_all)) {
         (Some(error), _) => {
-            let remedy = "the message says what to set";
+            let remedy = "see the message for the remedy";
             Check::new("credentials", Verdict::Fail, error.message.clone(), remedy)
         }
         (None, Some(error)) => {
             Check::new("credentials", Verdict::Fail, error.message.clone(), remedy)
         }
         _ if observed.tried.values().any(Result::is_ok) => {
-            Check::ok("credentials", "AWS accepts this machine's")
+            Check::ok("credentials", "accepted by AWS")
         }
-        _ => Check::new("credentials", Verdict::Warn, "AWS answered nothing that tells", remedy),
+        _ => {
+            let text = "unknown: no request to AWS succeeded";
+            Check::new("credentials", Verdict::Warn, text, remedy)
+        }
     }
 }
 
@@ -94,26 +97,30 @@ fn target(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
     let group = match &observed.group {
         Ok(group) => group,
         Err(why) => {
-            let remedy = "see aws.cluster and aws.target_group";
+            let remedy = "check aws.cluster and aws.target_group";
             return vec![Check::new("target group", Verdict::Fail, why, remedy)];
         }
     };
     let found = format!("{}, GENEVE, port {}", group.arn, group.port);
     let mut checks = vec![Check::ok("target group", found)];
     if !config.ports.contains(&group.port) {
-        let text = format!("the group sends to port {}, we take {:?}", group.port, config.ports);
-        let remedy = "let gateway.port be the group's port";
+        let text = format!(
+            "the group sends to port {}, but the gateway's ports are {:?}",
+            group.port, config.ports
+        );
+        let remedy = "set gateway.port to the group's port";
         checks.push(Check::new("target port", Verdict::Fail, text, remedy));
     }
     let Ok(identity) = &observed.identity else { return checks };
     match own_target(config, group, identity, observed.mac) {
         Ok(target) => {
             let kind = format!("{:?}", group.target_type).to_lowercase();
-            checks.push(Check::ok("target type", format!("{kind}: we are {target}")));
+            let text = format!("{kind}: this machine's target is {target}");
+            checks.push(Check::ok("target type", text));
             checks.push(registered(&target, observed.target.as_ref()));
         }
         Err(error) => {
-            let remedy = "the message says what to change";
+            let remedy = "see the message for the remedy";
             checks.push(Check::new("target type", Verdict::Fail, error.to_string(), remedy));
         }
     }
@@ -122,8 +129,8 @@ fn target(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
 
 fn registered(id: &str, target: Option<&Target>) -> Check {
     let Some(target) = target else {
-        let remedy = "see the permission for DescribeTargetHealth";
-        return Check::new("target state", Verdict::Warn, format!("{id}: not told"), remedy);
+        let remedy = "check the permission for DescribeTargetHealth";
+        return Check::new("target state", Verdict::Warn, format!("{id}: unknown"), remedy);
     };
     let why = [&target.reason, &target.description].into_iter().flatten();
     let why: Vec<&str> = why.map(String::as_str).collect();
@@ -131,16 +138,21 @@ fn registered(id: &str, target: Option<&Target>) -> Check {
     let not_there = target.reason.as_deref() == Some("Target.NotRegistered");
     let (verdict, remedy) = match target.state {
         TargetState::Healthy => (Verdict::Ok, ""),
-        TargetState::Initial => (Verdict::Warn, "wait for its first health checks"),
+        TargetState::Initial => (Verdict::Warn, "wait for the first health checks"),
         TargetState::Unused if not_there => {
             (Verdict::Fail, "start slowpath: it registers the instance when it is able")
         }
-        TargetState::Unused => (Verdict::Fail, "let a load balancer forward to the group"),
-        TargetState::Draining => (Verdict::Warn, "it leaves; start slowpath if it should not"),
-        TargetState::Unavailable => (Verdict::Warn, "switch the group's health checks on"),
+        TargetState::Unused => {
+            (Verdict::Fail, "add a load balancer listener that forwards to the group")
+        }
+        TargetState::Draining => {
+            (Verdict::Warn, "deregistration is in progress; start slowpath to register again")
+        }
+        TargetState::Unavailable => (Verdict::Warn, "enable the group's health checks"),
         TargetState::Unhealthy | TargetState::UnhealthyDraining => (
             Verdict::Fail,
-            "see `weir status` for our own health, and the security group check for its port",
+            "see `weir status` for the appliance's own health, and the security group check for \
+             the port",
         ),
     };
     Check::new("target state", verdict, text.trim_end(), remedy)
@@ -165,13 +177,13 @@ fn mtu(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
             "kernel mtu",
             Verdict::Fail,
             format!("{interface} has {mtu}, less than {MTU}: larger packets are dropped"),
-            "ip link set INTERFACE mtu 9001; XDP's native mode allows no such frames on ENA: use \
-             generic mode, or DPDK",
+            "run `ip link set INTERFACE mtu 9001`; on ENA, XDP's native mode does not support such \
+             frames: use generic mode, or DPDK",
         ),
         _ => Check::new(
             "kernel mtu",
             Verdict::Warn,
-            format!("{interface} has {mtu}, less than {MTU}: it carries what is for this machine"),
+            format!("{interface} has {mtu}, less than {MTU}: it only carries local traffic"),
             "restart fastpath, which sets it",
         ),
     });
@@ -193,8 +205,8 @@ fn source_check(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
             name,
             Verdict::Warn,
             format!(
-                "on at {}: with NAT, two arms or routes EC2 drops what is not from or to its own \
-                 addresses, while the target looks healthy",
+                "on at {}: with NAT, two arms or routes EC2 drops packets that are neither from \
+                 nor to the interface's own addresses, while the target looks healthy",
                 nic.id
             ),
             &format!(
@@ -210,10 +222,10 @@ fn source_check(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
 fn leader(observed: &Observations) -> Vec<Check> {
     let Some(result) = &observed.leader else { return Vec::new() };
     let check = match result {
-        Ok(leader) => Check::ok("leader", format!("{leader} leads")),
-        Err(why) => Check::new("leader", Verdict::Fail, why, "tag the peers as it says"),
+        Ok(leader) => Check::ok("leader", format!("{leader} is the leader")),
+        Err(why) => Check::new("leader", Verdict::Fail, why, "tag the peers as the message says"),
     };
-    let remedy = "use a gateway load balancer: a route table does not notice an ill appliance";
+    let remedy = "use a gateway load balancer: a route table does not detect a failed appliance";
     let old = Check::new("mode", Verdict::Warn, "aws.mode = \"routes\" is deprecated", remedy);
     vec![check, old]
 }
@@ -223,7 +235,7 @@ fn slowpath(observed: &Observations) -> Vec<Check> {
         Some((group, attributes)) => advise(group, attributes, &observed.local),
         None => Vec::new(),
     };
-    from_report(&observed.slowpath, "start it; without it nobody registers the instance", &settings)
+    from_report(&observed.slowpath, "start slowpath, which registers the instance", &settings)
 }
 
 #[cfg(test)]

@@ -41,7 +41,9 @@ async fn all<P: Page + DeserializeOwned>(
         match next.filter(|next| !next.is_empty()) {
             None => return Ok(found),
             // The loop would not end.
-            same if same == token => return Err(operation.malformed("the next page is the same")),
+            same if same == token => {
+                return Err(operation.malformed("the next page has the same token"));
+            }
             next => token = next,
         }
     }
@@ -66,7 +68,7 @@ async fn change(
         Err(failed) if dry && failed.error.code == DRY_RUN_OK => Ok(()),
         Err(failed) => Err(failed),
         Ok(body) => match xml::<Answer>(operation, &body)?.done {
-            Some(false) => Err(operation.malformed("EC2 neither did it nor says why")),
+            Some(false) => Err(operation.malformed("EC2 made no change, without a reason")),
             _ => Ok(()),
         },
     }

@@ -60,7 +60,7 @@ fn next(
     match next.filter(|next| !next.is_empty()) {
         // The loop would not end.
         Some(same) if Some(&same) == last.as_ref() => {
-            Err(operation.malformed("the next page is the same"))
+            Err(operation.malformed("the next page has the same token"))
         }
         next => Ok(next),
     }
@@ -85,7 +85,7 @@ pub(super) async fn groups(account: &Account, arns: &[String]) -> Result<Vec<Gro
 fn group(item: &elb::TargetGroup) -> Result<Group, String> {
     let arn = item.target_group_arn().ok_or("a target group without an ARN")?.to_owned();
     let port = |port: i32| {
-        u16::try_from(port).map_err(|_| format!("port {port} of target group {arn} is none"))
+        u16::try_from(port).map_err(|_| format!("target group {arn}: invalid port {port}"))
     };
     let seconds = |seconds: Option<i32>, default: u64| {
         Duration::from_secs(seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(default))
@@ -97,7 +97,7 @@ fn group(item: &elb::TargetGroup) -> Result<Group, String> {
         None | Some("traffic-port") => None,
         Some(text) => Some(
             text.parse()
-                .map_err(|_| format!("health check port `{text}` of target group {arn} is none"))?,
+                .map_err(|_| format!("target group {arn}: invalid health check port `{text}`"))?,
         ),
     };
     let health = HealthCheck {
@@ -167,7 +167,7 @@ fn parse_attributes(set: &BTreeMap<String, String>) -> Result<Attributes, String
         Some(text) => text
             .parse()
             .map(Duration::from_secs)
-            .map_err(|_| format!("attribute {key} is `{text}`, which is no number of seconds")),
+            .map_err(|_| format!("attribute {key} is `{text}`, which is not a number of seconds")),
     };
     Ok(Attributes {
         deregistration_delay: seconds("deregistration_delay.timeout_seconds", 300)?,

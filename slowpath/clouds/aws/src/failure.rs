@@ -79,17 +79,17 @@ impl ErrorMapping for Operation {
     fn service_error(self, status: u16, code: &str, text: &str) -> AttemptError {
         let kind = classify(status, code);
         let Operation { service, name } = self;
-        let text = if text.is_empty() { "no more than that" } else { text };
+        let text = if text.is_empty() { "(no message)" } else { text };
         let message = match kind {
             Failure::Denied if UNAUTHENTICATED.contains(&code) => format!(
-                "AWS does not accept this machine's credentials ({code}): look at the role of the \
-                 instance, and at its clock; AWS says: {text}"
+                "AWS rejected this machine's credentials ({code}): check the role of the instance, \
+                 and its clock; AWS reports: {text}"
             ),
             Failure::Denied => format!(
                 "not permitted ({code}): allow {service}:{name} in the policy of the instance's \
-                 role; AWS says: {text}"
+                 role; AWS reports: {text}"
             ),
-            Failure::Throttled => format!("asked too often ({code}): {text}"),
+            Failure::Throttled => format!("rate limit exceeded ({code}): {text}"),
             _ if code.is_empty() => format!("HTTP status {status}: {text}"),
             _ => format!("{code}: {text}"),
         };
@@ -124,7 +124,7 @@ impl ErrorMapping for Operation {
                 self.failed(Failure::Transient, "NoAnswer", whole)
             }
             SdkError::ResponseError(_) => self.malformed(whole),
-            _ => self.failed(Failure::Invalid, "Unasked", whole),
+            _ => self.failed(Failure::Invalid, "NotSent", whole),
         };
         AttemptError { after, ..failed }
     }

@@ -9,7 +9,7 @@ use super::types::{Group, Identity, Interface, TargetType};
 pub enum GroupError {
     /// No target group has the tag.
     #[error(
-        "no target group has the tag {tag} in {region}; tag it, or name it by aws.target_group"
+        "no target group has the tag {tag} in {region}; tag the group, or set aws.target_group"
     )]
     NoneMatches {
         /// The tag: `PREFIX:cluster=NAME`.
@@ -19,7 +19,7 @@ pub enum GroupError {
     },
     /// More than one target group has the tag.
     #[error(
-        "{} target groups have the tag {tag}: {}; set aws.target_group to the one that is meant",
+        "{} target groups have the tag {tag}: {}; set aws.target_group to the intended one",
         arns.len(), arns.join(", ")
     )]
     SeveralMatch {
@@ -30,8 +30,8 @@ pub enum GroupError {
     },
     /// The group belongs to another kind of load balancer.
     #[error(
-        "target group {arn} has protocol {protocol}, a gateway load balancer's has GENEVE; set \
-         aws.target_group or the tag to the gateway's"
+        "target group {arn} has protocol {protocol} instead of GENEVE; set aws.target_group, or \
+         the tag, to the group of a gateway load balancer"
     )]
     NotGeneve {
         /// ARN of the group.
@@ -40,14 +40,14 @@ pub enum GroupError {
         protocol: String,
     },
     /// No group has the configured ARN.
-    #[error("there is no target group {arn}; see aws.target_group, and the region in it")]
+    #[error("target group {arn} does not exist; check aws.target_group, and the region in it")]
     NotThere {
         /// The ARN.
         arn: String,
     },
     /// The ingress port is not an interface of this instance.
     #[error(
-        "no interface of {instance} has the ingress port's MAC address {mac}; it has {}",
+        "no interface of {instance} has the ingress port's MAC address {mac}; there are {}",
         has.join(", ")
     )]
     NotOurs {
@@ -60,9 +60,9 @@ pub enum GroupError {
     },
     /// The group sends traffic to the primary interface, which is not the ingress port.
     #[error(
-        "target group {arn} registers instances, so that traffic comes to the primary interface \
-         {primary}, and the ingress port is {ingress}; make a group of target type ip (the type \
-         of one that exists can't change), or let ingress.device be the primary interface"
+        "target group {arn} registers instances, so that traffic arrives at the primary interface \
+         {primary}, but the ingress port is {ingress}; create a group of target type ip (the type \
+         of an existing group cannot be changed), or set ingress.device to the primary interface"
     )]
     NotPrimary {
         /// ARN of the group.
@@ -73,13 +73,16 @@ pub enum GroupError {
         ingress: String,
     },
     /// The group's target type is not supported by gateway load balancers.
-    #[error("target group {arn} has a target type that no gateway has; make one of type ip")]
+    #[error(
+        "target group {arn} has a target type that gateway load balancers do not support; \
+             create one of type ip"
+    )]
     OtherType {
         /// ARN of the group.
         arn: String,
     },
     /// The interface has no IPv4 address, and gateways send GENEVE over IPv4 only.
-    #[error("interface {interface} has no IPv4 address, and gateways send to one; give it one")]
+    #[error("interface {interface} has no IPv4 address, which gateways require; assign one")]
     NoAddress {
         /// Id of the interface.
         interface: String,
@@ -138,7 +141,7 @@ pub fn registered_as(
             let primary = identity.interfaces.iter().find(|i| i.device_number == 0);
             Err(GroupError::NotPrimary {
                 arn: group.arn.clone(),
-                primary: primary.map_or("(none told)", |i| &i.id).to_owned(),
+                primary: primary.map_or("(unknown)", |i| &i.id).to_owned(),
                 ingress: ingress.id.clone(),
             })
         }

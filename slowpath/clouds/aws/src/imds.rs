@@ -59,8 +59,8 @@ impl Metadata {
             Client::builder().configure(&provider).max_attempts(1).operation_attempt_timeout(BOUND);
         if let Some(endpoint) = endpoint {
             builder = builder.endpoint(endpoint).map_err(|why| {
-                let why = format!("endpoint `{endpoint}` is no URL: {why}");
-                GET.failed(Failure::Invalid, "Unasked", why).error
+                let why = format!("endpoint `{endpoint}` is not a URL: {why}");
+                GET.failed(Failure::Invalid, "NotSent", why).error
             })?;
         }
         let requests = Requests::new(Policy::IMDS, seed, cancel);
@@ -93,7 +93,8 @@ impl Metadata {
 
     async fn require(&self, path: &str) -> Result<String, CallError> {
         self.get(path).await?.ok_or_else(|| {
-            let why = format!("nothing at {path}: this is no EC2 instance, or not its own IMDS");
+            let why =
+                format!("nothing at {path}: this is not an EC2 instance, or not its own IMDS");
             GET.failed(Failure::Absent, "NotFound", why).error
         })
     }
@@ -119,10 +120,10 @@ impl Metadata {
 
     async fn interface(&self, mac_text: &str) -> Result<Interface, CallError> {
         let invalid = |name: &str, found: &str| {
-            GET.malformed(format!("{name} of interface {mac_text} is `{found}`")).error
+            GET.malformed(format!("invalid {name} of interface {mac_text}: `{found}`")).error
         };
         let of = |name: &str| format!("{MACS}{mac_text}/{name}");
-        let mac = mac(mac_text).ok_or_else(|| invalid("the link address", mac_text))?;
+        let mac = mac(mac_text).ok_or_else(|| invalid("MAC address", mac_text))?;
         let number = self.require(&of("device-number")).await?;
         let mut addresses = Vec::new();
         for name in ["local-ipv4s", "ipv6s"] {
@@ -175,8 +176,8 @@ fn failed(path: &str, error: &ImdsError) -> AttemptError {
             Failure::Transient,
             "NoToken",
             format!(
-                "no connection to the metadata service: is this an EC2 instance, and IMDS on? \
-                 {whole}"
+                "no connection to the metadata service: check that this is an EC2 instance with \
+                 IMDS enabled; {whole}"
             ),
         ),
         ImdsError::FailedToLoadToken(_) => {
@@ -190,9 +191,9 @@ fn failed(path: &str, error: &ImdsError) -> AttemptError {
 
 fn no_token(whole: &str) -> String {
     format!(
-        "the metadata service gives no token: in a container its hop limit of 1 is too low (aws \
-         ec2 modify-instance-metadata-options --http-put-response-hop-limit 2), else IMDS is off \
-         (--http-endpoint enabled); {whole}"
+        "no token from the metadata service: in a container its hop limit of 1 is too low (aws ec2 \
+         modify-instance-metadata-options --http-put-response-hop-limit 2); otherwise IMDS is \
+         disabled (--http-endpoint enabled); {whole}"
     )
 }
 
@@ -211,7 +212,7 @@ struct Document {
 
 fn read_document(text: &str) -> Result<Document, AttemptError> {
     serde_json::from_str(text)
-        .map_err(|e| GET.malformed(format!("the instance identity document: {e}")))
+        .map_err(|e| GET.malformed(format!("instance identity document: {e}")))
 }
 
 fn read_spot(text: &str) -> Result<(String, String), AttemptError> {
@@ -221,7 +222,7 @@ fn read_spot(text: &str) -> Result<(String, String), AttemptError> {
         time: String,
     }
     let spot: Result<Spot, _> = serde_json::from_str(text);
-    spot.map(|s| (s.action, s.time)).map_err(|e| GET.malformed(format!("the spot notice: {e}")))
+    spot.map(|s| (s.action, s.time)).map_err(|e| GET.malformed(format!("spot notice: {e}")))
 }
 
 fn read_rebalance(text: &str) -> Result<String, AttemptError> {
@@ -233,7 +234,7 @@ fn read_rebalance(text: &str) -> Result<String, AttemptError> {
     let parsed: Result<Rebalance, _> = serde_json::from_str(text);
     parsed
         .map(|r| r.notice_time)
-        .map_err(|e| GET.malformed(format!("the rebalance recommendation: {e}")))
+        .map_err(|e| GET.malformed(format!("rebalance recommendation: {e}")))
 }
 
 /// Parses a MAC address as AWS writes it: six hexadecimal bytes, separated by colons.

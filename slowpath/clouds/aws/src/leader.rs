@@ -38,7 +38,7 @@ pub struct Election<'a> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LeaderError {
     /// There are no peers.
-    #[error("no running instance in {vpc} has the tag {tag}; tag the appliances, this one too")]
+    #[error("no running instance in {vpc} has the tag {tag}; tag all appliances, also this one")]
     NoPeers {
         /// Id of the VPC that was searched.
         vpc: String,
@@ -46,7 +46,7 @@ pub enum LeaderError {
         tag: String,
     },
     /// None of the peers has a priority.
-    #[error("no priority set: none of {} has the tag {tag} with a number; give each one, the \
+    #[error("no leader priority: none of {} has the tag {tag} with a number; set it on each, the \
              highest leads", peers.join(", "))]
     NoPriorityAssigned {
         /// The tag: `PREFIX:leader`.
@@ -86,11 +86,11 @@ pub fn elect<'a>(peers: &[&'a Peer], prefix: &str) -> Result<Election<'a>, Leade
         let priority = match peer.tags.get(&tag).map(|text| (text, text.trim().parse::<i64>())) {
             Some((_, Ok(priority))) => priority,
             Some((text, Err(_))) => {
-                unfit.push((peer.id.as_str(), format!("{tag} = {text:?} is no number")));
+                unfit.push((peer.id.as_str(), format!("{tag} = {text:?} is not a number")));
                 continue;
             }
             None => {
-                unfit.push((peer.id.as_str(), format!("it has no tag {tag}")));
+                unfit.push((peer.id.as_str(), format!("no tag {tag}")));
                 continue;
             }
         };
@@ -197,7 +197,7 @@ mod tests {
         let lost = elect(&[&none, &all[3]], "weir").unwrap_err();
         assert!(matches!(lost, LeaderError::NoPriorityAssigned { .. }));
         let text = lost.to_string();
-        assert!(text.contains("no priority set") && text.contains("i-4, i-0"), "{text}");
+        assert!(text.contains("no leader priority") && text.contains("i-4, i-0"), "{text}");
     }
 
     #[test]

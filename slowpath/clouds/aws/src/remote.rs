@@ -21,8 +21,8 @@ pub const ERRORS_MAX: usize = 8_000;
 pub enum RemoteError {
     /// The instance accepts no commands.
     #[error(
-        "{instance} takes no commands: does it run, with the SSM agent, a role with \
-         AmazonSSMManagedInstanceCore and a way to the SSM endpoints? AWS says: {reason}"
+        "{instance} accepts no commands: check that it runs, has the SSM agent and a role with \
+         AmazonSSMManagedInstanceCore, and reaches the SSM endpoints; AWS reports: {reason}"
     )]
     NoAgent {
         /// Id of the instance.
@@ -32,8 +32,8 @@ pub enum RemoteError {
     },
     /// The command did not end in time.
     #[error(
-        "command {command} is {last} after {} s; look with `aws ssm get-command-invocation \
-         --command-id {command} --instance-id {instance}`, or give it more with --timeout",
+        "command {command} is {last} after {} s; query it with `aws ssm get-command-invocation \
+         --command-id {command} --instance-id {instance}`, or raise --timeout",
         waited.as_secs()
     )]
     TimedOut {
@@ -71,9 +71,9 @@ pub fn next(result: Result<Invocation, CallError>, since: Duration, timeout: Dur
         Ok(invocation) if invocation.done => return NextStep::Done(invocation),
         Ok(invocation) => invocation.status,
         // For a moment after it was sent, the command is not visible.
-        Err(error) if error.kind == Failure::Absent => "not known yet".to_owned(),
+        Err(error) if error.kind == Failure::Absent => "not visible yet".to_owned(),
         Err(error) if matches!(error.kind, Failure::Transient | Failure::Throttled) => {
-            format!("not told ({error})")
+            format!("unknown ({error})")
         }
         Err(error) => return NextStep::Failed(error),
     };

@@ -41,7 +41,7 @@ pub struct Roles<'a> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RoleError {
     /// The configuration names an interface that this instance does not have.
-    #[error("aws.{} = {id:?}: this instance has no such interface, it has {}", role.as_str(),
+    #[error("aws.{} = {id:?}: this instance has no such interface; it has {}", role.as_str(),
             has.join(", "))]
     NotThere {
         /// The role.
@@ -52,7 +52,7 @@ pub enum RoleError {
         has: Vec<String>,
     },
     /// More than one interface has the role.
-    #[error("{} all say they are {}; name the one that is meant by aws.{}", ids.join(", "),
+    #[error("{} are all marked as {}; set aws.{} to the intended one", ids.join(", "),
             role.as_str(), role.as_str())]
     Several {
         /// The role.
@@ -61,7 +61,7 @@ pub enum RoleError {
         ids: Vec<String>,
     },
     /// An interface has two roles.
-    #[error("{id} is both {} and {}; name them by aws.{} and aws.{}", one.as_str(), other.as_str(),
+    #[error("{id} is both {} and {}; set aws.{} and aws.{}", one.as_str(), other.as_str(),
             one.as_str(), other.as_str())]
     Both {
         /// Id of the interface.
@@ -176,7 +176,7 @@ mod tests {
         let twice = [interface("a", "ingress", ""), interface("b", "ingress", "")];
         let none = AwsRoles::default();
         let several = found(&twice, &none).unwrap_err();
-        assert!(several.contains("a, b all say they are ingress") && several.contains("aws."));
+        assert!(several.contains("a, b are all marked as ingress") && several.contains("aws."));
         let unknown = AwsRoles { egress: Some("x".into()), ..none.clone() };
         let not_there = found(&[interface("a", "", "")], &unknown).unwrap_err();
         assert!(not_there.contains("aws.egress = \"x\"") && not_there.contains("it has a"));

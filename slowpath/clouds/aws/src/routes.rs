@@ -41,8 +41,8 @@ pub enum RoutesError {
     Role(#[from] RoleError),
     /// The leader has no ingress interface to point routes to.
     #[error(
-        "no interface of {instance} is the ingress: give one the description `ingress` or the tag \
-         {prefix}:role = ingress, or name it by aws.ingress"
+        "no interface of {instance} is the ingress: set the description `ingress` or the tag \
+         {prefix}:role = ingress on one, or set aws.ingress"
     )]
     NoIngress {
         /// Id of this instance.
@@ -69,7 +69,7 @@ pub struct Round {
     /// Findings for the operator.
     pub findings: Vec<Finding>,
     /// The error that ended the round early, if any.
-    pub trouble: Option<RoutesError>,
+    pub error: Option<RoutesError>,
 }
 
 /// Returns the changes that point the default routes of `subnets` to `interface`: each route to
@@ -106,7 +106,7 @@ pub fn plan(
             match change {
                 Change::Replace { table, from } => {
                     let (destination, interface) = (destination.to_owned(), interface.to_owned());
-                    let from = from.unwrap_or_else(|| "nowhere".to_owned());
+                    let from = from.unwrap_or_else(|| "no target".to_owned());
                     replace.push((RouteReplacement { table, destination, interface }, from));
                 }
                 Change::Missing { table } if destination == DEFAULT4 => missing.push(table),
@@ -128,7 +128,7 @@ pub async fn round(
     able: bool,
 ) -> Round {
     let mut round = Round::default();
-    round.trouble = run_round(&mut round, aws, own, settings, addresses, able).await.err();
+    round.error = run_round(&mut round, aws, own, settings, addresses, able).await.err();
     round
 }
 
@@ -153,8 +153,8 @@ async fn run_round(
     round.peers = instances.iter().map(|instance| peer(instance, Some(&leads))).collect();
     round.leader = Some(leads.clone());
     for (id, why) in elected.unfit {
-        let remedy = format!("give it {prefix}:leader with a number; the highest leads");
-        let text = format!("{id} can't lead: {why}");
+        let remedy = format!("set the tag {prefix}:leader to a number; the highest leads");
+        let text = format!("{id} cannot lead: {why}");
         round.findings.push(Finding { name: "peer-can-not-lead", text, remedy });
     }
     let nics = aws.network_interfaces(&own.instance_id).await?;
@@ -177,21 +177,21 @@ async fn run_round(
     let six = ingress.addresses.iter().any(IpAddr::is_ipv6);
     let (replace, missing) = plan(&tables, &subnets, &ingress.id, six);
     for table in missing {
-        let text = format!("route table {table} has no route for {DEFAULT4}, which could be led");
-        let remedy = "make one, to any target: the leader only replaces".to_owned();
+        let text = format!("route table {table} has no route for {DEFAULT4} to replace");
+        let remedy = "create one, to any target: the leader only replaces routes".to_owned();
         round.findings.push(Finding { name: "route-missing", text, remedy });
     }
     if !able && !replace.is_empty() {
-        let text = "this instance leads and is not able: no route is made to lead to it".to_owned();
-        let remedy = "see `weir status`, or give another peer the higher priority".to_owned();
+        let text = "this instance is the leader but not able: no route is pointed at it".to_owned();
+        let remedy = "see `weir status`, or give another peer a higher priority".to_owned();
         round.findings.push(Finding { name: "leader-not-able", text, remedy });
         return Ok(());
     }
     for (to, from) in replace {
         aws.replace_route(&to, false).await?;
         let RouteReplacement { table, destination, interface } = &to;
-        let text = format!("{destination} of {table} led to {from}, and leads to {interface} now");
-        let remedy = "nothing, unless somebody else changes it again and again".to_owned();
+        let text = format!("{destination} of {table} now points at {interface}, before at {from}");
+        let remedy = "none, unless another party keeps changing it".to_owned();
         round.findings.push(Finding { name: "route-replaced", text, remedy });
         round.replaced.push(to);
     }
@@ -219,13 +219,13 @@ async fn switch_off_check(
         let (name, text, remedy) = match aws.set_source_dest_check(id, false, false).await {
             Ok(()) => (
                 "source-dest-check-off",
-                format!("the source/destination check of {id} was on, and has been switched off"),
-                "switch it off where the interface is made".to_owned(),
+                format!("the source/destination check of {id} was enabled, and has been disabled"),
+                "disable it where the interface is created".to_owned(),
             ),
             Err(error) => (
                 "source-dest-check-on",
-                format!("the source/destination check of {id} is on, and drops all traffic"),
-                format!("switch it off by hand: {error}"),
+                format!("the source/destination check of {id} is enabled, and drops all traffic"),
+                format!("disable it manually: {error}"),
             ),
         };
         round.findings.push(Finding { name, text, remedy });
@@ -245,8 +245,8 @@ async fn ingress_subnet(
     if let Some(ingress) = found.ok().and_then(|roles| roles.ingress) {
         return Ok(Some(ingress.subnet_id.clone()));
     }
-    let text = format!("no single interface of peer {peer} says that it is the ingress");
-    let remedy = format!("give that one the tag {}:role = ingress", settings.tag_prefix);
+    let text = format!("peer {peer} has no interface, or more than one, marked as ingress");
+    let remedy = format!("set the tag {}:role = ingress on one interface", settings.tag_prefix);
     round.findings.push(Finding { name: "peer-without-ingress", text, remedy });
     Ok(None)
 }
@@ -277,8 +277,8 @@ impl Routes {
     /// stay, and the fastpath keeps forwarding, until the instance is no longer a peer.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
         tracing::warn!(
-            "aws.mode = \"routes\" is deprecated: a route table does not notice when an appliance \
-             is ill; use a gateway load balancer"
+            "aws.mode = \"routes\" is deprecated: a route table does not detect a failed \
+             appliance; use a gateway load balancer"
         );
         tokio::select! {
             () = self.run_forever() => {}
@@ -286,8 +286,8 @@ impl Routes {
         }
         if self.report.phase == "leading" {
             tracing::warn!(
-                "aws: ends as the leader: the routes lead to this instance until it stops or \
-                 loses its tags; then the peer with the next highest priority takes them over"
+                "leader ended: routes point at this instance until it stops or loses its tags; \
+                 then the peer with the next highest priority takes over"
             );
         }
         self.report.phase = "over".into();
@@ -301,7 +301,7 @@ impl Routes {
             self.appliance.publish(self.report.clone());
             let result = self.in_region().await;
             if let Err(error) = result {
-                self.report.set_trouble(error.to_string());
+                self.report.set_error(error.to_string());
             }
             tokio::time::sleep(EVERY).await;
         }
@@ -335,10 +335,10 @@ impl Routes {
             None => "looking",
         };
         // While AWS does not answer, the last known state is kept.
-        let silent = matches!(&round.trouble, Some(RoutesError::Call(_)));
+        let silent = matches!(&round.error, Some(RoutesError::Call(_)));
         if !(silent && round.leader.is_none()) {
             if self.report.phase != phase {
-                tracing::info!(leader = round.leader, "aws: {phase}");
+                tracing::info!(leader = round.leader, phase, "role in mode routes changed");
             }
             self.report.phase = phase.to_owned();
             self.report.peers = round.peers;
@@ -346,10 +346,10 @@ impl Routes {
         if !round.ingress.is_empty() {
             self.report.target = round.ingress;
         }
-        self.report.ready = able && round.trouble.is_none();
-        match round.trouble {
-            Some(trouble) => self.report.set_trouble(trouble.to_string()),
-            None => self.report.trouble.clear(),
+        self.report.ready = able && round.error.is_none();
+        match round.error {
+            Some(error) => self.report.set_error(error.to_string()),
+            None => self.report.error.clear(),
         }
     }
 }

@@ -14,7 +14,7 @@ use clouds::lifecycle::{Machine, Never};
 use clouds::report::{Finding, Peer, Report};
 use clouds::requests::Counts;
 use clouds::runner::{Journal, Lifecycle, Pending};
-use config::checked::{Aws as Settings, Config};
+use config::checked::{Aws as Settings, AwsMode, Config, GroupBy};
 
 pub use cloud::Cloud;
 pub use location::{Location, LocationError, find_group};
@@ -46,7 +46,7 @@ impl AwsLifecycle {
 
 impl Lifecycle for AwsLifecycle {
     const CLOUD: &'static str = "aws";
-    const SEARCHING: &'static str = "asking AWS for our target group";
+    const SEARCHING: &'static str = "searching the target group at AWS";
     type Location = Location;
     type Error = LocationError;
     type Machine = Registration;
@@ -69,8 +69,13 @@ impl Lifecycle for AwsLifecycle {
     }
 
     fn search_criteria(&self) -> String {
-        let (settings, ingress) = (&self.settings, self.appliance.ingress());
-        format!("{:?} {} {ingress:?}", settings.mode, settings.tag_prefix)
+        let ingress = self.appliance.ingress().map_or_else(|| "-".to_owned(), |i| i.to_string());
+        let group = match &self.settings.mode {
+            AwsMode::Gateway(GroupBy::Arn(arn)) => format!("target_group={arn:?}"),
+            AwsMode::Gateway(GroupBy::Cluster(cluster)) => format!("cluster={cluster:?}"),
+            AwsMode::Routes { cluster } => format!("routes={cluster:?}"),
+        };
+        format!("{group} tag_prefix={:?} ingress={ingress}", self.settings.tag_prefix)
     }
 
     fn belongs_to_other_machine<'a>(&'a self, location: &'a Location) -> Pending<'a, bool> {
@@ -81,7 +86,7 @@ impl Lifecycle for AwsLifecycle {
     }
 
     fn log(&self, location: &Location) {
-        tracing::info!(group = location.group.arn, target = location.target, "our place at AWS");
+        tracing::info!(group = location.group.arn, target = location.target, "target group found");
     }
 
     fn name(location: &Location) -> &dyn Display {

@@ -96,9 +96,7 @@ impl SignedClient {
         let body = collect(body).await;
         let body = body.map_err(|e| no_answer(DisplayErrorContext(&e).to_string()))?;
         let Some(body) = body else {
-            return Err(
-                operation.malformed(format!("it is longer than {MAX_RESPONSE_BYTES} bytes"))
-            );
+            return Err(operation.malformed(format!("longer than {MAX_RESPONSE_BYTES} bytes")));
         };
         let body = String::from_utf8_lossy(&body).into_owned();
         if status.is_success() {
@@ -119,7 +117,7 @@ impl SignedClient {
         credentials: Credentials,
         now: SystemTime,
     ) -> Result<aws_smithy_runtime_api::client::orchestrator::HttpRequest, AttemptError> {
-        let invalid = |why: String| operation.failed(Failure::Invalid, "Unasked", why);
+        let invalid = |why: String| operation.failed(Failure::Invalid, "NotSent", why);
         let url = self.url(operation.service);
         let (kind, target, body) = match body_spec {
             RequestBody::Form { version, members } => {
@@ -136,7 +134,7 @@ impl SignedClient {
             }
         };
         let uri: http::Uri =
-            url.parse().map_err(|e| invalid(format!("endpoint `{url}` is no URL: {e}")))?;
+            url.parse().map_err(|e| invalid(format!("endpoint `{url}` is not a URL: {e}")))?;
         let host = uri.authority().map_or("", |a| a.as_str()).to_owned();
         let mut headers = vec![("content-type", kind), ("host", host.as_str())];
         headers.extend(target.as_deref().map(|target| ("x-amz-target", target)));

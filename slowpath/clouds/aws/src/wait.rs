@@ -62,7 +62,7 @@ pub async fn until<F: Future<Output = Result<String, CallError>>>(
 pub async fn instance_state(aws: &dyn Aws, id: &str) -> Result<String, CallError> {
     let found = aws.instances(&[id.to_owned()]).await?;
     let state = found.into_iter().find(|instance| instance.id == id).map(|i| i.state);
-    Ok(state.unwrap_or_else(|| "not there".to_owned()))
+    Ok(state.unwrap_or_else(|| "absent".to_owned()))
 }
 
 /// Returns the state of a target as Elastic Load Balancing spells it, or `no target`.

@@ -1,5 +1,5 @@
 //! All operations against the emulator: their results, and error handling during outages.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
 
@@ -314,7 +314,7 @@ async fn a_missing_permission_is_named_without_a_retry() {
         assert_eq!(error.kind, Failure::Denied, "{error}");
         assert!(error.message.contains(&format!("allow {permission} in")), "{error}");
     }
-    assert_eq!(side.aws.take_calls().len(), 4, "each was asked once");
+    assert_eq!(side.aws.take_calls().len(), 4, "each was called once");
     let absent = side.account.targets("arn:none", None).await.unwrap_err();
     assert_eq!((absent.kind, absent.code.as_str()), (Failure::Absent, "TargetGroupNotFound"));
     side.aws.with(|cloud| cloud.forbidden.clear());
@@ -377,7 +377,7 @@ async fn malformed_responses_never_panic() {
     let once = side.account.with_policy(Policy::ONCE);
     let arn = arn(&side).await;
     let group = once.groups(&[]).await.unwrap().remove(0);
-    assert_eq!(everything(&side, &group).await, 14, "the invocation can't be seen yet");
+    assert_eq!(everything(&side, &group).await, 14, "the invocation is not visible yet");
     side.aws.advance(Duration::from_secs(1));
     assert_eq!(everything(&side, &group).await, 15);
     let mut accepted = 0;

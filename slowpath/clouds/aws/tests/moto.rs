@@ -1,6 +1,6 @@
 //! Checks the wire format against moto (PyPI), an independent implementation. It has no `initial`
 //! or `draining` states, no throttling and no signatures, which the emulator covers.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,5 @@
 //! Operator commands and scripts: remote commands, waiting, and doctor.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::future::Future;
 use std::pin::Pin;
@@ -92,7 +92,7 @@ async fn waits_return_the_last_state() {
     assert_eq!(soon, WaitResult { reached: false, last: "healthy".into() });
     aws.with(|cloud| cloud.forbidden.push("DescribeTargetHealth".into()));
     let denied = until(&pause, seconds(60), "healthy", query).await.unwrap_err();
-    assert_eq!(denied.kind, Failure::Denied, "nobody waits for what will never be told");
+    assert_eq!(denied.kind, Failure::Denied, "a permanent error ends the wait");
 }
 
 const CONFIG: &str = r#"
@@ -202,7 +202,7 @@ async fn doctor_finds_each_defect() {
     let ip = "cluster = \"north\"";
     type Wrong = fn(&mut AwsState);
     let cases: [(&str, &str, &str, Wrong); 9] = [
-        (ip, "credentials", "does not accept", |w| w.keys.clear()),
+        (ip, "credentials", "AWS rejected", |w| w.keys.clear()),
         (ip, "tag:GetResources", "not permitted", |w| w.forbidden.push("GetResources".into())),
         (ip, "elasticloadbalancing:DescribeListeners", "not permitted", |w| {
             w.forbidden.push("DescribeListeners".into());
@@ -211,7 +211,7 @@ async fn doctor_finds_each_defect() {
         (ip, "target group", "GENEVE", |w| w.groups[0].protocol = "TCP".into()),
         (ip, "target type", "primary interface", |w| w.groups[0].target_type = "instance".into()),
         (ip, "target state", "NotRegistered", |_| {}),
-        (ip, "GENEVE admitted", "udp port 6081 in from 10.0.9.0/24", |w| {
+        (ip, "GENEVE admitted", "udp port 6081 is not admitted from 10.0.9.0/24", |w| {
             w.security_groups[0].ingress[0].2 = "10.0.0.0/21".into();
         }),
         (ip, "health check admitted", "tcp port 8080", |w| {
@@ -234,7 +234,7 @@ async fn doctor_checks_mode_routes_with_dry_runs() {
     let routes = check_config("mode = \"routes\"\ncluster = \"north\"");
     let checks = examine(&side, &routes).await;
     assert_eq!(failed(&checks), ["leader"], "{checks:#?}");
-    assert!(check_named(&checks, "leader").text.contains("no priority set"));
+    assert!(check_named(&checks, "leader").text.contains("no leader priority"));
     for name in ["ec2:ReplaceRoute", "ec2:ModifyNetworkInterfaceAttribute"] {
         assert_eq!(check_named(&checks, name).verdict, Verdict::Ok);
     }

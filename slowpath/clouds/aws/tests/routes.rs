@@ -1,5 +1,5 @@
 //! Mode routes against the emulator: election of the leader, and targets of the default routes.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn settings() -> Settings {
         lifecycle: Lifecycle {
             on_lost: OnLost::Repair,
             drain_cap: minute,
-            quiet: minute,
+            idle: minute,
             hook: false,
         },
     }
@@ -67,16 +67,16 @@ fn named(round: &Round) -> Vec<&str> {
 async fn the_leader_points_routes_to_itself_once_and_the_other_follows() {
     let side = pair().await;
     let follower = round_of(&side, SECOND, true).await;
-    assert_eq!((follower.leader.as_deref(), &follower.trouble), (Some(FIRST), &None));
+    assert_eq!((follower.leader.as_deref(), &follower.error), (Some(FIRST), &None));
     assert_eq!((writes(&side), leads_to(&side).as_str()), (0, "igw-00000000000000001"));
     let states: Vec<_> = follower.peers.iter().map(|p| (p.id.as_str(), p.state.as_str())).collect();
     assert_eq!(states, [(FIRST, "leading"), (SECOND, "running")]);
 
     let leader = round_of(&side, FIRST, true).await;
-    assert_eq!(leader.trouble, None);
+    assert_eq!(leader.error, None);
     assert_eq!((leader.ingress.as_str(), leads_to(&side).as_str()), (FIRST_ENI, FIRST_ENI));
     assert_eq!((leader.replaced.len(), writes(&side)), (1, 1));
-    assert!(leader.findings.iter().any(|f| f.text.contains("led to igw-00000000000000001")));
+    assert!(leader.findings.iter().any(|f| f.text.contains("before at igw-00000000000000001")));
 
     let again = round_of(&side, FIRST, true).await;
     assert!(again.replaced.is_empty() && again.findings.is_empty(), "{again:?}");
@@ -123,10 +123,10 @@ async fn the_next_leader_takes_the_routes_over() {
 async fn without_a_priority_there_is_no_leader_and_no_write() {
     let side = fixture("ip").await;
     let lost = round_of(&side, FIRST, true).await;
-    let none = |trouble: &Option<RoutesError>| {
-        matches!(trouble, Some(RoutesError::Leader(LeaderError::NoPriorityAssigned { .. })))
+    let none = |error: &Option<RoutesError>| {
+        matches!(error, Some(RoutesError::Leader(LeaderError::NoPriorityAssigned { .. })))
     };
-    assert!(none(&lost.trouble) && lost.leader.is_none(), "{lost:?}");
+    assert!(none(&lost.error) && lost.leader.is_none(), "{lost:?}");
     assert_eq!((lost.peers.len(), writes(&side)), (2, 0));
     side.aws.with(|cloud| {
         cloud.instances[1].tags.insert("weir:leader".into(), "1".into());
@@ -157,7 +157,7 @@ async fn changed_routes_are_restored_unless_unable() {
     // A target that no longer exists counts as none.
     side.aws.with(|cloud| cloud.instances[0].interfaces[1].id = "eni-00000000000000999".into());
     let gone = round_of(&side, FIRST, true).await;
-    assert!(gone.findings.iter().any(|f| f.text.contains("led to nowhere")), "{gone:?}");
+    assert!(gone.findings.iter().any(|f| f.text.contains("before at no target")), "{gone:?}");
 }
 
 #[tokio::test]
@@ -192,12 +192,12 @@ async fn a_denied_operation_names_the_missing_permission() {
     side.aws.fault(Rule::first(2, "DescribeInstances", Fault::Status(503)));
     side.aws.with(|cloud| cloud.forbidden.push("ReplaceRoute".into()));
     let round = round_of(&side, FIRST, true).await;
-    assert_eq!(round.leader.as_deref(), Some(FIRST), "it was asked again");
-    let Some(RoutesError::Call(error)) = round.trouble else { unreachable!("{round:?}") };
+    assert_eq!(round.leader.as_deref(), Some(FIRST), "it was called again");
+    let Some(RoutesError::Call(error)) = round.error else { unreachable!("{round:?}") };
     assert!(error.kind == Failure::Denied && error.message.contains("ec2:ReplaceRoute"), "{error}");
     assert_eq!(leads_to(&side), "igw-00000000000000001");
     side.aws.with(|cloud| cloud.instances[0].interfaces[1].description.clear());
     let nowhere = round_of(&side, FIRST, true).await;
-    let text = nowhere.trouble.unwrap().to_string();
+    let text = nowhere.error.unwrap().to_string();
     assert!(text.contains("aws.ingress") && text.contains("weir:role"), "{text}");
 }

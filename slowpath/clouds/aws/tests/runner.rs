@@ -1,6 +1,6 @@
 //! The runner with the AWS lifecycle against the emulator, by the real SDKs. Time passes while no
 //! call is in progress, or if a test lets it pass.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::{Duration, SystemTime};
 
@@ -49,7 +49,7 @@ async fn it_finds_its_target_registers_once_and_is_ready_when_healthy() {
         assert_eq!(machine.call_count("GetResources", "ok"), u64::from(!by_arn));
         assert_eq!(machine.appliance.idle(), Some(Duration::from_secs(600)));
         let answers = machine.appliance.probe_answers();
-        assert_eq!(answers.first().unwrap().1, "asking AWS for our target group");
+        assert_eq!(answers.first().unwrap().1, "searching the target group at AWS");
         assert_eq!(answers.last().unwrap(), &(Some(State::Initial), String::new()));
         machine.pass(600).await;
         assert_eq!(machine.call_count("RegisterTargets", "ok"), 1);
@@ -83,7 +83,7 @@ async fn search_errors_are_reported_and_recovered_without_a_restart() {
             |w| w.forbidden.push("GetResources".into()),
             &["allow tag:GetResources in the policy of the instance's role"],
         ),
-        (|w| w.imds.mode = "off".into(), &["the metadata service gives no token"]),
+        (|w| w.imds.mode = "off".into(), &["no token from the metadata service"]),
     ];
     for (spoil, answers) in table {
         let begin = Begin::at("ip").await;
@@ -93,11 +93,11 @@ async fn search_errors_are_reported_and_recovered_without_a_restart() {
             whole
         });
         let mut machine = begin.start();
-        let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
+        let report = machine.until("error", |report| !report.error.is_empty()).await;
         assert_eq!(report.phase, "looking");
         let probe = machine.appliance.probe();
         for part in *answers {
-            assert!(report.trouble.contains(part), "no {part:?} in {}", report.trouble);
+            assert!(report.error.contains(part), "no {part:?} in {}", report.error);
             assert!(probe.contains(part), "no {part:?} in {probe}");
         }
         machine.aws.with(|cloud| {
@@ -106,7 +106,7 @@ async fn search_errors_are_reported_and_recovered_without_a_restart() {
             (cloud.now, cloud.imds.tokens) = (now, tokens);
         });
         let report = machine.until("ready", |report| report.phase == "ready").await;
-        assert_eq!((report.trouble.as_str(), machine.appliance.probe().as_str()), ("", ""));
+        assert_eq!((report.error.as_str(), machine.appliance.probe().as_str()), ("", ""));
     }
 }
 
@@ -115,8 +115,8 @@ async fn it_waits_for_the_ingress_port_before_calling_aws() {
     let begin = Begin::at("ip").await;
     *begin.appliance.ingress.lock().unwrap() = None;
     let mut machine = begin.start();
-    let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
-    assert!(report.trouble.contains("is the fastpath running?"), "{}", report.trouble);
+    let report = machine.until("error", |report| !report.error.is_empty()).await;
+    assert!(report.error.contains("is the fastpath running?"), "{}", report.error);
     assert_eq!(machine.aws.take_calls(), []);
     *machine.appliance.ingress.lock().unwrap() = Some(ingress());
     machine.until("ready", |report| report.phase == "ready").await;
@@ -125,12 +125,12 @@ async fn it_waits_for_the_ingress_port_before_calling_aws() {
 #[tokio::test]
 async fn an_unable_appliance_does_not_register_and_its_reasons_come_first() {
     let begin = Begin::at("ip").await;
-    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
+    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
     let mut machine = begin.start();
     machine.until("its place", |report| report.phase == "outside").await;
     machine.pass(300).await;
     assert_eq!(machine.call_count("RegisterTargets", "ok"), 0);
-    assert!(machine.appliance.probe().contains("lcore 1 stands still"));
+    assert!(machine.appliance.probe().contains("lcore 1 is stalled"));
     *machine.appliance.able.lock().unwrap() = Ok(());
     machine.until("ready", |report| report.phase == "ready").await;
 }
@@ -221,8 +221,8 @@ async fn an_outage_at_start_fails_probes_without_a_journal_of_this_machine() {
         begin.journal = Some(file.0.clone());
         otherwise(&mut begin);
         let mut machine = begin.start();
-        let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
-        assert!(report.trouble.contains("GetResources"), "{}", report.trouble);
+        let report = machine.until("error", |report| !report.error.is_empty()).await;
+        assert!(report.error.contains("GetResources"), "{}", report.error);
         assert!(machine.appliance.probe().starts_with("aws: "));
         machine.kill().await;
     }
@@ -247,9 +247,9 @@ async fn sigterm_fails_probes_and_deregisters_in_the_order_of_the_failover_setti
         let leaving = |report: &Report| report.state == "draining";
         let report = machine.until("draining", leaving).await;
         assert_eq!(report.phase, "leaving");
-        let drain = report.leaving.unwrap();
-        assert_eq!((drain.reason.as_str(), drain.flows), ("leaving: SIGTERM came", 3));
-        machine.until_probe("leaving: SIGTERM came").await;
+        let drain = report.drain.unwrap();
+        assert_eq!((drain.reason.as_str(), drain.flows), ("leaving: SIGTERM received", 3));
+        machine.until_probe("leaving: SIGTERM received").await;
         let answers = machine.appliance.probe_answers();
         assert_eq!(answers.last().unwrap().0, Some(expected_state), "{failover}: {answers:?}");
         machine.pass(30).await;
@@ -278,7 +278,7 @@ async fn an_outage_while_draining_ends_by_the_drain_cap() {
     machine.aws.fault(out("*"));
     machine.terminate();
     assert_eq!(machine.ended().await, Exit::CapOver);
-    assert!(machine.call_count("DeregisterTargets", "transient") > 10, "it goes on trying");
+    assert!(machine.call_count("DeregisterTargets", "transient") > 10, "it keeps trying");
     let named = |name: &str| machine.report().findings.iter().any(|found| found.name == name);
     assert!(named("call-failed") && named("drain-unconfirmed"));
 }
@@ -317,8 +317,8 @@ async fn an_auto_scaling_hook_gets_heartbeats_and_is_completed_at_the_end() {
     let mut machine = ready(Begin::at("ip").await).await;
     machine.appliance.flows(1);
     machine.aws.with(|cloud| cloud.terminate(OWN));
-    let report = machine.until("leaving", |report| report.leaving.is_some()).await;
-    assert!(report.leaving.unwrap().reason.contains("Auto Scaling"));
+    let report = machine.until("leaving", |report| report.drain.is_some()).await;
+    assert!(report.drain.unwrap().reason.contains("Auto Scaling"));
     machine.pass(70).await;
     machine.appliance.flows(0);
     assert_eq!(machine.ended().await, Exit::Drained);
@@ -337,8 +337,8 @@ async fn a_spot_notice_ends_the_drain_before_the_instance() {
     let notice = format!("{{\"action\": \"terminate\", \"time\": \"{at}\"}}");
     let began = machine.aws.with(|cloud| cloud.now);
     machine.aws.with(|cloud| cloud.imds.spot = Some(notice));
-    let report = machine.until("leaving", |report| report.leaving.is_some()).await;
-    assert!(report.leaving.unwrap().reason.contains("takes this spot instance back"));
+    let report = machine.until("leaving", |report| report.drain.is_some()).await;
+    assert!(report.drain.unwrap().reason.contains("interrupts this spot instance"));
     assert_eq!(machine.ended().await, Exit::CapOver);
     assert_eq!(machine.call_count("DeregisterTargets", "ok"), 1);
     let took = (machine.aws.with(|cloud| cloud.now) - began).as_secs();

@@ -1,6 +1,6 @@
 //! Compares requests, and Amazon's examples, with Amazon's published service models (`make
 //! fixtures`).
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::path::Path;
 use std::time::Duration;
@@ -72,10 +72,10 @@ fn judge(
             }
         }
         "integer" | "long" if leaf.is_none_or(|l| l.parse::<i64>().is_err()) => {
-            problems.push(format!("{path}: {leaf:?} is no number"));
+            problems.push(format!("{path}: {leaf:?} is not a number"));
         }
         "boolean" if !matches!(leaf, Some("true" | "false")) => {
-            problems.push(format!("{path}: {leaf:?} is no boolean"));
+            problems.push(format!("{path}: {leaf:?} is not a boolean"));
         }
         "string" if leaf.is_none() => problems.push(format!("{path}: no text: {pairs:?}")),
         "absent" => problems.push(format!("{path}: Amazon has no shape {shape}")),

@@ -61,8 +61,8 @@ pub fn advise(
 fn check_rule(rule: &Rule, pool: &str, appliance: &ApplianceSettings, found: &mut Vec<Finding>) {
     let Rule { name, idle, .. } = rule;
     if !rule.all_ports {
-        let text = format!("rule {name} sends some ports alone to pool {pool}");
-        let remedy = "let it be of protocol All and port 0 (HA ports), as a gateway's has to be";
+        let text = format!("rule {name} sends only some ports to pool {pool}");
+        let remedy = "set protocol All and port 0 (HA ports), as a gateway requires";
         found.push(finding("rule-not-whole", text, remedy));
     }
     match &rule.probe {
@@ -70,18 +70,18 @@ fn check_rule(rule: &Rule, pool: &str, appliance: &ApplianceSettings, found: &mu
         None => found.push(finding(
             "rule-unprobed",
             format!(
-                "rule {name} has no probe: a dead member of pool {pool} gets flows, and a drain \
+                "rule {name} has no probe: a failed member of pool {pool} gets flows, and a drain \
                  has no effect, neither by 503 nor by an administrative state"
             ),
-            "give the rule an HTTP probe of a port of health.listen",
+            "add an HTTP probe of a port of health.listen to the rule",
         )),
     }
     if Duration::from_secs(appliance.tcp_s.into()) < *idle {
         found.push(finding(
             "tcp-forgotten-early",
             format!(
-                "flows.tcp_established_s is {}, and rule {name} remembers TCP flows for {} s: one \
-                 that rests may change its backend",
+                "flows.tcp_established_s is {}, but rule {name} keeps TCP flows for {} s: an idle \
+                 flow may change its backend",
                 appliance.tcp_s,
                 idle.as_secs()
             ),
@@ -92,7 +92,7 @@ fn check_rule(rule: &Rule, pool: &str, appliance: &ApplianceSettings, found: &mu
         found.push(finding(
             "idle-unreset",
             format!(
-                "rule {name} forgets TCP flows after {} s of rest, and nobody is told",
+                "rule {name} expires TCP flows after {} s of idle time, without a reset",
                 idle.as_secs()
             ),
             "set enableTcpReset, or raise idleTimeoutInMinutes (up to 100)",
@@ -109,13 +109,13 @@ fn check_probe(probe: &Probe, appliance: &ApplianceSettings, found: &mut Vec<Fin
     if protocol.eq_ignore_ascii_case("Https") {
         found.push(finding(
             "probe-https",
-            format!("probe {name} asks over HTTPS, and health.listen answers HTTP"),
+            format!("probe {name} uses HTTPS, but health.listen serves HTTP"),
             "set the probe's protocol to Http",
         ));
     } else if !ports.contains(port) {
         found.push(finding(
             "probe-elsewhere",
-            format!("probe {name} asks {protocol} port {port}, and {key} answers {ports:?}"),
+            format!("probe {name} uses {protocol} port {port}, but {key} has {ports:?}"),
             "set the probe's port to one of them",
         ));
     }
@@ -123,10 +123,7 @@ fn check_probe(probe: &Probe, appliance: &ApplianceSettings, found: &mut Vec<Fin
     if detection_time > MAX_DETECTION_TIME {
         found.push(finding(
             "detection-slow",
-            format!(
-                "by probe {name} a dead member is noticed after {} s",
-                detection_time.as_secs()
-            ),
+            format!("probe {name} detects a failed member after {} s", detection_time.as_secs()),
             "lower the probe's intervalInSeconds (5) or its probeThreshold (2)",
         ));
     }

@@ -97,8 +97,8 @@ impl Client {
         let mut parts = path.split('/').skip(1);
         let valid = path.starts_with('/') && parts.all(|part| !matches!(part, "" | "." | ".."));
         if !valid {
-            let why = format!("`{path}` is no path of a resource");
-            return Err(arm_request.operation.failed(Failure::Invalid, "Unasked", why));
+            let why = format!("`{path}` is not a path of a resource");
+            return Err(arm_request.operation.failed(Failure::Invalid, "NotSent", why));
         }
         let mut url = self.base.clone();
         let base = url.path().trim_end_matches('/').to_owned();
@@ -149,7 +149,7 @@ impl Client {
         let (mut visited, mut found) = (BTreeSet::new(), Vec::new());
         while let Some(url) = next {
             if !visited.insert(url.to_string()) || visited.len() > MAX_PAGES {
-                let why = format!("its pages lead in a circle, or are more than {MAX_PAGES}");
+                let why = format!("the pages form a loop, or are more than {MAX_PAGES}");
                 return Err(arm_request.operation.malformed(why));
             }
             let request = Request::new(url, Method::Get);
@@ -210,13 +210,13 @@ fn parse_page(
     check_status(operation, response)?;
     let mut body = long_running::parse_json(operation, response)?;
     let Some(Value::Array(found)) = body.get_mut("value").map(Value::take) else {
-        return Err(operation.malformed("it has no `value` that is a list"));
+        return Err(operation.malformed("no list `value`"));
     };
     let next = body["nextLink"].as_str().filter(|link| !link.is_empty());
     let next = next.map(|link| {
         long_running::same_service_url(base, link).ok_or_else(|| {
             let host = base.host_str().unwrap_or_default();
-            operation.malformed(format!("its next page is not at {host}: no token is sent there"))
+            operation.malformed(format!("next page not at {host}: the token is not sent there"))
         })
     });
     Ok((found, next.transpose()?))

@@ -149,7 +149,7 @@ impl Credentials {
         let Variables { tenant, client, secret, token_file, .. } = &self.variables;
         let required = |name: &str, value: &Option<String>| {
             value.clone().ok_or_else(|| {
-                let why = format!("{name} is not set, and azure.credential wants it");
+                let why = format!("{name} is not set, but azure.credential requires it");
                 LOGIN.failed(Failure::Denied, "NoCredentials", why)
             })
         };
@@ -176,7 +176,7 @@ impl Credentials {
 
     fn options(&self) -> Result<ClientOptions, AttemptError> {
         let login = self.login.clone().ok_or_else(|| {
-            let why = "nothing says where this cloud's login is: set AZURE_AUTHORITY_HOST";
+            let why = "the login service of this cloud is unknown: set AZURE_AUTHORITY_HOST";
             LOGIN.failed(Failure::Denied, "NoCredentials", why)
         })?;
         let mut custom = CustomConfiguration::default();

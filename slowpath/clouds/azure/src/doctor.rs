@@ -46,7 +46,7 @@ fn check_pools(check_config: &CheckConfig, observed: &Observations) -> Vec<Check
     let (location, balancer) = match (&observed.location, &observed.balancer) {
         (Ok(location), Some(balancer)) => (location, balancer),
         (Err(why), _) => {
-            let remedy = "the message says what to change";
+            let remedy = "see the message for the remedy";
             return vec![Check::new("pool", Verdict::Fail, why, remedy)];
         }
         (Ok(_), None) => return Vec::new(),
@@ -88,16 +88,19 @@ fn membership(
         entries.iter().filter(|entry| own_entry(std::slice::from_ref(entry), pool).is_none());
     let others: Vec<String> =
         others.map(|e| format!("{} by {}", display_name(e), mode_name(e.by))).collect();
-    let other_members = if others.is_empty() { "nobody else".into() } else { others.join(", ") };
+    let other_members = match others.is_empty() {
+        true => "no other member".to_owned(),
+        false => others.join(", "),
+    };
     let Some(entry) = own_entry(entries, pool) else {
-        let text = format!("this machine is not in it; {other_members}");
+        let text = format!("this machine is not a member; {other_members}");
         if location.managed && check_config.settings.membership == MembershipMode::Nic {
             let remedy = "name the pool in the scale set's model, and upgrade the instances";
             return Check::new(&name, Verdict::Fail, text, remedy);
         }
         if entries.iter().any(|entry| entry.by != check_config.settings.membership) {
-            let text = format!("{text}; azure.membership is the other way, and one pool has one");
-            let remedy = "set azure.membership as the others are, or remove them";
+            let text = format!("{text}; azure.membership differs, and a pool has only one kind");
+            let remedy = "set azure.membership to the kind of the other members, or remove them";
             return Check::new(&name, Verdict::Fail, text, remedy);
         }
         let remedy = "start slowpath: it joins when it is able";
@@ -109,11 +112,11 @@ fn membership(
         AdminState::None => Check::ok(&name, text),
         AdminState::Down => {
             let text = format!("{text}; its administrative state is Down: it gets no new flows");
-            let remedy = "set it to None, unless somebody meant it";
+            let remedy = "set it to None, unless it is intended";
             Check::new(&name, Verdict::Fail, text, remedy)
         }
         AdminState::Up => {
-            let text = format!("{text}; its administrative state is Up: probes change nothing");
+            let text = format!("{text}; its administrative state is Up: probes have no effect");
             Check::new(&name, Verdict::Warn, text, "set it to None, or a drain has no effect")
         }
     }
@@ -130,14 +133,15 @@ fn tunnels(
     let name = format!("tunnels of {}", pool.id.name());
     let reported = match reported {
         Ok(reported) => reported,
-        Err(why) => return Check::new(&name, Verdict::Fail, why, "the message says what to do"),
+        Err(why) => return Check::new(&name, Verdict::Fail, why, "see the message for the remedy"),
     };
     let from_imds = observed.tunnels.as_ref().ok().and_then(|all| {
         all.iter().find(|(family, _)| *family == pool.family).map(|(_, tunnels)| *tunnels)
     });
     if from_imds.is_some_and(|from_imds| from_imds != reported) {
-        let text = format!("{}, and the metadata service still tells others", describe(&reported));
-        return Check::new(&name, Verdict::Warn, text, "wait a minute, and ask again");
+        let reported = describe(&reported);
+        let text = format!("{reported}, but the metadata service still reports others");
+        return Check::new(&name, Verdict::Warn, text, "wait a minute, and try again");
     }
     let family = if pool.family == Family::V6 { "ipv6" } else { "ipv4" };
     let report = observed.slowpath.as_ref().ok().map(|report| report.tunnels.as_slice());
@@ -145,7 +149,7 @@ fn tunnels(
     let in_force = in_force.find(|(of, _)| of.gateway == pool.gateway && of.family == family);
     let (current, what) = match (in_force, &pool_gateway.tunnels) {
         (Some((_, ends)), _) => (Some(to_tunnels(ends)), "in force"),
-        (None, written) => (*written, "written"),
+        (None, written) => (*written, "configured"),
     };
     match current {
         Some(current) if current == reported => {
@@ -153,16 +157,16 @@ fn tunnels(
         }
         Some(current) => {
             let follows = check_config.settings.lifecycle.tunnels == TunnelPolicy::Follow
-                && what == "written";
+                && what == "configured";
             let verdict = if follows { Verdict::Warn } else { Verdict::Fail };
-            let text = format!("{}; {what} are {}", describe(&reported), describe(&current));
-            let remedy = "write the pool's as the gateway's external and internal; with \
-                          azure.tunnels = \"follow\" slowpath takes them by itself";
+            let text = format!("{}; {what}: {}", describe(&reported), describe(&current));
+            let remedy = "set external and internal of the gateway to the pool's; with \
+                          azure.tunnels = \"follow\" slowpath adopts them";
             Check::new(&name, verdict, text, remedy)
         }
         None => {
-            let text = format!("{}; no [[gateway]] has such", describe(&reported));
-            Check::new(&name, Verdict::Fail, text, "write a [[gateway]] of kind azure for it")
+            let text = format!("{}; no [[gateway]] has these tunnels", describe(&reported));
+            Check::new(&name, Verdict::Fail, text, "add a [[gateway]] of kind azure for the pool")
         }
     }
 }
@@ -187,14 +191,17 @@ fn rule(rule: &Rule) -> Check {
         let path = &probe.path;
         let (protocol, port) = (&probe.protocol, probe.port);
         let every = probe.interval.as_secs();
-        let well = if protocol.eq_ignore_ascii_case("Tcp") { "" } else { ", only 200 is well" };
+        let well = match protocol.eq_ignore_ascii_case("Tcp") {
+            true => "",
+            false => ", only status 200 passes",
+        };
         format!(
             "probe {protocol} port {port} {path} every {every} s, down after {}{well}",
             probe.failures
         )
     });
     let idle = rule.idle.as_secs();
-    let text = format!("{ports}, TCP flows forgotten after {idle} s, {probed}");
+    let text = format!("{ports}, TCP idle timeout {idle} s, {probed}");
     Check::ok(&format!("rule {}", rule.name), text)
 }
 
@@ -205,7 +212,7 @@ fn slowpath(check_config: &CheckConfig, observed: &Observations) -> Vec<Check> {
         }
         _ => Vec::new(),
     };
-    from_report(&observed.slowpath, "start it; without it nobody joins the pool", &settings)
+    from_report(&observed.slowpath, "start slowpath, which joins the pool", &settings)
 }
 
 #[cfg(test)]

@@ -46,8 +46,8 @@ impl Environment {
             (None, None) => {
                 let names = ENVIRONMENTS.map(|(name, ..)| name).join(", ");
                 let why = format!(
-                    "the metadata service says that this is `{environment}`; known are {names}: \
-                     set azure.resource_manager"
+                    "the metadata service reports the unknown environment `{environment}` (known: \
+                     {names}); set azure.resource_manager"
                 );
                 return Err(invalid("UnknownCloud", why));
             }
@@ -55,8 +55,8 @@ impl Environment {
         let resources = Url::parse(address).ok().filter(|url| url.scheme() == "https");
         let resources = resources.filter(|url| url.host_str().is_some()).ok_or_else(|| {
             let why = format!(
-                "azure.resource_manager is `{address}`, which is no address of a service that \
-                 begins with https://"
+                "azure.resource_manager: `{address}` is not the address of a service that begins \
+                 with https://"
             );
             invalid("NoAddress", why)
         })?;

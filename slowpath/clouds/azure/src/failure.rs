@@ -202,8 +202,8 @@ impl ClassifyError for Operation {
         let mut error = ErrorBody::read(answer.body());
         if (300..400).contains(&status) {
             let header = HeaderName::from_static("location");
-            let target = answer.headers().get_optional_str(&header).unwrap_or("somewhere");
-            error.message = format!("it leads to {}, where we don't go", excerpt(target, 160));
+            let target = answer.headers().get_optional_str(&header).unwrap_or("an unknown target");
+            error.message = format!("redirect to {}, which is not followed", excerpt(target, 160));
         }
         let after = retry_after(answer.headers(), SystemTime::now());
         AttemptError { after, ..self.classified(status, &error) }
@@ -215,10 +215,10 @@ impl ClassifyError for Operation {
             "" => status.to_string(),
             code => code.to_owned(),
         };
-        let words = if error.message.is_empty() { "no more than that" } else { &error.message };
+        let words = if error.message.is_empty() { "(no message)" } else { &error.message };
         let message = match kind {
             Failure::Denied => self.denied(status, &code, words),
-            Failure::Throttled => format!("asked too often ({code}): {words}"),
+            Failure::Throttled => format!("rate limit exceeded ({code}): {words}"),
             _ if error.code.is_empty() => format!("HTTP status {status}: {words}"),
             _ => format!("{code}: {words}"),
         };
@@ -236,7 +236,7 @@ impl ClassifyError for Operation {
         let whole = excerpt(&chain(error), MAX_MESSAGE_LENGTH);
         match error.kind() {
             ErrorKind::DataConversion => self.malformed(whole),
-            ErrorKind::Other => self.failed(Failure::Invalid, "Unasked", whole),
+            ErrorKind::Other => self.failed(Failure::Invalid, "NotSent", whole),
             _ => self.failed(Failure::Transient, "NoAnswer", whole),
         }
     }
@@ -251,24 +251,24 @@ impl Denied for Operation {
     fn denied(self, status: u16, code: &str, error: &str) -> String {
         if UNAUTHENTICATED.contains(&code) || status == 401 {
             return format!(
-                "Azure does not accept who we say we are ({code}): look at the machine's identity \
-                 and at its clock; Azure says: {error}"
+                "Azure rejected this machine's credentials ({code}): check the machine's identity, \
+                 and its clock; Azure reports: {error}"
             );
         }
         match (code, missing_permission(error)) {
             ("ScopeLocked", _) => {
-                format!("a lock forbids it ({code}): az lock list says which; Azure says: {error}")
+                format!("a lock forbids it ({code}): see `az lock list`; Azure reports: {error}")
             }
             ("RequestDisallowedByPolicy", _) => {
-                format!("a policy of the subscription forbids it ({code}): Azure says: {error}")
+                format!("a policy of the subscription forbids it ({code}); Azure reports: {error}")
             }
             (_, Some((action, scope))) => format!(
                 "not permitted ({code}): allow {action} on {scope} in a role of the machine's \
-                 identity; Azure says: {error}"
+                 identity; Azure reports: {error}"
             ),
             _ => format!(
-                "not permitted ({code}): allow {} in a role of the machine's identity; Azure says: \
-                 {error}",
+                "not permitted ({code}): allow {} in a role of the machine's identity; Azure \
+                 reports: {error}",
                 self.service
             ),
         }

@@ -75,7 +75,7 @@ impl Metadata {
     ) -> Result<Metadata, CallError> {
         let parsed = Url::parse(address).ok().filter(|url| url.scheme() == "http");
         let address = parsed.ok_or_else(|| {
-            let why = format!("azure.metadata is `{address}`, which begins not with http://");
+            let why = format!("azure.metadata: `{address}` is not a URL that begins with http://");
             SETTINGS.failed(Failure::Invalid, "NoAddress", why).error
         })?;
         Ok(Metadata {
@@ -199,8 +199,8 @@ fn unreached(operation: Operation, failed: AttemptError) -> AttemptError {
         return failed;
     }
     let message = format!(
-        "no connection to the metadata service: is this an Azure machine, and nothing between it \
-         and its host? {}",
+        "no connection to the metadata service: check that this is an Azure machine, and that \
+         nothing is between it and its host; {}",
         failed.error.message
     );
     AttemptError {
@@ -221,8 +221,8 @@ fn failed(operation: Operation, response: &RawResponse) -> AttemptError {
     }
     if operation == TOKEN && matches!(status, 400 | 403) {
         let why = format!(
-            "this machine has no such identity: give it one (az vm identity assign), or set \
-             azure.client_id to that of one it has; Azure says: {}",
+            "this machine has no such identity: assign one (az vm identity assign), or set \
+             azure.client_id to that of an assigned one; Azure reports: {}",
             error_body.message
         );
         return operation.failed(Failure::Denied, "NoCredentials", why);

@@ -122,7 +122,7 @@ fn normalize_region(region: &str) -> String {
 }
 
 fn unreadable_id(what: &str) -> LocationError {
-    let why = format!("{what} has no id that could be read");
+    let why = format!("{what} has no valid id");
     operations::LOAD_BALANCERS_GET.operation.malformed(why).error.into()
 }
 
@@ -132,7 +132,7 @@ fn unreadable_id(what: &str) -> LocationError {
 /// Fails if a read fails.
 pub async fn interfaces(arm: &dyn Arm, identity: &Identity) -> Result<Vec<Nic>, LocationError> {
     let machine = ResourceId::parse(&identity.resource_id).map_err(|error| {
-        let why = format!("its resourceId: {error}");
+        let why = format!("resourceId: {error}");
         LocationError::Metadata(operations::MACHINES_GET.operation.malformed(why).error)
     })?;
     let managed = machine.named("virtualMachineScaleSets").is_some();

@@ -29,10 +29,8 @@ pub(crate) fn parse_json(
     }
     serde_json::from_slice(body).map_err(|cause| {
         let error_body = ErrorBody::read(body).message;
-        operation.malformed(format!(
-            "{cause}; it begins `{}`",
-            error_body.chars().take(80).collect::<String>()
-        ))
+        operation
+            .malformed(format!("{cause}: `{}`", error_body.chars().take(80).collect::<String>()))
     })
 }
 
@@ -43,7 +41,7 @@ pub(crate) fn parse_resource(
 ) -> Result<Resource, AttemptError> {
     let body = parse_json(operation, response)?;
     if !body.is_object() {
-        return Err(operation.malformed("it is no object"));
+        return Err(operation.malformed("not an object"));
     }
     let header = response.headers().get_optional_string(&ETAG);
     let etag = header.or_else(|| body["etag"].as_str().map(str::to_owned));
@@ -120,11 +118,11 @@ pub(crate) fn parse_write(
 /// Fails if there is no URL, or if the token may not be sent there.
 pub(crate) fn poll_url(base: &Url, handle: &OperationHandle) -> Result<Url, String> {
     let url = handle.operation.as_ref().or(handle.location.as_ref());
-    let url = url.ok_or_else(|| format!("nothing says how {} stands", handle.name))?;
+    let url = url.ok_or_else(|| format!("no URL to poll the state of {}", handle.name))?;
     same_service_url(base, url).ok_or_else(|| {
         let host = base.host_str().unwrap_or_default();
         format!(
-            "{} is to be polled at `{}`, which is not https at {host}: no token is sent there",
+            "the poll URL of {}, `{}`, is not https at {host}: the token is not sent there",
             handle.name,
             url.chars().take(160).collect::<String>()
         )
@@ -161,7 +159,7 @@ pub(crate) fn parse_progress(
         (202, None) => Ok(in_progress),
         (204, None) => Ok(Progress::Done),
         (_, None) if handle.operation.is_some() && !body.is_null() => {
-            Err(POLL.malformed("it has no `status`"))
+            Err(POLL.malformed("no `status`"))
         }
         _ => Ok(Progress::Done),
     }
@@ -191,7 +189,7 @@ fn failed(operation: Operation, state: &str, body: &Value) -> AttemptError {
         error_body.code = state.to_owned();
     }
     if error_body.message.is_empty() {
-        error_body.message = format!("Azure says that it is {state}, and not why");
+        error_body.message = format!("Azure reports {state} without a reason");
     }
     operation.classified(0, &error_body)
 }
@@ -217,16 +215,16 @@ pub async fn finish(
         let left = timeout.saturating_sub(pause.now().saturating_sub(first));
         let next = after.unwrap_or(POLL_INTERVAL);
         if left.is_zero() {
-            let cause =
-                format!("{} still goes on at Azure after {} s", handle.name, timeout.as_secs());
-            return Err(POLL.failed(Failure::Transient, "StillUnderWay", cause));
+            let (name, seconds) = (&handle.name, timeout.as_secs());
+            let cause = format!("{name} is still running at Azure after {seconds} s");
+            return Err(POLL.failed(Failure::Transient, "StillRunning", cause));
         }
         pause.wait(next.min(left)).await;
         after = match arm.poll(&handle).await {
             Ok(Progress::Done) => return Ok(None),
             Ok(Progress::Failed(failed)) => return Err(failed),
             Ok(Progress::InProgress { after }) => after,
-            Err(failed) if failed.error.code == "Cancelled" => return Err(failed),
+            Err(failed) if failed.error.code == "Canceled" => return Err(failed),
             Err(failed) if failed.error.kind.is_temporary() => failed.after,
             Err(failed) => return Err(failed),
         };

@@ -127,7 +127,7 @@ impl Machine for Membership {
     }
 
     /// Returns true if the appliance is able, is a member of all pools, is not set `Down`, and has
-    /// the reported tunnels in force (with `tunnels = "alarm"`, any tunnels).
+    /// the reported tunnels in force (with `tunnels = "report"`, any tunnels).
     fn ready(&self) -> bool {
         let member = self.observed.fresh && self.observed.in_all();
         let accepting = member && !self.observed.has_state(AdminState::Down);
@@ -328,10 +328,10 @@ impl Membership {
         } else if !preboot {
             reasons.extend(self.able.as_ref().err().into_iter().flatten().cloned());
             if !self.observed.admitted {
-                let waiting = || "it is not known yet whether this is a member of the pool".into();
+                let waiting = || "membership of the pool not known yet".into();
                 reasons.push(self.observed.not_member_reason.clone().unwrap_or_else(waiting));
             } else if !self.imds_checked {
-                reasons.push("the pool's tunnels are being asked for".to_owned());
+                reasons.push("reading the pool's tunnels from the metadata service".to_owned());
             }
         }
         // Not able without any reason given is still not able.

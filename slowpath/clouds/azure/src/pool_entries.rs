@@ -156,8 +156,8 @@ impl PoolEntries<'_> {
         if !self.location.managed {
             return Ok(());
         }
-        let why = "the interface belongs to a scale set, whose model says in which pools its \
-                   instances are: change the model";
+        let why = "the interface belongs to a scale set, whose model determines the pools of its \
+                   instances: change the model";
         Err(operations::INTERFACES_PUT.operation.failed(Failure::Invalid, "ScaleSet", why).error)
     }
 
@@ -248,16 +248,16 @@ pub(crate) fn find_pool<'a>(balancer: &'a Value, pool: &Pool) -> Result<&'a Valu
     let mut all = balancer::pools(balancer).iter();
     let found = all.find(|p| balancer::id(p, "/id").as_ref() == Some(&pool.id));
     found.ok_or_else(|| {
-        let why = format!("the load balancer has no pool {} any more", pool.id.name());
+        let why = format!("the load balancer no longer has pool {}", pool.id.name());
         operations::POOLS_GET.operation.failed(Failure::Absent, "NoPool", why).error
     })
 }
 
 /// Returns the error for a change that other writers keep undoing.
 fn overwritten(operation: Operation) -> AttemptError {
-    let why = "what was written was gone again when it was read: somebody else writes the same \
-               resource as a whole; see Azure's activity log for who does";
-    operation.failed(Failure::Conflict, "Undone", why)
+    let why = "the change was overwritten: another party writes the same resource as a whole; find \
+               it in Azure's activity log";
+    operation.failed(Failure::Conflict, "Incomplete", why)
 }
 
 #[cfg(test)]

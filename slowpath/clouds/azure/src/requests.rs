@@ -75,7 +75,7 @@ mod tests {
             serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let actions = role["Actions"].as_array().unwrap();
         let allowed: BTreeSet<&str> = actions.iter().map(|a| a.as_str().unwrap()).collect();
-        assert_eq!(allowed.len(), actions.len(), "an action stands twice");
+        assert_eq!(allowed.len(), actions.len(), "an action is listed twice");
         assert_eq!(allowed, operations::permissions(&[ALL, DOCTOR].concat()));
     }
 }

@@ -15,7 +15,7 @@ use clouds::report::{Finding, Report};
 use clouds::requests::Counts;
 use clouds::retry::Policy;
 use clouds::runner::{Journal, Lifecycle, Pending};
-use config::checked::{Azure as Settings, Config, MembershipMode, Preboot};
+use config::checked::{Azure as Settings, Balancer, Config, MembershipMode, Preboot};
 
 pub use cloud::Cloud;
 
@@ -64,7 +64,7 @@ impl AzureLifecycle {
 
 impl Lifecycle for AzureLifecycle {
     const CLOUD: &'static str = "azure";
-    const SEARCHING: &'static str = "asking Azure for our pool";
+    const SEARCHING: &'static str = "searching the backend pool at Azure";
     type Location = Location;
     type Error = LocationError;
     type Machine = Membership;
@@ -92,8 +92,23 @@ impl Lifecycle for AzureLifecycle {
     }
 
     fn search_criteria(&self) -> String {
-        let (settings, ingress) = (&self.settings, self.appliance.ingress());
-        format!("{:?} {:?} {ingress:?}", settings.pools, settings.balancer)
+        let ingress = self.appliance.ingress().map_or_else(|| "-".to_owned(), |i| i.to_string());
+        let pools = self.settings.pools.iter().map(|pool| {
+            let key = if pool.ipv6 { "pool_ipv6" } else { "pool" };
+            format!("{key}={:?} gateway={:?}", pool.name, pool.gateway)
+        });
+        let pools = pools.collect::<Vec<_>>().join(" ");
+        let quoted = |text: &Option<String>| match text {
+            Some(text) => format!("{text:?}"),
+            None => "-".to_owned(),
+        };
+        let balancer = match &self.settings.balancer {
+            Balancer::Id(id) => format!("load_balancer_id={id:?}"),
+            Balancer::Search { group, name } => {
+                format!("resource_group={} load_balancer={}", quoted(group), quoted(name))
+            }
+        };
+        format!("{pools} {balancer} ingress={ingress}")
     }
 
     fn belongs_to_other_machine<'a>(&'a self, location: &'a Location) -> Pending<'a, bool> {
@@ -104,7 +119,8 @@ impl Lifecycle for AzureLifecycle {
     }
 
     fn log(&self, location: &Location) {
-        tracing::info!(balancer = %location.balancer, interface = %location.interface, "at Azure");
+        let Location { balancer, interface, .. } = location;
+        tracing::info!(%balancer, %interface, "backend pool found");
     }
 
     fn name(location: &Location) -> &dyn Display {

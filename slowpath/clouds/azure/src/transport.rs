@@ -38,7 +38,7 @@ impl HttpTransport {
         if let Some(pem) = roots {
             let read = reqwest::Certificate::from_pem_bundle(pem.as_bytes());
             additional = read.map_err(|why| {
-                let why = format!("the extra roots are no certificates in PEM: {why}");
+                let why = format!("the additional roots are not PEM certificates: {why}");
                 SETTINGS.failed(Failure::Invalid, "NoRoots", why)
             })?;
         }
@@ -59,7 +59,8 @@ impl HttpTransport {
             builder.redirect(reqwest::redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT);
         builder.build().map(HttpTransport).map_err(|why| {
             let why = format!(
-                "no TLS: {}; install ca-certificates, or set SSL_CERT_FILE to a file of roots",
+                "TLS cannot be initialized: {}; install ca-certificates, or set SSL_CERT_FILE to a \
+                 file of roots",
                 chain(&why)
             );
             SETTINGS.failed(Failure::Invalid, "NoRoots", why)
@@ -98,7 +99,7 @@ pub(crate) async fn send(
 impl HttpClient for HttpTransport {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
         let send_error = |why: &dyn std::error::Error| {
-            Error::with_message(ErrorKind::Other, format!("the request can't be sent: {why}"))
+            Error::with_message(ErrorKind::Other, format!("the request cannot be sent: {why}"))
         };
         let method = reqwest::Method::from_bytes(request.method().as_str().as_bytes());
         let method = method.map_err(|why| send_error(&why))?;
@@ -123,7 +124,7 @@ impl HttpClient for HttpTransport {
         while let Some(chunk) = response.chunk().await.map_err(io_error)? {
             body.extend_from_slice(&chunk);
             if body.len() as u64 > MAX_RESPONSE_LENGTH {
-                let why = format!("it is longer than {MAX_RESPONSE_LENGTH} bytes");
+                let why = format!("longer than {MAX_RESPONSE_LENGTH} bytes");
                 return Err(Error::with_message(ErrorKind::DataConversion, why));
             }
         }

@@ -1,5 +1,5 @@
 //! The Resource Manager client against the emulator: requests, and error handling during outages.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ async fn path_traversal_is_rejected() {
     let side = fixture(AzureState::sample()).await;
     for wrong in ["", "subscriptions/s", "/subscriptions//x", "/a/../b", "/a/./b", "/a/"] {
         let error = side.client.get(&operations::POOLS_GET.at(wrong)).await.unwrap_err().error;
-        assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "Unasked"), "{wrong}");
+        assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "NotSent"), "{wrong}");
     }
     assert!(side.azure.take_calls().is_empty());
     // Reserved characters of URLs are part of the name here.
@@ -170,12 +170,12 @@ async fn page_links_to_other_hosts_or_in_a_loop_are_rejected() {
     };
     say("https://evil.example/subscriptions/s?page=2");
     let error = side.client.list(&list()).await.unwrap_err().error;
-    assert!(error.message.contains("no token is sent there"), "{error}");
+    assert!(error.message.contains("the token is not sent there"), "{error}");
     let own = format!("{}{}?api-version=2024-05-01", side.azure.url, list().path);
     say(&own);
     let error = side.client.list(&list()).await.unwrap_err().error;
-    assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "Garbled"));
-    assert!(error.message.contains("circle"), "{error}");
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "MalformedResponse"));
+    assert!(error.message.contains("form a loop"), "{error}");
     side.azure.clear_faults();
     side.azure.fault(Rule::always("LIST*", Fault::Body(r#"{"value": "none"}"#.into())));
     let error = side.client.list(&list()).await.unwrap_err().error;
@@ -265,7 +265,7 @@ async fn failed_operation_reports_the_reason_and_hanging_one_times_out() {
     let begun = join(&side).await.unwrap();
     let before = side.azure.with(|world| world.now);
     let error = gone(&side, begun.clone()).await.unwrap_err().error;
-    assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "StillUnderWay"));
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "StillRunning"));
     assert_eq!(side.azure.with(|world| world.now) - before, Duration::from_secs(120));
     // A handle that Azure no longer knows is absent.
     let mut handle = in_progress(begun);
@@ -355,7 +355,7 @@ async fn response_length_is_limited() {
     let long = format!(r#"{{"value": ["{}"]}}"#, "x".repeat(17 << 20));
     side.azure.fault(Rule::first(1, "LIST*", Fault::Body(long)));
     let error = side.client.list(&list()).await.unwrap_err().error;
-    assert!(error.code == "Garbled" && error.message.contains("longer than"), "{error}");
+    assert!(error.code == "MalformedResponse" && error.message.contains("longer than"), "{error}");
 }
 
 #[tokio::test]
@@ -372,9 +372,9 @@ async fn attempts_time_out_and_calls_can_be_canceled() {
     }
     stop.send(true).unwrap();
     let error = asking.await.unwrap().unwrap_err().error;
-    assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Cancelled"));
+    assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Canceled"));
     let error = side.client.list(&list()).await.unwrap_err().error;
-    assert_eq!(error.code, "Cancelled");
+    assert_eq!(error.code, "Canceled");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! Leaving: SIGTERM, scheduled events, and processes that are killed and restarted.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
 
@@ -35,9 +35,9 @@ async fn sigterm_sets_down_waits_for_flows_then_removes_membership() {
         machine.appliance.flows(3);
         machine.pass(2).await;
         machine.terminate();
-        let report = machine.until("leaving", |report| report.leaving.is_some()).await;
-        assert_eq!(report.leaving.unwrap().reason, "leaving: SIGTERM came");
-        machine.until_probe("leaving: SIGTERM came").await;
+        let report = machine.until("leaving", |report| report.drain.is_some()).await;
+        assert_eq!(report.drain.unwrap().reason, "leaving: SIGTERM received");
+        machine.until_probe("leaving: SIGTERM received").await;
         machine.until_world("down", |w| admin(w, "weir", &FIRST.address()) == "Down").await;
         machine.pass(60).await;
         assert_eq!(machine.azure.with(|world| memberships(world)), 1, "flows are left");
@@ -118,7 +118,7 @@ async fn earlier_retries_do_not_delay_leaving() {
     machine.azure.take_calls();
     let azure = machine.azure.clone();
     machine
-        .until("asked in vain", |_| {
+        .until("called without success", |_| {
             azure.calls().iter().any(|call| call.operation == "GET loadBalancers")
         })
         .await;
@@ -178,7 +178,7 @@ async fn killed_process_recovers_and_becomes_ready() {
             again.terminate();
             again.ended().await;
             let there = again.azure.with(|world| memberships(world));
-            assert_eq!(there, 0, "it is ours after {enough} calls, leaving: {leaving}");
+            assert_eq!(there, 0, "it is Weir's after {enough} calls, leaving: {leaving}");
         }
     }
 }
@@ -191,8 +191,8 @@ async fn event_drains_acknowledges_and_waits_for_the_machines_end() {
         let id =
             machine.azure.with(|world| world.schedule(kind, "weir-0", Duration::from_secs(120)));
         let began = machine.azure.with(|world| world.now);
-        let report = machine.until("leaving", |report| report.leaving.is_some()).await;
-        assert!(report.leaving.unwrap().reason.starts_with("leaving: "));
+        let report = machine.until("leaving", |report| report.drain.is_some()).await;
+        assert!(report.drain.unwrap().reason.starts_with("leaving: "));
         machine.pass(20).await;
         machine.appliance.flows(0);
         let started = |w: &AzureState| w.events.iter().any(|event| event.id == id && event.started);
@@ -225,7 +225,7 @@ async fn canceled_event_returns_to_service_and_freeze_is_only_reported() {
     machine.until_found("event").await;
     machine.azure.with(|world| world.schedule("Reboot", "weir-1", Duration::from_secs(60)));
     machine.pass(30).await;
-    assert_eq!(machine.report().phase, "ready", "others' events are no matter of ours");
+    assert_eq!(machine.report().phase, "ready", "events of other machines are ignored");
 }
 
 #[tokio::test]

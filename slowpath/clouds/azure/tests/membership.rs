@@ -1,5 +1,5 @@
 //! Writes of the membership, with concurrent writers and errors of Azure.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
 
@@ -197,7 +197,7 @@ async fn lost_response_keeps_the_membership_own() {
         machine.terminate();
         machine.ended().await;
         let there = machine.azure.with(|w| (named(w, &nic(0)), listed(w, "weir")));
-        assert_eq!(there, (vec![], vec![]), "it was ours, and we left: {line:?}");
+        assert_eq!(there, (vec![], vec![]), "it was Weir's, and was removed: {line:?}");
     }
 }
 
@@ -240,7 +240,7 @@ async fn overwritten_membership_is_restored() {
         });
         machine.until_probe("not a member of the pool").await;
         machine.pass(300).await;
-        assert_eq!(machine.call_count(name, "ok"), 1, "it is told, and left so");
+        assert_eq!(machine.call_count(name, "ok"), 1, "it is reported, and not changed");
     }
 }
 
@@ -267,7 +267,7 @@ async fn failed_operation_is_retried_and_hanging_one_abandoned() {
         let mut machine = begin.start().await;
         let report = machine.until_found("call-failed").await;
         let found = report.findings.iter().find(|found| found.name == "call-failed").unwrap();
-        assert!(found.text.contains("still goes on at Azure after 120 s"), "{}", found.text);
+        assert!(found.text.contains("is still running at Azure after 120 s"), "{}", found.text);
         machine.azure.with(|world| world.operations.clear());
         machine.ready().await;
     }

@@ -1,5 +1,5 @@
 //! Doctor, against the emulator.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::sync::Arc;
 
@@ -106,13 +106,13 @@ async fn doctor_passes_a_correct_setup_without_writes() {
     assert_eq!(with(&checks, Verdict::Warn), Vec::<&str>::new(), "{checks:#?}");
     for (name, part) in [
         ("metadata", "weir-0 in westeurope"),
-        ("token", "accepts"),
+        ("token", "accepted by Azure"),
         ("Microsoft.Network/loadBalancers/read", "allowed"),
         ("Microsoft.Network/loadBalancers/backendAddressPools/read", "allowed"),
         ("Microsoft.Compute/virtualMachines/read", "allowed"),
         ("Microsoft.Network/networkInterfaces/read", "allowed"),
         ("Microsoft.Network/networkInterfaces/write", "allowed by the machine's role"),
-        ("interface", "weir-0-data, not the primary one"),
+        ("interface", "weir-0-data, not primary"),
         ("accelerated networking", "on"),
         ("pool", "/backendAddressPools/weir"),
         ("member of weir", "weir-0-data by nic, with weirs_0 by nic"),
@@ -122,10 +122,7 @@ async fn doctor_passes_a_correct_setup_without_writes() {
             "external port 10801 vni 801, internal port 10800 vni 800, as in force",
         ),
         ("tunnels of weir6", "external port 2667 vni 867"),
-        (
-            "rule all",
-            "all ports, TCP flows forgotten after 240 s, probe Http port 8080 / every 5 s",
-        ),
+        ("rule all", "all ports, TCP idle timeout 240 s, probe Http port 8080 / every 5 s"),
         ("tunnels of weir admitted", "Udp port 10801 from 10.1.0.4"),
         ("probe health admitted", "168.63.129.16"),
         ("mtu", "1600"),
@@ -189,7 +186,7 @@ async fn doctor_reports_each_defect() {
         ("pool", Verdict::Fail, "no gateway load balancer has the IPv4 pool", |w| {
             change_pool(w, "weir", |pool| pool["name"] = json!("weird"));
         }),
-        ("member of weir", Verdict::Warn, "not in it", |w| {
+        ("member of weir", Verdict::Warn, "not a member", |w| {
             change_body(w, &nic(0), |nic| {
                 let part = &mut nic["properties"]["ipConfigurations"][0]["properties"];
                 part["loadBalancerBackendAddressPools"] = json!([]);
@@ -219,7 +216,7 @@ async fn doctor_reports_each_defect() {
         ("advice probe-elsewhere", Verdict::Warn, "Http port 80,", |w| {
             change_balancer(w, |b| b["properties"]["probes"][0]["properties"]["port"] = json!(80));
         }),
-        ("scheduled events", Verdict::Warn, "1 concern", |w| {
+        ("scheduled events", Verdict::Warn, "1 affect", |w| {
             w.schedule("Reboot", "weir-0", std::time::Duration::from_secs(600));
         }),
     ];
@@ -237,19 +234,19 @@ async fn doctor_reports_each_defect() {
 async fn doctor_handles_scale_sets_other_membership_and_slowpath_report() {
     let azure = side().await;
     let checks = examine(&azure, INSTANCE, BOTH, Err("it does not run".into())).await;
-    assert!(find_check(&checks, "interface").text.contains("of the scale set's model"));
+    assert!(find_check(&checks, "interface").text.contains("defined by the scale set's model"));
     let refused = Fault::Refuse { status: 403, code: "AuthorizationFailed".into() };
     azure.fault(Rule::always("GET permissions", refused));
     let pools = "Microsoft.Network/loadBalancers/backendAddressPools/write";
     let nic_write = "Microsoft.Network/networkInterfaces/write";
     let without_report = examine(&azure, FIRST, BOTH, well()).await;
     assert_eq!(find_check(&without_report, pools).verdict, Verdict::Untested);
-    assert_eq!(find_check(&without_report, nic_write).text, "allowed: slowpath has done it");
+    assert_eq!(find_check(&without_report, nic_write).text, "allowed: slowpath has used it");
     let own = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read";
     assert_eq!(find_check(&checks, own).verdict, Verdict::Ok);
     assert!(checks.iter().all(|check| check.name != "Microsoft.Network/networkInterfaces/write"));
     assert_eq!(find_check(&checks, "slowpath").text, "it does not run");
-    assert_eq!(find_check(&checks, "tunnels of weir").verdict, Verdict::Ok, "as written");
+    assert_eq!(find_check(&checks, "tunnels of weir").verdict, Verdict::Ok, "as configured");
     let ip = format!("{BOTH}\nmembership = \"ip\"");
     azure.with(|world| {
         change_body(world, &nic(0), |nic| {

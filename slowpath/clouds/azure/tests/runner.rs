@@ -1,6 +1,6 @@
 //! The runner with the Azure lifecycle against the emulator, by the real client: place, joining,
 //! staying. Time passes while no call is in progress, or if a test lets it pass.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::sync::atomic::Ordering;
 
@@ -40,7 +40,7 @@ async fn discovers_joins_once_and_becomes_ready() {
         assert_eq!((report.state.as_str(), report.region.as_str()), ("member", "westeurope"));
         assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir"]);
         let reasons = machine.appliance.probe_answers();
-        assert_eq!(reasons.first().unwrap().1, "asking Azure for our pool");
+        assert_eq!(reasons.first().unwrap().1, "searching the backend pool at Azure");
         assert_eq!(reasons.last().unwrap().1, "");
         machine.pass(600).await;
         assert_eq!((machine.call_count(PUT_NIC, "ok"), machine.call_count(PUT_POOL, "ok")), (1, 0));
@@ -85,7 +85,10 @@ async fn each_discovery_error_is_reported_and_recovers_without_restart() {
                 other.id = network("loadBalancers", "gw2");
                 w.resources.push(other);
             },
-            &["2 gateway load balancers have our pools: gw, gw2", "set azure.load_balancer"],
+            &[
+                "2 gateway load balancers have the configured pools: gw, gw2",
+                "set azure.load_balancer",
+            ],
         ),
         (
             |w| change_pool(w, "weir", |pool| pool["name"] = json!("weird")),
@@ -132,11 +135,11 @@ async fn each_discovery_error_is_reported_and_recovers_without_restart() {
             whole
         });
         let mut machine = begin.start().await;
-        let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
+        let report = machine.until("error", |report| !report.error.is_empty()).await;
         assert_eq!(report.phase, "looking");
         let probe = machine.appliance.probe();
         for part in *reasons {
-            assert!(report.trouble.contains(part), "{row}: no {part:?} in {}", report.trouble);
+            assert!(report.error.contains(part), "{row}: no {part:?} in {}", report.error);
             assert!(probe.contains(part), "{row}: no {part:?} in {probe}");
         }
         machine.azure.with(|world| {
@@ -145,7 +148,7 @@ async fn each_discovery_error_is_reported_and_recovers_without_restart() {
             (world.now, world.tokens) = (now, tokens);
         });
         let report = machine.ready().await;
-        assert_eq!((report.trouble.as_str(), machine.appliance.probe().as_str()), ("", ""));
+        assert_eq!((report.error.as_str(), machine.appliance.probe().as_str()), ("", ""));
     }
 }
 
@@ -154,12 +157,12 @@ async fn missing_metadata_or_port_is_reported_and_awaited() {
     let begin = Begin::new().await;
     *begin.appliance.ingress.lock().unwrap() = None;
     let mut machine = begin.start().await;
-    let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
-    assert!(report.trouble.contains("is the fastpath running?"), "{}", report.trouble);
+    let report = machine.until("error", |report| !report.error.is_empty()).await;
+    assert!(report.error.contains("is the fastpath running?"), "{}", report.error);
     assert_eq!(machine.azure.take_calls(), []);
     machine.azure.fault(Rule::always("/metadata/instance", Fault::Status(500)));
     *machine.appliance.ingress.lock().unwrap() = Some(FIRST.ingress());
-    let silent = |report: &Report| report.trouble.contains("does not tell who this machine is");
+    let silent = |report: &Report| report.error.contains("does not report this machine's identity");
     machine.until("no metadata", silent).await;
     machine.azure.clear_faults();
     machine.ready().await;
@@ -186,12 +189,12 @@ async fn existing_foreign_membership_is_not_changed() {
 #[tokio::test]
 async fn does_not_join_while_not_able_and_reports_own_reasons_first() {
     let begin = Begin::new().await;
-    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
+    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
     let mut machine = begin.start().await;
     machine.until("its place", |report| report.phase == "outside").await;
     machine.pass(300).await;
     assert_eq!(machine.call_count(PUT_NIC, "ok"), 0);
-    assert!(machine.appliance.probe().starts_with("lcore 1 stands still"));
+    assert!(machine.appliance.probe().starts_with("lcore 1 is stalled"));
     *machine.appliance.able.lock().unwrap() = Ok(());
     machine.ready().await;
 }
@@ -199,10 +202,10 @@ async fn does_not_join_while_not_able_and_reports_own_reasons_first() {
 #[tokio::test]
 async fn preboot_health_pass_passes_probes_until_first_able() {
     let begin = Begin::new().await.with("preboot_health = \"pass\"");
-    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
+    *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
     begin.azure.fault(out("LIST loadBalancers"));
     let mut machine = begin.start().await;
-    machine.until("trouble", |report| !report.trouble.is_empty()).await;
+    machine.until("error", |report| !report.error.is_empty()).await;
     assert!(machine.appliance.probes.passes.load(Ordering::Relaxed));
     machine.azure.clear_faults();
     machine.until("its place", |report| report.phase == "outside").await;
@@ -210,8 +213,8 @@ async fn preboot_health_pass_passes_probes_until_first_able() {
     assert!(machine.appliance.probe_answers().iter().all(|(_, reasons)| reasons.is_empty()));
     *machine.appliance.able.lock().unwrap() = Ok(());
     machine.ready().await;
-    *machine.appliance.able.lock().unwrap() = Err(vec!["lcore 1 stands still".into()]);
-    machine.until_probe("lcore 1 stands still").await;
+    *machine.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
+    machine.until_probe("lcore 1 is stalled").await;
     assert!(!machine.appliance.probes.passes.load(Ordering::Relaxed));
 }
 
@@ -275,8 +278,8 @@ async fn outage_without_own_journal_answers_503() {
         let mut begin = Begin::again(&first);
         otherwise(&mut begin);
         let mut machine = begin.start().await;
-        let report = machine.until("trouble", |report| !report.trouble.is_empty()).await;
-        assert!(report.trouble.contains("LoadBalancers_List"), "{}", report.trouble);
+        let report = machine.until("error", |report| !report.error.is_empty()).await;
+        assert!(report.error.contains("LoadBalancers_List"), "{}", report.error);
         assert!(machine.appliance.probe().starts_with("azure: "));
         machine.kill().await;
     }
@@ -304,7 +307,7 @@ async fn tunnel_changes_are_applied() {
     let follows = |report: &Report| of(report, "gw").in_force.external_port == 2001;
     let report = machine.until("followed", follows).await;
     let took = machine.azure.with(|world| world.now) - began;
-    assert!(took.as_secs() <= 5, "{took:?}: nobody waits for the next look");
+    assert!(took.as_secs() <= 5, "{took:?}: it waited for the next query");
     use azure::runner::AzureAppliance;
     let now = machine.appliance.tunnels("gw").unwrap();
     assert_eq!(now, tunnels((2001, 901), (10800, 800)));
@@ -317,8 +320,8 @@ async fn tunnel_changes_are_applied() {
 }
 
 #[tokio::test]
-async fn tunnels_alarm_reports_and_changes_nothing() {
-    let mut machine = ready(Begin::new().await.with("tunnels = \"alarm\"")).await;
+async fn tunnels_report_mode_changes_nothing() {
+    let mut machine = ready(Begin::new().await.with("tunnels = \"report\"")).await;
     machine.azure.with(|world| {
         change_pool(world, "weir", |pool| {
             pool["properties"]["tunnelInterfaces"][1]["identifier"] = json!(900);

@@ -1,5 +1,5 @@
 //! Compares requests, and parsed responses, with Microsoft's published examples (`make fixtures`).
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::path::{Path, PathBuf};
 

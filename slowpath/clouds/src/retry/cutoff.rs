@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::{Pause, cancelled};
 
-/// TunnelPair the pauses of all clocks made by [`RetryCutoff::wrap`]. Clones share one switch.
+/// Ends the pauses of all clocks made by [`RetryCutoff::wrap`]. Clones share one switch.
 #[derive(Clone, Debug)]
 pub struct RetryCutoff(watch::Sender<bool>);
 

@@ -80,7 +80,7 @@ async fn cancellation_ends_an_attempt_and_a_pause() {
         stop.send_replace(true);
         std::future::pending::<Result<(), AttemptError>>().await
     });
-    assert_eq!(attempting.await.unwrap_err().error.code, "Cancelled");
+    assert_eq!(attempting.await.unwrap_err().error.code, "Canceled");
 
     let (stop, cancel) = watch::channel(false);
     let clock = Clock::default();

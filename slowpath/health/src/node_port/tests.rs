@@ -92,7 +92,7 @@ async fn port_in_use_is_reported_and_retried() {
     assert_eq!(ports.retry_at(), Some(now + RETRY_INTERVAL));
     let shown = conditions.all();
     assert!(shown[0].key.contains("shop/web") && shown[0].address.port() == port, "{shown:?}");
-    assert_eq!(ports.apply(now), [], "no news");
+    assert_eq!(ports.apply(now), [], "no change");
     drop(taken);
     assert_eq!(ports.apply(now + RETRY_INTERVAL), std::slice::from_ref(&web));
     assert_eq!((ports.error(&web), ports.retry_at()), (None, None));
@@ -102,7 +102,7 @@ async fn port_in_use_is_reported_and_retried() {
     ports.set(&dns, Some(Local { port, backends: 1 }));
     let result = ports.apply(now);
     assert_eq!(result, std::slice::from_ref(&web));
-    assert!(ports.error(&web).unwrap().contains("is service shop/dns's"));
+    assert!(ports.error(&web).unwrap().contains("is used by service shop/dns"));
     ports.set(&dns, None);
     assert_eq!(ports.apply(now), [web]);
     assert!(get(port).await.unwrap().contains("\"web\""));

@@ -79,7 +79,7 @@ fn target_is_the_backend_unless_the_check_overrides_it() {
     assert_eq!((target.from, target.tunnel_entry.clone()), (Some([10, 0, 2, 10].into()), None));
     let ProbeType::Http(http) = &*target.probe_type else { panic!("{:?}", target.probe_type) };
     assert_eq!((http.path.as_str(), http.host.as_str()), ("/", ""));
-    assert_eq!(plain.desired[0].1, None, "nobody has judged yet");
+    assert_eq!(plain.desired[0].1, None, "no verdict yet");
     let ported = |s: &mut ServiceSpec, _: &mut Instance| {
         s.health = Some(Arc::new(HealthCheck { port: 9000, ..HealthCheck::new(ProbeKind::Tcp) }));
     };
@@ -88,7 +88,7 @@ fn target_is_the_backend_unless_the_check_overrides_it() {
     assert_eq!(*only(&ported).probe_type, ProbeType::Connection);
     let frontends = &[("203.0.113.1", 53, 17), ("203.0.113.1", 443, 6)];
     let without = plan_of(|_, i| i.endpoint.port = 0, frontends, &settings());
-    assert_eq!(only(&without).to.port(), 443, "TCP's frontend before UDP's");
+    assert_eq!(only(&without).to.port(), 443, "the TCP frontend comes before the UDP one");
     let nowhere = plan_of(|_, i| i.endpoint.port = 0, &[("203.0.113.1", 0, 0)], &settings());
     assert!(nowhere.unprobed[0].1.contains("write health.port"), "{nowhere:?}");
     let none = plan_of(|s, _| s.health = None, WEB, &settings());
@@ -153,10 +153,6 @@ fn tunnel_probe_uses_frontend_address_and_reserved_source() {
     assert!(chain.unprobed[0].1.contains("198.18.0.1"), "{chain:?}");
     let marked = ProbeSettings { tunnel_entries: vec![TunnelEntry::Mark(7)], ..settings() };
     let plan = plan_of(probed, WEB, &marked);
-    assert_eq!(
-        only(&plan).tunnel_entry,
-        Some(TunnelEntry::Mark(7)),
-        "of the one arm that there is"
-    );
+    assert_eq!(only(&plan).tunnel_entry, Some(TunnelEntry::Mark(7)), "the only arm");
     assert_eq!(only(&plan_of(|_, _| {}, WEB, &marked)).tunnel_entry, None);
 }

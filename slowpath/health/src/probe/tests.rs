@@ -81,12 +81,12 @@ async fn statuses_are_evaluated_and_interim_ones_skipped() {
 #[tokio::test]
 async fn invalid_and_truncated_responses_fail() {
     for (answer, reason) in [
-        ("", "closed without an answer"),
-        ("HTTP/1.1 20", "half an answer"),
-        ("HTTP/1.1 200 OK\r\nA: b\r\n", "half an answer"),
-        ("SSH-2.0-OpenSSH_9.6\r\n", "this is no HTTP/1.1 answer"),
-        ("\0\0\0\0", "this is no HTTP/1.1 answer"),
-        ("HTTP/1.1 2000 OK\r\n\r\n", "this is no HTTP/1.1 answer"),
+        ("", "connection closed without a response"),
+        ("HTTP/1.1 20", "incomplete response"),
+        ("HTTP/1.1 200 OK\r\nA: b\r\n", "incomplete response"),
+        ("SSH-2.0-OpenSSH_9.6\r\n", "not an HTTP/1.1 response"),
+        ("\0\0\0\0", "not an HTTP/1.1 response"),
+        ("HTTP/1.1 2000 OK\r\n\r\n", "not an HTTP/1.1 response"),
     ] {
         let (good, text) = run_probe(server_sending(answer).await, ProbeType::Http(http())).await;
         assert_eq!(good, Some(false), "{answer:?}");
@@ -116,12 +116,12 @@ async fn timeout_covers_the_whole_probe() {
     let hangs = hangs.await;
     assert_eq!(
         run_probe(hangs, ProbeType::Http(http())).await,
-        (Some(false), "waited 300 ms for an answer".into())
+        (Some(false), "no response within 300 ms".into())
     );
     assert_eq!(
         run_probe(hangs, ProbeType::Connection).await.0,
         Some(true),
-        "its kernel still takes connections"
+        "the backend's kernel still accepts connections"
     );
     let dawdles = server(|mut stream| async move {
         for byte in b"HTTP/1.1 200 OK\r\nServer: slow\r\n\r\n" {
@@ -132,7 +132,7 @@ async fn timeout_covers_the_whole_probe() {
         }
     });
     let (good, reason) = run_probe(dawdles.await, ProbeType::Http(http())).await;
-    assert_eq!((good, reason.as_str()), (Some(false), "waited 300 ms for an answer"));
+    assert_eq!((good, reason.as_str()), (Some(false), "no response within 300 ms"));
 }
 
 #[tokio::test]
@@ -167,14 +167,14 @@ async fn local_failures_are_not_counted_against_the_backend() {
     let from = Some([203, 0, 113, 9].into());
     let answer = probe(&Target { from, ..target(to, ProbeType::Connection) }, None, TIMEOUT).await;
     assert_eq!(answer.good, None);
-    assert!(answer.reason.ends_with("type: ip addr add 203.0.113.9 dev lo"), "{}", answer.reason);
+    assert!(answer.reason.ends_with("run: ip addr add 203.0.113.9 dev lo"), "{}", answer.reason);
     // The source address of a tunnel is added by slowpath.
     let tunnel_entry = Some(TunnelEntry::Interface("lo".into()));
     let answer =
         probe(&Target { from, tunnel_entry, ..target(to, ProbeType::Connection) }, None, TIMEOUT)
             .await;
     assert!(
-        answer.reason.contains("source yet; if that stays so, type: ip addr"),
+        answer.reason.contains("source address yet; if this persists, run: ip addr"),
         "{}",
         answer.reason
     );
@@ -264,10 +264,14 @@ async fn certificates_are_verified_by_authority_and_name() {
     let config = TlsConfigs::default().get(None, Instant::now()).unwrap();
     let sent = target(hangs, ProbeType::Https(http(), tls(None, "web.example")));
     let answer = probe(&sent, Some(config), TIMEOUT).await;
-    assert_eq!(answer.reason, "waited 300 ms for the TLS handshake");
+    assert_eq!(answer.reason, "no TLS handshake within 300 ms");
     let unset = target(plain, ProbeType::Https(http(), tls(None, "web.example")));
     let answer = probe(&unset, None, TIMEOUT).await;
-    assert_eq!((answer.good, &*answer.reason), (None, "no TLS configuration"), "not in the clear");
+    assert_eq!(
+        (answer.good, &*answer.reason),
+        (None, "no TLS configuration"),
+        "no plain-text request"
+    );
     let busy = in_tls(&["web.example"], "HTTP/1.1 503 Busy\r\n\r\n").await;
     let (good, reason) = asked_in_tls(busy.0, tls(Some(&busy.1), "web.example")).await;
     assert!(good == Some(false) && reason.contains("status 503"), "{reason}");
@@ -287,7 +291,7 @@ fn unusable_ca_file_is_reported_and_reread() {
     std::fs::write(&file, "nothing").unwrap();
     assert_eq!(believed.get(Some(&named), now + Duration::from_secs(59)).unwrap_err(), missing);
     let empty = believed.get(Some(&named), now + Duration::from_secs(61)).unwrap_err();
-    assert!(empty.contains("there is no certificate in it"), "{empty}");
+    assert!(empty.contains("the file contains no certificate"), "{empty}");
     std::fs::write(&file, made.cert.pem()).unwrap();
     assert!(believed.get(Some(&named), now + Duration::from_secs(122)).is_ok());
     std::fs::remove_file(file).unwrap();

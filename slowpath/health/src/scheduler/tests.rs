@@ -195,7 +195,7 @@ fn saturated_scheduler_delays_all_backends_equally() {
     assert!(fixture.late > 150, "{}", fixture.late);
     for starts in &fixture.starts {
         let longest = starts.windows(2).map(|two| two[1] - two[0]).max().unwrap();
-        assert!(longest <= ms(1_100), "nobody is passed over: {longest:?}");
+        assert!(longest <= ms(1_100), "no backend is skipped: {longest:?}");
     }
     assert!(fixture.verdicts.iter().all(|verdicts| verdicts.len() == 1 && !verdicts[0].1));
 }
@@ -247,7 +247,7 @@ fn changed_check_keeps_the_verdict_and_ignores_old_results() {
     assert_eq!(
         scheduler.done(start.token, result(true), now + ms(220)),
         None,
-        "it asked the old one"
+        "the result is of the old target"
     );
     assert_eq!(scheduler.counts(), [0, 0, 1]);
     assert_eq!(scheduler.running(), 0);

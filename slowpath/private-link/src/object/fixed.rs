@@ -64,11 +64,11 @@ impl Fixed {
     pub fn differs(&self, now: &Fixed) -> Option<ValidationError> {
         let (was, is) = (&self.service, &now.service);
         let same = |field, was: &str, is: &str| {
-            let allowed = "delete the object and make it anew, or write what it was";
+            let allowed = "restore the old value, or delete the object and create it anew";
             (!was.eq_ignore_ascii_case(is)).then(|| {
                 ValidationError::new(
                     field,
-                    format!("it was `{was}` and can't become `{is}`"),
+                    format!("cannot change from `{was}` to `{is}`"),
                     allowed,
                 )
             })

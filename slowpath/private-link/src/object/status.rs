@@ -44,8 +44,8 @@ pub struct ServiceStatus {
     pub changed: Option<(u64, Time)>,
     /// Long operation in progress.
     pub running: Option<RunningOperation>,
-    /// Delay after an error of Azure.
-    #[serde(rename = "held_off")]
+    /// Delay after an error of Azure. Earlier builds stored it as `held_off`.
+    #[serde(alias = "held_off")]
     pub backoff: Option<Backoff>,
 }
 
@@ -61,8 +61,8 @@ pub struct EndpointStatus {
     pub zones: BTreeMap<String, ZoneStatus>,
     /// Long operation in progress.
     pub running: Option<RunningOperation>,
-    /// Delay after an error of Azure.
-    #[serde(rename = "held_off")]
+    /// Delay after an error of Azure. Earlier builds stored it as `held_off`.
+    #[serde(alias = "held_off")]
     pub backoff: Option<Backoff>,
 }
 
@@ -228,8 +228,9 @@ pub enum Reason {
     BalancerNotFound,
     /// The service points to another frontend than the one with the load balancer's address.
     FrontendDiffers,
-    /// An operation at Azure is in progress.
-    UnderWay,
+    /// An operation at Azure is in progress. Earlier builds stored `UnderWay`.
+    #[serde(alias = "UnderWay")]
+    InProgress,
     /// The service has no alias yet.
     WaitingForAlias,
     /// The network is linked to another zone of that name.
@@ -280,7 +281,7 @@ impl Reason {
             Reason::WaitingForAddress => "WaitingForAddress",
             Reason::BalancerNotFound => "BalancerNotFound",
             Reason::FrontendDiffers => "FrontendDiffers",
-            Reason::UnderWay => "UnderWay",
+            Reason::InProgress => "InProgress",
             Reason::WaitingForAlias => "WaitingForAlias",
             Reason::LinkedElsewhere => "LinkedElsewhere",
             Reason::SubnetPoliciesEnabled => "SubnetPoliciesEnabled",

@@ -158,7 +158,7 @@ fn location_is_immutable_but_an_endpoint_can_be_added() {
     assert_eq!(fixed(&spec).differs(&fixed(&louder)), None, "Azure's names have no case");
     let moved = Spec { location: "northeurope".to_owned(), ..spec.clone() };
     let wrong = fixed(&spec).differs(&fixed(&moved)).unwrap();
-    assert!(wrong.to_string().contains("`westeurope` and can't become `northeurope`"), "{wrong}");
+    assert!(wrong.to_string().contains("from `westeurope` to `northeurope`"), "{wrong}");
 }
 
 fn kubernetes() -> Value {
@@ -185,7 +185,7 @@ fn kubernetes() -> Value {
             "guestVNetID": network(),
             "baseDomain": "example.com",
         },
-        "status": { "privateLinkServiceAlias": "what others say is not read" },
+        "status": { "privateLinkServiceAlias": "fields of other controllers are not read" },
     })
 }
 
@@ -309,6 +309,20 @@ fn status_converts_to_kubernetes_form() {
 }
 
 #[test]
+fn status_of_an_earlier_build_is_read() {
+    let mut status = Status::default();
+    status.set_condition(Time(7), Aspect::Service, (false, Reason::InProgress), "");
+    let backoff = Backoff { generation: 3, deleting: false, until: Time(9) };
+    status.service.backoff = Some(backoff);
+    status.endpoint.backoff = Some(backoff);
+    let stored = serde_json::to_string(&status).unwrap();
+    let earlier = stored.replace("\"backoff\"", "\"held_off\"").replace("InProgress", "UnderWay");
+    assert_eq!(earlier.matches("held_off").count(), 2);
+    assert!(earlier.contains("UnderWay"), "{earlier}");
+    assert_eq!(serde_json::from_str::<Status>(&earlier).unwrap(), status);
+}
+
+#[test]
 fn names_match_their_serialized_form() {
     for aspect in [
         Aspect::Available,
@@ -333,7 +347,7 @@ fn names_match_their_serialized_form() {
         Reason::WaitingForAddress,
         Reason::BalancerNotFound,
         Reason::FrontendDiffers,
-        Reason::UnderWay,
+        Reason::InProgress,
         Reason::WaitingForAlias,
         Reason::LinkedElsewhere,
         Reason::SubnetPoliciesEnabled,

@@ -37,7 +37,7 @@ impl Player {
                 self.due = azure.state().now() + 3;
             }
             rounds += 1;
-            assert!(rounds < 2_000, "it goes round and round: {:#?}", self.object.status);
+            assert!(rounds < 2_000, "the rounds never settle: {:#?}", self.object.status);
         }
         azure.state().pass(end);
     }

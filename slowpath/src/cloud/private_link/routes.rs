@@ -60,7 +60,7 @@ async fn list(State(state): State<PrivateLinkState>) -> Response {
 }
 
 fn absent(name: &str) -> Response {
-    let error = format!("there is no private link {name}; see `weir pls list`");
+    let error = format!("private link {name} does not exist; see `weir pls list`");
     error_response(StatusCode::NOT_FOUND, error)
 }
 
@@ -90,18 +90,19 @@ async fn decide_connection(
         "approve" => Decision::Approved,
         "reject" => Decision::Rejected,
         other => {
-            let error = format!("there is no verdict `{other}`; allowed: approve, reject");
+            let error = format!("`{other}` is not a decision; allowed: approve, reject");
             return error_response(StatusCode::NOT_FOUND, error);
         }
     };
     let Some(arm) = state.arm() else {
-        let error = "the configuration has no section [private_link]: Azure is asked nothing";
+        let error =
+            "the configuration has no section [private_link]; add it to manage private links";
         return error_response(StatusCode::CONFLICT, error.to_owned());
     };
     let link = state.links.list().into_iter().find(|link| link.name == name);
     let Some(link) = link else { return absent(&name) };
     let Some(service) = &link.status.service.id else {
-        let error = format!("{name} has no service yet; see `weir pls show {name}`");
+        let error = format!("private link {name} has no service yet; see `weir pls show {name}`");
         return error_response(StatusCode::CONFLICT, error);
     };
     let reason = query.reason.as_deref().unwrap_or(OPERATOR_REASON);
@@ -115,10 +116,12 @@ async fn decide_connection(
             let existing = link.status.service.connections.iter().map(|one| one.name.as_str());
             let existing: Vec<&str> = existing.collect();
             let error = match existing.as_slice() {
-                [] => format!("{name} has no connection"),
-                existing => {
-                    format!("{name} has no such connection; it has {}", existing.join(", "))
-                }
+                [] => format!("private link {name} has no connections"),
+                existing => format!(
+                    "private link {name} has no connection {}; it has {}",
+                    query.connection,
+                    existing.join(", ")
+                ),
             };
             error_response(StatusCode::NOT_FOUND, error)
         }

@@ -100,7 +100,8 @@ fn progress(object: &Object) -> LinkProgress {
     let Some(stored) = &object.lifecycle().progress else { return LinkProgress::default() };
     LinkProgress::deserialize(&**stored).unwrap_or_else(|error| {
         // The reconciler finds all resources again by their names and tags.
-        tracing::error!("{}: what was remembered is not understood: {error}", object.key());
+        let key = object.key();
+        tracing::error!(object = %key, %error, "stored private link status invalid; starting anew");
         LinkProgress::default()
     })
 }
@@ -131,7 +132,7 @@ impl StoredLinks {
             if !batch.is_empty() {
                 let (_, written) = self.store.request(WriteRequest::new(batch, now));
                 if let Ok(Err(refusal)) = written.await {
-                    tracing::debug!("private links: who is not heard is not noted: {refusal}");
+                    tracing::debug!(error = %refusal, "shadowed private links not marked");
                 }
             }
             if revision.changed().await.is_err() {
@@ -239,8 +240,12 @@ impl ObjectStore for StoredLinks {
     fn record_event(&self, name: &str, event: &Event) {
         let Event { warning, reason, message } = event;
         match warning {
-            true => tracing::warn!("private link {name}: {reason}: {message}"),
-            false => tracing::info!("private link {name}: {reason}: {message}"),
+            true => {
+                tracing::warn!(object = name, %reason, detail = %message, "private link event");
+            }
+            false => {
+                tracing::info!(object = name, %reason, detail = %message, "private link event");
+            }
         }
         let event = LinkEvent {
             at: Time::now(),

@@ -94,7 +94,7 @@ fn explain(text: &str, gateway: &str) -> Result<Explanation, String> {
 
 /// Returns whether one of the reasons contains `words`.
 fn has_reason(explanation: &Explanation, words: &str) -> bool {
-    explanation.why.iter().any(|why| why.contains(words))
+    explanation.reasons.iter().any(|reason| reason.contains(words))
 }
 
 #[test]
@@ -108,27 +108,27 @@ fn traces_a_new_flow_to_its_next_hop() {
     );
     let backend = explanation.backend.strip_suffix(":8080").unwrap();
     assert_eq!(explanation.rewrite, format!("10.0.2.10:(a free port) -> {}", explanation.backend));
-    let hop = format!("{backend} (02:02:02:02:02:02, MTU 9001) by egress");
+    let hop = format!("{backend} (02:02:02:02:02:02, MTU 9001) on egress");
     assert_eq!((explanation.next_hop, explanation.backend_state.as_str()), (hop, "active"));
-    assert_eq!((explanation.arrival.as_str(), explanation.flow), ("plain by ingress", None));
+    assert_eq!((explanation.arrival.as_str(), explanation.flow), ("plain on ingress", None));
 }
 
 #[test]
 fn reports_the_drop_reason() {
     let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.2:80", "").unwrap();
     assert_eq!(
-        (explanation.verdict.as_str(), explanation.reason.as_str()),
-        ("drop", "no-neighbour")
+        (explanation.verdict.as_str(), explanation.drop_reason.as_str()),
+        ("drop", "no_neighbor")
     );
     assert!(has_reason(&explanation, "10.0.2.13"), "{explanation:?}");
     let explanation = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "").unwrap();
     assert_eq!(
-        (explanation.verdict.as_str(), explanation.reason.as_str()),
-        ("drop", "no-matching-service")
+        (explanation.verdict.as_str(), explanation.drop_reason.as_str()),
+        ("drop", "no_matching_service")
     );
     let explanation = explain("udp 192.0.2.1:1234 -> 203.0.113.1:80", "aws").unwrap();
     assert_eq!(explanation.verdict, "return");
-    assert_eq!(explanation.arrival, "tunnel aws by ingress, endpoint 0x7");
+    assert_eq!(explanation.arrival, "tunnel aws on ingress, endpoint 0x7");
     let explanation = explain("icmp 192.0.2.1:9 -> 203.0.113.1", "").unwrap();
     assert_eq!(explanation.verdict, "reply");
 }
@@ -137,12 +137,12 @@ fn reports_the_drop_reason() {
 fn reports_a_denied_source() {
     let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.3:80", "").unwrap();
     assert_eq!(
-        (explanation.verdict.as_str(), explanation.reason.as_str()),
-        ("drop", "source-refused")
+        (explanation.verdict.as_str(), explanation.drop_reason.as_str()),
+        ("drop", "source_denied")
     );
     let explanation = explain("tcp 198.51.100.1:1234 -> 203.0.113.3:80", "").unwrap();
     assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "guarded"));
-    assert!(has_reason(&explanation, "admit"), "{explanation:?}");
+    assert!(has_reason(&explanation, "allow the sender"), "{explanation:?}");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn affinity_is_by_client_address() {
     let (explanation, same) = (ask(1234), ask(77));
     assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "kept"));
     assert!(
-        has_reason(&explanation, "the client is kept with that backend for 60 s"),
+        has_reason(&explanation, "keeps this backend for the client for 60 s"),
         "{explanation:?}"
     );
     assert!(explanation.slot.is_some() && explanation.slot == same.slot, "{explanation:?}");
@@ -182,13 +182,16 @@ fn reports_the_remaining_affinity_time() {
         Affinities::new(region).put(&client, &backend(to), 100, 60).unwrap();
         let explanation = explainer.tuple(&EntryPoint::default(), &tuple).unwrap();
         assert_eq!(explanation.backend, format!("{to}:8080"));
-        assert!(has_reason(&explanation, "stays with its backend for 40 s yet"), "{explanation:?}");
+        assert!(
+            has_reason(&explanation, "keeps the client's backend for 40 s more"),
+            "{explanation:?}"
+        );
     }
     // An affinity to a backend of another service is ignored.
     Affinities::new(region).put(&client, &backend("10.0.2.13"), 100, 60).unwrap();
     let explanation = explainer.tuple(&EntryPoint::default(), &tuple).unwrap();
     assert!(
-        has_reason(&explanation, "takes no new flows of it") && explanation.slot.is_some(),
+        has_reason(&explanation, "accepts no new flows") && explanation.slot.is_some(),
         "{explanation:?}"
     );
 }
@@ -202,16 +205,16 @@ fn reports_the_proxy_port() {
     );
     assert_eq!(explanation.rewrite, "192.0.2.1:1234 -> 10.0.1.10:9000");
     assert!(
-        has_reason(&explanation, "takes 203.0.113.5:80/tcp: to our port 9000"),
+        has_reason(&explanation, "redirects 203.0.113.5:80/tcp to local port 9000"),
         "{explanation:?}"
     );
-    assert!(explanation.next_hop.contains("proxy 10.0.1.10:9000, by ingress"), "{explanation:?}");
+    assert!(explanation.next_hop.contains("proxy 10.0.1.10:9000 on ingress"), "{explanation:?}");
     let explanation = explain("tcp 192.0.2.1:1234 -> 203.0.113.5:81", "").unwrap();
     assert_eq!(
         (explanation.verdict.as_str(), explanation.backend.as_str()),
         ("nat", "10.0.2.11:8080")
     );
-    assert!(has_reason(&explanation, "other ports go to the proxy on 9000"), "{explanation:?}");
+    assert!(has_reason(&explanation, "other ports to the proxy on port 9000"), "{explanation:?}");
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn reports_the_length_of_a_translated_packet() {
     let rewrite = "10.0.2.10:(a free port) -> 10.0.2.11:8080, translated to IPv4";
     assert_eq!(explanation.rewrite, rewrite);
     assert!(
-        has_reason(&explanation, "translated to IPv4 it has 40 bytes, and 9001 pass"),
+        has_reason(&explanation, "translated to IPv4, it has 40 bytes; the MTU of 9001"),
         "{explanation:?}"
     );
 }
@@ -236,7 +239,7 @@ fn kernel_packets_are_forwarded_unchanged() {
     };
     let explanation = explainer.tuple(&entry, &tuple).unwrap();
     assert_eq!(explanation.verdict, "forward");
-    assert_eq!(explanation.arrival, "from this machine's kernel by ingress");
+    assert_eq!(explanation.arrival, "from this machine's kernel on ingress");
 }
 
 #[test]
@@ -245,7 +248,10 @@ fn predicts_the_slot_of_an_unseen_endpoint() {
     assert_eq!((explanation.verdict.as_str(), explanation.service.as_str()), ("nat", "web"));
     assert!(explanation.slot.is_some(), "{explanation:?}");
     let error = explain("tcp 192.0.2.1:1234 -> 203.0.113.2:80", "azure").unwrap_err();
-    assert!(error.contains("--gateway azure") && error.contains("there is aws"), "{error}");
+    assert!(
+        error.contains("--gateway azure") && error.contains("configured gateways: aws"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -257,7 +263,7 @@ fn parses_frames_in_any_hex_format() {
     // The frame with a valid checksum; 0x0000 is invalid.
     let digits = |frame: &[u8]| frame.iter().map(|b| format!("{b:02x}")).collect::<String>();
     let explanation = explain(&digits(&frame), "").unwrap();
-    assert_eq!(explanation.reason, "bad-ip-checksum");
+    assert_eq!(explanation.drop_reason, "bad_ip_checksum");
     let sum = {
         let window = packet::window::Window::new(&mut frame);
         packet::checksum::ipv4_header(&window, 14, 20).unwrap()

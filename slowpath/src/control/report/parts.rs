@@ -13,7 +13,9 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
         rows.push(columns.into_iter().map(|(column, value)| (column.to_owned(), value)).collect());
     };
     match status.able {
-        true => row("appliance".to_owned(), "OK", "able: traffic may come".to_owned()),
+        true => {
+            row("appliance".to_owned(), "OK", "able to serve: new traffic is accepted".to_owned())
+        }
         false => row("appliance".to_owned(), "Degraded", status.reasons.join("; ")),
     }
     for one in &status.listeners {
@@ -33,10 +35,10 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
             row("control.frontends".to_owned(), "Degraded", message);
         }
     }
-    match frontends.waited_for.is_empty() {
-        true => row("control.sources".to_owned(), "OK", "all have said what they know".to_owned()),
+    match frontends.waiting_for.is_empty() {
+        true => row("control.sources".to_owned(), "OK", "all sources have synced".to_owned()),
         false => {
-            let message = format!("waiting for {}", frontends.waited_for.join(", "));
+            let message = format!("waiting for {}", frontends.waiting_for.join(", "));
             row("control.sources".to_owned(), "Degraded", message);
         }
     }
@@ -49,24 +51,27 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
         let name = format!("lcores.{}", lcore.id);
         match (lcore.polling, lcore.late, down.is_empty()) {
             (false, ..) => row(name, "Stopped", "does not poll".to_owned()),
-            (_, true, _) => row(name, "Degraded", format!("serves {}", lcore.acknowledged)),
+            (_, true, _) => {
+                let message = format!("late: serves generation {}", lcore.acknowledged);
+                row(name, "Degraded", message);
+            }
             (.., false) => row(name, "Degraded", format!("link down: {}", down.join(", "))),
             _ => row(name, "OK", format!("polls, serves generation {}", lcore.acknowledged)),
         }
     }
     let hops = &status.next_hops;
-    match &hops.trouble {
-        Some(trouble) => row("next-hops".to_owned(), "Degraded", trouble.clone()),
+    match &hops.error {
+        Some(error) => row("next-hops".to_owned(), "Degraded", error.clone()),
         None => {
-            let level = if hops.known < hops.wanted { "Degraded" } else { "OK" };
-            let message = format!("{} known of {} needed", hops.known, hops.wanted);
+            let level = if hops.known < hops.needed { "Degraded" } else { "OK" };
+            let message = format!("{} known of {} needed", hops.known, hops.needed);
             row("next-hops".to_owned(), level, message);
         }
     }
     let store = &status.store;
-    match (&store.damage, &store.cut) {
+    match (&store.damage, &store.truncated) {
         (Some(damage), _) => row("store".to_owned(), "Stopped", damage.clone()),
-        (None, Some(cut)) => row("store".to_owned(), "OK", cut.clone()),
+        (None, Some(truncated)) => row("store".to_owned(), "OK", truncated.clone()),
         (None, None) if store.path.is_empty() => {}
         (None, None) => row("store".to_owned(), "OK", format!("objects are in {}", store.path)),
     }
@@ -83,10 +88,10 @@ pub fn health(status: &Status) -> Vec<Map<String, Value>> {
 }
 
 fn of_file(file: &FileStatus) -> (&'static str, String) {
-    match (&file.refused, file.applied_s_ago) {
-        (Some(refused), _) => ("Degraded", format!("{} was refused: {refused}", file.path)),
+    match (&file.error, file.applied_s_ago) {
+        (Some(error), _) => ("Degraded", format!("{} was rejected: {error}", file.path)),
         (None, Some(ago)) => ("OK", format!("{} applied {ago} s ago", file.path)),
-        (None, None) => ("Stopped", format!("{} was not read yet", file.path)),
+        (None, None) => ("Stopped", format!("{} has not been read yet", file.path)),
     }
 }
 
@@ -132,20 +137,17 @@ mod tests {
         status.reasons = vec!["link down".to_owned()];
         status.frontends.errors = 1;
         status.frontends.error = "203.0.113.10:80/TCP: raise region.slots".to_owned();
-        status.frontends.waited_for = vec!["kubernetes".to_owned()];
+        status.frontends.waiting_for = vec!["kubernetes".to_owned()];
         status.lcores[0].links = vec![Link { arm: "egress".to_owned(), up: false }];
-        status.services_file = FileStatus {
-            path: "s.toml".to_owned(),
-            applied_s_ago: None,
-            refused: Some("no".into()),
-        };
+        status.services_file =
+            FileStatus { path: "s.toml".to_owned(), applied_s_ago: None, error: Some("no".into()) };
         let rows = health(&status);
         assert_eq!(level(&rows, "appliance"), ("Degraded", "link down"));
         let message = "1 error(s): 203.0.113.10:80/TCP: raise region.slots";
         assert_eq!(level(&rows, "control.frontends"), ("Degraded", message));
         assert_eq!(level(&rows, "control.sources"), ("Degraded", "waiting for kubernetes"));
         assert_eq!(level(&rows, "lcores.1"), ("Degraded", "link down: egress"));
-        assert_eq!(level(&rows, "sources.services"), ("Degraded", "s.toml was refused: no"));
+        assert_eq!(level(&rows, "sources.services"), ("Degraded", "s.toml was rejected: no"));
         let damage = "log is damaged at byte 7: no; restore it";
         status.store.damage = Some(damage.to_owned());
         assert_eq!(level(&health(&status), "store"), ("Stopped", damage));

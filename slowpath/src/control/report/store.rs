@@ -14,8 +14,8 @@ pub struct StoreStatus {
     /// Why the store is damaged and accepts no changes: file, offset and what to do. `None` if it
     /// is intact.
     pub damage: Option<String>,
-    /// What was cut from the log at startup, and the path of the copy.
-    pub cut: Option<String>,
+    /// What was truncated from the log at startup, and the path of the copy.
+    pub truncated: Option<String>,
 }
 
 impl StoreStatus {
@@ -24,7 +24,7 @@ impl StoreStatus {
         StoreStatus {
             path: folder.map(|folder| folder.display().to_string()).unwrap_or_default(),
             damage: store.damage().map(ToString::to_string),
-            cut: store.cut().map(ToString::to_string),
+            truncated: store.cut().map(ToString::to_string),
         }
     }
 }

@@ -54,7 +54,7 @@ fn traces_a_packet_stage_by_stage_and_ends_after_it() {
         [
             "decap in a tunnel, scope 3, 60 bytes of IP, port 40001 to 80",
             "classify flow key with hash 0000000000000007",
-            "encap nat, out of egress",
+            "encap nat, sent on egress",
         ]
     );
 }
@@ -67,7 +67,7 @@ fn a_drop_ends_the_packet_and_reports_the_reason() {
     tracer.stage(0, 1, Stage::Select as u8, words, &[]);
     assert!(tracer.ended(now).is_some());
     let line = taken.blocking_recv().unwrap();
-    assert!(line.result.contains("no-backend") && line.result.contains(reason.help()));
+    assert!(line.result.contains("no_backend") && line.result.contains(reason.help()));
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn probes_an_unknown_neighbor_and_reports_its_reply() {
     kernel.events.push(KernelEvent::Neighbor(answers("10.0.0.2")));
     let second = hops.step(&mut kernel, now);
     assert_eq!((second[0].mac, second[0].src_mac, second[0].mtu), (Some(MAC), OURS, 9001));
-    assert!(hops.step(&mut kernel, now).is_empty(), "told once");
+    assert!(hops.step(&mut kernel, now).is_empty(), "reported once");
     assert_eq!(hops.known(), (1, 1));
 }
 
@@ -84,7 +84,7 @@ fn a_stale_neighbor_is_probed_and_keeps_its_mac_meanwhile() {
     kernel.neighbors.push(answers("10.0.0.2"));
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert_eq!(first[0].mac, Some(MAC));
-    assert!(kernel.probed.is_empty(), "the kernel trusts it");
+    assert!(kernel.probed.is_empty(), "a fresh entry is not probed");
     kernel.events.push(KernelEvent::Neighbor(Neighbor { fresh: false, ..answers("10.0.0.2") }));
     assert!(hops.step(&mut kernel, now).is_empty());
     assert_eq!(kernel.probed, [ip("10.0.0.2")]);
@@ -103,7 +103,7 @@ fn a_silent_neighbor_keeps_its_mac_for_a_minute() {
     assert!(hops.step(&mut kernel, now + Duration::from_secs(59)).is_empty());
     let gone = hops.step(&mut kernel, now + Duration::from_secs(61));
     assert_eq!(gone[0].mac, None);
-    assert!(kernel.probed.len() >= 3, "asked for all the while");
+    assert!(kernel.probed.len() >= 3, "probed repeatedly");
 }
 
 #[test]
@@ -112,11 +112,11 @@ fn a_missing_interface_is_reported_and_found_once_it_exists() {
     let mut kernel = Fake::default();
     let (mut hops, first) = start(&mut kernel, now, &["10.0.0.2"]);
     assert!(first.is_empty());
-    assert!(hops.trouble().unwrap().contains("weir-in does not exist"));
+    assert!(hops.error().unwrap().contains("weir-in does not exist"));
     kernel.link = true;
     kernel.events.push(KernelEvent::Resync);
     hops.step(&mut kernel, now + RESCAN_MIN_INTERVAL);
-    assert_eq!(hops.trouble(), None);
+    assert_eq!(hops.error(), None);
     assert_eq!(kernel.probed, [ip("10.0.0.2")]);
 }
 
@@ -129,7 +129,7 @@ fn keeps_a_predecessors_mac_until_the_kernel_replies() {
     assert_eq!(hops.step(&mut kernel, now)[0].mac, Some([9; 6]));
     assert_eq!(kernel.probed, [ip("10.0.0.2")]);
     kernel.events.push(KernelEvent::Neighbor(answers("10.0.0.2")));
-    assert_eq!(hops.step(&mut kernel, now)[0].mac, Some(MAC), "the kernel knows better");
+    assert_eq!(hops.step(&mut kernel, now)[0].mac, Some(MAC), "the kernel's entry has precedence");
 
     hops.remember(0, ip("10.0.0.3"), Some([9; 6]), now);
     hops.step(&mut kernel, now + RESCAN_INTERVAL);

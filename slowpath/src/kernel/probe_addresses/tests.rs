@@ -35,7 +35,7 @@ impl Addresses for FakeKernel {
         }
         let address = Address { addr, ours: true };
         let changed = if there { kernel.0.insert(address) } else { kernel.0.remove(&address) };
-        assert!(changed, "{addr} was asked for twice");
+        assert!(changed, "{addr} was set twice");
         Ok(())
     }
 }
@@ -129,7 +129,10 @@ fn entries_removed_or_rejected_are_added_again() {
     assert!(why.ends_with("type: ip addr add 198.18.0.1 dev lo"), "{why}");
     kernel.0.lock().0.clear();
     addresses.step(&writer.tables(), now);
-    assert!(kernel.ours() == ["198.18.0.2"] && addresses.failed, "one stands in nobody's way");
+    assert!(
+        kernel.ours() == ["198.18.0.2"] && addresses.failed,
+        "a failing address does not block the others"
+    );
     kernel.0.lock().1.clear();
     addresses.step(&writer.tables(), now);
     assert_eq!(kernel.ours(), ["198.18.0.2"], "not at once");

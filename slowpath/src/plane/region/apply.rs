@@ -305,7 +305,7 @@ impl RegionPlane<'_> {
     fn remove_frontends(&mut self, address: &Address) -> WriteResult {
         // An internal frontend has no lookup key in the region: the key is that of the external
         // frontend, which is removed on its own.
-        if address.reach == TrafficScope::Internal {
+        if address.traffic_scope == TrafficScope::Internal {
             return Ok(());
         }
         let key = compile::key(address);

@@ -143,7 +143,7 @@ impl RegionPlane<'_> {
         self.writer.reclaim(|what| referred.contains(&what));
         let marked = self.mark_removed(is_named);
         if let Err(refusal) = marked.and_then(|()| self.remove_drained_backends(&referred, now)) {
-            tracing::warn!("what has drained stays for now: {refusal}");
+            tracing::warn!(error = %refusal, "drained backends and tunnels not removed yet");
             self.discard();
         }
         self.remove_idle_hops();
@@ -199,7 +199,7 @@ impl RegionPlane<'_> {
         for (key, id) in gone {
             if let Some(id) = id.filter(|id| self.writer.prepared().backend(*id).is_some()) {
                 self.writer.remove_backend(id)?;
-                tracing::info!("backend {} port {} has left", key.addr, key.port);
+                tracing::info!(address = %key.addr, port = key.port, "drained backend removed");
             }
             self.draining.remove(&key);
             self.hops_idle = true;
@@ -220,7 +220,7 @@ impl RegionPlane<'_> {
         for id in idle.collect::<Vec<_>>() {
             self.hops_changed = true;
             if let Err(refusal) = self.writer.remove_next_hop(id) {
-                tracing::debug!("next hop {id} stays: {refusal}");
+                tracing::debug!(next_hop = id, error = %refusal, "next hop not removed yet");
                 self.hops_idle = true;
             }
         }

@@ -42,7 +42,7 @@ fn key_address(key: &FrontendKey) -> Address {
         prefix: prefix(key.addr, key.prefix_len),
         port: key.port,
         protocol: key.proto,
-        reach: TrafficScope::External,
+        traffic_scope: TrafficScope::External,
         endpoint: key.scope_key,
     }
 }

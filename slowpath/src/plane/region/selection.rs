@@ -85,7 +85,8 @@ impl Selection {
         selection
     }
 
-    /// Returns the checksum of the selection; never 0, which marks a service that was never written.
+    /// Returns the checksum of the selection; never 0, which marks a service that was never
+    /// written.
     fn sum(&self, seed: &[u8; 12]) -> u64 {
         let policy = &self.policy;
         let mut bytes = Vec::with_capacity(BYTES_PER_BACKEND * self.backends.len() + 64);

@@ -165,7 +165,7 @@ fn frontends_with_the_same_selection_share_a_region_service() {
     assert_eq!(names(&plane), ["shop/web", "shop/web~udp4"]);
     assert_eq!(selected_backends(&plane, "203.0.113.1:80", 6), [0_u8; 0]);
     delete(&mut plane, &["203.0.113.1:443"]);
-    assert_eq!(names(&plane), ["shop/web~udp4"], "it went with its last frontend");
+    assert_eq!(names(&plane), ["shop/web~udp4"], "removed with its last frontend");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_rejected_frontend_keeps_its_state_and_the_others_are_applied() {
     assert_eq!(selected_backends(&plane, "203.0.113.2:80", 6), [1, 2]);
     assert_eq!(selected_backends(&plane, "203.0.113.3:80", 6), [4]);
     let (again, same) = apply_batch(&mut plane, &full);
-    assert_eq!((again.len(), same), (1, generation), "the same refusal is no news");
+    assert_eq!((again.len(), same), (1, generation), "a repeated error changes nothing");
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn a_restart_finds_records_by_name_and_prunes_only_on_request() {
     drop(plane);
     let mut plane = attach(region);
     assert_eq!(text(&plane.dump(), &TextFormat::default()), before);
-    assert_eq!(apply_all(&mut plane, &all[..4]), generation, "nothing is news");
+    assert_eq!(apply_all(&mut plane, &all[..4]), generation, "nothing changed");
     assert_eq!(text(&plane.dump(), &TextFormat::default()), before);
     plane.begin().unwrap();
     plane.prune(&|address| *address != at("203.0.113.9:80", 6), usize::MAX).unwrap();
@@ -412,7 +412,7 @@ fn after_a_restart_services_keep_their_own_requirements() {
     policy = policy.with(|spec| spec.mss = 1200).unwrap();
     other.frontend = frontend(policy, dsr.frontend.spec.clone());
     apply_all(&mut plane, &[other]);
-    assert_eq!(record(&plane), before, "the NAT service, not told yet, still has its ports");
+    assert_eq!(record(&plane), before, "the NAT service, not updated yet, still has its ports");
     delete(&mut plane, &["203.0.113.1:80"]);
     let after = record(&plane);
     assert_eq!((after.nat_ports, after.state), (NONE, BackendState::Terminating as u8));
@@ -443,7 +443,7 @@ fn an_unreferenced_backend_keeps_its_flows_and_its_id() {
     let hit = flows.insert(&flow, &[], 1).unwrap();
     let state = |plane: &RegionPlane<'_>| plane.writer.committed().backend(id).map(|b| b.state);
     apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
-    assert_eq!(state(&plane), Some(0), "b still has it");
+    assert_eq!(state(&plane), Some(0), "b still uses it");
     delete(&mut plane, &["203.0.113.2:80"]);
     assert_eq!(state(&plane), Some(BackendState::Terminating as u8));
     let mut now = Instant::now();

@@ -39,10 +39,9 @@ impl RegionPlane<'_> {
         if ids_needed > capacity {
             let leaving = existing.iter().filter(|(id, _)| !ids.contains(id)).count();
             return Err(PlaneError::new(format!(
-                "{} tunnels (gateways' and backends' together), and {leaving} that were taken \
-                 away in the last minutes and still drain, are more than the {capacity} that there is \
-                 room for: use fewer gateways or fewer kinds of backend tunnels, or wait for those \
-                 that drain",
+                "{} tunnels (of gateways and backends) and {leaving} removed ones that still drain \
+                 exceed the capacity of {capacity}; use fewer gateways or fewer kinds of backend \
+                 tunnels, or wait until the removed ones have drained (5 minutes)",
                 all.len()
             )));
         }
@@ -96,7 +95,7 @@ impl RegionPlane<'_> {
         for id in gone {
             self.writer.remove_tunnel(id)?;
             self.retired_tunnels.remove(&id);
-            tracing::info!("tunnel {id}, which nobody wants any more, has left");
+            tracing::info!(tunnel = id, "drained tunnel removed");
         }
         Ok(())
     }
@@ -188,7 +187,7 @@ fn retired(put: &[(u32, Tunnel)], existing: &[(u32, Tunnel)], capacity: u32) -> 
         };
         match (0..capacity).rev().find(|id| !taken(*id, &retired)) {
             Some(free) => retired.push((free, mark(&gone))),
-            None => tracing::warn!("no room to keep the sources that tunnel {id} had until now"),
+            None => tracing::warn!(tunnel = id, "no capacity to keep the tunnel's former sources"),
         }
     }
     retired

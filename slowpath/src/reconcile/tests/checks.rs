@@ -64,7 +64,7 @@ fn a_verdict_removes_a_backend_and_restores_it() {
         send_verdict(&events, 11, healthy);
         stage.pass(1000, &mut reconcile, None);
         assert_eq!(serving(stage.region), left);
-        assert_eq!(health(11).unhealthy, !healthy, "and those who ask see it");
+        assert_eq!(health(11).unhealthy, !healthy, "and readers see it");
     }
     // A verdict on a backend that is gone, and a repeated one, change nothing.
     let (at, revision) = (stage.region.generation(), writer.tables().revision());
@@ -103,11 +103,11 @@ fn no_verdict_is_lost_over_a_restart() {
         let (writer, events) = reconcile.connect_checker();
         for _ in 0..200 {
             stage.pass(20, &mut reconcile, None);
-            assert_eq!(serving(stage.region), [12], "never once served in between");
+            assert_eq!(serving(stage.region), [12], "it gets no traffic in between");
         }
         let tables = writer.tables();
         let found = tables.entry(&web()).unwrap().at(&endpoint(11))[0].health;
-        assert!(found.unhealthy && found.since.is_some(), "the checker begins with it");
+        assert!(found.unhealthy && found.since.is_some(), "the checker starts with that state");
         send_verdict(&events, 11, true);
         stage.pass(1000, &mut reconcile, None);
         assert_eq!(serving(stage.region), [11, 12]);
@@ -125,7 +125,7 @@ fn a_service_with_two_different_traffic_policies_is_served_and_checked() {
         let web = "203.0.113.1".parse::<IpAddr>().unwrap().into();
         region.tables(region.generation()).frontend(0, &web, 80, 6).is_some()
     };
-    assert!(there(stage.region), "the frontend for packets from within leaves its place alone");
+    assert!(there(stage.region), "the internal frontend does not touch it");
     send_verdict(&events, 11, false);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(serving(stage.region), [12]);

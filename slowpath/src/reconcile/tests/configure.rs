@@ -29,7 +29,7 @@ fn start(name: &str, behind: &str) -> (Stage, Reconcile<'static>, Arc<Shared>) {
     let (mut reconcile, shared) = stage.start();
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, None);
-    assert_eq!(shared.status_now().config_file.refused, None);
+    assert_eq!(shared.status_now().config_file.error, None);
     (stage, reconcile, shared)
 }
 
@@ -60,7 +60,7 @@ fn the_gateways_idle_timeout_overrides_the_file() {
     shared.follow_tcp_idle(Duration::from_secs(60));
     stage.pass(1000, &mut reconcile, None);
     assert_eq!((idle(&stage), ids(stage.region)), (60, before));
-    assert_eq!(shared.status_now().config_file.refused, None);
+    assert_eq!(shared.status_now().config_file.error, None);
 }
 
 const AZURE: &str = "\n[[gateway]]\nname = \"two\"\nkind = \"azure\"\nsources = \"10.0.1.64/28\"\n";
@@ -89,7 +89,7 @@ fn follows_changed_pool_ports_and_vnis_and_flows_keep_their_scope() {
     stage.pass(1000, &mut reconcile, None);
     let moved = wires(stage.region);
     let leaves = file.map(|(port, vni, gateway, scope, _)| (port, vni, gateway, scope, true));
-    assert_eq!(moved[..2], leaves, "what is on the wire is still known");
+    assert_eq!(moved[..2], leaves, "packets in flight still match");
     assert_eq!(moved[2..], [(2001, 901, 1, 801, false), (2000, 900, 1, 801, false)]);
     assert_eq!(ids(stage.region), before);
     // The file is read again: the values reported by the pool stay in force.
@@ -109,7 +109,7 @@ fn follows_changed_pool_ports_and_vnis_and_flows_keep_their_scope() {
     let now: Vec<_> = there.iter().filter(|wire| !wire.4).map(|wire| (wire.0, wire.1)).collect();
     assert_eq!(now, [(2001, 901), (2000, 902)]);
     assert!(there.iter().all(|wire| (wire.2, wire.3) == (1, 801)), "{there:?}");
-    assert_eq!(shared.status_now().config_file.refused, None);
+    assert_eq!(shared.status_now().config_file.error, None);
 }
 
 #[test]
@@ -120,12 +120,12 @@ fn a_gateway_and_a_timeout_change_without_a_restart() {
     let wider = ("[\"10.0.1.0/24\"]", "[\"10.0.1.0/24\", \"10.0.9.0/24\"]");
     write(&stage, wider, "[flows]\ntcp_established_s = 77\n[punt]\nplain_no_service = \"punt\"\n");
     stage.pass(1000, &mut reconcile, None);
-    assert_eq!(shared.status_now().config_file.refused, None);
+    assert_eq!(shared.status_now().config_file.error, None);
     assert_eq!(tunnels(stage.region), [(0, 6081, 2, false)]);
     let set = stage.region.tables(stage.region.generation());
     assert_eq!(set.settings().timeouts.tcp_established_s, 77);
     assert_eq!(set.settings().plain_no_service, 2);
-    assert_eq!(ids(stage.region), before, "services are where they were");
+    assert_eq!(ids(stage.region), before, "services keep their ids");
     // An added comment is no change.
     let at = stage.region.generation();
     write(
@@ -143,21 +143,21 @@ fn a_change_that_needs_a_restart_is_rejected_with_its_key() {
     let at = stage.region.generation();
     write(&stage, ("net_null0", "net_null8"), SECOND);
     stage.pass(1000, &mut reconcile, None);
-    let refused = shared.status_now().config_file.refused.unwrap();
+    let refused = shared.status_now().config_file.error.unwrap();
     assert!(
         refused.contains("weir.toml:7: ingress.device = \"net_null8\"")
             && refused.contains("restart fastpath and slowpath"),
         "{refused}"
     );
-    assert_eq!(stage.region.generation(), at, "the gateway beside it is not taken either");
+    assert_eq!(stage.region.generation(), at, "nothing of the file is applied");
     // A text that is no configuration, and one that is incompatible with the services.
     write(&stage, SAME, "[flows]\nudp = 3\n");
     stage.pass(1000, &mut reconcile, None);
-    let refused = shared.status_now().config_file.refused.unwrap();
-    assert!(refused.contains("flows.udp") && refused.contains("no such key"), "{refused}");
+    let refused = shared.status_now().config_file.error.unwrap();
+    assert!(refused.contains("flows.udp") && refused.contains("unknown key"), "{refused}");
     write(&stage, SAME, SECOND);
     stage.pass(1000, &mut reconcile, None);
-    assert_eq!(shared.status_now().config_file.refused, None);
+    assert_eq!(shared.status_now().config_file.error, None);
     assert_eq!(tunnels(stage.region), [(0, 6081, 1, false), (1, 6082, 1, false)]);
 }
 
@@ -174,7 +174,7 @@ fn a_removed_gateway_drains_also_over_a_restart() {
     stage.config = Arc::new(config::load(Some(&path), &[]).unwrap());
     let (mut reconcile, _) = stage.start();
     stage.pass(290_000, &mut reconcile, None);
-    assert_eq!(tunnels(stage.region).len(), 2, "its time begins anew with the new process");
+    assert_eq!(tunnels(stage.region).len(), 2, "its delay starts anew with the new process");
     stage.pass(20_000, &mut reconcile, None);
     assert_eq!(tunnels(stage.region), [(0, 6081, 1, false)]);
 }
@@ -186,7 +186,7 @@ fn dependent_services_and_configuration_are_applied_together() {
     let without = ("addresses = [\"10.0.2.10\"]", "addresses = []");
     write(&stage, without, "");
     stage.pass(1000, &mut reconcile, None);
-    assert!(shared.status_now().config_file.refused.is_some());
+    assert!(shared.status_now().config_file.error.is_some());
     // An IPv6 NAT address allows the service to have IPv6 backends.
     let at = stage.region.generation();
     write(&stage, SAME, "[tables]\nmaglev_size = 509\n");
@@ -196,7 +196,7 @@ fn dependent_services_and_configuration_are_applied_together() {
     stage.write(text);
     stage.pass(1000, &mut reconcile, None);
     let status = shared.status_now();
-    assert_eq!((status.config_file.refused, status.services_file.refused), (None, None));
+    assert_eq!((status.config_file.error, status.services_file.error), (None, None));
     let set = stage.region.tables(stage.region.generation());
     assert!(stage.region.generation() > at);
     assert_eq!(set.services().next().unwrap().1.slots.count, 509);

@@ -26,7 +26,7 @@ fn an_emptied_file_is_held_until_confirmed_or_restored() {
     for text in ["", "# nothing\n", OTHER] {
         stage.write(text);
         stage.pass(1000, &mut reconcile, Some(&mut lcore));
-        let why = shared.status_now().services_file.refused.unwrap();
+        let why = shared.status_now().services_file.error.unwrap();
         assert!(why.contains("is held") && why.contains("all 2 objects"), "{why}");
         assert_eq!(
             (services(&reconcile), stage.region.generation()),
@@ -41,7 +41,7 @@ fn an_emptied_file_is_held_until_confirmed_or_restored() {
     assert_eq!(held(&stage), ["file"]);
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, Some(&mut lcore));
-    assert_eq!((shared.status_now().services_file.refused, held(&stage)), (None, vec![]));
+    assert_eq!((shared.status_now().services_file.error, held(&stage)), (None, vec![]));
 
     stage.write(OTHER);
     stage.pass(1000, &mut reconcile, Some(&mut lcore));
@@ -51,7 +51,7 @@ fn an_emptied_file_is_held_until_confirmed_or_restored() {
     stage.pass(1000, &mut reconcile, Some(&mut lcore));
     assert!(answer.blocking_recv().unwrap().is_ok());
     assert_eq!((services(&reconcile), held(&stage)), (vec!["default/other".to_owned()], vec![]));
-    assert_eq!(shared.status_now().services_file.refused, None);
+    assert_eq!(shared.status_now().services_file.error, None);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_first_file_rejected_by_the_region_is_rolled_back() {
     });
     stage.write(&tunnels.collect::<String>());
     stage.pass(1000, &mut reconcile, None);
-    let why = shared.status_now().services_file.refused.unwrap();
+    let why = shared.status_now().services_file.error.unwrap();
     assert!(why.contains("tunnels") && services(&reconcile).is_empty(), "{why}");
     let files = file_sources();
     let objects = stage.store.objects();

@@ -20,7 +20,7 @@ fn a_missing_auth_secret_is_a_condition_until_it_exists() {
     let look = |objects: &Objects, result: &Result<(), ReconcileError>| {
         status_changes(objects, &Precedence::default(), &None, result, SystemTime::UNIX_EPOCH)
     };
-    let told = |objects: &Objects| {
+    let conditions_of = |objects: &Objects| {
         let object = objects.of_kind(Kind::BgpPeeringPolicy).next().unwrap();
         let conditions = object.lifecycle().status.clone().unwrap_or_default().conditions;
         let one = |c: &Condition| format!("{} {:?} {}", c.aspect, c.status, c.reason);
@@ -32,10 +32,13 @@ fn a_missing_auth_secret_is_a_condition_until_it_exists() {
         Err(PolicyDefects(vec![Defect { local_asn: 65001, kind }]).into());
     let changes = look(&objects, &missing);
     applied(&mut objects, changes);
-    assert_eq!(told(&objects), ["Accepted False Defective", "MissingAuthSecret True NotUsable"]);
-    assert_eq!(look(&objects, &missing), [], "it is noted once");
+    assert_eq!(
+        conditions_of(&objects),
+        ["Accepted False Defective", "MissingAuthSecret True NotUsable"]
+    );
+    assert_eq!(look(&objects, &missing), [], "the conditions are written once");
     let changes = look(&objects, &Ok(()));
     applied(&mut objects, changes);
-    assert_eq!(told(&objects), ["Accepted True CarriedOut", "MissingAuthSecret False Found"]);
+    assert_eq!(conditions_of(&objects), ["Accepted True Applied", "MissingAuthSecret False Found"]);
     assert_eq!(look(&objects, &Ok(())), []);
 }

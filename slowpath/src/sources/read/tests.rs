@@ -148,7 +148,7 @@ fn a_service_defined_in_two_files_is_rejected() {
 #[test]
 fn a_missing_file_is_reported_with_a_remedy() {
     let wrong = read(Path::new("/nowhere/services.toml"), &config()).unwrap_err();
-    assert!(wrong.contains("/nowhere/services.toml") && wrong.contains("write it"), "{wrong}");
+    assert!(wrong.contains("/nowhere/services.toml") && wrong.contains("create it"), "{wrong}");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn enveloped_objects_are_accepted_or_rejected_by_file_line_and_field() {
     folder.write("link.yaml", link);
     folder.write("other.yaml", link);
     let told = folder.read().unwrap_err();
-    assert!(told.contains("link.yaml") && told.contains("other.yaml: keep one"), "{told}");
+    assert!(told.contains("link.yaml") && told.contains("other.yaml; keep one"), "{told}");
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn address_filter_selects_frontends_with_their_entries() {
         text(&records(), &TextFormat { only: Some(addr.parse().unwrap()), identifiers: true })
     };
     let web = only("203.0.113.10");
-    assert_eq!(web.len(), records().len() - 1, "all but the backend that it doesn't use");
+    assert_eq!(web.len(), records().len() - 1, "all except the unused backend");
     assert!(!web.iter().any(|line| line.contains("10.0.0.3")));
     assert_eq!(only("10.0.0.3"), ["BE: ID=3 ADDR=10.0.0.3:80/TCP STATE=terminating"]);
     assert!(only("192.0.2.1").is_empty());

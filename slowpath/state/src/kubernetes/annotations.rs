@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
             let Some((domain, key)) = name.split_once('/') else { continue };
             let is_known = self.known.iter().any(|known| known == key) || companions.contains(&key);
             if [OWN, CILIUM].contains(&domain) && !is_known {
-                self.notes.push(format!("annotation {name} is ignored: no such key is known here"));
+                self.notes.push(format!("annotation {name} is ignored: unknown key"));
             }
         }
     }

@@ -77,7 +77,9 @@ fn router(
     notes: &mut Vec<String>,
 ) -> Result<RouterSpec, ChangeError> {
     if from.export_pod_cidr || from.pod_ip_pool_selector.is_some() {
-        notes.push(format!("{policy}: {at}: there are no pods here: none of theirs is announced"));
+        notes.push(format!(
+            "{policy}: {at}: exportPodCIDR and podIPPoolSelector are ignored: there are no pods"
+        ));
     }
     let one = AdvertisementSpec {
         services: from.service_selector.clone(),
@@ -108,7 +110,7 @@ fn router(
         for family in &mut neighbor.families {
             if is_external && family.attributes.local_preference.take().is_some() {
                 notes.push(format!(
-                    "{policy}: {at}: localPreference is not said to a neighbor of another AS"
+                    "{policy}: {at}: localPreference is ignored: the neighbor is in another AS"
                 ));
             }
         }
@@ -132,17 +134,18 @@ fn load_balancer_attributes(
     notes: &mut Vec<String>,
 ) -> Result<Option<PathAttributes>, ChangeError> {
     if from.selector_type != LOAD_BALANCERS && !OF_PODS.contains(&&*from.selector_type) {
-        let wrong = format!("there is no selector type `{}`", from.selector_type);
+        let wrong = format!("unknown selector type `{}`", from.selector_type);
         let allowed = format!("allowed: {LOAD_BALANCERS}, {}", OF_PODS.join(", "));
         return Err(ChangeError::new(format!("{at}.selectorType"), wrong, allowed));
     }
     if from.selector_type != LOAD_BALANCERS {
-        notes.push(format!("{policy}: {at}: there is no {} here", from.selector_type));
+        let ignored = &from.selector_type;
+        notes.push(format!("{policy}: {at}: {ignored} is ignored: there are no pods"));
         return Ok(None);
     }
     if from.selector.as_ref().is_some_and(|selector| *selector != Default::default()) {
-        let wrong = "there are no address pools here that could be selected";
-        let allowed = "leave the selector out; v2 objects have attributes by services' labels";
+        let wrong = "address pools are not supported";
+        let allowed = "leave the selector out, or use v2 objects, which select services by label";
         return Err(ChangeError::new(format!("{at}.selector"), wrong, allowed));
     }
     let kinds = vec![crate::object::bgp::AddressKind::LoadBalancerIp];

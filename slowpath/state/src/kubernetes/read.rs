@@ -81,8 +81,7 @@ impl ConvertedFiles {
                 error: Box::new(error),
             };
             let document = document.map_err(|wrong| {
-                let error =
-                    ChangeError::new("", format!("this is no YAML that is taken: {wrong}"), "");
+                let error = ChangeError::new("", format!("invalid YAML: {wrong}"), "");
                 file_error(yaml::line(text, wrong.at), error)
             })?;
             let mut value = document.value;
@@ -108,8 +107,8 @@ impl ConvertedFiles {
         let word = |key: &str| value[key].as_str();
         let named = word("apiVersion").zip(word("kind"));
         let Some((version, kind)) = named.or(implied) else {
-            let allowed = "write apiVersion and kind: v1 and Service, say";
-            return Err(ChangeError::new(path, "this is no object of Kubernetes", allowed));
+            let allowed = "write apiVersion and kind, for example v1 and Service";
+            return Err(ChangeError::new(path, "not a Kubernetes object", allowed));
         };
         let one = match (version, kind) {
             ("v1", "Service") => {
@@ -215,7 +214,7 @@ impl ConvertedFiles {
         object.spec.check().map_err(|wrong| ChangeError { field: path.to_owned(), ..wrong })?;
         if let Some(first) = self.files.insert(object.key(), file.to_owned()) {
             let (field, key) = (below(path, "metadata.name"), object.key());
-            let wrong = format!("{} {} is there already, in {first}", key.kind, key.name);
+            let wrong = format!("{} {} is already defined in {first}", key.kind, key.name);
             return Err(ChangeError::new(field, wrong, "remove one of them"));
         }
         self.objects.push(object);

@@ -87,7 +87,7 @@ fn policy(from: &ServiceFields) -> Result<ServiceSpec, ChangeError> {
         "PreferSameNode" => Distribution::SameNode,
         "" => Distribution::Any,
         other => {
-            let wrong = format!("there is no distribution `{other}`");
+            let wrong = format!("unknown distribution `{other}`");
             let allowed = "allowed: PreferClose, PreferSameZone, PreferSameNode";
             return Err(ChangeError::new("spec.trafficDistribution", wrong, allowed));
         }
@@ -129,7 +129,7 @@ fn frontends(
 ) -> Result<Vec<FrontendSpec>, ChangeError> {
     let spec = &from.spec;
     if let Some(i) = spec.ports.iter().position(|port| port.port == 0) {
-        let wrong = "it has no number";
+        let wrong = "the port number is missing or 0";
         return Err(ChangeError::new(
             format!("spec.ports[{i}].port"),
             wrong,
@@ -177,8 +177,8 @@ fn foreign_class(spec: &ServiceFields, settings: &Settings) -> Option<String> {
     let is_served = settings.classes.iter().any(|own| **own == *class);
     (spec.kind == ServiceType::LoadBalancer && !is_served).then(|| {
         format!(
-            "spec.loadBalancerClass: `{class}` is not served here, and the addresses in \
-             status.loadBalancer are ignored; served are those in load_balancer_classes: {}",
+            "spec.loadBalancerClass: `{class}` is not served, and the addresses in \
+             status.loadBalancer are ignored; classes served (load_balancer_classes): {}",
             settings.classes.join(", ")
         )
     })
@@ -192,7 +192,7 @@ fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, ChangeError> {
     };
     let one = |text: &String| {
         text.parse().map_err(|_| {
-            let wrong = format!("`{text}` is no address");
+            let wrong = format!("`{text}` is not an address");
             ChangeError::new(field, wrong, "allowed: an IPv4 or IPv6 address, or None for headless")
         })
     };

@@ -44,7 +44,7 @@ pub fn slice(
         let placement = placement(endpoint, settings);
         for (j, text) in endpoint.addresses.iter().enumerate() {
             let address = text.parse().map_err(|_| {
-                let wrong = format!("`{text}` is no address");
+                let wrong = format!("`{text}` is not an address");
                 let allowed = format!("allowed: an {} address", from.address_type);
                 ChangeError::new(format!("endpoints[{i}].addresses[{j}]"), wrong, allowed)
             })?;

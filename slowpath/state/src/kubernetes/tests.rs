@@ -124,7 +124,7 @@ fn ports_have_names_and_protocols() {
 }
 
 #[test]
-fn a_headless_service_is_there_without_frontends() {
+fn headless_service_has_no_frontends() {
     for (metadata, spec) in [
         ("", "  clusterIP: None\n"),
         ("  labels: {service.kubernetes.io/headless: \"\"}\n", "  clusterIP: 10.96.0.1\n"),
@@ -180,8 +180,8 @@ fn a_foreign_class_has_no_load_balancer_addresses() {
         (frontends(&found.objects[0]), found.notes, found.objects.remove(0))
     };
     let (none, notes, object) = read_as(&settings());
-    let why = "spec.loadBalancerClass: `service.k8s.aws/nlb` is not served here, and the addresses \
-               in status.loadBalancer are ignored; served are those in load_balancer_classes: \
+    let why = "spec.loadBalancerClass: `service.k8s.aws/nlb` is not served, and the addresses in \
+               status.loadBalancer are ignored; classes served (load_balancer_classes): \
                weir.dev/gateway, io.cilium/bgp-control-plane";
     assert_eq!((none, notes), (vec![], vec![format!("shop/web: {why}")]));
     let noted = |object: &Object| {
@@ -205,8 +205,7 @@ fn unknown_annotations_of_known_domains_are_noted() {
         assert_eq!(found.objects.len(), 1);
         found.notes
     };
-    let ignored =
-        |key: &str| format!("shop/web: annotation {key} is ignored: no such key is known here");
+    let ignored = |key: &str| format!("shop/web: annotation {key} is ignored: unknown key");
     let keys = ["service.cilium.io/global", "weir.dev/lb-algoritm"];
     assert_eq!(result(&[(keys[0], "true"), (keys[1], "maglev")]), keys.map(ignored));
     // Annotations of other domains are not checked, and companion keys are known.
@@ -390,9 +389,13 @@ fn file_error_has_its_location() {
         (
             spoilt("10.96.0.1", "10.96.0"),
             "shop.yaml:10 (document 1): spec.clusterIP: ",
-            "`10.96.0` is no address",
+            "`10.96.0` is not an address",
         ),
-        (spoilt("name: web", "name: we b"), "shop.yaml:4 (document 1): metadata.name", "no name"),
+        (
+            spoilt("name: web", "name: we b"),
+            "shop.yaml:4 (document 1): metadata.name",
+            "not a valid name",
+        ),
         (spoilt("kind: Service", "kin: Service"), "shop.yaml:1", "write apiVersion and kind"),
         (spoilt("- ip: 203", "- ip: x203"), "shop.yaml:14", "status.loadBalancer.ingress[0].ip"),
         (
@@ -400,16 +403,16 @@ fn file_error_has_its_location() {
             "shop.yaml:7",
             "`None` or `ClientIP`",
         ),
-        (spoilt("  ports:", " ports:"), "shop.yaml:", "this is no YAML"),
+        (spoilt("  ports:", " ports:"), "shop.yaml:", "invalid YAML"),
         (
             format!("{right}---\n{right}"),
             "shop.yaml:20 (document 2): metadata.name",
-            "is there already, in shop.yaml",
+            "is already defined in shop.yaml",
         ),
         (
             format!("{right}---\n{slice}"),
             "(document 2): endpoints[1].addresses[0]: ",
-            "`10.0.0.x` is no address; allowed: an IPv4",
+            "`10.0.0.x` is not an address; allowed: an IPv4",
         ),
         (list.to_owned(), "shop.yaml:9 (document 1): ", "items[0].spec.ports[0].port"),
     ] {

@@ -47,14 +47,14 @@ impl ObjectSpec for ApplianceSpec {
     fn check(&self) -> Result<(), ChangeError> {
         let [first, last] = self.node_ports;
         if first == 0 || first >= last {
-            let wrong = format!("{first} to {last} is no range of ports");
-            let allowed = "write the first and the last, 1 to 65535: [30000, 32767]";
+            let wrong = format!("{first} to {last} is not a range of ports");
+            let allowed = "write the first and the last port, 1 to 65535: [30000, 32767]";
             return Err(ChangeError::new("spec.node_ports", wrong, allowed));
         }
         for (i, addr) in self.addresses.iter().enumerate() {
             if addr.is_unspecified() || addr.is_multicast() {
                 let field = format!("spec.addresses[{i}]");
-                let wrong = format!("no appliance can have {addr}");
+                let wrong = format!("{addr} cannot be an appliance's address");
                 return Err(ChangeError::new(field, wrong, "write a unicast address"));
             }
         }

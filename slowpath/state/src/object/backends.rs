@@ -30,7 +30,7 @@ impl ObjectSpec for BackendsSpec {
             let addr = member.address;
             let broadcast = matches!(addr, IpAddr::V4(v4) if v4.is_broadcast());
             if addr.is_unspecified() || addr.is_multicast() || addr.is_loopback() || broadcast {
-                let wrong = format!("no backend can have {addr}");
+                let wrong = format!("{addr} cannot be a backend's address");
                 let allowed = "write a unicast address, not 0.0.0.0 or loopback";
                 return Err(ChangeError::new(field(".address"), wrong, allowed));
             }
@@ -40,7 +40,7 @@ impl ObjectSpec for BackendsSpec {
                 return Err(ChangeError::new(field(".port"), wrong, allowed));
             }
             if !seen.insert(member.endpoint()) {
-                let wrong = format!("{} is there twice", member.endpoint());
+                let wrong = format!("{} is listed twice", member.endpoint());
                 return Err(ChangeError::new(field(""), wrong, "remove one of them"));
             }
         }

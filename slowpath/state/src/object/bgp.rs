@@ -153,8 +153,9 @@ impl ObjectSpec for BgpPeeringPolicySpec {
             let at = format!("spec.routers[{i}]");
             router.check(&at)?;
             if let Some(first) = asns.insert(router.local_asn, i) {
-                let wrong = format!("{} is that of spec.routers[{first}] too", router.local_asn);
-                let allowed = "give each router a number of its own, or make one of them";
+                let wrong =
+                    format!("{} is already the number of spec.routers[{first}]", router.local_asn);
+                let allowed = "give each router its own number, or merge them";
                 return Err(ChangeError::new(format!("{at}.local_asn"), wrong, allowed));
             }
         }
@@ -174,7 +175,7 @@ impl BgpPeeringPolicySpec {
                 if let Some((asn, _)) = same {
                     let (own, address) = (router.local_asn, neighbor.address);
                     let wrong = format!("{address} is a neighbor of routers {asn} and {own}");
-                    let allowed = "leave it with one of them, or write another local_address for \
+                    let allowed = "keep it in one of them, or write a different local_address for \
                                    it in each";
                     let field = format!("spec.routers[{i}].neighbors[{j}].address");
                     return Err(ChangeError::new(field, wrong, allowed));
@@ -189,19 +190,19 @@ impl BgpPeeringPolicySpec {
 impl RouterSpec {
     fn check(&self, at: &str) -> Result<(), ChangeError> {
         if self.local_asn == 0 {
-            let wrong = "0 is no autonomous system (RFC 7607)";
+            let wrong = "0 is not a valid AS number (RFC 7607)";
             let allowed = "allowed: 1 to 4294967295";
             return Err(ChangeError::new(format!("{at}.local_asn"), wrong, allowed));
         }
         if self.router_id.is_some_and(|id| id.is_unspecified()) {
-            let wrong = "0.0.0.0 identifies nobody";
-            let allowed = "write another, of this router alone, or leave it out";
+            let wrong = "0.0.0.0 is not a valid router ID";
+            let allowed = "write one that no other router uses, or leave it out";
             return Err(ChangeError::new(format!("{at}.router_id"), wrong, allowed));
         }
         if self.listen_port == Some(0) {
             let allowed = "allowed: 1 to 65535; leave it out to listen on none";
             let field = format!("{at}.listen_port");
-            return Err(ChangeError::new(field, "there is no port 0", allowed));
+            return Err(ChangeError::new(field, "0 is out of range", allowed));
         }
         let mut names = BTreeMap::new();
         for (i, advertisement) in self.advertisements.iter().enumerate() {
@@ -209,8 +210,12 @@ impl RouterSpec {
             advertisement.check(&at)?;
             let name = &*advertisement.name;
             if !name.is_empty() && names.insert(name, i).is_some() {
-                let wrong = format!("`{name}` is there twice");
-                return Err(ChangeError::new(format!("{at}.name"), wrong, "give each its own"));
+                let wrong = format!("`{name}` is used twice");
+                return Err(ChangeError::new(
+                    format!("{at}.name"),
+                    wrong,
+                    "give each its own name",
+                ));
             }
         }
         let neighbors = self.neighbors.len() + self.unresolved.len();
@@ -221,7 +226,8 @@ impl RouterSpec {
             neighbor.check(&field, self.local_asn)?;
             self.named(neighbor, &field)?;
             if let Some(first) = ends.insert(neighbor.address, i) {
-                let wrong = format!("{} is neighbors[{first}] already", neighbor.address);
+                let wrong =
+                    format!("{} is already the address of neighbors[{first}]", neighbor.address);
                 return Err(ChangeError::new(
                     format!("{field}.address"),
                     wrong,
@@ -258,13 +264,13 @@ impl AdvertisementSpec {
         }
         if self.kinds.is_empty() && self.services.is_some() {
             let allowed = "allowed: LoadBalancerIP, ClusterIP, ExternalIP";
-            let wrong = "services are selected, and no kind of their addresses is";
+            let wrong = "`services` selects services, but no kind of address is listed";
             return Err(ChangeError::new(format!("{at}.kinds"), wrong, allowed));
         }
         for (i, prefix) in self.prefixes.iter().enumerate() {
             if prefix.addr.is_multicast() || prefix.addr.is_loopback() {
                 let field = format!("{at}.prefixes[{i}]");
-                let wrong = format!("{prefix} is never routed to anybody");
+                let wrong = format!("{prefix} is a multicast or loopback network");
                 return Err(ChangeError::new(field, wrong, "write a unicast address or network"));
             }
         }

@@ -127,6 +127,9 @@ impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Object, D::Error> {
         let mut envelope = Envelope::<Value>::deserialize(deserializer)?;
         legacy::upgrade(envelope.kind, &mut envelope.spec);
+        if let Some(status) = &mut envelope.status {
+            legacy::upgrade_conditions(&mut status.conditions);
+        }
         envelope.open().map_err(D::Error::custom)
     }
 }

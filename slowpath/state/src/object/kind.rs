@@ -61,12 +61,12 @@ impl Kind {
     pub fn read_only(self) -> Option<&'static str> {
         match self {
             Kind::Source => Some(
-                "a source's own object is written by the source, with what it asks below \
+                "a Source object is written by the requests of its source below \
                  /v1/sources/SOURCE",
             ),
             Kind::Appliance => Some(
-                "the appliance is as its configuration says: set `name`, `zone`, `local`, \
-                 `labels`, `annotations`, `cluster`, `external_cluster_ip`, `node_ports`, \
+                "the Appliance object is derived from the configuration: set `name`, `zone`, \
+                 `local`, `labels`, `annotations`, `cluster`, `external_cluster_ip`, `node_ports`, \
                  `ingress.address` or `egress.address` in the configuration file, and restart \
                  slowpath",
             ),

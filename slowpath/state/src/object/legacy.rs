@@ -1,8 +1,10 @@
-//! Conversion of specs stored by earlier builds, whose keys were nested in sections that are flat
-//! now. Only stored objects are converted.
+//! Conversion of objects stored by earlier builds: keys of specs, which were nested in sections
+//! that are flat now or had other names, and names of conditions. Only stored objects are
+//! converted.
 
 use serde_json::{Map, Value};
 
+use super::Condition;
 use super::kind::Kind;
 
 /// Converts a stored spec to the current keys.
@@ -22,6 +24,12 @@ pub(super) fn upgrade(kind: Kind, spec: &mut Value) {
                 let names = [("prefixes", "source_ranges"), ("policy", "source_policy")];
                 insert(spec, &ranges, &names, |_, _| true);
             }
+            let frontends = spec.get_mut("frontends").and_then(Value::as_array_mut);
+            for frontend in frontends.into_iter().flatten().filter_map(Value::as_object_mut) {
+                if let Some(scope) = frontend.remove("reach") {
+                    frontend.insert("traffic_scope".to_owned(), scope);
+                }
+            }
         }
         Kind::Backends => {
             let endpoints = spec.get_mut("endpoints").and_then(Value::as_array_mut);
@@ -32,6 +40,24 @@ pub(super) fn upgrade(kind: Kind, spec: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// Renames the types and reasons of stored conditions that earlier builds named differently.
+pub(super) fn upgrade_conditions(conditions: &mut [Condition]) {
+    for condition in conditions {
+        for name in [&mut condition.aspect, &mut condition.reason] {
+            let now = match &**name {
+                "CarriedOut" => "Applied",
+                "Heard" => "LeaseValid",
+                "Kept" => "Persisted",
+                "PartlyIgnored" => "PartiallyApplied",
+                "Refused" => "Rejected",
+                "UnderWay" => "InProgress",
+                _ => continue,
+            };
+            *name = now.into();
+        }
     }
 }
 
@@ -62,6 +88,26 @@ mod tests {
     use super::super::Object;
 
     #[test]
+    fn conditions_of_earlier_builds_are_renamed() {
+        let object = |aspect: &str, reason: &str| {
+            let condition = json!({"type": aspect, "status": "False", "reason": reason,
+                                   "message": "", "since": "2026-11-22T08:00:00Z"});
+            json!({"kind": "Source", "name": "k8s", "source": "k8s", "spec": {},
+                   "status": {"observed": 1, "conditions": [condition]}})
+        };
+        for (stored, now) in [
+            (object("Heard", "Kept"), object("LeaseValid", "Persisted")),
+            (object("Heard", "Heard"), object("LeaseValid", "LeaseValid")),
+            (object("Heard", "Released"), object("LeaseValid", "Released")),
+            (object("Accepted", "Refused"), object("Accepted", "Rejected")),
+            (object("Complete", "PartlyIgnored"), object("Complete", "PartiallyApplied")),
+        ] {
+            let read: Object = serde_json::from_value(stored).unwrap();
+            assert_eq!(read, serde_json::from_value(now).unwrap());
+        }
+    }
+
+    #[test]
     fn objects_of_earlier_builds_are_upgraded() {
         let frontends = json!([{"address": "203.0.113.1", "port": 80, "protocol": "tcp"}]);
         let service = |more: serde_json::Value| {
@@ -72,6 +118,10 @@ mod tests {
         let backends = |endpoint: serde_json::Value| {
             let spec = json!({"service": "a", "endpoints": [endpoint]});
             json!({"kind": "Backends", "name": "a", "source": "api", "spec": spec})
+        };
+        let inner = |key: &str| {
+            let (address, protocol) = ("10.96.0.1", "tcp");
+            json!({"address": address, "port": 80, "protocol": protocol, key: "internal"})
         };
         let geneve = json!({"kind": "geneve", "port": 6081, "vni": 5, "outer_checksum": true,
                             "dont_fragment": false});
@@ -94,6 +144,10 @@ mod tests {
                                "source_ranges": {"policy": "deny", "prefixes": ["10.0.0.0/8"]}})),
                 service(json!({"mode": "nat", "source_ranges": ["10.0.0.0/8"],
                                "source_policy": "deny"})),
+            ),
+            (
+                service(json!({"mode": "nat", "frontends": [inner("reach")]})),
+                service(json!({"mode": "nat", "frontends": [inner("traffic_scope")]})),
             ),
             (
                 backends(json!({"address": "10.0.0.1", "place": {"node": "n1", "zone": "a",

@@ -157,8 +157,8 @@ impl Objects {
             Some(old) if old.same_desired_state(new) => return Ok(None),
             Some(old) if old.lifecycle().deletion.is_some() => {
                 let who = old.lifecycle().finalizers.join(", ");
-                let wrong = "it is being deleted";
-                let allowed = format!("wait until it is gone: {who} has to clean up");
+                let wrong = "the object is being deleted";
+                let allowed = format!("wait until it is removed: {who} must clean up");
                 return Err(ChangeError::new("", wrong, allowed)
                     .with_class(ErrorClass::Deleting)
                     .of(&key));
@@ -208,8 +208,8 @@ impl Objects {
             return Ok(None);
         }
         if held && lifecycle.deletion.is_some() {
-            let allowed = "clean-up is asked for before the deletion is";
-            let refusal = ChangeError::new("finalizers", "it is being deleted", allowed);
+            let allowed = "add finalizers before requesting the deletion";
+            let refusal = ChangeError::new("finalizers", "the object is being deleted", allowed);
             return Err(refusal.with_class(ErrorClass::Deleting).of(key));
         }
         lifecycle.finalizers.retain(|finalizer| **finalizer != *name);
@@ -265,7 +265,7 @@ impl Objects {
 
     fn existing(&self, key: &Key) -> Result<&Arc<Object>, ChangeError> {
         self.all.get(key).ok_or_else(|| {
-            let allowed = format!("name one that is there (`weir get {}`)", key.kind.many());
+            let allowed = format!("use an existing name (`weir get {}`)", key.kind.many());
             ChangeError::new("name", "there is no such object", allowed)
                 .with_class(ErrorClass::NotFound)
                 .of(key)
@@ -289,11 +289,11 @@ fn check_revision(key: &Key, revision: u64, expected: Option<u64>) -> Result<(),
     match expected {
         Some(expected) if expected != revision => {
             let wrong = match (expected, revision) {
-                (0, _) => format!("it exists already, at revision {revision}"),
-                (_, 0) => "it doesn't exist any more".to_owned(),
-                _ => format!("revision {expected} was expected, but it is at {revision}"),
+                (0, _) => format!("the object exists already, at revision {revision}"),
+                (_, 0) => "the object no longer exists".to_owned(),
+                _ => format!("revision {expected} was expected, but the object is at {revision}"),
             };
-            let allowed = "read it again, and change what is there now";
+            let allowed = "read the object again, and repeat the change";
             Err(ChangeError::new("revision", wrong, allowed)
                 .with_class(ErrorClass::Conflict)
                 .of(key))
@@ -313,7 +313,7 @@ pub struct History {
 
 /// Error: the events since a revision are forgotten, and all objects have to be read again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("what changed up to revision {forgotten} is forgotten: read all objects anew")]
+#[error("changes up to revision {forgotten} are no longer available: read all objects again")]
 pub struct TooOld {
     /// Last revision whose events are forgotten.
     pub forgotten: u64,

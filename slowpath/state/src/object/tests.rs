@@ -91,7 +91,7 @@ fn every_field_of_every_kind_round_trips() {
         "frontends": [{
             "address": "203.0.113.0/24", "port": 80, "protocol": "tcp",
             "type": "NodePort", "port_name": "http", "service_port": 8080,
-            "reach": "internal", "scope": "0x1f2e"
+            "traffic_scope": "internal", "scope": "0x1f2e"
         }]
     });
     let all = [
@@ -184,7 +184,7 @@ fn errors_name_the_field() {
         ),
         (
             spoiled("/spec", "source_policy", json!("deny")),
-            ["spec.source_policy: there is nobody to deny", "write source_ranges"],
+            ["spec.source_policy: no source_ranges to deny", "write source_ranges"],
         ),
     ] {
         assert!(result.starts_with(of), "{result}");
@@ -197,7 +197,7 @@ fn errors_name_the_field() {
     let twice = json!({"address": "10.0.0.1", "port": 1, "protocol": "tcp"});
     let twice = json!({"service": "a", "endpoints": [twice.clone(), twice]});
     let result = refused(&json!({"kind": "Backends", "name": "a", "spec": twice}));
-    assert!(result.contains("spec.endpoints[1]: 10.0.0.1:1/TCP is there twice"), "{result}");
+    assert!(result.contains("spec.endpoints[1]: 10.0.0.1:1/TCP is listed twice"), "{result}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn change_is_idempotent_and_has_one_event() {
     let result = objects.apply(&Change::delete(key), now()).unwrap_err().to_string();
     assert!(result.contains("there is no such object"), "{result}");
     let result = objects.apply(&put(3), now()).unwrap_err().to_string();
-    assert!(result.contains("doesn't exist any more"), "{result}");
+    assert!(result.contains("no longer exists"), "{result}");
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn deletion_waits_for_finalizers() {
     assert_eq!((waiting.lifecycle().deletion, waiting.generation), (Some(now()), 1));
     assert_eq!(apply(&Change::delete(key)), Ok(None));
     let result = apply(&Change::put(object("a", 81))).unwrap_err().to_string();
-    assert!(result.contains("being deleted") && result.contains("x has to clean up"), "{result}");
+    assert!(result.contains("being deleted") && result.contains("x must clean up"), "{result}");
     let other = Change::Finalizer { key: object("a", 0).key(), name: "y".into(), held: true };
     assert!(apply(&other).is_err());
     assert_eq!(apply(&finalizer(false)).unwrap().unwrap().after, None);
@@ -347,12 +347,12 @@ fn private_link_keeps_its_progress_until_finalized() {
         event.map(|event| event.after)
     };
     let put = make(Change::put(link.clone())).unwrap().unwrap();
-    assert_eq!(put.lifecycle(), &Lifecycle::default(), "what is given of its life is ignored");
+    assert_eq!(put.lifecycle(), &Lifecycle::default(), "lifecycle data in the request is ignored");
     let condition = |aspect: &str| Condition {
         aspect: aspect.into(),
         status: ConditionStatus::False,
-        reason: "UnderWay".into(),
-        message: "it is being made".into(),
+        reason: "InProgress".into(),
+        message: "it is being created".into(),
         since: now(),
     };
     let progress = |aspect: &str, step: u8| Change::Progress {
@@ -361,21 +361,25 @@ fn private_link_keeps_its_progress_until_finalized() {
         progress: Arc::new(json!({ "step": step })),
     };
     let first = make(progress("One", 1)).unwrap().unwrap();
-    assert_eq!(first.generation, put.generation, "it is wanted as before");
-    assert_eq!(make(progress("One", 1)), None, "nothing is new");
+    assert_eq!(first.generation, put.generation, "the desired state is unchanged");
+    assert_eq!(make(progress("One", 1)), None, "no change");
     let second = make(progress("Two", 2)).unwrap().unwrap();
     let result: Vec<&str> =
         second.lifecycle().status.iter().flat_map(|s| &s.conditions).map(|c| &*c.aspect).collect();
-    assert_eq!(result, ["Two"], "what isn't told any more is gone");
+    assert_eq!(result, ["Two"], "conditions that are no longer reported are removed");
     let name = "weir.dev/private-link-cleanup";
     let finalizer = |held| Change::Finalizer { key: key.clone(), name: name.into(), held };
     make(finalizer(true));
     let leaving = make(Change::delete(key.clone())).unwrap().unwrap();
     assert_eq!(leaving.lifecycle().deletion, Some(now()));
     let text = serde_json::to_string(&leaving).unwrap();
-    assert_eq!(serde_json::from_str::<Object>(&text).unwrap(), *leaving, "as a restart reads it");
-    assert!(make(progress("Two", 3)).is_some(), "it goes on while it leaves");
-    assert_eq!(make(finalizer(false)), Some(None), "now it is gone");
+    assert_eq!(
+        serde_json::from_str::<Object>(&text).unwrap(),
+        *leaving,
+        "reads back as after a restart"
+    );
+    assert!(make(progress("Two", 3)).is_some(), "progress continues during deletion");
+    assert_eq!(make(finalizer(false)), Some(None), "the object is removed");
 }
 
 #[test]

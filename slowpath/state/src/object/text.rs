@@ -15,7 +15,7 @@ pub(super) mod time {
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<SystemTime, D::Error> {
         let text = String::deserialize(from)?;
         rfc3339::parse(&text).ok_or_else(|| {
-            D::Error::custom(format!("`{text}` is no time, expected \"2026-11-22T08:00:00Z\""))
+            D::Error::custom(format!("`{text}` is not a time, expected \"2026-11-22T08:00:00Z\""))
         })
     }
 }
@@ -42,6 +42,6 @@ pub(super) mod optional_time {
         let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
         rfc3339::parse(&text)
             .map(Some)
-            .ok_or_else(|| D::Error::custom(format!("`{text}` is no time")))
+            .ok_or_else(|| D::Error::custom(format!("`{text}` is not a time")))
     }
 }

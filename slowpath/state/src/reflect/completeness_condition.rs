@@ -23,7 +23,7 @@ fn of(object: &Object, now: SystemTime) -> Option<Change> {
     let (status, reason) = match (ignored, before) {
         (None, None) => return None,
         (None, Some(_)) => (ConditionStatus::True, "Complete"),
-        (Some(_), _) => (ConditionStatus::False, "PartlyIgnored"),
+        (Some(_), _) => (ConditionStatus::False, "PartiallyApplied"),
     };
     let condition = Condition {
         aspect: COMPLETE.into(),
@@ -76,7 +76,10 @@ mod tests {
         assert_eq!(noted(service(None, vec![])), None, "a service that is read whole is not noted");
         let first = noted(service(Some("annotation weir.dev/x"), vec![])).unwrap();
         assert_eq!((&*first.aspect, first.status), (COMPLETE, ConditionStatus::False));
-        assert_eq!((&*first.reason, &*first.message), ("PartlyIgnored", "annotation weir.dev/x"));
+        assert_eq!(
+            (&*first.reason, &*first.message),
+            ("PartiallyApplied", "annotation weir.dev/x")
+        );
         let earlier = Condition { since: UNIX_EPOCH, ..first };
         assert_eq!(noted(service(Some("annotation weir.dev/x"), vec![earlier.clone()])), None);
         let other = noted(service(Some("annotation weir.dev/y"), vec![earlier.clone()])).unwrap();

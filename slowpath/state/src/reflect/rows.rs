@@ -35,7 +35,7 @@ pub(super) fn frontends(spec: &ServiceSpec) -> Vec<FrontendSpec> {
         for frontend in &spec.frontends {
             let inner = FrontendSpec { address: frontend.address.internal(), ..frontend.clone() };
             let is_there = spec.frontends.iter().any(|other| other.address == inner.address);
-            if frontend.address.reach == TrafficScope::External
+            if frontend.address.traffic_scope == TrafficScope::External
                 && !single.contains(&frontend.kind)
                 && !is_there
             {
@@ -54,9 +54,10 @@ pub(super) fn reserved_of<'a>(
     spec: &'a ServiceSpec,
 ) -> Option<(&'a FrontendSpec, &'a str)> {
     spec.frontends.iter().find_map(|frontend| {
-        let Address { prefix, port, protocol, reach, endpoint } = &frontend.address;
+        let Address { prefix, port, protocol, traffic_scope, endpoint } = &frontend.address;
         let holder = reserved.holder(prefix, *port, *protocol);
-        let holder = holder.filter(|_| *reach == TrafficScope::External && *endpoint == 0)?;
+        let holder =
+            holder.filter(|_| *traffic_scope == TrafficScope::External && *endpoint == 0)?;
         Some((frontend, holder.holder.as_str()))
     })
 }

@@ -114,7 +114,7 @@ fn tables_follow_object_changes() {
     let again = fixture.objects.as_events();
     let mut to = fixture.writer.begin(UNIX_EPOCH);
     assert_eq!(fixture.reflector.apply(&fixture.objects, &again, &mut to), vec![]);
-    assert_eq!(to.commit(), revision, "what is so already was written");
+    assert_eq!(to.commit(), revision, "unchanged rows were written");
     fixture.put(service("file", "w", &[2]));
     fixture.change(&[gone(&slice(&[]))]);
     assert_eq!(fixture.dump(), ["w file [203.0.113.2:80/TCP] []"]);
@@ -133,7 +133,7 @@ fn node_port_out_of_range_is_rejected() {
         let json = json!({"kind": "Service", "name": "w", "spec": {"frontends": [frontend]}});
         Object::from_json(&json).unwrap()
     };
-    assert_eq!(fixture.put(service(30_011)), ["w of api: Refused"]);
+    assert_eq!(fixture.put(service(30_011)), ["w of api: Rejected"]);
     assert_eq!(fixture.dump(), [""; 0]);
     let Some(Verdict::Rejected(error)) = fixture.reflector.verdicts.values().next() else {
         panic!()
@@ -163,7 +163,7 @@ fn reserved_port_is_rejected_for_every_source() {
     let probed = json!({"address": "10.0.1.10", "port": 8080, "protocol": "tcp"});
     for source in ["api", "file", "kubernetes", "session-1"] {
         let verdicts = fixture.put(service(source, probed.clone()));
-        assert_eq!(verdicts, [format!("{source} of {source}: Refused")]);
+        assert_eq!(verdicts, [format!("{source} of {source}: Rejected")]);
     }
     assert_eq!(fixture.dump(), [""; 0]);
     let Some(Verdict::Rejected(error)) = fixture.reflector.verdicts.values().next() else {
@@ -176,7 +176,7 @@ fn reserved_port_is_rejected_for_every_source() {
     scoped["scope"] = json!("0x1f");
     assert_eq!(fixture.put(service("api", scoped)), ["api of api: Accepted"]);
     let mut inner = probed;
-    inner["reach"] = json!("internal");
+    inner["traffic_scope"] = json!("internal");
     assert_eq!(fixture.put(service("file", inner)), ["file of file: Accepted"]);
 }
 
@@ -186,7 +186,7 @@ fn port_is_rejected_while_reserved() {
     fixture.reflector = fixture.reflector.with_reserved(reserved("local_ports = [22, 2222]"));
     let ssh = json!({"address": "10.0.1.10", "port": 2222, "protocol": "tcp"});
     let json = json!({"kind": "Service", "name": "w", "spec": {"frontends": [ssh]}});
-    assert_eq!(fixture.put(Object::from_json(&json).unwrap()), ["w of api: Refused"]);
+    assert_eq!(fixture.put(Object::from_json(&json).unwrap()), ["w of api: Rejected"]);
     fixture.put(service("file", "other", &[1]));
     let mut turn = |punt: &str| {
         let mut to = fixture.writer.begin(UNIX_EPOCH);
@@ -257,7 +257,7 @@ fn addresses_move_and_swap_between_services_in_one_step() {
 fn address_conflict_is_reported_and_retried() {
     let mut fixture = Fixture::new();
     fixture.put(service("file", "z", &[1]));
-    assert_eq!(fixture.put(service("api", "a", &[1, 2])), ["a of api: Refused"]);
+    assert_eq!(fixture.put(service("api", "a", &[1, 2])), ["a of api: Rejected"]);
     // A verdict is returned once, and writing it to the object is not a change.
     let change = VerdictChange {
         key: service("api", "a", &[]).key(),
@@ -267,7 +267,7 @@ fn address_conflict_is_reported_and_retried() {
     assert_eq!(fixture.change(&[change.into_change(UNIX_EPOCH)]), [""; 0]);
     assert_eq!(fixture.dump(), ["z file [203.0.113.1:80/TCP] []"]);
     assert_eq!(fixture.put(service("file", "z", &[3])), ["a of api: Accepted"]);
-    assert_eq!(fixture.put(service("file", "b", &[3])), ["b of file: Refused"]);
+    assert_eq!(fixture.put(service("file", "b", &[3])), ["b of file: Rejected"]);
     assert_eq!(fixture.change(&[gone(&service("file", "z", &[]))]), ["b of file: Accepted"]);
     assert!(fixture.reflector.verdicts.is_empty() && fixture.reflector.waiting.is_empty());
 }
@@ -299,7 +299,7 @@ fn services_of_other_writers_are_not_deleted() {
     )
     .unwrap();
     to.commit();
-    assert_eq!(fixture.put(service("file", "w", &[1])), ["w of file: Refused"]);
+    assert_eq!(fixture.put(service("file", "w", &[1])), ["w of file: Rejected"]);
     assert_eq!(fixture.dump(), ["w redirect [] []"]);
     let mut to = fixture.writer.begin(UNIX_EPOCH);
     to.delete_service_and_frontends(&name, &Source::new("redirect")).unwrap();
@@ -364,12 +364,13 @@ proptest! {
                         prop_assert_eq!(&row.source, &object.source);
                         let entry = tables.entry(&name).unwrap();
                         prop_assert_eq!(entry.frontends.len(), spec.frontends.len());
-                        let is_its = |frontend: &FrontendSpec| owned(frontend).as_ref() == Some(&name);
+                        let is_its =
+                            |frontend: &FrontendSpec| owned(frontend).as_ref() == Some(&name);
                         prop_assert!(spec.frontends.iter().all(is_its));
                     }
                     Some(_) => prop_assert!(
                         spec.frontends.iter().any(|s| owned(s).is_some_and(|o| o != name)),
-                        "{} waits for nobody: {:?}", name, fixture.dump()
+                        "{} is rejected without a conflict: {:?}", name, fixture.dump()
                     ),
                 }
             }

@@ -39,9 +39,9 @@ impl VerdictChange {
             Verdict::Shadowed(by) => (
                 ConditionStatus::False,
                 "Shadowed",
-                format!("source `{by}` is preferred and says what it is"),
+                format!("source `{by}` has precedence and defines this object"),
             ),
-            Verdict::Rejected(error) => (ConditionStatus::False, "Refused", error.to_string()),
+            Verdict::Rejected(error) => (ConditionStatus::False, "Rejected", error.to_string()),
         };
         let condition = Condition {
             aspect: ACCEPTED.into(),

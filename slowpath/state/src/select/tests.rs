@@ -140,12 +140,12 @@ fn traffic_policies_are_applied_in_selection() {
     };
     let every = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"];
     let near = ["10.0.0.1", "10.0.0.2", "10.0.0.4", "10.0.0.5"];
-    let with = |kind, reach, external, internal| {
+    let with = |kind, traffic_scope, external, internal| {
         let service = service(|service| {
             (service.external_policy, service.internal_policy) = (external, internal);
         });
         let address = Address::new("192.0.2.1".parse().unwrap(), 80, 6);
-        frontend_at(Address { reach, ..address }, kind, service)
+        frontend_at(Address { traffic_scope, ..address }, kind, service)
     };
     use TrafficPolicy::{Cluster, Local};
     use TrafficScope::{External, Internal};
@@ -155,10 +155,10 @@ fn traffic_policies_are_applied_in_selection() {
         check(&with(kind, Internal, Cluster, Local), all(), &near, 4);
         check(&with(kind, Internal, Local, Cluster), all(), &every, 5);
     }
-    for reach in [External, Internal] {
-        check(&with(Kind::ClusterIp, reach, Cluster, Local), all(), &near, 4);
-        check(&with(Kind::ClusterIp, reach, Local, Cluster), all(), &every, 5);
-        check(&with(Kind::HostPort, reach, Local, Local), all(), &every, 5);
+    for traffic_scope in [External, Internal] {
+        check(&with(Kind::ClusterIp, traffic_scope, Cluster, Local), all(), &near, 4);
+        check(&with(Kind::ClusterIp, traffic_scope, Local, Cluster), all(), &every, 5);
+        check(&with(Kind::HostPort, traffic_scope, Local, Local), all(), &every, 5);
     }
 }
 
@@ -171,7 +171,7 @@ fn unsatisfied_local_policy_is_noted() {
     assert!(desired.note.unwrap().starts_with("no local backend"), "{:?}", desired.note);
     let local = service(|service| service.external_policy = TrafficPolicy::Local);
     let none = select_backends(&tables(vec![]), &frontend(Kind::LoadBalancer, local), &appliance());
-    assert_eq!(none.note, None, "a service without backends is no fault of its policy");
+    assert_eq!(none.note, None, "the policy is not reported for a service without backends");
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn no_serving_backend_is_noted() {
     assert_eq!(ill.note, Some("no backend is healthy and serving"));
     let out = result(in_state("10.0.0.2", State::Maintenance));
     assert_eq!((out.backends.len(), out.serving), (0, 0));
-    assert_eq!(out.note, Some("all backends are in maintenance or of weight 0"));
+    assert_eq!(out.note, Some("all backends are in maintenance or have weight 0"));
     let gone = result(in_state("10.0.0.2", State::TerminatingNotServing));
     assert_eq!((gone.backends.len(), gone.serving), (1, 0));
 }

@@ -8,27 +8,27 @@ use crate::object::{ChangeError, Key, LEASE_MAX_S, REVISION_MAX};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// The name is not valid.
-    #[error("`{0}` is no name of a source: write 1 to 63 of a-z, 0-9, `-`, `.` and `_`")]
+    #[error("`{0}` is not a valid source name; write 1 to 63 of a-z, 0-9, `-`, `.` and `_`")]
     Name(Box<str>),
     /// The source is reserved for the appliance itself.
     #[error(
-        "source `{source_of}` is the appliance's own: its files speak for it, or whoever writes \
-         single objects; choose another name"
+        "source `{source_of}` is reserved for the appliance's files and for objects written one by \
+         one; choose another name"
     )]
     Reserved {
         /// Source of the request.
         source_of: Source,
     },
     /// The source has never begun a session.
-    #[error("source `{source_of}` has said nothing yet: begin a session and commit it")]
+    #[error("source `{source_of}` has not committed a list yet; begin a session and commit it")]
     NeverBegun {
         /// Source of the request.
         source_of: Source,
     },
     /// The lease expired, and the source's objects were released.
     #[error(
-        "the lease of source `{source_of}` ran out, and what it said was released: begin a session \
-         and say everything again"
+        "the lease of source `{source_of}` expired, and its objects were released; begin a session \
+         and send the complete list again"
     )]
     Released {
         /// Source of the request.
@@ -49,8 +49,8 @@ pub enum Error {
     /// A newer session of the source exists: another process uses the same name, or the source
     /// began again.
     #[error(
-        "source `{source_of}` has a newer session than {id}, and a begin ends what was begun \
-         before it: let one process alone speak for a source"
+        "session {id} of source `{source_of}` was superseded by a newer one; use each source name \
+         in one process only"
     )]
     Superseded {
         /// Source of the request.
@@ -60,8 +60,8 @@ pub enum Error {
     },
     /// There is no such session, or it has ended.
     #[error(
-        "source `{source_of}` has no session {id}: it was committed or aborted, nobody went on \
-         with it, or the appliance was restarted; see the revision that it has, and begin again"
+        "source `{source_of}` has no session {id}: it was committed or aborted, it timed out, or \
+         the appliance was restarted; read the revision of the source, and begin again"
     )]
     NoSession {
         /// Source of the request.
@@ -85,8 +85,8 @@ pub enum Error {
     },
     /// The chunk is too large.
     #[error(
-        "the chunk has {items} objects, frontends and backends; a chunk may have {max}: send \
-         several"
+        "the chunk has {items} objects, frontends and backends; allowed: up to {max}; send several \
+         chunks"
     )]
     Chunk {
         /// Objects, frontends and backends in the chunk.
@@ -96,8 +96,8 @@ pub enum Error {
     },
     /// The session is too large.
     #[error(
-        "all chunks together have more than {max} objects, frontends and backends; an appliance \
-         takes no more from one source"
+        "all chunks together have more than {max} objects, frontends and backends, the maximum for \
+         one source"
     )]
     Session {
         /// Maximum number of objects, frontends and backends in a session.
@@ -105,8 +105,8 @@ pub enum Error {
     },
     /// The object names another source.
     #[error(
-        "{object}: it is not what source `{source_of}` says; leave `source` out, or begin a \
-         session of that source"
+        "{object}: the session is of source `{source_of}`; leave `source` out, or begin a session \
+         of the other source"
     )]
     ForeignSource {
         /// Key of the object.
@@ -115,13 +115,13 @@ pub enum Error {
         source_of: Source,
     },
     /// The object is of a kind that sources cannot write.
-    #[error("{object}: sources say objects of kind Service and Backends; leave it out")]
+    #[error("{object}: a session takes objects of kind Service and Backends only; leave it out")]
     Kind {
         /// Key of the object.
         object: Key,
     },
     /// The session contains the object twice.
-    #[error("{object}: it is there twice in this session; say it once")]
+    #[error("{object}: it occurs twice in this session; send it once")]
     DuplicateObject {
         /// Key of the object.
         object: Key,
@@ -131,8 +131,8 @@ pub enum Error {
     Held(Box<Held>),
     /// There is no held list to confirm.
     #[error(
-        "no list of source `{source_of}` is held: nothing has to be confirmed; `weir get source` \
-         shows the sources"
+        "no list of source `{source_of}` is held, so there is nothing to confirm; `weir get \
+         source` shows the sources"
     )]
     NotHeld {
         /// Source of the request.

@@ -13,7 +13,7 @@ use crate::object::{
 use crate::store::Batch;
 
 /// Type of the condition that shows whether a source's lease is valid.
-pub const LEASE_VALID: &str = "Heard";
+pub const LEASE_VALID: &str = "LeaseValid";
 
 /// Whether a source's lease is valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ impl LeaseStatus {
     /// Returns the value for reports.
     pub fn as_str(self) -> &'static str {
         match self {
-            LeaseStatus::Valid => "yes",
+            LeaseStatus::Valid => "valid",
             LeaseStatus::Expired(done) => reason_text(done),
         }
     }
@@ -37,7 +37,7 @@ impl LeaseStatus {
 /// Returns the condition's reason.
 fn reason_text(done: OnExpiry) -> &'static str {
     match done {
-        OnExpiry::Keep => "Kept",
+        OnExpiry::Keep => "Persisted",
         OnExpiry::Quarantine => "Quarantined",
         OnExpiry::Release => "Released",
     }
@@ -45,12 +45,14 @@ fn reason_text(done: OnExpiry) -> &'static str {
 
 fn message(done: OnExpiry) -> &'static str {
     match done {
-        OnExpiry::Keep => "its lease ran out; what it said last still holds",
+        OnExpiry::Keep => "the lease expired; the last list still applies",
         OnExpiry::Quarantine => {
-            "its lease ran out; its backends get no new flows until it renews the lease or says \
-             everything again"
+            "the lease expired; the backends get no new flows until the source renews the lease or \
+             sends its complete list again"
         }
-        OnExpiry::Release => "its lease ran out; what it said is gone until it is said again",
+        OnExpiry::Release => {
+            "the lease expired; the objects are released until the source sends them again"
+        }
     }
 }
 
@@ -120,7 +122,7 @@ pub(super) fn mark_valid(source: &Source, objects: &Objects, now: SystemTime) ->
     match recorded(source, objects) {
         LeaseStatus::Valid => None,
         LeaseStatus::Expired(_) => {
-            let message = "it says that it is there";
+            let message = "the lease is valid";
             status(source, objects, (ConditionStatus::True, LEASE_VALID, message), now)
         }
     }

@@ -103,8 +103,8 @@ pub struct Report {
     pub lease_s: u32,
     /// Seconds until the lease expires, 0 if it has expired; absent without a lease.
     pub left_s: Option<u64>,
-    /// `yes`, or what was done when the lease expired: `Kept`, `Quarantined`, `Released`.
-    pub heard: &'static str,
+    /// `valid`, or what was done when the lease expired: `Persisted`, `Quarantined`, `Released`.
+    pub lease_status: &'static str,
     /// How the source's objects are handled when its lease expires.
     pub on_expiry: OnExpiry,
     /// Reason why the source's list is held: it would remove too much. Absent if it is not held.

@@ -66,7 +66,10 @@ fn commit_replaces_the_complete_list() {
     assert_eq!(committed, Committed { written: 1, released: 1 });
     assert_eq!(fixture.names("k8s"), ["Backends shop/web", "Service shop/web"]);
     assert_eq!(fixture.serving("shop/web"), ["10.0.0.2:80/TCP", "10.0.0.3:80/TCP"]);
-    assert!(matches!(fixture.commit("k8s", id), Err(Error::NoSession { .. })), "it has ended");
+    assert!(
+        matches!(fixture.commit("k8s", id), Err(Error::NoSession { .. })),
+        "the session has ended"
+    );
 
     // Writing the same objects again changes nothing and creates no event.
     let revision = fixture.writer.tables().revision();
@@ -114,13 +117,14 @@ fn chunks_are_validated_as_a_whole() {
     let mut refused =
         |number, list: Vec<Object>| fixture.add("k8s", id, number, list).unwrap_err().to_string();
     assert_eq!(refused(1, shop()), "chunk 1 came before chunk 0; send 0 first");
-    let all = "the chunk has 7 objects, frontends and backends; a chunk may have 5: send several";
+    let all = "the chunk has 7 objects, frontends and backends; allowed: up to 5; send several \
+               chunks";
     assert_eq!(refused(0, shop()), all);
     let twice = [service("a", "203.0.113.1"), service("a", "203.0.113.2")];
-    assert!(refused(0, twice.to_vec()).contains("Service a of k8s: it is there twice"));
+    assert!(refused(0, twice.to_vec()).contains("Service a of k8s: it occurs twice"));
     let mut strange = service("a", "203.0.113.1");
     strange.source = Source::new("file");
-    assert!(refused(0, vec![strange]).contains("not what source `k8s` says"));
+    assert!(refused(0, vec![strange]).contains("the session is of source `k8s`"));
     let own = object("Appliance", "a", &json!({}));
     assert!(refused(0, vec![own]).contains("kind Service and Backends"));
     let Spec::Service(spec) = service("a", "203.0.113.1").spec else { panic!() };
@@ -140,7 +144,7 @@ fn chunks_are_validated_as_a_whole() {
     assert_eq!(fixture.add("k8s", id, 1, vec![more]), Ok(Added { next: 2, objects: 3 }));
     fixture.begin("other", "1").unwrap();
     assert_eq!(fixture.begin("third", "1"), Err(Error::Sessions { max: 2 }));
-    assert!(fixture.begin("k8s", "2").is_ok(), "instead of its own");
+    assert!(fixture.begin("k8s", "2").is_ok(), "it replaces the open session of the source");
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn names_leases_and_reserved_sources_are_validated() {
     }
     for name in ["file", "api"] {
         let own = fixture.begin(name, "1").unwrap_err().to_string();
-        assert!(own.contains("the appliance's own"), "{own}");
+        assert!(own.contains("reserved for the appliance's files"), "{own}");
     }
     let long = fixture.begin("k8s", &"ä".repeat(257)).unwrap_err();
     assert_eq!(long, Error::Revision { found: 257 });
@@ -163,7 +167,7 @@ fn names_leases_and_reserved_sources_are_validated() {
         assert_eq!(refused.unwrap_err(), Error::Lease { found });
     }
     let unknown = fixture.renew("k9s", None).unwrap_err().to_string();
-    assert!(unknown.contains("has said nothing yet"), "{unknown}");
+    assert!(unknown.contains("has not committed a list yet"), "{unknown}");
 }
 
 #[test]
@@ -173,24 +177,27 @@ fn expired_lease_is_kept_quarantined_or_released_and_recovers() {
         fixture.pass(29);
         assert_eq!(fixture.renew("k8s", None).unwrap().lease_s, 30);
         fixture.pass(29);
-        assert_eq!((fixture.report("k8s").heard, fixture.report("k8s").left_s), ("yes", Some(1)));
+        assert_eq!(
+            (fixture.report("k8s").lease_status, fixture.report("k8s").left_s),
+            ("valid", Some(1))
+        );
         fixture.pass(1);
-        let (heard, serving, rows) = match on_expiry {
-            OnExpiry::Keep => ("Kept", 2, 2),
+        let (status, serving, rows) = match on_expiry {
+            OnExpiry::Keep => ("Persisted", 2, 2),
             OnExpiry::Quarantine => ("Quarantined", 0, 2),
             OnExpiry::Release => ("Released", 0, 0),
         };
-        assert_eq!(fixture.report("k8s").heard, heard);
+        assert_eq!(fixture.report("k8s").lease_status, status);
         assert_eq!(fixture.serving("shop/web").len(), serving, "{on_expiry:?}");
         assert_eq!(fixture.writer.tables().frontend_count(), rows);
         let written = fixture.store.objects().revision();
         fixture.pass(1_000);
-        assert_eq!(fixture.store.objects().revision(), written, "it is said once");
+        assert_eq!(fixture.store.objects().revision(), written, "the change is made once");
         // Neither a restart nor a clock that jumps changes this.
         fixture.restart();
         assert_eq!(
-            (fixture.report("k8s").heard, fixture.serving("shop/web").len()),
-            (heard, serving)
+            (fixture.report("k8s").lease_status, fixture.serving("shop/web").len()),
+            (status, serving)
         );
 
         if on_expiry == OnExpiry::Release {
@@ -200,7 +207,10 @@ fn expired_lease_is_kept_quarantined_or_released_and_recovers() {
         } else {
             assert_eq!(&*fixture.renew("k8s", None).unwrap().revision, "1");
         }
-        assert_eq!((fixture.report("k8s").heard, fixture.serving("shop/web").len()), ("yes", 2));
+        assert_eq!(
+            (fixture.report("k8s").lease_status, fixture.serving("shop/web").len()),
+            ("valid", 2)
+        );
     }
 }
 
@@ -208,16 +218,16 @@ fn expired_lease_is_kept_quarantined_or_released_and_recovers() {
 fn new_setting_applies_to_expired_leases_but_restores_nothing() {
     let mut fixture = committed_shop(OnExpiry::Keep);
     fixture.pass(31);
-    for (on_expiry, heard, serving) in [
+    for (on_expiry, status, serving) in [
         (OnExpiry::Quarantine, "Quarantined", 0),
-        (OnExpiry::Keep, "Kept", 2),
+        (OnExpiry::Keep, "Persisted", 2),
         (OnExpiry::Release, "Released", 0),
         (OnExpiry::Keep, "Released", 0),
     ] {
         fixture.set("k8s", Setting { lease_s: 30, on_expiry });
         fixture.pass(1);
-        let found = (fixture.report("k8s").heard, fixture.serving("shop/web").len());
-        assert_eq!(found, (heard, serving), "{on_expiry:?}");
+        let found = (fixture.report("k8s").lease_status, fixture.serving("shop/web").len());
+        assert_eq!(found, (status, serving), "{on_expiry:?}");
     }
 }
 
@@ -250,14 +260,14 @@ fn batches_rejected_by_the_disk_are_returned_again() {
     assert_eq!(fixture.names("k8s"), ["Service shop/new"]);
     fixture.fail_disk(1);
     fixture.pass(30);
-    assert_eq!(fixture.report("k8s").heard, "yes");
+    assert_eq!(fixture.report("k8s").lease_status, "valid");
     fixture.pass(1);
-    assert_eq!(fixture.report("k8s").heard, "Quarantined");
+    assert_eq!(fixture.report("k8s").lease_status, "Quarantined");
     fixture.fail_disk(1);
     assert!(fixture.renew("k8s", None).is_err());
-    assert_eq!(fixture.report("k8s").heard, "Quarantined");
+    assert_eq!(fixture.report("k8s").lease_status, "Quarantined");
     fixture.renew("k8s", None).unwrap();
-    assert_eq!(fixture.report("k8s").heard, "yes");
+    assert_eq!(fixture.report("k8s").lease_status, "valid");
 }
 
 #[test]
@@ -268,7 +278,7 @@ fn unchanged_precedence_creates_no_rows() {
     fixture.says("other", "1", list).unwrap();
     let before = fixture.rows();
     fixture.prefer(&["new", "other", "k8s"]);
-    assert_eq!(fixture.rows(), before, "nobody says the same, so nobody is chosen anew");
+    assert_eq!(fixture.rows(), before, "no source sent the same, so none is selected again");
     fixture.says("new", "1", vec![backends("own", "own", &["10.0.0.1"])]).unwrap();
     let before = fixture.rows();
     fixture.prefer(&["other", "k8s", "new"]);
@@ -286,7 +296,7 @@ fn requests_and_responses_serialize_as_documented() {
     assert_eq!(serde_json::to_value(begun).unwrap(), expected);
     let report = serde_json::to_value(committed_shop(OnExpiry::Release).report("k8s")).unwrap();
     let expected = json!({"source": "k8s", "revision": "1", "lease_s": 30, "left_s": 30,
-        "heard": "yes", "on_expiry": "release", "held": null, "session": null});
+        "lease_status": "valid", "on_expiry": "release", "held": null, "session": null});
     assert_eq!(report, expected);
     assert!(serde_json::from_value::<Lease>(json!({"lease": 3})).is_err());
 }

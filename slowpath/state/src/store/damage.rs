@@ -26,11 +26,11 @@ impl Damage {
     /// one.
     pub(super) fn new(file: &str, path: String, flaw: Flaw, copy: Result<String, String>) -> Self {
         let away = match file {
-            SNAPSHOT => format!("move `{SNAPSHOT}` and `{LOG}` away to begin with nothing"),
-            _ => format!("move `{file}` away to go on without what it holds"),
+            SNAPSHOT => format!("move `{SNAPSHOT}` and `{LOG}` away to start with an empty store"),
+            _ => format!("move `{file}` away to continue without its contents"),
         };
         let copy = match copy {
-            Ok(name) => format!("a copy of it is `{name}`"),
+            Ok(name) => format!("copy: `{name}`"),
             Err(error) => format!("it could not be copied: {error}"),
         };
         let remedy = format!(
@@ -77,7 +77,7 @@ impl fmt::Display for Cut {
         write!(
             f,
             "{path} ended in an interrupted write, which was not acknowledged: {bytes} bytes were \
-             cut at byte {offset}; as it was before: `{copy}`"
+             cut at byte {offset}; copy from before the cut: `{copy}`"
         )
     }
 }

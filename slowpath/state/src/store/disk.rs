@@ -145,7 +145,7 @@ impl Folder {
             TryLockError::Error(error) => error,
             TryLockError::WouldBlock => io::Error::new(
                 io::ErrorKind::WouldBlock,
-                format!("another process has {}: stop it first", path.display()),
+                format!("{} is in use by another process: stop it first", path.display()),
             ),
         })?;
         Ok(Folder { path: path.to_owned(), folder })

@@ -120,8 +120,8 @@ impl<D: Disk> Shared<D> {
         queue.issued.0 += 1;
         let ticket = queue.issued;
         let wrong = match () {
-            () if queue.closed => Some("slowpath is ending and takes no more changes"),
-            () if queue.stuck => Some("the store's disk does not answer; nothing was changed"),
+            () if queue.closed => Some("slowpath is shutting down and accepts no more changes"),
+            () if queue.stuck => Some("the store's disk does not respond; nothing was changed"),
             () if queue.waiting.len() >= QUEUE_MAX => {
                 Some("too many changes wait for the store's disk; nothing was changed")
             }
@@ -154,15 +154,15 @@ impl<D: Disk> Shared<D> {
         let mut queue = self.queue.lock();
         queue.stuck = queue.busy;
         let Some(at) = queue.waiting.iter().position(|waiting| waiting.ticket == ticket) else {
-            let wrong = "the store's disk has not answered in time; the change may still be made";
-            let allowed = "look at the disk of control.state, and read what is there before you \
-                           write again";
+            let wrong = "the store's disk has not responded in time; the change may still be made";
+            let allowed = "check the disk of control.state, and read the current objects before \
+                           writing again";
             return ChangeError::new("", wrong, allowed).with_class(ErrorClass::TimedOut);
         };
         let withdrawn = queue.waiting.remove(at);
         drop(queue);
         drop(withdrawn);
-        disk("the store's disk has not answered in time; nothing was changed")
+        disk("the store's disk has not responded in time; nothing was changed")
     }
 
     /// Returns whether a request is answered or about to be. Until then, published objects contain
@@ -236,7 +236,7 @@ impl<D: Disk> Shared<D> {
         let (give, answer) = std::sync::mpsc::sync_channel(1);
         self.submit(WriteRequest::new(batch, now), move |answered| drop(give.send(answered)));
         self.write_waiting();
-        let none = |_| Err(ChangeError::new("", "the store gave no answer", "ask again"));
+        let none = |_| Err(ChangeError::new("", "the store did not respond", "try again"));
         answer.recv().unwrap_or_else(none)
     }
 
@@ -299,6 +299,6 @@ impl<D: Disk + Send + 'static> Shared<D> {
 
 /// Creates an error caused by the disk; nothing was changed.
 fn disk(wrong: &str) -> ChangeError {
-    ChangeError::new("", wrong, "look at the disk of control.state, and ask again")
+    ChangeError::new("", wrong, "check the disk of control.state, and try again")
         .with_class(ErrorClass::Disk)
 }

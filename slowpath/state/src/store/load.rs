@@ -49,8 +49,7 @@ pub(super) fn load(
 fn lines(record: &Record<'_>) -> Result<Vec<Line>, Flaw> {
     serde_json::from_slice(record.content).map_err(|error| {
         let wrong = format!(
-            "the record there is not understood, as if another version of Weir had written it: \
-             {error}"
+            "the record cannot be decoded; another version of Weir may have written it: {error}"
         );
         Flaw::new(record.at, wrong)
     })
@@ -60,7 +59,7 @@ fn lines(record: &Record<'_>) -> Result<Vec<Line>, Flaw> {
 /// it is in the first format.
 fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
     let Records { all, end, old } = record::all(bytes)?;
-    let incomplete = || Flaw::new(end, "the file ends before all of its objects");
+    let incomplete = || Flaw::new(end, "the file ends before its last object");
     if end != bytes.len() {
         return Err(incomplete());
     }
@@ -68,7 +67,7 @@ fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
     for record in &all {
         for line in lines(record)? {
             if complete {
-                return Err(Flaw::new(record.at, "a record follows the last one"));
+                return Err(Flaw::new(record.at, "a record follows the end record"));
             }
             match line {
                 Line::Put(object) => {
@@ -80,11 +79,11 @@ fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
                     complete = true;
                 }
                 Line::End(expected, _) => {
-                    let wrong = format!("{count} objects precede, {expected} were written");
+                    let wrong = format!("{count} objects were read, {expected} were written");
                     return Err(Flaw::new(record.at, wrong));
                 }
                 Line::Gone(..) => {
-                    return Err(Flaw::new(record.at, "a deletion, which no snapshot has"));
+                    return Err(Flaw::new(record.at, "a deletion record in a snapshot"));
                 }
             }
         }
@@ -102,8 +101,8 @@ fn load_log<'b>(objects: &mut Objects, bytes: &'b [u8]) -> Result<Records<'b>, F
             let follows = if number == 0 { before <= known } else { before == reached };
             if !follows {
                 let wrong = format!(
-                    "the record there follows revision {before}, and what is there ends with \
-                     {reached}: what was between them is missing"
+                    "the record follows revision {before}, but the records before it end with \
+                     {reached}: the changes between them are missing"
                 );
                 return Err(Flaw::new(record.at, wrong));
             }
@@ -124,7 +123,9 @@ fn load_log<'b>(objects: &mut Objects, bytes: &'b [u8]) -> Result<Records<'b>, F
                     }
                     revision
                 }
-                Line::End(..) => return Err(Flaw::new(record.at, "the end of a snapshot")),
+                Line::End(..) => {
+                    return Err(Flaw::new(record.at, "the end record of a snapshot in the log"));
+                }
             };
             reached = reached.max(revision);
         }

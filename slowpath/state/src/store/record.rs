@@ -146,18 +146,18 @@ impl Unreadable<'_> {
         let there = bytes.get(at..).unwrap_or_default();
         if let Some(next) = find(bytes, at + 1) {
             let what = match self {
-                Unreadable::Head => "the header of the record there is wrong",
-                Unreadable::Short | Unreadable::Content(_) => "the record there fails its checksum",
+                Unreadable::Head => "the record's header is invalid",
+                Unreadable::Short | Unreadable::Content(_) => "the record's checksum is wrong",
             };
-            return Some(format!("{what}, and a whole record follows it at byte {next}"));
+            return Some(format!("{what}, and a complete record follows at byte {next}"));
         }
         match self {
             Unreadable::Head if !there.iter().zip(MAGIC).all(|(b, m)| *b == m || *b == 0) => {
-                Some("no record begins there".to_owned())
+                Some("no record begins at this offset".to_owned())
             }
             // JSON contains no zero byte, so all of the content was written.
             Unreadable::Content(content) if !content.contains(&0) => {
-                Some("the record there is complete and fails its checksum".to_owned())
+                Some("the record is complete, but its checksum is wrong".to_owned())
             }
             _ => None,
         }
@@ -211,7 +211,7 @@ fn all_old(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
     let mut records = Records { old: true, ..Records::default() };
     while records.end < bytes.len() {
         let record = old(bytes, records.end).ok_or_else(|| {
-            let fault = "the record there, in the format of an earlier version, is not whole";
+            let fault = "the record, in the format of an earlier version, is incomplete";
             Flaw::new(records.end, fault)
         })?;
         records.end = record.end;

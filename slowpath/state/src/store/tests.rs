@@ -231,7 +231,7 @@ fn killed_process_keeps_acknowledged_changes() {
     }
     let second = Folder::open(&folder).unwrap();
     let result = Folder::open(&folder).unwrap_err().to_string();
-    assert!(result.contains("another process has"), "{result}");
+    assert!(result.contains("in use by another process"), "{result}");
     drop(second);
     assert!(last.unwrap() > 300);
     std::fs::remove_dir_all(&folder).unwrap();

@@ -11,12 +11,12 @@ pub enum Error {
     #[error("there is no service `{0}`: write the service first, or correct the name")]
     ServiceNotFound(Name),
     /// There is no frontend at that address.
-    #[error("there is no frontend at {0}: `weir db show frontends` lists those that are")]
+    #[error("there is no frontend at {0}: `weir db show frontends` lists the existing ones")]
     FrontendNotFound(Address),
     /// The service has no backend at that endpoint.
     #[error(
-        "service `{service}` has no backend at {endpoint}: `weir db show backends` lists those \
-         that are"
+        "service `{service}` has no backend at {endpoint}: `weir db show backends` lists the \
+         existing ones"
     )]
     BackendNotFound {
         /// Name of the service.
@@ -26,8 +26,8 @@ pub enum Error {
     },
     /// Another source owns the service.
     #[error(
-        "service `{name}` is from source `{owner}`, and source `{claimant}` cannot write it too: \
-         delete it there first, or choose another name here"
+        "service `{name}` belongs to source `{owner}`, and source `{claimant}` cannot write it: \
+         delete it there first, or choose another name"
     )]
     ServiceConflict {
         /// Name of the service.
@@ -39,8 +39,8 @@ pub enum Error {
     },
     /// Another service owns the address.
     #[error(
-        "address {address} belongs to service `{owner}`, and service `{claimant}` cannot have it \
-         too: take it from the one or the other"
+        "address {address} belongs to service `{owner}`, and service `{claimant}` cannot use it: \
+         remove it from one of the two"
     )]
     FrontendConflict {
         /// The address.
@@ -52,8 +52,8 @@ pub enum Error {
     },
     /// The appliance itself uses the address and port.
     #[error(
-        "service `{service}` cannot have {address}, a port of the appliance's own address: \
-         `{holder}` has it; write another port or address"
+        "service `{service}` cannot use {address}, a port of the appliance's own address: \
+         `{holder}` uses it; write another port or address"
     )]
     ReservedPort {
         /// Name of the service.
@@ -79,7 +79,7 @@ pub enum Error {
         last: u16,
     },
     /// The spec is invalid.
-    #[error("service `{service}` cannot be: {cause}")]
+    #[error("service `{service}` is invalid: {cause}")]
     InvalidSpec {
         /// Name of the service.
         service: Name,

@@ -129,7 +129,11 @@ fn kinds_families_and_scopes_have_separate_rows() {
         assert_eq!(*line, format!("SVC: ADDR={address} {rest}"));
     }
     assert_eq!(masters.len(), expected.len());
-    assert_eq!(lines_with(&fixture, "BEID=[fd00::1]:8080").len(), 1, "families don't mix");
+    assert_eq!(
+        lines_with(&fixture, "BEID=[fd00::1]:8080").len(),
+        1,
+        "address families are separate"
+    );
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn identifiers_are_stable_and_not_reused_soon() {
     fixture.steps();
     assert!(id(&fixture, "REV: ID=3 ADDR=203.0.113.10:80"), "{:?}", fixture.numbered());
     assert!(id(&fixture, "REV: ID=2 ADDR=203.0.113.11:80"));
-    assert!(id(&fixture, "BE: ID=1 "), "the backend was there all the time");
+    assert!(id(&fixture, "BE: ID=1 "), "the backend keeps its identifier");
 }
 
 #[test]
@@ -175,7 +179,7 @@ fn exhausted_identifiers_are_an_error_of_the_frontend() {
 }
 
 #[test]
-fn impossible_combinations_are_refused() {
+fn unsupported_combinations_are_rejected() {
     let redirect = Some(Arc::new(ProxyRedirect { port: 2000, ports: vec![80] }));
     let both = service("web")
         .with(|spec| {
@@ -187,11 +191,11 @@ fn impossible_combinations_are_refused() {
     let fixture = with(both, vec![web(), elsewhere.clone()], &["10.0.0.1"]);
     assert_eq!(
         error(&fixture, &web()),
-        "service web has session affinity and sends port 80 to the proxy at port 2000, which sees \
-         to affinity itself; take away the one or the other"
+        "service web has session affinity and sends port 80 to the proxy at port 2000, which \
+         handles affinity itself; remove one of the two"
     );
     let status = fixture.writer.tables().frontend(&elsewhere.address).unwrap().status();
-    assert_eq!(status.progress, Progress::Done, "another port isn't for the proxy");
+    assert_eq!(status.progress, Progress::Done, "the proxy does not take the other port");
 }
 
 #[test]
@@ -287,7 +291,7 @@ fn full_backend_map_is_reused_without_dead_slots() {
     let full =
         "the map of Backends is full with 2 rows; raise region.max_backends or remove services";
     assert_eq!(error(&fixture, &web()), full);
-    assert_eq!(lines_with(&fixture, "COUNT=2").len(), 1, "the others go on");
+    assert_eq!(lines_with(&fixture, "COUNT=2").len(), 1, "the other services keep working");
     set(&fixture, "web", &active(&["10.0.0.6"]));
     fixture.settle();
     assert_eq!(lines_with(&fixture, "BE:"), ["BE: ADDR=10.0.0.6:8080/TCP STATE=active"]);
@@ -299,8 +303,8 @@ fn full_map_names_its_setting_and_does_not_block_others() {
     let cases: [(Sizes, &str); 5] = [
         (Sizes { services: 2, ..one }, "region.max_frontends and region.slots"),
         (Sizes { reverse: 1, ..one }, "raise region.max_frontends or"),
-        (Sizes { affinity: 1, ..one }, "take session affinity from some or"),
-        (Sizes { source_ranges: 1, ..one }, "take source ranges from some or"),
+        (Sizes { affinity: 1, ..one }, "remove session affinity from some or"),
+        (Sizes { source_ranges: 1, ..one }, "remove source ranges from some or"),
         (Sizes { maglev: 1, ..one }, "region.slots"),
     ];
     for (sizes, setting) in cases {
@@ -391,7 +395,7 @@ fn maglev_tables_contain_serving_backends() {
     assert!(lines_with(&fixture, "MAGLEV:")[0].ends_with("INNER=[10.0.0.2:8080/TCP(1021)]"));
     fails(&fixture, "web", "10.0.0.2");
     fixture.steps();
-    assert!(lines_with(&fixture, "MAGLEV:").is_empty(), "nobody serves");
+    assert!(lines_with(&fixture, "MAGLEV:").is_empty(), "no backend serves");
 
     put(&fixture, maglev(0), vec![web()]);
     set(&fixture, "web", &active(&["10.0.0.3"]));
@@ -438,7 +442,7 @@ fn source_ranges_are_added_before_others_are_removed() {
     assert_eq!(
         log(&fixture, mark),
         ["master", "-SourceRanges", "-SourceRanges"],
-        "not checked any more before they are gone"
+        "health checks end before the removal"
     );
 }
 
@@ -607,7 +611,7 @@ fn restart_restores_identifiers_and_quarantine() {
     let writes = fixture.plane.maps().maps.writes();
     fixture.steps();
     assert_eq!(fixture.numbered(), before, "nothing was looked at yet, and nothing changed");
-    assert_eq!(fixture.plane.maps().maps.writes(), writes, "said again, it is a matter of reading");
+    assert_eq!(fixture.plane.maps().maps.writes(), writes, "a repeated update only reads");
     fixture
         .write(|to| to.update_backend_health(&name("web"), &endpoint("10.0.0.2"), true))
         .unwrap();

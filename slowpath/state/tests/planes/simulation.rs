@@ -33,7 +33,7 @@ impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let seed = self.0;
-            eprintln!("play it again: SIMULATION_SEED={seed} cargo test -p state --test planes");
+            eprintln!("reproduce with: SIMULATION_SEED={seed} cargo test -p state --test planes");
         }
     }
 }
@@ -80,7 +80,7 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
     let sources: BTreeMap<u8, _> =
         (0..3).map(|n| (n, fixture.writer.register_initializer(&format!("source-{n}")))).collect();
     fixture.steps();
-    assert_eq!(fixture.lines(), known, "nothing is told before sources said all");
+    assert_eq!(fixture.lines(), known, "nothing is written before all sources are complete");
     let mut left: Vec<u8> = sources.keys().copied().collect();
     let impatient = rng.u32(..3) == 0;
     while !left.is_empty() {

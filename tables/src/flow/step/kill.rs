@@ -62,7 +62,7 @@ pub(crate) fn meanwhile(steps: u32, work: impl FnOnce(), other: impl FnOnce()) -
     let boxed: Other<'_> = Box::new(other);
     // SAFETY: it is removed again below, before its borrows end; a panic of the test ends the
     // thread that could run it.
-    #[expect(unsafe_code, reason = "a thread's own variable can't borrow")]
+    #[expect(unsafe_code, reason = "a thread-local cannot borrow")]
     let boxed = unsafe { std::mem::transmute::<Other<'_>, Other<'static>>(boxed) };
     OTHER.set(Some(boxed));
     LEFT.set(steps);

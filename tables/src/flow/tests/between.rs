@@ -211,7 +211,7 @@ fn entry_with_corrupt_key_is_removed_with_its_flow() {
     let hits: Vec<_> = (0..10).map(|n| insert_nat(&flows, n, &[]).unwrap()).collect();
     let (start, _) = region.section_ptr(Section::FlowIndex);
     // SAFETY: a word of the key of an entry, changed as any process could change it.
-    #[expect(unsafe_code, reason = "tests spoil memory")]
+    #[expect(unsafe_code, reason = "tests corrupt memory")]
     let word = unsafe {
         &*start.add(hits[3].entry as usize * 64 + 40).cast::<std::sync::atomic::AtomicU64>()
     };

@@ -84,7 +84,7 @@ fn file_of_another_user_is_rejected_with_its_owner() {
 }
 
 #[test]
-fn a_region_that_others_can_write_or_read_is_refused() {
+fn region_accessible_to_others_is_rejected() {
     let folder = Folder::new("mode");
     let file = folder.made();
     assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o7777, 0o600);
@@ -98,7 +98,7 @@ fn a_region_that_others_can_write_or_read_is_refused() {
     mode(&file, 0o640);
     refused(&file, None, &["nogroup (gid 65534)", "region.group"]);
     mode(&file, 0o600);
-    Region::open(&file).expect("its group may do nothing");
+    Region::open(&file).expect("its group has no access");
 }
 
 #[test]
@@ -123,16 +123,16 @@ fn configured_group_gets_access() {
 }
 
 #[test]
-fn a_folder_that_others_can_write_is_refused() {
+fn folder_writable_by_others_is_rejected() {
     let folder = Folder::new("folder");
     let file = folder.made();
     mode(&folder.0, 0o777);
-    refused(&file, None, &["can be written by all users", "chmod go-w"]);
+    refused(&file, None, &["is writable by all users", "chmod go-w"]);
     mode(&folder.0, 0o1777);
-    Region::open(&file).expect("sticky: others can't replace the file");
+    Region::open(&file).expect("sticky: others cannot replace the file");
     chown(&folder.0, None, Some(NOBODY)).unwrap();
     mode(&folder.0, 0o770);
-    refused(&file, None, &["can be written by the group nogroup"]);
+    refused(&file, None, &["is writable by the group nogroup"]);
     mode(&folder.0, 0o750);
     Region::open(&file).unwrap();
     chown(&folder.0, Some(NOBODY), None).unwrap();
@@ -146,9 +146,9 @@ fn link_of_another_user_in_path_is_rejected() {
     let way = folder.0.join("way");
     symlink(&folder.0, &way).unwrap();
     let by_way = way.join("region");
-    Region::open(&by_way).expect("root's links lead where root wants");
+    Region::open(&by_way).expect("links of root are trusted");
     lchown(&way, Some(NOBODY), None).unwrap();
-    refused(&by_way, None, &["/way on the way to it", "belongs to nobody"]);
+    refused(&by_way, None, &["parent folder", "/way belongs to nobody"]);
     Region::open(&file).unwrap();
 }
 
@@ -182,7 +182,7 @@ fn child_with_truncated_region() {
     region.explain_truncation();
     File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
     let sum: u32 = region.path_mtus().iter().map(|mtu| mtu.load(Ordering::Relaxed)).sum();
-    unreachable!("read {sum} behind the end of the file");
+    unreachable!("read {sum} beyond the end of the file");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn process_with_truncated_region_exits_with_a_message() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(74), "not by a signal: {:?} {said}", out.status);
-    let wanted = format!("weir: {}: the region's file was cut", file.display());
+    assert_eq!(out.status.code(), Some(74), "exit code, not a signal: {:?} {said}", out.status);
+    let wanted = format!("weir: {}: the region's file was truncated", file.display());
     assert!(said.contains(&wanted) && said.contains("start fastpath and slowpath"), "{said}");
 }

@@ -97,7 +97,7 @@ fn travel(region: &Region, n: u32) {
     flows.as_owner(1, 1).insert(&new, &[7; 60], region.now_s()).unwrap();
     for page in region.counters().pages() {
         page.arm(1, ArmCounter::TxPackets, u64::from(n));
-        page.count(Counter::Switches, 1);
+        page.count(Counter::TableSwitches, 1);
     }
 }
 
@@ -171,7 +171,7 @@ fn incomplete_maps_are_recreated() {
     Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap();
     std::fs::remove_file(folder.0.path().join("PATHS")).unwrap();
     let refused = Region::open(&folder.0).unwrap_err().to_string();
-    assert!(refused.contains("/PATHS: ") && refused.contains("removed in part"), "{refused}");
+    assert!(refused.contains("/PATHS: ") && refused.contains("partly removed"), "{refused}");
     folder.0.remove().unwrap();
     assert!(!folder.0.exists());
     let refused = Region::open(&folder.0).unwrap_err();
@@ -264,7 +264,7 @@ fn check_takeover(old: &RegionLocation, new: &RegionLocation) {
     let (taken, outcome) = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap();
     assert!(matches!(outcome, TakeOver::Taken { flows: 1, generation: 1, .. }), "{outcome:?}");
     assert!(outcome.log_message().unwrap().contains("1 flows"), "{outcome:?}");
-    assert!(!old.exists(), "it can't be taken over again");
+    assert!(!old.exists(), "it cannot be taken over again");
     assert_eq!((backend_of(&taken, 9), backend_of(&taken, 8)), (Some(9), None));
     assert_eq!((sent(&taken), taken.draining()), (18, true));
     assert_eq!((taken.epoch(Role::Fastpath), taken.lcores()[0].polled_ms()), (0, 0));

@@ -242,7 +242,7 @@ fn damaged_table_set_is_rejected_and_unchanged() {
     let region = prepared();
     let (start, bytes) = region.section_ptr(Section::Backends);
     // SAFETY: within the section; no other process has this region.
-    #[expect(unsafe_code, reason = "damage on purpose")]
+    #[expect(unsafe_code, reason = "deliberate damage")]
     unsafe {
         let at = start.add(8);
         assert!(bytes > 8);

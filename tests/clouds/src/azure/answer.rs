@@ -86,7 +86,7 @@ pub fn list_mut<'a>(value: &'a mut Value, name: &str) -> &'a mut Vec<Value> {
     }
     match member {
         Value::Array(list) => list,
-        _ => unreachable!("made an array above"),
+        _ => unreachable!("set to an array above"),
     }
 }
 
@@ -102,7 +102,7 @@ pub fn object(value: &mut Value) -> &mut serde_json::Map<String, Value> {
     }
     match value {
         Value::Object(members) => members,
-        _ => unreachable!("made an object above"),
+        _ => unreachable!("set to an object above"),
     }
 }
 

@@ -58,7 +58,7 @@ pub fn answer(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> 
                 emulator.advance(Duration::from_secs_f64(seconds));
                 Ok(format!("{:?}\n", emulator.with(|cloud| cloud.now)))
             }
-            _ => Err(format!("`{text}` is no number of seconds")),
+            _ => Err(format!("`{text}` is not a number of seconds")),
         },
         ("POST", "event") => event(emulator, &text),
         ("POST", "fault") => serde_json::from_str(&text)
@@ -97,7 +97,8 @@ fn event(emulator: &Emulator, text: &str) -> Result<String, String> {
     if !["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"].contains(&kind) {
         return Err(format!("`{kind}` is not Freeze, Reboot, Redeploy, Preempt or Terminate"));
     }
-    let notice = notice.parse().map_err(|e| format!("`{notice}` are no seconds: {e}"))?;
+    let notice =
+        notice.parse().map_err(|e| format!("`{notice}` is not a number of seconds: {e}"))?;
     let notice = Duration::from_secs(notice);
     Ok(emulator.with(|cloud| cloud.schedule(kind, machine, notice)) + "\n")
 }

@@ -141,7 +141,7 @@ async fn serve(State((emulator, side)): State<(Emulator, Side)>, request: Reques
     let rule = emulator.lock().faults.rule(&operation);
     let after = rule.as_ref().and_then(|rule| emulator.with(|cloud| after(cloud, rule)));
     let refused = |status: u16, code: String| {
-        let message = format!("told to say {code}");
+        let message = format!("injected error {code}");
         let body = match side {
             Side::Arm => error_body(&ServiceError { status, code, message }),
             Side::Machine(_) => json!({ "error": code, "error_description": message }),

@@ -17,7 +17,7 @@ pub fn server_config(names: &[String]) -> Result<(Arc<ServerConfig>, String)> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.distinguished_name.push(DnType::OrganizationName, "Weir's stand-in for Azure");
+    params.distinguished_name.push(DnType::OrganizationName, "Weir azure-emulator");
     let key = KeyPair::generate().map_err(Error::other)?;
     let ca = params.self_signed(&key).map_err(Error::other)?.pem();
     let issuer = Issuer::new(params, key);

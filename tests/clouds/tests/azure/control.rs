@@ -48,7 +48,7 @@ async fn the_program_prints_its_endpoints_and_settings() {
 
     let mut cloud: AzureState =
         serde_json::from_str(&control("GET", "world", "").await.text).unwrap();
-    assert_eq!(cloud.now, std::time::Duration::ZERO, "its clock stands");
+    assert_eq!(cloud.now, std::time::Duration::ZERO, "its clock is stopped");
     cloud.location = "northeurope".to_owned();
     add_to_pool(&mut cloud, &network("networkInterfaces/weir-0-data"), &pool("weir"));
     assert_eq!(

@@ -94,7 +94,7 @@ async fn operations_fail_are_cancelled_or_never_end_as_configured() {
         assert_eq!((&end["status"], &end["error"]["code"]), (&json!(status), &json!(code)));
         let now = side.get(&pool("weir")).await.body;
         assert_eq!(now["properties"]["provisioningState"], "Failed");
-        assert_eq!(now["properties"]["tunnelInterfaces"], before, "nothing came of it");
+        assert_eq!(now["properties"]["tunnelInterfaces"], before, "no effect");
     }
     let response = side.delete(&network("loadBalancers/plain")).await;
     side.azure.advance(Duration::from_secs(10));
@@ -108,10 +108,7 @@ async fn operations_fail_are_cancelled_or_never_end_as_configured() {
     assert_eq!(end["status"], "Succeeded");
     let now = side.get(&pool("weir")).await.body;
     assert_eq!(now["properties"]["provisioningState"], "Succeeded");
-    assert_eq!(
-        now["properties"]["tunnelInterfaces"], before,
-        "and all the same nothing came of it"
-    );
+    assert_eq!(now["properties"]["tunnelInterfaces"], before, "again no effect");
 
     let response = side.put(&pool("weir"), &body).await;
     side.azure.advance(Duration::from_secs(86_000));
@@ -201,7 +198,7 @@ async fn faults_apply_until_they_are_cleared() {
     let (url, ca) = (side.azure.url.clone(), side.azure.ca.clone());
     let asked = crate::client::secure(&url, &ca, "GET", &target, &headers, "");
     let hung = tokio::time::timeout(Duration::from_millis(300), asked).await;
-    assert!(hung.is_err(), "no answer comes");
+    assert!(hung.is_err(), "no response");
     assert_eq!(side.azure.take_calls().last().unwrap().status, 0);
     side.azure.clear_faults();
     assert_eq!(side.get(&path).await.status, 200);

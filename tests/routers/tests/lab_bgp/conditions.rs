@@ -24,14 +24,14 @@ fn policy_conditions_report_whether_it_is_applied() -> Outcome {
         BgpLab::new(&Plan { config: "[labels]\nrack = \"a\"\n", ..Plan::new(usual()) })?;
     let frr = frr(&bgp_lab, OVER, &[])?;
     wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    assert_eq!(bgp_lab.wait_for_condition("edge", "CarriedOut")?, "");
+    assert_eq!(bgp_lab.wait_for_condition("edge", "Applied")?, "");
     let before = epoch(&frr, OVER)?;
 
     // A policy that does not select this appliance changes nothing.
     bgp_lab.write_policy("other", &selecting("b"))?;
     let why = bgp_lab.wait_for_condition("other", "NotSelected")?;
     assert!(why.contains("node_selector"), "{why}");
-    bgp_lab.wait_for_condition("edge", "CarriedOut")?;
+    bgp_lab.wait_for_condition("edge", "Applied")?;
     assert_eq!(epoch(&frr, OVER)?, before);
 
     // Two that select it: neither is applied, and all sessions end.
@@ -44,7 +44,7 @@ fn policy_conditions_report_whether_it_is_applied() -> Outcome {
     assert_eq!(epoch(&frr, OVER)?, None, "{}", session(&frr, OVER)?);
     bgp_lab.remove_policy("other")?;
     wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    bgp_lab.wait_for_condition("edge", "CarriedOut")?;
+    bgp_lab.wait_for_condition("edge", "Applied")?;
 
     // No policy.
     bgp_lab.remove_policy("edge")?;
@@ -68,14 +68,14 @@ fn routes_are_kept_while_policies_conflict_if_so_configured() -> Outcome {
         bgp_lab.wait_for_condition(name, "MultiplePolicies")?;
     }
     wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    assert_eq!(epoch(&frr, OVER)?, before, "nobody was disconnected");
+    assert_eq!(epoch(&frr, OVER)?, before, "the session stayed up");
     // The policy is kept; withdrawal by a drain still applies.
     bgp_lab.command(&["drain"])?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     bgp_lab.command(&["drain", "--undo"])?;
     wait_until_there(&mut bgp_lab, &frr, FOUR)?;
     bgp_lab.remove_policy("other")?;
-    bgp_lab.wait_for_condition("edge", "CarriedOut")?;
+    bgp_lab.wait_for_condition("edge", "Applied")?;
     assert_eq!(epoch(&frr, OVER)?, before);
     bgp_lab.asks()
 }
@@ -94,7 +94,7 @@ fn a_foreign_next_hop_is_rejected_and_the_other_family_is_advertised() -> Outcom
     // A valid one: the data port's own, explicitly.
     let ours = json!({"next_hop": {"ipv4": "10.0.1.10", "ipv6": "fd00:1::10"}});
     bgp_lab.write_policy("edge", &policy(&neighbor(OVER, &ours)))?;
-    bgp_lab.wait_for_condition("edge", "CarriedOut")?;
+    bgp_lab.wait_for_condition("edge", "Applied")?;
     wait_until_there(&mut bgp_lab, &frr, FOUR)?;
     bgp_lab.asks()
 }

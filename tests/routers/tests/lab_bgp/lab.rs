@@ -115,12 +115,12 @@ impl BgpLab {
         let services = services(&lab, "");
         let mut weir = Weir::prepare(&lab, &settings, &services)?;
         let objects = lab.folder.file(OBJECTS);
-        std::fs::create_dir(&objects).map_err(LabError::io("a folder of objects"))?;
+        std::fs::create_dir(&objects).map_err(LabError::io("the directory of objects"))?;
         symlink(lab.folder.file("services.toml"), objects.join("services.toml"))
-            .map_err(LabError::io("the services among the objects"))?;
+            .map_err(LabError::io("the services file in it"))?;
         weir.environment.push(("WEIR_SERVICES".into(), objects.display().to_string()));
         let secrets = lab.folder.file(SECRETS);
-        std::fs::create_dir(&secrets).map_err(LabError::io("a folder of secrets"))?;
+        std::fs::create_dir(&secrets).map_err(LabError::io("the directory of secrets"))?;
         weir.environment.push(("WEIR_BGP__SECRETS".into(), secrets.display().to_string()));
         if plan.plane.is_xdp() {
             // With DPDK the kernel must not use these ports.
@@ -169,7 +169,7 @@ impl BgpLab {
 
     /// Waits until a policy has this reason, and returns the message.
     pub fn wait_for_condition(&mut self, name: &str, reason: &str) -> Outcome<String> {
-        routers::wait_for(&format!("{name} to be {reason}"), TIMEOUT, || {
+        routers::wait_for(&format!("condition {reason} of {name}"), TIMEOUT, || {
             let said = self.condition(name)?;
             Ok((said.0 == reason, format!("{said:?}\n{}", self.weir.logs())))
         })?;

@@ -37,7 +37,7 @@ fn watched(plane: Plane, over: Over) -> Outcome {
     if over == Over::DataPort && !plane.is_xdp() {
         let punted =
             bgp_lab.weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
-        assert!(punted > 20.0, "BGP and BFD came by the exception port: {punted}");
+        assert!(punted > 20.0, "BGP and BFD use the exception port: {punted}");
     }
     // First stop the BGP speaker that uses the plane, then the plane.
     bgp_lab.weir.slowpath.take().ok_or("no slowpath")?.stop(crate::lab::TIMEOUT)?;
@@ -81,7 +81,7 @@ fn guarded(plane: Plane, over: Over) -> Outcome {
     // Without the key there is no session, and the condition does not reveal the file.
     let told = bgp_lab.wait_for_condition("edge", "Defective")?;
     assert!(
-        told.contains("key of its session is not usable") && !told.contains("No such file"),
+        told.contains("its key is missing or invalid") && !told.contains("No such file"),
         "{told}"
     );
     assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
@@ -109,7 +109,7 @@ fn guarded(plane: Plane, over: Over) -> Outcome {
         Ok(number.and_then(|n| n.split_whitespace().next()?.parse().ok()).unwrap_or(0))
     };
     let begun = drops()?;
-    routers::wait_for("what comes from afar to be dropped", crate::lab::TIMEOUT, || {
+    routers::wait_for("drops of packets with a low TTL", crate::lab::TIMEOUT, || {
         let now = drops()?;
         Ok((now > begun, format!("{now}")))
     })?;

@@ -74,7 +74,7 @@ fn away(
     client.stop_requests();
     assert_no_failures(&client.finish()?);
     for prefix in [FOUR, SIX] {
-        assert_eq!(followed.lost(prefix), 0, "{prefix} stayed all the time: {}", followed.log());
+        assert_eq!(followed.lost(prefix), 0, "{prefix} was never removed: {}", followed.log());
         wait_until_in_kernel(bgp_lab, prefix)?;
     }
     Ok(())
@@ -94,13 +94,13 @@ fn with_frr(plane: Plane, over: Over, end: End) -> Outcome {
     wait_for_bfd(&frr, over)?;
     let before = epoch(&frr, over)?;
     let gone = || {
-        wait_for("FRR to keep the routes as stale", TIMEOUT, || {
+        wait_for("stale routes at FRR", TIMEOUT, || {
             Ok((is_stale(&frr)? && epoch(&frr, over)?.is_none(), session(&frr, over)?.to_string()))
         })?;
         Ok(())
     };
     let back = || {
-        wait_for("FRR to have all anew, by End-of-RIB", TIMEOUT, || {
+        wait_for("fresh routes and End-of-RIB at FRR", TIMEOUT, || {
             let said = session(&frr, over)?;
             let restart = &said["gracefulRestartInfo"];
             let ended = &restart["endOfRibRecv"];
@@ -112,8 +112,8 @@ fn with_frr(plane: Plane, over: Over, end: End) -> Outcome {
         })?;
         let said = session(&frr, over)?;
         let restart = &said["gracefulRestartInfo"];
-        assert_eq!(restart["rBit"], true, "we say that we restarted: {said}");
-        assert_eq!(restart["ipv4Unicast"]["fBit"], true, "and went on forwarding: {said}");
+        assert_eq!(restart["rBit"], true, "the restart bit is set: {said}");
+        assert_eq!(restart["ipv4Unicast"]["fBit"], true, "the forwarding bit is set: {said}");
         assert_eq!(restart["ipv6Unicast"]["fBit"], true, "{said}");
         Ok(())
     };
@@ -155,11 +155,11 @@ fn with_bird(over: Over, end: End) -> Outcome {
     for prefix in [FOUR, SIX] {
         wait_until_in_kernel(&bgp_lab, prefix)?;
     }
-    says("BIRD's session", &["Established"], &[kept])?;
+    says("the session at BIRD", &["Established"], &[kept])?;
     wait_for_bird_bfd(&bird)?;
-    let gone = || says("BIRD to keep the routes", &[kept], &["BGP state:          Established"]);
+    let gone = || says("retained routes at BIRD", &[kept], &["BGP state:          Established"]);
     // BIRD shows it until the last End-of-RIB.
-    let back = || says("BIRD to have all anew", &["BGP state:          Established"], &[kept]);
+    let back = || says("fresh routes at BIRD", &["BGP state:          Established"], &[kept]);
     away(&mut bgp_lab, end, gone, back)?;
     wait_for_bird_bfd(&bird)
 }
@@ -235,12 +235,12 @@ fn a_restart_without_a_working_plane_removes_the_retained_routes() -> Outcome {
     wait_until_there(&mut bgp_lab, &frr, FOUR)?;
     wait_until_there(&mut bgp_lab, &frr, SIX)?;
     bgp_lab.weir.kill_slowpath()?;
-    wait_for("FRR to keep the routes as stale", TIMEOUT, || Ok((is_stale(&frr)?, String::new())))?;
+    wait_for("stale routes at FRR", TIMEOUT, || Ok((is_stale(&frr)?, String::new())))?;
     bgp_lab.weir.kill_fastpath()?;
     bgp_lab.weir.start_slowpath()?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     wait_until_gone(&mut bgp_lab, &frr, SIX)?;
-    assert!(epoch(&frr, over)?.is_some(), "by our word: {}", session(&frr, over)?);
+    assert!(epoch(&frr, over)?.is_some(), "the session is up: {}", session(&frr, over)?);
     bgp_lab.weir.start_fastpath()?;
     wait_until_there(&mut bgp_lab, &frr, FOUR)?;
     wait_until_there(&mut bgp_lab, &frr, SIX)?;

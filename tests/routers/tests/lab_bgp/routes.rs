@@ -90,7 +90,7 @@ pub fn wait_until_there(bgp_lab: &mut BgpLab, frr: &Frr, prefix: &str) -> Outcom
         let hops = path.and_then(|path| path["nexthops"].as_array());
         hops.into_iter().flatten().any(|of| of["ip"] == hop)
     };
-    let seen = wait_for_path(bgp_lab, frr, prefix, "there", is_ours)?;
+    let seen = wait_for_path(bgp_lab, frr, prefix, "present", is_ours)?;
     wait_until_in_kernel(bgp_lab, prefix)?;
     Ok(seen)
 }
@@ -140,7 +140,7 @@ impl Followed {
         let process = Process::start(ns, Path::new("ip"), &words, &[], log)?;
         // The monitor must run before anything happens: a probe route shows that it does.
         let probe = ["route add blackhole 192.0.2.199/32", "route del blackhole 192.0.2.199/32"];
-        wait_for("a change of routes to be followed", TIMEOUT, || {
+        wait_for("the route monitor", TIMEOUT, || {
             ns.ip(&probe)?;
             Ok((process.log().contains("192.0.2.199"), process.log()))
         })?;
@@ -184,5 +184,5 @@ pub fn shown_for(
 pub fn within(what: &str, took: &[Duration], bound: Duration) {
     println!("{what}: {took:.2?}");
     let longest = took.iter().max().copied().unwrap_or(Duration::MAX);
-    assert!(longest <= bound, "{what}: {took:.2?}, the longest is more than {bound:?}");
+    assert!(longest <= bound, "{what}: {took:.2?}, the longest exceeds {bound:?}");
 }

@@ -49,7 +49,7 @@ fn a_drain_withdraws_routes_and_keeps_forwarding_until_undone() -> Outcome {
     bgp_lab.command(&["drain", "--undo"])?;
     wait_until_there(&mut bgp_lab, &frr, FOUR)?;
     wait_until_there(&mut bgp_lab, &frr, SIX)?;
-    assert_eq!(epoch(&frr, OVER)?, again, "an undone drain is no new session");
+    assert_eq!(epoch(&frr, OVER)?, again, "undoing a drain does not restart the session");
     bgp_lab.asks()
 }
 
@@ -66,7 +66,7 @@ fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
     let begun = Instant::now();
     bgp_lab.command(&["drain"])?;
     for prefix in [FOUR, SIX] {
-        wait_for_path(&mut bgp_lab, &frr, prefix, "about to go", is_shutting)?;
+        wait_for_path(&mut bgp_lab, &frr, prefix, "GRACEFUL_SHUTDOWN", is_shutting)?;
     }
     let gone = wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     wait_until_gone(&mut bgp_lab, &frr, SIX)?;
@@ -75,16 +75,16 @@ fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
     bgp_lab.command(&["drain", "--undo"])?;
     for prefix in [FOUR, SIX] {
         let whole = |path: Option<&Value>| path.is_some() && !is_shutting(path);
-        wait_for_path(&mut bgp_lab, &frr, prefix, "as before", whole)?;
+        wait_for_path(&mut bgp_lab, &frr, prefix, "without GRACEFUL_SHUTDOWN", whole)?;
     }
     // Undone in the middle: nothing was withdrawn.
     bgp_lab.command(&["drain"])?;
-    wait_for_path(&mut bgp_lab, &frr, FOUR, "about to go", is_shutting)?;
+    wait_for_path(&mut bgp_lab, &frr, FOUR, "GRACEFUL_SHUTDOWN", is_shutting)?;
     bgp_lab.command(&["drain", "--undo"])?;
-    wait_for_path(&mut bgp_lab, &frr, FOUR, "as before", |path| {
+    wait_for_path(&mut bgp_lab, &frr, FOUR, "without GRACEFUL_SHUTDOWN", |path| {
         path.is_some() && !is_shutting(path)
     })?;
-    assert_eq!(epoch(&frr, OVER)?, before, "one session all the time");
+    assert_eq!(epoch(&frr, OVER)?, before, "the session did not restart");
 
     // A restart in the middle of a drain announces nothing.
     bgp_lab.command(&["drain"])?;
@@ -101,8 +101,8 @@ fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
 /// Checks that slowpath restarted in a drain: its session is established, without routes for two
 /// seconds.
 fn assert_stays_withdrawn(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
-    wait_for("the session again", TIMEOUT, || Ok((epoch(frr, OVER)?.is_some(), String::new())))?;
-    bgp_lab.weir.wait_for("the tables to be in force", TIMEOUT, |weir| {
+    wait_for("a new session", TIMEOUT, || Ok((epoch(frr, OVER)?.is_some(), String::new())))?;
+    bgp_lab.weir.wait_for("tables in force", TIMEOUT, |weir| {
         let now = weir.status()?;
         Ok((now.reasons.len() == 1 && now.reasons[0].contains("draining"), format!("{now:?}")))
     })?;
@@ -123,7 +123,7 @@ fn received_shutdown_notification(frr: &Frr) -> routers::Result<(bool, String)> 
     let right = said["lastResetDueTo"] == "BGP Notification received"
         && said["lastNotificationHardReset"] == true
         && said["lastNotificationReason"] == "Cease/Administrative Shutdown"
-        && said["lastShutdownDescription"] == "this appliance leaves";
+        && said["lastShutdownDescription"] == "appliance shutdown";
     Ok((right && said["bgpState"] != "Established", said.to_string()))
 }
 
@@ -136,14 +136,14 @@ fn shutdown_withdraws_and_waits_and_a_second_sigterm_exits_at_once() -> Outcome 
     slowpath.signal(Signal::SIGTERM)?;
     let gone = wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     wait_until_gone(&mut bgp_lab, &frr, SIX)?;
-    assert_eq!(epoch(&frr, OVER)?, before, "routers move the traffic while we are there");
+    assert_eq!(epoch(&frr, OVER)?, before, "the session stays while routers move the traffic");
     let status = slowpath.wait(TIMEOUT)?;
     let took = gone.elapsed();
     assert!(status.success(), "{status}: {}", slowpath.last_words());
-    println!("the process ended {took:.1?} after the withdrawal was seen");
+    println!("the process ended {took:.1?} after the withdrawal was observed");
     // It was observed a little after it was sent.
     assert!(took >= Duration::from_secs(2), "it waited for routers: {took:?}");
-    wait_for("the farewell at FRR", TIMEOUT, || received_shutdown_notification(&frr))?;
+    wait_for("the shutdown notification at FRR", TIMEOUT, || received_shutdown_notification(&frr))?;
     // A hard reset: no route is kept, although the neighbor supports graceful restart.
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
 

@@ -32,7 +32,7 @@ fn broken(
     what: &str,
     (mut bgp_lab, frr): (BgpLab, Frr),
     act: impl Fn(&mut BgpLab) -> Outcome,
-    mend: impl Fn(&mut BgpLab) -> Outcome,
+    repair: impl Fn(&mut BgpLab) -> Outcome,
 ) -> Outcome {
     let before = epoch(&frr, Over::Management)?;
     let mut took = Vec::new();
@@ -41,12 +41,12 @@ fn broken(
         act(&mut bgp_lab)?;
         took.push(shown_for(&mut bgp_lab, &frr, FOUR, begun)?);
         wait_until_gone(&mut bgp_lab, &frr, SIX)?;
-        mend(&mut bgp_lab)?;
+        repair(&mut bgp_lab)?;
         wait_until_there(&mut bgp_lab, &frr, FOUR)?;
         wait_until_there(&mut bgp_lab, &frr, SIX)?;
     }
-    within(&format!("{what}, shown by FRR for"), &took, WITHDRAWAL_LIMIT);
-    assert_eq!(epoch(&frr, Over::Management)?, before, "the session lived on");
+    within(&format!("{what}: route still shown by FRR after"), &took, WITHDRAWAL_LIMIT);
+    assert_eq!(epoch(&frr, Over::Management)?, before, "the session did not restart");
     bgp_lab.asks()
 }
 
@@ -59,7 +59,7 @@ fn routes_are_withdrawn_within_a_second_of_a_stalled_poll_loop() -> Outcome {
         }
     };
     let bgp_lab = bgp_lab(Plane::from_env(), "")?;
-    broken("it stands still", bgp_lab, signal(Signal::SIGSTOP), signal(Signal::SIGCONT))
+    broken("fastpath stopped", bgp_lab, signal(Signal::SIGSTOP), signal(Signal::SIGCONT))
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn routes_are_withdrawn_within_a_second_of_a_killed_poll_loop() -> Outcome {
         bgp_lab.weir.start_fastpath()?;
         Ok(bgp_lab.weir.wait_until_able()?)
     };
-    broken("it is killed", bgp_lab, kill, start)
+    broken("fastpath killed", bgp_lab, kill, start)
 }
 
 /// The XDP programs forward packets without their loader, but its liveness is no longer reported.
@@ -84,7 +84,7 @@ fn routes_are_withdrawn_within_a_second_of_a_killed_xdp_loader() -> Outcome {
         bgp_lab.weir.start_fastpath()?;
         Ok(bgp_lab.weir.wait_until_able()?)
     };
-    broken("its loader is killed", bgp_lab, kill, start)
+    broken("XDP loader killed", bgp_lab, kill, start)
 }
 
 /// With XDP: DPDK's af_packet, which replaces a NIC in the lab, reports every link as up.
@@ -97,7 +97,7 @@ fn routes_are_withdrawn_within_a_second_of_a_link_down() -> Outcome {
             Ok(bgp_lab.lab.cloud.ip(&[&format!("link set wire {how}")])?)
         }
     };
-    broken("the link is down", bgp_lab, set("down"), set("up"))
+    broken("link down", bgp_lab, set("down"), set("up"))
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_local_service_is_advertised_while_it_has_a_local_backend() -> Outcome {
         wait_until_there(&mut bgp_lab, &frr, FOUR)?;
         wait_until_there(&mut bgp_lab, &frr, SIX)?;
     }
-    assert_eq!(epoch(&frr, Over::Management)?, before, "the session lived on");
+    assert_eq!(epoch(&frr, Over::Management)?, before, "the session did not restart");
     bgp_lab.asks()
 }
 

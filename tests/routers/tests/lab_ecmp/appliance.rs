@@ -69,7 +69,7 @@ impl Appliance {
 
     fn write(&self, plan: &Plan, plane: Plane) -> Result<()> {
         let said = self.folder.file("said");
-        std::fs::create_dir(&said).map_err(LabError::io(format!("making {}", said.display())))?;
+        std::fs::create_dir(&said).map_err(LabError::io(format!("creating {}", said.display())))?;
         self.folder.write("said/services.toml", &services(plan.mode))?;
         self.folder.write("said/policy.yaml", &policy(plan))?;
         self.folder.write("weir.toml", &self.configuration(plan, plane)).map(drop)
@@ -191,7 +191,7 @@ state = {state:?}
         let before = self.before.clone();
         let (address, router) = (self.address, self.router.clone());
         let (wire, mut even) = (wire(self.number), Totals::default());
-        let what = format!("an even account of {address}");
+        let what = format!("balanced counters of {address}");
         self.weir.wait_for(&what, routers::DEFAULT_TIMEOUT, |weir| {
             let first = Wires::of(&router, &wire)?;
             let totals = Totals::now(weir)?.since(&before.0);

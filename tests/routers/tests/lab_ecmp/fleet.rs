@@ -243,7 +243,7 @@ impl Fleet {
     /// all routes, so that none is only kept over a restart.
     pub fn wait_until_reannounced(&self, number: u8, before: u64) -> Result<()> {
         let address = session_address(number, self.port).to_string();
-        wait_for(&format!("all routes of {address} said again"), DEFAULT_TIMEOUT, || {
+        wait_for(&format!("fresh routes of {address}"), DEFAULT_TIMEOUT, || {
             let (sessions, said) = (self.sessions(number)?, self.frr.json("show bgp ipv4")?);
             let stale = said.to_string().contains("\"stale\":true");
             Ok((sessions > before && !stale, format!("{sessions} sessions: {said}")))

@@ -50,9 +50,9 @@ fn both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     traffic.continues(SOME)?;
     let after = packets()?;
     let carried = [after[0] - before[0], after[1] - before[1]];
-    println!("packets by either appliance: {carried:?}");
+    println!("packets by appliance: {carried:?}");
     let least = (carried[0] + carried[1]) / 20;
-    assert!(carried.iter().all(|packets| *packets > least), "both carry: {carried:?}");
+    assert!(carried.iter().all(|packets| *packets > least), "both appliances carry: {carried:?}");
     Ok(())
 }
 
@@ -88,12 +88,12 @@ fn moves(fleet: &Fleet, what: &str, begun: Instant, cause: Cause, sessions: u64)
     match cause {
         Cause::Bfd => {
             let ended = fleet.last_notification(1)?;
-            assert!(!fleet.is_established(1)?, "{what}: the session ended\n{}", said());
+            assert!(!fleet.is_established(1)?, "{what}: the session has not ended\n{}", said());
             assert!(ended.contains("BFD Down"), "{what}: ended by {ended}\n{}", said());
         }
         Cause::Update => {
-            assert_eq!(fleet.sessions(1)?, sessions, "{what}: the session stays\n{}", said());
-            assert!(fleet.is_established(1)?, "{what}: the session stays\n{}", said());
+            assert_eq!(fleet.sessions(1)?, sessions, "{what}: the session restarted\n{}", said());
+            assert!(fleet.is_established(1)?, "{what}: the session restarted\n{}", said());
         }
     }
     Ok(())
@@ -114,12 +114,12 @@ fn a_drained_appliance_leaves_and_rejoins_without_a_lost_connection() -> Outcome
     traffic.continues(SOME)?;
     let before = fleet.appliances[0].packets()?;
     traffic.continues(SOME)?;
-    assert_eq!(fleet.appliances[0].packets()?, before, "nothing goes there any more");
+    assert_eq!(fleet.appliances[0].packets()?, before, "a drained appliance receives no packets");
 
     fleet.appliances[0].drain(true)?;
     fleet.wait_until_routed([true, true])?;
     both_carry(&fleet, &traffic)?;
-    assert_eq!(fleet.sessions(1)?, sessions, "the session stayed all the time");
+    assert_eq!(fleet.sessions(1)?, sessions, "the session did not restart");
     assert_nothing_lost(&traffic.finish()?);
     accounts(&mut fleet, &[0, 1])?;
     fleet.stop()?;
@@ -180,7 +180,7 @@ fn a_killed_slowpath_changes_no_route_and_loses_no_packet() -> Outcome {
     fleet.until_bfd_is(1, true)?;
     both_carry(&fleet, &traffic)?;
     assert_eq!(fleet.routed()?.0, Some([true, true]));
-    assert_eq!(routes.changes(&before)?, Vec::<String>::new(), "no route became another");
+    assert_eq!(routes.changes(&before)?, Vec::<String>::new(), "the routes did not change");
     assert_nothing_lost(&traffic.finish()?);
     accounts(&mut fleet, &[0, 1])?;
     fleet.stop()?;
@@ -226,8 +226,8 @@ fn those_of_one_are_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcom
     new_connections_work(fleet)?;
     traffic.until_lost(flows)?;
     traffic.continues(SOME)?;
-    println!("lost: {} of {} connections; {flows} went by it", traffic.lost(), 2 * LASTING);
-    assert_eq!(traffic.lost(), flows, "those that went by it are lost, and no others");
+    println!("lost: {} of {} connections; expected {flows}", traffic.lost(), 2 * LASTING);
+    assert_eq!(traffic.lost(), flows, "exactly the appliance's connections are lost");
     Ok(())
 }
 
@@ -239,10 +239,10 @@ fn some_are_lost_as_it_comes_back(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     fleet.wait_until_served([true, true])?;
     let carried = fleet.appliances[0].packets()?;
     new_connections_work(fleet)?;
-    assert!(fleet.appliances[0].packets()? > carried, "new connections go there as well");
+    assert!(fleet.appliances[0].packets()? > carried, "new connections use the appliance");
     traffic.continues(SOME)?;
     let lost = traffic.lost() - before;
-    println!("lost as it came back: {lost} of {} connections", 2 * LASTING);
+    println!("lost at its return: {lost} of {} connections", 2 * LASTING);
     assert!(lost > 0 && lost < 2 * LASTING, "{lost}");
     Ok(())
 }
@@ -269,7 +269,7 @@ fn a_drained_nat_appliance_sends_graceful_shutdown_and_loses_only_its_own_flows(
         Ok((announced.is_none(), format!("{announced:?}")))
     })?;
     assert!(begun.elapsed() >= SHUTDOWN, "withdrawn after {:?}", begun.elapsed());
-    assert_eq!(traffic.lost(), flows, "the withdrawal costs nothing more");
+    assert_eq!(traffic.lost(), flows, "the withdrawal loses no further connection");
 
     fleet.appliances[0].drain(true)?;
     some_are_lost_as_it_comes_back(&fleet, &traffic)?;

@@ -37,7 +37,7 @@ impl Monitor {
 
     /// Changes a marker route repeatedly until the change is recorded.
     fn mark(&self, address: &str) -> Result<()> {
-        wait_for("the monitor of routes", DEFAULT_TIMEOUT, || {
+        wait_for("the route monitor", DEFAULT_TIMEOUT, || {
             self.router.ip(&[
                 &format!("route add blackhole {address}"),
                 &format!("route del blackhole {address}"),

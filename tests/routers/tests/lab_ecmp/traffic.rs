@@ -60,7 +60,7 @@ impl Traffic {
     /// Waits until each client has `more` further responses; failed requests do not count.
     pub fn continues(&self, more: u64) -> Result<()> {
         let before = self.stats();
-        wait_for(&format!("{more} more answers each"), TIMEOUT, || {
+        wait_for(&format!("{more} more responses of each client"), TIMEOUT, || {
             let now = self.stats();
             let on =
                 now.iter().zip(&before).all(|((_, now), (_, then))| now.right >= then.right + more);

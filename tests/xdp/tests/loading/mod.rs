@@ -16,8 +16,8 @@ pub fn load(ebpf: &mut Ebpf, programs: &[&str]) {
             }
             loaded => loaded.unwrap_or_else(|e| panic!("{name}: {e}")),
         }
-        let info = program.info().expect("a loaded program has one");
-        let verified = info.verified_instruction_count().expect("kernels from 5.16 on tell it");
+        let info = program.info().expect("a loaded program has info");
+        let verified = info.verified_instruction_count().expect("kernels from 5.16 on report it");
         println!("{name}: {verified} instructions verified, {} bytes", info.size_jitted());
         assert!(verified < MAX_INSTRUCTIONS, "{name}");
     }
@@ -26,5 +26,5 @@ pub fn load(ebpf: &mut Ebpf, programs: &[&str]) {
 /// Returns a program of an object by its name.
 pub fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
     let program = ebpf.program_mut(name).unwrap_or_else(|| panic!("no program {name}"));
-    program.try_into().expect("all are XDP programs")
+    program.try_into().expect("the program is an XDP program")
 }

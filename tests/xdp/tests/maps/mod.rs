@@ -23,7 +23,7 @@ impl Mapped {
         let protect = libc::PROT_READ | libc::PROT_WRITE;
         let fd = map.fd().as_fd().as_raw_fd();
         // SAFETY: a new mapping of an open map, at an address that the kernel chooses.
-        #[expect(unsafe_code, reason = "a system call that std has not")]
+        #[expect(unsafe_code, reason = "a system call that std lacks")]
         let at =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protect, libc::MAP_SHARED, fd, 0) };
         assert!(at != libc::MAP_FAILED, "{name}: {}", std::io::Error::last_os_error());
@@ -34,7 +34,7 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: mapped by `Mapped::of` with exactly these bytes.
-        #[expect(unsafe_code, reason = "gives back what was mapped")]
+        #[expect(unsafe_code, reason = "unmaps the memory")]
         unsafe {
             libc::munmap(self.start.cast(), self.bytes);
         }

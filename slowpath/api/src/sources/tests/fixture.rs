@@ -76,7 +76,7 @@ pub struct Fixture {
 /// The parsed report of a source.
 #[derive(Debug, Deserialize)]
 pub struct SourceReport {
-    pub heard: String,
+    pub lease_status: String,
     pub left_s: Option<u64>,
     pub revision: String,
     pub session: Option<Value>,

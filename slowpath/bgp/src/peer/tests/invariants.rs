@@ -32,12 +32,12 @@ impl Observer {
             match action {
                 Action::Connect => self.attempt = true,
                 Action::Abandon => {
-                    assert!(self.attempt, "{context}: gives up what it didn't begin");
+                    assert!(self.attempt, "{context}: abandons an attempt that it did not start");
                     self.attempt = false;
                 }
                 Action::Send(id, octets) => self.sends(id, &octets, context),
                 Action::Close(id) => {
-                    let connection = self.connections.get_mut(&id).expect("closes what there is");
+                    let connection = self.connections.get_mut(&id).expect("a known connection");
                     assert!(!connection.closed, "{context}: closes {id} twice");
                     connection.closed = true;
                 }
@@ -48,7 +48,7 @@ impl Observer {
     }
 
     fn sends(&mut self, id: ConnectionId, octets: &[u8], context: &str) {
-        let connection = self.connections.get_mut(&id).expect("sends on what there is");
+        let connection = self.connections.get_mut(&id).expect("a known connection");
         assert!(!connection.closed, "{context}: sends on {id} after closing it");
         let mut framer = Framer::default();
         framer.extend();
@@ -74,13 +74,13 @@ impl Observer {
     fn check(&self, context: &str) {
         let longest = self.now + Duration::from_secs(480);
         if let Some(deadline) = self.peer.next_deadline() {
-            assert!(deadline > self.now, "{context}: a deadline that stays in the past");
-            assert!(deadline <= longest, "{context}: a deadline that is far away");
+            assert!(deadline > self.now, "{context}: the deadline is in the past");
+            assert!(deadline <= longest, "{context}: the deadline is too late");
         }
         let open = self.connections.values().filter(|connection| !connection.closed).count();
         assert!(open <= 3, "{context}: {open} connections");
         if self.peer.state() == State::Established {
-            assert!(open >= 1, "{context}: established on nothing");
+            assert!(open >= 1, "{context}: established without a connection");
         }
         if self.peer.state() == State::Idle {
             assert_eq!(open, 0, "{context}: idle with connections");
@@ -136,7 +136,7 @@ fn one(observer: &mut Observer, rng: &mut Rng, messages: &[Vec<u8>], context: &s
         0 => observer.step(Event::Start, context),
         1 if rng.u64(..4) == 0 => {
             let stops = [
-                Stop::Shutdown("words".to_owned()),
+                Stop::Shutdown("message".to_owned()),
                 Stop::Reset(String::new()),
                 Stop::Restart,
                 Stop::Changed,

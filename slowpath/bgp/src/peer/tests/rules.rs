@@ -46,7 +46,7 @@ impl Fixture {
             self.now = next.max(self.now);
             self.step(Event::Tick);
             let stuck = self.peer.next_deadline().is_some_and(|next| next <= self.now);
-            assert!(!stuck, "a deadline that stays in the past");
+            assert!(!stuck, "the deadline stays in the past");
         }
         self.now = end;
         self.step(Event::Tick);

@@ -157,8 +157,8 @@ fn settings_that_an_open_cannot_carry_are_rejected() {
         (|s| s.hold = Duration::from_secs(2), "hold time 2s"),
         (|s| s.hold = Duration::from_millis(500), "hold time 500ms"),
         (|s| s.keepalive = Duration::from_secs(91), "keepalive time 91s"),
-        (|s| s.connect_retry = Duration::ZERO, "connect retry time 0"),
-        (|s| s.families.clear(), "no family"),
+        (|s| s.connect_retry = Duration::ZERO, "connect retry time is too short"),
+        (|s| s.families.clear(), "no address family"),
         (
             |s| {
                 let mut restart = graceful(false);

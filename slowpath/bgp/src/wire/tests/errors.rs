@@ -309,7 +309,7 @@ fn first_of_duplicate_attributes_is_used_except_multiprotocol() {
 fn most_severe_error_handling_applies_and_reports_its_first_error() {
     let all = [ORIGIN, AS_PATH, NEXT_HOP, "40 06 01 00", "80 04 03 000001", "c0 08 00"];
     let update = decode(&all, ROUTE, &FOUR).unwrap();
-    assert_eq!(update.error_handling, ErrorHandling::TreatAsWithdraw("MED isn't 4 octets long"));
+    assert_eq!(update.error_handling, ErrorHandling::TreatAsWithdraw("MED is not 4 octets long"));
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Observations {
             identity,
             account: None,
             tried: TriedOperations::new(),
-            group: Err("AWS was not asked".to_owned()),
+            group: Err("AWS was not queried".to_owned()),
             attributes: None,
             target: None,
             interfaces: Vec::new(),

@@ -21,13 +21,13 @@ fn commands(observed: &Observations) -> Option<Check> {
     const NAME: &str = "ssm:GetCommandInvocation";
     match observed.tried.get("GetCommandInvocation")? {
         Err(error) if error.kind == Failure::Denied => {
-            Some(Check::ok(NAME, "not allowed, as it should be on an appliance"))
+            Some(Check::ok(NAME, "not allowed, as intended on an appliance"))
         }
         Ok(()) | Err(CallError { kind: Failure::Absent, .. }) => Some(Check::new(
             NAME,
             Verdict::Warn,
-            "this machine's role may follow commands on other instances, and perhaps send them",
-            "take ssm out of the role's policy (config/aws/policy.json has none); operators have \
+            "this machine's role can query commands on other instances, and possibly send them",
+            "remove ssm from the role's policy (config/aws/policy.json has none); operators use \
              config/aws/policy-operator.json",
         )),
         Err(_) => None,
@@ -60,11 +60,11 @@ fn check(
         Some(Err(error)) => Check::new(
             &name,
             Verdict::Warn,
-            format!("not told: {}", error.message),
-            "try again; see the endpoints of AWS that this machine can reach",
+            format!("unknown: {}", error.message),
+            "try again; check which endpoints of AWS this machine can reach",
         ),
-        None if by_slowpath("ok") => Check::ok(&name, "allowed: slowpath has done it"),
-        None if by_slowpath("denied") => denied("slowpath was not allowed to"),
+        None if by_slowpath("ok") => Check::ok(&name, "allowed: slowpath has used it"),
+        None if by_slowpath("denied") => denied("denied to slowpath"),
         None => {
             let text = format!("not tested: {}", untested(operation, purpose.1));
             Check::new(&name, Verdict::Untested, text, "")
@@ -76,25 +76,27 @@ fn check(
 fn purpose(config: &CheckConfig, service: &str, operation: &str) -> (bool, &'static str) {
     match (service, operation) {
         ("autoscaling", _) => {
-            (!config.routes() && config.settings.lifecycle.hook, "aws.hook needs it")
+            (!config.routes() && config.settings.lifecycle.hook, "required by aws.hook")
         }
-        ("tag", _) | ("elasticloadbalancing", _) => (!config.routes(), "mode gateway needs it"),
-        (_, "DescribeSecurityGroups") => (false, "`weir cloud doctor` needs it"),
-        (_, "DescribeInstances") if !config.routes() => (false, "addresses of peers need it"),
+        ("tag", _) | ("elasticloadbalancing", _) => (!config.routes(), "required by mode gateway"),
+        (_, "DescribeSecurityGroups") => (false, "required by `weir cloud doctor`"),
+        (_, "DescribeInstances") if !config.routes() => {
+            (false, "required for the addresses of peers")
+        }
         (_, "DescribeNetworkInterfaces") if !config.routes() => {
-            (false, "`weir cloud doctor` needs it")
+            (false, "required by `weir cloud doctor`")
         }
-        _ => (config.routes(), "mode routes needs it"),
+        _ => (config.routes(), "required by mode routes"),
     }
 }
 
 /// Returns why the permission was not tested.
 fn untested(operation: &str, purpose: &'static str) -> &'static str {
     match operation {
-        "RegisterTargets" | "DeregisterTargets" => "that would change something",
-        "CompleteLifecycleAction" | "RecordLifecycleActionHeartbeat" => "no hook waits",
-        "DescribeLifecycleHooks" => "the instance is in no scaling group",
+        "RegisterTargets" | "DeregisterTargets" => "it would make a change",
+        "CompleteLifecycleAction" | "RecordLifecycleActionHeartbeat" => "no hook is waiting",
+        "DescribeLifecycleHooks" => "the instance is in no Auto Scaling group",
         "ModifyNetworkInterfaceAttribute" | "ReplaceRoute" => purpose,
-        _ => "what comes before it in its question failed",
+        _ => "an earlier request of the same check failed",
     }
 }

@@ -28,16 +28,17 @@ pub(super) fn evaluate(config: &CheckConfig, observed: &Observations) -> Vec<Che
             .collect();
         let (name, of) = (format!("{what} admitted"), ids.join(", "));
         if shut.is_empty() {
-            return Check::ok(&name, format!("{of} let {protocol} port {port} in"));
+            return Check::ok(&name, format!("{of}: {protocol} port {port} is admitted"));
         }
-        let text = format!("{of} let no {protocol} port {port} in from {}", shut.join(", "));
+        let text = format!("{of}: {protocol} port {port} is not admitted from {}", shut.join(", "));
         let by_list = observed.security.iter().flat_map(|g| &g.ingress).any(|rule| {
             rule.others.iter().any(|id| id.starts_with("pl-")) && opens(rule, protocol, port)
         });
-        match by_list {
-            true => Check::new(&name, Verdict::Warn, text, "see whether its prefix list does"),
-            false => Check::new(&name, Verdict::Fail, text, "add a rule for these networks"),
-        }
+        let (verdict, remedy) = match by_list {
+            true => (Verdict::Warn, "check that the rule's prefix list contains these networks"),
+            false => (Verdict::Fail, "add an inbound rule for these networks"),
+        };
+        Check::new(&name, verdict, text, remedy)
     };
     traffic.into_iter().map(check).collect()
 }

@@ -180,7 +180,7 @@ impl TryFrom<InterfaceItem> for NetworkInterface {
         let InterfaceItem { network_interface_id: id, mac_address, .. } = item;
         let address = |text: &str| {
             let address = text.parse::<IpAddr>();
-            address.map_err(|_| format!("`{text}` of {id} is no address"))
+            address.map_err(|_| format!("`{text}` of {id} is not an IP address"))
         };
         let primary_address = address(&item.private_ip_address)?;
         let first = item.private_ip_addresses_set.items.iter().map(|a| &a.private_ip_address);
@@ -190,7 +190,7 @@ impl TryFrom<InterfaceItem> for NetworkInterface {
             addresses.insert(0, primary_address);
         }
         let mac = mac(&mac_address)
-            .ok_or_else(|| format!("`{mac_address}` of {id} is no link address"))?;
+            .ok_or_else(|| format!("`{mac_address}` of {id} is not a MAC address"))?;
         Ok(NetworkInterface {
             description: item.description,
             tags: tags(item.tag_set),

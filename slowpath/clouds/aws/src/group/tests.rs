@@ -70,7 +70,7 @@ fn group_errors_name_the_tag_and_the_groups_found() {
     says(several, &["2 target groups", "weir:cluster=prod", ARN, "arn:2", "aws.target_group"]);
     let tcp = Group { protocol: "TCP".into(), ..group(TargetType::Ip) };
     says(by_arn(&[tcp], ARN).unwrap_err(), &[ARN, "protocol TCP", "GENEVE"]);
-    says(by_arn(&[], ARN).unwrap_err(), &["there is no target group", ARN]);
+    says(by_arn(&[], ARN).unwrap_err(), &[ARN, "does not exist"]);
     assert_eq!(by_arn(&[group(TargetType::Ip)], ARN), Ok(&group(TargetType::Ip)));
 }
 
@@ -85,7 +85,7 @@ fn the_target_is_the_interface_with_the_ingress_ports_mac() {
     assert_eq!(registered(TargetType::Instance, 1, &[]).as_deref(), Ok("i-1"));
     let not_primary = registered(TargetType::Instance, 2, &[]).unwrap_err();
     says(not_primary, &[ARN, "primary interface eni-1", "ingress port is eni-2", "type ip"]);
-    says(registered(TargetType::Other, 1, &[]).unwrap_err(), &[ARN, "no gateway has"]);
+    says(registered(TargetType::Other, 1, &[]).unwrap_err(), &[ARN, "do not support"]);
     let unknown = registered(TargetType::Ip, 9, &[]).unwrap_err();
     says(unknown, &["02:00:00:00:00:09", "i-1", "eni-1 02:00:00:00:00:01", "eni-2"]);
     let mut identity = identity();

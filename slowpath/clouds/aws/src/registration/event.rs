@@ -53,9 +53,9 @@ impl DrainReason {
     /// Returns the reason, as given to health probes.
     pub fn as_str(self) -> &'static str {
         match self {
-            DrainReason::Signal => "leaving: SIGTERM came",
+            DrainReason::Signal => "leaving: SIGTERM received",
             DrainReason::Scaling => "leaving: Auto Scaling terminates this instance",
-            DrainReason::Spot => "leaving: EC2 takes this spot instance back",
+            DrainReason::Spot => "leaving: EC2 interrupts this spot instance",
         }
     }
 }

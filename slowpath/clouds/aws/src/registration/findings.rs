@@ -11,12 +11,10 @@ use clouds::report::Finding;
 pub(super) fn failed(error: &CallError, refused: bool) -> Finding {
     let (name, remedy) = match error.kind {
         Failure::Denied => {
-            ("call-denied", "give the instance's role what config/aws/policy.json lists")
+            ("call-denied", "grant the instance's role the permissions in config/aws/policy.json")
         }
         _ if refused => ("call-refused", "compare [aws] with what `weir cloud status` shows"),
-        _ => {
-            ("call-failed", "nothing, if it passes; else see AWS's health page and our route to it")
-        }
+        _ => ("call-failed", "none, if temporary; otherwise check AWS's health page and the route"),
     };
     Finding { name, text: error.to_string(), remedy: remedy.to_owned() }
 }
@@ -24,12 +22,15 @@ pub(super) fn failed(error: &CallError, refused: bool) -> Finding {
 /// The registration was removed by another party.
 pub(super) fn lost(on_lost: OnLost) -> Finding {
     let remedy = match on_lost {
-        OnLost::Repair => "it registers again; to take it out, stop slowpath",
-        OnLost::Report => "register it again, or stop slowpath; aws.on_lost = \"repair\" does it",
+        OnLost::Repair => "none, slowpath registers again; to prevent that, stop slowpath",
+        OnLost::Report => {
+            "register it again, or stop slowpath; with aws.on_lost = \"repair\" slowpath registers \
+             again"
+        }
     };
     Finding {
         name: "registration-lost",
-        text: "somebody else took this machine out of the target group".to_owned(),
+        text: "another party deregistered this machine from the target group".to_owned(),
         remedy: remedy.to_owned(),
     }
 }
@@ -38,9 +39,9 @@ pub(super) fn lost(on_lost: OnLost) -> Finding {
 pub(super) fn no_packets(waited: Duration) -> Finding {
     Finding {
         name: "no-packets",
-        text: format!("healthy for {waited:?}, and no GENEVE packet came"),
-        remedy: "let the security group admit UDP 6081 from the gateway's subnets, switch the \
-                 interface's source/destination check off, see that routes lead to the endpoint"
+        text: format!("healthy for {waited:?}, but no GENEVE packet received"),
+        remedy: "admit UDP 6081 from the gateway's subnets in the security group, disable the \
+                 interface's source/destination check, and check that routes lead to the endpoint"
             .to_owned(),
     }
 }
@@ -52,12 +53,12 @@ pub(super) fn differs(target: &Target, waited: Duration) -> Finding {
     Finding {
         name: "health-differs",
         text: format!(
-            "able for {waited:?}, and AWS says {:?}: {reason}: {description}",
+            "able for {waited:?}, but AWS reports {:?}: {reason}: {description}",
             target.state
         ),
-        remedy: "let the security group admit the health check's port from the gateway's \
-                 subnets; see that the group's health check asks health.listen, and that a \
-                 listener uses the group in this zone"
+        remedy: "admit the health check's port from the gateway's subnets in the security group; \
+                 check that the group's health check probes health.listen, and that a listener \
+                 uses the group in this zone"
             .to_owned(),
     }
 }
@@ -66,8 +67,8 @@ pub(super) fn differs(target: &Target, waited: Duration) -> Finding {
 pub(super) fn unconfirmed(waited: Duration) -> Finding {
     Finding {
         name: "drain-unconfirmed",
-        text: format!("{waited:?} after leaving began AWS does not say that we are draining"),
-        remedy: "nothing for this machine, the probe says 503; see the findings about calls"
+        text: format!("AWS still does not report draining {waited:?} after the drain began"),
+        remedy: "none on this machine, health probes get 503; see the findings about calls"
             .to_owned(),
     }
 }

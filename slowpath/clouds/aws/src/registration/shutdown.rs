@@ -171,9 +171,9 @@ impl Registration {
             return Some(Exit::DelayOver);
         }
         // Flows sent here just before the confirmation must be counted too.
-        let quiet_since = self.last_active.max(confirmed.unwrap_or(unsure));
-        let quiet = self.flows == 0 && now >= quiet_since + self.settings.quiet;
-        quiet.then_some(Exit::Drained)
+        let idle_since = self.last_active.max(confirmed.unwrap_or(unsure));
+        let is_idle = self.flows == 0 && now >= idle_since + self.settings.idle;
+        is_idle.then_some(Exit::Drained)
     }
 
     pub(super) fn on_hook_completed(&mut self) {

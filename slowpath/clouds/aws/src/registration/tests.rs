@@ -10,7 +10,7 @@ use crate::types::Stickiness;
 const S: Duration = Duration::from_secs(1);
 
 pub(crate) fn settings() -> Lifecycle {
-    Lifecycle { on_lost: OnLost::Repair, drain_cap: 330 * S, quiet: 5 * S, hook: true }
+    Lifecycle { on_lost: OnLost::Repair, drain_cap: 330 * S, idle: 5 * S, hook: true }
 }
 
 pub(crate) fn attributes() -> Attributes {
@@ -187,7 +187,7 @@ fn an_unable_appliance_fails_probes_then_registers_passes_probes_and_becomes_rea
     stage.before("ReadHealth", "Register");
     stage.before("503 not registered", "Register");
     stage.before("Register", "200");
-    assert!(!stage.registration.ready(), "the cloud did not say healthy");
+    assert!(!stage.registration.ready(), "not reported healthy");
     stage.target = Some(target(TargetState::Healthy, None));
     stage.pass(10);
     assert!(stage.registration.ready());
@@ -219,7 +219,7 @@ fn a_restart_during_an_api_outage_lets_the_own_ability_decide_the_probe() {
         stage.able();
         stage.pass(60);
         assert_eq!(stage.first("200"), at);
-        assert_eq!(stage.count("Register"), 0, "nobody knows whether it is needed");
+        assert_eq!(stage.count("Register"), 0, "it is unknown whether it is needed");
     }
 }
 
@@ -269,10 +269,10 @@ fn a_registration_without_an_answer_is_checked_before_it_is_repeated() {
 #[test]
 fn a_change_of_ability_reaches_the_probe_at_once_with_its_reasons() {
     let mut stage = Stage::healthy(settings(), attributes());
-    stage.handle_event(Event::Able { able: false, reasons: vec!["lcore 1 stands still".into()] });
+    stage.handle_event(Event::Able { able: false, reasons: vec!["lcore 1 is stalled".into()] });
     stage.pass(5);
     stage.able();
-    assert_eq!(stage.effects(), [(0, "503 lcore 1 stands still"), (5, "200")]);
+    assert_eq!(stage.effects(), [(0, "503 lcore 1 is stalled"), (5, "200")]);
 }
 
 #[test]
@@ -328,10 +328,10 @@ fn sigterm_fails_probes_deregisters_and_exits_once_no_flow_is_active() {
     stage.traffic = true;
     stage.pass(3);
     stage.handle_event(Event::Terminate);
-    let leaving = "503 leaving: SIGTERM came";
+    let leaving = "503 leaving: SIGTERM received";
     assert_eq!(stage.effects(), [(3, leaving), (3, "Deregister")]);
     stage.pass(100);
-    assert_eq!(stage.effects().len(), 2, "packets come");
+    assert_eq!(stage.effects().len(), 2, "packets arrive");
     stage.traffic = false;
     stage.activity.0 = 1;
     stage.pass(50);
@@ -352,16 +352,16 @@ fn with_rebalance_it_deregisters_first_and_fails_probes_once_draining() {
     assert_eq!(stage.effects(), [(0, "Deregister")]);
     stage.handle_event(Event::Answered(Answer::Deregistered(Ok(()))));
     stage.pass(4);
-    assert_eq!(stage.effects().len(), 1, "the cloud says healthy");
+    assert_eq!(stage.effects().len(), 1, "reported healthy");
     stage.target = Some(target(TargetState::Draining, None));
     stage.pass(2);
-    assert_eq!(stage.effects()[1..], [(13, "503 leaving: SIGTERM came")]);
+    assert_eq!(stage.effects()[1..], [(13, "503 leaving: SIGTERM received")]);
     // If deregistration is denied, only the probe keeps new flows away.
     let moving = Attributes { rebalance_on_unhealthy: true, ..attributes() };
     let mut stage = Stage::healthy(settings(), moving);
     stage.fails.insert(Call::Deregister, Failure::Denied);
     stage.handle_event(Event::Terminate);
-    let expected = [(0, "Deregister"), (0, "call-denied"), (0, "503 leaving: SIGTERM came")];
+    let expected = [(0, "Deregister"), (0, "call-denied"), (0, "503 leaving: SIGTERM received")];
     assert_eq!(stage.effects(), expected);
 }
 
@@ -453,7 +453,7 @@ fn a_registration_that_ends_during_the_deregistration_is_undone_again() {
     stage.hangs.clear();
     stage.handle_event(Event::Answered(Answer::Deregistered(Ok(()))));
     stage.pass(60);
-    assert_eq!(stage.count("Deregister"), 2, "nobody knows which was first");
+    assert_eq!(stage.count("Deregister"), 2, "the order is unknown");
     assert_eq!(stage.target.map(|target| target.state), Some(TargetState::Draining));
 }
 
@@ -518,7 +518,7 @@ fn a_spot_notice_drains_until_its_time() {
     stage.activity.0 = 9;
     stage.notices.spot = Some(stage.now + 120 * S);
     stage.pass(200);
-    assert_eq!(stage.count("503 leaving: EC2 takes this spot instance back"), 1);
+    assert_eq!(stage.count("503 leaving: EC2 interrupts this spot instance"), 1);
     assert_eq!(stage.first("exit CapOver"), 115);
     assert_eq!(stage.count("CompleteHook"), 0);
 }

@@ -96,7 +96,7 @@ fn every_error_code_has_its_class() {
     assert_eq!(denied.kind, Failure::Denied);
     assert!(denied.message.contains("allow ec2:ReplaceRoute in the policy"), "{denied}");
     let unauthenticated = REPLACE.service_error(403, "SignatureDoesNotMatch", "").error;
-    assert!(unauthenticated.message.contains("and at its clock"), "{unauthenticated}");
+    assert!(unauthenticated.message.contains("and its clock"), "{unauthenticated}");
 }
 
 #[test]

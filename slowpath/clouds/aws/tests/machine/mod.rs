@@ -144,6 +144,6 @@ impl Machine {
             }
         };
         let result = tokio::time::timeout(TEST_TIMEOUT, called).await;
-        assert!(result.is_ok(), "{operation} was not asked: {:#?}", self.report());
+        assert!(result.is_ok(), "{operation} was not called: {:#?}", self.report());
     }
 }

@@ -62,14 +62,14 @@ pub struct Observations {
 impl Observations {
     /// Returns observations without any from Azure.
     pub fn new(slowpath: Result<Report, String>) -> Observations {
-        let not_queried = || Operation::new("", "Nothing").timed_out(Duration::ZERO).error;
-        let no = || Err("Azure was not asked".to_owned());
+        let not_queried = || Operation::new("", "Request").timed_out(Duration::ZERO).error;
+        let no = || Err("Azure was not queried".to_owned());
         Observations {
             identity: Err(not_queried()),
             arm: None,
             results: PermissionResults::new(),
             grants: None,
-            nic: Err("Azure was not asked".to_owned()),
+            nic: Err("Azure was not queried".to_owned()),
             location: no(),
             balancer: None,
             security: Vec::new(),

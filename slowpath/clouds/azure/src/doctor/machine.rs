@@ -15,8 +15,8 @@ pub(super) fn metadata(observed: &Observations) -> Check {
             Check::ok("metadata", format!("{text}{}", of.unwrap_or_default()))
         }
         Err(error) => {
-            let remedy = "run it on the appliance, as one that may reach 169.254.169.254, which \
-                          answers on the primary interface alone";
+            let remedy = "run the doctor on the appliance, as a user with access to \
+                          169.254.169.254, which answers on the primary interface only";
             Check::new("metadata", Verdict::Fail, error.to_string(), remedy)
         }
     }
@@ -25,17 +25,19 @@ pub(super) fn metadata(observed: &Observations) -> Check {
 pub(super) fn token(observed: &Observations) -> Check {
     let no_credentials = |error: &&CallError| error.code == "NoCredentials";
     let mut errors = observed.results.values().filter_map(|results| results.as_ref().err());
-    let remedy = "give the machine a managed identity with a role of these permissions, or see \
-                  azure.credential";
+    let remedy = "give the machine a managed identity with a role that has these permissions, or \
+                  check azure.credential";
     match observed.arm.as_ref().or_else(|| errors.find(no_credentials)) {
         Some(error) => Check::new("token", Verdict::Fail, error.message.clone(), remedy),
         None if observed.results.values().any(Result::is_ok) => {
-            Check::ok("token", "Azure accepts this machine's")
+            Check::ok("token", "accepted by Azure")
         }
         None if observed.results.values().flat_map(|t| t.as_ref().err()).any(denied) => {
-            Check::ok("token", "Azure knows this machine, and permits nothing that was asked")
+            Check::ok("token", "accepted by Azure, but no operation that was tried is permitted")
         }
-        None => Check::new("token", Verdict::Warn, "Azure answered nothing that tells", remedy),
+        None => {
+            Check::new("token", Verdict::Warn, "unknown: no request to Azure succeeded", remedy)
+        }
     }
 }
 
@@ -47,23 +49,24 @@ pub(super) fn interface(check_config: &CheckConfig, observed: &Observations) -> 
     let nic = match &observed.nic {
         Ok(nic) => nic,
         Err(why) => {
-            let remedy = "the message says what to change";
+            let remedy = "see the message for the remedy";
             return vec![Check::new("interface", Verdict::Fail, why, remedy)];
         }
     };
     let is = |nic: &Nic, what: &str| {
         nic.body.pointer(&format!("/properties/{what}")).and_then(|is| is.as_bool()) == Some(true)
     };
-    let which = if is(nic, "primary") { "the primary one" } else { "not the primary one" };
-    let owner = if nic.managed { ", of the scale set's model" } else { "" };
+    let which = if is(nic, "primary") { "primary" } else { "not primary" };
+    let owner = if nic.managed { ", defined by the scale set's model" } else { "" };
     let mut checks = vec![Check::ok("interface", format!("{}, {which}{owner}", nic.id.name()))];
     checks.push(match is(nic, "enableAcceleratedNetworking") {
         true => Check::ok("accelerated networking", "on"),
         false => Check::new(
             "accelerated networking",
             Verdict::Warn,
-            format!("off at {}: each packet goes through the host", nic.id.name()),
-            "deallocate the machine, az network nic update --accelerated-networking true, start it",
+            format!("off at {}: each packet passes through the host", nic.id.name()),
+            "deallocate the machine, run `az network nic update --accelerated-networking true`, \
+             and start it",
         ),
     });
     if check_config.forwards {
@@ -73,8 +76,8 @@ pub(super) fn interface(check_config: &CheckConfig, observed: &Observations) -> 
                 "IP forwarding",
                 Verdict::Warn,
                 format!(
-                    "off at {}: with NAT or two arms Azure drops what is not from or to its own \
-                     addresses, while the probe is well",
+                    "off at {}: with NAT or two arms Azure drops packets that are neither from nor \
+                     to the interface's own addresses, while the probe passes",
                     nic.id.name()
                 ),
                 "az network nic update --ip-forwarding true",
@@ -118,7 +121,7 @@ pub(super) fn timestamps(observed: &Observations) -> Option<Check> {
         true => Check::new(
             name,
             Verdict::Warn,
-            "on: Azure says that they make its probes fail",
+            "on: according to Azure's documentation, its probes fail with them",
             "sysctl -w net.ipv4.tcp_timestamps=0, in /etc/sysctl.d as well",
         ),
     })
@@ -127,19 +130,19 @@ pub(super) fn timestamps(observed: &Observations) -> Option<Check> {
 pub(super) fn events(check_config: &CheckConfig, observed: &Observations) -> Option<Check> {
     let name = "scheduled events";
     if !check_config.settings.lifecycle.events {
-        return Some(Check::ok(name, "not asked for (azure.events = false)"));
+        return Some(Check::ok(name, "not polled (azure.events = false)"));
     }
     Some(match observed.events.as_ref()? {
         Ok(0) => Check::ok(name, "none"),
         Ok(some) => {
-            let text = format!("{some} concern this machine");
-            Check::new(name, Verdict::Warn, text, "see weir cloud status for the drain")
+            let text = format!("{some} affect this machine");
+            Check::new(name, Verdict::Warn, text, "see `weir cloud status` for the drain")
         }
         Err(error) => Check::new(
             name,
             Verdict::Warn,
             error.to_string(),
-            "the first question turns the service on, which takes up to two minutes: ask again",
+            "the first request enables the service, which takes up to two minutes: try again",
         ),
     })
 }

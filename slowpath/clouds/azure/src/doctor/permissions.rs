@@ -31,7 +31,7 @@ fn needs(check_config: &CheckConfig, observed: &Observations, known: &ArmOperati
 }
 
 fn check(observed: &Observations, name: &'static str) -> Check {
-    let remedy = format!("allow {name} in the machine's role, config/azure/role.json has them all");
+    let remedy = format!("allow {name} in the machine's role, see config/azure/role.json");
     let operations = requests::ALL.iter().filter(|known| known.operation.service == name);
     let operations: Vec<&str> = operations.map(|known| known.operation.name).collect();
     let by_slowpath = |outcome: &str| {
@@ -49,20 +49,20 @@ fn check(observed: &Observations, name: &'static str) -> Check {
             Check::new(name, Verdict::Fail, error.message.clone(), &remedy)
         }
         Some(Err(error)) => {
-            let remedy = "try again; see whether this machine reaches Azure Resource Manager";
-            Check::new(name, Verdict::Warn, format!("not told: {}", error.message), remedy)
+            let remedy = "try again; check that this machine reaches Azure Resource Manager";
+            Check::new(name, Verdict::Warn, format!("unknown: {}", error.message), remedy)
         }
         None if granted() == Some(true) => Check::ok(name, "allowed by the machine's role"),
         None if by_slowpath("denied") => {
-            Check::new(name, Verdict::Fail, "slowpath was not allowed to", &remedy)
+            Check::new(name, Verdict::Fail, "denied to slowpath", &remedy)
         }
-        None if by_slowpath("ok") => Check::ok(name, "allowed: slowpath has done it"),
+        None if by_slowpath("ok") => Check::ok(name, "allowed: slowpath has used it"),
         // A role can be assigned at a single resource, which the group's list does not show.
         None if granted() == Some(false) => {
             Check::new(name, Verdict::Warn, "no role at the resource group allows it", &remedy)
         }
         None => {
-            let text = "not tested: it would change something, or comes after what failed";
+            let text = "not tested: it would make a change, or follows a failed request";
             Check::new(name, Verdict::Untested, text, "")
         }
     }

@@ -29,9 +29,9 @@ pub(super) fn evaluate(_: &CheckConfig, observed: &Observations) -> Vec<Check> {
             observed.security.iter().filter(|g| !admitted(g)).map(|g| text(g, "/name")).collect();
         let what = format!("{protocol} port {port} from {} ({})", source.0, source.1);
         match shut.is_empty() {
-            true => Check::ok(&name, format!("{} let {what} in", groups.join(", "))),
+            true => Check::ok(&name, format!("{}: {what} is admitted", groups.join(", "))),
             false => {
-                let text = format!("{} let no {what} in", shut.join(", "));
+                let text = format!("{}: {what} is not admitted", shut.join(", "));
                 let remedy = "add an inbound rule that allows it before the one that denies it";
                 Check::new(&name, Verdict::Fail, text, remedy)
             }

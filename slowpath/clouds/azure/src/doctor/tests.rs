@@ -31,7 +31,7 @@ fn required_mtu_includes_encapsulation() {
     observed.timestamps = Some(true);
     let check = machine::timestamps(&observed).unwrap();
     assert!(check.verdict == Verdict::Warn && check.remedy.contains("tcp_timestamps=0"));
-    assert_eq!(machine::token(&observed).verdict, Verdict::Warn, "nothing was asked");
+    assert_eq!(machine::token(&observed).verdict, Verdict::Warn, "no request was made");
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn denied_errors_name_permission_and_scope() {
     let unauthenticated =
         LIST.error_response(&answer(401, &[], &body("InvalidAuthenticationToken", "no"))).error;
     assert!(
-        unauthenticated.message.contains("does not accept who we say we are"),
+        unauthenticated.message.contains("rejected this machine's credentials"),
         "{unauthenticated}"
     );
 }

@@ -10,13 +10,13 @@ use crate::types::{End, EventKind, Family, Identity, Interface, ScheduledEvent, 
 
 fn document(body: &[u8]) -> Result<Value, String> {
     let read: Value = serde_json::from_slice(body).map_err(|why| why.to_string())?;
-    if read.is_object() { Ok(read) } else { Err("it is no object".into()) }
+    if read.is_object() { Ok(read) } else { Err("not an object".into()) }
 }
 
 /// Returns the string of a key, which must not be missing or empty.
 fn required_str(of: &Value, key: &str) -> Result<String, String> {
     let found = of[key].as_str().unwrap_or_default();
-    if found.is_empty() { Err(format!("it has no `{key}`")) } else { Ok(found.to_owned()) }
+    if found.is_empty() { Err(format!("no `{key}`")) } else { Ok(found.to_owned()) }
 }
 
 fn list<'a>(of: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
@@ -54,7 +54,7 @@ pub fn identity(body: &[u8]) -> Result<Identity, String> {
 
 fn interface(value: &Value) -> Result<Interface, String> {
     let written = required_str(value, "macAddress")?;
-    let mac = mac(&written).ok_or_else(|| format!("`{written}` is no link address"))?;
+    let mac = mac(&written).ok_or_else(|| format!("`{written}` is not a MAC address"))?;
     let mut addresses = Vec::new();
     for family in ["ipv4", "ipv6"] {
         for address in list(&value[family], "ipAddress") {
@@ -70,7 +70,7 @@ fn interface(value: &Value) -> Result<Interface, String> {
 fn address(text: &str) -> Result<IpAddr, String> {
     // Microsoft's own examples have a prefix where an address is expected.
     let bare = text.split('/').next().unwrap_or_default();
-    bare.parse().map_err(|_| format!("`{text}` is no address"))
+    bare.parse().map_err(|_| format!("`{text}` is not an IP address"))
 }
 
 /// Parses a MAC address: twelve hexadecimal digits, with or without hyphens or colons.
@@ -95,7 +95,7 @@ pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
     let whole = document(body)?;
     let balancer = &whole["loadbalancer"];
     if !balancer.is_object() {
-        return Err("it has no `loadbalancer`".into());
+        return Err("no `loadbalancer`".into());
     }
     let mut ends: [[Option<End>; 2]; 2] = Default::default();
     for tunnel in list(balancer, "tunnelInterfaces") {
@@ -105,8 +105,8 @@ pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
             Some(other) if *other != end => {
                 let which = if outside { "external" } else { "internal" };
                 return Err(format!(
-                    "two {which} tunnels of one family contradict each other: port {} with \
-                     identifier {}, and port {} with {}",
+                    "two {which} tunnels of one family differ: port {} with identifier {}, and \
+                     port {} with identifier {}",
                     other.port, other.vni, end.port, end.vni
                 ));
             }
@@ -131,7 +131,7 @@ pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
                     Some(_) => ("an internal", "external"),
                     None => ("an external", "internal"),
                 };
-                return Err(format!("it has {which} tunnel and no {other} one ({family:?})"));
+                return Err(format!("{which} tunnel, but no {other} one ({family:?})"));
             }
         }
     }
@@ -146,21 +146,21 @@ fn end(value: &Value) -> Result<(Family, bool, End), String> {
     let outside = match kind.to_ascii_lowercase().as_str() {
         "internal" => false,
         "external" => true,
-        _ => return Err(format!("a tunnel is `{kind}`; known are internal and external")),
+        _ => return Err(format!("unknown tunnel type `{kind}`; allowed: internal, external")),
     };
     let protocol = required_str(value, "protocol")?;
     if !protocol.eq_ignore_ascii_case("vxlan") {
-        return Err(format!("a tunnel speaks `{protocol}`; known is vxlan"));
+        return Err(format!("unknown tunnel protocol `{protocol}`; allowed: vxlan"));
     }
     let (port, local) = (number(value, "gatewayPort")?, number(value, "localPort")?);
     if port != local {
-        return Err(format!("a tunnel has port {port} at the gateway and {local} here"));
+        return Err(format!("a tunnel has `gatewayPort` {port}, but `localPort` {local}"));
     }
     let port = u16::try_from(port).ok().filter(|port| *port > 0);
-    let port = port.ok_or_else(|| format!("`gatewayPort` is {local}, no UDP port"))?;
+    let port = port.ok_or_else(|| format!("`gatewayPort` is {local}, not a UDP port"))?;
     let vni = number(value, "identifier")?;
     let vni = u32::try_from(vni).ok().filter(|vni| *vni < 1 << 24);
-    let vni = vni.ok_or("`identifier` is no VXLAN network identifier of 24 bits")?;
+    let vni = vni.ok_or("`identifier` is not a 24-bit VXLAN network identifier")?;
     Ok((family, outside, End { port, vni }))
 }
 
@@ -170,7 +170,7 @@ fn end(value: &Value) -> Result<(Family, bool, End), String> {
 /// Describes what cannot be parsed.
 pub fn events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String> {
     let whole = document(body)?;
-    let events = whole["Events"].as_array().ok_or("it has no `Events`")?;
+    let events = whole["Events"].as_array().ok_or("no `Events`")?;
     let affects = |event: &&Value| {
         let names = list(event, "Resources").filter_map(Value::as_str);
         names.into_iter().any(|name| name.eq_ignore_ascii_case(machine))

@@ -123,13 +123,13 @@ fn contradicting_tunnels_are_rejected() {
     fails(std::slice::from_ref(&internal), "no external");
     fails(std::slice::from_ref(&external), "no internal");
     fails(&[internal.clone(), external], "no external");
-    fails(&[internal.clone(), tunnel("internal", "10.1.0.8", 1, 5)], "contradict");
+    fails(&[internal.clone(), tunnel("internal", "10.1.0.8", 1, 5)], "one family differ");
     fails(&[internal.clone(), tunnel("external", "10.1.0.8", 1, 2)], "both tunnels");
     fails(&[tunnel("none", "10.1.0.8", 1, 2)], "`none`");
-    fails(&[tunnel("internal", "10.1.0.8", 0, 2)], "no UDP port");
-    fails(&[tunnel("internal", "10.1.0.8", 65_536, 2)], "no UDP port");
-    fails(&[tunnel("internal", "10.1.0.8", 1, 1 << 24)], "24 bits");
-    fails(&[tunnel("internal", "10.1.0", 1, 2)], "no address");
+    fails(&[tunnel("internal", "10.1.0.8", 0, 2)], "not a UDP port");
+    fails(&[tunnel("internal", "10.1.0.8", 65_536, 2)], "not a UDP port");
+    fails(&[tunnel("internal", "10.1.0.8", 1, 1 << 24)], "24-bit");
+    fails(&[tunnel("internal", "10.1.0", 1, 2)], "not an IP address");
     for (key, value) in [
         ("localPort", json!(9)),
         ("protocol", json!("native")),

@@ -16,12 +16,12 @@ pub enum LocationError {
     #[error("the ingress port has no kernel interface yet; is the fastpath running?")]
     NoIngress,
     /// The metadata service does not report the identity.
-    #[error("the metadata service does not tell who this machine is: {0}")]
+    #[error("the metadata service does not report this machine's identity: {0}")]
     Metadata(CallError),
     /// No network interface of this machine matches the ingress port.
     #[error(
-        "no network interface of this machine has the ingress port's MAC {}; Azure knows {}; let \
-         [ingress] device be one of them",
+        "no network interface of this machine has the ingress port's MAC {}; Azure reports {}; set \
+         device in [ingress] to one of them",
         written(*mac), or_none(has)
     )]
     NoInterface {
@@ -33,8 +33,7 @@ pub enum LocationError {
     /// No IP configuration of the interface has a configured address.
     #[error(
         "no IP configuration of network interface {interface} has the ingress arm's {} address \
-         ({}); it has {}; write the one that is meant as ingress.address, or add the IP \
-         configuration",
+         ({}); it has {}; set ingress.address to the intended one, or add the IP configuration",
         words(*family), or_none(ours), or_none(has)
     )]
     NoAddress {
@@ -49,7 +48,7 @@ pub enum LocationError {
     },
     /// The resource group has no load balancer of that name, or none at all.
     #[error(
-        "resource group {group} has no load balancer{}; see azure.resource_group and \
+        "resource group {group} has no load balancer{}; check azure.resource_group and \
          azure.load_balancer, and whether the role may read it",
         name.as_ref().map(|name| format!(" {name}")).unwrap_or_default()
     )]
@@ -61,8 +60,8 @@ pub enum LocationError {
     },
     /// The load balancers are of another SKU.
     #[error(
-        "no load balancer of SKU Gateway in resource group {group}; there are {}; make one of SKU \
-         Gateway, or name its group by azure.resource_group",
+        "no load balancer of SKU Gateway in resource group {group}; it has {}; create one of SKU \
+         Gateway, or set azure.resource_group to its group",
         or_none(has)
     )]
     NotGateway {
@@ -73,8 +72,8 @@ pub enum LocationError {
     },
     /// More than one gateway load balancer has the configured pools.
     #[error(
-        "{} gateway load balancers have our pools: {}; set azure.load_balancer to the one that is \
-         meant",
+        "{} gateway load balancers have the configured pools: {}; set azure.load_balancer to the \
+         intended one",
         balancers.len(), or_none(balancers)
     )]
     AmbiguousBalancer {
@@ -83,8 +82,8 @@ pub enum LocationError {
     },
     /// The configured pools belong to different load balancers.
     #[error(
-        "no gateway load balancer has both pools; they are at {}; make them pools of one, or leave \
-         azure.pool_ipv6 out",
+        "no gateway load balancer has both pools; they are at {}; create both at one, or remove \
+         azure.pool_ipv6",
         or_none(balancers)
     )]
     SeparateBalancers {
@@ -114,8 +113,8 @@ pub enum LocationError {
     },
     /// The load balancer is in another region, so that the machine cannot be a member.
     #[error(
-        "load balancer {balancer} is in region {region}, and this machine in {ours}: it can be no \
-         member; name another by azure.load_balancer"
+        "load balancer {balancer} is in region {region}, and this machine in {ours}: it cannot be \
+         a member; set azure.load_balancer to another"
     )]
     OtherRegion {
         /// Name of the load balancer.
@@ -127,8 +126,8 @@ pub enum LocationError {
     },
     /// The load balancer is in another virtual network, so that the machine cannot be a member.
     #[error(
-        "load balancer {balancer} is in virtual network {}, and the ingress port in {}: it can be \
-         no member; name another load balancer, or move the interface",
+        "load balancer {balancer} is in virtual network {}, and the ingress port in {}: it cannot \
+         be a member; set azure.load_balancer to another, or move the interface",
         or_none(theirs),
         ours
     )]

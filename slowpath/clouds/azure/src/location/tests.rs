@@ -94,5 +94,8 @@ fn the_load_balancer_is_the_one_that_has_all_pools() {
     let missing = select_balancer(&[four]).unwrap_err();
     assert!(missing.contains("IPv6 pool \"weir6\"; the pools are weir; set azure.pool_ipv6"));
     let several = select_balancer(&[whole.clone(), balancer("d", &["weir", "weir6"])]).unwrap_err();
-    assert!(several.starts_with("2 gateway load balancers have our pools: a, d"), "{several}");
+    assert!(
+        several.starts_with("2 gateway load balancers have the configured pools: a, d"),
+        "{several}"
+    );
 }

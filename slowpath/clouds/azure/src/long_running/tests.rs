@@ -190,7 +190,7 @@ fn failed_write_is_classified() {
         assert_eq!(outcome.after, Some(Duration::from_secs(3)));
     }
     let page = write(Method::Put, &answer(200, &[], "<html>Welcome</html>")).unwrap_err();
-    assert!(page.error.code == "Garbled" && page.error.message.contains("<html>Welcome"));
+    assert!(page.error.code == "MalformedResponse" && page.error.message.contains("<html>Welcome"));
 }
 
 fn polled(by_operation: bool, answer: &RawResponse) -> Result<Progress, AttemptError> {
@@ -258,7 +258,7 @@ fn location_poll_is_decided_by_http_status() {
     assert_eq!(of(403, "").unwrap_err().error.kind, Failure::Denied);
     assert_eq!(of(404, "").unwrap_err().error.kind, Failure::Absent);
     assert_eq!(of(503, "").unwrap_err().after, after);
-    assert_eq!(of(200, "<html>").unwrap_err().error.code, "Garbled");
+    assert_eq!(of(200, "<html>").unwrap_err().error.code, "MalformedResponse");
 }
 
 #[test]
@@ -287,10 +287,10 @@ struct Written(Mutex<Vec<Result<Progress, AttemptError>>>);
 
 impl Arm for Written {
     fn get<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Resource> {
-        Box::pin(async { Err(request.operation.malformed("not asked")) })
+        Box::pin(async { Err(request.operation.malformed("not called")) })
     }
     fn list<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Vec<Value>> {
-        Box::pin(async { Err(request.operation.malformed("not asked")) })
+        Box::pin(async { Err(request.operation.malformed("not called")) })
     }
     fn put<'a>(
         &'a self,
@@ -298,10 +298,10 @@ impl Arm for Written {
         _: &'a Value,
         _: Option<&'a str>,
     ) -> ArmFuture<'a, WriteOutcome> {
-        Box::pin(async { Err(request.operation.malformed("not asked")) })
+        Box::pin(async { Err(request.operation.malformed("not called")) })
     }
     fn delete<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, WriteOutcome> {
-        Box::pin(async { Err(request.operation.malformed("not asked")) })
+        Box::pin(async { Err(request.operation.malformed("not called")) })
     }
     fn poll<'a>(&'a self, _: &'a OperationHandle) -> ArmFuture<'a, Progress> {
         let under_way = Ok(Progress::InProgress { after: None });
@@ -354,12 +354,12 @@ async fn finish_polls_at_requested_times_with_a_limit() {
     let (outcome, _) = finished(vec![Err(POLL.failed(Failure::Absent, "NotFound", "gone"))]).await;
     assert_eq!(outcome.unwrap_err().error.kind, Failure::Absent);
 
-    let stop = POLL.failed(Failure::Transient, "Cancelled", "we are to stop");
+    let stop = POLL.failed(Failure::Transient, "Canceled", "stopping");
     let (outcome, waited) = finished(vec![Err(stop)]).await;
-    assert_eq!((outcome.unwrap_err().error.code.as_str(), waited), ("Cancelled", vec![10]));
+    assert_eq!((outcome.unwrap_err().error.code.as_str(), waited), ("Canceled", vec![10]));
 
     let (outcome, waited) = finished(vec![after(3600), silent()]).await;
     let error = outcome.unwrap_err().error;
-    assert_eq!((error.code.as_str(), error.kind), ("StillUnderWay", Failure::Transient));
+    assert_eq!((error.code.as_str(), error.kind), ("StillRunning", Failure::Transient));
     assert_eq!(waited.iter().sum::<u64>(), 120);
 }

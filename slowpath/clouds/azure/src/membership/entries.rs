@@ -2,8 +2,8 @@
 //!
 //! An `adminState` of `Down` was set by Weir if `PersistedState` records it; any other `Down` is
 //! left alone. The flag is written before Azure is called. It is cleared by a query that shows the
-//! state gone and that began when no write of Weir's could still set it. A process that starts after
-//! a kill or a reboot therefore undoes it.
+//! state gone and that began when no write of Weir's could still set it. A process that starts
+//! after a kill or a reboot therefore undoes it.
 //!
 //! A membership is Weir's own if the machine was in no pool when it joined. A mix (one pool by
 //! another party, one by Weir) counts as another party's, and is not removed on leaving.

@@ -130,9 +130,9 @@ impl DrainReason {
     /// Returns the reason, as given to health probes.
     pub fn as_str(self) -> &'static str {
         match self {
-            DrainReason::Signal => "leaving: SIGTERM came",
+            DrainReason::Signal => "leaving: SIGTERM received",
             DrainReason::Maintenance => "leaving: Azure is about to restart or move this machine",
-            DrainReason::Preempt => "leaving: Azure takes this spot machine back",
+            DrainReason::Preempt => "leaving: Azure evicts this spot machine",
             DrainReason::Terminate => "leaving: this machine is about to be deleted",
         }
     }

@@ -26,12 +26,14 @@ fn finding(name: &'static str, text: impl Into<String>, remedy: impl Into<String
 pub(super) fn failed(error: &CallError) -> Finding {
     let (name, remedy) = match error.kind {
         Failure::Denied => {
-            ("call-denied", "give this machine's identity what config/azure/role.json lists")
+            ("call-denied", "grant the identity the permissions in config/azure/role.json")
         }
         kind if !kind.is_temporary() => {
             ("call-refused", "compare [azure] with what `weir cloud status` shows")
         }
-        _ => ("call-failed", "nothing, if it passes; else see Azure's status and our route to it"),
+        _ => {
+            ("call-failed", "none, if temporary; otherwise check Azure's status page and the route")
+        }
     };
     finding(name, error.to_string(), remedy)
 }
@@ -39,47 +41,50 @@ pub(super) fn failed(error: &CallError) -> Finding {
 /// The membership was removed by another party.
 pub(super) fn lost(on_lost: OnLost) -> Finding {
     let remedy = match on_lost {
-        OnLost::Repair => "it joins again; to take this machine out, stop slowpath",
-        OnLost::Report => "join it again, or stop slowpath; azure.on_lost = \"repair\" does it",
+        OnLost::Repair => "none, slowpath joins again; to take it out of service, stop slowpath",
+        OnLost::Report => {
+            "join again, or stop slowpath; with azure.on_lost = \"repair\" slowpath joins again"
+        }
     };
-    finding("membership-lost", "somebody else took this machine out of a pool", remedy)
+    finding("membership-lost", "another party removed this machine from a pool", remedy)
 }
 
 /// The scale set's model owns the membership and does not name all pools.
 pub(super) fn not_in_model() -> Finding {
-    let text = "this machine is of a scale set, and not in every pool that [azure] names";
-    let remedy = "name the pool in the scale set's model (its networkProfile), then bring the \
-                  machine up to date with it; Weir does not write there";
+    let text = "this machine belongs to a scale set, and is not in every pool that [azure] names";
+    let remedy = "name the pool in the scale set's model (its networkProfile), then upgrade the \
+                  instance to it; Weir does not write to the model";
     finding(NOT_IN_MODEL, text, remedy)
 }
 
 /// Another party set this machine's entry to `Down`.
 pub(super) fn admin_down() -> Finding {
-    let text = "somebody else set adminState of this machine's entry to Down: no new flows come";
-    let remedy = "when that is over, set it to None in the pool; Weir lifts what it set itself";
+    let text = "another party set adminState of this machine's entry to Down: no new flows arrive";
+    let remedy = "set it to None in the pool when maintenance is over; Weir only resets a Down \
+                  that it set itself";
     finding(ADMIN_DOWN, text, remedy)
 }
 
 /// This machine's entry is set to `Up`.
 pub(super) fn admin_up() -> Finding {
-    let text = "adminState of this machine's entry is Up: flows come whatever the probe says, \
-                also when this machine can't carry them, and while it leaves";
+    let text = "adminState of this machine's entry is Up: flows arrive whatever the probe's \
+                result, also when this machine cannot forward them, and while it is leaving";
     finding(ADMIN_UP, text, "set it to None in the pool")
 }
 
 /// No rule of the pool has a health probe.
 pub(super) fn no_probe() -> Finding {
-    let text = "no rule of the pool has a probe: new flows come until this machine has left the \
+    let text = "no rule of the pool has a probe: new flows arrive until this machine has left the \
                 pool";
-    finding(NO_PROBE, text, "give the load balancer's rule a probe that asks health.listen")
+    finding(NO_PROBE, text, "add a probe of health.listen to the load balancer's rule")
 }
 
 /// The machine is ready, but no packet arrives.
 pub(super) fn no_packets(waited: Duration) -> Finding {
-    let remedy = "let the network security group admit the tunnels' UDP ports from the gateway's \
-                  subnet, see that a rule for all ports uses the pool, and that a frontend is \
+    let remedy = "admit the tunnels' UDP ports from the gateway's subnet in the network security \
+                  group, check that a rule for all ports uses the pool, and that a frontend is \
                   chained to the gateway";
-    finding(NO_PACKETS, format!("ready for {waited:?}, and no VXLAN packet came"), remedy)
+    finding(NO_PACKETS, format!("ready for {waited:?}, but no VXLAN packet received"), remedy)
 }
 
 fn describe(tunnels: Tunnels) -> String {
@@ -101,8 +106,8 @@ fn family(family: Family) -> &'static str {
 pub(super) fn other_tunnels(status: TunnelStatus) -> Finding {
     let TunnelStatus { family: of, in_force, reported, .. } = status;
     let (of, ours, reported) = (family(of), describe(in_force), describe(reported));
-    let text = format!("tunnels of the pool of {of}: {reported}; in force are {ours}");
-    let remedy = "write the pool's in the [[gateway]], or let azure.tunnels = \"follow\" do it";
+    let text = format!("tunnels of the {of} pool: {reported}; in force: {ours}");
+    let remedy = "set the pool's tunnels in the [[gateway]], or set azure.tunnels = \"follow\"";
     finding(OTHER_TUNNELS, text, remedy)
 }
 
@@ -110,9 +115,9 @@ pub(super) fn other_tunnels(status: TunnelStatus) -> Finding {
 pub(super) fn not_applied(status: TunnelStatus) -> Finding {
     let TunnelStatus { family: of, in_force, reported, .. } = status;
     let (of, ours, reported) = (family(of), describe(in_force), describe(reported));
-    let text =
-        format!("tunnels of the pool of {of} are to be {reported}; in force are still {ours}");
-    let remedy = "see slowpath's log for why: another [[gateway]] may have the same port and VNI";
+    let text = format!("tunnels of the {of} pool not applied: {reported}; still in force: {ours}");
+    let remedy = "see slowpath's log for the cause: another [[gateway]] may have the same port and \
+                  VNI";
     finding(TUNNELS_NOT_APPLIED, text, remedy)
 }
 
@@ -120,16 +125,16 @@ pub(super) fn not_applied(status: TunnelStatus) -> Finding {
 pub(super) fn tunnels_differ((of, imds, arm): (Family, Tunnels, Tunnels)) -> Finding {
     let (of, imds, arm) = (family(of), describe(imds), describe(arm));
     let text = format!(
-        "tunnels of the pool of {of}: {imds} by the metadata service, {arm} by Resource Manager"
+        "tunnels of the {of} pool: {imds} by the metadata service, {arm} by Resource Manager"
     );
-    let remedy = "see that azure.pool names the pool that this machine is in; the metadata \
-                  service's are taken";
+    let remedy = "check that azure.pool names the pool that this machine is in; the metadata \
+                  service's tunnels are used";
     finding(TUNNELS_DIFFER, text, remedy)
 }
 
 /// The pool's tunnels cannot be used.
 pub(super) fn unusable((of, why): (Family, &str)) -> Finding {
-    let text = format!("tunnels of the pool of {} can't be used: {why}", family(of));
+    let text = format!("tunnels of the {} pool cannot be used: {why}", family(of));
     let remedy = "give the pool one tunnel interface of type External and one of type Internal, \
                   both VXLAN (az network lb address-pool tunnel-interface)";
     finding(TUNNELS_UNUSABLE, text, remedy)
@@ -141,10 +146,10 @@ pub(super) fn event(event: &ScheduledEvent) -> Finding {
     let (text, remedy) = match event.kind {
         EventKind::Freeze => (
             format!("Azure will pause this machine for some seconds: {description} ({id})"),
-            "nothing: connections stay; probes may fail meanwhile",
+            "none: connections stay; probes may fail meanwhile",
         ),
         kind => (
-            format!("a scheduled event that we don't know, {kind:?}: {description} ({id})"),
+            format!("unknown scheduled event, {kind:?}: {description} ({id})"),
             "see Azure's documentation of scheduled events; stop slowpath if the machine will end",
         ),
     };
@@ -154,5 +159,6 @@ pub(super) fn event(event: &ScheduledEvent) -> Finding {
 /// The membership could not be removed in time.
 pub(super) fn leave_failed() -> Finding {
     let text = "this machine's membership could not be removed in time";
-    finding("leave-failed", text, "nothing at once, the probe keeps new flows away; remove it")
+    let remedy = "remove the membership manually; meanwhile the probe keeps new flows away";
+    finding("leave-failed", text, remedy)
 }

@@ -110,7 +110,7 @@ impl Membership {
         if let Some(Stage::Removing(exit, until)) = self.stage()
             && self.remove_membership(now, until)
         {
-            let active = exit == Exit::Drained && !self.is_quiet(now);
+            let active = exit == Exit::Drained && !self.is_idle(now);
             if active && self.drain.as_ref().is_some_and(|drain| now < drain.deadline) {
                 self.set_stage(Stage::Draining);
             } else if now >= until || !self.acknowledge(now) {
@@ -188,12 +188,12 @@ impl Membership {
         }
         // Flows sent here just before the confirmation must be counted too.
         let stopped_at = drain.confirmed.unwrap_or(drain.since + PROBE_FAILURE_TIME);
-        (self.is_quiet(now) && now >= stopped_at + self.settings.quiet).then_some(Exit::Drained)
+        (self.is_idle(now) && now >= stopped_at + self.settings.idle).then_some(Exit::Drained)
     }
 
     /// Returns true if there is no flow, and there was no packet for the configured time.
-    fn is_quiet(&self, now: Instant) -> bool {
-        self.flows == 0 && now >= self.last_active + self.settings.quiet
+    fn is_idle(&self, now: Instant) -> bool {
+        self.flows == 0 && now >= self.last_active + self.settings.idle
     }
 
     /// Returns true if the membership is to be removed on leaving.

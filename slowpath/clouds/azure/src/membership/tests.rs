@@ -19,9 +19,9 @@ pub(super) fn settings() -> AzureLifecycleSettings {
         on_lost: OnLost::Repair,
         remove: Remove::Own,
         drain_cap: 300 * S,
-        quiet: 5 * S,
+        idle: 5 * S,
         events: true,
-        preboot: Preboot::Refuse,
+        preboot: Preboot::Fail,
         tunnels: TunnelPolicy::Follow,
     }
 }
@@ -42,7 +42,7 @@ fn entry(admin: AdminState) -> Option<Member> {
 }
 
 pub(super) fn event(id: &str, kind: EventKind, not_before: Option<u64>) -> ScheduledEvent {
-    let description = "somebody wants it".to_owned();
+    let description = "it is expected".to_owned();
     ScheduledEvent { id: id.to_owned(), kind, started: false, not_before, description }
 }
 
@@ -287,7 +287,7 @@ fn describe(effect: &Effect) -> String {
 fn startup_fails_probe_then_joins_then_passes_probe() {
     let mut harness = Harness::new(settings());
     harness.pass(3);
-    let starting = "503 starting, it is not known yet whether this is a member of the pool";
+    let starting = "503 starting, membership of the pool not known yet";
     assert_eq!(harness.effects[0], (1, starting.to_owned()));
     harness.order(&["503 starting, not a member of the pool"]);
     assert_eq!((harness.writes(), harness.count("200")), (0, 0), "not able");
@@ -344,7 +344,7 @@ fn preboot_pass_answers_200_until_first_able() {
     let mut harness = Harness::new(AzureLifecycleSettings { preboot: Preboot::Pass, ..settings() });
     harness.handle(Event::Tick);
     harness.handle(Event::Terminate);
-    assert_eq!(harness.visible_effects(), [(0, "200"), (0, "503 leaving: SIGTERM came")]);
+    assert_eq!(harness.visible_effects(), [(0, "200"), (0, "503 leaving: SIGTERM received")]);
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn probe_reflects_own_ability_during_azure_outage() {
         harness.start();
         harness.pass(1);
         assert_eq!(harness.first("200"), 0, "{outage:?}");
-        assert!(!harness.membership.ready(), "nobody told whether it is a member");
+        assert!(!harness.membership.ready(), "the membership is unknown");
         assert_eq!(harness.writes(), 0, "{outage:?}");
     }
     // Unanswered queries hold the probe back for 4 s from when the machine is able.
@@ -406,7 +406,7 @@ fn retry_delay_depends_on_error_class() {
         assert!(harness.membership.ready());
         let findings = harness.effects.iter().filter(|(_, effect)| effect.contains('-'));
         let findings = findings.filter(|(_, effect)| !effect.contains(' '));
-        assert_eq!(findings.count(), 2, "and no packet came");
+        assert_eq!(findings.count(), 2, "no packet arrived");
     }
 }
 
@@ -468,7 +468,7 @@ fn lost_membership_is_repaired_or_reported_as_configured() {
         harness.visible_effects()[1],
         (harness.first("503"), "503 not a member of the pool")
     );
-    assert!(!harness.persisted.joined, "what comes now is not ours");
+    assert!(!harness.persisted.joined, "a later membership is not Weir's");
     harness.pools[0].member = entry(AdminState::None);
     harness.pass(15);
     assert!(harness.membership.ready());
@@ -526,7 +526,7 @@ fn foreign_down_is_reported_and_not_changed() {
     assert_eq!((harness.count("admin-down"), harness.writes(), harness.count("503")), (1, 0, 0));
     harness.handle(Event::Terminate);
     harness.pass(10);
-    assert!(!harness.persisted.down, "nor is it kept as ours");
+    assert!(!harness.persisted.down, "nor is it persisted as Weir's");
     harness.order(&["Leave", "exit Drained"]);
     assert_eq!(harness.count("Down"), 0);
 }
@@ -536,7 +536,7 @@ fn admin_up_is_reported_because_it_overrides_the_probe() {
     let mut harness = Harness::ready(settings());
     harness.set_admin(AdminState::Up);
     harness.pass(200);
-    assert!(harness.membership.ready(), "flows come");
+    assert!(harness.membership.ready(), "flows arrive");
     assert_eq!((harness.count("admin-up"), harness.writes()), (1, 0));
     harness.handle(Event::Terminate);
     assert_eq!(harness.count("Down"), 1, "a drain by 503 alone would not work");

@@ -18,15 +18,15 @@ use super::{
 use crate::types::{Family, Tunnels};
 
 impl Membership {
-    /// Returns true if the reported tunnels are in force; with `tunnels = "alarm"`, always if there
-    /// are any.
+    /// Returns true if the reported tunnels are in force; with `tunnels = "report"`, always if
+    /// there are any.
     pub(super) fn tunnels_match(&self) -> bool {
         let statuses = self.tunnels();
         let known =
             |status: &TunnelStatus| matches!(status.source, TunnelSource::Imds | TunnelSource::Arm);
         let right = |status: &TunnelStatus| known(status) && status.reported == status.in_force;
-        let alarm = self.settings.tunnels == TunnelPolicy::Alarm;
-        !statuses.is_empty() && (alarm || statuses.iter().all(right))
+        let only_report = self.settings.tunnels == TunnelPolicy::Report;
+        !statuses.is_empty() && (only_report || statuses.iter().all(right))
     }
 
     pub(super) fn apply_tunnels(&mut self, now: Instant) {
@@ -38,9 +38,9 @@ impl Membership {
         }
         let statuses = self.tunnels();
         let wrong = statuses.iter().find(|status| status.reported != status.in_force).copied();
-        if self.settings.tunnels == TunnelPolicy::Alarm {
-            let alarm = || wrong.map(findings::other_tunnels);
-            return self.set_finding(findings::OTHER_TUNNELS, alarm);
+        if self.settings.tunnels == TunnelPolicy::Report {
+            let finding = || wrong.map(findings::other_tunnels);
+            return self.set_finding(findings::OTHER_TUNNELS, finding);
         }
         let known: Vec<(Family, Tunnels)> = statuses
             .iter()

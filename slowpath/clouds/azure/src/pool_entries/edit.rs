@@ -22,7 +22,7 @@ pub(super) fn add_address(body: &mut Value, pool: &Pool, name: &str) -> Change {
     let address = json!({ "ipAddress": pool.address, "virtualNetwork": network });
     let entry = json!({ "name": name, "properties": address });
     array(body, &["properties", "loadBalancerBackendAddresses"])
-        .ok_or_else(|| operations::POOLS_GET.operation.malformed("the pool is no object"))?
+        .ok_or_else(|| operations::POOLS_GET.operation.malformed("the pool is not an object"))?
         .push(entry);
     Ok(true)
 }
@@ -33,13 +33,13 @@ pub(super) fn set_pool_references(interface: &mut Value, pools: &[&Pool], presen
     let mut changed = false;
     for pool in pools {
         let all = array(interface, &["properties", "ipConfigurations"])
-            .ok_or_else(|| garbled("it has no ipConfigurations".to_owned()))?;
+            .ok_or_else(|| garbled("no ipConfigurations".to_owned()))?;
         let id = &pool.configuration;
         let own = all.iter_mut().find(|c| balancer::id(c, "/id").as_ref() == Some(id));
-        let own = own.ok_or_else(|| garbled(format!("it has no ipConfiguration {id} any more")))?;
+        let own = own.ok_or_else(|| garbled(format!("ipConfiguration {id} no longer exists")))?;
         let path = ["properties", "loadBalancerBackendAddressPools"];
         let is_it = |reference: &Value| balancer::id(reference, "/id").as_ref() == Some(&pool.id);
-        let list = array(own, &path).ok_or_else(|| garbled(format!("{id} is no object")))?;
+        let list = array(own, &path).ok_or_else(|| garbled(format!("{id} is not an object")))?;
         match list.iter().any(is_it) {
             true if !present => list.retain(|reference| !is_it(reference)),
             false if present => list.push(json!({ "id": pool.id.as_str() })),
@@ -77,8 +77,8 @@ pub(super) fn set_admin_state(body: &mut Value, pool: &Pool, down: bool) -> Chan
     // administrative state.
     let unlisted = || {
         let why = format!(
-            "pool {} lists no address for {}: it has no administrative state; the probe alone \
-             keeps new flows away",
+            "pool {} lists no address for {}: it has no administrative state; only the probe keeps \
+             new flows away",
             pool.id.name(),
             pool.configuration
         );

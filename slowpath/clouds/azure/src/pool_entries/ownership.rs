@@ -41,7 +41,7 @@ pub(super) fn check_membership_mode(
         MembershipMode::Ip => ("ip", "nic"),
     };
     let why = format!(
-        "pool {} has members by {theirs} ({}), and a pool can't have both; set azure.membership = \
+        "pool {} has members by {theirs} ({}), and a pool cannot have both; set azure.membership = \
          {theirs:?} instead of {ours:?}, or remove them",
         pool.id.name(),
         others.join(", ")

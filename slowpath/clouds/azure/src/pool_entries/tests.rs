@@ -50,7 +50,7 @@ fn interface_gets_one_pool_reference_in_the_right_ip_configuration() {
     assert!(!set_pool_references(&mut nic, &[&pool], false).unwrap());
     for wrong in [json!({}), json!([]), json!({ "properties": { "ipConfigurations": [{}] } })] {
         let error = set_pool_references(&mut wrong.clone(), &[&pool], true).unwrap_err().error;
-        assert_eq!(error.code, "Garbled", "{wrong}");
+        assert_eq!(error.code, "MalformedResponse", "{wrong}");
     }
 }
 
@@ -74,12 +74,12 @@ fn admin_state_is_set_on_own_entry_only() {
     let mut up = listed(&[entry("e", "10.0.0.4", json!("Up"))]);
     assert!(!set_admin_state(&mut up, &pool, false).unwrap());
     let mut without = listed(std::slice::from_ref(&other));
-    assert!(!set_admin_state(&mut without, &pool, true).unwrap(), "we are not in it");
+    assert!(!set_admin_state(&mut without, &pool, true).unwrap(), "not a member");
     // By interface, in a pool that lists no addresses: there is no state to set.
     let of = json!([{ "id": pool.configuration.as_str() }]);
     let mut unlisted = json!({ "name": "weir", "properties": { "backendIPConfigurations": of } });
     let error = set_admin_state(&mut unlisted, &pool, true).unwrap_err().error;
-    assert!(error.message.contains("the probe alone keeps new flows away"), "{error}");
+    assert!(error.message.contains("only the probe keeps new flows away"), "{error}");
     assert_eq!(own_entry(&entries(&unlisted), &pool).map(|e| e.admin), Some(AdminState::None));
 }
 

@@ -30,7 +30,7 @@ pub(super) fn tunnels(status: TunnelStatus, location: &Location) -> Option<Gatew
     let source = match status.source {
         TunnelSource::Imds => "imds",
         TunnelSource::Arm => "arm",
-        TunnelSource::Persisted => "kept",
+        TunnelSource::Persisted => "persisted",
         TunnelSource::File => "file",
     };
     Some(GatewayTunnels {

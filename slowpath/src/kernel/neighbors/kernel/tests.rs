@@ -39,7 +39,10 @@ fn inside_the_namespace() {
         assert_eq!(mac, [2, 0, 0, 0, 0, 2], "{addr}");
     }
     let news = kernel.poll_events();
-    let learned = |n: &KernelEvent| matches!(n, KernelEvent::Neighbor(n) if n.addr == near && n.mac.is_some());
+    let learned = |event: &KernelEvent| match event {
+        KernelEvent::Neighbor(neighbor) => neighbor.addr == near && neighbor.mac.is_some(),
+        _ => false,
+    };
     assert!(news.iter().any(learned), "{news:?}");
 }
 

@@ -199,8 +199,8 @@ fn every_service_field_is_applied_or_rejected() {
     let mut there: Vec<&str> = there.keys().map(String::as_str).collect();
     known.sort_unstable();
     there.sort_unstable();
-    assert_eq!(known, there, "a new field shows where it is carried out, or is refused");
-    assert_eq!(shown(&base()), shown(&base()), "the same service is the same everywhere");
+    assert_eq!(known, there, "a new field changes the tables or is rejected");
+    assert_eq!(shown(&base()), shown(&base()), "equal services give equal tables");
     for (field, value, beside, seen) in all {
         let before = with(&base(), &beside);
         let after = with(&before, &json!({ field: value }));

@@ -45,7 +45,7 @@ fn source_ranges_form_one_set_and_survive_a_restart() {
     check(&plane, true);
     let set = plane.writer.committed();
     let (_, record) = set.services().next().unwrap();
-    assert_eq!(record.ranges.count, 4 * 6, "two networks of the five are within others");
+    assert_eq!(record.ranges.count, 4 * 6, "two of the five networks are within others");
     let lines: Vec<String> = dumped(&plane).into_iter().filter(|l| l.contains("SRC")).collect();
     assert_eq!(lines.len(), 5, "{lines:?}");
     assert_eq!(lines[0], "SRCRANGE: ID=203.0.113.1:80/TCP CIDR=10.0.0.0/16");
@@ -53,7 +53,7 @@ fn source_ranges_form_one_set_and_survive_a_restart() {
     drop(plane);
     let mut plane = attach(region);
     assert_eq!(dumped(&plane), before);
-    assert_eq!(apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &all)]), 1, "nothing is news");
+    assert_eq!(apply_all(&mut plane, &[ranged(RangesPolicy::Allow, &all)]), 1, "nothing changed");
     apply_all(&mut plane, &[ranged(RangesPolicy::Deny, &all)]);
     check(&plane, false);
     // All addresses of both families: the last boundary is beyond the last address.
@@ -67,7 +67,7 @@ fn source_ranges_form_one_set_and_survive_a_restart() {
     assert_eq!(
         plane.writer.check_slots(251, 1, &[Sizes::SMALL.slots as usize]),
         Ok(()),
-        "no room is lost"
+        "no capacity is lost"
     );
 }
 
@@ -107,7 +107,7 @@ fn affinity_is_kept_for_active_backends_only() {
             set.is_affinity_valid(service, &Affinity { backend: id, incarnation })
         };
         let all = set.backends().filter(|(id, backend)| {
-            assert!(!may(*id, backend.incarnation + 1), "that is another backend");
+            assert!(!may(*id, backend.incarnation + 1), "another incarnation is another backend");
             may(*id, backend.incarnation)
         });
         let mut last: Vec<u8> = all.map(|(_, backend)| backend.addr.octets()[15]).collect();
@@ -131,7 +131,7 @@ fn affinity_is_kept_for_active_backends_only() {
     apply_all(&mut plane, &[failed]);
     assert_eq!(stays(&plane), [2]);
     apply_all(&mut plane, &[with(&all[2..])]);
-    assert_eq!(stays(&plane), [0_u8; 0], "who leaves serves only where nobody else does");
+    assert_eq!(stays(&plane), [0_u8; 0], "terminating backends serve only where no other does");
     apply_all(&mut plane, &[web("a", "203.0.113.1:80", &[1])]);
     assert!(dumped(&plane).iter().all(|line| !line.contains("AFF:")));
 }
@@ -149,7 +149,7 @@ fn random_fills_slots_by_weight_and_has_no_maglev_table() {
     let (_, service) = set.services().next().unwrap();
     let slots: Vec<u32> = set.slots(&service.slots).collect();
     assert_eq!(slots.iter().filter(|id| **id == slots[0]).count(), 62, "a quarter of 251");
-    assert!(slots.is_sorted(), "in runs");
+    assert!(slots.is_sorted(), "slots of a backend are contiguous");
     let dump = dumped(&plane);
     assert!(dump.iter().all(|line| !line.contains("MAGLEV")), "{dump:#?}");
     assert!(dump.iter().any(|line| line.contains("LBALG=random")), "{dump:#?}");
@@ -176,7 +176,11 @@ fn a_loopback_host_port_is_unreachable_from_outside() {
         own.into_iter().filter(|at| !selected_backends(plane, at, 6).is_empty()).collect::<Vec<_>>()
     };
     apply_all(&mut plane, &[host("0.0.0.0:8080", false)]);
-    assert_eq!(keys(&plane), ["10.0.1.10:8080"], "a host port is met on our addresses");
+    assert_eq!(
+        keys(&plane),
+        ["10.0.1.10:8080"],
+        "a host port is served on the appliance's addresses"
+    );
     // Its copies are removed once it is bound to the loopback address.
     apply_all(&mut plane, &[host("0.0.0.0:8080", true), host("10.0.2.10:8080", true)]);
     assert_eq!(keys(&plane), [""; 0]);

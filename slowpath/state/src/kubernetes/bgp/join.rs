@@ -105,10 +105,10 @@ impl PolicyParts {
                     parts.push(part);
                 }
                 other if OF_PODS.contains(&other) => {
-                    notes.push(format!("{name}: {at}: there is no {other} here"));
+                    notes.push(format!("{name}: {at}: {other} is ignored: there are no pods"));
                 }
                 other => {
-                    let wrong = format!("there is no advertisement type `{other}`");
+                    let wrong = format!("unknown advertisement type `{other}`");
                     let allowed = format!("allowed: Service, {}", OF_PODS.join(", "));
                     let field = format!("{at}.advertisementType");
                     return Err(ChangeError::new(field, wrong, allowed));
@@ -184,8 +184,8 @@ impl PolicyParts {
         }
         let all: Vec<&str> = self.peers.keys().map(String::as_str).collect();
         let there = match all.is_empty() {
-            true => "there is none".to_owned(),
-            false => format!("there is: {}", all.join(", ")),
+            true => "none is defined".to_owned(),
+            false => format!("defined: {}", all.join(", ")),
         };
         Some(format!("peer `{}`: there is no CiliumBGPPeerConfig `{named}`; {there}", peer.name))
     }
@@ -257,7 +257,7 @@ fn once<T>(before: Option<T>, name: &str) -> Result<(), ChangeError> {
     match before {
         None => Ok(()),
         Some(_) => {
-            let wrong = format!("`{name}` is there already");
+            let wrong = format!("`{name}` is already defined");
             Err(ChangeError::new("metadata.name", wrong, "remove one of them"))
         }
     }

@@ -66,18 +66,14 @@ pub(super) fn peer_address(
     };
     let parsed = parsed.filter(whole).ok_or_else(|| {
         let wrong = match text {
-            "" => "it is missing, and no neighbor is discovered".to_owned(),
-            text => format!("`{text}` is no neighbor's address"),
+            "" => "missing, and neighbors are not discovered".to_owned(),
+            text => format!("`{text}` is not a neighbor's address"),
         };
         ChangeError::new(field, wrong, "allowed: one address, `192.0.2.1` or `192.0.2.1/32`")
     })?;
     if interface.is_none() && matches!(parsed, IpAddr::V6(six) if six.is_unicast_link_local()) {
-        let wrong = format!("{parsed} is there on every network, and no interface is said");
-        return Err(ChangeError::new(
-            field,
-            wrong,
-            format!("write it behind the address: {parsed}%eth0"),
-        ));
+        let wrong = format!("{parsed} is a link-local address, and no interface is set");
+        return Err(ChangeError::new(field, wrong, format!("append the interface: {parsed}%eth0")));
     }
     Ok((parsed, interface.map(Into::into)))
 }
@@ -89,7 +85,7 @@ pub(super) fn families(from: &[FamilyFields], field: &str) -> Result<Vec<FamilyS
             ("ipv4", "unicast") => Family::Ipv4Unicast,
             ("ipv6", "unicast") => Family::Ipv6Unicast,
             (afi, safi) => {
-                let wrong = format!("{afi} {safi} is not spoken");
+                let wrong = format!("{afi} {safi} is not supported");
                 let allowed = "allowed: afi ipv4 or ipv6, safi unicast";
                 return Err(ChangeError::new(format!("{field}[{i}]"), wrong, allowed));
             }

@@ -177,9 +177,10 @@ fn first_generation_policy_is_converted() {
     assert_eq!(spec(&found), expected);
     assert_eq!(found.objects[0].name.as_str(), "rack0");
     let notes = [
-        "rack0: spec.virtualRouters[0]: there are no pods here: none of theirs is announced",
-        "rack0: spec.virtualRouters[0].neighbors[0].advertisedPathAttributes[1]: there is no \
-         PodCIDR here",
+        "rack0: spec.virtualRouters[0]: exportPodCIDR and podIPPoolSelector are ignored: there \
+         are no pods",
+        "rack0: spec.virtualRouters[0].neighbors[0].advertisedPathAttributes[1]: PodCIDR is \
+         ignored: there are no pods",
     ];
     assert_eq!(found.notes, notes);
 }
@@ -240,7 +241,7 @@ fn second_generation_kinds_join_to_one_policy() {
     assert_eq!(spec(&found), expected);
     assert_eq!(
         found.notes,
-        ["bgp-advertisements: spec.advertisements[0]: there is no PodCIDR here"]
+        ["bgp-advertisements: spec.advertisements[0]: PodCIDR is ignored: there are no pods"]
     );
     assert!(found.skipped.is_empty());
 }
@@ -269,7 +270,7 @@ fn peer_without_configuration_is_omitted_alone() {
     let router = serde_json::to_value(policy.unwrap()).unwrap()["spec"]["routers"][0].clone();
     let neighbors = router["neighbors"].as_array().unwrap();
     assert_eq!((neighbors.len(), &neighbors[0]["address"]), (1, &json!("10.0.0.2")));
-    let words = "peer `peer-65000-tor1`: there is no CiliumBGPPeerConfig `gone`; there is: \
+    let words = "peer `peer-65000-tor1`: there is no CiliumBGPPeerConfig `gone`; defined: \
                  cilium-peer";
     assert_eq!(router["unresolved"], json!([words]));
     // The only peer configuration may be missing too.
@@ -341,7 +342,7 @@ fn errors_use_the_field_names_of_the_file() {
         ),
         (FIRST, "10.0.0.1/32", "10.0.0.0/24", "neighbors[0].peerAddress", "one address"),
         (FIRST, "'10.0.0.1/32'", "'fe80::1/128'", "neighbors[0].peerAddress", "fe80::1%eth0"),
-        (FIRST, "'10.0.0.1/32'", "'fe80::1%e/h'", "neighbors[0].peerAddress", "no neighbor's"),
+        (FIRST, "'10.0.0.1/32'", "'fe80::1%e/h'", "neighbors[0].peerAddress", "not a neighbor's"),
         (SECOND, "peerAddress: 10.0.0.2", "peerAddress: fe80::1", "peers[1].peerAddress", "%eth0"),
         (
             SECOND,
@@ -361,7 +362,7 @@ fn errors_use_the_field_names_of_the_file() {
             "CiliumLoadBalancerIPPool",
             "CiliumLoadBalancerIPPool\n        selector: {matchLabels: {a: b}}",
             "advertisedPathAttributes[0].selector",
-            "no address pools",
+            "address pools",
         ),
         (FIRST, "CiliumLoadBalancerIPPool", "CiliumLoadBalancer", "[0].selectorType", "PodCIDR"),
         (SECOND, "Type: PodCIDR", "Type: Pods", "advertisements[0].advertisementType", "Service"),
@@ -378,7 +379,7 @@ fn errors_use_the_field_names_of_the_file() {
             "peerAddress: 10.0.0.2",
             "autoDiscovery: {mode: DefaultGateway}",
             "peers[1].peerAddress",
-            "no neighbor is discovered",
+            "neighbors are not discovered",
         ),
         (
             SECOND,
@@ -389,7 +390,7 @@ fn errors_use_the_field_names_of_the_file() {
         ),
         (SECOND, "localASN: 65000", "localASN: 0", "bgpInstances[0].localASN", "RFC 7607"),
         (SECOND, "IPv4: 24", "IPv4: 33", "service.aggregationLengthIPv4", "1 to 32"),
-        (SECOND, "name: other", "name: bgp-advertisements", "metadata.name", "there already"),
+        (SECOND, "name: other", "name: bgp-advertisements", "metadata.name", "already defined"),
     ] {
         assert!(text.contains(old), "{old}");
         let result = broken(&text.replacen(old, new, 1));

@@ -73,7 +73,7 @@ impl PathAttributes {
         for (name, count) in lists {
             if count > COMMUNITIES_MAX {
                 let allowed = format!("allowed: up to {COMMUNITIES_MAX}");
-                let wrong = format!("there are {count}");
+                let wrong = format!("{count} are too many");
                 return Err(ChangeError::new(format!("{at}.{name}"), wrong, allowed));
             }
         }
@@ -130,8 +130,8 @@ impl TryFrom<String> for Community {
         let number = number.ok_or_else(|| {
             let names: Vec<&str> = WELL_KNOWN.iter().map(|(name, _)| *name).collect();
             format!(
-                "`{text}` is no community, expected \"65000:100\", a number up to 4294967295, or \
-                 one of {}",
+                "`{text}` is not a community, expected \"65000:100\", a number up to 4294967295, \
+                 or one of {}",
                 names.join(", ")
             )
         })?;
@@ -158,7 +158,7 @@ impl TryFrom<String> for LargeCommunity {
         let parts = parts.and_then(|parts| <[u32; 3]>::try_from(parts).ok());
         parts.map(LargeCommunity).ok_or_else(|| {
             format!(
-                "`{text}` is no large community, expected three numbers up to 4294967295: \
+                "`{text}` is not a large community, expected three numbers up to 4294967295: \
                  \"65000:1:2\""
             )
         })

@@ -57,14 +57,14 @@ impl BfdSpec {
         within(&format!("{at}.receive_ms"), self.receive_ms, 10, 60_000)?;
         if self.multiplier < 2 {
             let wrong =
-                format!("{}: a single packet that is lost would be a failure", self.multiplier);
+                format!("{} is too low: one lost packet would be a failure", self.multiplier);
             let allowed = "allowed: 2 to 255; 3 is usual";
             return Err(ChangeError::new(format!("{at}.multiplier"), wrong, allowed));
         }
         let Some(ttl) = self.minimum_ttl else { return Ok(()) };
         let field = format!("{at}.minimum_ttl");
         if !self.multihop {
-            let wrong = "over one hop all 255 have to be left (RFC 5881), whatever stands here";
+            let wrong = "single-hop BFD always requires a TTL of 255 (RFC 5881)";
             return Err(ChangeError::new(field, wrong, "leave it out, or set multihop"));
         }
         within(&field, ttl.into(), 1, 255)

@@ -15,10 +15,10 @@ pub(super) fn within(field: &str, value: u32, least: u32, most: u32) -> Result<(
 
 pub(super) fn at_least_one(field: &str, count: usize, most: usize) -> Result<(), ChangeError> {
     match count {
-        0 => Err(ChangeError::new(field, "there is none", "write at least one")),
+        0 => Err(ChangeError::new(field, "the list is empty", "write at least one")),
         count if count > most => Err(ChangeError::new(
             field,
-            format!("there are {count}"),
+            format!("{count} are too many"),
             format!("allowed: up to {most}"),
         )),
         _ => Ok(()),

@@ -165,7 +165,7 @@ impl Password {
             Password::Secret(name)
                 if name.is_empty() || name.contains('/') || name.starts_with('.') =>
             {
-                let wrong = format!("`{name}` is no name of a secret");
+                let wrong = format!("`{name}` is not a valid secret name");
                 let allowed = "write a name without `/`; a path is `{\"file\": ...}`";
                 Err(ChangeError::new(format!("{at}.secret"), wrong, allowed))
             }
@@ -293,7 +293,8 @@ impl Neighbor {
         if let Some(local) = self.local_address {
             unicast(&format!("{at}.local_address"), local)?;
             if local.is_ipv4() != self.address.is_ipv4() {
-                let wrong = format!("{local} and {} are of two families", self.address);
+                let wrong =
+                    format!("{local} and {} are of different address families", self.address);
                 let allowed = "write an address of the neighbor's family";
                 return Err(ChangeError::new(format!("{at}.local_address"), wrong, allowed));
             }
@@ -307,10 +308,10 @@ impl Neighbor {
             family.attributes.check(&format!("{field}.attributes"))?;
             if is_external && family.attributes.local_preference.is_some() {
                 let wrong = format!(
-                    "the neighbor is of AS {}, and LOCAL_PREF is said within AS {local_asn} only",
+                    "the neighbor is in AS {}, and LOCAL_PREF is sent within AS {local_asn} only",
                     self.asn
                 );
-                let allowed = "leave it out; write prepend or med for a neighbor elsewhere";
+                let allowed = "leave it out; write prepend or med for a neighbor in another AS";
                 let field = format!("{field}.attributes.local_preference");
                 return Err(ChangeError::new(field, wrong, allowed));
             }
@@ -324,9 +325,9 @@ impl Neighbor {
         if let Some(name) = &self.interface
             && !is_interface(name)
         {
-            let wrong = format!("`{name}` is no interface's name");
+            let wrong = format!("`{name}` is not a valid interface name");
             let allowed =
-                "allowed: 1 to 15 octets without spaces, `/` and `:`, as `ip link` has it";
+                "allowed: 1 to 15 octets without spaces, `/` and `:`, as `ip link` shows it";
             return Err(ChangeError::new(format!("{at}.interface"), wrong, allowed));
         }
         if !is_link_local(self.address) {
@@ -334,16 +335,17 @@ impl Neighbor {
         }
         if self.interface.is_none() {
             let wrong =
-                format!("{} is there on every network, and no interface is said", self.address);
-            let allowed = "write the neighbor's interface, or another address of it";
+                format!("{} is a link-local address, and no interface is set", self.address);
+            let allowed = "write the neighbor's interface, or another of its addresses";
             return Err(ChangeError::new(format!("{at}.interface"), wrong, allowed));
         }
         let near = [("hops", self.hops > 1), ("bfd.multihop", self.bfd.multihop)];
         match near.into_iter().find(|(_, far)| *far) {
             None => Ok(()),
             Some((field, _)) => {
-                let wrong = format!("nobody routes packets of {}", self.address);
-                let allowed = "leave it out, or write an address that is routed";
+                let wrong =
+                    format!("packets to the link-local address {} are not routed", self.address);
+                let allowed = "leave it out, or write a routable address";
                 Err(ChangeError::new(format!("{at}.{field}"), wrong, allowed))
             }
         }
@@ -379,7 +381,7 @@ impl Neighbor {
             }
         }
         if self.tcp_ao.len() > TCP_AO_KEYS_MAX {
-            let wrong = format!("there are {}", self.tcp_ao.len());
+            let wrong = format!("{} are too many", self.tcp_ao.len());
             let allowed = format!("allowed: up to {TCP_AO_KEYS_MAX}");
             return Err(ChangeError::new(format!("{at}.tcp_ao"), wrong, allowed));
         }
@@ -395,8 +397,8 @@ impl Neighbor {
                 None
             };
             if let Some((name, id)) = twice {
-                let wrong = format!("{id} is that of another key of this neighbor");
-                let allowed = "give each key ids of its own (RFC 5925 section 3.1)";
+                let wrong = format!("{id} is used by another key of this neighbor");
+                let allowed = "give each key its own IDs (RFC 5925 section 3.1)";
                 return Err(ChangeError::new(field(name), wrong, allowed));
             }
         }
@@ -421,17 +423,17 @@ impl Neighbor {
         let long_lived = field("graceful_restart.long_lived_s");
         within(&long_lived, restart.long_lived_s, 0, (1 << 24) - 1)?;
         if restart.long_lived_s > 0 && !restart.enabled {
-            let wrong = "it is of graceful restart, which is not enabled";
+            let wrong = "it requires graceful restart, which is not enabled";
             return Err(ChangeError::new(long_lived, wrong, "enable graceful_restart"));
         }
         self.check_keys(at)?;
         if self.families.is_empty() {
             let allowed = "write ipv4-unicast, ipv6-unicast or both";
-            return Err(ChangeError::new(field("families"), "there is none", allowed));
+            return Err(ChangeError::new(field("families"), "the list is empty", allowed));
         }
         for (i, one) in self.families.iter().enumerate() {
             if self.families[..i].iter().any(|before| before.family == one.family) {
-                let wrong = format!("{} is there twice", one.family);
+                let wrong = format!("{} is listed twice", one.family);
                 let field = field(&format!("families[{i}].family"));
                 return Err(ChangeError::new(field, wrong, "remove one of them"));
             }
@@ -446,8 +448,9 @@ impl Neighbor {
             let field = format!("{at}.next_hop.{name}");
             unicast(&field, address)?;
             if name == "ipv4" && address.is_ipv6() && !self.extended_next_hop {
-                let wrong = format!("{address} is no IPv4 address");
-                let allowed = "write one, or set extended_next_hop if the neighbor has RFC 8950";
+                let wrong = format!("{address} is not an IPv4 address");
+                let allowed =
+                    "write one, or set extended_next_hop if the neighbor supports RFC 8950";
                 return Err(ChangeError::new(field, wrong, allowed));
             }
         }
@@ -470,7 +473,7 @@ fn unicast(field: &str, address: IpAddr) -> Result<(), ChangeError> {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     match address.is_unspecified() || address.is_multicast() || broadcast {
         true => {
-            let wrong = format!("{address} is nobody's address");
+            let wrong = format!("{address} is not a unicast address");
             Err(ChangeError::new(field, wrong, "write a unicast address"))
         }
         false => Ok(()),

@@ -60,13 +60,15 @@ impl Selector {
         };
         let field = |name: &str| format!("{at}.match_expressions[{i}].{name}");
         Err(match (one.key.is_empty(), one.operator) {
-            (true, _) => ChangeError::new(field("key"), "it is empty", "write the label's name"),
+            (true, _) => {
+                ChangeError::new(field("key"), "the key is empty", "write the label's name")
+            }
             (_, Operator::In | Operator::NotIn) => {
-                let wrong = format!("{:?} has nothing to compare with", one.operator);
+                let wrong = format!("{:?} requires values", one.operator);
                 ChangeError::new(field("values"), wrong, "write at least one value")
             }
             (_, Operator::Exists | Operator::DoesNotExist) => {
-                let wrong = format!("{:?} compares with nothing", one.operator);
+                let wrong = format!("{:?} takes no values", one.operator);
                 ChangeError::new(
                     field("values"),
                     wrong,

@@ -92,7 +92,13 @@ fn every_rule_rejects_a_violation() {
             "spec.routers[0].local_asn",
             "0 to 4294967295",
         ),
-        (router, "router_id", json!("0.0.0.0"), "spec.routers[0].router_id", "identifies nobody"),
+        (
+            router,
+            "router_id",
+            json!("0.0.0.0"),
+            "spec.routers[0].router_id",
+            "not a valid router ID",
+        ),
         (router, "listen_port", json!(0), "spec.routers[0].listen_port", "1 to 65535"),
         (one, "kinds", json!([]), "spec.routers[0].advertisements[0].kinds", "ClusterIP"),
         (one, "prefixes", json!(["224.0.0.0/4"]), ".advertisements[0].prefixes[0]", "unicast"),
@@ -113,7 +119,7 @@ fn every_rule_rejects_a_violation() {
             "three",
         ),
         (neighbor, "address", json!("0.0.0.0"), ".neighbors[0].address", "unicast"),
-        (neighbor, "address", json!("224.0.0.1"), ".neighbors[0].address", "nobody's"),
+        (neighbor, "address", json!("224.0.0.1"), ".neighbors[0].address", "not a unicast"),
         (neighbor, "local_address", json!("2001:db8::1"), ".local_address", "family"),
         (neighbor, "port", json!(0), ".neighbors[0].port", "1 to 65535"),
         (neighbor, "connect_retry_s", json!(0), ".connect_retry_s", "1 to 65535"),
@@ -174,7 +180,7 @@ fn every_rule_rejects_a_violation() {
         ),
         (neighbor, "bfd", json!({"minimum_ttl": 254}), ".bfd.minimum_ttl", "set multihop"),
         (neighbor, "interface", json!("sixteen-octets-a"), ".neighbors[0].interface", "ip link"),
-        (neighbor, "interface", json!("a/b"), ".neighbors[0].interface", "`a/b` is no"),
+        (neighbor, "interface", json!("a/b"), ".neighbors[0].interface", "`a/b` is not"),
         (neighbor, "colour", json!("red"), ".neighbors[0].colour", "unknown field"),
         (
             "/node_selector",
@@ -215,29 +221,35 @@ fn asns_names_and_neighbors_are_unique() {
     spec["routers"].as_array_mut().unwrap().push(router);
     let result = read(&spec).unwrap_err().to_string();
     assert!(
-        result.contains("spec.routers[1].local_asn: 65001 is that of spec.routers[0]"),
+        result
+            .contains("spec.routers[1].local_asn: 65001 is already the number of spec.routers[0]"),
         "{result}"
     );
     let mut spec = least();
     let neighbor = json!({"address": "192.0.2.254", "port": 1179});
     spec["routers"][0]["neighbors"].as_array_mut().unwrap().push(neighbor);
     let result = read(&spec).unwrap_err().to_string();
-    assert!(result.contains("neighbors[1].address: 192.0.2.254 is neighbors[0]"), "{result}");
+    assert!(
+        result.contains("neighbors[1].address: 192.0.2.254 is already the address of neighbors[0]"),
+        "{result}"
+    );
     let mut spec = least();
     spec["routers"][0]["advertisements"] = json!([{"name": "a"}, {"name": "a"}]);
-    assert!(read(&spec).unwrap_err().to_string().contains("advertisements[1].name: `a` is there"));
+    assert!(
+        read(&spec).unwrap_err().to_string().contains("advertisements[1].name: `a` is used twice")
+    );
     let mut spec = least();
     spec["routers"][0]["neighbors"] = json!([]);
     let result = read(&spec).unwrap_err().to_string();
     assert!(
-        result.contains("spec.routers[0].neighbors: there is none; write at least one"),
+        result.contains("spec.routers[0].neighbors: the list is empty; write at least one"),
         "{result}"
     );
     let mut spec = least();
     spec["routers"] = (1..=17)
         .map(|asn| json!({"local_asn": asn, "neighbors": [{"address": "192.0.2.254"}]}))
         .collect();
-    assert!(read(&spec).unwrap_err().to_string().contains("there are 17; allowed: up to 16"));
+    assert!(read(&spec).unwrap_err().to_string().contains("17 are too many; allowed: up to 16"));
 }
 
 #[test]
@@ -275,9 +287,9 @@ fn link_local_neighbor_requires_an_interface() {
     };
     read(&spec(json!({"interface": "up0", "bfd": {"enabled": true}}))).unwrap();
     for (more, field, words) in [
-        (json!({}), ".interface", "on every network"),
-        (json!({"interface": "up0", "hops": 2}), ".hops", "nobody routes"),
-        (json!({"interface": "up0", "bfd": {"multihop": true}}), ".bfd.multihop", "nobody routes"),
+        (json!({}), ".interface", "no interface is set"),
+        (json!({"interface": "up0", "hops": 2}), ".hops", "are not routed"),
+        (json!({"interface": "up0", "bfd": {"multihop": true}}), ".bfd.multihop", "are not routed"),
     ] {
         let result = read(&spec(more)).unwrap_err().to_string();
         assert!(result.contains(field) && result.contains(words), "{result}");
@@ -367,8 +379,8 @@ fn tcp_ao_key_ids_are_unique() {
     assert_eq!(check(json!([key(1, 2), key(2, 1), {"send_id": 3, "key": {"file": "k"}}])), Ok(()));
     let keys: Vec<Value> = (0..9).map(|id| key(id, id)).collect();
     for (keys, expected) in [
-        (json!([key(1, 2), key(1, 3)]), "tcp_ao[1].send_id: 1 is that of another key"),
-        (json!([key(1, 2), key(2, 2)]), "tcp_ao[1].receive_id: 2 is that of another key"),
+        (json!([key(1, 2), key(1, 3)]), "tcp_ao[1].send_id: 1 is used by another key"),
+        (json!([key(1, 2), key(2, 2)]), "tcp_ao[1].receive_id: 2 is used by another key"),
         (json!([key(2, 7), {"send_id": 7, "key": {"file": "k"}}]), "tcp_ao[1].receive_id: 7"),
         (json!(keys), "allowed: up to 8"),
         (json!([key(256, 1)]), "256"),

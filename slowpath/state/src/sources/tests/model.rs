@@ -315,14 +315,14 @@ fn check(fixture: &mut Fixture, model: &Model) {
         assert_eq!(there, expected, "{of}");
     }
     let lease_status = |one: &SourceModel| match one.expired {
-        None => "yes",
-        Some(OnExpiry::Keep) => "Kept",
+        None => "valid",
+        Some(OnExpiry::Keep) => "Persisted",
         Some(OnExpiry::Quarantine) => "Quarantined",
         Some(OnExpiry::Release) => "Released",
     };
     for (n, one) in model.all.iter().enumerate().filter(|(_, one)| one.begun) {
         let report = fixture.report(SOURCES[n]);
-        let reported = report.heard.to_string();
+        let reported = report.lease_status.to_string();
         assert_eq!(
             (reported.as_str(), report.left_s),
             (lease_status(one), one.left),
@@ -349,7 +349,11 @@ fn check_rows(
             let Some(n) = now.chosen(service) else { continue };
             for address in frontends(n, service, now.all[n].services[&service].0) {
                 let of = |row: &&(String, u64)| row.0 == format!("{address}:80/TCP");
-                assert_eq!(rows.iter().find(of), before.1.iter().find(of), "touched for nothing");
+                assert_eq!(
+                    rows.iter().find(of),
+                    before.1.iter().find(of),
+                    "rows changed without need"
+                );
             }
         }
     }

@@ -96,7 +96,7 @@ fn held_removal_is_recorded_and_survives_a_restart() {
     let revision = fixture.store.objects().revision();
     let open = fixture.report("inventory").session.unwrap().session;
     assert!(fixture.commit_as("inventory", open, false).is_err(), "the session is still open");
-    assert_eq!(fixture.store.objects().revision(), revision, "and it is noted once");
+    assert_eq!(fixture.store.objects().revision(), revision, "the condition is set once");
     fixture.restart();
     assert_eq!(fixture.report("inventory").held.as_deref(), Some(expected));
     assert!(matches!(replace(&mut fixture, services(3)), Err(Error::Held(_))));
@@ -151,7 +151,7 @@ fn lease_expiry_and_single_deletions_are_not_held() {
     fixture.says("inventory", "1", shop()).unwrap();
     assert!(replace(&mut fixture, Vec::new()).is_err());
     fixture.pass(31);
-    assert_eq!(fixture.report("inventory").heard, "Released");
+    assert_eq!(fixture.report("inventory").lease_status, "Released");
     assert!(fixture.names("inventory").is_empty());
 
     let mut store = with(shop()).store;

@@ -89,7 +89,7 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
         result.class == ErrorClass::Disk && result.fault.contains("nothing was changed"),
         "{result}"
     );
-    assert!(second.blocking_recv().is_err(), "a withdrawn order has no other answer");
+    assert!(second.blocking_recv().is_err(), "a withdrawn request has no other answer");
     // Being written: the result is unknown.
     let result = store.withdraw(writing);
     assert!(
@@ -99,12 +99,16 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
     // Until the disk responds, further requests are rejected, so the queue does not grow.
     let result = store.request(put(3)).1.blocking_recv().unwrap().unwrap_err();
     assert!(
-        result.class == ErrorClass::Disk && result.fault.contains("does not answer"),
+        result.class == ErrorClass::Disk && result.fault.contains("does not respond"),
         "{result}"
     );
 
     disk.thaw();
-    assert_eq!(first.blocking_recv().unwrap(), Ok(1), "given up, and made nevertheless");
+    assert_eq!(
+        first.blocking_recv().unwrap(),
+        Ok(1),
+        "the caller stopped waiting, and the change was made"
+    );
     assert!(store.is_completed(writing));
     assert_eq!(store.request(put(4)).1.blocking_recv().unwrap(), Ok(2));
     let there: Vec<String> = store.objects().all().map(|o| o.name.to_string()).collect();
@@ -117,7 +121,7 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
     let (_, behind) = store.request(put(6));
     store.close();
     let result = store.request(put(7)).1.blocking_recv().unwrap().unwrap_err();
-    assert!(result.fault.contains("is ending"), "{result}");
+    assert!(result.fault.contains("is shutting down"), "{result}");
     assert!(ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty), "it still writes");
     disk.thaw();
     assert_eq!((last.blocking_recv().unwrap(), behind.blocking_recv().unwrap()), (Ok(3), Ok(4)));

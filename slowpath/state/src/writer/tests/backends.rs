@@ -98,7 +98,7 @@ fn health_applies_to_one_service_until_the_next_verdict() {
     };
     let ill = Health { unhealthy: true, since: Some(now(3)) };
     assert_eq!(tell(3, false), (true, 3, ill));
-    assert_eq!(tell(4, false), (false, 3, ill), "the same verdict again is no news");
+    assert_eq!(tell(4, false), (false, 3, ill), "the same verdict again changes nothing");
     let tables = writer.tables();
     assert_eq!(tables.entry(&name("shop")).unwrap().instances[0].health, Health::default());
     // The source changes the instance: the verdict stays.
@@ -147,8 +147,8 @@ fn health_of_unknown_backend_is_rejected() {
         write(&writer, 3, |t| t.update_backend_health(&web_name(), &endpoint(3), false));
     assert_eq!(
         result.unwrap_err().to_string(),
-        "service `web` has no backend at 10.0.0.3:8080/TCP: `weir db show backends` lists those \
-         that are"
+        "service `web` has no backend at 10.0.0.3:8080/TCP: `weir db show backends` lists the \
+         existing ones"
     );
 }
 

@@ -14,7 +14,7 @@ fn health_change_renews_all_frontends() {
     assert_eq!(writer.changes_since(1).touched.unwrap()[0].frontends, [address(1)]);
     let desired = desired(&writer, 1);
     assert_eq!(desired.serving().iter().map(|b| b.endpoint).collect::<Vec<_>>(), [endpoint(2)]);
-    assert_eq!(desired.backends.len(), 2, "it keeps its flows");
+    assert_eq!(desired.backends.len(), 2, "the backend keeps its flows");
 }
 
 #[test]
@@ -150,5 +150,5 @@ fn terminating_is_distinct_from_quarantined() {
     });
     let states = desired(&writer, 1).backends.iter().map(|b| b.effective()).collect::<Vec<_>>();
     assert_eq!(states, [BackendState::Terminating, BackendState::Quarantined]);
-    assert_eq!(desired(&writer, 1).serving, 1, "it serves while nothing is active");
+    assert_eq!(desired(&writer, 1).serving, 1, "the backend serves while none is active");
 }

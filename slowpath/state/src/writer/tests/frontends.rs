@@ -68,7 +68,8 @@ fn set_redirect_to_uses_another_services_backends_until_it_is_cleared() {
     let (result, _) = write(&writer, 7, |t| t.set_redirect_to(&address(2), None));
     assert_eq!(
         result.unwrap_err().to_string(),
-        "there is no frontend at 192.0.2.2:80/TCP: `weir db show frontends` lists those that are"
+        "there is no frontend at 192.0.2.2:80/TCP: `weir db show frontends` lists the existing \
+         ones"
     );
 }
 

@@ -74,8 +74,8 @@ fn a_conflict_of_an_address_is_found_before_anything_is_written() {
     assert_eq!(result, Err(conflict.clone()));
     assert_eq!(
         conflict.to_string(),
-        "address 192.0.2.1:80/TCP belongs to service `web`, and service `shop` cannot have it \
-         too: take it from the one or the other"
+        "address 192.0.2.1:80/TCP belongs to service `web`, and service `shop` cannot use it: \
+         remove it from one of the two"
     );
     assert_eq!(revision, tables.revision());
     assert!(writer.tables().service(&name("shop")).is_none());
@@ -114,8 +114,8 @@ fn service_of_another_source_is_rejected_until_deleted() {
     assert_eq!(revision, 1);
     assert_eq!(
         conflict.to_string(),
-        "service `web` is from source `file`, and source `api` cannot write it too: delete it \
-         there first, or choose another name here"
+        "service `web` belongs to source `file`, and source `api` cannot write it: delete it \
+         there first, or choose another name"
     );
     write(&writer, 3, |t| {
         t.delete_service_and_frontends(&name("web"), &source("file")).unwrap();

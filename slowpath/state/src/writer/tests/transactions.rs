@@ -75,7 +75,7 @@ fn pruning_waits_for_all_initializers() {
     let (_, revision) = write(&writer, 3, |t| (t.complete(&api), t.complete(&api)));
     assert_eq!(revision, 4);
     assert!(writer.tables().initialized());
-    assert!(!opened.initialized(), "who looked before still waits");
+    assert!(!opened.initialized(), "earlier snapshots do not change");
     assert_eq!(write(&writer, 4, |t| t.complete(&api)).1, 4);
     let touched = writer.changes_since(3).touched.unwrap();
     assert_eq!(touched, [Arc::new(Touched { revision: 4, ..Touched::default() })]);

@@ -68,7 +68,7 @@ impl History {
         let settings = Lifecycle {
             on_lost: if rng.u32(..3) == 0 { OnLost::Report } else { OnLost::Repair },
             drain_cap: [5, 20, 60, 330][rng.usize(..4)] * S,
-            quiet: 5 * S,
+            idle: 5 * S,
             hook: flag(rng),
         };
         let mut cloud = Cloud {
@@ -107,7 +107,7 @@ impl History {
     fn handle_event(&mut self, event: Event, rng: &mut Rng) {
         let mut exited = false;
         for effect in self.registration.step(self.now, event) {
-            assert!(!exited, "nothing comes behind the exit");
+            assert!(!exited, "no effect follows the exit");
             match effect {
                 Effect::Call(call) => self.call(call, rng),
                 Effect::Probe { pass, reasons } => {
@@ -215,7 +215,7 @@ impl History {
             assert!(left || unanswered || foreign, "{exit:?} while {state:?}");
         }
         let hook = self.registration.leaving.as_ref().is_some_and(|leaving| leaving.hook);
-        assert_eq!(self.completes, u32::from(hook), "the hook is told once");
+        assert_eq!(self.completes, u32::from(hook), "the hook is completed once");
     }
 }
 
@@ -240,7 +240,7 @@ impl ::simulation::Scenario for History {
     fn set_able(&mut self, able: impl FnOnce(bool, &mut Rng) -> bool, rng: &mut Rng) {
         self.able = able(self.able, rng);
         let able = self.able;
-        let reasons = if able { vec![] } else { vec!["a lcore stands still".to_owned()] };
+        let reasons = if able { vec![] } else { vec!["an lcore is stalled".to_owned()] };
         self.handle_event(Event::Able { able, reasons }, rng);
     }
 

@@ -11,7 +11,7 @@ fn event_starts_drain_is_acknowledged_last_and_process_stays() {
     for (kind, why) in [
         (EventKind::Reboot, "Azure is about to restart or move this machine"),
         (EventKind::Redeploy, "Azure is about to restart or move this machine"),
-        (EventKind::Preempt, "Azure takes this spot machine back"),
+        (EventKind::Preempt, "Azure evicts this spot machine"),
         (EventKind::Terminate, "this machine is about to be deleted"),
     ] {
         let mut harness = Harness::ready(settings());

@@ -8,10 +8,10 @@ fn sigterm_fails_probe_sets_down_drains_leaves_and_exits_in_order() {
     harness.traffic = true;
     harness.pass(3);
     harness.handle(Event::Terminate);
-    harness.order(&["503 leaving: SIGTERM came", "keep joined down", "Down"]);
+    harness.order(&["503 leaving: SIGTERM received", "keep joined down", "Down"]);
     harness.forget();
     harness.pass(100);
-    assert_eq!(harness.visible_effects(), [], "packets come");
+    assert_eq!(harness.visible_effects(), [], "packets arrive");
     harness.traffic = false;
     harness.flows = 1;
     harness.pass(50);
@@ -53,7 +53,12 @@ fn down_is_not_set_without_a_probe() {
     harness.handle(Event::Terminate);
     harness.pass(60);
     assert_eq!((harness.count("Down"), harness.count("no-probe")), (0, 1));
-    assert_eq!(harness.first("exit Drained"), 60 + 35, "flows come until others notice");
+    assert_eq!(
+        harness.first("exit Drained"),
+        60 + 35,
+        "flows arrive until the removal takes \
+                                                        effect"
+    );
 }
 
 #[test]
@@ -126,7 +131,7 @@ fn removal_is_limited_to_20_s() {
     harness.handle(Event::Terminate);
     harness.pass(400);
     assert_eq!((harness.first("leave-failed"), harness.first("exit CapOver")), (320, 320));
-    assert!(harness.persisted.joined, "who comes back removes it then");
+    assert!(harness.persisted.joined, "a restarted process removes it");
     // A temporary error is retried in that time, a permanent one is not.
     let mut harness = Harness::ready(settings());
     harness.fails.insert(Call::Leave, Failure::Conflict);

@@ -73,10 +73,10 @@ impl History {
             on_lost: if rng.u32(..3) == 0 { OnLost::Report } else { OnLost::Repair },
             remove: rng.choice([Remove::Own, Remove::Own, Remove::Always, Remove::Never]).unwrap(),
             drain_cap: rng.choice([5, 20, 60, 300]).unwrap() * S,
-            quiet: 5 * S,
+            idle: 5 * S,
             events: rng.u32(..4) != 0,
-            preboot: if rng.u32(..4) == 0 { Preboot::Pass } else { Preboot::Refuse },
-            tunnels: if rng.u32(..5) == 0 { TunnelPolicy::Alarm } else { TunnelPolicy::Follow },
+            preboot: if rng.u32(..4) == 0 { Preboot::Pass } else { Preboot::Fail },
+            tunnels: if rng.u32(..5) == 0 { TunnelPolicy::Report } else { TunnelPolicy::Follow },
         };
         let managed = rng.u32(..4) == 0;
         let azure = Azure::new(now, managed, rng);
@@ -122,7 +122,7 @@ impl History {
             return;
         }
         for effect in self.membership.step(self.now, event) {
-            assert!(self.exit.is_none(), "nothing comes behind the exit");
+            assert!(self.exit.is_none(), "no effect follows the exit");
             match effect {
                 Effect::Call(call) => self.call(call, rng),
                 Effect::Probe { pass, reasons } => {
@@ -131,7 +131,7 @@ impl History {
                 }
                 Effect::Tunnels(reported) => self.send(reported, rng),
                 Effect::Persist(persisted) => {
-                    assert_ne!(persisted, self.persisted, "nothing new");
+                    assert_ne!(persisted, self.persisted, "no change");
                     self.azure.doubtful &= persisted.joined;
                     // Another party added the machine after the query that showed it in no pool.
                     self.azure.doubtful |= persisted.joined
@@ -139,7 +139,7 @@ impl History {
                         && self.looked.is_some_and(|at| self.azure.others_at >= at);
                     self.persisted = persisted;
                 }
-                Effect::FlowTimeout(timeout) => panic!("Azure tells none: {timeout:?}"),
+                Effect::FlowTimeout(timeout) => panic!("Azure reports none: {timeout:?}"),
                 Effect::Finding(finding) => {
                     assert!(!finding.text.is_empty() && !finding.remedy.is_empty());
                 }
@@ -155,10 +155,11 @@ impl History {
     /// Passes tunnels to the data plane, which applies them after a while, or sometimes not.
     fn send(&mut self, reported: Vec<(Family, Tunnels)>, rng: &mut Rng) {
         assert_eq!(self.settings.tunnels, TunnelPolicy::Follow);
-        assert_ne!(reported, self.in_force, "nothing new");
+        assert_ne!(reported, self.in_force, "no change");
         for (family, reported) in &reported {
             assert!(self.in_force.iter().any(|(of, _)| of == family), "no pool of {family:?}");
-            assert!(self.azure.ever.contains(&(*family, *reported)), "nobody told {reported:?}");
+            let ever = &self.azure.ever;
+            assert!(ever.contains(&(*family, *reported)), "{reported:?} was never reported");
         }
         let taken = rng.u32(..10) != 0;
         self.coming = taken.then(|| (self.now + S * rng.u32(..4), reported));
@@ -186,12 +187,12 @@ impl History {
                 assert!(!lost, "it was only to be reported");
             }
             Call::Down => {
-                assert!(leaving && self.persisted.down, "not kept before it was asked for");
+                assert!(leaving && self.persisted.down, "not persisted before the call");
                 self.azure.foreign_down = false;
             }
             Call::Up => {
                 assert!(!leaving && self.persisted.down);
-                assert!(!self.azure.foreign_down, "somebody else's Down");
+                assert!(!self.azure.foreign_down, "another party's Down");
             }
             Call::Leave => {
                 self.over(false);
@@ -201,7 +202,7 @@ impl History {
                     Remove::Always => {}
                     Remove::Own => {
                         let ours = self.azure.doubtful || !self.azure.has(Owner::Other);
-                        assert!(self.persisted.joined && ours, "somebody else's membership");
+                        assert!(self.persisted.joined && ours, "another party's membership");
                     }
                 }
             }
@@ -220,12 +221,12 @@ impl History {
         if std::mem::replace(&mut self.drained, true) || forced {
             return;
         }
-        let (why, gone_by) = self.membership.leaving().expect("it leaves");
+        let (why, gone_by) = self.membership.leaving().expect("no drain");
         let capped = self.now + 20 * S >= gone_by;
         let rest = self.now - self.traffic.active_at;
-        let quiet = self.traffic.flows == 0 && rest >= self.settings.quiet;
+        let is_idle = self.traffic.flows == 0 && rest >= self.settings.idle;
         assert!(
-            capped || quiet,
+            capped || is_idle,
             "{why:?}: over with {} flows, {rest:?} of rest",
             self.traffic.flows
         );
@@ -299,7 +300,7 @@ impl History {
     /// Checks the invariants after each step.
     fn check(&mut self) {
         if self.exit.is_some() {
-            assert!(self.signalled.is_some(), "nobody asked for the end of the process");
+            assert!(self.signalled.is_some(), "the process ended without a reason");
             return;
         }
         let preboot = self.settings.preboot == Preboot::Pass && !self.was_able;
@@ -362,7 +363,7 @@ impl ::simulation::Scenario for History {
         self.able = able(self.able, rng);
         let able = self.able;
         self.was_able |= able;
-        let reasons = if able { vec![] } else { vec!["a lcore stands still".to_owned()] };
+        let reasons = if able { vec![] } else { vec!["an lcore is stalled".to_owned()] };
         self.handle(Event::Able { able, reasons }, rng);
     }
 

@@ -147,9 +147,9 @@ fn persisted_tunnels_are_used_without_any_report() {
     harness.pass(30);
     assert_eq!((harness.first("tunnels 10807"), harness.count("tunnels 10807")), (0, 1));
     assert_eq!(harness.membership.tunnels()[0].source, TunnelSource::Persisted);
-    // In mode alarm the file's tunnels stay.
+    // In mode report the file's tunnels stay.
     let mut harness = Harness::with(
-        AzureLifecycleSettings { tunnels: TunnelPolicy::Alarm, ..settings() },
+        AzureLifecycleSettings { tunnels: TunnelPolicy::Report, ..settings() },
         false,
         persisted,
     );
@@ -179,14 +179,14 @@ fn persisted_tunnels_are_used_without_any_report() {
 }
 
 #[test]
-fn alarm_mode_reports_and_changes_nothing() {
+fn report_mode_reports_and_changes_nothing() {
     let mut harness =
-        Harness::ready(AzureLifecycleSettings { tunnels: TunnelPolicy::Alarm, ..settings() });
+        Harness::ready(AzureLifecycleSettings { tunnels: TunnelPolicy::Report, ..settings() });
     harness.imds = vec![(V4, tunnels(3))];
     harness.pools[0].tunnels = Ok(tunnels(3));
     harness.pass(300);
     assert_eq!(harness.visible_effects(), [(30, "tunnels-other")]);
-    assert!(harness.membership.ready(), "it was told");
+    assert!(harness.membership.ready(), "it was reported");
     harness.imds = vec![(V4, tunnels(4))];
     harness.pools[0].tunnels = Ok(tunnels(4));
     harness.pass(60);
@@ -219,7 +219,7 @@ fn unusable_tunnels_are_reported_with_the_reason() {
     harness.restart();
     harness.pass(60);
     assert_eq!(harness.count("tunnels-unusable"), 1);
-    assert!(!harness.membership.ready(), "nobody told which");
+    assert!(!harness.membership.ready(), "the source is unknown");
     assert_eq!(harness.count("503"), 0);
 }
 
