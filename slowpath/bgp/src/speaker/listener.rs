@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
-use super::authentication::{self, Installed};
+use super::authentication::{self, InstalledKeys};
 use super::config::PeerConfig;
 use super::context::SpeakerContext;
 use super::peer_task::{PeerTask, serve};
@@ -56,7 +57,7 @@ struct Inner {
     /// `None` until the socket is open.
     socket: Option<Arc<TcpListener>>,
     /// Keys installed in the kernel, by peer.
-    keys: BTreeMap<IpAddr, Installed>,
+    keys: BTreeMap<IpAddr, InstalledKeys>,
     /// Peers whose keys could not be installed: their connections are refused rather than accepted
     /// without authentication.
     keyless: BTreeSet<IpAddr>,
@@ -84,8 +85,7 @@ impl Listener {
         let mut inner = self.inner.lock();
         let address = peer_task.key.peer.ip();
         inner.peers.entry(address).or_default().push(Arc::clone(peer_task));
-        inner.install_key(self.listen_address.at.ip(), address);
-        inner.limit_ttl(self.listen_address.at);
+        inner.update_socket(self.listen_address.at, address);
     }
 
     /// Stops accepting connections of a peer; established ones stay.
@@ -97,8 +97,7 @@ impl Listener {
         if peers.is_empty() {
             inner.peers.remove(&address);
         }
-        inner.install_key(self.listen_address.at.ip(), address);
-        inner.limit_ttl(self.listen_address.at);
+        inner.update_socket(self.listen_address.at, address);
     }
 
     /// Closes the socket.
@@ -146,13 +145,15 @@ impl Listener {
     fn open(&self) -> io::Result<Arc<TcpListener>> {
         let mut inner = self.inner.lock();
         let ListenAddress { at, interface } = &self.listen_address;
-        let socket = Arc::new(socket::listen(*at, interface.as_deref())?);
-        inner.socket = Some(Arc::clone(&socket));
+        let bound = socket::bind(*at, interface.as_deref())?;
         inner.keys.clear();
         inner.last_error = None;
+        // Before the socket listens: a handshake that completes without a key would be accepted.
         let addresses: Vec<IpAddr> = inner.peers.keys().copied().collect();
-        addresses.into_iter().for_each(|address| inner.install_key(at.ip(), address));
-        inner.limit_ttl(*at);
+        addresses.into_iter().for_each(|address| inner.install_key(&bound, at.ip(), address));
+        inner.limit_ttl(&bound, *at);
+        let socket = Arc::new(socket::listen(bound)?);
+        inner.socket = Some(Arc::clone(&socket));
         Ok(socket)
     }
 
@@ -213,11 +214,18 @@ impl Listener {
 }
 
 impl Inner {
+    /// Applies a changed set of peers of an address to the socket, if it is open.
+    fn update_socket(&mut self, at: SocketAddr, address: IpAddr) {
+        if let Some(socket) = self.socket.clone() {
+            self.install_key(&socket, at.ip(), address);
+            self.limit_ttl(&socket, at);
+        }
+    }
+
     /// Makes the kernel drop packets that came over more hops than any peer of this listener
     /// allows. A connection inherits this limit and gets that of its own peer once it is accepted;
     /// without it, packets between handshake and accept would not be checked.
-    fn limit_ttl(&mut self, at: SocketAddr) {
-        let Some(socket) = &self.socket else { return };
+    fn limit_ttl(&self, socket: &impl AsFd, at: SocketAddr) {
         let peers = self.peers.values().flatten();
         let minimum = peers.map(|peer_task| socket::minimum_ttl(&peer_task.config.settings)).min();
         if let Err(error) = socket::set_minimum_ttl(socket, at.is_ipv4(), minimum.unwrap_or(0)) {
@@ -228,8 +236,7 @@ impl Inner {
     /// Installs in the kernel the key for a peer address on a listener at address `at`, or removes
     /// it. Two router instances may have the same neighbor, each with its own local address: the
     /// key is that of the instance with the listener's address.
-    fn install_key(&mut self, at: IpAddr, address: IpAddr) {
-        let Some(socket) = &self.socket else { return };
+    fn install_key(&mut self, socket: &impl AsFd, at: IpAddr, address: IpAddr) {
         let local = |peer_task: &&Arc<PeerTask>| peer_task.config.settings.transport.local;
         let applies = |peer_task: &&Arc<PeerTask>| {
             at.is_unspecified() || local(peer_task).is_none_or(|local| local == at)

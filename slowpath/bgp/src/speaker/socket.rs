@@ -36,8 +36,8 @@ sockopt_impl!(
     libc::c_int
 );
 
-/// Returns a listening socket.
-pub(super) fn listen(at: SocketAddr, interface: Option<&str>) -> io::Result<TcpListener> {
+/// Returns a bound socket that does not listen yet.
+pub(super) fn bind(at: SocketAddr, interface: Option<&str>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(at), Type::STREAM.nonblocking(), None)?;
     if at.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -52,6 +52,11 @@ pub(super) fn listen(at: SocketAddr, interface: Option<&str>) -> io::Result<TcpL
     // The SYN-ACK must pass a peer's GTSM check, and the peer is not known yet.
     set_hops(&socket, at.is_ipv4(), u8::MAX)?;
     socket.bind(&at.into())?;
+    Ok(socket)
+}
+
+/// Accepts connections on a bound socket, whose keys must be installed by now.
+pub(super) fn listen(socket: Socket) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
