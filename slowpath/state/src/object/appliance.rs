@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::error::ChangeError;
 use super::spec::ObjectSpec;
 
-/// Location of the appliance, what counts as local, and its own addresses.
+/// Appliance as configured: its location, what counts as local, its own addresses, its cluster,
+/// whether it serves cluster addresses, and its node ports.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApplianceSpec {
@@ -21,11 +22,13 @@ pub struct ApplianceSpec {
     pub addresses: Vec<IpAddr>,
     /// Number of the appliance's cluster; 0 if there is only one.
     pub cluster: u32,
-    /// Whether packets from outside may be sent to cluster addresses. Default: false.
+    /// Whether packets from outside the cluster to frontends of type ClusterIP are accepted.
+    /// Default: false.
     pub external_cluster_ip: bool,
     /// First and last node port. Default: 30000 and 32767.
     pub node_ports: [u16; 2],
-    /// Whether preferences of services for a node or zone are applied. Default: true.
+    /// Whether preferences of services for a node or zone (`distribution`) are applied. Default:
+    /// true.
     pub zone_aware: bool,
 }
 
@@ -46,9 +49,10 @@ impl Default for ApplianceSpec {
 impl ObjectSpec for ApplianceSpec {
     fn check(&self) -> Result<(), ChangeError> {
         let [first, last] = self.node_ports;
-        if first == 0 || first >= last {
+        if first == 0 || first > last {
             let wrong = format!("{first} to {last} is not a range of ports");
-            let allowed = "write the first and the last port, 1 to 65535: [30000, 32767]";
+            let allowed =
+                "write the first and the last port, 1 to 65535, in this order: [30000, 32767]";
             return Err(ChangeError::new("spec.node_ports", wrong, allowed));
         }
         for (i, addr) in self.addresses.iter().enumerate() {
@@ -59,5 +63,21 @@ impl ObjectSpec for ApplianceSpec {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_ports_are_a_range_of_one_or_more_ports() {
+        let check = |node_ports| ApplianceSpec { node_ports, ..ApplianceSpec::default() }.check();
+        for good in [[30_000, 32_767], [30_000, 30_000], [1, u16::MAX]] {
+            assert_eq!(check(good), Ok(()), "{good:?}");
+        }
+        for bad in [[0, 0], [0, 32_767], [30_001, 30_000]] {
+            assert_eq!(check(bad).unwrap_err().field, "spec.node_ports", "{bad:?}");
+        }
     }
 }
