@@ -2,9 +2,9 @@
 
 use crate::frame::window;
 use crate::header_cache;
-use crate::next::{CLASSIFY, CONTINUE, FINISH, done, either, raw, run_stage};
-use crate::or_split;
+use crate::next::{CLASSIFY, CONTINUE, FINISH, check_next, either, raw, run_stage};
 use crate::packet_state::{Arrival, PacketState, packet_state};
+use crate::reason_if_split;
 use crate::runtime::runtime_config;
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -23,7 +23,7 @@ use tables::region::Region;
 use tables::scope::Scopes;
 
 /// Result in place of a tunnel id: no tunnel has this address.
-const NOT_OURS: u32 = NONE;
+const NO_TUNNEL: u32 = NONE;
 /// Result in place of a tunnel id: the tunnel does not permit this source.
 const NOT_FOR_SOURCE: u32 = NONE - 1;
 
@@ -49,10 +49,10 @@ pub fn decap(ctx: XdpContext) -> u32 {
         }
         Err(reason) => {
             pkt.inner = pkt.outer;
-            pkt.drop(or_split(ctx, reason))
+            pkt.drop(reason_if_split(ctx, reason))
         }
     };
-    run_stage(ctx, either(done(next).map(|()| CLASSIFY)))
+    run_stage(ctx, either(check_next(next).map(|()| CLASSIFY)))
 }
 
 /// Parses the inner packet.
@@ -64,7 +64,7 @@ extern "C" fn part_inner(ctx: *mut xdp_md) -> u32 {
     // Bytes after the outer packet are Ethernet padding and not part of the inner packet.
     if read.is_err() || pkt.inner.end > pkt.outer.end {
         pkt.inner = pkt.outer;
-        return pkt.drop(or_split(ctx, DropReason::InnerMalformed));
+        return pkt.drop(reason_if_split(ctx, DropReason::InnerMalformed));
     }
     CONTINUE
 }
@@ -72,7 +72,7 @@ extern "C" fn part_inner(ctx: *mut xdp_md) -> u32 {
 #[inline(always)]
 fn ip_tunnel(pkt: &mut PacketState) -> Result<bool, DropReason> {
     let id = part_ipip();
-    if id == NOT_OURS {
+    if id == NO_TUNNEL {
         return Ok(false);
     }
     // A fragment cannot be decapsulated: its inner headers may be in another one.
@@ -87,17 +87,17 @@ fn ip_tunnel(pkt: &mut PacketState) -> Result<bool, DropReason> {
 #[inline(always)]
 fn udp_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<bool, DropReason> {
     if pkt.outer.fragment != Fragment::Whole {
-        return if part_tunnel_to_address() == NOT_OURS {
+        return if part_tunnel_to_address() == NO_TUNNEL {
             Ok(false)
         } else {
             Err(DropReason::OuterFragment)
         };
     }
     // The first tunnel on this port determines the header format.
-    let kind = part_kind_on_port() as u8;
-    if kind == 0 || kind == IPIP {
-        return Ok(false);
-    }
+    let kind = match TunnelKind::from_u8(part_kind_on_port() as u8) {
+        None | Some(TunnelKind::Ipip) => return Ok(false),
+        Some(kind) => kind,
+    };
     let w = window(ctx);
     let len = w.be16(usize::from(pkt.outer.l4) + 4).map_err(|_| DropReason::TooShort)?;
     if pkt.outer.l4.wrapping_add(len) != pkt.outer.end {
@@ -105,9 +105,11 @@ fn udp_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<bool, DropReaso
     }
     let header = pkt.outer.l4 + 8;
     match kind {
-        GENEVE => geneve_tunnel(ctx, pkt, header),
-        VXLAN => vxlan_tunnel(ctx, pkt, header),
-        _ => gue_tunnel(ctx, pkt, header),
+        TunnelKind::Geneve => geneve_tunnel(ctx, pkt, header),
+        TunnelKind::Vxlan => vxlan_tunnel(ctx, pkt, header),
+        TunnelKind::Gue => gue_tunnel(ctx, pkt, header),
+        // Has no port: returned above.
+        TunnelKind::Ipip => Ok(false),
     }
 }
 
@@ -130,9 +132,9 @@ fn set_tunnel(
 
 /// Returns the tunnel of this kind for the outer packet, or the reason for which it is rejected.
 #[inline(always)]
-fn admitted(kind: u8) -> Result<u32, DropReason> {
+fn find_tunnel(kind: u8) -> Result<u32, DropReason> {
     match part_admit(u32::from(kind)) {
-        NOT_OURS => Err(DropReason::NotOurAddress),
+        NO_TUNNEL => Err(DropReason::NotOurAddress),
         NOT_FOR_SOURCE => Err(DropReason::TunnelSource),
         id => Ok(id),
     }
@@ -140,7 +142,7 @@ fn admitted(kind: u8) -> Result<u32, DropReason> {
 
 #[inline(always)]
 fn gue_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result<bool, DropReason> {
-    let id = admitted(GUE)?;
+    let id = find_tunnel(GUE)?;
     let inner = gue::parse(&window(ctx), header).map_err(|_| DropReason::GueHeader)?;
     let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
     set_tunnel(pkt, id, inner.payload, ethertype)
@@ -148,7 +150,7 @@ fn gue_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result<bo
 
 #[inline(always)]
 fn geneve_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result<bool, DropReason> {
-    let id = admitted(GENEVE)?;
+    let id = find_tunnel(GENEVE)?;
     let tunnel = pkt.set().tunnel(id).ok_or(DropReason::NotOurAddress)?;
     let w = window(ctx);
     let geneve = geneve::parse(&w, header).map_err(bad_geneve)?;
@@ -218,7 +220,7 @@ fn vxlan_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result<
         _ => DropReason::VxlanFlags,
     })?;
     pkt.vni = vxlan.vni;
-    let id = admitted(VXLAN);
+    let id = find_tunnel(VXLAN);
     if id.is_err() {
         match part_vni() {
             0 => return Err(DropReason::WrongVni),
@@ -285,19 +287,19 @@ pub extern "C" fn part_scope(gateway: u32) -> u32 {
     scopes.intern(kind, gateway, pkt.scope_key, pkt.now_s).unwrap_or(0)
 }
 
-/// Returns the id of the first tunnel for which `of` returns true, or [`NOT_OURS`].
+/// Returns the id of the first tunnel for which `matches` returns true, or [`NO_TUNNEL`].
 #[inline(always)]
-fn first(pkt: &PacketState, of: impl Fn(&Tunnel) -> bool) -> u32 {
+fn first_tunnel(pkt: &PacketState, matches: impl Fn(&Tunnel) -> bool) -> u32 {
     let (set, tunnels) = (pkt.set(), Region.tunnels());
     for id in 0..MAX_TUNNELS {
         if id >= tunnels {
             break;
         }
-        if set.tunnel(id).is_some_and(&of) {
+        if set.tunnel(id).is_some_and(&matches) {
             return id;
         }
     }
-    NOT_OURS
+    NO_TUNNEL
 }
 
 /// Returns the kind of the first tunnel on the packet's port; 0 if there is none.
@@ -305,28 +307,28 @@ fn first(pkt: &PacketState, of: impl Fn(&Tunnel) -> bool) -> u32 {
 #[inline(never)]
 pub extern "C" fn part_kind_on_port() -> u32 {
     let Some(pkt) = packet_state() else { return 0 };
-    let id = first(pkt, |t| t.port == pkt.outer.dport);
+    let id = first_tunnel(pkt, |t| t.port == pkt.outer.dport);
     pkt.set().tunnel(id).map_or(0, |t| u32::from(t.kind))
 }
 
-/// Returns a tunnel of any kind to the packet's address.
+/// Returns the id of a tunnel of any kind to the packet's address, or [`NO_TUNNEL`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_tunnel_to_address() -> u32 {
-    let Some(pkt) = packet_state() else { return NOT_OURS };
-    first(pkt, |t| t.local == pkt.outer.dst)
+    let Some(pkt) = packet_state() else { return NO_TUNNEL };
+    first_tunnel(pkt, |t| t.local == pkt.outer.dst)
 }
 
-/// Returns the IP-in-IP tunnel to the packet's address. A backend may reply to the outer source of
-/// the packets that it receives.
+/// Returns the id of the IP-in-IP tunnel to the packet's address, or [`NO_TUNNEL`]. A backend may
+/// reply to the outer source of the packets that it receives.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_ipip() -> u32 {
-    let Some(pkt) = packet_state() else { return NOT_OURS };
+    let Some(pkt) = packet_state() else { return NO_TUNNEL };
     if pkt.set().settings().is_ipip_source(&pkt.outer.dst) {
-        return first(pkt, |t| t.kind == IPIP && t.flags & TUNNEL_BACKEND != 0);
+        return first_tunnel(pkt, |t| t.kind == IPIP && t.flags & TUNNEL_BACKEND != 0);
     }
-    first(pkt, |t| t.kind == IPIP && t.local == pkt.outer.dst)
+    first_tunnel(pkt, |t| t.kind == IPIP && t.local == pkt.outer.dst)
 }
 
 /// Returns the kind of the gateway that a backend's GENEVE packet names; GENEVE if there is no such
@@ -336,7 +338,7 @@ extern "C" fn part_ipip() -> u32 {
 extern "C" fn part_gateway() -> u32 {
     let Some(pkt) = packet_state() else { return 0 };
     let gateway = pkt.attachment as u16;
-    let id = first(pkt, |t| t.flags & TUNNEL_BACKEND == 0 && t.gateway == gateway);
+    let id = first_tunnel(pkt, |t| t.flags & TUNNEL_BACKEND == 0 && t.gateway == gateway);
     pkt.set().tunnel(id).map_or(u32::from(GENEVE), |t| u32::from(t.kind))
 }
 
@@ -345,32 +347,32 @@ extern "C" fn part_gateway() -> u32 {
 #[inline(never)]
 extern "C" fn part_vni() -> u32 {
     let Some(pkt) = packet_state() else { return 0 };
-    let ours = |t: &Tunnel| t.kind == VXLAN && t.vni == pkt.vni;
-    if first(pkt, |t| ours(t) && t.port == pkt.outer.dport) != NOT_OURS {
+    let has_vni = |t: &Tunnel| t.kind == VXLAN && t.vni == pkt.vni;
+    if first_tunnel(pkt, |t| has_vni(t) && t.port == pkt.outer.dport) != NO_TUNNEL {
         return 2;
     }
-    u32::from(first(pkt, ours) != NOT_OURS)
+    u32::from(first_tunnel(pkt, has_vni) != NO_TUNNEL)
 }
 
 /// Returns the tunnel of `kind` for the packet's port, address and (for VXLAN) VNI that permits its
-/// source, or else [`NOT_OURS`] or [`NOT_FOR_SOURCE`].
+/// source, or else [`NO_TUNNEL`] or [`NOT_FOR_SOURCE`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_admit(kind: u32) -> u32 {
-    let Some(pkt) = packet_state() else { return NOT_OURS };
-    let ours = |t: &Tunnel| {
+    let Some(pkt) = packet_state() else { return NO_TUNNEL };
+    let matches = |t: &Tunnel| {
         t.port == pkt.outer.dport
             && u32::from(t.kind) == kind
             && t.local == pkt.outer.dst
             && (kind != u32::from(VXLAN) || t.vni == pkt.vni)
     };
     let (set, tunnels) = (pkt.set(), Region.tunnels());
-    let mut reason = NOT_OURS;
+    let mut reason = NO_TUNNEL;
     for id in 0..MAX_TUNNELS {
         if id >= tunnels {
             break;
         }
-        if set.tunnel(id).is_some_and(ours) {
+        if set.tunnel(id).is_some_and(matches) {
             if part_source_permitted(id) != 0 {
                 return id;
             }

@@ -36,7 +36,7 @@ impl Trace<'_> {
         }
         let Ok(eth) = Ethernet::parse(window) else { return drop_with(DropReason::TooShort) };
         let Ok(to) = window.load::<[u8; 6]>(0) else { return drop_with(DropReason::TooShort) };
-        if self.own.is_some_and(|own| own != to) {
+        if self.port_mac.is_some_and(|mac| mac != to) {
             if to[0] & 1 == 0 {
                 self.add_reason("the destination MAC address is not this port's");
                 return drop_with(DropReason::ForeignDstMac);
@@ -128,11 +128,11 @@ impl Trace<'_> {
             UDP => self.udp_tunnel(window, outer),
             IPV4_IN_IP | IPV6_IN_IP => {
                 let hashed_source = self.set.settings().is_ipip_source(&outer.dst);
-                let ours = |(_, t): &(u32, &Tunnel)| {
+                let matches = |(_, t): &(u32, &Tunnel)| {
                     kind(t) == Some(TunnelKind::Ipip)
                         && (t.local == outer.dst || hashed_source && is_backend(t))
                 };
-                let Some((id, _)) = self.set.tunnels().find(ours) else {
+                let Some((id, _)) = self.set.tunnels().find(matches) else {
                     return Step::Continue(None);
                 };
                 // A fragment cannot be decapsulated: its inner headers may be in another one.
@@ -173,7 +173,9 @@ impl Trace<'_> {
         let parsed = match first {
             TunnelKind::Geneve => self.geneve(window, outer, header)?,
             TunnelKind::Vxlan => self.vxlan(window, outer, header)?,
-            _ => {
+            // Has no port: returned above.
+            TunnelKind::Ipip => return Step::Continue(None),
+            TunnelKind::Gue => {
                 let tunnel = self.admitted(outer, TunnelKind::Gue, None)?;
                 let Ok(inner) = gue::parse(window, header) else {
                     return drop_with(DropReason::GueHeader);
