@@ -99,7 +99,8 @@ fn build() -> Result<(), String> {
     for flag in &flags {
         shim.flag(flag);
     }
-    shim.try_compile("weir_dpdk_shim").map_err(|e| format!("the C shim (shim.c): {e}"))
+    let compiled = shim.try_compile("weir_dpdk_shim");
+    compiled.map_err(|e| format!("cannot compile the C shim (shim.c): {e}"))
 }
 
 fn pkg_config(arguments: &[&str]) -> Result<String, String> {

@@ -1,5 +1,6 @@
-/* The calls that exist only as inline functions or macros of DPDK's headers, as real functions.
- * None is called once a packet: per-packet work is Rust on the mbuf's fields. */
+/* Inline functions and macros of DPDK's headers as functions that Rust can call, and a few helpers.
+ * Forwarding a packet calls none of them, unless its headers need a new segment or its port cannot
+ * send chains: per-packet work is written in Rust on the mbuf's fields. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -7,17 +8,18 @@
 struct rte_mbuf;
 struct rte_mempool;
 
-/* All of n mbufs, or none: 0, or a negative errno. */
+/* Allocates n mbufs, all or none. Returns 0 or a negative errno. */
 int weir_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int n);
-/* Makes one segment of a chain; fails where the first segment has no room for the rest. */
+/* Copies a chain into its first segment. Returns a negative value if its tailroom is too short. */
 int weir_linearize(struct rte_mbuf *mbuf);
-/* The calling thread's rte_errno. */
+/* Returns the calling thread's rte_errno. */
 int weir_errno(void);
-/* 1: link up, 0: down, negative errno: cannot be told. */
+/* Returns 1 if the link is up, 0 if it is down, or a negative errno if the driver fails. */
 int weir_link_up(uint16_t port);
-/* Mbufs that the pool was made with. */
+/* Returns the number of mbufs in the pool, free or in use. */
 uint32_t weir_pool_size(const struct rte_mempool *pool);
-/* The version of the headers, which is the version linked. */
+/* Returns the version string of the linked DPDK. */
 const char *weir_version(void);
-/* The MTU of a kernel interface of this network namespace, and its name; or a negative errno. */
+/* Returns the MTU of a kernel interface of this network namespace, or a negative errno. Stores the
+ * name of the interface in `name`. */
 int weir_interface_mtu(unsigned int index, char name[16]);

@@ -1,4 +1,4 @@
-/* What bindgen reads: the headers of DPDK that we call, and the shim. */
+/* Input of bindgen: the headers of the DPDK functions that Weir calls, and the shim. */
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -11,9 +11,9 @@
 
 #include "shim.h"
 
-/* Where the mbuf's fields lie, as the compiler of these headers sees it. DPDK moves them in and out
- * of anonymous unions from release to release (24.11 has no more markers); their names as C sees
- * them stay. So Rust takes the offsets from here and never spells bindgen's names of unions. */
+/* Offsets of the mbuf's fields, computed by the C compiler. DPDK moves fields in and out of anonymous
+ * unions from release to release (24.11 has no markers any more), but their names in C are stable.
+ * Rust uses these offsets, and never bindgen's names of the unions. */
 enum weir_mbuf_layout {
 	WEIR_MBUF_SIZE = sizeof(struct rte_mbuf),
 	WEIR_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),
@@ -32,7 +32,7 @@ enum weir_mbuf_layout {
 	WEIR_MBUF_TX_OFFLOAD = offsetof(struct rte_mbuf, tx_offload),
 };
 
-/* The widths that Rust reads and writes there. */
+/* Checks the widths with which Rust reads and writes these fields. */
 #define WEIR_WIDTH(field, bytes) \
 	_Static_assert(sizeof(((struct rte_mbuf *)0)->field) == (bytes), "rte_mbuf." #field)
 WEIR_WIDTH(buf_addr, 8);

@@ -29,7 +29,7 @@ pub fn main(root: &str, programs: &str, objects: &[&str]) -> ExitCode {
 }
 
 fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
-    let home = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let package = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
     for watched in ["src", "Cargo.toml", "Cargo.lock"] {
         println!("cargo:rerun-if-changed={programs}/{watched}");
@@ -48,7 +48,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
             sources.display()
         ));
     }
-    let path = with_tools(&home.join(root).join(".tools/bin"))?;
+    let path = with_tools(&package.join(root).join(".tools/bin"))?;
     let linker = first_line(Command::new("bpf-linker").arg("--version").env("PATH", &path));
     let linker = linker.unwrap_or_else(|_| "none".into());
     if !linker.ends_with(LINKER) {
@@ -62,7 +62,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
         .args(["build", "--release", "--locked", "--bins", "--target", TARGET])
         .args(["-Z", "build-std=core", "--target-dir"])
         .arg(&folder)
-        .current_dir(home.join(programs))
+        .current_dir(package.join(programs))
         .env("PATH", &path)
         .env("RUSTC", &rustc)
         .env("RUSTC_BOOTSTRAP", "1")
@@ -79,7 +79,7 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
     objects.iter().try_for_each(|name| {
         let from = folder.join(TARGET).join("release").join(name);
         let copied = std::fs::copy(&from, out.join(name));
-        copied.map(drop).map_err(|e| format!("{}: {e}", from.display()))
+        copied.map(drop).map_err(|e| format!("cannot copy {}: {e}", from.display()))
     })
 }
 

@@ -1,11 +1,11 @@
-//! Repository rules that no other tool checks: file headers, unfinished code, `unsafe`, and
-//! documents that are current and whose links resolve.
+//! Repository rules that no other tool checks: file headers, unfinished code, ignored tests, line
+//! lengths, `unsafe`, and documents that are short and current and whose links resolve.
 
 use std::path::{Path, PathBuf};
 
 const COLUMNS: usize = 100;
 
-/// The crates with `unsafe` code; clippy asks each block for its reason.
+/// The crates with `unsafe` code; clippy requires a reason for each block.
 const WITH_UNSAFE: [&str; 4] = ["dpdk-bindings", "ebpf-fallback", "packet", "tables"];
 
 /// Marks of unfinished work, which clippy does not search for in comments. Written in two parts so
@@ -41,9 +41,9 @@ fn files(endings: &[&str]) -> Vec<String> {
     paths
 }
 
-/// Fails with all complaints, one per line.
+/// Fails with all complaints, one per line, if there are any.
 #[track_caller]
-fn none(complaints: Vec<String>) {
+fn assert_none(complaints: Vec<String>) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }
 
@@ -56,7 +56,7 @@ fn every_file_begins_with_a_doc_sentence() {
         paragraph.join(" ").trim_end().ends_with(['.', ':', '!', '?', '`', '|'])
     };
     let without = files(&[".rs"]).into_iter().filter(|path| !begins(path));
-    none(
+    assert_none(
         without
             .map(|path| format!("{path}: begin with `//!` and a sentence on its purpose"))
             .collect(),
@@ -70,7 +70,7 @@ fn no_unfinished_code_and_every_ignored_test_can_be_run() {
         for (n, line) in read(&path).lines().enumerate() {
             let place = format!("{path}:{}", n + 1);
             for mark in UNFINISHED.iter().filter(|mark| line.contains(**mark)) {
-                complaints.push(format!("{place}: {mark}: finish it, or open an issue"));
+                complaints.push(format!("{place}: {mark}: finish it, or move it to an issue"));
             }
             if line.trim_start().starts_with("#[ignore") && !line.contains(": make ") {
                 complaints.push(format!(
@@ -79,13 +79,13 @@ fn no_unfinished_code_and_every_ignored_test_can_be_run() {
             }
             let width = line.chars().count();
             // A table row whose last cell is a sentence, and a link, cannot be broken.
-            let whole = line.ends_with("\",") || line.contains("://");
-            if width > COLUMNS && !whole {
+            let exempt = line.ends_with("\",") || line.contains("://");
+            if width > COLUMNS && !exempt {
                 complaints.push(format!("{place}: {width} columns; break the line at {COLUMNS}"));
             }
         }
     }
-    none(complaints);
+    assert_none(complaints);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn unsafe_code_is_forbidden_in_all_but_the_named_crates() {
             }
         }
     }
-    none(complaints);
+    assert_none(complaints);
 }
 
 /// Returns each text between `open` and the next `close`.
@@ -133,9 +133,9 @@ fn links_and_paths_in_documents_exist() {
     let mut complaints = Vec::new();
     for document in files(&[".md"]) {
         let text = resolved(&document);
-        let beside = Path::new(&document).parent().unwrap_or(Path::new("")).to_owned();
+        let directory = Path::new(&document).parent().unwrap_or(Path::new("")).to_owned();
         let leads = |path: &str| {
-            let places = [root().join(path), root().join(&beside).join(path)];
+            let places = [root().join(path), root().join(&directory).join(path)];
             places.iter().any(|place| place.exists())
         };
         for link in between(&text, "](", ")").filter(|link| !link.contains("://")) {
@@ -144,7 +144,7 @@ fn links_and_paths_in_documents_exist() {
             if !path.is_empty() && !leads(path) {
                 complaints.push(format!("{document}: broken link to {link}"));
             }
-            let target = if path.is_empty() { document.clone() } else { joined(&beside, path) };
+            let target = if path.is_empty() { document.clone() } else { joined(&directory, path) };
             if !anchor.is_empty() && !anchors(&resolved(&target)).contains(&anchor.to_owned()) {
                 complaints.push(format!("{document}: {target} has no heading #{anchor}"));
             }
@@ -159,15 +159,15 @@ fn links_and_paths_in_documents_exist() {
             }
         }
     }
-    none(complaints);
+    assert_none(complaints);
 }
 
 /// The directory of the book's pages.
 const BOOK: &str = "docs/src/";
 
 /// Converts a path relative to a document's directory to one relative to the root.
-fn joined(beside: &Path, path: &str) -> String {
-    let mut parts: Vec<&str> = beside.iter().filter_map(|part| part.to_str()).collect();
+fn joined(directory: &Path, path: &str) -> String {
+    let mut parts: Vec<&str> = directory.iter().filter_map(|part| part.to_str()).collect();
     for part in path.split('/') {
         match part {
             ".." => drop(parts.pop()),
@@ -180,13 +180,13 @@ fn joined(beside: &Path, path: &str) -> String {
 
 /// Returns a document with its included files (mdBook's `{{#include PATH}}` on a separate line).
 fn resolved(document: &str) -> String {
-    let beside = Path::new(document).parent().unwrap_or(Path::new(""));
+    let directory = Path::new(document).parent().unwrap_or(Path::new(""));
     let line = |line: &str| {
         let path = line.strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}"));
         path.map_or_else(
             || line.to_owned(),
             |path| {
-                let included = joined(beside, path);
+                let included = joined(directory, path);
                 assert!(root().join(&included).exists(), "{document}: no file {included}");
                 read(&included)
             },
@@ -205,8 +205,8 @@ fn anchors(text: &str) -> Vec<String> {
         if fenced || heading.len() == line.len() || !heading.starts_with(' ') {
             continue;
         }
-        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-        all.push(kept.collect::<String>().to_lowercase().replace(' ', "-"));
+        let stem = heading.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        all.push(stem.collect::<String>().to_lowercase().replace(' ', "-"));
     }
     all
 }
@@ -252,7 +252,7 @@ fn the_book_and_the_decisions_list_every_page_once() {
             complaints.push(format!("{page}: begin with the number and title"));
         }
     }
-    none(complaints);
+    assert_none(complaints);
 }
 
 /// Documents of bounded length: lines and words.
@@ -263,7 +263,7 @@ const LENGTHS: [(&str, usize, usize); 3] =
 fn documents_are_short() {
     let length = |path: &str| (read(path).lines().count(), read(path).split_whitespace().count());
     let mut complaints = Vec::new();
-    let mut at_most = |path: &str, lines, words| {
+    let mut check = |path: &str, lines, words| {
         let found = length(path);
         if found.0 > lines || found.1 > words {
             complaints.push(format!(
@@ -274,18 +274,18 @@ fn documents_are_short() {
     };
     for (path, lines, words) in LENGTHS {
         assert!(root().join(path).exists(), "{path}");
-        at_most(path, lines, words);
+        check(path, lines, words);
     }
     let pages = files(&[".md"]);
     // One screen for a decision, three for a page that is not generated.
     for page in pages.iter().filter(|page| page.starts_with("docs/decisions/0")) {
-        at_most(page, 60, 400);
+        check(page, 60, 400);
     }
     let generated = |page: &str| page.starts_with("docs/src/reference/");
     for page in pages.iter().filter(|page| page.starts_with(BOOK) && !generated(page)) {
-        at_most(page, 150, 1_000);
+        check(page, 150, 1_000);
     }
-    none(complaints);
+    assert_none(complaints);
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn the_tests_that_the_provenance_names_exist() {
         !sources.contains(&format!("fn {test}("))
             && !sources.contains(&format!("name = \"{test}\""))
     });
-    none(missing.map(|test| format!("docs/provenance.md: no test {test}")).collect());
+    assert_none(missing.map(|test| format!("docs/provenance.md: no test {test}")).collect());
 }
 
 /// Returns the directories of the workspace's crates.
@@ -313,7 +313,7 @@ fn members() -> Vec<String> {
     members.split(", ").map(|member| member.trim_matches('"').to_owned()).collect()
 }
 
-/// Returns a manifest's direct dependencies, without crates of the workspace.
+/// Returns a manifest's direct dependencies, without those given by path.
 fn dependencies(manifest: &str) -> Vec<String> {
     let (mut section, mut names) = (String::new(), Vec::new());
     for line in manifest.lines().map(str::trim) {
@@ -364,5 +364,5 @@ fn the_documents_are_current() {
             }
         }
     }
-    none(complaints);
+    assert_none(complaints);
 }

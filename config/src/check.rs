@@ -25,9 +25,10 @@ use crate::error::ConfigError;
 use crate::file::{self, File};
 use crate::layers::Merged;
 use crate::seed;
-use validator::{Validator, listed, optional, ports};
+use validator::{Validator, list_key, optional_path, port_range};
 
-/// Validates the configuration and reports all faults at once.
+/// Validates the configuration: first each value against the schema, then rules across keys. All
+/// faults of the first stage that fails are reported at once.
 pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let schema = serde_json::Value::from(schemars::schema_for!(File));
     let problems = crate::schema::check(merged, &schema);
@@ -37,39 +38,40 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let file: File = merged.typed()?;
     let mut validator = Validator::new(merged);
     validator.name("name", &file.name);
-    one_cloud(&mut validator, &file);
-    let services = optional(&mut validator, "services", file.services);
-    let node_ports = ports(&mut validator, "node_ports", &file.node_ports, (1, "30000-32767"));
-    let fastpath = fastpath(&mut validator, file.fastpath);
-    let region = region(&mut validator, file.region, fastpath.hugepages);
+    check_one_cloud(&mut validator, &file);
+    let services = optional_path(&mut validator, "services", file.services);
+    let node_ports = port_range(&mut validator, "node_ports", &file.node_ports, (1, "30000-32767"));
+    let fastpath = check_fastpath(&mut validator, file.fastpath);
+    let region = check_region(&mut validator, file.region, fastpath.hugepages);
     let lcores = fastpath.lcores.len() as u16;
     let plane = file.plane;
-    let ingress = arms::arm(&mut validator, "ingress", file.ingress, (plane, lcores));
-    let egress = file.egress.map(|arm| arms::arm(&mut validator, "egress", arm, (plane, lcores)));
+    let ingress = arms::check_arm(&mut validator, "ingress", file.ingress, (plane, lcores));
+    let egress =
+        file.egress.map(|arm| arms::check_arm(&mut validator, "egress", arm, (plane, lcores)));
     arms::check_overlaps(&mut validator, plane, &ingress, egress.as_ref());
-    let nat = arms::nat(&mut validator, file.nat, &ingress, egress.as_ref());
+    let nat = arms::check_nat(&mut validator, file.nat, &ingress, egress.as_ref());
     arms::check_ipip_sources_unassigned(&mut validator, &ingress, egress.as_ref(), &nat);
-    let gateways = gateways::gateways(&mut validator, file.gateway, &ingress, egress.as_ref());
-    let sources = sources::sources(&mut validator, file.source);
-    let aws = file.aws.map(|file| aws::aws(&mut validator, file));
-    let azure = file.azure.map(|file| azure::azure(&mut validator, file, &gateways));
+    let gateways = gateways::check(&mut validator, file.gateway, &ingress, egress.as_ref());
+    let sources = sources::check(&mut validator, file.source);
+    let aws = file.aws.map(|file| aws::check(&mut validator, file));
+    let azure = file.azure.map(|file| azure::check(&mut validator, file, &gateways));
     let link = private_link::check(&mut validator, file.private_link, &file.name, azure.as_ref());
     if plane == Plane::Dpdk {
-        memory(&mut validator, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
+        check_memory(&mut validator, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
     let bgp = bgp::check(&mut validator, file.bgp);
-    let (health, metrics) = listeners(&mut validator, file.health, file.metrics);
-    let punt = punt(&mut validator, file.punt);
-    let icmp = icmp(file.icmp);
-    let control = control(&mut validator, file.control);
+    let (health, metrics) = check_listeners(&mut validator, file.health, file.metrics);
+    let punt = check_punt(&mut validator, file.punt);
+    let icmp = convert_icmp(file.icmp);
+    let control = check_control(&mut validator, file.control);
     if control.group.is_some() && control.group == region.group {
         let remedy = "set another group: members of region.group can write the region, which only \
                        Weir's services should";
         validator.reject("control.group", "the same group as region.group", remedy);
     }
-    let api = api::api(&mut validator, file.api);
-    let tables = tables(&mut validator, file.tables, &control);
-    port_maps(&mut validator, &region, &nat);
+    let api = api::check(&mut validator, file.api);
+    let tables = check_tables(&mut validator, file.tables, &control);
+    check_port_maps(&mut validator, &region, &nat);
     if !validator.problems.is_empty() {
         return Err(ConfigError::invalid(validator.problems));
     }
@@ -90,7 +92,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         ingress,
         egress,
         nat,
-        flows: flows(file.flows),
+        flows: convert_flows(file.flows),
         punt,
         icmp,
         gateways,
@@ -107,7 +109,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         warnings: std::mem::take(&mut validator.warnings),
         origins: merged.origins(),
     };
-    local_ports(&mut validator, &config);
+    check_local_ports(&mut validator, &config);
     match validator.problems.is_empty() {
         true => Ok(config),
         false => Err(ConfigError::invalid(validator.problems)),
@@ -115,7 +117,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
 }
 
 /// Checks that the region can hold all ports of the appliance itself.
-fn local_ports(validator: &mut Validator, config: &Config) {
+fn check_local_ports(validator: &mut Validator, config: &Config) {
     let ports = Reserved::of(config).distinct();
     if ports > MAX_LOCAL_PORTS {
         let fault = format!(
@@ -127,17 +129,17 @@ fn local_ports(validator: &mut Validator, config: &Config) {
     }
 }
 
-fn one_cloud(validator: &mut Validator, file: &File) {
+fn check_one_cloud(validator: &mut Validator, file: &File) {
     if file.aws.is_some() && file.azure.is_some() {
         let fault = "[aws] is set as well";
         validator.reject("azure", fault, "remove the section of the other cloud");
     }
 }
 
-fn control(validator: &mut Validator, file: file::Control) -> Control {
+fn check_control(validator: &mut Validator, file: file::Control) -> Control {
     validator.path("control.socket", &file.socket, 107);
-    let state = optional(validator, "control.state", file.state);
-    let group = group(validator, "control.group", file.group);
+    let state = optional_path(validator, "control.state", file.state);
+    let group = check_group(validator, "control.group", file.group);
     let max_removal_percent = file.max_removal_percent;
     if max_removal_percent > 100 {
         let fault = format!("{max_removal_percent} is not a percentage");
@@ -148,7 +150,7 @@ fn control(validator: &mut Validator, file: file::Control) -> Control {
 
 /// Validates the name of a Unix group, or returns `None` if it is empty. Whether the group exists
 /// is checked where it is used.
-fn group(validator: &mut Validator, key: &str, name: String) -> Option<String> {
+fn check_group(validator: &mut Validator, key: &str, name: String) -> Option<String> {
     let fault = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
     if name.contains(fault) || name.len() > 32 {
         validator.reject(
@@ -160,7 +162,7 @@ fn group(validator: &mut Validator, key: &str, name: String) -> Option<String> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-fn fastpath(validator: &mut Validator, file: file::Fastpath) -> Fastpath {
+fn check_fastpath(validator: &mut Validator, file: file::Fastpath) -> Fastpath {
     let keys = (0..file.lcores.len()).map(|i| format!("fastpath.lcores.{i}"));
     let keyed: Vec<(String, u16)> = keys.zip(file.lcores.iter().copied()).collect();
     validator.unique(&keyed, "CPU");
@@ -205,7 +207,7 @@ fn fastpath(validator: &mut Validator, file: file::Fastpath) -> Fastpath {
 /// Default limit of services, and of backends, with counters of their own: 4 MiB per lcore.
 const COUNTED: u32 = 1 << 16;
 
-fn region(validator: &mut Validator, file: file::Region, hugepages: bool) -> Region {
+fn check_region(validator: &mut Validator, file: file::Region, hugepages: bool) -> Region {
     let path = match (file.path.as_str(), hugepages) {
         ("", true) => "/dev/hugepages/weir-region",
         ("", false) => "/dev/shm/weir/region",
@@ -214,7 +216,7 @@ fn region(validator: &mut Validator, file: file::Region, hugepages: bool) -> Reg
     validator.path("region.path", path, 4095);
     // Names of maps and links are appended to it.
     validator.path("region.maps", &file.maps, 4000);
-    let group = group(validator, "region.group", file.group);
+    let group = check_group(validator, "region.group", file.group);
     if !file.ring_slots.is_power_of_two() {
         let near = file.ring_slots.next_power_of_two();
         validator.reject("region.ring_slots", "not a power of two", &format!("for example {near}"));
@@ -253,7 +255,7 @@ fn region(validator: &mut Validator, file: file::Region, hugepages: bool) -> Reg
 
 /// Checks the number of NAT port maps: each backend needs one for each NAT address of its family.
 /// Otherwise slowpath would fail later, when it writes its settings.
-fn port_maps(validator: &mut Validator, region: &Region, nat: &Nat) {
+fn check_port_maps(validator: &mut Validator, region: &Region, nat: &Nat) {
     let v4 = nat.addresses.iter().filter(|address| address.addr.is_ipv4()).count();
     let addresses = v4.max(nat.addresses.len() - v4) as u64;
     let needed = addresses * u64::from(region.max_backends);
@@ -271,7 +273,11 @@ fn port_maps(validator: &mut Validator, region: &Region, nat: &Nat) {
 
 /// Checks that DPDK's memory holds the buffers, and that the buffers fill all queues with some left
 /// for packets in flight: otherwise ports fail to start, or stop receiving under load.
-fn memory<'a>(validator: &mut Validator, fastpath: &Fastpath, arms: impl Iterator<Item = &'a Arm>) {
+fn check_memory<'a>(
+    validator: &mut Validator,
+    fastpath: &Fastpath,
+    arms: impl Iterator<Item = &'a Arm>,
+) {
     let (mut buffers, mut rings) = (0, 0);
     let lcores = fastpath.lcores.len() as u64;
     for arm in arms {
@@ -302,7 +308,7 @@ fn memory<'a>(validator: &mut Validator, fastpath: &Fastpath, arms: impl Iterato
     }
 }
 
-fn flows(file: file::Flows) -> Flows {
+fn convert_flows(file: file::Flows) -> Flows {
     Flows {
         tcp_established_s: file.tcp_established_s,
         tcp_embryonic_s: file.tcp_embryonic_s,
@@ -316,13 +322,13 @@ fn flows(file: file::Flows) -> Flows {
     }
 }
 
-fn listeners(
+fn check_listeners(
     validator: &mut Validator,
     health: file::Health,
     metrics: file::Metrics,
 ) -> (Health, Metrics) {
-    let listen = sockets(validator, "listen", &health.listen);
-    let tcp = sockets(validator, "tcp", &health.tcp);
+    let listen = check_sockets(validator, "listen", &health.listen);
+    let tcp = check_sockets(validator, "tcp", &health.tcp);
     if health.listen.is_empty() && health.tcp.is_empty() {
         let example = "for example listen = \"0.0.0.0:8080\"";
         validator.reject(
@@ -334,7 +340,7 @@ fn listeners(
     let probing = probing::check(validator, &health);
     let texts = health.reserved_sources.iter().enumerate();
     let reserved_sources = texts.filter_map(|(i, text)| {
-        let key = listed("health", "reserved_sources", i, &health.reserved_sources);
+        let key = list_key("health", "reserved_sources", i, &health.reserved_sources);
         validator.prefix(&key, text)
     });
     let reserved_sources = reserved_sources.collect();
@@ -356,16 +362,20 @@ fn listeners(
     (health, Metrics { listen: scraped })
 }
 
-fn sockets(validator: &mut Validator, field: &str, texts: &[String]) -> Vec<(String, SocketAddr)> {
+fn check_sockets(
+    validator: &mut Validator,
+    field: &str,
+    texts: &[String],
+) -> Vec<(String, SocketAddr)> {
     let mut keyed = Vec::new();
     for (i, text) in texts.iter().enumerate() {
-        let key = listed("health", field, i, texts);
+        let key = list_key("health", field, i, texts);
         keyed.extend(validator.socket(&key, text).map(|socket| (key, socket)));
     }
     keyed
 }
 
-fn punt(validator: &mut Validator, file: file::Punt) -> Punt {
+fn check_punt(validator: &mut Validator, file: file::Punt) -> Punt {
     if file.plain_no_service == NoService::Return {
         let fault = "packets without a tunnel have no gateway to return to";
         validator.reject("punt.plain_no_service", fault, "allowed: \"drop\", \"punt\"");
@@ -383,13 +393,13 @@ fn punt(validator: &mut Validator, file: file::Punt) -> Punt {
     }
 }
 
-const fn icmp(file: file::Icmp) -> Icmp {
+const fn convert_icmp(file: file::Icmp) -> Icmp {
     let file::Icmp { errors_per_s, errors_per_network_per_s, path_mtu_errors_per_s } = file;
     Icmp { errors_per_s, errors_per_network_per_s, path_mtu_errors_per_s }
 }
 
 /// Validates a Maglev table size.
-pub(crate) fn table_size(validator: &mut Validator, key: &str, size: u32) -> u32 {
+pub(crate) fn check_table_size(validator: &mut Validator, key: &str, size: u32) -> u32 {
     if !MAGLEV_SIZES.contains(&size) {
         let sizes: Vec<String> = MAGLEV_SIZES.iter().map(u32::to_string).collect();
         validator.reject(key, "not a table size", &format!("allowed: {}", sizes.join(", ")));
@@ -397,7 +407,7 @@ pub(crate) fn table_size(validator: &mut Validator, key: &str, size: u32) -> u32
     size
 }
 
-fn tables(validator: &mut Validator, file: file::Tables, control: &Control) -> Tables {
+fn check_tables(validator: &mut Validator, file: file::Tables, control: &Control) -> Tables {
     let decoded = seed::decode(&file.seed);
     let (seed, seed_from) = match decoded {
         Some(seed) if file.seed == file::Tables::default().seed => (seed, SeedFrom::Default),
@@ -416,6 +426,6 @@ fn tables(validator: &mut Validator, file: file::Tables, control: &Control) -> T
             remedy,
         );
     }
-    let maglev_size = table_size(validator, "tables.maglev_size", file.maglev_size);
+    let maglev_size = check_table_size(validator, "tables.maglev_size", file.maglev_size);
     Tables { seed, seed_from, maglev_size }
 }

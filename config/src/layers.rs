@@ -37,7 +37,7 @@ impl Provider for Layer {
     }
 }
 
-/// Returns the value on one line, truncated to 60 characters.
+/// Returns the text, truncated to 60 characters.
 pub(crate) fn truncated(text: &str) -> String {
     if text.chars().count() <= 60 {
         return text.to_owned();
@@ -67,7 +67,7 @@ impl Merged {
             figment = figment.merge(Layer { name: file.name.clone(), dict: file.dict.clone() });
         }
         if let Some(sections) = environment {
-            // Other variables begin with WEIR_ too (WEIR_LOG); only keys contain `__`.
+            // Other variables begin with WEIR_ too (WEIR_LOG): keys contain `__` or are top-level.
             let is_section = move |key: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(key));
             let env = Env::prefixed("WEIR_")
                 .filter(move |key| key.as_str().contains("__") || is_section(key.as_str()))
@@ -75,7 +75,7 @@ impl Merged {
             figment = figment.merge(env);
         }
         for text in sets {
-            figment = figment.merge(set(text)?);
+            figment = figment.merge(parse_set(text)?);
         }
         let value: Value = figment
             .extract()
@@ -115,7 +115,7 @@ impl Merged {
         }
     }
 
-    /// Creates a problem with the key itself, which underlines the key instead of the value.
+    /// Creates the problem of an unknown key, and underlines the key instead of its value.
     pub(crate) fn unknown(&self, path: &str, remedy: &str) -> ConfigProblem {
         let mut problem = self.problem(path, "unknown key", remedy);
         let keys = self.file.as_ref().and_then(|file| file.spans.get(path));
@@ -226,7 +226,7 @@ fn variable(path: &str) -> String {
 }
 
 /// Parses `key=value` as a layer. The value is parsed like those of environment variables.
-fn set(text: &str) -> Result<Layer, ConfigError> {
+fn parse_set(text: &str) -> Result<Layer, ConfigError> {
     let name = format!("--set {text}");
     let parts = text.split_once('=').filter(|(key, _)| {
         let word = |p: &str| !p.is_empty() && !p.contains(char::is_whitespace);

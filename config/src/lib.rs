@@ -54,7 +54,7 @@ pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError>
     let mut config = check::check(&merged)?;
     seed::load(&mut config)?;
     config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
-    config.warnings.extend(secrets::exposed(&config));
+    config.warnings.extend(secrets::warnings(&config));
     config.warnings.extend(warnings);
     Ok(config)
 }

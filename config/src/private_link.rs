@@ -1,14 +1,14 @@
 //! Desired state of an Azure Private Link Service, as written in objects, and its validation. The
 //! crate `private-link` reconciles it.
 
-mod home;
+mod defaults;
 pub mod id;
 mod kubernetes;
 pub mod names;
 mod spec;
 pub mod time;
 
-pub use home::Home;
+pub use defaults::SpecDefaults;
 pub use kubernetes::{ANNOTATION_CLUSTER, Sibling, from_kubernetes};
 pub use spec::{Address, EndpointSpec, Paused, Spec, Zone};
 

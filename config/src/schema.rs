@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use crate::error::ConfigProblem;
 use crate::layers::{Merged, display_path, join};
 
-/// Returns all unknown keys, missing keys, wrong types and numbers out of range.
+/// Returns all unknown keys, missing keys, wrong types, numbers out of range and unknown choices.
 pub(crate) fn check(merged: &Merged, schema: &Json) -> Vec<ConfigProblem> {
     let mut validator = SchemaValidator { merged, root: schema, problems: Vec::new() };
     validator.value(&merged.json, schema, "");
@@ -53,11 +53,11 @@ impl SchemaValidator<'_> {
                 self.not_whole(text, schema, path);
             }
             (found, kind) => {
-                let mut remedy = format!("write {}", article(kind));
+                let mut remedy = format!("write {}", type_phrase(kind));
                 if kind == "string" {
                     remedy += ", in double quotes";
                 }
-                self.report(path, format!("this is {}", article(type_of(found))), remedy);
+                self.report(path, format!("this is {}", type_phrase(type_of(found))), remedy);
             }
         }
     }
@@ -82,7 +82,7 @@ impl SchemaValidator<'_> {
         }
         let required = schema["required"].as_array().into_iter().flatten();
         for key in required.filter_map(Json::as_str).filter(|k| !map.contains_key(*k)) {
-            let about = described(&schema["properties"][key]);
+            let about = description(&schema["properties"][key]);
             self.report(&join(path, key), "this key is missing".into(), about);
         }
     }
@@ -171,7 +171,7 @@ fn type_of(value: &Json) -> &'static str {
     }
 }
 
-fn article(kind: &str) -> &'static str {
+fn type_phrase(kind: &str) -> &'static str {
     match kind {
         "boolean" => "true or false",
         "integer" => "a whole number",
@@ -182,7 +182,7 @@ fn article(kind: &str) -> &'static str {
     }
 }
 
-fn described(schema: &Json) -> String {
+fn description(schema: &Json) -> String {
     schema["description"].as_str().unwrap_or_default().replace('\n', " ")
 }
 
@@ -244,7 +244,7 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
             _ => (None, false),
         };
         if let Some(below) = below {
-            sections.push((join(path, key), described(property), below, many));
+            sections.push((join(path, key), description(property), below, many));
             continue;
         }
         let needed = schema["required"].as_array().is_some_and(|r| r.contains(&Json::from(&**key)));
@@ -253,8 +253,8 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
             Json::Null => "–".into(),
             value => format!("`{value}`"),
         };
-        let meaning = described(property);
-        rows += &format!("| `{key}` | {} | {default} | {meaning} |\n", typed(root, inner));
+        let meaning = description(property);
+        rows += &format!("| `{key}` | {} | {default} | {meaning} |\n", type_text(root, inner));
     }
     if !rows.is_empty() {
         *out += &format!("{head}{rows}");
@@ -283,7 +283,7 @@ pub(crate) fn default(root: &Json, property: &Json) -> Json {
     }
 }
 
-fn typed(root: &Json, schema: &Json) -> String {
+fn type_text(root: &Json, schema: &Json) -> String {
     match kind(schema) {
         "integer" => {
             let (min, max) = bounds(schema);

@@ -18,7 +18,8 @@ use rustix::io::Errno;
 /// Kind of content, which limits the size of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SecretKind {
-    /// TCP-MD5 key: 80 bytes, the kernel's maximum, without the line end.
+    /// TCP-MD5 key, or another short secret: 80 bytes, the kernel's maximum for such keys, without
+    /// the line end.
     Md5Key,
     /// Bearer token: 4 KiB.
     Token,
@@ -66,7 +67,7 @@ pub enum Cause {
 
 /// Maximum number of retries of openat2 after a concurrent rename (EAGAIN, openat2(2)).
 const MAX_RETRIES: usize = 16;
-const OPEN: OFlags =
+const OPEN_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// Reads a file that the configuration names.
@@ -74,8 +75,8 @@ const OPEN: OFlags =
 /// # Errors
 /// Returns an error if the file is not a regular file, is too long, or cannot be read.
 pub fn read(path: &Path, kind: SecretKind) -> Result<Vec<u8>, SecretError> {
-    let opened = openat(CWD, path, OPEN, Mode::empty());
-    content(opened, kind).map_err(|cause| SecretError { path: path.to_owned(), cause })
+    let opened = openat(CWD, path, OPEN_FLAGS, Mode::empty());
+    read_content(opened, kind).map_err(|cause| SecretError { path: path.to_owned(), cause })
 }
 
 /// Reads a file that an object names: `path` is relative to `folder`, or absolute and below it.
@@ -90,7 +91,7 @@ pub fn read_below(folder: &Path, path: &Path, kind: SecretKind) -> Result<Vec<u8
     };
     let found = below.and_then(|below| match open_below(folder, below) {
         Err(Errno::XDEV) => Err(outside()),
-        opened => content(opened, kind),
+        opened => read_content(opened, kind),
     });
     let path = folder.join(path);
     found.map_err(|cause| SecretError { path, cause })
@@ -100,7 +101,7 @@ fn open_below(folder: &Path, path: &Path) -> Result<std::os::fd::OwnedFd, Errno>
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = openat(CWD, folder, flags, Mode::empty())?;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let open = || openat2(&folder, path, OPEN, Mode::empty(), resolve);
+    let open = || openat2(&folder, path, OPEN_FLAGS, Mode::empty(), resolve);
     let mut opened = open();
     for _ in 0..MAX_RETRIES {
         match opened {
@@ -111,7 +112,7 @@ fn open_below(folder: &Path, path: &Path) -> Result<std::os::fd::OwnedFd, Errno>
     opened
 }
 
-fn content(
+fn read_content(
     opened: Result<std::os::fd::OwnedFd, Errno>,
     kind: SecretKind,
 ) -> Result<Vec<u8>, Cause> {

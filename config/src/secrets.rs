@@ -1,4 +1,4 @@
-//! Warnings about secret files that users other than their owner can access.
+//! Warnings about secret files that every local user can access.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ const OTHERS: u32 = 0o006;
 
 /// Returns a warning for each secret file that every local user can access: the API's key and
 /// token, keys of BGP sessions. Missing files are skipped.
-pub fn exposed(config: &Config) -> Vec<String> {
+pub fn warnings(config: &Config) -> Vec<String> {
     let mut files: Vec<(&str, PathBuf)> = Vec::new();
     if let Some(api) = &config.api {
         files.push(("api.token_file", api.token_file.clone()));
@@ -75,7 +75,7 @@ mod tests {
             path = folder.display()
         );
         let config = crate::from_toml(&text).unwrap();
-        let all = exposed(&config);
+        let all = warnings(&config);
         assert_eq!(all.len(), 2, "{all:?}");
         assert!(all[0].contains("api.token_file") && all[0].contains("mode 0644"), "{all:?}");
         assert!(all[0].ends_with(&format!("chmod 0600 {token}")), "{all:?}");
@@ -83,7 +83,7 @@ mod tests {
         set(Path::new(&token), 0o640);
         set(&folder.join("bgp"), 0o700);
         assert_eq!(
-            exposed(&config),
+            warnings(&config),
             Vec::<String>::new(),
             "readable by a group, and in a closed directory"
         );

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use config::checked::{AzureCredential, PrivateLink, PrivateLinkOwner};
-use config::private_link::Home;
+use config::private_link::SpecDefaults;
 
 const VALID: &str = "name = \"weir-1\"\n[ingress]\ndevice = \"net_null0\"\n\
                      address = [\"10.0.1.10/24\"]\nmtu = 9001\n[fastpath]\nlcores = [1]\n";
@@ -51,16 +51,17 @@ fn inherits_from_the_azure_section_unless_overridden() {
 }
 
 #[test]
-fn home_and_lease_apply_to_all_services() {
+fn defaults_and_lease_apply_to_all_services() {
     let usual = load_section("[private_link]\n").unwrap();
-    assert_eq!((usual.home, usual.lease), (Home::default(), Duration::from_secs(90)));
+    assert_eq!((usual.defaults, usual.lease), (SpecDefaults::default(), Duration::from_secs(90)));
     let section = load_section(&format!(
         "[private_link]\nlease_zone = \"{ZONE}\"\nlease_s = 15\nresource_group = \"north\"\n\
          subscription = \"550e8400-e29b-41d4-a716-446655440000\"\nlocation = \"westeurope\"\n"
     ));
-    let PrivateLink { home, lease, .. } = section.unwrap();
-    assert_eq!((home.resource_group.as_str(), home.location.as_str()), ("north", "westeurope"));
-    assert_eq!((home.subscription.len(), lease), (36, Duration::from_secs(15)));
+    let PrivateLink { defaults, lease, .. } = section.unwrap();
+    let found = (defaults.resource_group.as_str(), defaults.location.as_str());
+    assert_eq!(found, ("north", "westeurope"));
+    assert_eq!((defaults.subscription.len(), lease), (36, Duration::from_secs(15)));
 }
 
 #[test]

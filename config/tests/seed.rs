@@ -69,16 +69,16 @@ fn default_seed_is_unchanged_and_warned_about() {
 fn seed_is_generated_once_by_the_first_program() {
     let folder = TempDir::new("generate");
     let file = folder.write("", "seed = \"generate\"");
-    let kept = folder.0.join("state/seed");
+    let seed_file = folder.0.join("state/seed");
     assert_eq!(load(&file).tables.seed_from, SeedFrom::Missing);
-    assert!(!kept.exists(), "loading the configuration creates no file");
+    assert!(!seed_file.exists(), "loading the configuration creates no file");
     let first = run(&file).tables;
     assert_eq!(first.seed_from, SeedFrom::Generated);
     assert!(first.seed != DEFAULT && first.seed != [0; 12]);
-    assert_eq!(kept.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    let text = std::fs::read(&kept).unwrap();
+    assert_eq!(seed_file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read(&seed_file).unwrap();
     assert_eq!((run(&file).tables, load(&file).tables), (first, first));
-    assert_eq!(std::fs::read(&kept).unwrap(), text, "the file is not rewritten");
+    assert_eq!(std::fs::read(&seed_file).unwrap(), text, "the file is not rewritten");
     assert_eq!(std::fs::read_dir(folder.0.join("state")).unwrap().count(), 1);
     assert!(!warns_about_default_seed(&run(&file)));
     let other = TempDir::new("generate-other");
@@ -90,11 +90,11 @@ fn damaged_seed_file_is_an_error_and_not_replaced() {
     let folder = TempDir::new("damaged");
     let file = folder.write("", "seed = \"generate\"");
     run(&file);
-    let kept = folder.0.join("state/seed");
-    std::fs::write(&kept, "short\n").unwrap();
+    let seed_file = folder.0.join("state/seed");
+    std::fs::write(&seed_file, "short\n").unwrap();
     let wrong = config::load_to_run(Some(&file), &[]).unwrap_err().to_string();
     assert!(wrong.contains("state/seed") && wrong.contains("tables.seed"), "{wrong}");
-    assert_eq!(std::fs::read(&kept).unwrap(), b"short\n");
+    assert_eq!(std::fs::read(&seed_file).unwrap(), b"short\n");
 }
 
 #[test]

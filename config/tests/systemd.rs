@@ -18,7 +18,7 @@ fn value<'a>(unit: &'a str, key: &str) -> &'a str {
 }
 
 #[test]
-fn slowpath_stop_timeout_exceeds_the_drain_cap() {
+fn slowpath_follows_fastpath_and_its_stop_timeout_exceeds_the_drain_cap() {
     let config = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\naddress = [\"10.0.1.11/24\"]\n\
                   [nat]\naddresses = [\"10.0.1.11\"]\n[fastpath]\nlcores = [1]\n\
                   [aws]\ncluster = \"north\"\n";

@@ -322,7 +322,7 @@ fn rejects_ambiguous_gateways() {
 }
 
 #[test]
-fn reports_every_invalid_key_not_only_the_first() {
+fn reports_key_and_remedy_in_each_section() {
     let assert_error = |text: &str, parts: &[&str]| {
         let error = error_of(&format!("{text}\n{VALID}"));
         parts.iter().for_each(|p| assert!(error.contains(p), "no {p:?} in:\n{error}"));

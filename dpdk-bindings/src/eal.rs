@@ -67,7 +67,7 @@ pub struct Eal {
     running: Arc<EalGuard>,
 }
 
-/// Keeps DPDK running; also held by ports, pools and queues.
+/// Keeps DPDK running; held by [`Eal`] and by everything created from it.
 #[derive(Debug)]
 pub(crate) struct EalGuard(());
 
@@ -85,7 +85,8 @@ impl Eal {
     /// that wait for [`crate::lcore::launch`]. DPDK prints its messages on stderr.
     ///
     /// # Errors
-    /// Returns an [`EalError`] if DPDK fails to start or was started before.
+    /// Returns an [`EalError`] if an argument contains a zero byte, or DPDK fails to start or was
+    /// started before.
     pub fn start(args: &[String]) -> Result<Eal, EalError> {
         let mut argv = vec![c"weir".as_ptr().cast_mut()];
         for argument in args {
@@ -138,8 +139,8 @@ impl Drop for EalGuard {
         // All ports are closed by now, so an outstanding mbuf has an owner that may still read it.
         // In that case the cleanup is left to the end of the process, which costs nothing except
         // the page files of a run without --in-memory.
-        let home = POOLS.lock().is_ok_and(|pools| pools.iter().all(PoolAddress::is_full));
-        if home {
+        let all_free = POOLS.lock().is_ok_and(|pools| pools.iter().all(PoolAddress::is_full));
+        if all_free {
             // SAFETY: started once, cleaned up once (the last share); no port, pool handle, queue
             // or mbuf is left that could be used after it.
             unsafe { sys::rte_eal_cleanup() };
@@ -155,23 +156,28 @@ impl PoolAddress {
     }
 }
 
-/// Returns the most frequent remedy for each error of `rte_eal_init`.
+/// Returns the most frequent remedy for each error of `rte_eal_init`. EACCES also means that no
+/// hugepage size is usable, and ENOTSUP that a driver failed to open its device.
 fn advice(errno: Errno) -> &'static str {
     match errno.0 {
-        libc_errno::EACCES | libc_errno::EPERM => "run as root",
-        libc_errno::ENOMEM | libc_errno::ENOTSUP => {
+        libc_errno::EPERM => "run as root",
+        libc_errno::EACCES => {
+            "run as root, and check the hugepages (`grep Huge /proc/meminfo`): reserve some, or \
+             use none (--no-huge)"
+        }
+        libc_errno::ENOMEM => {
             "check the free hugepages (`grep Huge /proc/meminfo`): reserve more, give DPDK less \
              (-m), or use none (--no-huge)"
         }
         libc_errno::EINVAL => "an EAL argument is invalid: DPDK names it on stderr",
-        libc_errno::ENODEV | libc_errno::ENOEXEC => {
-            "a device could not be initialized: DPDK names it on stderr"
+        libc_errno::ENODEV | libc_errno::ENOEXEC | libc_errno::ENOTSUP => {
+            "a device or the memory could not be initialized: DPDK names the cause on stderr"
         }
         _ => "see DPDK's output on stderr",
     }
 }
 
-/// The error numbers that `rte_eal_init` documents.
+/// The error numbers of `rte_eal_init` that [`advice`] knows.
 mod libc_errno {
     pub const EPERM: i32 = 1;
     pub const ENOEXEC: i32 = 8;

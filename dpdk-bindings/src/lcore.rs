@@ -25,7 +25,7 @@ pub enum LcoreError {
         lcore: u32,
     },
     /// DPDK has no lcore number left for the thread.
-    #[error("cannot register this thread as an lcore: {errno}; DPDK supports {max} at most")]
+    #[error("cannot register this thread as an lcore: {errno}; DPDK supports {max} lcores at most")]
     NotRegistered {
         /// The error from DPDK.
         errno: Errno,
@@ -44,21 +44,21 @@ pub fn main(_: &Eal) -> u32 {
 pub fn workers(_: &Eal) -> Vec<u32> {
     let mut found = Vec::new();
     // The search starts before the first lcore, skips the main one and does not wrap.
-    let mut at = u32::MAX;
+    let mut lcore = u32::MAX;
     loop {
         // SAFETY: a search through DPDK's list; the EAL runs.
-        at = unsafe { sys::rte_get_next_lcore(at, 1, 0) };
-        if at >= sys::RTE_MAX_LCORE {
+        lcore = unsafe { sys::rte_get_next_lcore(lcore, 1, 0) };
+        if lcore >= sys::RTE_MAX_LCORE {
             return found;
         }
-        found.push(at);
+        found.push(lcore);
     }
 }
 
-/// A function that was launched on an lcore.
+/// A handle of a function that runs on an lcore.
 #[derive(Debug)]
 #[must_use = "wait for it, or its result is lost"]
-pub struct Launched<T> {
+pub struct LcoreHandle<T> {
     lcore: u32,
     result: Arc<Mutex<Option<thread::Result<T>>>>,
     _eal: Arc<EalGuard>,
@@ -74,7 +74,7 @@ struct Job<T, F> {
 ///
 /// # Errors
 /// Returns [`LcoreError::NoWorker`] or [`LcoreError::Busy`].
-pub fn launch<T, F>(eal: &Eal, lcore: u32, run: F) -> Result<Launched<T>, LcoreError>
+pub fn launch<T, F>(eal: &Eal, lcore: u32, run: F) -> Result<LcoreHandle<T>, LcoreError>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -92,21 +92,22 @@ where
         drop(unsafe { Box::from_raw(job) });
         return Err(LcoreError::Busy { lcore });
     }
-    Ok(Launched { lcore, result, _eal: eal.share() })
+    Ok(LcoreHandle { lcore, result, _eal: eal.share() })
 }
 
+/// Runs a [`Job`] on the lcore, and stores its result or the payload of its panic.
 unsafe extern "C" fn enter<T, F: FnOnce() -> T>(job: *mut c_void) -> c_int {
     // SAFETY: `launch` created the job with these types and transferred its ownership.
     let job = unsafe { Box::from_raw(job.cast::<Job<T, F>>()) };
     // After a panic nothing of the job is accessed except the panic's payload.
     let outcome = catch_unwind(AssertUnwindSafe(job.run));
-    if let Ok(mut place) = job.result.lock() {
-        *place = Some(outcome);
+    if let Ok(mut slot) = job.result.lock() {
+        *slot = Some(outcome);
     }
     0
 }
 
-impl<T> Launched<T> {
+impl<T> LcoreHandle<T> {
     /// Returns the lcore that runs the function.
     pub fn lcore(&self) -> u32 {
         self.lcore
@@ -114,7 +115,7 @@ impl<T> Launched<T> {
 
     /// Returns true if the function has ended.
     pub fn is_finished(&self) -> bool {
-        self.result.lock().is_ok_and(|place| place.is_some())
+        self.result.lock().is_ok_and(|slot| slot.is_some())
     }
 
     /// Waits for the function to end and returns its result.
@@ -124,15 +125,15 @@ impl<T> Launched<T> {
     pub fn wait(self) -> thread::Result<T> {
         // SAFETY: the lcore exists.
         unsafe { sys::rte_eal_wait_lcore(self.lcore) };
-        let outcome = self.result.lock().ok().and_then(|mut place| place.take());
+        let outcome = self.result.lock().ok().and_then(|mut slot| slot.take());
         outcome.unwrap_or_else(|| Err(Box::new("the lcore returned no result")))
     }
 }
 
-/// A registered thread: it has an lcore number (without a CPU), and thereby a cache in each pool.
-/// Dropping this value on the same thread unregisters it.
+/// The registration of a thread, which gives it an lcore number (without a CPU) and thereby a cache
+/// in each pool. Dropping this value unregisters the thread.
 #[derive(Debug)]
-pub struct Registered {
+pub struct ThreadRegistration {
     _eal: Arc<EalGuard>,
     /// Not `Send`: the registration belongs to the thread.
     _thread: PhantomData<*const ()>,
@@ -143,16 +144,16 @@ pub struct Registered {
 ///
 /// # Errors
 /// Returns [`LcoreError::NotRegistered`] if no lcore number is left.
-pub fn register_thread(eal: &Eal) -> Result<Registered, LcoreError> {
+pub fn register_thread(eal: &Eal) -> Result<ThreadRegistration, LcoreError> {
     // SAFETY: registers the calling thread; the EAL runs.
     if unsafe { sys::rte_thread_register() } < 0 {
         let errno = Errno::last();
         return Err(LcoreError::NotRegistered { errno, max: sys::RTE_MAX_LCORE });
     }
-    Ok(Registered { _eal: eal.share(), _thread: PhantomData })
+    Ok(ThreadRegistration { _eal: eal.share(), _thread: PhantomData })
 }
 
-impl Drop for Registered {
+impl Drop for ThreadRegistration {
     fn drop(&mut self) {
         // SAFETY: on the thread that was registered (not Send).
         unsafe { sys::rte_thread_unregister() };

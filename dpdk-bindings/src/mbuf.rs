@@ -7,7 +7,7 @@
 //! ```
 #![expect(unsafe_code, reason = "reads and writes the fields of rte_mbuf")]
 
-use crate::dpdk_sys::weir_mbuf_layout as at;
+use crate::dpdk_sys::weir_mbuf_layout as layout;
 use crate::dpdk_sys::{self as sys, rte_mbuf};
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -27,7 +27,7 @@ macro_rules! get {
     ($pointer:expr, $offset:ident: $type:ty) => {
         // SAFETY: the mbuf lives while it is owned, wrapper.h gives offset and width (checked by
         // the C compiler), and DPDK aligns its fields.
-        unsafe { $pointer.cast::<u8>().add(at::$offset as usize).cast::<$type>().read() }
+        unsafe { $pointer.cast::<u8>().add(layout::$offset as usize).cast::<$type>().read() }
     };
 }
 
@@ -35,7 +35,7 @@ macro_rules! get {
 macro_rules! set {
     ($pointer:expr, $offset:ident: $type:ty = $value:expr) => {
         // SAFETY: as for reading, and the caller owns the mbuf mutably.
-        unsafe { $pointer.cast::<u8>().add(at::$offset as usize).cast::<$type>().write($value) }
+        unsafe { $pointer.cast::<u8>().add(layout::$offset as usize).cast::<$type>().write($value) }
     };
 }
 
@@ -191,7 +191,7 @@ impl Mbuf {
         set!(header.0, WEIR_MBUF_NEXT: *mut rte_mbuf = self.0.as_ptr());
         set!(header.0, WEIR_MBUF_NB_SEGS: u16 = segments as u16);
         set!(header.0, WEIR_MBUF_PKT_LEN: u32 = len as u32);
-        // The metadata of the frame moves to the new first segment.
+        // Of the frame's metadata, only the port is copied: flags, VLAN tag and RSS hash are not.
         set!(header.0, WEIR_MBUF_PORT: u16 = self.port());
         // DPDK requires a count of 1 in all but the first segment.
         set!(self.0, WEIR_MBUF_NB_SEGS: u16 = 1);
@@ -200,7 +200,8 @@ impl Mbuf {
     }
 
     /// Adds `n` bytes at the front (with unspecified contents) in a new segment from the frame's
-    /// own pool. Returns false without a change if the pool is empty or its buffers are too short.
+    /// own pool. Returns false without a change if the pool is empty, its buffers are too short, or
+    /// the chain has the maximum number of segments.
     #[cold]
     #[must_use]
     pub fn grow_by_segment(&mut self, n: usize) -> bool {
@@ -243,7 +244,8 @@ impl Mbuf {
     }
 
     /// Restores a VLAN tag that the driver removed on its own (as the kernel does under af_packet).
-    /// Returns false if there is no headroom for its four bytes.
+    /// Returns false without a change if the headroom is shorter than the tag's four bytes, or the
+    /// first segment shorter than two MAC addresses.
     #[inline(always)]
     #[must_use]
     pub fn restore_vlan(&mut self) -> bool {
@@ -263,12 +265,12 @@ impl Mbuf {
         true
     }
 
-    /// Clears the receiving driver's metadata and all offload requests. Must be called before a
-    /// received packet is sent, since flags have another meaning there.
+    /// Clears the receive flags, the VLAN tags and all offload requests. Must be called before a
+    /// received packet is sent, since the same flag bits request offloads of the transmit driver.
     #[inline(always)]
     pub fn reset_offloads(&mut self) {
-        let kept = self.flags() & sys::WEIR_MBUF_KEEP_FLAGS;
-        set!(self.0, WEIR_MBUF_OL_FLAGS: u64 = kept);
+        let flags = self.flags() & sys::WEIR_MBUF_KEEP_FLAGS;
+        set!(self.0, WEIR_MBUF_OL_FLAGS: u64 = flags);
         set!(self.0, WEIR_MBUF_VLAN_TCI: u16 = 0);
         set!(self.0, WEIR_MBUF_VLAN_TCI_OUTER: u16 = 0);
         set!(self.0, WEIR_MBUF_TX_OFFLOAD: u64 = 0);

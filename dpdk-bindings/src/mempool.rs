@@ -89,22 +89,22 @@ impl Mempool {
         buffer_bytes: usize,
         socket: i32,
     ) -> Result<Mempool, MempoolError> {
-        let own = || name.to_string();
-        let c_name = CString::new(name).map_err(|_| MempoolError::Name(own()))?;
+        let owned_name = || name.to_string();
+        let c_name = CString::new(name).map_err(|_| MempoolError::Name(owned_name()))?;
         let min = Mempool::HEADROOM + 64;
-        let size = u16::try_from(buffer_bytes)
-            .ok()
-            .filter(|&size| usize::from(size) >= min)
-            .ok_or_else(|| MempoolError::BufferSize { name: own(), bytes: buffer_bytes, min })?;
+        let size =
+            u16::try_from(buffer_bytes).ok().filter(|&size| usize::from(size) >= min).ok_or_else(
+                || MempoolError::BufferSize { name: owned_name(), bytes: buffer_bytes, min },
+            )?;
         if cache > sys::RTE_MEMPOOL_CACHE_MAX_SIZE || u64::from(cache) * 3 > u64::from(count) * 2 {
-            return Err(MempoolError::Cache { name: own(), cache, count });
+            return Err(MempoolError::Cache { name: owned_name(), cache, count });
         }
         // SAFETY: the EAL runs (a reference is held), the name is terminated, and DPDK checks the
         // numbers.
         let pool =
             unsafe { sys::rte_pktmbuf_pool_create(c_name.as_ptr(), count, cache, 0, size, socket) };
         let pool = NonNull::new(pool).ok_or_else(|| MempoolError::Failed {
-            name: own(),
+            name: owned_name(),
             count,
             bytes: buffer_bytes,
             mib: (count as usize * (buffer_bytes + sys::weir_mbuf_layout::WEIR_MBUF_SIZE as usize))

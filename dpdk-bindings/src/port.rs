@@ -41,7 +41,7 @@ impl Port {
     /// (`0000:00:06.0`).
     ///
     /// # Errors
-    /// Returns [`PortError::Unknown`] or [`PortError::Taken`].
+    /// Returns [`PortError::Unknown`], or [`PortError::Taken`] if the port has an owner.
     pub fn by_name(eal: &Eal, name: &str) -> Result<Port, PortError> {
         let unknown = || PortError::Unknown { name: name.to_string(), present: Port::names(eal) };
         let c_name = CString::new(name).map_err(|_| unknown())?;
@@ -86,7 +86,7 @@ impl Port {
     /// that failed.
     pub fn configure(&mut self, options: &PortOptions<'_>) -> Result<(), PortError> {
         if self.is_started() {
-            return Err(self.order("started: stop it before configuring it again"));
+            return Err(self.state_error("started: stop it before configuring it again"));
         }
         self.setup = setup::configure(&self.open, options)?;
         Ok(())
@@ -95,22 +95,22 @@ impl Port {
     /// Starts the port and returns its queues.
     ///
     /// # Errors
-    /// Returns [`PortError::Order`] if the port is not configured or already started,
+    /// Returns [`PortError::InvalidState`] if the port is not configured or already started,
     /// [`PortError::Failed`], or [`PortError::QueuesHeld`].
     pub fn start(&mut self) -> Result<Queues, PortError> {
         if self.is_started() {
-            return Err(self.order("already started"));
+            return Err(self.state_error("already started"));
         }
         if self.setup.rx_queues == 0 {
-            return Err(self.order("not configured: configure it before starting it"));
+            return Err(self.state_error("not configured: configure it before starting it"));
         }
-        self.quiet()?;
+        self.check_queues_dropped()?;
         // SAFETY: an owned, configured and stopped port.
         self.check("start", unsafe { sys::rte_eth_dev_start(self.id()) })?;
         self.open.started.store(true, Ordering::Release);
         let open = || Arc::clone(&self.open);
         Ok(Queues {
-            // SAFETY: the queues were set up, and no handles exist (`quiet`).
+            // SAFETY: the queues were set up, and no handle exists (checked above).
             rx: (0..self.setup.rx_queues).map(|q| unsafe { RxQueue::new(open(), q) }).collect(),
             // SAFETY: as above.
             tx: (0..self.setup.tx_queues).map(|q| unsafe { TxQueue::new(open(), q) }).collect(),
@@ -125,14 +125,14 @@ impl Port {
         if !self.is_started() {
             return Ok(());
         }
-        self.quiet()?;
+        self.check_queues_dropped()?;
         // SAFETY: an owned port without a queue in use.
         self.check("stop", unsafe { sys::rte_eth_dev_stop(self.id()) })?;
         self.open.started.store(false, Ordering::Release);
         Ok(())
     }
 
-    /// Stops and closes the port, like dropping it, but returns errors.
+    /// Stops and closes the port, like dropping it, but returns the error of the stop.
     ///
     /// # Errors
     /// As for [`Port::stop`].
@@ -162,7 +162,7 @@ impl Port {
         Ok(mac.addr_bytes)
     }
 
-    /// Returns the MTU in effect.
+    /// Returns the MTU in effect, or the configured one if the driver cannot report it.
     ///
     /// # Errors
     /// Returns [`PortError::Failed`] if the driver fails.
@@ -191,7 +191,7 @@ impl Port {
                 sys::rte_eth_allmulticast_disable(id)
             }
         };
-        self.check("all-multicast mode", status)
+        self.check("set all-multicast mode", status)
     }
 
     /// Returns true if the driver reports the link as up; does not wait for the link.
@@ -215,8 +215,8 @@ impl Port {
         self.open.started.load(Ordering::Acquire)
     }
 
-    /// Checks that no queue holds the port.
-    fn quiet(&self) -> Result<(), PortError> {
+    /// Checks that all queues of the port were dropped.
+    fn check_queues_dropped(&self) -> Result<(), PortError> {
         if Arc::strong_count(&self.open) == 1 {
             Ok(())
         } else {
@@ -224,8 +224,9 @@ impl Port {
         }
     }
 
-    fn order(&self, state: &'static str) -> PortError {
-        PortError::Order { name: self.name().to_string(), state }
+    /// Returns the error of an operation that is invalid in the port's current state.
+    fn state_error(&self, state: &'static str) -> PortError {
+        PortError::InvalidState { name: self.name().to_string(), state }
     }
 
     fn check(&self, step: &'static str, status: i32) -> Result<(), PortError> {

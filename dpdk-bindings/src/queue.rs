@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct RxQueue {
     port: u16,
     queue: u16,
-    _open: Arc<PortGuard>,
+    _guard: Arc<PortGuard>,
 }
 
 /// A transmit queue. The handle is unique, so only one thread sends on the queue at a time.
@@ -24,14 +24,14 @@ pub struct RxQueue {
 pub struct TxQueue {
     port: u16,
     queue: u16,
-    _open: Arc<PortGuard>,
+    _guard: Arc<PortGuard>,
 }
 
 impl RxQueue {
     /// # Safety
     /// The port was set up with the queue, and no other handle of it exists.
-    pub(crate) unsafe fn new(open: Arc<PortGuard>, queue: u16) -> RxQueue {
-        RxQueue { port: open.id(), queue, _open: open }
+    pub(crate) unsafe fn new(port: Arc<PortGuard>, queue: u16) -> RxQueue {
+        RxQueue { port: port.id(), queue, _guard: port }
     }
 
     /// Adds received packets to the burst, up to its capacity, and returns their number.
@@ -64,8 +64,8 @@ impl RxQueue {
 impl TxQueue {
     /// # Safety
     /// The port was set up with the queue, and no other handle of it exists.
-    pub(crate) unsafe fn new(open: Arc<PortGuard>, queue: u16) -> TxQueue {
-        TxQueue { port: open.id(), queue, _open: open }
+    pub(crate) unsafe fn new(port: Arc<PortGuard>, queue: u16) -> TxQueue {
+        TxQueue { port: port.id(), queue, _guard: port }
     }
 
     /// Passes packets to the driver, first to last, and returns the number accepted. The others

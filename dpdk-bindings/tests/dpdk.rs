@@ -80,9 +80,9 @@ fn packets_pass_a_ring_unchanged_and_all_buffers_return() {
             assert!(xstats.contains(&("rx_good_packets".to_string(), 20)), "{xstats:?}");
 
             assert_eq!(pool.available(), pool.capacity() - 20);
-            let kept: Vec<_> = burst.drain().skip(10).take(3).collect();
+            let retained: Vec<_> = burst.drain().skip(10).take(3).collect();
             assert_eq!(pool.available(), pool.capacity() - 3);
-            drop(kept);
+            drop(retained);
             assert_eq!(pool.available(), pool.capacity());
         },
     );
@@ -250,11 +250,11 @@ fn a_poller_on_an_lcore_forwards_while_the_control_thread_allocates() {
             .unwrap();
             assert!(matches!(null.stop(), Err(PortError::QueuesHeld(_))) || job.is_finished());
 
-            let (pool_there, eal_there) = (pool.clone(), eal.clone());
+            let (thread_pool, thread_eal) = (pool.clone(), eal.clone());
             std::thread::spawn(move || {
-                let _registered = lcore::register_thread(&eal_there).unwrap();
+                let _registered = lcore::register_thread(&thread_eal).unwrap();
                 for _ in 0..1000 {
-                    drop(pool_there.alloc().unwrap());
+                    drop(thread_pool.alloc().unwrap());
                 }
             })
             .join()
@@ -274,7 +274,7 @@ fn a_poller_on_an_lcore_forwards_while_the_control_thread_allocates() {
 }
 
 const NO_WORKER: &str =
-    "lcore 0 is not one of DPDK's workers: list it in the EAL's -l, after the main";
+    "lcore 0 is not a DPDK worker: list it in the EAL's -l, after the main lcore";
 
 fn pool_is_odd() -> bool {
     std::hint::black_box(false)
@@ -297,15 +297,15 @@ fn invalid_settings_are_rejected_with_the_allowed_range() {
             assert_eq!((Port::count(&eal), Port::names(&eal)), (1, vec!["net_null0".to_string()]));
 
             let many = PortOptions { rx_queues: 5000, ..options(&pool) };
-            let refused = port.configure(&many).unwrap_err().to_string();
+            let error = port.configure(&many).unwrap_err().to_string();
             assert!(
-                refused.starts_with("port net_null0: receive queues 5000; the driver"),
-                "{refused}"
+                error.starts_with("port net_null0: receive queues 5000; the driver"),
+                "{error}"
             );
             let jumbo = PortOptions { mtu: Some(9001), ..options(&pool) };
-            let refused = port.configure(&jumbo).unwrap_err().to_string();
-            assert!(refused.contains("9151 bytes, they have 2176"), "{refused}");
-            assert!(matches!(port.start(), Err(PortError::Order { .. })));
+            let error = port.configure(&jumbo).unwrap_err().to_string();
+            assert!(error.contains("9151 bytes, they have 2176"), "{error}");
+            assert!(matches!(port.start(), Err(PortError::InvalidState { .. })));
 
             let size = Mempool::create(&eal, "a", 15, 0, 100_000, -1).unwrap_err();
             assert!(matches!(size, MempoolError::BufferSize { bytes: 100_000, .. }), "{size}");
@@ -317,20 +317,20 @@ fn invalid_settings_are_rejected_with_the_allowed_range() {
 
             assert_eq!(Eal::start(&[]).unwrap_err(), EalError::AlreadyStarted);
             port.close().unwrap();
-            assert!(Port::by_name(&eal, "net_null0").is_err(), "closed is gone");
+            assert!(Port::by_name(&eal, "net_null0").is_err(), "a closed port is gone");
         },
     );
 }
 
 #[test]
-fn invalid_argument_is_rejected_with_advice() {
+fn invalid_argument_is_named_in_the_error() {
     if std::env::var_os(INSIDE).is_none() {
-        let name = "invalid_argument_is_rejected_with_advice";
+        let name = "invalid_argument_is_named_in_the_error";
         return in_own_process(name, &[], |_| ());
     }
     let args = ["--no-huge", "--no-shconf", "--no-pci", "--vdev=net_nonsense0"].map(String::from);
-    let refused = Eal::start(&args).unwrap_err().to_string();
-    assert!(refused.contains("--vdev=net_nonsense0"), "{refused}");
+    let error = Eal::start(&args).unwrap_err().to_string();
+    assert!(error.contains("--vdev=net_nonsense0"), "{error}");
     assert!(Eal::version().starts_with("DPDK "));
 }
 
@@ -357,8 +357,8 @@ impl Drop for Cable {
 }
 
 fn ip(args: &[&str]) {
-    let done = Command::new("ip").args(args).output().unwrap();
-    assert!(done.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    let output = Command::new("ip").args(args).output().unwrap();
+    assert!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -376,8 +376,8 @@ fn jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole() {
         let mut ports =
             ["net_af_packet0", "net_af_packet1"].map(|n| Port::by_name(&eal, n).unwrap());
         let more = PortOptions { mtu: Some(9100), ..options.clone() };
-        let refused = ports[0].configure(&more).unwrap_err().to_string();
-        assert!(refused.contains("`ip link set dev wdpdk0 mtu 9100`"), "{refused}");
+        let error = ports[0].configure(&more).unwrap_err().to_string();
+        assert!(error.contains("`ip link set dev wdpdk0 mtu 9100`"), "{error}");
         let mut queues = ports.each_mut().map(|port| {
             port.configure(&options).unwrap();
             let queues = port.start().unwrap();

@@ -1,10 +1,10 @@
 //! The loader: attaches the programs to the arms' interfaces and performs the background work of
 //! lcores on their behalf.
 //!
-//! The order of its steps matters. Everything that can fail on configuration is checked before any
-//! change; flows are recovered only while no program writes them; programs are fully configured
-//! before they are attached. When the loader ends, the programs stay attached and forward packets,
-//! and the next loader replaces them in place.
+//! The order of its steps matters. The configuration and the interfaces are checked before an
+//! interface or a program is changed; flows are recovered only while no program writes them;
+//! programs are fully configured before they are attached. When the loader ends, the programs stay
+//! attached and forward packets, and the next loader replaces them in place.
 
 mod addresses;
 mod attach;
@@ -27,7 +27,7 @@ use tables::command::Event;
 use tables::flow::Flows;
 use tables::region::{Claim, Label, Region, RegionError, RegionLocation, Role};
 
-use addresses::Added;
+use addresses::AddedSettings;
 pub use attach::AttachError;
 use attach::{Links, error_chain};
 use background::{BackgroundTask, INTERVAL};
@@ -71,16 +71,16 @@ pub enum LoadError {
         arm: &'static str,
         /// Configured name of its interface.
         tap: String,
-        /// What is wrong.
+        /// What is wrong, with the command that failed.
         what: String,
     },
     /// The kernel cannot be queried for its interfaces.
     #[error("cannot query the kernel's interfaces: {0}")]
     Kernel(std::io::Error),
-    /// More CPUs are online than the region supports.
+    /// A CPU is online whose number the region does not support.
     #[error(
-        "CPU {cpu} is online, and the programs support CPUs below {supported}: keep the NICs' \
-         interrupts (/proc/irq/*/smp_affinity_list) off higher CPUs, or set these offline"
+        "CPU {cpu} is online, and the programs support CPUs below {supported}: set the others \
+         offline (`echo 0 > /sys/devices/system/cpu/cpu{cpu}/online`)"
     )]
     Cpus {
         /// Highest number of an online CPU.
@@ -98,8 +98,8 @@ pub enum LoadError {
     #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
     /// Another loader is running.
-    #[error("another loader (process {pid}) is running; stop it first: kill {pid}")]
-    AtWork {
+    #[error("another loader (process {pid}) is running; stop it with SIGTERM first")]
+    AlreadyRunning {
         /// Process id of the other loader.
         pid: u32,
     },
@@ -122,7 +122,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     opened.notes.iter().for_each(|note| log(note));
     let region = opened.region;
     let cpus = online_cpus(&region)?;
-    let choices = choices(config, &nics, cpus.len() as u32)?;
+    let choices = select_modes(config, &nics, cpus.len() as u32)?;
     let claim = region.claim(Role::Fastpath)?;
     let location = RegionLocation::Maps(config.region.maps.clone());
     let links = Links::new(location.links().unwrap_or_default());
@@ -132,7 +132,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let stages = location.path().join(format!("{STAGES}{}", claim.epoch()));
     let _ = std::fs::remove_file(&stages);
     let mut program = Program::load_pinned(&region, location.path(), claim.epoch(), &stages)?;
-    let veths = veths(config, &mut kernel, &nics, &location)?;
+    let veths = open_veths(config, &mut kernel, &nics, &location)?;
     program.configure(&runtime_config_of(&nics, &veths))?;
     for (n, (((name, _), nic), choice)) in config.arms().zip(&nics).zip(&choices).enumerate() {
         choice.notes.iter().for_each(|note| log(note));
@@ -140,8 +140,8 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
         notes.iter().for_each(|note| log(note));
         let Nic { name: interface, driver, mtu, .. } = nic;
         log(&format!("attached {} XDP on {interface} ({driver}, mtu {mtu})", mode.as_str()));
-        // In the same mode as the NIC by which the packets leave: native XDP sends driver frames,
-        // generic XDP sends skbs.
+        // The veth end uses the mode of the NIC by which its packets leave: native XDP sends driver
+        // frames, generic XDP sends skbs.
         let choice = Choice { modes: vec![mode], notes: Vec::new() };
         links.attach(program.entry()?, &veths[n], &choice)?;
         region.set_label(
@@ -167,18 +167,18 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Detaches the programs from all interfaces and removes what was added to these. With `purge`,
-/// removes the region as well.
+/// Detaches the programs from all interfaces, and removes the settings, veth pairs and routing
+/// rules that Weir added. With `purge`, removes the region as well.
 pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
     check_preconditions(&Config { plane: Plane::Xdp, ..config.clone() })?;
     let location = RegionLocation::Maps(config.region.maps.clone());
     if location.holder() == Some(Role::Fastpath) {
         let pid = Region::open(&location).map_or(0, |region| region.pid(Role::Fastpath));
-        return Err(LoadError::AtWork { pid });
+        return Err(LoadError::AlreadyRunning { pid });
     }
     let links = Links::new(location.links().unwrap_or_default());
     let mut netlink = Netlink::default();
-    Added::new(location.beside("added")).remove(&mut netlink, |_| true);
+    AddedSettings::new(location.beside("added")).remove(&mut netlink, |_| true);
     kernel_veth::remove_proxy_rules(&mut netlink);
     remove_leftovers(&links, &[], &location, &mut netlink, None)?;
     links.remove_folder();
@@ -193,7 +193,7 @@ fn check_preconditions(config: &Config) -> Result<(), LoadError> {
     if config.plane != Plane::Xdp {
         return Err(LoadError::OtherPlane);
     }
-    // SAFETY: it takes no arguments and cannot fail.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     #[expect(unsafe_code, reason = "a system call that std lacks")]
     let user = unsafe { libc::geteuid() };
     if user == 0 { Ok(()) } else { Err(LoadError::NotRoot) }
@@ -223,7 +223,7 @@ fn find_nics(config: &Config, kernel: &mut Kernel) -> Result<Vec<Nic>, LoadError
 }
 
 /// Selects the attach modes for each arm's interface.
-fn choices(config: &Config, nics: &[Nic], cpus: u32) -> Result<Vec<Choice>, LoadError> {
+fn select_modes(config: &Config, nics: &[Nic], cpus: u32) -> Result<Vec<Choice>, LoadError> {
     let arms = config.arms().zip(nics);
     arms.map(|((name, arm), nic)| {
         let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
@@ -244,13 +244,13 @@ fn runtime_config_of(nics: &[Nic], veths: &[Nic]) -> RuntimeConfig {
 }
 
 /// Opens the veth pair of each arm, and returns the ends to which the programs are attached.
-fn veths(
+fn open_veths(
     config: &Config,
     kernel: &mut Kernel,
     nics: &[Nic],
     location: &RegionLocation,
 ) -> Result<Vec<Nic>, LoadError> {
-    let added = Added::new(location.beside("added"));
+    let added = AddedSettings::new(location.beside("added"));
     let arms = config.arms().zip(nics).enumerate();
     arms.map(|(n, ((name, arm), nic))| {
         let failed =
@@ -268,7 +268,7 @@ fn add_addresses(
     nics: &[Nic],
     location: &RegionLocation,
 ) -> Result<(), LoadError> {
-    let added = Added::new(location.beside("added"));
+    let added = AddedSettings::new(location.beside("added"));
     for ((name, arm), nic) in config.arms().zip(nics) {
         let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
         added.add(netlink, &nic.name, arm).map_err(failed)?;
@@ -276,14 +276,15 @@ fn add_addresses(
     Ok(())
 }
 
-/// Returns the online CPUs. The region has a status line and a counter page for each.
+/// Returns the online CPUs. The region has a status line and a counter page for each; its last ones
+/// belong to the loader.
 fn online_cpus(region: &Region) -> Result<Vec<u32>, LoadError> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let run = |run: &str| {
-        let (first, last) = run.split_once('-').unwrap_or((run, run));
+    let parse_range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
         Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
     };
-    let cpus: Vec<u32> = text.trim().split(',').filter_map(run).flatten().collect();
+    let cpus: Vec<u32> = text.trim().split(',').filter_map(parse_range).flatten().collect();
     let supported = region.sizes().lcores.saturating_sub(1);
     match cpus.iter().max() {
         Some(cpu) if *cpu >= supported => Err(LoadError::Cpus { cpu: *cpu, supported }),
@@ -301,14 +302,14 @@ fn recover(claim: &Claim<'_>, links: &Links, unconfirmed_percent: [u32; 2]) {
     if claim.epoch() > 1 && !links.names().is_empty() {
         return;
     }
-    region.recover().log_message().iter().for_each(|news| log(news));
+    region.recover().log_message().iter().for_each(|message| log(message));
 }
 
 /// Prefix of the names of pinned stage arrays.
 const STAGES: &str = "stages-";
 
-/// Removes leftovers of earlier starts: programs on interfaces that no arm uses any more, and stage
-/// arrays of replaced programs.
+/// Removes leftovers of earlier starts: programs and settings on interfaces that are not among
+/// `nics`, and stage arrays other than `stages`.
 fn remove_leftovers(
     links: &Links,
     nics: &[&Nic],
@@ -319,13 +320,14 @@ fn remove_leftovers(
     for name in links.names() {
         if !nics.iter().any(|nic| nic.name == name) {
             links.remove(&name)?;
-            Added::new(location.beside("added")).remove(netlink, |interface| interface == name);
+            let added = AddedSettings::new(location.beside("added"));
+            added.remove(netlink, |interface| interface == name);
             log(&format!("detached from {name}"));
         }
     }
     for entry in std::fs::read_dir(location.path()).into_iter().flatten().flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with(STAGES);
-        if ours && Some(entry.path().as_path()) != stages {
+        let is_stage_array = entry.file_name().to_string_lossy().starts_with(STAGES);
+        if is_stage_array && Some(entry.path().as_path()) != stages {
             let _ = std::fs::remove_file(entry.path());
         }
     }

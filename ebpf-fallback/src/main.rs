@@ -18,7 +18,7 @@ struct Arguments {
     /// Override one key, as in --set ingress.mtu=9001; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
-    /// Detach the programs from all interfaces, remove what was added to these, and exit.
+    /// Detach the programs from all interfaces, remove what Weir added to them, and exit.
     #[arg(long)]
     detach: bool,
     /// With --detach: also remove the region's maps, with all flows.
@@ -35,11 +35,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let done = match arguments.detach {
+    let result = match arguments.detach {
         true => ebpf_fallback::loader::detach(&config, arguments.purge),
         false => ebpf_fallback::loader::run(&config),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ebpf-fallback: {error}");

@@ -62,7 +62,10 @@ pub enum LoadError {
         source: XdpMapError,
     },
     /// The object lacks a program or map.
-    #[error("the XDP object does not contain {0}: it was built from other sources")]
+    #[error(
+        "the XDP object does not contain {0}: it was built from other sources; rebuild \
+         ebpf-fallback"
+    )]
     Missing(&'static str),
 }
 
@@ -124,7 +127,7 @@ impl Program {
         Ok(Program { ebpf, stages, next_hops, revision: 0 })
     }
 
-    /// The stage to attach to interfaces.
+    /// Returns the stage to attach to interfaces.
     pub fn entry(&mut self) -> Result<&mut Xdp, LoadError> {
         stage(&mut self.ebpf, ENTRY)
     }
@@ -140,7 +143,8 @@ impl Program {
         .collect()
     }
 
-    /// Configures interfaces and clock, and resets rate limiters.
+    /// Writes the configuration of interfaces and clock, which invalidates cached headers, and
+    /// resets the rate limiters.
     pub fn configure(&mut self, config: &RuntimeConfig) -> Result<(), LoadError> {
         self.revision = self.revision.wrapping_add(1);
         let number = self.revision;
@@ -171,7 +175,7 @@ impl Program {
     fn clear<V: Pod>(&mut self, name: &'static str, empty: V) -> Result<(), LoadError> {
         let map_error = |source| LoadError::Map { name, source };
         let mut array = Array::<_, V>::try_from(self.map(name)?).map_err(map_error)?;
-        (0..array.len()).try_for_each(|cpu| array.set(cpu, empty, 0)).map_err(map_error)
+        (0..array.len()).try_for_each(|index| array.set(index, empty, 0)).map_err(map_error)
     }
 
     /// Returns the next hops whose MAC addresses packets needed since the last call.

@@ -36,9 +36,9 @@ struct Fixture {
     location: RegionLocation,
 }
 
-fn ip(words: &str) -> String {
-    let out = Command::new("ip").args(words.split(' ')).output().unwrap();
-    assert!(out.status.success(), "ip {words}: {}", String::from_utf8_lossy(&out.stderr));
+fn ip(arguments: &str) -> String {
+    let out = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+    assert!(out.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap()
 }
 
@@ -48,9 +48,9 @@ impl Fixture {
         #[expect(unsafe_code, reason = "a system call that std lacks")]
         let rc = unsafe { libc::unshare(libc::CLONE_NEWNET) };
         assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
-        for (ours, theirs) in [("in0", "in1"), ("eg0", "eg1")] {
-            ip(&format!("link add {ours} mtu 9001 type veth peer name {theirs} mtu 9001"));
-            ip(&format!("link set {theirs} up"));
+        for (local, peer) in [("in0", "in1"), ("eg0", "eg1")] {
+            ip(&format!("link add {local} mtu 9001 type veth peer name {peer} mtu 9001"));
+            ip(&format!("link set {peer} up"));
         }
         let name = format!("weir-loader-{}-{name}", std::process::id());
         let folder = PathBuf::from("/dev/shm").join(&name);
@@ -97,21 +97,21 @@ impl Fixture {
         command
     }
 
-    /// Runs the loader until it exits by itself.
-    fn ended(&self, arguments: &[&str]) -> (bool, String) {
+    /// Runs the loader until it exits by itself; returns whether it succeeded, and its messages.
+    fn run_to_end(&self, arguments: &[&str]) -> (bool, String) {
         let Output { status, stderr, .. } = self.command(arguments).output().unwrap();
         (status.success(), String::from_utf8(stderr).unwrap())
     }
 
     /// Starts the loader and waits until it is ready; its output up to then is in the log.
-    fn started(&self, arguments: &[&str]) -> Running {
+    fn start(&self, arguments: &[&str]) -> Running {
         let log = std::fs::File::create(self.folder.join("log")).unwrap();
         let mut running = Running(self.command(arguments).stderr(log).spawn().unwrap());
-        eventually("an lcore that turns", || {
+        eventually("an lcore that polls", || {
             let region = Region::open(&self.location).ok();
-            let turns = region.is_some_and(|r| r.live_lcores().any(|(_, lcore)| lcore.tick() > 0));
-            assert!(turns || running.0.try_wait().unwrap().is_none(), "{}", self.log());
-            check(turns, || self.log())
+            let ticks = region.is_some_and(|r| r.live_lcores().any(|(_, lcore)| lcore.tick() > 0));
+            assert!(ticks || running.0.try_wait().unwrap().is_none(), "{}", self.log());
+            check(ticks, || self.log())
         });
         running
     }
@@ -123,7 +123,7 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        let _ = self.ended(&["--detach", "--purge"]);
+        let _ = self.run_to_end(&["--detach", "--purge"]);
         let _ = std::fs::remove_file(self.location.beside("lock"));
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -146,27 +146,27 @@ impl Drop for Running {
     }
 }
 
-/// Returns the name and id of the program that is attached to an interface.
-fn attached(interface: &str) -> Option<(String, u32)> {
+/// Returns the mode (`xdp`, `xdpgeneric`) and the id of an interface's program.
+fn attached_program(interface: &str) -> Option<(String, u32)> {
     let output = ip(&format!("-d link show dev {interface}"));
-    let words: Vec<&str> = output.split_whitespace().collect();
-    let at = words.iter().position(|word| word.starts_with("prog/xdp"))?;
-    let mode = words.iter().find(|word| word.starts_with("xdp"))?;
-    Some(((*mode).to_owned(), words[at + 2].parse().unwrap()))
+    let fields: Vec<&str> = output.split_whitespace().collect();
+    let at = fields.iter().position(|word| word.starts_with("prog/xdp"))?;
+    let mode = fields.iter().find(|word| word.starts_with("xdp"))?;
+    Some(((*mode).to_owned(), fields[at + 2].parse().unwrap()))
 }
 
 /// Waits until an interface has no program: the kernel detaches shortly after the link's last
 /// reference is gone.
 #[track_caller]
-fn freed(interface: &str) {
+fn wait_until_detached(interface: &str) {
     eventually(&format!("{interface} without a program"), || {
-        attached(interface).map_or(Ok(()), |there| Err(format!("{there:?}")))
+        attached_program(interface).map_or(Ok(()), |program| Err(format!("{program:?}")))
     });
 }
 
-/// A foreign program on an interface, attached until the returned value is dropped.
-fn attach(interface: &str) -> aya::Ebpf {
-    let mut ebpf = EbpfLoader::new().load(xdp_test_programs::FLOOR).unwrap();
+/// Attaches a program of another owner to an interface, until the returned value is dropped.
+fn attach_foreign_program(interface: &str) -> aya::Ebpf {
+    let mut ebpf = EbpfLoader::new().load(xdp_test_programs::BASELINE).unwrap();
     let program: &mut Xdp = ebpf.program_mut("pass").unwrap().try_into().unwrap();
     program.load().unwrap();
     program.attach(interface, XdpMode::Driver).unwrap();
@@ -181,10 +181,10 @@ fn cpus() -> usize {
 #[test]
 fn programs_outlive_the_loader_and_are_replaced_in_place() {
     let fixture = Fixture::new("outlive");
-    let peer = attach("eg1");
-    let loader = fixture.started(&[]);
+    let peer = attach_foreign_program("eg1");
+    let loader = fixture.start(&[]);
     // In native mode where the peer's program accepts transmitted frames.
-    let (first, egress) = (attached("in0").unwrap(), attached("eg0").unwrap());
+    let (first, egress) = (attached_program("in0").unwrap(), attached_program("eg0").unwrap());
     assert_eq!((first.0.as_str(), egress.0.as_str()), ("xdpgeneric", "xdp"));
     let log = fixture.log();
     assert!(log.contains("in0: packets that native XDP sends back"), "{log}");
@@ -196,11 +196,11 @@ fn programs_outlive_the_loader_and_are_replaced_in_place() {
     assert_eq!(region.live_lcores().count(), cpus());
     assert_eq!(region.label(Label::Ingress), "in0");
     assert!(region.claim(Role::Fastpath).unwrap_err().to_string().contains("another fastpath"));
-    let (succeeded, message) = fixture.ended(&[]);
+    let (succeeded, message) = fixture.run_to_end(&[]);
     assert!(!succeeded && message.contains("another fastpath"), "{message}");
-    let (succeeded, message) = fixture.ended(&["--detach"]);
+    let (succeeded, message) = fixture.run_to_end(&["--detach"]);
     assert!(
-        !succeeded && message.contains("another loader") && attached("in0").is_some(),
+        !succeeded && message.contains("another loader") && attached_program("in0").is_some(),
         "{message}"
     );
     let key = insert_flow(&region);
@@ -211,7 +211,7 @@ fn programs_outlive_the_loader_and_are_replaced_in_place() {
     };
     let links = (link("in0"), link("eg0"));
     loader.end("-KILL");
-    assert_eq!(attached("in0").unwrap(), first, "packets are still forwarded");
+    assert_eq!(attached_program("in0").unwrap(), first, "packets are still forwarded");
     assert_eq!(region.live_lcores().count(), 0);
     let passed = |page: &LcorePage<'_>| page.verdict_count(VerdictCounter::Punt);
     let before = region.counters().sum(passed);
@@ -221,22 +221,22 @@ fn programs_outlive_the_loader_and_are_replaced_in_place() {
     });
     let missing = |page: &LcorePage<'_>| page.dropped(0, DropReason::StageMissing);
     assert_eq!(region.counters().sum(missing), 0, "the stages exist without a process");
-    let loader = fixture.started(&[]);
-    let second = attached("in0").unwrap();
+    let loader = fixture.start(&[]);
+    let second = attached_program("in0").unwrap();
     assert!(second.0 == first.0 && second.1 != first.1, "{second:?} for {first:?}");
     assert_eq!((link("in0"), link("eg0")), links, "the links are the same");
     let flows = Flows::new(&region);
-    assert!(flows.find(flows.hash(&key), &key).is_some(), "and so are flows");
+    assert!(flows.find(flows.hash(&key), &key).is_some(), "the flows are kept");
     loader.end("-TERM");
     assert!(fixture.log().contains("the programs stay attached"), "{}", fixture.log());
-    assert_eq!(attached("in0").unwrap(), second);
+    assert_eq!(attached_program("in0").unwrap(), second);
     drop(peer);
 }
 
 fn mac_of(interface: &str) -> [u8; 6] {
     let output = ip(&format!("link show dev {interface}"));
-    let mut words = output.split_whitespace();
-    let mac = words.find(|word| *word == "link/ether").and_then(|_| words.next()).unwrap();
+    let mut fields = output.split_whitespace();
+    let mac = fields.find(|word| *word == "link/ether").and_then(|_| fields.next()).unwrap();
     let bytes: Vec<u8> = mac.split(':').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
     bytes.try_into().unwrap()
 }
@@ -284,19 +284,19 @@ impl Capture {
         }
     }
 
-    /// Returns the next frame for which `wanted` returns true.
-    fn next(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    /// Returns the next frame for which `matches` returns true.
+    fn next(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         loop {
             let mut frame = vec![0; 10_000];
             // SAFETY: the buffer has the given length.
             #[expect(unsafe_code, reason = "packet sockets, which std lacks")]
             let len = unsafe {
-                let (at, room) = (frame.as_mut_ptr().cast(), frame.len());
-                libc::recv(self.0.as_raw_fd(), at, room, 0)
+                let (at, capacity) = (frame.as_mut_ptr().cast(), frame.len());
+                libc::recv(self.0.as_raw_fd(), at, capacity, 0)
             };
-            assert!(len > 0, "nothing came: {}", std::io::Error::last_os_error());
+            assert!(len > 0, "no frame received: {}", std::io::Error::last_os_error());
             frame.truncate(len as usize);
-            if wanted(&frame) {
+            if matches(&frame) {
                 return frame;
             }
         }
@@ -333,8 +333,8 @@ fn insert_flow(region: &Region) -> FlowKey {
     front
 }
 
-/// A GENEVE service with one backend, which has the probe source 198.18.0.1.
-fn probed(region: &Region) {
+/// Adds a GENEVE service with one backend, which has the probe source 198.18.0.1.
+fn add_probed_backend(region: &Region) {
     let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());
     let mut writer = Writer::attach(region).unwrap();
     let mut settings = Settings::EMPTY;
@@ -398,9 +398,9 @@ fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
 fn probe_reaches_its_backend_and_the_reply_returns() {
     for attach in ["generic", "native"] {
         let fixture = Fixture::new(attach);
-        let peer = ["in1", "eg1"].map(self::attach);
-        let loader = fixture.started(&["--set", &format!("fastpath.attach={attach}")]);
-        probed(&Region::open(&fixture.location).unwrap());
+        let peer = ["in1", "eg1"].map(attach_foreign_program);
+        let loader = fixture.start(&["--set", &format!("fastpath.attach={attach}")]);
+        add_probed_backend(&Region::open(&fixture.location).unwrap());
         let received = Capture::of("eg1");
         ip("link set lo up");
         ip("address add 198.18.0.1/32 dev lo");
@@ -432,18 +432,19 @@ fn probe_reaches_its_backend_and_the_reply_returns() {
 #[test]
 fn commits_are_acknowledged_and_link_state_is_reported() {
     let fixture = Fixture::new("commits");
-    let _loader = fixture.started(&["--set", "fastpath.attach=generic"]);
-    assert_eq!(attached("eg0").unwrap().0, "xdpgeneric");
+    let _loader = fixture.start(&["--set", "fastpath.attach=generic"]);
+    assert_eq!(attached_program("eg0").unwrap().0, "xdpgeneric");
     let region = Region::open(&fixture.location).unwrap();
     let mut writer = Writer::attach(&region).unwrap();
     let generation = writer.commit().unwrap();
-    let until = |what: &str, so: &dyn Fn() -> bool| {
-        eventually(what, || check(so(), || fixture.log()));
+    let wait_for = |what: &str, is_true: &dyn Fn() -> bool| {
+        eventually(what, || check(is_true(), || fixture.log()));
     };
-    let all = |so: &dyn Fn(&tables::lcore::LcoreStatus) -> bool| {
-        region.live_lcores().count() == cpus() && region.live_lcores().all(|(_, lcore)| so(lcore))
+    let all = |is_true: &dyn Fn(&tables::lcore::LcoreStatus) -> bool| {
+        let mut lcores = region.live_lcores();
+        region.live_lcores().count() == cpus() && lcores.all(|(_, lcore)| is_true(lcore))
     };
-    until("all acknowledge", &|| all(&|lcore| lcore.acknowledged() == generation));
+    wait_for("all acknowledge", &|| all(&|lcore| lcore.acknowledged() == generation));
     region.path_mtu(3).unwrap().store(1400, Ordering::Relaxed);
     let mut events = SharedSlots::events(&region, 0).map(Consumer::attach).unwrap();
     let mut output = Vec::new();
@@ -453,9 +454,9 @@ fn commits_are_acknowledged_and_link_state_is_reported() {
         assert!(begun.elapsed() < Duration::from_secs(30), "{output:?}");
     }
     assert!(output.contains(&Event::Switched { generation }), "{output:?}");
-    until("both links are up", &|| all(&|lcore| lcore.link(0) && lcore.link(1)));
+    wait_for("both links are up", &|| all(&|lcore| lcore.link(0) && lcore.link(1)));
     ip("link set eg1 down");
-    until("one is down", &|| all(&|lcore| lcore.link(0) && !lcore.link(1)));
+    wait_for("one link is down", &|| all(&|lcore| lcore.link(0) && !lcore.link(1)));
 }
 
 #[test]
@@ -463,29 +464,29 @@ fn detach_removes_own_settings_and_keeps_existing_ones() {
     let fixture = Fixture::new("detach");
     ip("link set in0 up");
     ip("address add 10.96.1.10/24 dev in0");
-    // The TAP of the DPDK plane would have the same address.
+    // A TAP of the DPDK plane has the name of a veth pair, which replaces it.
     ip("tuntap add dev weir-in mode tap");
     let rules = || [ip("-4 rule show"), ip("-6 rule show")];
     let before = rules();
     // Twice: existing settings are not added again.
-    fixture.started(&[]).end("-TERM");
-    fixture.started(&[]).end("-TERM");
+    fixture.start(&[]).end("-TERM");
+    fixture.start(&[]).end("-TERM");
     for family in rules() {
-        let ours = |mark: u32| family.matches(&format!("lookup {mark}")).count();
-        assert_eq!(config::checked::ROUTES.map(ours), [1, 1], "{family}");
+        let count = |mark: u32| family.matches(&format!("lookup {mark}")).count();
+        assert_eq!(config::checked::ROUTES.map(count), [1, 1], "{family}");
     }
     // As slowpath adds them for a service with a proxy.
     ip("rule add from 10.96.1.10 ipproto tcp sport 9000 lookup 60810 priority 6082 protocol 61");
-    assert!(attached("weir-in-x").is_some() && attached("weir-out-x").is_some());
-    assert!(attached("in0").is_some() && attached("eg0").is_some());
+    assert!(attached_program("weir-in-x").is_some() && attached_program("weir-out-x").is_some());
+    assert!(attached_program("in0").is_some() && attached_program("eg0").is_some());
     assert!(ip("address show dev eg0").contains("10.96.2.10/24"));
-    let (done, message) = fixture.ended(&["--detach"]);
-    assert!(done, "{message}");
+    let (succeeded, message) = fixture.run_to_end(&["--detach"]);
+    assert!(succeeded, "{message}");
     for interface in ["in0", "eg0"] {
         assert!(message.contains(&format!("detached from {interface}")), "{message}");
     }
-    freed("in0");
-    freed("eg0");
+    wait_until_detached("in0");
+    wait_until_detached("eg0");
     let addresses = ip("address show dev in0");
     assert!(addresses.contains("10.96.1.10/24") && !addresses.contains("fd00:96::10"));
     assert!(!ip("address show dev eg0").contains("10.96.2.10"));
@@ -498,48 +499,49 @@ fn detach_removes_own_settings_and_keeps_existing_ones() {
     assert_eq!(rules(), before);
     let region = Region::open(&fixture.location).unwrap();
     drop(region);
-    let (done, message) = fixture.ended(&["--detach", "--purge"]);
-    assert!(done && message.contains("with its flows") && !fixture.location.exists(), "{message}");
+    let (succeeded, message) = fixture.run_to_end(&["--detach", "--purge"]);
+    assert!(succeeded && message.contains("with its flows"), "{message}");
+    assert!(!fixture.location.exists(), "{message}");
 }
 
 #[test]
 fn changing_the_interface_detaches_the_previous_one() {
     let fixture = Fixture::new("moved");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");
-    fixture.started(&[]).end("-TERM");
-    let _loader = fixture.started(&["--set", "egress.device=sp0"]);
-    assert!(attached("sp0").is_some());
-    freed("eg0");
+    fixture.start(&[]).end("-TERM");
+    let _loader = fixture.start(&["--set", "egress.device=sp0"]);
+    assert!(attached_program("sp0").is_some());
+    wait_until_detached("eg0");
     assert!(!ip("address show dev eg0").contains("10.96.2.10"));
     assert!(fixture.log().contains("detached from eg0"), "{}", fixture.log());
     // An interface that was recreated gets a new link.
     drop(_loader);
     ip("link delete sp0");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");
-    let _loader = fixture.started(&["--set", "egress.device=sp0"]);
-    assert!(attached("sp0").is_some());
+    let _loader = fixture.start(&["--set", "egress.device=sp0"]);
+    assert!(attached_program("sp0").is_some());
 }
 
 #[test]
 fn foreign_program_is_reported_with_its_id_and_name() {
     let fixture = Fixture::new("foreign");
-    let theirs = attach("eg0");
-    let id = attached("eg0").unwrap().1;
-    let (done, message) = fixture.ended(&[]);
+    let foreign = attach_foreign_program("eg0");
+    let id = attached_program("eg0").unwrap().1;
+    let (succeeded, message) = fixture.run_to_end(&[]);
     let named = message.contains(&format!("id {id} (\"pass\")"));
-    assert!(!done && named && message.contains("`ip link set dev eg0 xdp off`"), "{message}");
-    assert_eq!(attached("eg0").unwrap().1, id);
+    assert!(!succeeded && named && message.contains("`ip link set dev eg0 xdp off`"), "{message}");
+    assert_eq!(attached_program("eg0").unwrap().1, id);
     let addresses = ip("address show");
-    assert!(!addresses.contains("10.96."), "none before the programs: {addresses}");
-    drop(theirs);
+    assert!(!addresses.contains("10.96."), "no address is added if attaching fails: {addresses}");
+    drop(foreign);
 }
 
 #[test]
 fn unusable_configuration_is_rejected_with_the_remedy() {
-    let fixture = Fixture::new("refused");
-    let assert_rejected = |set: &str, cure: &str| {
-        let (done, message) = fixture.ended(&["--set", set]);
-        assert!(!done && message.contains(cure), "no {cure} in: {message}");
+    let fixture = Fixture::new("rejected");
+    let assert_rejected = |set: &str, remedy: &str| {
+        let (succeeded, message) = fixture.run_to_end(&["--set", set]);
+        assert!(!succeeded && message.contains(remedy), "no {remedy} in: {message}");
     };
     assert_rejected("plane=dpdk", "start fastpath instead");
     assert_rejected("ingress.device=none0", "interface none0 does not exist");
@@ -547,6 +549,6 @@ fn unusable_configuration_is_rejected_with_the_remedy() {
     assert_rejected("fastpath.attach=native", "peer has an XDP program");
     ip("link add weir-out type veth peer name weir-far");
     assert_rejected("plane=xdp", "weir-out is an existing interface (veth)");
-    assert!(ip("link show").contains("weir-far"), "and remains");
-    assert!(attached("in0").is_none() && attached("eg0").is_none());
+    assert!(ip("link show").contains("weir-far"), "the foreign interface remains");
+    assert!(attached_program("in0").is_none() && attached_program("eg0").is_none());
 }

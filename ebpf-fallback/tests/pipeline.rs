@@ -1,4 +1,5 @@
-//! The kernel accepts every stage of the pipeline, and packets lost to a missing stage are counted.
+//! The kernel accepts every stage of the pipeline within the limit, stage numbers agree on both
+//! sides, and packets lost to a missing stage are counted.
 #![expect(clippy::panic, reason = "test setup panics on failure")]
 
 use aya::TestRunOptions;
@@ -13,11 +14,11 @@ use tables::layout::Sizes;
 use tables::reason::DropReason;
 use tables::region::{Region, RegionLocation};
 
-/// Limit of the contract for instructions per program, on any kernel.
+/// Maximum number of verified instructions per program, on any kernel.
 const MAX_INSTRUCTIONS: u32 = 250_000;
 /// The loopback interface, on which test packets arrive.
 const LOOPBACK: u32 = 1;
-const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const LOCAL_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// A program with empty tables, which are removed with it.
 struct Fixture {
@@ -51,7 +52,7 @@ fn verifier_accepts_every_stage_within_the_instruction_limit() {
     assert_eq!(verified.len(), STAGES.len() + 1);
     for (stage, instructions) in verified {
         println!("{stage:<9}{instructions:>8} instructions verified");
-        // Kernels before 5.16 do not report the number.
+        // 0 on kernels before 5.16, which do not report the number and fail this test.
         assert!((1..MAX_INSTRUCTIONS).contains(&instructions), "{stage}: {instructions}");
     }
 }
@@ -68,26 +69,27 @@ fn stage_numbers_agree_with_the_program() {
 
 #[test]
 fn packet_with_a_missing_stage_is_counted() {
-    let mut fixture = Fixture::new("astray");
-    let port = Port::new(LOOPBACK, OURS);
+    let mut fixture = Fixture::new("missing");
+    let port = Port::new(LOOPBACK, LOCAL_MAC);
     let config = RuntimeConfig { ports: [port; 2], ..RuntimeConfig::default() };
     fixture.program.configure(&config).unwrap_or_else(|e| panic!("{e}"));
     let classify = STAGES.iter().position(|stage| *stage == "classify").expect("a stage");
     fixture.program.remove_stage(classify).unwrap_or_else(|e| panic!("{e}"));
     // A ping, as far as the first stage parses it.
     let mut frame = [0; 60];
-    frame[..6].copy_from_slice(&OURS);
+    frame[..6].copy_from_slice(&LOCAL_MAC);
     frame[12..14].copy_from_slice(&[8, 0]);
     let header = [0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     frame[14..34].copy_from_slice(&header);
-    let sum = checksum::ipv4_header(&Window::new(&mut frame), 14, 20).expect("it is in sight");
+    let window = Window::new(&mut frame);
+    let sum = checksum::ipv4_header(&window, 14, 20).expect("the frame contains the header");
     frame[24..26].copy_from_slice(&sum.to_ne_bytes());
     frame[34] = 8;
     let options = TestRunOptions { data_in: Some(&frame), ..Default::default() };
     let entry = fixture.program.entry().unwrap_or_else(|e| panic!("{e}"));
-    let done = entry.test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
+    let result = entry.test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
     const XDP_DROP: u32 = 1;
-    assert_eq!(done.return_value, XDP_DROP);
+    assert_eq!(result.return_value, XDP_DROP);
     let counters = fixture.region.counters();
     let dropped: Vec<_> = DropReason::ALL
         .iter()

@@ -27,8 +27,8 @@ pub struct Front {
     /// Bit mask of [`Front::CROSSES`] and [`Front::USUAL_OPTIONS`].
     pub marks: u8,
     /// For tunnels of gateways to which unmatched packets are returned: the maximum length of such
-    /// an inner packet, in bytes.
-    pub returned: u16,
+    /// an inner packet, in bytes. Otherwise 0.
+    pub max_returned_len: u16,
     /// Offset of the GENEVE options.
     pub options_at: u16,
     /// The gateway endpoint that the scope stands for; 0 for plain packets.
@@ -71,7 +71,7 @@ impl Default for Front {
             tunnel: u8::MAX,
             options_len: 0,
             marks: 0,
-            returned: 0,
+            max_returned_len: 0,
             options_at: 0,
             scope_key: 0,
             scope: 0,

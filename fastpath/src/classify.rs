@@ -16,7 +16,7 @@ use tables::address_filter::AddressFilter;
 use tables::reason::DropReason;
 use tables::record::{TUNNEL_REPLY_TOO_BIG, Tunnel};
 
-/// Builds the flow key of an undecided packet.
+/// Builds the flow key of an undecided packet, or sets the verdict of one that needs no flow.
 #[inline(always)]
 pub fn classify(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     if pkt.is_undecided() {
@@ -28,8 +28,8 @@ pub fn classify(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     }
 }
 
-/// Packets of the kernel are forwarded unchanged, except those from a probe source and a proxy's
-/// answers.
+/// Classifies a packet of the kernel: it is forwarded unchanged, unless it comes from a probe
+/// source or is a proxy's answer.
 #[cold]
 fn from_kernel(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     pkt.verdict = Verdict::Forward;
@@ -76,8 +76,9 @@ fn from_wire(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore<'_>) {
 }
 
 /// A filter for gateways' packets that match no frontend and no flow, by their addresses alone. It
-/// gives the result of the table lookups for most packets of a gateway without performing them. (A
-/// flow was begun to one of the two addresses of each of its packets.)
+/// gives the result of the table lookups for most packets of a gateway without performing them.
+/// Each packet of a flow has, as source or destination, the address to which the flow was begun,
+/// and the filter contains these addresses.
 pub struct UnmatchedFilter<'r> {
     frontends: Option<AddressFilter<'r>>,
     flows: AddressFilter<'r>,
@@ -97,7 +98,7 @@ impl<'r> UnmatchedFilter<'r> {
         let Some(frontends) = &self.frontends else { return false };
         !(frontends.may_contain(&ip.dst) | self.flows.may_contain(&ip.dst))
             && !self.flows.may_contain(&ip.src)
-            && ip.end - ip.at <= front.returned
+            && ip.end - ip.at <= front.max_returned_len
             && ip.fragment == Fragment::Whole
             && ip.kind != L4::IcmpError
     }
@@ -105,8 +106,8 @@ impl<'r> UnmatchedFilter<'r> {
     /// Sets the verdict of an undecided packet that is unmatched and returned.
     #[inline(always)]
     pub fn apply(&self, pkt: &mut PacketState) {
-        let tunnelled = pkt.front.arrival == Arrival::Gateway;
-        if tunnelled && pkt.is_undecided() && self.matches(&pkt.inner, &pkt.front) {
+        let from_gateway = pkt.front.arrival == Arrival::Gateway;
+        if from_gateway && pkt.is_undecided() && self.matches(&pkt.inner, &pkt.front) {
             pkt.hash = 0;
             pkt.verdict = Verdict::Return;
         }

@@ -1,4 +1,4 @@
-//! The lcore's clock: whole seconds of the region's clock, read once in many iterations.
+//! The lcore's clock: a copy of the region's clock, updated once in many iterations.
 
 use std::time::Instant;
 use tables::region::Region;
@@ -18,7 +18,8 @@ pub enum Tick {
     NewSecond,
 }
 
-/// Seconds of the region's clock, accurate to a few milliseconds.
+/// A copy of the region's clock. Its seconds begin with a whole second when it is created, and are
+/// therefore up to one second behind the region's.
 #[derive(Debug)]
 pub struct Clock {
     started: Instant,
@@ -30,7 +31,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Creates a clock that agrees with the region's.
+    /// Creates a clock that starts at the region's current second.
     pub fn new(region: &Region) -> Clock {
         let (started, base_s) = (Instant::now(), region.now_s());
         let base_ms = region.now_ms();
@@ -80,7 +81,7 @@ impl Clock {
         self.now_s = self.now_s.wrapping_add(seconds);
     }
 
-    /// Returns the time of the region's clock in nanoseconds, as of the last read.
+    /// Returns [`Clock::now_s`] with the fraction of the second, in nanoseconds.
     #[inline(always)]
     pub fn now_ns(&self) -> u64 {
         u64::from(self.base_s) * SECOND_NS + self.elapsed_us * 1000

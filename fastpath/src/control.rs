@@ -23,6 +23,7 @@ pub struct Control<'r> {
     snapshot: Snapshot,
     /// The current trace.
     pub trace: RefCell<Trace>,
+    /// Next hops whose neighbors were requested in this second.
     requested: RefCell<Vec<u32>>,
     lost_events: Cell<u64>,
     switches: Cell<u64>,
@@ -69,7 +70,8 @@ impl<'r> Control<'r> {
         &self.snapshot
     }
 
-    /// Processes at most one command. A table switch takes effect before the next burst.
+    /// Counts an iteration of the poll loop, and processes at most one command. A table switch
+    /// takes effect before the next burst.
     #[inline(always)]
     pub fn process_command(&mut self) {
         self.status.count_iteration();
@@ -86,7 +88,7 @@ impl<'r> Control<'r> {
     }
 
     /// Switches to the committed generation, which the region's header determines and not the
-    /// command.
+    /// command, acknowledges it, and reports the switch to slowpath.
     fn switch(&mut self) {
         let generation = self.region.generation();
         self.set = self.region.tables(generation);
@@ -114,7 +116,8 @@ impl<'r> Control<'r> {
         }
     }
 
-    /// Requests the neighbor of a next hop, at most once per second.
+    /// Requests the neighbor of a next hop, at most once per second, unless this second's limit of
+    /// requests is reached.
     pub fn request_neighbor(&self, next_hop: u32) {
         let mut requested = self.requested.borrow_mut();
         if requested.len() < MAX_NEIGHBOR_REQUESTS && !requested.contains(&next_hop) {

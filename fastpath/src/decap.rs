@@ -1,12 +1,12 @@
 //! Stage 2, decap: identifies the tunnel of a packet and parses the inner packet.
 //!
-//! No header is removed here: `return` sends the frame back unchanged, and the number of bytes that
-//! new outer headers need is determined in the last stage.
+//! No header is removed here: `return` sends the frame back with its outer addresses swapped, and
+//! the number of bytes that new outer headers need is determined in the last stage.
 
 use crate::burst::{Arrival, Front, PacketState};
 use crate::lcore::Lcore;
 use crate::leg;
-use crate::parse::or_split;
+use crate::parse::reason_if_split;
 use crate::port::Buffer;
 use crate::snapshot::{Snapshot, SnapshotTunnel};
 use packet::flow::SCOPE_PLAIN;
@@ -82,11 +82,11 @@ pub fn inner_to(
     Ok(())
 }
 
-/// Drops a packet that cannot be opened.
+/// Drops a packet whose tunnel headers or inner packet are invalid.
 #[cold]
 pub fn reject<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, reason: DropReason) {
     pkt.inner = pkt.front.outer;
-    pkt.drop(or_split(buffer, reason));
+    pkt.drop(reason_if_split(buffer, reason));
 }
 
 #[inline(always)]
@@ -106,13 +106,13 @@ fn parse_tunnel(
 fn ip_tunnel(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
     let to = pkt.front.outer.dst;
-    // A backend may answer to the source address that its packet came from.
+    // A backend may answer to the hashed source address from which it received the packet.
     let hashed_source = snapshot.settings.is_ipip_source(&to);
-    let ours = |t: &SnapshotTunnel| {
+    let matches = |t: &SnapshotTunnel| {
         t.kind == TunnelKind::Ipip && (t.record.local == to || hashed_source && t.is_backend())
     };
-    let Some(at) = snapshot.tunnels.iter().position(ours) else { return Ok(()) };
-    // A fragment cannot be opened: its inner headers may lie in another one.
+    let Some(at) = snapshot.tunnels.iter().position(matches) else { return Ok(()) };
+    // A fragment cannot be decapsulated: its inner headers may lie in another one.
     if pkt.front.outer.fragment != Fragment::Whole {
         return Err(DropReason::OuterFragment);
     }
@@ -152,8 +152,8 @@ fn udp_tunnel(
 
 #[cold]
 fn outer_fragment(snapshot: &Snapshot, outer: &Ip) -> Result<(), DropReason> {
-    let ours = snapshot.tunnels.iter().any(|t| t.record.local == outer.dst);
-    if ours { Err(DropReason::OuterFragment) } else { Ok(()) }
+    let to_tunnel = snapshot.tunnels.iter().any(|t| t.record.local == outer.dst);
+    if to_tunnel { Err(DropReason::OuterFragment) } else { Ok(()) }
 }
 
 #[inline(never)]
@@ -164,24 +164,25 @@ fn gue_tunnel(
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let at = admitted(snapshot, &pkt.front.outer, |t| t.kind == TunnelKind::Gue)?;
+    let at = find_tunnel(snapshot, &pkt.front.outer, |t| t.kind == TunnelKind::Gue)?;
     let inner = gue::parse(window, header).map_err(|_| DropReason::GueHeader)?;
     let ethertype = if inner.v6 { ethernet::IPV6 } else { ethernet::IPV4 };
     set_tunnel(pkt, snapshot, at, inner.payload, ethertype);
     Ok(())
 }
 
-/// Returns the tunnel of this outer packet among those that `of` accepts: its local address must
-/// match, and it must admit the source.
+/// Returns the index of this outer packet's tunnel among those that `accepts` selects: its port and
+/// local address must match, and a gateway's tunnel must admit the source.
 #[inline(always)]
-fn admitted(
+fn find_tunnel(
     snapshot: &Snapshot,
     outer: &Ip,
-    of: impl Fn(&SnapshotTunnel) -> bool,
+    accepts: impl Fn(&SnapshotTunnel) -> bool,
 ) -> Result<usize, DropReason> {
     let mut reason = DropReason::NotOurAddress;
     for (at, tunnel) in snapshot.tunnels.iter().enumerate() {
-        if tunnel.record.port != outer.dport || !of(tunnel) || tunnel.record.local != outer.dst {
+        let record = &tunnel.record;
+        if record.port != outer.dport || !accepts(tunnel) || record.local != outer.dst {
             continue;
         }
         if tunnel.is_backend() || tunnel.admits(&outer.src) {
@@ -200,7 +201,7 @@ fn geneve_tunnel(
     header: u16,
 ) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
-    let at = admitted(snapshot, &pkt.front.outer, |t| t.kind == TunnelKind::Geneve)?;
+    let at = find_tunnel(snapshot, &pkt.front.outer, |t| t.kind == TunnelKind::Geneve)?;
     let class = snapshot.tunnels[at].record.option_class;
     let geneve = geneve::parse(window, header).map_err(bad_geneve)?;
     if geneve.control {
@@ -247,15 +248,15 @@ fn vxlan_tunnel(
         t.kind == TunnelKind::Vxlan && t.record.port == outer.dport && t.record.vni == vxlan.vni
     });
     if !known {
-        let others = snapshot.tunnels.iter();
-        let same_vni = others.filter(|t| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni);
-        return Err(match same_vni.count() {
+        let tunnels = snapshot.tunnels.iter();
+        let others = tunnels.filter(|t| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni);
+        return Err(match others.count() {
             0 => DropReason::WrongVni,
             _ => DropReason::WrongPort,
         });
     }
-    let at =
-        admitted(snapshot, outer, |t| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni)?;
+    let same_vni = |t: &SnapshotTunnel| t.kind == TunnelKind::Vxlan && t.record.vni == vxlan.vni;
+    let at = find_tunnel(snapshot, outer, same_vni)?;
     let inner = ethernet::Ethernet::parse_at(window, vxlan.payload)
         .map_err(|_| DropReason::InnerMalformed)?;
     if inner.ethertype != ethernet::IPV4 && inner.ethertype != ethernet::IPV6 {
@@ -274,8 +275,8 @@ fn vxlan_tunnel(
     Ok(())
 }
 
-/// Returns the scope of a GENEVE packet, which is its endpoint's behind its gateway. A backend's
-/// answer through Weir's own tunnel names both, so that it matches its flow.
+/// Returns the scope of a GENEVE packet, which identifies an endpoint of a gateway. A backend's
+/// answer through Weir's own tunnel carries both, so that it matches its flow.
 #[inline(always)]
 fn scope(
     lcore: &Lcore<'_>,
@@ -303,7 +304,7 @@ fn scope(
 fn set_tunnel(pkt: &mut PacketState, snapshot: &Snapshot, at: usize, inner: u16, ethertype: u16) {
     let tunnel = snapshot.tunnels.get(at);
     let backend = tunnel.is_some_and(SnapshotTunnel::is_backend);
-    pkt.front.returned = tunnel.map_or(0, SnapshotTunnel::returned);
+    pkt.front.max_returned_len = tunnel.map_or(0, SnapshotTunnel::max_returned_len);
     let crosses = tunnel.is_some_and(SnapshotTunnel::crosses);
     pkt.front.marks = if crosses { Front::CROSSES } else { 0 };
     pkt.front.tunnel = at as u8;

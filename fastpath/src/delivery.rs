@@ -43,7 +43,9 @@ impl From<Untranslatable> for Rejection {
     fn from(cause: Untranslatable) -> Rejection {
         Rejection::Drop(match cause {
             Untranslatable::Short => DropReason::TooShort,
-            Untranslatable::Nothing | Untranslatable::Unsummed => DropReason::NotTranslatable,
+            Untranslatable::NoEquivalent | Untranslatable::ZeroUdpChecksum => {
+                DropReason::NotTranslatable
+            }
         })
     }
 }
@@ -52,7 +54,7 @@ impl From<Untranslatable> for Rejection {
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     first: u64,
-    /// The rest of the MAC addresses, the MTU, the arm.
+    /// The remaining 4 bytes of the MAC addresses, the MTU and the arm.
     second: u64,
 }
 
@@ -108,7 +110,7 @@ pub fn check_mtu(pkt: &PacketState, mtu: u16) -> Result<(), u16> {
 
 /// Rejects a packet to a backend that exceeds `mtu` bytes.
 #[inline(always)]
-pub fn fits(pkt: &PacketState, lcore: &Lcore<'_>, mtu: u16) -> Result<(), Rejection> {
+pub fn check_backend_mtu(pkt: &PacketState, lcore: &Lcore<'_>, mtu: u16) -> Result<(), Rejection> {
     check_mtu(pkt, mtu).map_err(|mtu| too_big(pkt, lcore, mtu))
 }
 
@@ -166,8 +168,9 @@ pub fn trim<B: Buffer>(buffer: &mut B, pkt: &PacketState) {
     }
 }
 
-/// Transfers the outer congestion mark to the inner packet, and decrements its TTL. Applies to
-/// every packet that is forwarded by tunnel or to its client.
+/// Transfers the outer congestion mark to the inner packet, and decrements its TTL in the frame
+/// (`pkt.inner.ttl` keeps its value). Applies to every packet that is forwarded by tunnel or to its
+/// client.
 #[inline(always)]
 pub fn update_ecn_and_ttl<B: Buffer>(
     buffer: &mut B,

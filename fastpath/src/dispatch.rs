@@ -1,4 +1,5 @@
-//! The end of an iteration: counts every packet of a burst once and passes it to its exit.
+//! The end of an iteration: counts the verdict of every packet of a burst and passes the packet to
+//! its exit.
 
 use crate::burst::{Arrival, Burst, PacketState};
 use crate::lcore::Lcore;
@@ -13,7 +14,7 @@ pub trait Exits<B> {
     /// rejects.
     fn port(&mut self, arm: u8, buffer: B);
 
-    /// Passes a packet to the kernel. Returns false if the ring was full and the buffer was freed.
+    /// Passes a packet to the kernel. Returns false if the ring is full; the buffer is then freed.
     fn kernel(&mut self, arm: u8, buffer: B) -> bool;
 }
 
@@ -81,6 +82,8 @@ fn to_port<'w, B: Buffer>(
     lcore.page().verdict(counter_of(verdict), count);
 }
 
+/// Passes packets to the kernel. A packet that finds the ring full is counted both by its verdict
+/// and as dropped.
 #[cold]
 fn to_kernel<'w, B: Buffer>(
     packets: impl Iterator<Item = (B, &'w PacketState)>,
@@ -108,7 +111,8 @@ fn to_kernel<'w, B: Buffer>(
 pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
     let packets = burst.buffers[..burst.len].iter().zip(&burst.packets);
     let packets = packets.filter_map(|(buffer, pkt)| Some((buffer.as_ref()?, pkt)));
-    // By arm, and by whether the kernel sent the packet. Usually all are equal and summed up.
+    // Counted by arm, and by whether the kernel sent the packet. If these are equal for all
+    // packets, as usual, the counters are updated once.
     let first = &burst.packets[0];
     let (mut count, mut bytes, mut differs) = (0, 0, 0);
     for (buffer, pkt) in packets.clone() {
@@ -122,7 +126,7 @@ pub fn count_arrivals<B: Buffer>(burst: &Burst<B>, lcore: &Lcore<'_>) {
     packets.for_each(|(buffer, pkt)| count_arrived(pkt, 1, buffer.len() as u64, lcore));
 }
 
-/// Counts packets that arrived like that of `pkt`.
+/// Counts packets that arrived on the arm of `pkt` and from the same side, NIC or kernel.
 fn count_arrived(pkt: &PacketState, packets: u64, bytes: u64, lcore: &Lcore<'_>) {
     let (of_packets, of_bytes) = match pkt.front.arrival {
         Arrival::Kernel => (ArmCounter::FromKernelPackets, ArmCounter::FromKernelBytes),

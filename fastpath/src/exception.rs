@@ -15,7 +15,8 @@ pub const DEPTH: usize = 1024;
 /// The maximum frame length from the kernel: a 9,600-byte packet, Ethernet and a VLAN tag.
 const FRAME: usize = 9600 + 18;
 
-/// Frames moved per ring or TAP and iteration, so that a busy one does not starve the others.
+/// The maximum number of frames moved per ring or TAP and iteration, so that a busy one does not
+/// starve the others.
 const BATCH: usize = 64;
 
 /// An lcore's rings of the exception path.
@@ -78,7 +79,7 @@ impl Exception {
         }
     }
 
-    /// Passes punted frames to the kernel.
+    /// Passes punted frames to the kernel, and returns their number, rejected ones included.
     fn punt_frames(&mut self) -> usize {
         let mut moved = 0;
         for punted in &mut self.punted {
@@ -94,14 +95,15 @@ impl Exception {
         moved
     }
 
-    /// Passes frames from the kernel to the first lcore.
+    /// Passes frames from the kernel to the first lcore, and returns their number, lost ones
+    /// included.
     fn read_taps(&mut self) -> usize {
         let mut moved = 0;
         for (arm, tap) in self.taps.iter().enumerate() {
             for _ in 0..BATCH {
                 let Some(len) = tap.receive(&mut self.frame) else { break };
                 moved += 1;
-                let pushed = buffer(&self.pool, &self.frame[..len])
+                let pushed = copy_to_mbuf(&self.pool, &self.frame[..len])
                     .and_then(|mbuf| self.sent.push((arm as u8, mbuf)).ok());
                 self.lost.from_kernel += u64::from(pushed.is_none());
             }
@@ -111,7 +113,7 @@ impl Exception {
 }
 
 /// Returns a buffer with a copy of `frame`, if the pool has a free one of sufficient size.
-fn buffer(pool: &Mempool, frame: &[u8]) -> Option<Mbuf> {
+fn copy_to_mbuf(pool: &Mempool, frame: &[u8]) -> Option<Mbuf> {
     let mut mbuf = pool.alloc()?;
     mbuf.append(frame.len())?.copy_from_slice(frame);
     Some(mbuf)

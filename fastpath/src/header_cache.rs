@@ -32,9 +32,11 @@ type Words = [u64; BYTES / 8];
 /// Offsets and types of one header layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeaderLayout {
-    /// Outer IP header (offset, family) and offset of the UDP header.
+    /// Offset of the outer IP header.
     at: u16,
+    /// Whether the outer header is IPv6.
     v6: bool,
+    /// Offset of the UDP header.
     l4: u16,
     /// Offset of the inner packet.
     pub inner_at: u16,
@@ -166,7 +168,8 @@ impl HeaderCache {
         self.lookup_set(window, arm, generation)
     }
 
-    /// Not inlined, and loads the words again, so that the likely path keeps its registers.
+    /// Searches the set of the header. Not inlined, and loads the words again, so that the likely
+    /// path keeps its registers.
     #[inline(never)]
     fn lookup_set(&self, window: &Window<'_>, arm: u8, generation: u32) -> Option<&CachedHeader> {
         let words = window.load::<Words>(0).ok()?;

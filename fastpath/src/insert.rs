@@ -8,11 +8,12 @@ use packet::flow::{FlowKey, Side};
 use packet::ip::Fragment;
 use packet::window::Window;
 use tables::counters::{Counter, ServiceCounter};
-use tables::flow::{Ended, Hit, InsertError, NewFlow, PATH_ONE_WAY};
+use tables::flow::{EndedFlow, Hit, InsertError, NewFlow, PATH_ONE_WAY};
 use tables::fragment::FragmentTarget;
 use tables::record::{NONE, Service};
 
-/// Uses the entry of the same flow that another lcore has just inserted.
+/// Uses the entry of the same flow that another lcore has just inserted. Returns `None` if the
+/// entry is gone.
 pub fn adopt(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Option<()> {
     let hit = lcore.flows().find(pkt.hash, &pkt.key)?;
     pkt.path = lcore.flows().forward(&hit).ok()?;
@@ -28,8 +29,8 @@ fn set_flow(pkt: &mut PacketState, hit: Hit) {
 }
 
 /// Counts a flow that was evicted. Returns true if there was one.
-pub fn evicted(lcore: &Lcore<'_>, ended: Option<Ended>) -> bool {
-    if let Some(Ended { forward, .. }) = &ended {
+pub fn count_evicted(lcore: &Lcore<'_>, ended: Option<EndedFlow>) -> bool {
+    if let Some(EndedFlow { forward, .. }) = &ended {
         lcore.page().flow_ended(forward.service, forward.backend);
         lcore.page().count(Counter::FlowsEvicted, 1);
     }
@@ -45,7 +46,7 @@ pub fn insert(
     back: Option<(FlowKey, Side)>,
     nat_map: u32,
 ) -> Result<(), InsertError> {
-    let mut buffer = [0; leg::OPTIONS];
+    let mut buffer = [0; leg::MAX_OPTIONS_LEN];
     let new = NewFlow {
         front: pkt.key,
         front_initiator: pkt.side,
@@ -61,7 +62,7 @@ pub fn insert(
     let flows = lcore.flows();
     let hashes = [pkt.hash, back.map_or(pkt.hash, |(key, _)| flows.hash(&key))];
     let hit = match flows.insert_hashed(&new, hashes, options, lcore.now_s()) {
-        Err(InsertError::Full | InsertError::NoSlab) if evicted(lcore, flows.evict_any()) => {
+        Err(InsertError::Full | InsertError::NoSlab) if count_evicted(lcore, flows.evict_any()) => {
             pkt.frees_ports = true;
             flows.insert_hashed(&new, hashes, options, lcore.now_s())
         }
@@ -81,7 +82,7 @@ pub fn insert(
         flows.note(&hit, flags, true);
     }
     pkt.frees_ports |=
-        evicted(lcore, flows.add_unconfirmed(&hit, pkt.path.flags & PATH_ONE_WAY != 0));
+        count_evicted(lcore, flows.add_unconfirmed(&hit, pkt.path.flags & PATH_ONE_WAY != 0));
     lcore.page().service(pkt.service, ServiceCounter::NewFlows, 1);
     lcore.page().backend(pkt.backend, ServiceCounter::NewFlows, 1);
     if pkt.inner.fragment == Fragment::First {

@@ -1,8 +1,8 @@
 //! Launch: starts the lcores from the checked configuration, and shuts everything down again.
 //!
-//! The order matters. The region comes first, since a failure must occur before anything is
-//! changed. DPDK follows, which determines the ports' MAC addresses; then the TAPs, which use these
-//! addresses; and finally the lcores.
+//! The order matters. The region comes first, so that a fast path that cannot claim it changes
+//! neither NIC nor kernel. DPDK follows, which determines the ports' MAC addresses; then the TAPs,
+//! which use these addresses; and finally the lcores.
 
 mod devices;
 
@@ -13,7 +13,7 @@ use crate::tap::{Tap, TapError};
 use config::Config;
 use config::checked::{Arm, Plane};
 use dpdk_bindings::burst::Burst as Row;
-use dpdk_bindings::lcore::{Launched, LcoreError, launch};
+use dpdk_bindings::lcore::{LcoreError, LcoreHandle, launch};
 use dpdk_bindings::port::Queues;
 use dpdk_bindings::{Eal, EalError, Mempool, MempoolError, Port, PortError, PortOptions};
 use hugepages::{OpenError, Unreadable};
@@ -93,8 +93,11 @@ pub enum LaunchError {
     /// Signal handlers could not be installed.
     #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
-    /// An lcore ended without a signal, which is a bug in Weir.
-    #[error("lcore {0} ended without a signal; this is a defect of Weir, please report its output")]
+    /// An lcore panicked, or ended without a signal, which is a bug in Weir.
+    #[error(
+        "lcore {0} panicked, or ended although fastpath received no SIGTERM or SIGINT; this is a \
+         bug in Weir: report it with the output of fastpath"
+    )]
     LcoreEnded(u32),
 }
 
@@ -153,7 +156,7 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     for arm in arms {
         arm.port.close().map_err(|source| port_error(arm.name, &arm.device, source))?;
     }
-    println!("fastpath: stopped, transmit queues drained");
+    println!("fastpath: stopped");
     outcome
 }
 
@@ -184,8 +187,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Checks that the required pages are available, and warns of memory on another node than the
-    /// NICs.
+    /// Checks that the required pages are available, prints warnings (such as pages on another
+    /// node than the NICs), and determines the NICs' node.
     fn check(config: &Config) -> Result<Memory, LaunchError> {
         let Ok(machine) = hugepages::Machine::read(Path::new("/")) else {
             return Ok(Memory { machine: None, numa_node: None });
@@ -198,7 +201,7 @@ impl Memory {
         for warning in &verdict.warnings {
             eprintln!("fastpath: warning: {warning}");
         }
-        let numa_node = hugepages::numa::home(&plan, &machine);
+        let numa_node = hugepages::numa::nic_node(&plan, &machine);
         Ok(Memory { machine: Some(machine), numa_node })
     }
 
@@ -218,14 +221,14 @@ impl Memory {
 /// has too little memory, any node is used: packets then cost more, but are forwarded.
 fn create_pool(eal: &Eal, config: &Config, arms: &[OpenArm]) -> Result<Mempool, MempoolError> {
     let fastpath = &config.fastpath;
-    let on = |socket| {
+    let create = |socket| {
         let bytes = usize::from(fastpath.buffer_bytes);
         Mempool::create(eal, "weir", fastpath.buffers, CACHE, bytes, socket)
     };
     let of_nic = arms.iter().find_map(|arm| Some((arm, arm.port.socket()?)));
-    let Some((arm, socket)) = of_nic else { return on(ANY_SOCKET) };
-    on(socket).or_else(|error| {
-        let pool = on(ANY_SOCKET)?;
+    let Some((arm, socket)) = of_nic else { return create(ANY_SOCKET) };
+    create(socket).or_else(|error| {
+        let pool = create(ANY_SOCKET)?;
         eprintln!(
             "fastpath: warning: fastpath.buffers are on another NUMA node than {}.device = \"{}\" \
              ({error}): packets cross nodes; type: weir hugepages apply",
@@ -278,8 +281,8 @@ fn configure_arms(
     lcores: usize,
 ) -> Result<(), LaunchError> {
     for (opened, (_, arm)) in arms.iter_mut().zip(config.arms()) {
-        let done = configure_port(&mut opened.port, arm, pool, lcores);
-        done.map_err(|source| port_error(opened.name, &opened.device, source))?;
+        let configured = configure_port(&mut opened.port, arm, pool, lcores);
+        configured.map_err(|source| port_error(opened.name, &opened.device, source))?;
     }
     Ok(())
 }
@@ -337,7 +340,7 @@ fn launch_lcores(
     lcore_config: LcoreConfig,
     queues: Vec<LcoreQueues>,
     stop: &Arc<AtomicBool>,
-) -> Result<Vec<Launched<()>>, LaunchError> {
+) -> Result<Vec<LcoreHandle<()>>, LaunchError> {
     let mut running = Vec::new();
     let idle = config.fastpath.idle;
     for ((index, mut queues), cpu) in (0..).zip(queues).zip(&config.fastpath.lcores) {
@@ -362,12 +365,13 @@ fn count_lost(region: &Region, lost: Lost, counted: &mut Lost) {
     *counted = lost;
 }
 
-/// Runs the control thread: moves frames to and from the kernel, and checks the links.
+/// Runs the control thread until `stop` is set: moves frames to and from the kernel, publishes link
+/// states, and counts frames that the kernel rejected. Returns an error if an lcore has ended.
 fn run_control(
     region: &Region,
     exception: &mut Exception,
     arms: &[OpenArm],
-    running: &[Launched<()>],
+    running: &[LcoreHandle<()>],
     stop: &AtomicBool,
 ) -> Result<(), LaunchError> {
     let mut last_check: Option<Instant> = None;

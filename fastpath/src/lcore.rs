@@ -111,7 +111,8 @@ impl<'r> Lcore<'r> {
         self.control.is_tracing()
     }
 
-    /// Reports the state of traced packets after `stage`.
+    /// Reports the state of traced packets after `stage`. After [`Stage::Decap`], first selects the
+    /// packets to trace.
     #[cold]
     pub fn trace<B>(&self, burst: &mut Burst<B>, stage: Stage) {
         if stage == Stage::Decap {
@@ -186,7 +187,7 @@ impl<'r> Lcore<'r> {
         self.control.snapshot()
     }
 
-    /// Returns the control rings.
+    /// Returns the control rings and the state that commands change.
     pub fn control(&self) -> &Control<'r> {
         &self.control
     }
@@ -197,7 +198,7 @@ impl<'r> Lcore<'r> {
         &self.flows
     }
 
-    /// Returns the filter of addresses to which flows were begun.
+    /// Returns the filter of destination addresses of flows.
     #[inline(always)]
     pub fn flow_addresses(&self) -> &AddressFilter<'r> {
         &self.flow_addresses
@@ -208,7 +209,7 @@ impl<'r> Lcore<'r> {
         if hit.is_front() { hit.stamp } else { self.flows.front_stamp(hit).unwrap_or(hit.stamp) }
     }
 
-    /// Returns the fragment table.
+    /// Returns the fragment table, with the current lifetime of its entries.
     pub fn fragments(&self) -> Fragments<'r> {
         self.fragments.with_lifetime(self.snapshot().settings.timeouts.fragment_s)
     }
@@ -272,7 +273,7 @@ impl<'r> Lcore<'r> {
         self.page
     }
 
-    /// Returns the budget of punted packets for the current second.
+    /// Returns the limit of punted packets, with those counted in the current second.
     pub fn punt_limit(&self) -> &PuntLimit {
         &self.punt_limit
     }

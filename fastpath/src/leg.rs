@@ -6,7 +6,7 @@ use packet::window::Window;
 use tables::flow::{GatewayLeg, NO_TUNNEL};
 
 /// The maximum length of GENEVE's option area in bytes: 63 words.
-pub const OPTIONS: usize = 252;
+pub const MAX_OPTIONS_LEN: usize = 252;
 
 /// Returns a digest of everything that [`gateway_leg`] and [`options`] take from the packet. If the
 /// digests are equal, the hot path skips the update of the flow's path record. On a collision (1 in
@@ -38,7 +38,7 @@ pub fn digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
     } else {
         mix(1, u64::from(front.eth.vlan));
     }
-    mixed(sum)
+    fold(sum)
 }
 
 /// Returns the part of a gateway packet's digest that is equal for all packets with such headers:
@@ -64,11 +64,12 @@ pub fn header_digest(window: &Window<'_>, pkt: &PacketState) -> u32 {
     for at in (at..at + len.saturating_sub(4)).step_by(4) {
         mix(0, window.load::<u32>(at).unwrap_or(0));
     }
-    mixed(sum)
+    fold(sum)
 }
 
+/// Reduces a sum of products to a digest.
 #[inline(always)]
-const fn mixed(sum: u64) -> u32 {
+const fn fold(sum: u64) -> u32 {
     ((sum ^ sum >> 32).wrapping_mul(multiplier(0)) >> 32) as u32
 }
 
@@ -78,7 +79,7 @@ const fn multiplier(n: u64) -> u64 {
     0x9e37_79b9_7f4a_7c15_u64.wrapping_add(n.wrapping_mul(0xd6e8_feb8_6659_fd92))
 }
 
-/// Returns the gateway's side of a packet, or the client's of a plain one.
+/// Returns the return path towards the packet's gateway, or towards the client of a plain packet.
 pub fn gateway_leg(window: &Window<'_>, pkt: &PacketState, snapshot: &Snapshot) -> GatewayLeg {
     let mac = |at: usize| window.load::<[u8; 6]>(at).unwrap_or_default();
     let mut leg = GatewayLeg {
@@ -107,9 +108,9 @@ pub fn gateway_leg(window: &Window<'_>, pkt: &PacketState, snapshot: &Snapshot) 
 pub fn options<'a>(
     window: &Window<'_>,
     pkt: &PacketState,
-    buffer: &'a mut [u8; OPTIONS],
+    buffer: &'a mut [u8; MAX_OPTIONS_LEN],
 ) -> &'a [u8] {
-    let len = usize::from(pkt.front.options_len).min(OPTIONS);
+    let len = usize::from(pkt.front.options_len).min(MAX_OPTIONS_LEN);
     for (i, word) in buffer[..len].chunks_exact_mut(4).enumerate() {
         let bytes = window.load::<u32>(usize::from(pkt.front.options_at) + 4 * i).unwrap_or(0);
         word.copy_from_slice(&bytes.to_ne_bytes());

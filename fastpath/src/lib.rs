@@ -17,12 +17,16 @@
 //!   actions [`nat`], [`tunnel`] (with [`template_cache`]), [`reply`] and [`punt`], which share
 //!   [`delivery`].
 //! - [`dispatch`] counts packets and sends them.
-//! - Around them: [`port`] (NIC queues and buffers), [`control`] (commands from slowpath), [`pmtu`]
-//!   (path MTUs reported by routers), [`exception`] and [`tap`] (packets from and to the kernel),
-//!   [`trace`], [`clock`], and [`launch`], which starts everything.
+//! - Special cases: [`nat64`] (NAT between families), [`proxy`] (redirection to a local proxy),
+//!   [`origin`] (the stateless return path), [`pmtu`] (path MTUs reported by routers).
+//! - Around them: [`poll`] (the loop over the NIC's queues), [`port`] (packet buffers), [`control`]
+//!   (commands from slowpath), [`exception`] and [`tap`] (packets from and to the kernel),
+//!   [`punt_limit`], [`trace`], [`clock`], [`launch`], which starts everything, and [`memory`], one
+//!   lcore without a NIC.
 //!
 //! Invariants: an lcore never blocks, allocates, logs or makes a system call per packet. Every
-//! packet is counted once on arrival and once on departure. The fast path communicates with
+//! packet is counted once on arrival and once by its verdict. A packet that is lost after its
+//! verdict (full queue, full ring) is counted as dropped as well. The fast path communicates with
 //! slowpath only through the region. No `unsafe` here.
 
 #![forbid(unsafe_code)]

@@ -46,7 +46,8 @@ impl<'r> MemoryPlane<'r> {
         self.send_frames(Arrival::Plain, [(arm, Frame::new(frame))])
     }
 
-    /// Processes frames as one burst, up to [`crate::burst::BURST`] of them.
+    /// Processes a pending command and then the frames, as one burst; frames beyond
+    /// [`crate::burst::BURST`] are ignored. Returns the frames that leave.
     pub fn send_frames(
         &mut self,
         arrival: Arrival,

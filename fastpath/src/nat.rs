@@ -5,7 +5,7 @@
 mod ends;
 
 use crate::burst::{Arrival, PacketState};
-use crate::delivery::{Rejection, check_ttl, fits, next_hop, plain_frame};
+use crate::delivery::{Rejection, check_backend_mtu, check_ttl, next_hop, plain_frame};
 use crate::lcore::Lcore;
 use crate::nat64;
 use crate::port::Buffer;
@@ -25,7 +25,7 @@ pub fn to_backend<B: Buffer>(
     if pkt.path.crosses() {
         nat64::to_backend(buffer, pkt, lcore, route.mtu())?;
     } else {
-        fits(pkt, lcore, route.mtu())?;
+        check_backend_mtu(pkt, lcore, route.mtu())?;
         check_ttl(pkt)?;
         let window = &mut buffer.window();
         if pkt.front.arrival == Arrival::Gateway {

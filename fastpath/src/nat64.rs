@@ -85,9 +85,9 @@ fn front(
         return translate::error(window, &pkt.inner, quoted, to, quote);
     }
     match translate::packet(window, &pkt.inner, to) {
-        Err(Untranslatable::Unsummed) => {
+        Err(Untranslatable::ZeroUdpChecksum) => {
             // If all of it is accessible, the missing checksum is computed.
-            translate::complete(window, &pkt.inner).or(Err(Untranslatable::Unsummed))?;
+            translate::complete(window, &pkt.inner).or(Err(Untranslatable::ZeroUdpChecksum))?;
             translate::packet(window, &pkt.inner, to)
         }
         done => done,

@@ -18,8 +18,8 @@ use tables::return_leg::identifies_flow;
 /// restore other options.
 #[inline(always)]
 pub fn attachment(window: &Window<'_>, pkt: &PacketState, gateway: u16) -> (u64, u32) {
-    let gateways = pkt.front.arrival == Arrival::Gateway;
-    if gateways && pkt.front.marks & Front::USUAL_OPTIONS != 0 {
+    let from_gateway = pkt.front.arrival == Arrival::Gateway;
+    if from_gateway && pkt.front.marks & Front::USUAL_OPTIONS != 0 {
         // The cookie is the last option.
         let at = usize::from(pkt.front.options_at) + OWN_OPTIONS - 4;
         let cookie = window.be32(at).unwrap_or(0);
@@ -31,8 +31,8 @@ pub fn attachment(window: &Window<'_>, pkt: &PacketState, gateway: u16) -> (u64,
     (without_origin(gateway), pkt.hash as u32)
 }
 
-/// Records the return leg to the endpoint and node of a gateway's packet, when a GENEVE tunnel flow
-/// begins or changes its leg.
+/// Records the return leg to the endpoint and node of a gateway's packet. Called when a flow of a
+/// GENEVE service begins, with or without a table entry, or changes its leg.
 #[inline(never)]
 pub fn note(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     let snapshot = lcore.snapshot();
@@ -89,7 +89,12 @@ pub fn matches_backend(window: &Window<'_>, pkt: &mut PacketState, lcore: &Lcore
 /// Fills in the return leg of a packet for which [`matches_backend`] returned true. Returns false
 /// if there is none.
 #[cold]
-pub fn answer(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>, out: &mut Answer) -> bool {
+pub fn fill_answer(
+    window: &Window<'_>,
+    pkt: &PacketState,
+    lcore: &Lcore<'_>,
+    out: &mut Answer,
+) -> bool {
     let Some(origin) = origin_of(window, pkt, lcore) else { return false };
     lcore.return_legs().answer(lcore.set(), pkt.front.scope_key, &origin, out)
 }

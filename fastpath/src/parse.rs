@@ -11,7 +11,7 @@ use packet::tunnel::LONGEST_HEADERS;
 use packet::window::Window;
 use tables::reason::DropReason;
 
-/// Parses the outer headers of a packet.
+/// Parses the outer headers of a packet. Frames that need no IP header get their verdict here.
 #[inline(always)]
 pub fn parse<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) {
     pkt.front = Front { arrival: pkt.front.arrival, ..Front::default() };
@@ -26,13 +26,13 @@ fn reject<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, reason: DropReason) 
     pkt.inner = Ip::default();
     pkt.drop(match pkt.front.arrival {
         Arrival::Kernel => DropReason::ExceptionMalformed,
-        _ => or_split(buffer, reason),
+        _ => reason_if_split(buffer, reason),
     });
 }
 
 /// Returns `reason`, or [`DropReason::HeadersSplit`] if the headers only appear truncated because
 /// they continue in the frame's next segment.
-pub fn or_split<B: Buffer>(buffer: &mut B, reason: DropReason) -> DropReason {
+pub fn reason_if_split<B: Buffer>(buffer: &mut B, reason: DropReason) -> DropReason {
     use DropReason::{BadIpHeader, InnerMalformed, TooShort};
     let cut = matches!(reason, TooShort | BadIpHeader | InnerMalformed);
     if cut && buffer.is_chained() && buffer.window().len() < LONGEST_HEADERS {
@@ -48,12 +48,13 @@ fn outer(window: &Window<'_>, pkt: &mut PacketState, own: &[u8; 6]) -> Result<()
     if pkt.front.arrival == Arrival::Plain {
         let to = window.load::<[u8; 6]>(0).map_err(|_| DropReason::TooShort)?;
         if to != *own {
-            return not_for_us(pkt, to[0]);
+            return decide_foreign_mac(pkt, to[0]);
         }
     }
     if eth.ethertype != ethernet::IPV4 && eth.ethertype != ethernet::IPV6 {
-        let kernels = pkt.front.arrival == Arrival::Kernel;
-        return not_for_ip(pkt, if kernels { Verdict::Forward } else { Verdict::Punt });
+        let from_kernel = pkt.front.arrival == Arrival::Kernel;
+        let verdict = if from_kernel { Verdict::Forward } else { Verdict::Punt };
+        return decide_without_ip(pkt, verdict);
     }
     pkt.front.outer.read(window, eth.l3, eth.ethertype).map_err(bad_outer)?;
     if !pkt.front.outer.v6 && !packet::checksum::ipv4_header_ok(window, &pkt.front.outer) {
@@ -65,18 +66,19 @@ fn outer(window: &Window<'_>, pkt: &mut PacketState, own: &[u8; 6]) -> Result<()
     Ok(())
 }
 
-/// Broadcast and multicast frames belong to the kernel: ARP, ND, DHCP, routing protocols.
+/// Decides on a frame whose destination MAC address is not the port's. Broadcast and multicast
+/// frames are punted to the kernel (ARP, ND, DHCP, routing protocols); others are dropped.
 #[cold]
-fn not_for_us(pkt: &mut PacketState, first_of_mac: u8) -> Result<(), DropReason> {
+fn decide_foreign_mac(pkt: &mut PacketState, first_of_mac: u8) -> Result<(), DropReason> {
     if first_of_mac & 1 == 0 {
         return Err(DropReason::ForeignDstMac);
     }
-    not_for_ip(pkt, Verdict::Punt)
+    decide_without_ip(pkt, Verdict::Punt)
 }
 
 /// Decides on a frame whose IP header is not needed.
 #[cold]
-fn not_for_ip(pkt: &mut PacketState, verdict: Verdict) -> Result<(), DropReason> {
+fn decide_without_ip(pkt: &mut PacketState, verdict: Verdict) -> Result<(), DropReason> {
     pkt.inner = Ip::default();
     pkt.verdict = verdict;
     Ok(())

@@ -7,7 +7,7 @@
 //!          packets      bucket       | path        |                |
 //! ```
 //! Each stage examines one packet and sets a [`crate::verdict::Verdict`] if it can decide. Stages
-//! neither send nor free packets; [`crate::lcore`] does so after the last stage. A burst passes
+//! neither send nor free packets; [`crate::dispatch`] does so after the last stage. A burst passes
 //! through four loops: short loops let the CPU work on several packets at once, and what one loop
 //! prefetches is in the cache when the next loop reads it. A packet whose outer headers are cached
 //! and that matches no service is returned in the first loop, and a burst of such packets skips the
@@ -39,7 +39,8 @@ pub fn run<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
 /// The loops, named after the stages that they run.
 pub const LOOPS: [&str; 4] = ["parse to classify", "find", "track, select", "encap"];
 
-/// Runs the four loops; calls `after` with each loop's index in [`LOOPS`], for measurements.
+/// Runs the four loops; calls `after` with the index in [`LOOPS`] of each loop that ran, for
+/// measurements.
 #[inline(always)]
 pub fn loops<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>, mut after: impl FnMut(usize)) {
     let remaining = parse_and_classify(burst, lcore);
@@ -95,21 +96,21 @@ pub fn parse_and_classify<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) ->
     remaining
 }
 
-/// The outcome of opening a packet whose outer headers are in the cache.
+/// The outcome of parsing a packet by the cache of outer headers.
 enum ParseOutcome {
-    /// It was sent back in place, and its other state was not written.
+    /// It is returned: its verdict and exit are set, and its other state was not written.
     Returned,
     /// It is classified and continues with the next stage.
     Classified,
-    /// It cannot be opened.
+    /// Its inner packet is malformed.
     Rejected(DropReason),
-    /// Its headers do not match the cache entry.
+    /// No cache entry matches its headers.
     NotCached,
 }
 
-/// Opens a packet with the most frequent header layout, so that all offsets are constants. Sends
-/// it back to the gateway if it matches no service, else classifies it immediately, while its state
-/// is in registers. The inner header is written to memory only if it is needed.
+/// Parses a packet with the most frequent header layout, so that all offsets are constants. Returns
+/// it to the gateway if it matches no service, else classifies it immediately, while its state is
+/// in registers. The inner header is written to memory only if it is needed.
 #[inline(always)]
 fn parse_usual(
     window: &mut Window<'_>,
@@ -189,8 +190,8 @@ fn find<B: Buffer>(burst: &mut Burst<B>, lcore: &Lcore<'_>) {
     });
 }
 
-/// The key hashes of flows that began in this burst, one bit each: the burst's lookups precede
-/// them.
+/// A filter of the key hashes of flows that began in this burst, one bit each. The burst's lookups
+/// ran before these flows began and must be repeated for packets that match the filter.
 #[derive(Default)]
 struct BegunFlows([u64; 4]);
 
@@ -249,7 +250,7 @@ fn decide_run<B: Buffer>(
     begun: &mut BegunFlows,
 ) -> Option<Stop> {
     let mut prepared: Option<(&mut B, &mut PacketState)> = None;
-    // Whether an earlier packet reads its flow when it is carried out: a new flow may evict that.
+    // Whether an earlier packet reads its flow in `carry_out`: a new flow may evict that flow.
     let mut answers = false;
     let packets = burst.buffers[next..burst.len].iter_mut().zip(&mut burst.packets[next..]);
     for (at, (buffer, pkt)) in (next..).zip(packets) {
@@ -257,24 +258,24 @@ fn decide_run<B: Buffer>(
         if !pkt.is_undecided() {
             continue;
         }
-        let unknown = pkt.hit.is_none();
-        let begins_too = unknown && pkt.service != NONE;
-        if begins_too && answers {
+        let without_flow = pkt.hit.is_none();
+        let may_begin = without_flow && pkt.service != NONE;
+        if may_begin && answers {
             return Some(Stop::Before(at));
         }
-        let again = unknown && begun.may_have(pkt.hash);
-        if let Some((buffer, pkt)) = prepared.take_if(|_| !begins_too || again) {
+        let has_begun = without_flow && begun.may_have(pkt.hash);
+        if let Some((buffer, pkt)) = prepared.take_if(|_| !may_begin || has_begun) {
             select::begin(buffer, pkt, lcore);
         }
-        if !again || !track::again(buffer, pkt, lcore) {
+        if !has_begun || !track::retrack(buffer, pkt, lcore) {
             decide(buffer, pkt, lcore, begun);
         }
         if pkt.pending == 0 {
             answers |= pkt.verdict == Verdict::Answer;
         } else if pkt.pending == PacketState::NEW_FLOW && !answers {
-            if let Some((buffer, before)) = prepared.take() {
-                select::begin(buffer, before, lcore);
-                if before.frees_ports {
+            if let Some((buffer, previous)) = prepared.take() {
+                select::begin(buffer, previous, lcore);
+                if previous.frees_ports {
                     select::claim_again(pkt, lcore);
                 }
             }
@@ -304,8 +305,8 @@ fn apply_pending<B: Buffer>(
     lcore: &Lcore<'_>,
     begun: &mut BegunFlows,
 ) {
-    let (these, later) = burst.packets[..burst.len].split_at_mut(at + 1);
-    let (Some(buffer), Some(pkt)) = (&mut burst.buffers[at], these.last_mut()) else { return };
+    let (decided, later) = burst.packets[..burst.len].split_at_mut(at + 1);
+    let (Some(buffer), Some(pkt)) = (&mut burst.buffers[at], decided.last_mut()) else { return };
     let (changed, hash) = (pkt.hit.map(|hit| hit.path), pkt.hash);
     if resolve(buffer, pkt, lcore) {
         begun.add(pkt);
@@ -363,6 +364,7 @@ fn carry_out<B: Buffer>(burst: &mut Burst<B>, range: Range<usize>, lcore: &Lcore
     }
 }
 
+/// Decides on a packet: by its flow, or as the first packet of a new flow.
 #[inline(always)]
 fn decide<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>, begun: &BegunFlows) {
     let known = pkt.hit.is_some();
@@ -374,7 +376,8 @@ fn decide<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>, b
 }
 
 /// Handles a packet that no longer belongs to the flow that it matched: if the flow has ended, the
-/// packet is treated as the first of a new one. Returns false while the flow is yet to end.
+/// packet is treated as the first of a new one, and the result is true. Returns false while the
+/// flow is yet to end, and if an earlier packet of the burst has begun the flow again.
 #[cold]
 fn restart_flow<B: Buffer>(
     buffer: &mut B,
@@ -386,7 +389,7 @@ fn restart_flow<B: Buffer>(
         return false;
     }
     // An earlier packet of the burst may have begun it again.
-    if begun.may_have(pkt.hash) && track::again(buffer, pkt, lcore) {
+    if begun.may_have(pkt.hash) && track::retrack(buffer, pkt, lcore) {
         return false;
     }
     select::lookup_service(pkt, lcore);

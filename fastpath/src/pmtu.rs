@@ -17,14 +17,15 @@ use std::sync::atomic::Ordering;
 use tables::command::Event;
 use tables::counters::Counter;
 
-/// Adopts the MTU that `pkt` reports, an ICMP error about a packet that Weir sent.
+/// Adopts the MTU that `pkt` reports, an ICMP error about a packet that Weir sent. Counts reports
+/// that are invalid or exceed the limit.
 #[cold]
 pub fn learn(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     let Some(quoted) = &pkt.quoted else { return };
     let settings = &lcore.snapshot().settings;
-    let ours = settings.is_local(&quoted.src) || settings.is_ipip_source(&quoted.src);
+    let own_source = settings.is_local(&quoted.src) || settings.is_ipip_source(&quoted.src);
     let reported = icmp::reported_mtu(window, &pkt.inner).unwrap_or(0);
-    if !ours || reported == 0 {
+    if !own_source || reported == 0 {
         return;
     }
     if !lcore.error_limit().may_learn(&settings.error_limits, lcore.now_s())
@@ -34,8 +35,8 @@ pub fn learn(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     }
 }
 
-/// Validates the report and stores the MTU. Returns `None` if Weir does not send
-/// packets like the quoted one.
+/// Validates the report, and stores the MTU if it is lower than the one in effect. Returns `None`
+/// if the report is invalid, or Weir does not send packets like the quoted one.
 fn apply_report(
     window: &Window<'_>,
     pkt: &PacketState,

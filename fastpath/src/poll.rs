@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tables::counters::ArmCounter;
 use tables::reason::DropReason;
 
-/// Attempts to send to a full transmit queue before its packets are dropped. The NIC drains the
+/// Attempts to send to a full transmit queue before the packets are dropped. The NIC drains the
 /// queue meanwhile; waiting longer would only move the loss to the receive queue.
 const TX_TRIES: usize = 16;
 
@@ -98,7 +98,8 @@ impl LcoreQueues {
     }
 }
 
-/// Polls until `stop` is set, then processes the packets that were already received.
+/// Polls until `stop` is set, then processes the packets that were already received, in at most
+/// `TX_TRIES` iterations.
 pub fn run(lcore: &mut Lcore<'_>, queues: &mut LcoreQueues, stop: &AtomicBool, idle: Idle) {
     let mut burst = Burst::default();
     if idle == Idle::Sleep {

@@ -32,13 +32,13 @@ pub fn prepare(
     if !matches!(ip.kind, L4::Tcp { .. } | L4::Udp) {
         return Err(DropReason::NatProtocol);
     }
-    let ours = *lcore.local_on(pkt.arm, &ip.dst).ok_or(DropReason::NatNoAddress)?;
+    let local = *lcore.local_on(pkt.arm, &ip.dst).ok_or(DropReason::NatNoAddress)?;
     pkt.backend = NONE;
-    pkt.path = Forward::to_proxy(ip, pkt.service, &ours, service.proxy_port);
+    pkt.path = Forward::to_proxy(ip, pkt.service, &local, service.proxy_port);
     Ok(())
 }
 
-/// Inserts the prepared flow.
+/// Inserts the flow that [`prepare`] prepared.
 pub fn begin(
     window: &Window<'_>,
     pkt: &mut PacketState,

@@ -8,7 +8,7 @@ use crate::verdict::Exit;
 use packet::ethernet::Macs;
 use packet::ip::Ip;
 use packet::window::Window;
-use tables::punt::{PuntClass, Punted};
+use tables::punt::{PuntClass, PuntedPacket};
 
 /// Passes a frame to the kernel, unchanged or, if tunneled, as the inner packet with an Ethernet
 /// header.
@@ -37,7 +37,7 @@ fn class_of(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) -> PuntCl
         0 => Ip::parse(window, eth.l3, eth.ethertype).unwrap_or_default(),
         _ => pkt.inner,
     };
-    let punted = Punted {
+    let punted = PuntedPacket {
         ethertype: eth.ethertype,
         ip: &ip,
         icmp: window.load(usize::from(ip.l4)).unwrap_or(0),

@@ -1,4 +1,4 @@
-//! The limit of packets to this machine itself.
+//! The limit of packets that are punted to this machine's kernel.
 
 use std::cell::Cell;
 use tables::punt::{PUNT_CLASSES, PuntClass};

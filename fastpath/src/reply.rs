@@ -17,7 +17,7 @@ use packet::reset;
 use packet::tunnel::{self, return_in_place};
 use packet::window::{Short, Window};
 use tables::counters::Counter;
-use tables::error_limit::{Sending, network_key};
+use tables::error_limit::{OutgoingError, network_key};
 use tables::reason::DropReason;
 
 /// Turns the packet into the reply, or returns the reason for which it is dropped without one.
@@ -27,7 +27,7 @@ pub fn reply<B: Buffer>(
     lcore: &Lcore<'_>,
     kind: Reply,
 ) -> Result<(), DropReason> {
-    let (trouble, silent) = match kind {
+    let (icmp_error, silent) = match kind {
         Reply::Echo => {
             let window = &mut buffer.window();
             return icmp::echo_reply(window, &pkt.inner)
@@ -42,7 +42,7 @@ pub fn reply<B: Buffer>(
     let permitted = pkt.front.arrival != Arrival::Kernel
         && icmp::may_answer(&pkt.inner)
         && (kind == Reply::TimeExceeded || reports_too_big(pkt, lcore));
-    if !permitted || !within_limit(pkt, lcore, trouble) {
+    if !permitted || !within_limit(pkt, lcore, icmp_error) {
         return Err(silent);
     }
     // Bytes in other segments are not quoted: all headers are in the first one.
@@ -52,14 +52,14 @@ pub fn reply<B: Buffer>(
         return Err(silent);
     }
     let window = &mut buffer.window();
-    error(window, pkt, trouble).and_then(|()| send_back(window, pkt)).map_err(|_| silent)
+    error(window, pkt, icmp_error).and_then(|()| send_back(window, pkt)).map_err(|_| silent)
 }
 
 /// Returns true if an error to this packet's sender is within the limits; counts it if not.
-fn within_limit(pkt: &PacketState, lcore: &Lcore<'_>, trouble: IcmpError) -> bool {
+fn within_limit(pkt: &PacketState, lcore: &Lcore<'_>, icmp_error: IcmpError) -> bool {
     let network = lcore.flows().hash(&network_key(&pkt.inner.src));
-    let too_big = matches!(trouble, IcmpError::TooBig(_));
-    let sending = Sending { arm: pkt.arm, too_big, network };
+    let too_big = matches!(icmp_error, IcmpError::TooBig(_));
+    let sending = OutgoingError { arm: pkt.arm, too_big, network };
     let limits = &lcore.snapshot().settings.error_limits;
     let may = lcore.error_limit().may_send(&sending, limits, lcore.now_s());
     if !may {
@@ -87,10 +87,10 @@ fn reset<B: Buffer>(buffer: &mut B, pkt: &mut PacketState) -> Result<(), Short> 
 }
 
 /// Moves the outer headers forward, writes the error after them, and corrects their lengths.
-fn error(window: &mut Window<'_>, pkt: &PacketState, trouble: IcmpError) -> Result<(), Short> {
+fn error(window: &mut Window<'_>, pkt: &PacketState, icmp_error: IcmpError) -> Result<(), Short> {
     let inner = usize::from(pkt.inner.at);
     window.copy_within(icmp::error_header(&pkt.inner), 0, inner)?;
-    icmp::write_error(window, inner, &pkt.inner, trouble)?;
+    icmp::write_error(window, inner, &pkt.inner, icmp_error)?;
     if pkt.front.arrival == Arrival::Plain {
         return Ok(());
     }

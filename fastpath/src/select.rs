@@ -2,7 +2,7 @@
 //! flow.
 
 use crate::burst::{Arrival, PacketState};
-use crate::insert::{adopt, evicted, insert};
+use crate::insert::{adopt, count_evicted, insert};
 use crate::lcore::Lcore;
 use crate::origin;
 use crate::port::Buffer;
@@ -112,7 +112,7 @@ fn select_service(
     };
     if answer || pkt.quoted.is_some() || translated() {
         // The burst's lookups precede its inserts: the flow may have begun within the burst.
-        track::look_again(window, pkt, lcore)?;
+        track::find_and_track(window, pkt, lcore)?;
         if !pkt.is_undecided() || pkt.ends_flow() {
             return Ok(());
         }
@@ -125,19 +125,21 @@ fn select_service(
         return Err(origin::unknown_flow(pkt));
     }
     if pkt.inner.fragment == Fragment::Later {
-        return later_fragment(pkt, lcore);
+        return handle_later_fragment(pkt, lcore);
     }
     if let Some(quoted) = pkt.quoted {
-        return for_quote(pkt, lcore, &quoted);
+        return select_for_quote(pkt, lcore, &quoted);
     }
     match pkt.service {
-        NONE => no_service(pkt, lcore),
-        _ => for_service(window, pkt, lcore),
+        NONE => handle_unmatched(pkt, lcore),
+        _ => select_backend(window, pkt, lcore),
     }
 }
 
+/// Chooses the backend for a packet that may begin a flow of its service, and prepares the flow. If
+/// the limit of new flows is reached, forwards the packet without an entry or drops it.
 #[inline(never)]
-fn for_service(
+fn select_backend(
     window: &Window<'_>,
     pkt: &mut PacketState,
     lcore: &Lcore<'_>,
@@ -154,7 +156,7 @@ fn for_service(
     let tracked = lcore.admits_new_flow(translated);
     if !tracked {
         // The burst's lookups precede its inserts: the flow may have begun within the burst.
-        track::look_again(window, pkt, lcore)?;
+        track::find_and_track(window, pkt, lcore)?;
         if !pkt.is_undecided() || pkt.ends_flow() {
             return Ok(());
         }
@@ -178,7 +180,7 @@ fn for_service(
     if !tracked {
         pkt.pending &= !PacketState::NEW_FLOW;
         note_origin(window, pkt, lcore);
-        untracked(pkt, lcore);
+        forward_untracked(pkt, lcore);
     }
     Ok(())
 }
@@ -187,16 +189,20 @@ fn for_service(
 /// appliance (direct server return) or are matched without an entry, the error goes to the backend
 /// that receives the flow's packets. It begins no flow.
 #[cold]
-fn for_quote(pkt: &mut PacketState, lcore: &Lcore<'_>, quoted: &Ip) -> Result<(), DropReason> {
+fn select_for_quote(
+    pkt: &mut PacketState,
+    lcore: &Lcore<'_>,
+    quoted: &Ip,
+) -> Result<(), DropReason> {
     let (set, plain) = (lcore.set(), pkt.front.arrival == Arrival::Plain);
     let own = || set.settings().own_port(&quoted.src, quoted.proto, quoted.sport) != 0;
     if quoted.fragment == Fragment::Later || plain && own() {
-        return no_service(pkt, lcore);
+        return handle_unmatched(pkt, lcore);
     }
     pkt.service = match set.quoted_service(pkt.front.scope_key, &pkt.inner, quoted) {
         QuotedService::Stateless(id) => id,
         QuotedService::NeedsFlow if plain => return Err(DropReason::IcmpUnknownFlow),
-        QuotedService::NeedsFlow | QuotedService::None => return no_service(pkt, lcore),
+        QuotedService::NeedsFlow | QuotedService::None => return handle_unmatched(pkt, lcore),
     };
     let service = set.service(pkt.service).ok_or(DropReason::NoBackend)?;
     if !set.admits(service, &quoted.dst) {
@@ -255,21 +261,21 @@ fn affinity_or_pick(
 }
 
 /// Handles a later fragment without a known first one: only addresses can decide on it.
-fn later_fragment(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+fn handle_later_fragment(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let dst = pkt.inner.dst;
-    let ours = lcore.set().address_marked(pkt.front.scope_key, &dst)
+    let is_own = lcore.set().address_marked(pkt.front.scope_key, &dst)
         || (pkt.front.arrival == Arrival::Plain
             && lcore.snapshot().settings.is_source(&dst)
             && !lcore.snapshot().settings.is_local(&dst));
-    if ours {
+    if is_own {
         return Err(DropReason::FragmentBeforeFirst);
     }
-    no_service(pkt, lcore)
+    handle_unmatched(pkt, lcore)
 }
 
 /// Handles a packet that matches no service.
 #[inline(never)]
-fn no_service(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
+fn handle_unmatched(pkt: &mut PacketState, lcore: &Lcore<'_>) -> Result<(), DropReason> {
     let snapshot = lcore.snapshot();
     // The lookup is limited to the few packets whose handling depends on it.
     let needs_mark = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
@@ -381,18 +387,18 @@ fn insert_selected(
         return insert_translated(window, pkt, lcore, service);
     }
     note_origin(window, pkt, lcore);
-    let done = match insert(window, pkt, lcore, service, back_key(pkt), NONE) {
+    let inserted = match insert(window, pkt, lcore, service, back_key(pkt), NONE) {
         // Weir's own options distinguish endpoints where 5-tuples do not. Plain answers, which have
         // no options, belong to the first flow.
         Err(InsertError::BackTaken(_)) if service.tunnel == TunnelKind::Geneve as u8 => {
             insert(window, pkt, lcore, service, None, NONE)
         }
-        done => done,
+        result => result,
     };
-    match done {
+    match inserted {
         Ok(()) => set_backend_verdict(pkt),
         Err(InsertError::Full | InsertError::Contended | InsertError::NoSlab) => {
-            untracked(pkt, lcore);
+            forward_untracked(pkt, lcore);
         }
         Err(InsertError::BackTaken(_)) => return Err(DropReason::FlowAmbiguous),
         Err(InsertError::Exists(_) | InsertError::OptionsTooLong) => {
@@ -411,7 +417,7 @@ fn note_origin(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
 
 /// Forwards a packet of a tunnel or direct-server-return flow without an entry: selection finds the
 /// same backend again, and only answers need the entry.
-fn untracked(pkt: &mut PacketState, lcore: &Lcore<'_>) {
+fn forward_untracked(pkt: &mut PacketState, lcore: &Lcore<'_>) {
     lcore.page().count(Counter::FlowsUntracked, 1);
     set_backend_verdict(pkt);
 }
@@ -462,18 +468,18 @@ fn claim(
         return Err(DropReason::NatNoAddress);
     }
     let settings = &lcore.snapshot().settings;
-    let ours = settings.nat.iter().take_while(|ours| ours.addr != Addr::UNSPECIFIED);
-    let ours = ours.filter(|ours| ours.addr.is_v4() == backend.addr.is_v4());
-    let maps = (backend.nat_ports..NONE).zip(ours);
+    let locals = settings.nat.iter().take_while(|local| local.addr != Addr::UNSPECIFIED);
+    let locals = locals.filter(|local| local.addr.is_v4() == backend.addr.is_v4());
+    let maps = (backend.nat_ports..NONE).zip(locals);
     let mut addresses = 0;
-    for (map, ours) in maps.clone() {
+    for (map, local) in maps.clone() {
         addresses += 1;
         let range = settings.nat_port_first..=settings.nat_port_last;
         let free = || lcore.nat_ports().claim(map, range, lcore.index(), lcore.count());
         if map >= first
             && let Some(port) = free()
         {
-            (*pkt.path.nat_addr_mut(), pkt.path.nat_port) = (ours.addr, port);
+            (*pkt.path.nat_addr_mut(), pkt.path.nat_port) = (local.addr, port);
             (pkt.nat_map, pkt.nat_evicts) = (map, false);
             return Ok(true);
         }
@@ -485,12 +491,12 @@ fn claim(
     // All ports of all addresses are in use. Only one address is examined, so that a failure costs
     // the same for any number of addresses.
     let nth = (pkt.hash as u32).checked_rem(addresses).ok_or(DropReason::NatNoAddress)?;
-    let (map, ours) = maps.clone().nth(nth as usize).ok_or(DropReason::NatNoAddress)?;
+    let (map, local) = maps.clone().nth(nth as usize).ok_or(DropReason::NatNoAddress)?;
     let (ip, path) = (&pkt.inner, &pkt.path);
-    let key = |proto, port| path.key_from(ip, proto, &ours.addr, port).0;
+    let key = |proto, port| path.key_from(ip, proto, &local.addr, port).0;
     let port = evicted_port(lcore, map, path.backend_proto(ip), key);
     let port = port.ok_or(DropReason::NatPortsExhausted)?;
-    (*pkt.path.nat_addr_mut(), pkt.path.nat_port) = (ours.addr, port);
+    (*pkt.path.nat_addr_mut(), pkt.path.nat_port) = (local.addr, port);
     (pkt.nat_map, pkt.nat_evicts) = (map, true);
     Ok(true)
 }
@@ -516,7 +522,8 @@ fn evicted_port(
         let port = ports.oldest(map, range.clone(), share)?;
         let hit =
             port_owner(proto, port).or_else(|| port_owner(nat_port::other_proto(proto), port));
-        if evicted(lcore, hit.and_then(|hit| flows.evict(&hit))) && ports.take_port(map, port) {
+        let flow = hit.and_then(|hit| flows.evict(&hit));
+        if count_evicted(lcore, flow) && ports.take_port(map, port) {
             return Some(port);
         }
     }

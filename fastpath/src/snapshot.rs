@@ -53,7 +53,7 @@ impl SnapshotTunnel {
 
     /// Returns the maximum length in bytes of an inner packet that is returned if it matches no
     /// service; 0 if none is returned, as for backends' tunnels.
-    pub fn returned(&self) -> u16 {
+    pub fn max_returned_len(&self) -> u16 {
         match (self.record.inner_mtu, self.no_service()) {
             _ if self.is_backend() => 0,
             (0, NoService::Return) => u16::MAX,
@@ -83,14 +83,14 @@ pub struct Snapshot {
     /// The settings of the whole appliance.
     pub settings: Settings,
     /// Local address by arm and family (IPv4 first); unspecified if there is none.
-    own: [[Addr; 2]; 2],
+    locals: [[Addr; 2]; 2],
 }
 
 impl Snapshot {
     /// Creates an empty snapshot with the capacity for the tunnels of any table set.
     pub fn empty() -> Snapshot {
-        let (settings, own) = (Settings::EMPTY, [[Addr::UNSPECIFIED; 2]; 2]);
-        Snapshot { generation: 0, tunnels: Vec::with_capacity(TUNNELS), settings, own }
+        let (settings, locals) = (Settings::EMPTY, [[Addr::UNSPECIFIED; 2]; 2]);
+        Snapshot { generation: 0, tunnels: Vec::with_capacity(TUNNELS), settings, locals }
     }
 
     /// Copies the tunnels and settings of `set`, without allocating.
@@ -98,9 +98,9 @@ impl Snapshot {
         self.generation = set.generation();
         self.settings = *set.settings();
         let [v4, v6] = [Addr::v4(0), Addr::UNSPECIFIED];
-        for (arm, own) in (0..).zip(&mut self.own) {
-            let own_like = |like| *self.settings.local_on(arm, like).unwrap_or(&Addr::UNSPECIFIED);
-            *own = [own_like(&v4), own_like(&v6)];
+        for (arm, locals) in (0..).zip(&mut self.locals) {
+            let local_on = |like| *self.settings.local_on(arm, like).unwrap_or(&Addr::UNSPECIFIED);
+            *locals = [local_on(&v4), local_on(&v6)];
         }
         self.tunnels.clear();
         for (id, record) in set.tunnels().take(TUNNELS) {
@@ -118,7 +118,7 @@ impl Snapshot {
     /// Returns the local address on `arm` in the family of `like`.
     #[inline(always)]
     pub fn local_on(&self, arm: u8, like: &Addr) -> Option<&Addr> {
-        let own = &self.own[usize::from(arm & 1)][usize::from(!like.is_v4())];
-        (*own != Addr::UNSPECIFIED).then_some(own)
+        let local = &self.locals[usize::from(arm & 1)][usize::from(!like.is_v4())];
+        (*local != Addr::UNSPECIFIED).then_some(local)
     }
 }

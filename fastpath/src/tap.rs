@@ -13,9 +13,9 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 /// The reason for which the exception port of an arm could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
-    /// The kernel did not create the device.
+    /// The kernel did not create the device, or rejected its MAC address or mode.
     #[error(
-        "{arm}.tap = \"{name}\": cannot create the TAP device: {source}; run as root \
+        "{arm}.tap = \"{name}\": cannot set up the TAP device: {source}; run as root \
          (CAP_NET_ADMIN), check /dev/net/tun and that no other fastpath uses the device"
     )]
     Device {
@@ -42,9 +42,9 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Creates the TAP, or opens the one of an earlier run, and sets the arm's MAC address, MTU,
-    /// addresses and default routes. Idempotent: settings that are already in place are not
-    /// changed.
+    /// Creates the TAP, or opens the one of an earlier run, brings it up, and sets the arm's MAC
+    /// address, MTU, addresses and default routes. Disables IPv6 on it if the arm has no IPv6
+    /// address. Idempotent.
     pub fn open(arm_name: &'static str, arm: &Arm, mac: [u8; 6]) -> Result<Tap, TapError> {
         let device_error =
             |source| TapError::Device { arm: arm_name, name: arm.tap.clone(), source };

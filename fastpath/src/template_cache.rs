@@ -104,15 +104,20 @@ impl TemplateCache {
         self.entries.iter().all(|entry| entry.key == Key::INVALID)
     }
 
-    /// Stores a template of `outer`, which was built for packets of a gateway through an arm
-    /// (`by`), if its layout is supported. Discards all templates of another generation.
+    /// Stores a template of `outer`, which was built for packets of `gateway` that leave through
+    /// `arm`, if its layout is supported. Discards all templates of another generation.
     #[cold]
-    pub fn insert(&mut self, key: Key, generation: u32, by: (u16, u8), outer: &Outer<'_>) {
+    pub fn insert(
+        &mut self,
+        key: Key,
+        generation: u32,
+        (gateway, arm): (u16, u8),
+        outer: &Outer<'_>,
+    ) {
         let Some(template) = Template::of(outer) else { return };
         if self.generation != generation {
             *self = TemplateCache { generation, ..TemplateCache::default() };
         }
-        let (gateway, arm) = by;
         self.entries[key.index()] = CachedTemplate { key, template, gateway, arm };
     }
 }

@@ -16,7 +16,7 @@ use packet::rewrite;
 use packet::window::Window;
 use tables::counters::Counter;
 use tables::flow::{
-    Hit, LegUpdate, Missed, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, TcpState,
+    Hit, LegUpdate, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, PathError, TcpState,
 };
 use tables::fragment::{FragmentKey, FragmentTarget};
 use tables::reason::DropReason;
@@ -52,8 +52,8 @@ pub fn track<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>
 /// Like [`track`], for a packet whose flow may have begun since the burst's lookups. Returns true
 /// if that flow is to end.
 #[cold]
-pub fn again<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) -> bool {
-    if let Err(reason) = look_again(&buffer.window(), pkt, lcore) {
+pub fn retrack<B: Buffer>(buffer: &mut B, pkt: &mut PacketState, lcore: &Lcore<'_>) -> bool {
+    if let Err(reason) = find_and_track(&buffer.window(), pkt, lcore) {
         pkt.drop(reason);
     }
     pkt.ends_flow()
@@ -70,7 +70,7 @@ pub fn find_again(pkt: &mut PacketState, lcore: &Lcore<'_>) {
 
 /// Repeats the lookup of a packet that had no flow, and decides on it if there is one now.
 #[cold]
-pub fn look_again(
+pub fn find_and_track(
     window: &Window<'_>,
     pkt: &mut PacketState,
     lcore: &Lcore<'_>,
@@ -143,16 +143,16 @@ fn track_flow(
     let flows = lcore.flows();
     match flows.forward_to(hit, &mut pkt.path) {
         Ok(()) => {}
-        Err(Missed::Gone) => return Ok(()),
-        Err(Missed::Busy) => return Err(DropReason::FlowContended),
+        Err(PathError::Gone) => return Ok(()),
+        Err(PathError::Busy) => return Err(DropReason::FlowContended),
     }
-    let kernels = pkt.front.arrival == Arrival::Kernel;
-    if pkt.path.flags & PATH_REDIRECT != 0 && kernels == hit.is_front() {
+    let from_kernel = pkt.front.arrival == Arrival::Kernel;
+    if pkt.path.flags & PATH_REDIRECT != 0 && from_kernel == hit.is_front() {
         return Ok(()); // The packet is addressed to the proxy's own port and not to its service.
     }
     let answer = is_answer(pkt, hit, from_initiator);
     if !answer {
-        let action = keeps_backend(pkt, lcore, hit, from_initiator);
+        let action = flow_action(pkt, lcore, hit, from_initiator);
         if action != WhenFailed::Keep {
             pkt.pending |= if action == WhenFailed::Reset {
                 PacketState::RESET_FLOW
@@ -198,18 +198,18 @@ fn track_flow(
 #[inline(always)]
 fn is_answer(pkt: &PacketState, hit: &Hit, from_initiator: bool) -> bool {
     match pkt.front.arrival {
-        // Of the kernel's packets only a proxy's answers get here.
+        // Of the kernel's packets, only a proxy's answers are tracked.
         Arrival::Backend | Arrival::Kernel => true,
         Arrival::Plain => !hit.is_front() || !from_initiator,
         Arrival::Gateway => false,
     }
 }
 
-/// Decides if the flow keeps its backend. It moves if the backend is gone, if a new connection
-/// reuses the 5-tuple and the backend is not active, and if the service moves flows of failed
-/// backends.
+/// Returns what a packet to the backend does to its flow. The flow moves if the backend is gone or
+/// was replaced, or if a new connection reuses the 5-tuple and the backend is not active. If the
+/// backend has failed, the service decides on packets of the initiator.
 #[inline(always)]
-fn keeps_backend(
+fn flow_action(
     pkt: &mut PacketState,
     lcore: &Lcore<'_>,
     hit: &Hit,
@@ -249,7 +249,7 @@ fn when_failed(pkt: &PacketState, lcore: &Lcore<'_>) -> WhenFailed {
     action
 }
 
-/// Like [`keeps_backend`], for a flow without a backend: it continues only if it is redirected to a
+/// Like [`flow_action`], for a flow without a backend: it continues only if it is redirected to a
 /// proxy and the packet does not open a new connection on the same 5-tuple.
 #[cold]
 fn keeps_proxy(pkt: &mut PacketState, lcore: &Lcore<'_>, hit: &Hit, from_initiator: bool) -> bool {
@@ -262,7 +262,8 @@ fn keeps_proxy(pkt: &mut PacketState, lcore: &Lcore<'_>, hit: &Hit, from_initiat
     })
 }
 
-/// Updates the flow's state by the packet's TCP flags.
+/// Updates the flow's state by the packet's TCP flags and returns it. Marks a SYN of the initiator
+/// and any RST with [`PacketState::RECHECK`].
 #[inline(always)]
 fn note_tcp_flags(
     pkt: &mut PacketState,
@@ -278,11 +279,12 @@ fn note_tcp_flags(
     state
 }
 
-/// Ends the flow of a packet that [`PacketState::pending`] marks to be moved or reset.
+/// Ends the flow of a packet that [`PacketState::pending`] marks to be moved or reset. If `resets`,
+/// the packet is answered with a TCP reset.
 #[cold]
 pub fn end(pkt: &mut PacketState, lcore: &Lcore<'_>, resets: bool) {
-    if let Some(ended) = pkt.hit.take().and_then(|hit| lcore.flows().remove(&hit)) {
-        lcore.page().flow_ended(ended.forward.service, ended.forward.backend);
+    if let Some(flow) = pkt.hit.take().and_then(|hit| lcore.flows().remove(&hit)) {
+        lcore.page().flow_ended(flow.forward.service, flow.forward.backend);
     }
     if resets {
         lcore.page().count(Counter::FlowsReset, 1);
@@ -340,12 +342,12 @@ fn adopts_leg(pkt: &PacketState, lcore: &Lcore<'_>, from_initiator: bool) -> boo
         || lcore.snapshot().tunnels[usize::from(pkt.front.tunnel)].kind != TunnelKind::Vxlan
 }
 
-/// Replaces the flow's gateway leg by that of the packet.
+/// Replaces the flow's gateway leg by that of the packet, and records the return leg.
 #[cold]
 pub fn change_leg(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
     let Some(hit) = &pkt.hit else { return };
     let from_initiator = hit.from_initiator(pkt.side);
-    let mut options = [0; leg::OPTIONS];
+    let mut options = [0; leg::MAX_OPTIONS_LEN];
     let options = leg::options(window, pkt, &mut options);
     let leg = leg::gateway_leg(window, pkt, lcore.snapshot());
     let digest = leg::digest(window, pkt);
@@ -356,6 +358,6 @@ pub fn change_leg(window: &Window<'_>, pkt: &PacketState, lcore: &Lcore<'_>) {
             lcore.page().count(Counter::GatewayLegChanges, 1);
             lcore.page().count(Counter::GatewayLegsShared, 1);
         }
-        LegUpdate::Same | LegUpdate::Missed => {}
+        LegUpdate::Same | LegUpdate::Skipped => {}
     }
 }

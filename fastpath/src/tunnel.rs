@@ -2,8 +2,8 @@
 
 use crate::burst::{Arrival, PacketState};
 use crate::delivery::{
-    ETHERNET, Rejection, Route, check_mtu, check_ttl, fits, next_hop, plain_frame, reports_too_big,
-    trim, update_ecn_and_ttl,
+    ETHERNET, Rejection, Route, check_backend_mtu, check_mtu, check_ttl, next_hop, plain_frame,
+    reports_too_big, trim, update_ecn_and_ttl,
 };
 use crate::lcore::Lcore;
 use crate::nat;
@@ -16,11 +16,11 @@ use crate::verdict::{Exit, Reply};
 use packet::ethernet::Macs;
 use packet::flow::FlowKey;
 use packet::geneve;
-use packet::template::{self, Own};
+use packet::template::{self, PacketFields};
 use packet::tunnel::{Outer, datagram_id, outer_len, source_port, write_outer_as};
 use packet::window::Window;
 use tables::counters::Counter;
-use tables::flow::{Answer, Missed, NO_TUNNEL};
+use tables::flow::{Answer, NO_TUNNEL, PathError};
 use tables::outer;
 use tables::reason::DropReason;
 use tables::record::{
@@ -63,11 +63,11 @@ fn send_with_template<B: Buffer>(
 ) -> Result<(), Rejection> {
     let (attachment, cookie) = origin::attachment(&buffer.window(), pkt, cached.gateway);
     let overhead = (template::LEN - ETHERNET) as u16;
-    fits(pkt, lcore, route.mtu().saturating_sub(overhead))?;
+    check_backend_mtu(pkt, lcore, route.mtu().saturating_sub(overhead))?;
     update_ecn_and_ttl(buffer, pkt)?;
     nat::clamp_mss_option(&mut buffer.window(), pkt, lcore);
     reserve_headroom(buffer, pkt, template::LEN)?;
-    let own = Own {
+    let own = PacketFields {
         macs: route.macs(),
         dst: pkt.path.backend_addr.words[3],
         sport: source_port(pkt.hash),
@@ -98,8 +98,8 @@ pub fn probe<B: Buffer>(
     send(buffer, pkt, lcore, service, 0, None)
 }
 
-/// Writes the outer headers towards the backend of `pkt`, and caches a template of them under
-/// `key`.
+/// Writes the outer headers towards the backend of `pkt`, sets its exit, and caches a template of
+/// the headers under `key`, if any.
 #[inline(never)]
 fn send<B: Buffer>(
     buffer: &mut B,
@@ -111,7 +111,7 @@ fn send<B: Buffer>(
 ) -> Result<(), Rejection> {
     let route = next_hop(pkt, lcore)?;
     let to = pkt.path.backend_addr;
-    let ours = lcore.local_on(route.arm(), &to).ok_or(Rejection::Drop(DropReason::NoRoute))?;
+    let local = lcore.local_on(route.arm(), &to).ok_or(Rejection::Drop(DropReason::NoRoute))?;
     let kind = TunnelKind::from_u8(service.tunnel).ok_or(Rejection::Drop(DropReason::NoBackend))?;
     // UDP source port and IPv6 flow label vary by flow; for IPIP over IPv4 only the source address
     // can.
@@ -126,12 +126,12 @@ fn send<B: Buffer>(
         let (attachment, cookie) = origin::attachment(&buffer.window(), pkt, gateway);
         geneve::own_options(&mut options, pkt.front.scope_key, attachment, cookie);
     }
-    let (kind, ends) = (kind, (hashed_source.unwrap_or(*ours), to));
+    let (kind, ends) = (kind, (hashed_source.unwrap_or(*local), to));
     let (macs, hash) = (route.macs(), pkt.hash);
     let mut outer = outer::to_backend(kind, service, &macs, ends, hash, &options, &pkt.inner);
     outer.checksum = service.flags & SERVICE_CHECKSUM != 0;
     let overhead = (outer_len(&outer) - ETHERNET) as u16;
-    fits(pkt, lcore, route.mtu().saturating_sub(overhead))?;
+    check_backend_mtu(pkt, lcore, route.mtu().saturating_sub(overhead))?;
     if pkt.front.arrival != Arrival::Kernel {
         update_ecn_and_ttl(buffer, pkt)?;
         outer.tos = pkt.inner.tos;
@@ -188,14 +188,14 @@ pub fn to_client<B: Buffer>(
     let flows = lcore.flows();
     let mut answer = lcore.answer_buffer();
     let rejection_of = |missed| match missed {
-        Missed::Gone => Rejection::Drop(DropReason::NoFlow),
-        Missed::Busy => Rejection::Drop(DropReason::FlowContended),
+        PathError::Gone => Rejection::Drop(DropReason::NoFlow),
+        PathError::Busy => Rejection::Drop(DropReason::FlowContended),
     };
     match pkt.hit {
         Some(hit) => {
             flows.answer(&hit, hit.from_initiator(pkt.side), &mut answer).map_err(rejection_of)?;
         }
-        None => untracked_answer(&buffer.window(), pkt, lcore, &mut answer)?,
+        None => fill_untracked_answer(&buffer.window(), pkt, lcore, &mut answer)?,
     }
     check_ttl(pkt)?;
     let crosses = pkt.path.crosses();
@@ -234,13 +234,13 @@ pub fn to_client<B: Buffer>(
 
 /// Fills in the answer for a flow that is in no table.
 #[cold]
-fn untracked_answer(
+fn fill_untracked_answer(
     window: &Window<'_>,
     pkt: &PacketState,
     lcore: &Lcore<'_>,
     answer: &mut Answer,
 ) -> Result<(), Rejection> {
-    if !origin::answer(window, pkt, lcore, answer) {
+    if !origin::fill_answer(window, pkt, lcore, answer) {
         return Err(Rejection::Drop(origin::unknown_flow(pkt)));
     }
     lcore.page().count(Counter::AnswersUntracked, 1);

@@ -9,7 +9,7 @@ pub enum GroupError {
     /// The machine has no group with this name.
     #[error(
         "{key} = \"{name}\": the group does not exist; type `groupadd --system {name}`, or \
-         set another"
+         set another group"
     )]
     Missing {
         /// Configuration key.
@@ -18,7 +18,7 @@ pub enum GroupError {
         name: String,
     },
     /// The user database could not be read.
-    #[error("{key} = \"{name}\": {source}")]
+    #[error("{key} = \"{name}\": cannot look up the group: {source}")]
     System {
         /// Configuration key.
         key: &'static str,

@@ -1,4 +1,4 @@
-//! The memory of the machine: pages per NUMA node, mounts, free memory.
+//! The memory of the machine: huge pages per NUMA node, mounts, available memory.
 
 use std::path::{Path, PathBuf};
 
@@ -8,12 +8,14 @@ pub const PAGE_BYTES: u64 = 2 << 20;
 /// The directory of the 2 MiB pages below `/sys/kernel/mm` and below each node.
 const PAGES: &str = "hugepages/hugepages-2048kB";
 
-/// The memory of the machine. Every path begins with the root from which it was read.
+/// The memory of the machine. Only [`Machine::root`] and [`Node::nr`] begin with the root; mount
+/// points do not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// The root: `/`, or a directory with test files.
     pub root: PathBuf,
-    /// NUMA nodes in ascending order, at least one.
+    /// NUMA nodes with 2 MiB pages in ascending order. If there is none, a single node with the
+    /// numbers of the whole machine.
     pub nodes: Vec<Node>,
     /// Whether the kernel supports pages of 2 MiB.
     pub supported: bool,
@@ -63,8 +65,11 @@ pub enum MachineError {
         /// The error from the system.
         reason: std::io::Error,
     },
-    /// A file does not contain a number where one is expected.
-    #[error("{} contains {found:?}, not a number of kB", path.display())]
+    /// `/proc/meminfo` has no number of kB for `MemAvailable`.
+    #[error(
+        "{}: MemAvailable is {found:?}, not a number of kB; use Linux 3.14 or later",
+        path.display()
+    )]
     NoNumber {
         /// Path of the file.
         path: PathBuf,
@@ -83,15 +88,14 @@ impl Machine {
             return Err(MachineError::NoNumber { path, found: found.to_owned() });
         };
         let mounted = text(&root.join("proc/self/mounts"))?;
-        let whole = root.join("sys/kernel/mm").join(PAGES);
+        let global = root.join("sys/kernel/mm").join(PAGES);
         let mut nodes = nodes(root);
         if nodes.is_empty() {
-            // A kernel without NUMA has a single node with all the memory.
-            let counts = counts(&whole);
-            nodes.push(Node { id: 0, cpus: Vec::new(), nr: whole.join("nr_hugepages"), ..counts });
+            // A kernel without NUMA lists no node, and without 2 MiB pages no node with such pages.
+            nodes.push(node_at(&global));
         }
         Ok(Machine {
-            supported: whole.join("nr_hugepages").exists(),
+            supported: global.join("nr_hugepages").exists(),
             nodes,
             mounts: mounts(&mounted),
             bpf: bpf(&mounted),
@@ -106,20 +110,22 @@ impl Machine {
         over.max_by_key(|mount| mount.path.as_os_str().len())
     }
 
-    /// Returns the number of pages that an existing region file at this path occupies.
+    /// Returns the number of pages that the region file at this path occupies; 0 if it does not
+    /// exist.
     pub fn pages_in(&self, region: &Path) -> u64 {
         let below = region.strip_prefix("/").unwrap_or(region);
         std::fs::metadata(self.root.join(below)).map_or(0, |file| file.len() / PAGE_BYTES)
     }
 }
 
-/// Returns the number of CPUs that the machine can have; their numbers are smaller.
+/// Returns the highest number of a CPU that the machine can have, plus one (the kernel's
+/// `nr_cpu_ids`). Returns `None` if it cannot be read.
 pub(crate) fn possible_cpus(root: &Path) -> Option<u32> {
     let list = std::fs::read_to_string(root.join("sys/devices/system/cpu/possible")).ok()?;
     cpu_list(&list).into_iter().max().map(|last| u32::from(last) + 1)
 }
 
-/// Returns the number of CPUs that are online.
+/// Returns the number of CPUs that are online, if it can be read.
 pub(crate) fn online_cpus(root: &Path) -> Option<u32> {
     let list = std::fs::read_to_string(root.join("sys/devices/system/cpu/online")).ok()?;
     Some(cpu_list(&list).len() as u32).filter(|cpus| *cpus > 0)
@@ -145,13 +151,14 @@ fn text(path: &Path) -> Result<String, MachineError> {
         .map_err(|reason| MachineError::Unreadable { path: path.to_owned(), reason })
 }
 
-/// Reads a file that contains a single number. Returns 0 if the file is missing, as without NUMA or
-/// hugepages.
+/// Reads a file that contains a single number. Returns 0 if the file is missing, as without huge
+/// pages, or has other contents.
 pub(crate) fn number(path: &Path) -> u64 {
     std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-fn counts(pages: &Path) -> Node {
+/// Returns a node 0 without CPUs, with the numbers of pages in the directory `pages`.
+fn node_at(pages: &Path) -> Node {
     Node {
         id: 0,
         cpus: Vec::new(),
@@ -171,7 +178,7 @@ fn nodes(root: &Path) -> Vec<Node> {
         let pages = entry.path().join(PAGES);
         if pages.join("nr_hugepages").exists() {
             let cpus = std::fs::read_to_string(entry.path().join("cpulist")).unwrap_or_default();
-            nodes.push(Node { id, cpus: cpu_list(&cpus), ..counts(&pages) });
+            nodes.push(Node { id, cpus: cpu_list(&cpus), ..node_at(&pages) });
         }
     }
     nodes.sort_by_key(|node| node.id);

@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::table::bytes_text;
 
-/// Returns the problems that prevent the maps, each with a remedy.
+/// Returns the problems that prevent the creation of the maps, each with a remedy.
 pub(crate) fn problems(plan: &Plan, machine: &Machine) -> Vec<String> {
     let mut problems = Vec::new();
     let folder = &plan.region_path;
@@ -19,8 +19,8 @@ pub(crate) fn problems(plan: &Plan, machine: &Machine) -> Vec<String> {
             folder.display()
         ));
     }
-    let there = machine.root.join(folder.strip_prefix("/").unwrap_or(folder)).exists();
-    if !there && plan.region_bytes > machine.available {
+    let exists = machine.root.join(folder.strip_prefix("/").unwrap_or(folder)).exists();
+    if !exists && plan.region_bytes > machine.available {
         problems.push(format!(
             "{} of ordinary memory required for the region's maps, {} available: lower \
              region.max_flows, region.nat_maps or region.slots",

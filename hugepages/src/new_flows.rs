@@ -25,8 +25,8 @@ pub fn forwarding_lcores(config: &Config, root: &Path) -> u32 {
 
 /// Returns how many unconfirmed NAT flows the appliance can hold for certain: the minimum of their
 /// share of the flow table and the number of NAT ports towards one backend, all of which a flood of
-/// one service can use. Each NAT address of the backend's family provides a range of ports; the
-/// family with fewer addresses decides.
+/// one service can use. Each NAT address of the backend's family provides a range of ports; of the
+/// families with NAT addresses, the one with fewer decides.
 pub fn unconfirmed_by_nat(config: &Config, flows: u32) -> u32 {
     let nat = &config.nat;
     let v4 = nat.addresses.iter().filter(|address| address.addr.is_ipv4()).count();

@@ -24,13 +24,14 @@ fn nodes_of<'p>(plan: &'p Plan, machine: &Machine) -> Vec<(&'p Nic, u32)> {
 }
 
 /// Returns the node of all NICs with a known node, if the machine has several and they agree.
-pub fn home(plan: &Plan, machine: &Machine) -> Option<u32> {
+pub fn nic_node(plan: &Plan, machine: &Machine) -> Option<u32> {
     let nodes = nodes_of(plan, machine);
     let (_, first) = nodes.first()?;
     nodes.iter().all(|(_, node)| node == first).then_some(*first)
 }
 
-/// Returns warnings about components on another node than the NICs, each with a remedy.
+/// Returns a warning with a remedy if the NICs are on two nodes, or else if lcores are on another
+/// node than the NICs.
 pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
     let nodes = nodes_of(plan, machine);
     let mut warnings = Vec::new();
@@ -45,9 +46,9 @@ pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
         return warnings;
     }
     let Some((nic, node)) = nodes.first() else { return warnings };
-    let Some(home) = machine.nodes.iter().find(|n| n.id == *node) else { return warnings };
+    let Some(nic_node) = machine.nodes.iter().find(|n| n.id == *node) else { return warnings };
     let away: Vec<String> =
-        plan.lcores.iter().filter(|cpu| !home.cpus.contains(cpu)).map(u16::to_string).collect();
+        plan.lcores.iter().filter(|cpu| !nic_node.cpus.contains(cpu)).map(u16::to_string).collect();
     if !away.is_empty() {
         warnings.push(format!(
             "fastpath.lcores: CPU {} not on NUMA node {node} of {} = \"{}\": packets cross nodes; \
@@ -55,7 +56,7 @@ pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
             away.join(", "),
             nic.key,
             nic.device,
-            cpus(home)
+            cpus(nic_node)
         ));
     }
     warnings
@@ -64,18 +65,18 @@ pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
 /// Returns a warning if pages of the region that this process has mapped are on another node than
 /// the NICs. `numa_maps` is the text of `/proc/self/numa_maps`.
 pub fn region_warning(plan: &Plan, machine: &Machine, numa_maps: &str) -> Option<String> {
-    let home = home(plan, machine)?;
+    let nic_node = nic_node(plan, machine)?;
     let nic = plan.nics.first()?;
     let away: u64 = pages_of(numa_maps, &plan.region_path)
         .into_iter()
-        .filter(|(node, _)| *node != home)
+        .filter(|(node, _)| *node != nic_node)
         .map(|(_, pages)| pages)
         .sum();
     (away > 0).then(|| {
         format!(
-            "{away} pages of the region {} are on another NUMA node than {home}, the node of {} = \
-             \"{}\": lookups cross nodes; to move it, type `weir hugepages apply`, stop fastpath \
-             and slowpath, remove the file (flows are lost), and start them",
+            "{away} pages of the region {} are on another NUMA node than {nic_node}, the node of \
+             {} = \"{}\": lookups cross nodes; to move it, type `weir hugepages apply`, stop \
+             fastpath and slowpath, remove the file (flows are lost), and start them",
             plan.region_path.display(),
             nic.key,
             nic.device

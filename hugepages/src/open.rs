@@ -48,13 +48,15 @@ pub enum OpenError {
     },
 }
 
-/// How a region that cannot be read is handled: one of another version, or a damaged one.
+/// How a region that cannot be read is handled: one of another version, or a damaged or truncated
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreadable {
     /// Fail with an error.
     Refuse,
-    /// Replace it by an empty one. For processes that forward packets. It is an error while the
-    /// other plane's region is in use, since both planes would forward the same packets.
+    /// Replace it by an empty one, unless a process still uses it. For processes that forward
+    /// packets: opening also fails while such a process uses the other plane's region, since both
+    /// planes would forward the same packets.
     Replace,
 }
 
@@ -80,7 +82,7 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
     }
     let (location, other) = region_locations(config)?;
     if let RegionLocation::File { path, group } = &location {
-        mounted(config)?;
+        check_hugetlbfs(config)?;
         if let Some(folder) = path.parent() {
             let folder_error =
                 |source| OpenError::Folder { folder: folder.display().to_string(), source };
@@ -131,7 +133,7 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
 
 /// Checks that the hugetlbfs for the region's file is mounted. Without it the directory would be an
 /// ordinary one, and the region's file would be hidden when the hugetlbfs is mounted over it.
-fn mounted(config: &Config) -> Result<(), OpenError> {
+fn check_hugetlbfs(config: &Config) -> Result<(), OpenError> {
     let Ok(machine) = Machine::read(Path::new("/")) else { return Ok(()) };
     let result = check(&plan(config), &machine);
     match result.mount {

@@ -15,7 +15,7 @@ use crate::table::{Table, bytes_text};
 /// The number of flows on a machine with little or unknown memory.
 const MIN_FLOWS: u32 = 1 << 16;
 /// The maximum number of flows unless `region.max_flows` is set: each flow is checked for idleness
-/// every two seconds, which few machines should do for more.
+/// every two seconds, which for more flows takes too much time on most machines.
 const MAX_FLOWS: u32 = 1 << 22;
 /// The maximum share of the memory for flows unless `region.max_flows` is set, as a divisor: a
 /// machine of 4 GB, of which Linux has 3.7, holds 524,288 flows.
@@ -63,9 +63,10 @@ pub fn sizes_below(config: &Config, root: &Path) -> Sizes {
     }
 }
 
-/// Returns these sizes with the number of flows that suits `memory` bytes of memory.
+/// Returns these sizes with as many flows as fit in their share of `memory` bytes: a power of two
+/// from [`MIN_FLOWS`] to [`MAX_FLOWS`].
 fn with_flows_for(sizes: Sizes, memory: u64) -> Sizes {
-    let price = |sizes: &Sizes| -> u64 {
+    let bytes_of_flows = |sizes: &Sizes| -> u64 {
         let layout = Layout::new(sizes);
         layout
             .terms()
@@ -77,7 +78,7 @@ fn with_flows_for(sizes: Sizes, memory: u64) -> Sizes {
     let mut chosen = Sizes { flows: MIN_FLOWS, ..sizes };
     while chosen.flows < MAX_FLOWS {
         let larger = Sizes { flows: chosen.flows * 2, ..chosen };
-        if price(&larger) > memory / SHARE {
+        if bytes_of_flows(&larger) > memory / SHARE {
             break;
         }
         chosen = larger;
@@ -107,7 +108,7 @@ pub struct Term {
     pub bytes_each: u64,
     /// Total size in bytes, including rounding.
     pub bytes: u64,
-    /// The configuration key that determines the size.
+    /// The configuration key that determines the size; empty if none does.
     pub setting: &'static str,
     /// Purpose of the memory.
     pub why: &'static str,
@@ -126,12 +127,12 @@ pub struct Plan {
     pub region_bytes: u64,
     /// Memory that EAL allocates, in bytes, rounded up to whole pages.
     pub dpdk_bytes: u64,
-    /// Value of `fastpath.hugepages`.
+    /// Value of `fastpath.hugepages`; false with XDP.
     pub hugepages: bool,
     /// CPUs of the polling lcores. EAL distributes its memory over their nodes unless the NICs'
     /// node is known.
     pub lcores: Vec<u16>,
-    /// The arms' NICs.
+    /// The arms' NICs whose NUMA node can be determined.
     pub nics: Vec<Nic>,
     /// Number of flows that the region holds, and its source.
     pub flows: Flows,
@@ -232,7 +233,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
 
 /// Returns the terms of a section. Counter pages have separate terms for services and backends.
 fn from_layout(row: &tables::layout::Term, sizes: &Sizes) -> Vec<Term> {
-    let mut whole = Term {
+    let mut section = Term {
         part: Part::Region,
         name: row.name.to_owned(),
         count: row.count as u64,
@@ -242,22 +243,22 @@ fn from_layout(row: &tables::layout::Term, sizes: &Sizes) -> Vec<Term> {
         why: row.why,
     };
     if row.section != Section::Counters {
-        return vec![whole];
+        return vec![section];
     }
     let (services, backends) = sizes.counted();
     let lines = |name, counted: u32, setting, why| {
         // Each lcore's page has one more line, for objects without a line of their own.
-        let lines = whole.count * (u64::from(counted) + 1);
+        let lines = section.count * (u64::from(counted) + 1);
         term(Part::Region, name, (lines, 8 * OBJECT_WORDS as u64), setting, why)
     };
-    let why = "a line per lcore and service, and a shared line";
+    let why = "per lcore a line for each service and a shared one";
     let of_services = lines("service counters", services, "region.counted_services", why);
-    let why = "a line per lcore and backend, and a shared line";
+    let why = "per lcore a line for each backend and a shared one";
     let of_backends = lines("backend counters", backends, "region.counted_backends", why);
     let objects = of_services.bytes + of_backends.bytes;
-    whole.bytes -= objects;
-    whole.bytes_each -= objects / whole.count.max(1);
-    vec![whole, of_services, of_backends]
+    section.bytes -= objects;
+    section.bytes_each -= objects / section.count.max(1);
+    vec![section, of_services, of_backends]
 }
 
 fn term(

@@ -14,7 +14,7 @@ use crate::table::{Table, bytes_text};
 /// The result of comparing the plan with the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckResult {
-    /// Pages by node; empty if none are needed.
+    /// The nodes that need pages.
     pub nodes: Vec<NodePages>,
     /// Problems that prevent a start, each with a remedy.
     pub problems: Vec<String>,
@@ -57,7 +57,7 @@ pub fn check(plan: &Plan, machine: &Machine) -> CheckResult {
     let mut ordinary = 0;
     let mut pages = 0;
     match page_kind {
-        PageKind::Pages => pages += plan.region_bytes / PAGE_BYTES,
+        PageKind::Huge => pages += plan.region_bytes / PAGE_BYTES,
         PageKind::Ordinary => ordinary += plan.region_bytes,
     }
     let dpdk = plan.dpdk_bytes / PAGE_BYTES;
@@ -72,11 +72,11 @@ pub fn check(plan: &Plan, machine: &Machine) -> CheckResult {
             bytes_text(machine.available)
         ));
     }
-    let home = numa::home(plan, machine);
-    let spread = spread(if plan.hugepages { dpdk } else { 0 }, plan, machine, home);
+    let nic_node = numa::nic_node(plan, machine);
+    let spread = spread(if plan.hugepages { dpdk } else { 0 }, plan, machine, nic_node);
     let occupied =
-        if page_kind == PageKind::Pages { machine.pages_in(&plan.region_path) } else { 0 };
-    let first = region_node(plan, machine, home);
+        if page_kind == PageKind::Huge { machine.pages_in(&plan.region_path) } else { 0 };
+    let first = region_node(plan, machine, nic_node);
     for (i, (node, dpdk)) in machine.nodes.iter().zip(spread).enumerate() {
         let region = if i == first { pages.saturating_sub(occupied) } else { 0 };
         let needed = dpdk + region;
@@ -92,7 +92,7 @@ pub fn check(plan: &Plan, machine: &Machine) -> CheckResult {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PageKind {
-    Pages,
+    Huge,
     Ordinary,
 }
 
@@ -102,7 +102,7 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
     let path = plan.region_path.display();
     let directory = plan.region_path.parent().unwrap_or(&plan.region_path).display();
     match machine.mount_of(&plan.region_path).map(|mount| mount.page_bytes) {
-        Some(Some(PAGE_BYTES)) => PageKind::Pages,
+        Some(Some(PAGE_BYTES)) => PageKind::Huge,
         Some(Some(other)) => {
             result.problems.push(format!(
                 "{path} is on pages of {}, not of 2 MiB: type: mkdir -p /dev/hugepages-2M && \
@@ -110,7 +110,7 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
                  \"/dev/hugepages-2M/weir-region\"",
                 bytes_text(other)
             ));
-            PageKind::Pages
+            PageKind::Huge
         }
         None if plan.hugepages && plan.region_path.starts_with("/dev/hugepages") => {
             result.problems.push(format!(
@@ -123,13 +123,13 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
                  hugetlbfs pagesize=2M 0 0' >> /etc/fstab"
             ));
             result.mount = plan.region_path.parent().map(PathBuf::from);
-            PageKind::Pages
+            PageKind::Huge
         }
         Some(None) => {
             if plan.hugepages {
                 result.warnings.push(format!(
                     "{path} is on ordinary pages, which makes lookups slower: leave region.path \
-                     empty to use hugepages"
+                     empty, and mount a hugetlbfs on /dev/hugepages if none is"
                 ));
             }
             PageKind::Ordinary
@@ -146,9 +146,9 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
 
 /// Returns the index of the best node for the region: that of the NICs, or else that of the first
 /// polling lcore.
-fn region_node(plan: &Plan, machine: &Machine, home: Option<u32>) -> usize {
+fn region_node(plan: &Plan, machine: &Machine, nic_node: Option<u32>) -> usize {
     let first = plan.lcores.first();
-    let of_nics = machine.nodes.iter().position(|node| home == Some(node.id));
+    let of_nics = machine.nodes.iter().position(|node| nic_node == Some(node.id));
     let of_lcore =
         || machine.nodes.iter().position(|n| first.is_some_and(|cpu| n.cpus.contains(cpu)));
     of_nics.or_else(of_lcore).unwrap_or(0)
@@ -157,13 +157,14 @@ fn region_node(plan: &Plan, machine: &Machine, home: Option<u32>) -> usize {
 /// Distributes EAL's pages over the nodes. All are on the NICs' node if it is known, since the fast
 /// path requests them there. Otherwise EAL distributes them in proportion to the nodes' lcores, and
 /// the first node with an lcore gets the remainder.
-fn spread(pages: u64, plan: &Plan, machine: &Machine, home: Option<u32>) -> Vec<u64> {
+fn spread(pages: u64, plan: &Plan, machine: &Machine, nic_node: Option<u32>) -> Vec<u64> {
     let (lcores, nodes) = (&plan.lcores, &machine.nodes);
-    if home.is_some() {
-        return nodes.iter().map(|n| if home == Some(n.id) { pages } else { 0 }).collect();
+    if nic_node.is_some() {
+        return nodes.iter().map(|n| if nic_node == Some(n.id) { pages } else { 0 }).collect();
     }
-    let on = |node: &Node| lcores.iter().filter(|cpu| node.cpus.contains(cpu)).count() as u64;
-    let mut counts: Vec<u64> = nodes.iter().map(on).collect();
+    let lcores_on =
+        |node: &Node| lcores.iter().filter(|cpu| node.cpus.contains(cpu)).count() as u64;
+    let mut counts: Vec<u64> = nodes.iter().map(lcores_on).collect();
     if counts.iter().sum::<u64>() == 0 {
         // The CPUs are unknown, or the kernel does not support NUMA.
         counts = nodes.iter().enumerate().map(|(i, _)| u64::from(i == 0)).collect();
@@ -251,7 +252,7 @@ impl CheckResult {
             out += &format!("pages of 2 MiB\n{}", table.render());
         }
         for problem in &self.problems {
-            out += &format!("missing: {problem}\n");
+            out += &format!("problem: {problem}\n");
         }
         for warning in &self.warnings {
             out += &format!("warning: {warning}\n");
@@ -291,14 +292,15 @@ impl Applied {
     }
 }
 
-/// The reason for which pages could not be reserved. Pages reserved before the failure are
-/// released.
+/// The reason for which [`apply`] failed. After [`Unsupported`](ApplyError::Unsupported),
+/// [`Unwritable`](ApplyError::Unwritable) and [`Short`](ApplyError::Short) the machine has as many
+/// pages as before; after the others the pages are reserved.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The kernel does not support pages of 2 MiB.
     #[error("{0}")]
     Unsupported(String),
-    /// A file cannot be written.
+    /// The file that sets a node's number of pages cannot be written.
     #[error("cannot write {}: {reason}; type: sudo weir hugepages apply", path.display())]
     Unwritable {
         /// Path of the file.
@@ -306,18 +308,18 @@ pub enum ApplyError {
         /// The error from the system.
         reason: std::io::Error,
     },
-    /// The kernel has too little contiguous memory.
+    /// The kernel reserved fewer pages than requested: it has too little contiguous memory.
     #[error(
-        "node {node}: the kernel reserved {got} of {wanted} pages of 2 MiB, {} are missing \
+        "node {node}: the kernel reserved {got} of {requested} pages of 2 MiB, {} are missing \
          (nothing was changed): too little free or contiguous memory; stop programs that use much \
          of it, or reserve at boot: add hugepages={boot} to the kernel's command line",
-        wanted - got
+        requested - got
     )]
     Short {
         /// Number of the node.
         node: u32,
         /// Requested number of additional pages.
-        wanted: u64,
+        requested: u64,
         /// Number of additional pages obtained.
         got: u64,
         /// Number of pages to reserve at boot for the whole machine.
@@ -358,13 +360,13 @@ pub fn apply_with(
     let boot = machine.nodes.iter().map(|n| n.total).sum::<u64>()
         + result.nodes.iter().map(NodePages::missing).sum::<u64>();
     let mut done: Vec<(&Node, u64)> = Vec::new();
-    for wanted in result.nodes.iter().filter(|node| node.missing() > 0) {
-        let Some(node) = machine.nodes.iter().find(|node| node.id == wanted.id) else { continue };
-        let now = grow(node, node.total + wanted.missing(), machine);
+    for pages in result.nodes.iter().filter(|node| node.missing() > 0) {
+        let Some(node) = machine.nodes.iter().find(|node| node.id == pages.id) else { continue };
+        let now = grow(node, node.total + pages.missing(), machine);
         done.push((node, node.total));
-        let (error, wanted) = match now {
-            Ok(now) if now >= node.total + wanted.missing() => continue,
-            Ok(now) => (None, (wanted.missing(), now.saturating_sub(node.total))),
+        let (error, counts) = match now {
+            Ok(now) if now >= node.total + pages.missing() => continue,
+            Ok(now) => (None, (pages.missing(), now.saturating_sub(node.total))),
             Err(error) => (Some(error), (0, 0)),
         };
         for (node, before) in &done {
@@ -372,8 +374,8 @@ pub fn apply_with(
             // still the one to report.
             let _ = std::fs::write(&node.nr, before.to_string());
         }
-        let (node, (wanted, got)) = (node.id, wanted);
-        return Err(error.unwrap_or(ApplyError::Short { node, wanted, got, boot }));
+        let (node, (requested, got)) = (node.id, counts);
+        return Err(error.unwrap_or(ApplyError::Short { node, requested, got, boot }));
     }
     if let Some(path) = &result.mount {
         mount(path).map_err(|reason| ApplyError::Mount { path: path.clone(), reason })?;
@@ -394,19 +396,19 @@ fn mount(path: &Path) -> std::io::Result<()> {
 }
 
 /// Requests `target` pages, a second time after memory compaction if necessary, and returns the
-/// number of pages.
+/// number of pages that the node has afterwards.
 fn grow(node: &Node, target: u64, machine: &Machine) -> Result<u64, ApplyError> {
-    let ask = || {
+    let request = || {
         let path = node.nr.clone();
         std::fs::write(&node.nr, target.to_string())
             .map_err(|reason| ApplyError::Unwritable { path, reason })
     };
-    ask()?;
+    request()?;
     if number(&node.nr) < target {
         let compact = machine.root.join("proc/sys/vm/compact_memory");
         // If the kernel does not support compaction, a second request is pointless.
         if std::fs::write(compact, "1").is_ok() {
-            ask()?;
+            request()?;
         }
     }
     Ok(number(&node.nr))

@@ -80,7 +80,7 @@ fn flows_take_a_share_of_the_memory_unless_they_are_set() {
         let head = format!("plane = \"{plane}\"\n");
         let planned = |more: &str| plan_below(&checked(&format!("{head}{more}{ARM}")), &tree.root);
         // Machines of 1, 4, 16 and 512 GB, with `MemTotal` as Linux reports it.
-        for (kilobytes, wanted) in [
+        for (kilobytes, expected_flows) in [
             (950_000, 1 << 17),
             (3_700_000, 1 << 19),
             (16_000_000, 1 << 21),
@@ -88,20 +88,21 @@ fn flows_take_a_share_of_the_memory_unless_they_are_set() {
         ] {
             tree.write("proc/meminfo", &format!("MemTotal: {kilobytes} kB\nMemAvailable: 1 kB\n"));
             let (plan, memory) = (planned(""), kilobytes * 1024);
-            assert_eq!(plan.flows, Flows::FromMemory { flows: wanted, memory });
+            assert_eq!(plan.flows, Flows::FromMemory { flows: expected_flows, memory });
             let flows = plan.terms.iter().filter(|term| term.setting == "region.max_flows");
             let price: u64 = flows.map(|term| term.bytes).sum();
             println!("{plane}: {} MiB of {} MiB: {}", price >> 20, memory >> 20, plan.flows);
             assert!(price <= memory / 12 && price > memory / 600, "{price} of {memory}");
-            let expected = format!("{wanted} flows, derived from {} MiB of memory", memory >> 20);
+            let mib = memory >> 20;
+            let expected = format!("{expected_flows} flows, derived from {mib} MiB of memory");
             assert!(plan.render().contains(&expected), "{}", plan.render());
             let set = planned("[region]\nmax_flows = 1000\n");
             assert_eq!(set.flows, Flows::Set(1000));
             assert!(set.render().contains("1000 flows (region.max_flows)"));
         }
         tree.write("proc/meminfo", "MemTotal: 256000 kB\nMemAvailable: 1 kB\n");
-        let least = Flows::FromMemory { flows: 65_536, memory: 256_000 * 1024 };
-        assert_eq!(planned("").flows, least, "the minimum");
+        let minimum = Flows::FromMemory { flows: 65_536, memory: 256_000 * 1024 };
+        assert_eq!(planned("").flows, minimum, "the minimum");
         tree.write("proc/meminfo", "MemAvailable: 1 kB\n");
         assert_eq!(planned("").flows, Flows::FromMemory { flows: 65_536, memory: 0 });
     }
@@ -118,7 +119,7 @@ fn nat_flow_limit_derives_from_unconfirmed_capacity() {
         let region = "[region]\nmax_backends = 2048";
         format!("{region}\n[fastpath]\nlcores = [1, 2]\n[nat]\n{addresses}\n")
     };
-    for (more, wanted) in [
+    for (more, expected) in [
         // Without NAT: half of 524,288 flows, four times per second.
         ("[fastpath]\nlcores = [1, 2]\n".to_owned(), derived(524_288, 2, 262_144)),
         // The number of ports towards one backend, for the family with fewer addresses.
@@ -133,7 +134,7 @@ fn nat_flow_limit_derives_from_unconfirmed_capacity() {
         ("[flows]\nnat_new_per_s = 5\n".to_owned(), NewFlows::Set(5)),
         ("[flows]\nnat_new_per_s = 0\n".to_owned(), NewFlows::Set(0)),
     ] {
-        assert_eq!(planned(&more).new_flows, wanted, "{more}");
+        assert_eq!(planned(&more).new_flows, expected, "{more}");
     }
     let rendered = planned(&nat("addresses = \"10.0.1.9\"")).render();
     let expected = "New flows by NAT: at most 63488 per second and lcore (2 lcores), so that 31744";
@@ -161,9 +162,9 @@ fn region_keeps_its_flow_count_if_unset() {
     drop(opened);
     let opened = open_region(&config(""), Unreadable::Refuse).unwrap();
     assert_eq!(flows(&opened), 1024);
-    let wanted = sizes(&config("")).flows;
+    let allowed = sizes(&config("")).flows;
     let expected =
-        format!("keeps its capacity of 1024 flows; this machine's memory allows {wanted}");
+        format!("keeps its capacity of 1024 flows; this machine's memory allows {allowed}");
     assert!(opened.notes.iter().any(|note| note.contains(&expected)), "{:?}", opened.notes);
     drop(opened);
     // A configured number must not silently differ from the region's.
@@ -172,7 +173,7 @@ fn region_keeps_its_flow_count_if_unset() {
 }
 
 #[test]
-fn the_terms_sum_up_to_the_whole() {
+fn terms_of_each_part_sum_to_its_size() {
     let plan = planned("");
     for (part, bytes) in [(Part::Region, plan.region_bytes), (Part::Dpdk, plan.dpdk_bytes)] {
         let sum: u64 = plan.terms.iter().filter(|t| t.part == part).map(|t| t.bytes).sum();
@@ -250,7 +251,7 @@ fn memory_is_planned_on_the_node_of_the_nics() {
     let plan = plan_of("[4, 5]", &arms);
     let machine = tree.machine();
     let (dpdk, region) = pages(&plan);
-    assert_eq!(hugepages::numa::home(&plan, &machine), Some(1));
+    assert_eq!(hugepages::numa::nic_node(&plan, &machine), Some(1));
     let verdict = check(&plan, &machine);
     let needed: Vec<_> = verdict.nodes.iter().map(|n| (n.id, n.needed)).collect();
     assert_eq!((needed, verdict.warnings.len()), (vec![(1, dpdk + region)], 0));
@@ -280,7 +281,7 @@ fn lcores_and_nics_on_different_nodes_are_warned_of() {
         warning.contains("egress.device = \"net_af_packet0,iface=eth2\" on node 1"),
         "{warning}"
     );
-    assert_eq!((hugepages::numa::home(&plan, &tree.machine()), verdict.nodes.len()), (None, 2));
+    assert_eq!((hugepages::numa::nic_node(&plan, &tree.machine()), verdict.nodes.len()), (None, 2));
 }
 
 #[test]
@@ -304,7 +305,7 @@ fn a_region_on_another_node_is_warned_of() {
     let one = Tree::new("numa-one", &[("0-3", 0, 0)]);
     one.write("sys/bus/pci/devices/0000:3b:00.0/numa_node", "0\n");
     assert_eq!(check(&plan, &one.machine()).render_nodes(&one.machine()), "");
-    assert_eq!(hugepages::numa::home(&plan, &one.machine()), None);
+    assert_eq!(hugepages::numa::nic_node(&plan, &one.machine()), None);
 }
 
 #[test]
@@ -342,15 +343,15 @@ fn apply_reserves_what_check_reports_missing() {
 }
 
 #[test]
-fn partial_reservation_is_reported_and_reverted() {
+fn failed_reservation_is_reported() {
     // A file that accepts only some pages cannot be emulated, but one that cannot be written can.
     let (plan, tree) = (planned(""), Tree::new("short", &[("0-1", 10, 4)]));
     let mut machine = tree.machine();
     machine.nodes[0].nr = "/dev/null".into();
     let error = apply(&plan, &machine).unwrap_err();
     let (dpdk, region) = pages(&plan);
-    let ApplyError::Short { wanted, got, .. } = error else { panic!("{error}") };
-    assert_eq!((wanted, got), (dpdk + region - 4, 0));
+    let ApplyError::Short { requested, got, .. } = error else { panic!("{error}") };
+    assert_eq!((requested, got), (dpdk + region - 4, 0));
     assert!(error.to_string().contains("nothing was changed"), "{error}");
     machine.nodes[0].nr = tree.root.join("no/such/file");
     let error = apply(&plan, &machine).unwrap_err();
@@ -452,7 +453,7 @@ fn kernel_reserves_two_pages_and_is_restored() {
     assert!(machine.supported, "this kernel has no huge pages of 2 MiB");
     let writable = std::fs::OpenOptions::new().write(true).open(&node.nr);
     writable.unwrap_or_else(|e| panic!("{}: {e}; run the tests as root", node.nr.display()));
-    let wanted = Plan {
+    let plan = Plan {
         plane: Plane::Dpdk,
         terms: Vec::new(),
         region_path: "/dev/shm/weir/region".into(),
@@ -464,7 +465,7 @@ fn kernel_reserves_two_pages_and_is_restored() {
         flows: Flows::Set(0),
         new_flows: NewFlows::Set(0),
     };
-    let applied = apply(&wanted, &machine);
+    let applied = apply(&plan, &machine);
     let now = Machine::read(Path::new("/")).unwrap();
     std::fs::write(&node.nr, node.total.to_string()).unwrap();
     let applied = applied.unwrap();

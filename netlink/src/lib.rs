@@ -27,11 +27,13 @@ pub use setting::{ChangeError, Setting, Verb, address, family};
 /// Flags of a change that adds an object: an existing one is the error `EEXIST`.
 pub const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
-/// The time limit of a response. Only a response that the kernel could not queue takes longer.
+/// The time limit of a response. Only a response that the kernel could not queue never arrives.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection to the kernel's rtnetlink. It is opened by the first request, and reopened after a
 /// request that failed for another reason than an error returned by the kernel.
+///
+/// Requests panic on a thread that runs async tasks, outside of `tokio::task::block_in_place`.
 #[derive(Default)]
 pub struct Netlink(Option<Connection>);
 
@@ -73,7 +75,7 @@ impl Netlink {
         let result = match result? {
             // A closed connection is otherwise indistinguishable from the end of a response.
             _ if open.task.is_finished() => return Err(io::ErrorKind::ConnectionAborted.into()),
-            Err(Error::NetlinkError(refusal)) => Err(refusal.to_io()),
+            Err(Error::NetlinkError(error)) => Err(error.to_io()),
             other => Ok(other.map_err(io::Error::other)?),
         };
         self.0 = Some(open);
@@ -88,15 +90,15 @@ impl Netlink {
         self.run(|handle| request(handle).try_collect())
     }
 
-    /// Sends a message that makes a change, with these flags and the request for an acknowledgment.
+    /// Sends a message that makes a change, with these flags, and waits for the acknowledgment.
     pub fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         let mut request = NetlinkMessage::from(message);
         request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
         self.run(async move |mut handle: Handle| {
             let mut responses = handle.request(request)?;
             while let Some(response) = responses.next().await {
-                if let NetlinkPayload::Error(refusal) = response.payload {
-                    return Err(Error::NetlinkError(refusal));
+                if let NetlinkPayload::Error(error) = response.payload {
+                    return Err(Error::NetlinkError(error));
                 }
             }
             Ok(())

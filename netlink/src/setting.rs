@@ -38,14 +38,14 @@ pub enum Setting {
     Gateway(IpAddr, String),
     /// A default route of one family through an interface, in the routing table with this number.
     TableRoute(AddressFamily, u32, String),
-    /// A rule of one family by which packets whose mark equals the number of this table are routed
-    /// by that table. The last number is the rule's priority.
+    /// A rule of one family: packets with a mark equal to the first number are routed by the table
+    /// with that number. The second number is the rule's priority.
     MarkRule(AddressFamily, u32, u32),
 }
 
-/// A change that the kernel rejected.
+/// A change that the kernel rejected or did not acknowledge.
 #[derive(Debug, thiserror::Error)]
-#[error("`ip {command}` failed: {source}{}", remedy(.source))]
+#[error("cannot apply `ip {command}`: {source}{}", remedy(.source))]
 pub struct ChangeError {
     command: String,
     source: io::Error,
@@ -53,7 +53,7 @@ pub struct ChangeError {
 
 impl ChangeError {
     /// Returns true if the object to be added already exists.
-    pub fn is_there_already(&self) -> bool {
+    pub fn already_exists(&self) -> bool {
         self.source.raw_os_error() == Some(libc::EEXIST)
     }
 }
@@ -83,7 +83,8 @@ impl Setting {
         addresses.chain(gateways).collect()
     }
 
-    /// Returns the arguments of the `ip` command that adds, replaces or deletes the setting.
+    /// Returns the arguments of the `ip` command that adds, replaces or deletes the setting. `ip
+    /// rule` itself has no `replace`.
     pub fn command(&self, verb: Verb) -> String {
         let family = |family| if family == AddressFamily::Inet6 { "-6" } else { "-4" };
         let (verb, nodad) = match verb {
@@ -109,8 +110,8 @@ impl Setting {
 
     /// Parses a delete command from [`Setting::command`]. Routes in tables are not supported.
     pub fn deleted_by(command: &str) -> Option<Setting> {
-        let words: Vec<&str> = command.split(' ').collect();
-        Some(match words[..] {
+        let tokens: Vec<&str> = command.split(' ').collect();
+        Some(match tokens[..] {
             ["address", "delete", prefix, "dev", dev] => {
                 let (addr, len) = prefix.split_once('/')?;
                 let addr = Interface { addr: addr.parse().ok()?, len: len.parse().ok()? };
@@ -146,15 +147,16 @@ impl Netlink {
         self.change(message, flags).map_err(|source| ChangeError { command, source })
     }
 
-    /// Changes an interface, like `ip link set dev DEV WORDS`.
+    /// Changes an interface, like `ip link set dev DEV ARGUMENTS`; `arguments` appear only in
+    /// errors.
     pub fn set_link(
         &mut self,
         dev: &str,
-        words: &str,
+        arguments: &str,
         change: impl FnOnce(LinkMessageBuilder<LinkUnspec>) -> LinkMessageBuilder<LinkUnspec>,
     ) -> Result<(), ChangeError> {
         let message = change(LinkUnspec::new_with_name(dev)).build();
-        self.ip(format!("link set dev {dev} {words}"), Message::NewLink(message), 0)
+        self.ip(format!("link set dev {dev} {arguments}"), Message::NewLink(message), 0)
     }
 
     /// Deletes an interface.
@@ -199,8 +201,8 @@ impl Netlink {
     }
 
     fn index(&mut self, dev: &str) -> io::Result<u32> {
-        let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-        Ok(self.link(dev)?.ok_or_else(gone)?.header.index)
+        let not_found = || io::Error::from_raw_os_error(libc::ENODEV);
+        Ok(self.link(dev)?.ok_or_else(not_found)?.header.index)
     }
 }
 

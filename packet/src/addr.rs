@@ -47,7 +47,8 @@ impl Addr {
     }
 
     /// Returns true for an address that must not be a packet's source: loopback (127/8, `::1`),
-    /// multicast, limited broadcast (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3 and §2.7).
+    /// multicast, limited broadcast (RFC 1122 §3.2.1.3, RFC 4291 §2.5.3 and §2.7). The unspecified
+    /// address is not among them.
     #[inline(always)]
     pub const fn is_martian(&self) -> bool {
         let first = self.words[0].to_ne_bytes()[0];
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_families_survive_the_round_trip() {
+    fn conversion_to_and_from_ip_addr_is_lossless() {
         for text in ["0.0.0.0", "203.0.113.9", "255.255.255.255", "::", "2001:db8::1", "::1"] {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(IpAddr::from(Addr::from(ip)), ip);
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn martians_are_what_no_sender_has() {
+    fn martians_are_loopback_multicast_and_broadcast() {
         let martian = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap()).is_martian();
         for text in [
             "127.0.0.0",
@@ -208,14 +209,14 @@ mod tests {
         let long = Addr::from("2001:db8:ffff:ffff:ffff::1".parse::<IpAddr>().unwrap());
         for len in 0..=u8::MAX {
             let bits = u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0);
-            let wanted = u128::from_be_bytes(long.octets()) & bits;
-            assert_eq!(long.masked(len).octets(), wanted.to_be_bytes(), "{len}");
-            let turned = |bit: u8| {
+            let expected = u128::from_be_bytes(long.octets()) & bits;
+            assert_eq!(long.masked(len).octets(), expected.to_be_bytes(), "{len}");
+            let flipped = |bit: u8| {
                 let mut octets = long.octets();
                 octets[usize::from(bit / 8)] ^= 0x80 >> (bit % 8);
                 Addr::from_octets(octets)
             };
-            assert!((0..128).all(|bit| turned(bit).in_prefix(&long, len) == (bit >= len)));
+            assert!((0..128).all(|bit| flipped(bit).in_prefix(&long, len) == (bit >= len)));
         }
     }
 }

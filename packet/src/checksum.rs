@@ -215,9 +215,9 @@ pub fn harness(bytes: &mut [u8]) {
         let (Some(field), Ok(sum)) = (l4_field(&ip), l4_full(&w, &ip)) else { continue };
         assert!(w.store(usize::from(field), sum).is_ok());
         assert_eq!(l4_full(&w, &ip), Ok(sum));
-        let whole = w.sum(0, usize::from(ip.end));
+        let total = w.sum(0, usize::from(ip.end));
         let same = |a: u64, b: u64| fold(a) % 0xffff == fold(b) % 0xffff;
-        assert!(matches!((of_packet(&w, &ip), whole), (Ok(a), Ok(b)) if same(a, b)));
+        assert!(matches!((of_packet(&w, &ip), total), (Ok(a), Ok(b)) if same(a, b)));
     }
 }
 

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_each_bit_count() {
+    fn digest_depends_on_order_and_each_bit() {
         assert_ne!(of(&[1, 2]), of(&[2, 1]));
         assert_ne!(of(&[0]), of(&[1]));
         for bit in 0..64 {
@@ -65,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_in_one_word_is_no_bit_in_another() {
-        let mut seen = std::collections::HashSet::new();
+    fn each_bit_of_each_word_changes_the_digest_differently() {
+        let mut digests = std::collections::HashSet::new();
         for word in 0..8 {
             for bit in 0..64 {
                 let mut words = [7, 5, 3, 1, 0, u64::MAX, 9, 11];
                 words[word] ^= 1 << bit;
-                assert!(seen.insert(of(&words)), "bit {bit} of word {word}");
+                assert!(digests.insert(of(&words)), "bit {bit} of word {word}");
             }
         }
     }

@@ -60,7 +60,7 @@ const fn halves(addr: &Addr) -> [u64; 2] {
 }
 
 #[inline(always)]
-const fn whole(first: u64, second: u64) -> Addr {
+const fn joined(first: u64, second: u64) -> Addr {
     let words = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
     Addr { words }
 }
@@ -80,19 +80,19 @@ impl FlowKey {
         // The order of the ends is unpredictable, so it must not decide a branch.
         let (s0, d0) = (s[0].rotate_left(32), d[0].rotate_left(32));
         let (s1, d1) = (s[1].rotate_left(32), d[1].rotate_left(32));
-        let ports_turn = (s1 == d1) & (sport > dport);
-        let turn = (s0 > d0) | ((s0 == d0) & ((s1 > d1) | ports_turn));
-        let mask = u64::from(turn).wrapping_neg();
+        let ports_swapped = (s1 == d1) & (sport > dport);
+        let swapped = (s0 > d0) | ((s0 == d0) & ((s1 > d1) | ports_swapped));
+        let mask = u64::from(swapped).wrapping_neg();
         let (x0, x1) = ((s[0] ^ d[0]) & mask, (s[1] ^ d[1]) & mask);
         let ports = u32::from(sport) | u32::from(dport) << 16;
         let key = FlowKey {
             scope,
             proto: u32::from(proto),
-            ports: ports.rotate_left(16 * u32::from(turn)),
-            low: whole(s[0] ^ x0, s[1] ^ x1),
-            high: whole(d[0] ^ x0, d[1] ^ x1),
+            ports: ports.rotate_left(16 * u32::from(swapped)),
+            low: joined(s[0] ^ x0, s[1] ^ x1),
+            high: joined(d[0] ^ x0, d[1] ^ x1),
         };
-        (key, if turn { Side::High } else { Side::Low })
+        (key, if swapped { Side::High } else { Side::Low })
     }
 
     /// Returns address and port of one end.
@@ -108,10 +108,10 @@ impl FlowKey {
     ///
     /// The low half selects the flow's bucket, the high half the backend and the outer source port.
     #[inline(always)]
-    pub fn hash(&self, by: &HashKey) -> u64 {
+    pub fn hash(&self, hash_key: &HashKey) -> u64 {
         let (l, h) = (&self.low.words, &self.high.words);
         // The most variable words go in the low halves, from which a product spreads them furthest.
-        by.hash(&[
+        hash_key.hash(&[
             pair(self.scope, self.proto),
             u64::from(self.ports),
             pair(l[3], l[2]),
@@ -204,11 +204,11 @@ mod tests {
 
     #[test]
     fn a_packet_and_its_answer_share_a_key() {
-        let (there, side) = FlowKey::new(7, 6, addr(9), 1234, addr(2), 80);
+        let (forward, side) = FlowKey::new(7, 6, addr(9), 1234, addr(2), 80);
         let (back, other) = FlowKey::new(7, 6, addr(2), 80, addr(9), 1234);
-        assert_eq!((there, side), (back, other.other()));
-        assert_eq!(there.end(side), (addr(9), 1234));
-        assert_eq!(there.end(other), (addr(2), 80));
+        assert_eq!((forward, side), (back, other.other()));
+        assert_eq!(forward.end(side), (addr(9), 1234));
+        assert_eq!(forward.end(other), (addr(2), 80));
     }
 
     #[test]
@@ -226,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_talks_to_itself_still_has_two_ends() {
-        let (there, side) = FlowKey::new(0, 17, addr(1), 5, addr(1), 6);
+    fn flow_between_two_ports_of_one_address_has_two_ends() {
+        let (forward, side) = FlowKey::new(0, 17, addr(1), 5, addr(1), 6);
         let (back, other) = FlowKey::new(0, 17, addr(1), 6, addr(1), 5);
-        assert_eq!(there, back);
+        assert_eq!(forward, back);
         assert_ne!(side, other);
     }
 
@@ -262,11 +262,11 @@ mod tests {
 
     /// Returns how unevenly `keys` fill 2^16 buckets selected by 16 bits of the hash from bit
     /// `half`, in standard deviations of chi-square from its mean.
-    fn unevenness(keys: impl Iterator<Item = FlowKey>, half: u32, by: &HashKey) -> f64 {
+    fn unevenness(keys: impl Iterator<Item = FlowKey>, half: u32, hash_key: &HashKey) -> f64 {
         const BUCKETS: usize = 1 << 16;
         let (mut filled, mut count) = (std::vec![0u32; BUCKETS], 0u32);
         for key in keys {
-            filled[(key.hash(by) >> half) as usize % BUCKETS] += 1;
+            filled[(key.hash(hash_key) >> half) as usize % BUCKETS] += 1;
             count += 1;
         }
         let mean = f64::from(count) / BUCKETS as f64;
@@ -275,30 +275,30 @@ mod tests {
         (chi - free) / (2.0 * free).sqrt()
     }
 
-    /// Generates 2^19 flows with consecutive clients and ports: `clients` clients, `2^place`
-    /// addresses apart.
-    fn in_a_row(clients: u32, place: u32, step: u16) -> impl Iterator<Item = FlowKey> {
+    /// Generates 2^19 flows: of `clients` clients, `2^shift` addresses apart, with as many ports
+    /// each, `step` apart.
+    fn regular_flows(clients: u32, shift: u32, step: u16) -> impl Iterator<Item = FlowKey> {
         let ports = ((1 << 19) / clients) as u16;
         (0..clients).flat_map(move |client| {
-            let from = Addr::v4((0x0a00_0000 + (client << place)).to_be());
+            let from = Addr::v4((0x0a00_0000 + (client << shift)).to_be());
             (0..ports)
                 .map(move |port| FlowKey::new(1, 6, from, port.wrapping_mul(step), addr(2), 443).0)
         })
     }
 
     #[test]
-    fn clients_and_ports_in_a_row_fill_buckets_as_chance_would() {
+    fn regular_clients_and_ports_fill_buckets_like_random_keys() {
         if cfg!(miri) {
             return;
         }
         for seed in [0, 1, 0x5745_4952_0000_0001, u64::MAX] {
-            let by = HashKey::new(seed);
-            for (clients, place, step) in [(16, 0, 1), (256, 0, 1), (4096, 0, 2), (256, 16, 32)] {
+            let hash_key = HashKey::new(seed);
+            for (clients, shift, step) in [(16, 0, 1), (256, 0, 1), (4096, 0, 2), (256, 16, 32)] {
                 for half in [0, 16, 32, 48] {
-                    let off = unevenness(in_a_row(clients, place, step), half, &by);
+                    let off = unevenness(regular_flows(clients, shift, step), half, &hash_key);
                     assert!(
                         off.abs() < 6.0,
-                        "{clients} clients 2^{place} apart, every port number {step}, seed \
+                        "{clients} clients 2^{shift} apart, every port number {step}, seed \
                          {seed:#x}, bits from {half}: {off:.1} standard deviations"
                     );
                 }
@@ -307,41 +307,41 @@ mod tests {
     }
 
     #[test]
-    fn each_bit_of_a_key_turns_half_of_either_half_of_the_hash() {
+    fn each_bit_of_a_key_flips_half_of_the_bits_in_each_half_of_the_hash() {
         let (trials, mut rng) = (if cfg!(miri) { 8 } else { 512 }, Rng::with_seed(9));
         for bit in 0..11 * 32 {
             let (mut low, mut high) = (0, 0);
             for _ in 0..trials {
                 let mut words: [u32; 11] = [0; 11];
                 words.iter_mut().for_each(|word| *word = rng.u32(..1 << 31));
-                let by = HashKey::new((rng.u64(..1 << 31)) << 33 | rng.u64(..1 << 31));
-                let before = of_words(&words).hash(&by);
+                let hash_key = HashKey::new((rng.u64(..1 << 31)) << 33 | rng.u64(..1 << 31));
+                let before = of_words(&words).hash(&hash_key);
                 words[bit / 32] ^= 1 << (bit % 32);
-                let turned = before ^ of_words(&words).hash(&by);
-                low += (turned as u32).count_ones();
-                high += (turned >> 32).count_ones();
+                let flipped = before ^ of_words(&words).hash(&hash_key);
+                low += (flipped as u32).count_ones();
+                high += (flipped >> 32).count_ones();
             }
             // The expected number is 16 of 32 bits, with a standard deviation of 2.83; of a mean
             // over 512 trials, 0.125.
             let allowed = 8.0 * 2.83 / f64::from(trials).sqrt();
-            for (half, turned) in [("low", low), ("high", high)] {
-                let mean = f64::from(turned) / f64::from(trials);
+            for (half, flipped) in [("low", low), ("high", high)] {
+                let mean = f64::from(flipped) / f64::from(trials);
                 assert!((mean - 16.0).abs() < allowed, "bit {bit} flips {mean} {half} bits");
             }
         }
     }
 
     #[test]
-    fn no_two_bits_turned_leave_the_hash_as_it_was() {
+    fn flipping_any_two_bits_of_a_key_changes_the_hash() {
         let seeds = if cfg!(miri) { 1 } else { 20 };
-        for by in (0..seeds).map(|n| HashKey::new(n * 0x0123_4567_89ab_cdef)) {
-            let before = of_words(&[1; 11]).hash(&by);
+        for hash_key in (0..seeds).map(|n| HashKey::new(n * 0x0123_4567_89ab_cdef)) {
+            let before = of_words(&[1; 11]).hash(&hash_key);
             for one in 0..11 * 32 {
                 for other in 0..one {
                     let mut words = [1; 11];
                     words[one / 32] ^= 1 << (one % 32);
                     words[other / 32] ^= 1 << (other % 32);
-                    assert_ne!(of_words(&words).hash(&by), before, "bits {other} and {one}");
+                    assert_ne!(of_words(&words).hash(&hash_key), before, "bits {other} and {one}");
                 }
             }
         }

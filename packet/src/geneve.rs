@@ -87,7 +87,7 @@ pub fn parse(w: &Window<'_>, at: u16) -> Result<Geneve, Malformed> {
 /// is the class.
 const KINDS: [u32; 3] = [0x0102, 0x0202, 0x0301];
 /// The mask of the significant bits of an option's first word: all but the three reserved bits.
-const COUNTS: u32 = 0xffff_ff1f;
+const OPTION_MASK: u32 = 0xffff_ff1f;
 
 /// Parses the gateway's options in the `opt_len` bytes at `at`. A known type with a wrong length
 /// counts as absent; the last of several options of one type counts.
@@ -172,21 +172,21 @@ fn walk(
     class: u16,
 ) -> Result<GatewayOptions, Malformed> {
     let class = u32::from(class) << 16;
-    let (mut places, mut critical, mut off) = (0u32, 0u32, 0usize);
+    let (mut offsets, mut critical, mut off) = (0u32, 0u32, 0usize);
     for _ in 0..MAX_OPTIONS / 4 {
         if off + 4 > opt_len {
             break;
         }
         let word = w.be32(at + mask_options(off))?;
-        let kind = (word & COUNTS) ^ class;
+        let kind = (word & OPTION_MASK) ^ class;
         let mut index = 0;
         for (i, known) in KINDS.iter().enumerate() {
             index |= is_zero(kind ^ known) * (i as u32 + 1);
         }
-        // Byte `index` of `places` is 1 + the word offset of the option. Byte 0 collects unknown
+        // Byte `index` of `offsets` is 1 + the word offset of the option. Byte 0 collects unknown
         // options.
         let byte = index * 8;
-        places = places & !(0x7f << byte) | ((off as u32 >> 2) + 1) << byte;
+        offsets = offsets & !(0x7f << byte) | ((off as u32 >> 2) + 1) << byte;
         // The C bit is the highest bit of the type, so none of the three known types can have it.
         critical |= word & 0x8000;
         off += 4 + (word as usize & 0x1f) * 4;
@@ -195,15 +195,15 @@ fn walk(
         return Err(Malformed::GeneveOptions);
     }
     let mut found = GatewayOptions { unknown_critical: critical != 0, ..Default::default() };
-    if let Some(p) = place(places, 1, at) {
+    if let Some(p) = value_offset(offsets, 1, at) {
         found.endpoint = number(w.load(p)?, w.load(p + 4)?);
         found.present |= ENDPOINT;
     }
-    if let Some(p) = place(places, 2, at) {
+    if let Some(p) = value_offset(offsets, 2, at) {
         found.attachment = number(w.load(p)?, w.load(p + 4)?);
         found.present |= ATTACHMENT;
     }
-    if let Some(p) = place(places, 3, at) {
+    if let Some(p) = value_offset(offsets, 3, at) {
         found.cookie = w.be32(p)?;
         found.present |= COOKIE;
     }
@@ -212,13 +212,13 @@ fn walk(
 
 /// Returns the offset of the value of the known option `index`, if it was found.
 #[inline(always)]
-fn place(places: u32, index: u32, at: usize) -> Option<usize> {
-    let word = (places >> (index * 8)) & 0x7f;
+fn value_offset(offsets: u32, index: u32, at: usize) -> Option<usize> {
+    let word = (offsets >> (index * 8)) & 0x7f;
     if word == 0 { None } else { Some(at + mask_options((word as usize - 1) * 4) + 4) }
 }
 
-/// Writes the three options with AWS's class and order to `out`, for Weir's own tunnel to an
-/// inspection appliance.
+/// Writes the three options with AWS's class and order to `out`, for Weir's own tunnels to
+/// backends.
 #[inline(always)]
 pub fn own_options(out: &mut [u8; OWN_OPTIONS], endpoint: u64, attachment: u64, cookie: u32) {
     for (to, word) in

@@ -12,9 +12,9 @@ use crate::tunnel::{is_source_port, swap_addresses};
 use crate::window::{Short, Window};
 
 /// The TTL of packets that Weir originates.
-pub(crate) const OUR_TTL: u8 = 64;
+pub(crate) const LOCAL_TTL: u8 = 64;
 /// DSCP/ECN byte of error messages: precedence "internetwork control" (RFC 1812 §4.3.2.5).
-const OUR_TOS: u8 = 0xc0;
+const ERROR_TOS: u8 = 0xc0;
 
 /// Parses the packet that an ICMP error quotes. Its ports are present; its payload may be
 /// truncated.
@@ -77,13 +77,13 @@ pub fn echo_reply(w: &mut Window<'_>, ip: &Ip) -> Result<(), Short> {
     let (at, l4) = (usize::from(ip.at), usize::from(ip.l4));
     swap_addresses(w, ip)?;
     if ip.v6 {
-        w.set_byte(at + 7, OUR_TTL)?;
+        w.set_byte(at + 7, LOCAL_TTL)?;
     } else {
         let [ttl, proto, c0, c1] = w.load::<u32>(at + 8)?.to_ne_bytes();
-        let (old, new) = ([ttl, proto], [OUR_TTL, proto]);
+        let (old, new) = ([ttl, proto], [LOCAL_TTL, proto]);
         let change = change16(u16::from_ne_bytes(old), u16::from_ne_bytes(new));
         let [c0, c1] = update(u16::from_ne_bytes([c0, c1]), change).to_ne_bytes();
-        w.store(at + 8, u32::from_ne_bytes([OUR_TTL, proto, c0, c1]))?;
+        w.store(at + 8, u32::from_ne_bytes([LOCAL_TTL, proto, c0, c1]))?;
     }
     let reply = if ip.v6 { 129 } else { 0 };
     let [old, sum]: [u16; 2] = w.load(l4)?;
@@ -115,9 +115,9 @@ impl IcmpError {
 }
 
 /// Returns true if an error message may be sent about this packet (RFC 1122 §3.2.2, RFC 4443 §2.4
-/// e): never about an ICMP error, a later fragment, or a packet whose source or destination is not
-/// a single host. For ICMPv6 only about echoes: half of its unknown types are errors, and neighbor
-/// discovery never leaves its link.
+/// e): never about an ICMP error, a later fragment, a packet whose source is not a single host, or
+/// one to a multicast or broadcast address. For ICMPv6 only about echoes: half of its unknown types
+/// are errors, and neighbor discovery never leaves its link.
 pub fn may_answer(ip: &Ip) -> bool {
     if ip.kind == L4::IcmpError || ip.fragment == Fragment::Later {
         return false;
@@ -200,7 +200,7 @@ pub fn write_error_around(
         sum += pseudo(from, to, true, ICMPV6, len as u32);
     }
     w.store(l4 + 2, !fold(sum))?;
-    write_header(w, at, about, OUR_TOS, if v6 { ICMPV6 } else { ICMP }, len as u32)
+    write_header(w, at, about, ERROR_TOS, if v6 { ICMPV6 } else { ICMP }, len as u32)
 }
 
 /// Writes at `at` the IP header of an answer to the packet `about`; `len` bytes of `proto` follow.
@@ -215,11 +215,11 @@ pub(crate) fn write_header(
 ) -> Result<(), Short> {
     let (from, to) = (&about.dst, &about.src);
     if about.v6 {
-        let second = len << 16 | u32::from(proto) << 8 | u32::from(OUR_TTL);
+        let second = len << 16 | u32::from(proto) << 8 | u32::from(LOCAL_TTL);
         return w.store(at, ipv6::words(0x6000_0000 | u32::from(tos) << 20, second, from, to));
     }
     // Never fragmented ("don't fragment" is set): the identification is not significant (RFC 6864).
-    w.store(at, ipv4_words(tos, len + 20, 0x4000, (OUR_TTL, proto), from, to))
+    w.store(at, ipv4_words(tos, len + 20, 0x4000, (LOCAL_TTL, proto), from, to))
 }
 
 /// Checks for any accepted packet that an error about it is a valid packet that quotes it.

@@ -83,8 +83,8 @@ const fn is_extension(proto: u8) -> bool {
     matches!(proto, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION)
 }
 
-/// The results of walking the extension headers.
-struct Behind {
+/// What follows the extension headers, and the fields of the fragment header.
+struct WalkResult {
     l4: u16,
     proto: u8,
     fragment: Fragment,
@@ -93,8 +93,8 @@ struct Behind {
 
 /// Walks the extension headers of a packet that ends at `end`, from the one at `l4` with number
 /// `proto`. Arguments and result are values, so that the caller's header stays in registers.
-fn walk(w: &Window<'_>, proto: u8, l4: u16, end: u32) -> Result<Behind, Malformed> {
-    let mut found = Behind { l4, proto, fragment: Fragment::Whole, fragment_id: 0 };
+fn walk(w: &Window<'_>, proto: u8, l4: u16, end: u32) -> Result<WalkResult, Malformed> {
+    let mut found = WalkResult { l4, proto, fragment: Fragment::Whole, fragment_id: 0 };
     let mut at = u32::from(l4);
     for _ in 0..EXTENSIONS {
         let [next, size, high, low] = w.load::<u32>(at as usize)?.to_ne_bytes();

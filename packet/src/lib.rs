@@ -19,13 +19,16 @@
 //! - [`flow`] builds the key of the table lookups.
 //! - [`rewrite`], [`tunnel`], [`icmp`] and [`translate`] (between address families) change the
 //!   packet in place; [`checksum`] keeps its checksums correct.
+//! - [`template`] writes the most frequent outer headers, [`reset`] TCP resets, and [`origin`] the
+//!   origin of a flow in GENEVE options.
 //!
-//! A parse failure is a [`parsed::Malformed`].
+//! A parse failure is a [`parsed::Malformed`], or a [`window::Short`] where the length is the only
+//! requirement.
 //!
-//! Contract: parsing never panics and never reads outside the window, and every offset that a
-//! parser returns lies in the window. Nothing is allocated and no payload is copied. The same code
-//! runs on a NIC's buffers and in the kernel (BPF), so the packet path has bounded loops and no
-//! slices.
+//! Contract: parsing never panics and never reads outside the window. Every offset that a parser
+//! returns lies in the window, except for the end of a packet, which lies in the frame. Nothing is
+//! allocated and no payload is copied. The same code runs on a NIC's buffers and in the kernel
+//! (BPF), so the packet path has bounded loops and no slices.
 //!
 //! Invariants: this crate does not depend on services or backends; `unsafe` is confined to
 //! [`window`].

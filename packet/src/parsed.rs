@@ -24,7 +24,8 @@ pub enum Malformed {
     Fragment,
     /// The TCP, UDP or ICMP header does not fit in the packet.
     Transport,
-    /// An ICMP error does not quote a packet with at least 8 bytes of payload.
+    /// The packet is not an ICMP error, or what it quotes is not an IP packet with at least the
+    /// first 8 bytes of its TCP, UDP or ICMP header.
     Quote,
     /// The GENEVE version is not 0.
     GeneveVersion,

@@ -17,8 +17,9 @@ pub const RST: u8 = 4;
 /// The TCP flag ACK.
 pub const ACK: u8 = 16;
 
-/// The new addresses and ports of a packet, in the same family. Ports are in host order; the
-/// identifier of an ICMP echo request is the source port, that of a reply the destination port.
+/// The new addresses and ports of a packet: in the same family for [`nat`], in the other one for
+/// [`translate`](crate::translate). Ports are in host order; the identifier of an ICMP echo request
+/// is the source port, that of a reply the destination port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rewrite {
     /// New source address.
@@ -61,7 +62,7 @@ impl From<Short> for EcnError {
 /// checksum; later fragments and unknown protocols have addresses only.
 #[inline(always)]
 pub fn nat(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<(), Short> {
-    translate(w, ip, to).map(|_| ())
+    rewrite_packet(w, ip, to).map(|_| ())
 }
 
 /// Replaces the addresses of an ICMP `error` by those of `to`, and addresses and ports of the
@@ -74,8 +75,8 @@ pub fn nat_quoted(
     to: &Rewrite,
     quote: &Rewrite,
 ) -> Result<(), Short> {
-    let change = translate(w, quoted, quote)?;
-    translate(w, error, to)?;
+    let change = rewrite_packet(w, quoted, quote)?;
+    rewrite_packet(w, error, to)?;
     let field = usize::from(error.l4) + 2;
     let sum: u16 = w.load(field)?;
     w.store(field, update(sum, change))
@@ -83,7 +84,7 @@ pub fn nat_quoted(
 
 /// Implements [`nat`]; returns the change to the sum of the packet's bytes.
 #[inline(always)]
-fn translate(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
+fn rewrite_packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<u64, Short> {
     let at = usize::from(ip.at);
     let ends = change_addr(&ip.src, &to.src, ip.v6) + change_addr(&ip.dst, &to.dst, ip.v6);
     let mut change = ends;
@@ -202,7 +203,8 @@ pub fn propagate_ecn(w: &mut Window<'_>, outer: &Ip, inner: &Ip) -> Result<u8, E
     }
 }
 
-/// Lowers the MSS option of a SYN to `max` bytes (RFC 9293 §3.7.1). Returns true if it was above.
+/// Lowers the MSS option of a SYN to `max` bytes (RFC 9293 §3.7.1). Returns true if the packet was
+/// changed.
 #[inline(always)]
 pub fn clamp_mss(w: &mut Window<'_>, ip: &Ip, max: u16) -> bool {
     match ip.kind {
@@ -276,17 +278,17 @@ pub fn harness(bytes: &mut [u8]) {
         } else {
             (Addr::v4(77), Addr::v4(78))
         };
-        let there = Rewrite { src, sport: 5, dst, dport: 5 };
+        let forward = Rewrite { src, sport: 5, dst, dport: 5 };
         let back = Rewrite { src: ip.src, sport: ip.sport, dst: ip.dst, dport: ip.dport };
-        assert!(nat(&mut w, &ip, &there).is_ok());
+        assert!(nat(&mut w, &ip, &forward).is_ok());
         let moved = Ip { src, dst, sport: 5, dport: 5, ..ip };
-        let shown = Ip::parse(&w, 0, ethertype);
-        let ported = matches!(ip.kind, L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { .. });
-        assert!(!ported || shown == Ok(moved));
+        let parsed = Ip::parse(&w, 0, ethertype);
+        let has_ports = matches!(ip.kind, L4::Tcp { .. } | L4::Udp | L4::IcmpEcho { .. });
+        assert!(!has_ports || parsed == Ok(moved));
         assert!(nat(&mut w, &moved, &back).is_ok());
         assert_eq!(Ip::parse(&w, 0, ethertype), Ok(ip));
         if let Ok(quoted) = crate::icmp::quoted(&w, &ip) {
-            assert!(nat_quoted(&mut w, &ip, &quoted, &there, &there).is_ok());
+            assert!(nat_quoted(&mut w, &ip, &quoted, &forward, &forward).is_ok());
         }
         let _ = decrement_ttl(&mut w, &ip);
         let _ = set_tos(&mut w, &ip, 0xb8);

@@ -43,7 +43,7 @@ const INNER_V6: u8 = 2;
 
 /// The parts of outer headers that differ between packets.
 #[derive(Clone, Copy, Debug)]
-pub struct Own {
+pub struct PacketFields {
     /// MAC addresses of the next hop and of the sending port.
     pub macs: Macs,
     /// Outer destination, an IPv4 address in wire order.
@@ -81,7 +81,12 @@ impl Template {
     /// Writes the outer headers like [`write_outer`], for an inner packet of `inner_len` bytes at
     /// [`LEN`].
     #[inline(always)]
-    pub fn write(&self, w: &mut Window<'_>, own: &Own, inner_len: usize) -> Result<(), Short> {
+    pub fn write(
+        &self,
+        w: &mut Window<'_>,
+        own: &PacketFields,
+        inner_len: usize,
+    ) -> Result<(), Short> {
         const _: () = assert!(GENEVE + 24 == ATTACHMENT);
         w.holds(0, LEN)?;
         let udp_len = LEN - L4 + inner_len;

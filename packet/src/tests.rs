@@ -66,11 +66,11 @@ const STARTS: [usize; 8] = [0, 14, 18, 34, 42, 54, 62, 74];
 #[test]
 fn no_harness_fails_on_truncated_packets() {
     for sample in samples::ALL {
-        let whole = bytes(sample);
-        for start in STARTS.into_iter().filter(|s| *s < whole.len()) {
-            let ends = if cfg!(miri) { 1 } else { whole.len() - start };
+        let packet = bytes(sample);
+        for start in STARTS.into_iter().filter(|s| *s < packet.len()) {
+            let ends = if cfg!(miri) { 1 } else { packet.len() - start };
             for cut in 0..ends {
-                run_all(&whole[start..whole.len() - cut]);
+                run_all(&packet[start..packet.len() - cut]);
             }
         }
     }
@@ -79,8 +79,8 @@ fn no_harness_fails_on_truncated_packets() {
 #[test]
 fn no_harness_fails_on_damaged_packets() {
     let mut rng = Rng::with_seed(0x5745_4952);
-    for turn in 0..if cfg!(miri) { 60 } else { 60_000 } {
-        let sample = bytes(samples::ALL[turn % samples::ALL.len()]);
+    for iteration in 0..if cfg!(miri) { 60 } else { 60_000 } {
+        let sample = bytes(samples::ALL[iteration % samples::ALL.len()]);
         let start = STARTS[rng.usize(..STARTS.len())].min(sample.len());
         let mut damaged = sample[start..].to_vec();
         for _ in 0..=rng.usize(..4) {

@@ -6,9 +6,9 @@
 //! [`Front`]. The caller removes all bytes before [`Front::keeps`], makes space for [`Front::len`]
 //! bytes, and writes the front there.
 //!
-//! Checksums are updated (RFC 1624), so a wrong checksum stays wrong. The only one to be computed
-//! is that of a UDP datagram without one: [`packet`] returns [`Untranslatable::Unsummed`] and the
-//! caller calls [`complete`].
+//! Upper-layer checksums are updated (RFC 1624), so a wrong checksum stays wrong. The only one that
+//! is computed anew is that of a UDP datagram without one: [`packet`] returns
+//! [`Untranslatable::ZeroUdpChecksum`], and the caller calls [`complete`] and translates again.
 
 mod errors;
 mod header;
@@ -21,7 +21,7 @@ use crate::ip::{Fragment, ICMP, ICMPV6, Ip, L4};
 use crate::rewrite::{Rewrite, set_ports};
 use crate::window::{Short, Window};
 
-pub use header::{Header, piece, proto};
+pub use header::{Header, fragment_bits, proto};
 pub use untranslatable::Untranslatable;
 
 /// The minimum MTU of an IPv6 link in bytes (RFC 8200 §5): no lower one is reported to senders.
@@ -108,33 +108,33 @@ pub const fn sender_mtu(ip: &Ip, mtu: u16) -> u16 {
 /// place what is kept, and returns the headers to write. TTL and traffic class are those of `ip`.
 #[inline(always)]
 pub fn packet(w: &mut Window<'_>, ip: &Ip, to: &Rewrite) -> Result<Front, Untranslatable> {
-    let piece = piece(w, ip)?;
-    packet_as(w, ip, piece, to)
+    let fragment_bits = fragment_bits(w, ip)?;
+    packet_as(w, ip, fragment_bits, to)
 }
 
-/// Like [`packet`], with the result of [`piece`] given.
+/// Like [`packet`], with the result of [`fragment_bits`] given.
 #[inline(always)]
 pub fn packet_as(
     w: &mut Window<'_>,
     ip: &Ip,
-    piece: u16,
+    fragment_bits: u16,
     to: &Rewrite,
 ) -> Result<Front, Untranslatable> {
     if ip.kind == L4::Udp && !ip.v6 && w.load::<u16>(usize::from(ip.l4) + 6)? == 0 {
         return Err(match ip.fragment {
-            Fragment::Whole => Untranslatable::Unsummed,
-            _ => Untranslatable::Nothing,
+            Fragment::Whole => Untranslatable::ZeroUdpChecksum,
+            _ => Untranslatable::NoEquivalent,
         });
     }
     let carries = ip.end - ip.l4;
-    let header = header::of(w, ip, piece, to, carries, true)?;
+    let header = header::of(w, ip, fragment_bits, to, carries, true)?;
     upper(w, ip, to, carries)?;
     Ok(Front { keeps: ip.l4, quotes: false, ip: header, head: [0; 2], quote: Header::NONE })
 }
 
 /// Translates an ICMP `error` to the addresses of `to`, and the packet that it quotes to the
-/// addresses and ports of `quote`. Contents without an equivalent in the other family are not
-/// translated.
+/// addresses and ports of `quote`. Returns [`Untranslatable::NoEquivalent`] if the other family has
+/// no equivalent of the error or of the quoted packet.
 #[inline(always)]
 pub fn error(
     w: &mut Window<'_>,
@@ -143,30 +143,32 @@ pub fn error(
     to: &Rewrite,
     quote: &Rewrite,
 ) -> Result<Front, Untranslatable> {
-    piece(w, error)?;
-    let piece = piece(w, quoted)?;
-    let inside = quoted_header(w, quoted, piece, quote)?;
+    fragment_bits(w, error)?;
+    let fragment_bits = fragment_bits(w, quoted)?;
+    let inside = quoted_header(w, quoted, fragment_bits, quote)?;
     error_around(w, error, quoted, to, quote, &inside)
 }
 
-/// Returns the translated header of a quoted packet; `piece` is the result of [`piece`].
+/// Returns the translated header of a quoted packet; `fragment_bits` is the result of
+/// [`fragment_bits`].
 #[inline(always)]
 pub fn quoted_header(
     w: &Window<'_>,
     quoted: &Ip,
-    piece: u16,
+    fragment_bits: u16,
     to: &Rewrite,
 ) -> Result<Header, Untranslatable> {
     let before = quoted.l4 - quoted.at;
     if before > MAX_QUOTED {
-        return Err(Untranslatable::Nothing);
+        return Err(Untranslatable::NoEquivalent);
     }
     // The length that the quoted packet's header states, which the quote may be shorter than.
     let stated = icmp::stated_len(w, quoted)?;
-    header::of(w, quoted, piece, to, stated.saturating_sub(before), false)
+    header::of(w, quoted, fragment_bits, to, stated.saturating_sub(before), false)
 }
 
-/// Like [`error`], for an error that [`piece`] accepts, with the quoted packet's header given.
+/// Like [`error`], for an error that [`fragment_bits`] accepts, with `inside`, the translated
+/// header of the quoted packet, given.
 #[inline(always)]
 pub fn error_around(
     w: &mut Window<'_>,
@@ -177,21 +179,21 @@ pub fn error_around(
     inside: &Header,
 ) -> Result<Front, Untranslatable> {
     if error.fragment != Fragment::Whole {
-        return Err(Untranslatable::Nothing);
+        return Err(Untranslatable::NoEquivalent);
     }
     let before = quoted.l4 - quoted.at;
-    let stood = fold(w.sum(usize::from(quoted.at), usize::from(before))?);
+    let old_header = fold(w.sum(usize::from(quoted.at), usize::from(before))?);
     let carries = (HEAD + inside.len()).saturating_add(error.end - quoted.l4);
     let header = header::of(w, error, 0, to, carries, true)?;
     let mut change = upper(w, quoted, quote, inside.carries)?;
-    change += u64::from(!stood) + inside.sum();
-    change += covered(error, error.end - error.l4, to, carries);
+    change += u64::from(!old_header) + inside.sum();
+    change += pseudo_header_change(error, error.end - error.l4, to, carries);
     // Last, since it has the most outcomes for the BPF verifier to follow.
     let old: [u32; 2] = w.load(usize::from(error.l4))?;
     let [kind, code, c0, c1] = old[0].to_ne_bytes();
     let icmp = errors::IcmpHeader { kind, code, rest: u32::from_be(old[1]) };
     let stated = inside.carries.saturating_add(before);
-    let icmp = errors::translated(error.v6, icmp, stated).ok_or(Untranslatable::Nothing)?;
+    let icmp = errors::translated(error.v6, icmp, stated).ok_or(Untranslatable::NoEquivalent)?;
     let first = [u16::from_ne_bytes([kind, code]), u16::from_ne_bytes([icmp.kind, icmp.code])];
     change += change16(first[0], first[1]) + change32(old[1], icmp.rest.to_be());
     let [c0, c1] = update(u16::from_ne_bytes([c0, c1]), change).to_ne_bytes();
@@ -228,9 +230,10 @@ fn upper(w: &mut Window<'_>, ip: &Ip, to: &Rewrite, carries: u16) -> Result<u64,
         L4::IcmpEcho { request } if ip.fragment == Fragment::Whole => {
             return echo(w, ip, to, carries, request);
         }
-        // The checksum of a fragmented ICMP message cannot be updated.
         L4::None if !is_icmp(ip) => return Ok(0),
-        _ => return Err(Untranslatable::Nothing),
+        // The checksum of a fragmented ICMP message cannot be updated: the change of the
+        // pseudo-header includes the length of the whole message.
+        _ => return Err(Untranslatable::NoEquivalent),
     };
     let ports = set_ports(w, ip, to)?;
     // A quote may end before the checksum.
@@ -241,7 +244,7 @@ fn upper(w: &mut Window<'_>, ip: &Ip, to: &Rewrite, carries: u16) -> Result<u64,
     if ip.kind == L4::Udp && old == 0 {
         return Ok(ports);
     }
-    let new = update(old, ends(ip, to) + ports);
+    let new = update(old, address_change(ip, to) + ports);
     let new = if ip.kind == L4::Udp { udp(new) } else { new };
     w.store(field, new)?;
     Ok(ports + change16(old, new))
@@ -267,7 +270,7 @@ fn echo(
     let [first, old]: [u16; 2] = w.load(l4)?;
     let type_code = u16::from_ne_bytes([kind, first.to_ne_bytes()[1]]);
     let body = change16(first, type_code) + change16(ip.sport.to_be(), id.to_be());
-    let new = update(old, body + covered(ip, carries, to, carries));
+    let new = update(old, body + pseudo_header_change(ip, carries, to, carries));
     // An IPv6 packet becomes IPv4.
     let new = if ip.v6 { echo4(new) } else { new };
     w.store(l4, [type_code, new])?;
@@ -275,10 +278,10 @@ fn echo(
     Ok(body + change16(old, new))
 }
 
-/// Returns the change of the pseudo-header that the checksum covers; only ICMPv6 has one. `before`
-/// and `after` are the lengths of the ICMP message in bytes.
+/// Returns the change of an ICMP checksum by the pseudo-header, which only ICMPv6 has. `before` and
+/// `after` are the lengths of the ICMP message in bytes.
 #[inline(always)]
-fn covered(ip: &Ip, before: u16, to: &Rewrite, after: u16) -> u64 {
+fn pseudo_header_change(ip: &Ip, before: u16, to: &Rewrite, after: u16) -> u64 {
     if ip.v6 {
         return u64::from(!fold(pseudo(&ip.src, &ip.dst, true, ICMPV6, u32::from(before))));
     }
@@ -288,7 +291,7 @@ fn covered(ip: &Ip, before: u16, to: &Rewrite, after: u16) -> u64 {
 /// Returns the change from the addresses of one family to those of the other. Length and protocol
 /// are equal in both pseudo-headers.
 #[inline(always)]
-fn ends(ip: &Ip, to: &Rewrite) -> u64 {
+fn address_change(ip: &Ip, to: &Rewrite) -> u64 {
     let both = |src: &Addr, dst: &Addr, v6| of_addr(src, v6) + of_addr(dst, v6);
     u64::from(!fold(both(&ip.src, &ip.dst, ip.v6))) + both(&to.src, &to.dst, !ip.v6)
 }

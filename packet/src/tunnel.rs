@@ -13,8 +13,8 @@ pub const ETHERNET_INSIDE: u16 = 0x6558;
 /// The TTL of outer headers that Weir writes.
 pub const OUTER_TTL: u8 = 64;
 
-/// The maximum length in bytes of the headers that are parsed: Ethernet, VLAN, the longest outer
-/// IPv4 header, UDP, GENEVE with all its options, the longest inner header, a TCP header without
+/// The maximum length in bytes of IPv4 headers in GENEVE over IPv4: Ethernet, VLAN, the longest
+/// outer header, UDP, GENEVE with all its options, the longest inner header, a TCP header without
 /// options. They must lie in the first segment of a chained frame.
 pub const LONGEST_HEADERS: usize = 18 + 60 + 8 + 8 + 252 + 60 + 20;
 
@@ -163,8 +163,8 @@ pub fn outer_len(outer: &Outer<'_>) -> usize {
 }
 
 /// Writes the outer headers at the start of the window. The inner packet has `inner_len` bytes and
-/// begins [`outer_len`] bytes after the start. Returns [`Short`] also if the total exceeds 65,535
-/// bytes.
+/// begins [`outer_len`] bytes after the start. Returns [`Short`] also if more than 65,515 bytes
+/// follow the outer IP header.
 #[inline(always)]
 pub fn write_outer(w: &mut Window<'_>, o: &Outer<'_>, inner_len: usize) -> Result<(), Short> {
     let id = if o.df { 0 } else { datagram_id(w, outer_len(o), o.inner_v6) };
@@ -272,8 +272,9 @@ pub fn datagram_id(w: &Window<'_>, inner: usize, inner_v6: bool) -> u16 {
     (mixed >> 48) as u16
 }
 
-/// Fills in the UDP checksum at `l4`, derived from the inner packet's own. The field stays 0 if the
-/// inner packet has no checksum and continues in another segment.
+/// Fills in the checksum of the UDP header at `l4`, derived from the inner packet's own. The field
+/// stays 0 if the inner packet cannot be parsed, or has no checksum and continues in another
+/// segment.
 fn outer_checksum(
     w: &mut Window<'_>,
     inner_type: u16,
@@ -371,7 +372,7 @@ pub fn relength(w: &mut Window<'_>, ip: &Ip, end: usize) -> Result<Option<usize>
 #[cfg(any(test, feature = "fuzz"))]
 pub fn harness(bytes: &mut [u8]) {
     use crate::checksum::{ipv4_header_ok, l4_full};
-    const ROOM: usize = 400;
+    const HEADROOM: usize = 400;
     for (kind, ethertype) in [
         (TunnelKind::Geneve, IPV4),
         (TunnelKind::Vxlan, IPV6),
@@ -397,9 +398,9 @@ pub fn harness(bytes: &mut [u8]) {
             checksum: true,
         };
         let front = outer_len(&outer);
-        let mut frame = std::vec![0; ROOM];
+        let mut frame = std::vec![0; HEADROOM];
         frame.extend_from_slice(&bytes[..usize::from(inner.end)]);
-        let mut w = Window::new(&mut frame[ROOM - front..]);
+        let mut w = Window::new(&mut frame[HEADROOM - front..]);
         if write_outer(&mut w, &outer, usize::from(inner.len())).is_err() {
             continue; // Beyond 65,535 bytes.
         }

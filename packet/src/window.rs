@@ -19,7 +19,7 @@ pub struct Short;
 pub const MAX_FRAME: usize = u16::MAX as usize;
 
 /// The maximum number of bytes that [`Window::sum`] adds up under BPF, where loops must be bounded:
-/// enough for the longest IPv4 or TCP header. A whole payload is never summed there.
+/// enough for the longest IPv4 or TCP header.
 pub const MAX_SUM: usize = 64;
 
 /// The maximum offset that the BPF program accesses. A frame's first buffer, which has to hold all
@@ -80,10 +80,10 @@ impl<'a> Window<'a> {
     /// window lives.
     #[inline(always)]
     pub unsafe fn from_raw(start: *mut u8, len: usize, frame: usize) -> Window<'a> {
-        let seen = if len > MAX_FRAME { MAX_FRAME } else { len };
+        let visible = if len > MAX_FRAME { MAX_FRAME } else { len };
         let frame = if frame > MAX_FRAME { MAX_FRAME } else { frame };
-        let frame = if frame < seen { seen } else { frame };
-        Window { start, end: start.wrapping_add(seen), frame, frame_of: PhantomData }
+        let frame = if frame < visible { visible } else { frame };
+        Window { start, end: start.wrapping_add(visible), frame, frame_of: PhantomData }
     }
 
     /// Creates a window between two addresses, as BPF represents a frame: the verifier requires
@@ -243,9 +243,8 @@ impl<'a> Window<'a> {
             // One at a time: the compiler turns a copy of all four into a loop over bytes.
             for word in 0..4 {
                 // SAFETY: within the 32 bytes; aligned, as the verifier checks.
-                let word_there =
-                    unsafe { from.wrapping_add(word * 8).cast::<u64>().read_volatile() };
-                self.store(at + word * 8, word_there)?;
+                let value = unsafe { from.wrapping_add(word * 8).cast::<u64>().read_volatile() };
+                self.store(at + word * 8, value)?;
             }
             return Ok(());
         }
@@ -254,8 +253,8 @@ impl<'a> Window<'a> {
                 break;
             }
             // SAFETY: within the slice; aligned, as above.
-            let word_there = unsafe { *from.wrapping_add(word * 4).cast::<u32>() };
-            self.store(at + word * 4, word_there)?;
+            let value = unsafe { *from.wrapping_add(word * 4).cast::<u32>() };
+            self.store(at + word * 4, value)?;
         }
         Ok(())
     }

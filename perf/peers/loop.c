@@ -23,7 +23,7 @@
 #include <rte_mbuf.h>
 #include <rte_udp.h>
 
-#define MOST 64
+#define MAX_BURST 64
 
 enum mode { IO, MACSWAP, FIVETSWAP };
 
@@ -77,7 +77,7 @@ static inline void swap_five(struct rte_ether_hdr *eth)
 
 static __rte_always_inline uint64_t forward(uint16_t from, uint16_t to, enum mode mode)
 {
-	struct rte_mbuf *v[MOST];
+	struct rte_mbuf *v[MAX_BURST];
 	uint16_t n = rte_eth_rx_burst(from, 0, v, burst), sent, i;
 
 	if (!n)
@@ -152,7 +152,7 @@ int main(int argc, char **argv)
 	if (left > 2)
 		burst = atoi(argv[2]);
 	ports = rte_eth_dev_count_avail();
-	if (!poll || seconds < 1 || burst < 1 || burst > MOST || ports < 1 || ports > 2)
+	if (!poll || seconds < 1 || burst < 1 || burst > MAX_BURST || ports < 1 || ports > 2)
 		return fail("mode, seconds, burst (1 to 64) or number of ports (1 or 2)");
 
 	pool = rte_pktmbuf_pool_create("pool", 8192, 250, 0, 2176, rte_socket_id());

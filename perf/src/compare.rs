@@ -54,7 +54,8 @@ pub struct Case {
 pub struct Effort {
     /// Rounds over all cases.
     pub rounds: usize,
-    /// Seconds of each run, at least 5; the first 3 are warm-up.
+    /// Seconds of each run, at least 5. The first 2 give no rate, and shares of cores are measured
+    /// after 3.
     pub seconds: u64,
     /// The minimum share of its core for a poller. A run below it is repeated, at most twice.
     pub min_share: f64,
@@ -80,7 +81,7 @@ pub enum RunError {
         /// The system's error.
         error: io::Error,
     },
-    /// A program printed no rate.
+    /// The program printed no rate, or one of the programs failed.
     #[error("{case}: no rate from `{command}`; its last lines:\n{lines}")]
     Silent {
         /// The case.
@@ -278,7 +279,7 @@ impl Comparison {
         );
         for (at, case) in self.cases.iter().enumerate() {
             let median_rate = |at| self.median_rate(at, samples, min_share);
-            let (Some(mpps), Some(limit)) = (median_rate(at), median_rate(0)) else { continue };
+            let (Some(mpps), Some(reference)) = (median_rate(at), median_rate(0)) else { continue };
             let refill_ns = self.refill_ns(at, samples, min_share);
             let samples = &samples[at];
             let valid = rates(samples, min_share);
@@ -288,11 +289,11 @@ impl Comparison {
             let poor = samples.iter().filter(|s| s.share < min_share).count();
             // Writing to a String cannot fail.
             let (name, ns) = (&case.name, 1000.0 / mpps);
-            let ratio = mpps / limit;
+            let ratio = mpps / reference;
             let _ = write!(text, "  {name:<28} {mpps:>8.2}  {spread:>17} {ns:>8.1} {ratio:>7.3}");
             if let Some(refill_ns) = refill_ns {
                 let net = ns - refill_ns;
-                let _ = write!(text, " {net:>7.1} {:>9.3}", 1000.0 / limit / net);
+                let _ = write!(text, " {net:>7.1} {:>9.3}", 1000.0 / reference / net);
             }
             if poor > 0 {
                 let all = samples.len();

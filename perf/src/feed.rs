@@ -321,14 +321,14 @@ mod tests {
                 [(Workload::Return, unmatched_base(family)), (Workload::Nat, frontend_base(family))]
             {
                 let requests = Requests::new(work, family);
-                let seen: HashSet<Vec<u8>> = (0..100_000)
+                let frames: HashSet<Vec<u8>> = (0..100_000)
                     .map(|flow| {
                         let mut frame = vec![0; REQUEST];
                         assert!(requests.write(flow, &mut frame));
                         frame
                     })
                     .collect();
-                assert_eq!(seen.len(), 100_000);
+                assert_eq!(frames.len(), 100_000);
                 let mut frame = [0; REQUEST];
                 assert!(requests.write(0, &mut frame) && !requests.write(0, &mut frame[1..]));
                 let client = if family == Family::V4 { "10.64.0.0" } else { "2001:db8:64::" };
@@ -347,13 +347,13 @@ mod tests {
     #[test]
     fn reversed_packets_swap_source_and_destination() {
         for family in FAMILIES {
-            let (there, back) = (
+            let (forward, back) = (
                 Requests::by_pairs(Workload::Return, family, 4),
                 Requests::by_pairs(Workload::Return, family, 4).reversed(),
             );
             let (mut a, mut b) = ([0; REQUEST], [0; REQUEST]);
             for flow in [0, 1, 999, 70_000] {
-                assert!(there.write(flow, &mut a) && back.write(flow, &mut b));
+                assert!(forward.write(flow, &mut a) && back.write(flow, &mut b));
                 let ends = Ends::of(&a[INNER..], family);
                 assert_eq!(Ends::of(&b[INNER..], family), ends.back(), "{family:?} {flow}");
                 assert_eq!(a[..INNER], b[..INNER]);

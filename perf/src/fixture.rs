@@ -136,7 +136,7 @@ fn v4(a: u8, b: u8, c: u8, d: u8) -> Addr {
 }
 
 /// Returns an address of Weir or of a backend, with the same last byte in both families.
-fn ours(family: Family, arm: u8, host: u8) -> Addr {
+fn own_addr(family: Family, arm: u8, host: u8) -> Addr {
     match family {
         Family::V4 => v4(10, 0, 1 + arm, host),
         Family::V6 => {
@@ -148,12 +148,12 @@ fn ours(family: Family, arm: u8, host: u8) -> Addr {
 
 /// Returns the address of a backend, 1 to 16.
 pub fn backend(family: Family, n: u8) -> IpAddr {
-    IpAddr::from(ours(family, 1, 100 + n))
+    IpAddr::from(own_addr(family, 1, 100 + n))
 }
 
 /// Returns the first NAT source address.
 pub fn nat(family: Family) -> IpAddr {
-    IpAddr::from(ours(family, 1, 11))
+    IpAddr::from(own_addr(family, 1, 11))
 }
 
 /// Returns the first frontend's address.
@@ -220,7 +220,7 @@ pub fn fill_tables(region: &Region, policy: &Policy) -> Result<(), Box<dyn Error
     let error_limits = policy.error_limits;
     let mut settings = Settings { nat_port_last: u16::MAX, error_limits, ..Settings::EMPTY };
     let local =
-        |family, arm, host| Local { addr: ours(family, arm, host), arm, ..Local::default() };
+        |family, arm, host| Local { addr: own_addr(family, arm, host), arm, ..Local::default() };
     settings.locals[0] = local(Family::V4, 0, 10);
     settings.locals[1] = local(family, 1, 10);
     // Two addresses: one has too few ports for a million flows to sixteen backends.
@@ -264,7 +264,7 @@ fn azure() -> [Tunnel; 2] {
 
 /// Returns the tunnel through which backends answer.
 fn backends(family: Family) -> Tunnel {
-    let local = ours(family, 1, 10);
+    let local = own_addr(family, 1, 10);
     Tunnel { local, flags: TUNNEL_BACKEND, source_count: 0, arm: 1, inner_mtu: 0, ..aws() }
 }
 
@@ -294,7 +294,7 @@ fn services(writer: &mut Writer<'_>, policy: &Policy) -> Result<(), Box<dyn Erro
     let family = policy.family;
     let mut backends = Vec::new();
     for n in 1..=BACKENDS {
-        let addr = ours(family, 1, 100 + n);
+        let addr = own_addr(family, 1, 100 + n);
         let next_hop = writer.put_next_hop(&addr, 1)?;
         let mac = [2, 0, 0, 0, 1, n];
         let hop = NextHop { mac, src_mac: MACS[1], mtu: 9001, arm: 1, known: true };

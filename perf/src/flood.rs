@@ -17,7 +17,7 @@ mod wire;
 
 use crate::fixture;
 use crate::poller::lcore_config;
-use clients::{Client, Frames, Side, Step, TCP, TCP_GOES_ON, UDP, UDP_GOES_ON};
+use clients::{Client, Frames, Side, Step, TCP, TCP_REPEAT, UDP, UDP_REPEAT};
 use fastpath::burst::{Arrival, BURST, Burst};
 use fastpath::dispatch::Exits;
 use fastpath::lcore::Lcore;
@@ -68,13 +68,14 @@ struct Simulation<'r> {
     /// Honest packets of the current burst.
     sent: Vec<Sent>,
     now_ns: u64,
-    /// The time up to which the lcore's clock was advanced, and of the next look at the flow
-    /// count.
+    /// The time up to which the lcore's clock was advanced.
     clock_us: u64,
+    /// The time at which the number of flows is read next.
     sample_ns: u64,
-    /// Whether the initial clients are established, and whether they keep sending.
+    /// Whether the initial clients are established.
     established: bool,
-    goes_on: bool,
+    /// Whether the initial clients keep sending.
+    keeps_sending: bool,
     outcome: Outcome,
 }
 
@@ -177,7 +178,7 @@ impl<'r> Simulation<'r> {
             clock_us: 0,
             sample_ns: 0,
             established: false,
-            goes_on: false,
+            keeps_sending: false,
             outcome: Outcome::new(plan, TALLIES),
         })
     }
@@ -217,7 +218,7 @@ impl<'r> Simulation<'r> {
 
     /// Runs the flood: established clients send a packet each period, silent ones nothing.
     fn flood(&mut self) {
-        (self.established, self.goes_on) = (true, true);
+        (self.established, self.keeps_sending) = (true, true);
         for number in (0..self.plan.established).filter(|n| n % SILENT != 0) {
             let offset = PERIOD_NS * u64::from(number) / u64::from(self.plan.established);
             self.due.push(Reverse((self.now_ns + offset, number, 0)));
@@ -241,7 +242,7 @@ impl<'r> Simulation<'r> {
     /// accepted. Then all established clients send; then nothing until all unconfirmed flows have
     /// expired.
     fn idle(&mut self) {
-        self.goes_on = false;
+        self.keeps_sending = false;
         self.until(self.now_ns + 12_000 * MS, false);
         for number in 0..self.plan.established {
             self.due.push(Reverse((self.now_ns + u64::from(number) * 1_000, number, 0)));
@@ -297,8 +298,8 @@ impl<'r> Simulation<'r> {
         match (self.is_established(client), client.udp) {
             (false, false) => TCP,
             (false, true) => UDP,
-            (true, false) => TCP_GOES_ON,
-            (true, true) => UDP_GOES_ON,
+            (true, false) => TCP_REPEAT,
+            (true, true) => UDP_REPEAT,
         }
     }
 
@@ -370,7 +371,7 @@ impl<'r> Simulation<'r> {
             let halves = script[next].1 - script[step].1;
             self.due.push(Reverse((self.now_ns + halves * half_ns, number, next)));
         } else if client.tally == ESTABLISHED {
-            if self.goes_on {
+            if self.keeps_sending {
                 self.due.push(Reverse((self.now_ns + PERIOD_NS - half_ns, number, 0)));
             }
         } else {

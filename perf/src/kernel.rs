@@ -1,9 +1,8 @@
 //! Runs the XDP packet path on many packets per call (BPF_PROG_TEST_RUN).
 //!
-//! A test run passes each packet on as the last run left it, so the packets are written in the
-//! kernel too, each anew and of another flow: by program `feed` of `xdp_test_programs::BENCH`,
-//! which then tail-calls the packet path. Its own cost is measured in the same run and
-//! subtracted.
+//! The kernel does not restore the packet between the repetitions of a test run. Therefore program
+//! `feed` of `xdp_test_programs::BENCH` writes a packet of the next flow at each repetition, and
+//! tail-calls the packet path. Its own cost is measured in the same run and subtracted.
 
 mod packets;
 mod setting;
@@ -82,7 +81,7 @@ impl Feeder {
             ends.set(n, words, 0)?;
         }
         let map = self.ebpf.map_mut("FEED").ok_or("no map FEED")?;
-        Ok(Array::<_, packets::Fed>::try_from(map)?.set(0, packets.fed(), 0)?)
+        Ok(Array::<_, packets::FeedState>::try_from(map)?.set(0, packets.feed_state(), 0)?)
     }
 
     /// Runs the next `packets` and returns nanoseconds per packet.
@@ -91,7 +90,7 @@ impl Feeder {
     /// The kernel's error, or a packet that could not be written.
     pub fn run(&mut self, packets: u32) -> Result<f64, Failure> {
         let before = self.position()?;
-        // As long as the longest packet of the previous call: the program resizes it as needed.
+        // As long as the longest packet; the program resizes it as needed.
         let frame = [0; packets::LONGEST];
         let ns = repeated(program(&mut self.ebpf, "feed")?, &frame, packets)?;
         match self.position()? - before == u64::from(packets) {
@@ -103,7 +102,7 @@ impl Feeder {
     /// Returns the number of packets so far.
     fn position(&self) -> Result<u64, Failure> {
         let map = self.ebpf.map("FEED").ok_or("no map FEED")?;
-        Ok(Array::<_, packets::Fed>::try_from(map)?.get(&0, 0)?[0])
+        Ok(Array::<_, packets::FeedState>::try_from(map)?.get(&0, 0)?[0])
     }
 }
 
@@ -118,7 +117,7 @@ impl Floor {
     pub fn load(name: &str) -> Result<Floor, Failure> {
         let mut loader = EbpfLoader::new();
         loader.verifier_log_level(VerifierLogLevel::DISABLE);
-        let mut ebpf = loader.load(xdp_test_programs::FLOOR)?;
+        let mut ebpf = loader.load(xdp_test_programs::BASELINE)?;
         program(&mut ebpf, name)?.load()?;
         Ok(Floor(ebpf))
     }
@@ -159,7 +158,7 @@ impl Drop for KernelFixture {
 }
 
 impl KernelFixture {
-    /// Loads the programs for a setting, with capacity for twice as many flows.
+    /// Loads the programs for a setting, with capacity for twice `flows` flows.
     ///
     /// # Errors
     /// The region's or the kernel's error.
@@ -184,7 +183,8 @@ impl KernelFixture {
         Ok(fixture)
     }
 
-    /// Returns the packets of this direction for `flows` flows, which must exist.
+    /// Returns the packets of this direction for `flows` flows, a power of two. The flows must
+    /// exist unless the packets are requests.
     ///
     /// # Errors
     /// A flow does not exist.
@@ -202,7 +202,7 @@ impl KernelFixture {
         &self.setting
     }
 
-    /// Removes all flows.
+    /// Empties the region and fills its tables again, so that no flow remains.
     ///
     /// # Errors
     /// The writer's error.
@@ -241,7 +241,7 @@ impl KernelFixture {
         self.region.counters().sum(|page| page.verdict_count(verdict))
     }
 
-    /// Returns the drop reasons with nonzero counts.
+    /// Returns the drop reasons of the ingress arm with nonzero counts.
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
         let counters = self.region.counters();
         let of = |reason| (reason, counters.sum(|page| page.dropped(0, reason)));

@@ -70,24 +70,23 @@ fn number(text: &str) -> io::Result<u64> {
 ///
 /// # Errors
 /// The kernel's error if there are no two cores.
-/// The kernel's, when there are no two cores.
 pub fn ping_pong() -> io::Result<Duration> {
     const ATTEMPTS: u64 = 100;
     const ROUNDS: u64 = 2_000;
     let word = Arc::new(AtomicU64::new(0));
-    let there = Arc::clone(&word);
+    let shared = Arc::clone(&word);
     let (ready, pinned) = mpsc::channel();
-    let answers = thread::spawn(move || {
+    let responder = thread::spawn(move || {
         let outcome = pin(1);
         let fine = outcome.is_ok();
         if ready.send(outcome).is_ok() && fine {
             for round in 0..ATTEMPTS * ROUNDS {
-                wait(&there, 2 * round + 1);
-                there.store(2 * round + 2, Ordering::Release);
+                wait(&shared, 2 * round + 1);
+                shared.store(2 * round + 2, Ordering::Release);
             }
         }
     });
-    let asks = thread::spawn(move || {
+    let requester = thread::spawn(move || {
         pin(0)?;
         let gone = |_| io::Error::other("the other thread ended");
         pinned.recv().map_err(gone)??;
@@ -103,8 +102,8 @@ pub fn ping_pong() -> io::Result<Duration> {
         Ok(best / ROUNDS as u32)
     });
     let panicked = |_| io::Error::other("a thread panicked");
-    let took = asks.join().map_err(panicked)?;
-    answers.join().map_err(panicked)?;
+    let took = requester.join().map_err(panicked)?;
+    responder.join().map_err(panicked)?;
     took
 }
 

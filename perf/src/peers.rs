@@ -60,12 +60,12 @@ pub fn testpmd(eal: Vec<String>, mode: &str, ports: usize) -> Program {
 
 /// Returns the C loop (`perf/peers/loop.c`), statically linked as Weir is: the reference.
 pub fn c_loop(eal: Vec<String>, mode: &str, seconds: u64) -> Program {
-    ours(env!("WEIR_C_LOOP"), eal, &[mode, &seconds.to_string()])
+    metered(env!("WEIR_C_LOOP"), eal, &[mode, &seconds.to_string()])
 }
 
 /// Returns a program that takes EAL arguments, then `--`, then its own, and prints its rate as
-/// [`crate::meter::tell`] does.
-pub fn ours(program: &str, eal: Vec<String>, arguments: &[&str]) -> Program {
+/// [`crate::meter::print_rates`] does.
+pub fn metered(program: &str, eal: Vec<String>, arguments: &[&str]) -> Program {
     let mut command = vec![program.to_string()];
     command.extend(eal);
     command.push("--".to_string());

@@ -165,8 +165,8 @@ impl Appliance for ApplianceHandle {
     fn unknown_tunnel(&self) -> u64 {
         let (counters, arms) = (self.0.region.counters(), self.0.config.arms().count() as u8);
         let dropped = |arm, reason| counters.sum(|page| page.dropped(arm, reason));
-        let strange = [DropReason::WrongVni, DropReason::WrongPort];
-        (0..arms).flat_map(|arm| strange.map(|reason| dropped(arm, reason))).sum()
+        let unknown = [DropReason::WrongVni, DropReason::WrongPort];
+        (0..arms).flat_map(|arm| unknown.map(|reason| dropped(arm, reason))).sum()
     }
 
     fn ingress(&self) -> Option<Ingress> {
@@ -195,7 +195,7 @@ impl AzureAppliance for ApplianceHandle {
     fn tunnels(&self, gateway: &str) -> Option<Tunnels> {
         let gateway = self.0.config.gateways.iter().find(|known| known.name == gateway)?;
         let set = self.0.region.tables(self.0.region.generation());
-        let is_there = |end: &VxlanEnd| {
+        let exists = |end: &VxlanEnd| {
             let locals: Vec<Addr> = gateway.tunnels.iter().map(|t| t.local.into()).collect();
             set.tunnels().any(|(_, tunnel)| {
                 tunnel.kind == TunnelKind::Vxlan as u8
@@ -207,7 +207,7 @@ impl AzureAppliance for ApplianceHandle {
         let followed = self.0.shared().followed().tunnels.get(&gateway.name).copied();
         let known = [followed, gateway.vxlan_ends()].into_iter().flatten();
         known
-            .filter(|(external, internal)| is_there(external) && is_there(internal))
+            .filter(|(external, internal)| exists(external) && exists(internal))
             .map(to_tunnels)
             .next()
     }

@@ -15,7 +15,7 @@
 //!   `/bgp/routes/advertised` and `/bgp/policies`: state of BGP.
 //!
 //! Endpoints that write: the API below `/v1` (crate `api`), `PUT /drain/on` and `/drain/off`, and
-//! `PUT /private-links-connections`, which approves or rejects a connection.
+//! `PUT /private-links-connections/approve/NAME` and `reject/NAME`, which decide on a connection.
 //!
 //! The socket belongs to root and has mode 0600, or mode 0660 and the group `control.group` if that
 //! is set.
@@ -71,7 +71,7 @@ const TRACE_SECONDS: u32 = 3600;
 pub enum ControlError {
     /// Another slowpath responds on the socket.
     #[error(
-        "control.socket = {path:?}: another slowpath answers there; \
+        "control.socket = {path:?}: another process, probably slowpath, listens there; \
          stop it first, or set control.socket to another path"
     )]
     InUse {
@@ -164,10 +164,10 @@ pub async fn serve(
 }
 
 async fn unknown() -> Response {
-    let known = "no such path; available: /v1, /status, /services, /flows, /drops, /health, \
-                 /checks, /cloud, /bgp, /private-links, /db, /maps, /objects, /explain, \
-                 /metrics, /trace, /drain";
-    error_response(StatusCode::NOT_FOUND, known.to_owned())
+    let error = "no such path; available: /v1, /status, /services, /flows, /drops, /health, \
+                 /checks, /cloud, /bgp, /private-links, /private-links-connections, /db, /maps, \
+                 /objects, /explain, /metrics, /trace, /drain";
+    error_response(StatusCode::NOT_FOUND, error.to_owned())
 }
 
 async fn status(State(live): State<Arc<Live>>) -> Response {
@@ -194,9 +194,9 @@ async fn checks(State(live): State<Arc<Live>>) -> Response {
     Json(live.checks().rows().await).into_response()
 }
 
-async fn explain(State(live): State<Arc<Live>>, Json(question): Json<ExplainRequest>) -> Response {
-    blocking(move || match live.explain(&question) {
-        Ok(told) => Json(told).into_response(),
+async fn explain(State(live): State<Arc<Live>>, Json(request): Json<ExplainRequest>) -> Response {
+    blocking(move || match live.explain(&request) {
+        Ok(explanation) => Json(explanation).into_response(),
         Err(error) => error_response(StatusCode::BAD_REQUEST, error),
     })
     .await
@@ -253,7 +253,7 @@ async fn trace(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -
     };
     let packets = query.packets.unwrap_or(1).clamp(1, TRACE_PACKETS);
     let seconds = query.seconds.unwrap_or(30).clamp(1, TRACE_SECONDS);
-    let (lines, taken) = mpsc::channel::<TraceLine>(1024);
+    let (lines, received) = mpsc::channel::<TraceLine>(1024);
     let resolve = {
         let live = Arc::clone(&live);
         move || filter.for_lcores(&live, packets)
@@ -263,11 +263,11 @@ async fn trace(State(live): State<Arc<Live>>, Query(query): Query<FlowsQuery>) -
         Ok(Err(error)) => return error_response(StatusCode::NOT_FOUND, error),
         Err(e) => return error_response(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()),
     };
-    let lasts = Duration::from_secs(u64::from(seconds));
-    if let Err(error) = live.request_trace(TraceRequest { filter, lasts, lines }) {
+    let duration = Duration::from_secs(u64::from(seconds));
+    if let Err(error) = live.request_trace(TraceRequest { filter, duration, lines }) {
         return error_response(StatusCode::CONFLICT, error);
     }
-    Body::from_stream(Lines(taken)).into_response()
+    Body::from_stream(Lines(received)).into_response()
 }
 
 /// Response body of a trace: one line of JSON for each stage.

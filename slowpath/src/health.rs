@@ -22,8 +22,9 @@ use tokio::sync::watch;
 /// Whether the appliance can take traffic and, if not, why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Able {
-    /// Whether lcores poll, links are up, tables are committed and acknowledged, and the appliance
-    /// is not draining.
+    /// Whether lcores poll, links are up, tables are committed and acknowledged, the appliance is
+    /// not draining, and the control loop is not stalled. As answered to probes, the cloud's
+    /// lifecycle must not object either.
     pub able: bool,
     /// Reasons for not being able; empty if able.
     pub reasons: Vec<String>,
@@ -56,7 +57,8 @@ pub async fn serve_tcp(
     slots: Arc<Slots>,
     mut able: watch::Receiver<Able>,
 ) {
-    // Reports an address that can't be bound at startup rather than once the appliance is able.
+    // Listen once at startup: an address that can't be bound is reported now rather than when the
+    // appliance is able.
     drop(conditions.listen(key, addr).await);
     loop {
         if able.wait_for(|able| able.able).await.is_err() {
@@ -79,13 +81,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use listeners::{Limits, Reserved};
+    use listeners::{Limits, ReservedNetworks};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
 
     fn slots() -> Arc<Slots> {
         let limits = Limits { connections: 8, per_source: 8, reserved: 0 };
-        Slots::new(limits, Reserved::default())
+        Slots::new(limits, ReservedNetworks::default())
     }
 
     async fn get(addr: SocketAddr) -> String {
@@ -102,13 +104,13 @@ mod tests {
 
     #[tokio::test]
     async fn http_returns_503_with_the_reason_until_able() {
-        let (tell, able) = watch::channel(not_able());
+        let (sender, able) = watch::channel(not_able());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         tokio::spawn(serve_http(listener, slots(), move || able.borrow().clone()));
         let text = get(addr).await;
         assert!(text.contains("503") && text.contains("no lcore polls"), "{text}");
-        tell.send_replace(Able { able: true, reasons: vec![] });
+        sender.send_replace(Able { able: true, reasons: vec![] });
         let text = get(addr).await;
         assert!(text.contains("200 OK") && text.contains("\"able\":true"), "{text}");
     }
@@ -116,13 +118,13 @@ mod tests {
     #[tokio::test]
     async fn tcp_accepts_only_while_able() {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let (tell, able) = watch::channel(not_able());
+        let (sender, able) = watch::channel(not_able());
         tokio::spawn(async move {
             serve_tcp((&Conditions::default(), "health.tcp"), free, slots(), able).await;
         });
         for round in 0..3 {
             for state in [false, true] {
-                tell.send_replace(Able { able: state, reasons: vec![] });
+                sender.send_replace(Able { able: state, reasons: vec![] });
                 let mut agrees = false;
                 for _ in 0..200 {
                     tokio::time::sleep(Duration::from_millis(5)).await;

@@ -20,7 +20,7 @@ use crate::control::report::{self, HeldSource, Status, Use};
 use crate::control::trace::TraceRequest;
 use crate::health::Able;
 use crate::health::checks::Checks;
-pub use crate::plane::published::{Published, PublishedService};
+pub use crate::plane::published::{PublishedService, PublishedTables};
 use crate::routing::bgp_state::BgpState;
 pub use desired::DesiredState;
 pub use shared::Shared;
@@ -73,7 +73,7 @@ impl Live {
     }
 
     /// Returns the state published by the last commit.
-    pub fn published(&self) -> Arc<Published> {
+    pub fn published(&self) -> Arc<PublishedTables> {
         self.shared.published()
     }
 
@@ -169,13 +169,13 @@ impl Live {
     pub fn drain(&self, on: bool) {
         match on {
             true => tracing::info!("drain started"),
-            false => tracing::info!("drain ended"),
+            false => tracing::info!("drain canceled"),
         }
         self.region.set_draining(on);
         self.shared.changes().event();
     }
 
-    /// Makes the control loop read both files again.
+    /// Makes the control loop read the configuration and the services again.
     pub fn reload(&self) {
         self.shared.reload();
     }

@@ -142,18 +142,18 @@ impl Scrape {
             ("to_kernel", C::ToKernelPackets, C::ToKernelBytes),
             ("originated", C::OriginatedPackets, C::OriginatedBytes),
         ];
-        let all = || self.arms().flat_map(|arm| packets.iter().map(move |way| (arm, way)));
-        let label = |arm, way| [("arm", arm), ("direction", way)];
+        let all = || self.arms().flat_map(|arm| packets.iter().map(move |row| (arm, row)));
+        let label = |arm, direction| [("arm", arm), ("direction", direction)];
         family.counters(
             "weir_packets",
             "Packets by arm and direction; rx + from_kernel + originated = tx + to_kernel + \
              weir_drops.",
-            all().map(|((arm, n), (way, packets, _))| (label(arm, way), of(n, *packets))),
+            all().map(|((arm, n), (name, packets, _))| (label(arm, name), of(n, *packets))),
         )?;
         family.counters(
             "weir_bytes",
             "Bytes by arm and direction, without the frame check sequence.",
-            all().map(|((arm, n), (way, _, bytes))| (label(arm, way), of(n, *bytes))),
+            all().map(|((arm, n), (name, _, bytes))| (label(arm, name), of(n, *bytes))),
         )?;
         let lost = |(arm, n)| ([("arm", arm)], of(n, C::KernelLost));
         family.counters("weir_kernel_lost", C::KernelLost.help(), self.arms().map(lost))?;
@@ -223,8 +223,8 @@ impl Scrape {
         let some = known.iter().any(|known| is_in_others(&counters, known)) || others.any();
         services.extend(some.then_some((OTHERS, others)));
         each(family, "service", "Service: ", &services)?;
-        let there = known.iter().flat_map(|known| &known.backends).filter(|(_, id)| *id != NONE);
-        let mut ids: Vec<(u32, String)> = there
+        let present = known.iter().flat_map(|known| &known.backends).filter(|(_, id)| *id != NONE);
+        let mut ids: Vec<(u32, String)> = present
             .map(|(b, id)| (*id, address_port(&b.endpoint.addr.to_string(), b.endpoint.port)))
             .collect();
         ids.sort_unstable();

@@ -59,8 +59,9 @@ pub use wake::wake;
 const REST: Duration = Duration::from_millis(5);
 /// How long it rests while lcores are switching generations, which takes them microseconds.
 const SHORT_REST: Duration = Duration::from_micros(50);
-/// Time after a switch command from which the loop no longer expects the switch soon.
-const SOON: Duration = Duration::from_millis(20);
+/// Time after a switch command during which the loop takes short rests, because the lcores are
+/// expected to acknowledge it.
+const SWITCH_TIME: Duration = Duration::from_millis(20);
 /// Intervals of full passes and of pruning. Each step applies a few hundred frontends, to bound its
 /// time; a file is applied in one step.
 const TIMES: Settings = Settings {
@@ -83,7 +84,7 @@ pub struct Reconcile<'r> {
     reconciler: Reconciler,
     shared: Arc<Shared>,
     intake: Intake,
-    /// Services that were taken from the files last.
+    /// The files' objects that were applied last.
     services: Vec<Object>,
     /// Content that is being written to disk.
     pending_write: Option<PendingWrite>,
@@ -107,7 +108,7 @@ pub struct Reconcile<'r> {
 /// command, if some may not have acknowledged it.
 pub fn rest(switching: Option<Instant>, now: Instant) -> Duration {
     match switching {
-        Some(since) if now < since + SOON => SHORT_REST,
+        Some(since) if now < since + SWITCH_TIME => SHORT_REST,
         _ => REST,
     }
 }
@@ -139,8 +140,8 @@ impl<'r> Reconcile<'r> {
         let has_stored_objects =
             desired.objects().all().any(|object| object.kind() != Kind::Appliance);
         desired.publish_appliance(&config, time.wall);
-        // The stored objects are complete, so no backends are lost by applying them without
-        // patience.
+        // The stored objects are complete, so no backends are lost by applying them without waiting
+        // for the sources' lists.
         let initial_list_timeout =
             if has_stored_objects { Duration::ZERO } else { TIMES.initial_list_timeout };
         let reconcile = Reconcile {
@@ -183,7 +184,7 @@ impl<'r> Reconcile<'r> {
             self.publish();
         }
         if self.desired.take_confirmed() {
-            tracing::info!("removal confirmed; reading the services again");
+            tracing::info!("removal by the services files confirmed; reading them again");
             self.intake.reread();
         }
         // An lcore that still reads the generation before the committed one delays the next batch.
@@ -201,7 +202,7 @@ impl<'r> Reconcile<'r> {
         let generation = self.region.generation();
         let tables = self.desired.writer.tables();
         // A source without a complete list may still name the backend.
-        let is_named = |addr, port| !tables.initialized() || tables.is_named(addr, port);
+        let is_named = |addr, port| !tables.initialized() || tables.has_instance_at(addr, port);
         self.plane.reclaim(now, &is_named);
         if self.region.generation() != generation {
             // Switch immediately: the next change waits until all lcores have.
@@ -243,7 +244,7 @@ impl<'r> Reconcile<'r> {
         if let Some(outcome) = self.plane.take_outcome() {
             self.commit_done(outcome, time);
         } else if self.uncommitted.is_some() && !self.reconciler.has_work(time.steady) {
-            // None of the change concerns the region.
+            // No part of the change concerns the region.
             self.commit_done(Ok(()), time);
         }
         // Only frontends that are done are advertised. Their status may change without a new
@@ -253,7 +254,7 @@ impl<'r> Reconcile<'r> {
             self.lcores.switch(time.steady);
             self.publish();
         } else {
-            let switched = !self.reconciler.awaits_lcores() && self.lcores.switched();
+            let switched = !self.reconciler.awaits_lcores() && self.lcores.mark_switched();
             if switched || status_changed {
                 self.shared.changes().event();
             }
@@ -265,7 +266,7 @@ impl<'r> Reconcile<'r> {
     fn update_status(&mut self, now: Instant) {
         let generation = self.region.generation();
         let draining = self.region.draining();
-        let monitor = self.lcores.start_status(now);
+        let monitor = self.lcores.begin_check(now);
         let lcores = monitor.observe(self.region, now);
         let (mut able, carries) = monitor.able(&lcores, generation, draining);
         if generation == 0

@@ -47,7 +47,7 @@ impl BgpHandle {
     /// process is to be restarted.
     pub fn request_shutdown(&mut self) {
         self.requests_sent += 1;
-        // One order is enough.
+        // If the channel is full, a request is already queued.
         let _ = self.requests.try_send(());
     }
 
@@ -59,7 +59,7 @@ impl BgpHandle {
     /// Waits until the process may exit. Cancel safe: may be dropped and called again.
     ///
     /// # Errors
-    /// BGP ended without a request. The log has the cause.
+    /// BGP's thread ended by an internal error. The log has the cause.
     pub async fn stopped(&mut self) -> Result<(), BgpLoopFailed> {
         if self.requests_sent < 2 {
             let ended = (&mut self.stopped).await;
@@ -71,14 +71,14 @@ impl BgpHandle {
 
 /// BGP's thread ended by an internal error.
 #[derive(Debug, thiserror::Error)]
-#[error("BGP's control loop broke; the fastpath goes on, neighbors see our sessions end")]
+#[error("BGP failed (see the log); BGP sessions end, the fastpath keeps the current tables")]
 pub struct BgpLoopFailed;
 
-/// Starts BGP. `came_back` is whether the region had tables when this process started.
+/// Starts BGP. `restarted` is whether the region had tables when this process started.
 ///
 /// # Errors
 /// The thread can't be created.
-pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Result<BgpHandle> {
+pub fn start(live: &Arc<Live>, store: &Arc<Store>, restarted: bool) -> io::Result<BgpHandle> {
     let settings = live.config.bgp.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -94,7 +94,7 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Resul
     let inputs = Inputs::new(Arc::clone(live), Arc::clone(store), Arc::clone(&leaving));
     let secrets = Arc::new(Files { secrets: settings.secrets.clone() });
     let announcer =
-        Announcer::new(sockets.clone(), secrets, announcer_settings(&settings, came_back));
+        Announcer::new(sockets.clone(), secrets, announcer_settings(&settings, restarted));
     let announcer = Arc::new(Mutex::new(announcer));
     let on_conflict = match settings.on_conflict {
         BgpOnConflict::Withdraw => ConflictPolicy::Withdraw,
@@ -119,7 +119,7 @@ pub fn start(live: &Arc<Live>, store: &Arc<Store>, came_back: bool) -> io::Resul
     Ok(BgpHandle { requests, stopped, requests_sent: 0 })
 }
 
-fn announcer_settings(settings: &Bgp, came_back: bool) -> Settings {
+fn announcer_settings(settings: &Bgp, restarted: bool) -> Settings {
     Settings {
         no_backends: match settings.no_backends {
             BgpNoBackends::Announce => NoBackends::Announce,
@@ -129,7 +129,7 @@ fn announcer_settings(settings: &Bgp, came_back: bool) -> Settings {
             Duration::ZERO => DrainFirst::Withdraw,
             wait => DrainFirst::GracefulShutdown(wait),
         },
-        restarted: came_back,
+        restarted,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Starts all parts and waits for a signal. The control loop, the store's disk, the files and the
-//! monitor of the heartbeat have a thread each; listeners run on tokio.
+//! Starts all parts and waits for a signal. The control loop, the store's disk, the files, the
+//! monitor of the heartbeat, the health checker and BGP have a thread each; listeners run on tokio.
 
 mod shutdown;
 
@@ -119,7 +119,7 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Creates the runtime for listeners.
-fn threads() -> std::io::Result<tokio::runtime::Runtime> {
+fn listener_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("slowpath-serve")
@@ -140,7 +140,7 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     // The mapping lasts until the process ends; it is leaked so that all threads can refer to it.
     let region: &'static Region = Box::leak(Box::new(open_region(&config)?));
     // Read before the first commit: whether packets were forwarded while this process was away.
-    let came_back = region.generation() > 0;
+    let restarted = region.generation() > 0;
     let plane = RegionPlane::attach(region, &config)?;
     let (store, store_ended) = start_store(&config)?;
     let kernel = Box::new(LinuxKernel::open().map_err(StartError::Netlink)?);
@@ -149,43 +149,44 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     let files = start_files(&config, file, &shared).map_err(system("starting threads"))?;
     let live = Arc::new(Live::new(region, Arc::clone(&config), Arc::clone(&shared)));
     let stop = Arc::new(AtomicBool::new(false));
-    let runtime = threads().map_err(system("starting threads"))?;
+    let runtime = listener_runtime().map_err(system("starting threads"))?;
     // Open sockets first, so that from the start probes get the response "not able".
     let socket = {
         let _inside = runtime.enter();
         control::listen(&config.control)?
     };
     let api = api(&config, &store, &shared);
-    runtime.spawn(follow(store.watch(), Arc::clone(&shared)));
+    runtime.spawn(wake_on_write(store.watch(), Arc::clone(&shared)));
     let (stopped, shared_loop) = (Arc::clone(&stop), Arc::clone(&shared));
-    let (of_loop, of_rest, store_of_loop) =
+    let (loop_config, heartbeat, loop_store) =
         (Arc::clone(&config), Arc::clone(&shared), Arc::clone(&store));
-    // Dropped when the loop's thread ends for any reason.
+    // The senders are dropped when the loop's thread ends for any reason: one receiver is awaited,
+    // the other blocks.
     let (alive, loop_ended) = tokio::sync::oneshot::channel::<()>();
     let (alive_too, loop_gone) = channel::<()>();
-    let (hand, handed) = std::sync::mpsc::sync_channel(1);
+    let (checker_sender, checker_inputs) = std::sync::mpsc::sync_channel(1);
     let control_loop = std::thread::Builder::new()
         .name("slowpath-loop".into())
         .spawn(move || {
             let _alive = (alive, alive_too);
             let now = || Now { steady: Instant::now(), wall: SystemTime::now() };
-            let addresses = ProbeAddresses::new(&of_loop);
+            let addresses = ProbeAddresses::new(&loop_config);
             let mut reconcile =
-                Reconcile::new(of_loop, plane, kernel, shared_loop, store_of_loop, files, now());
+                Reconcile::new(loop_config, plane, kernel, shared_loop, loop_store, files, now());
             reconcile.set_probe_addresses(addresses);
-            let _ = hand.send(reconcile.connect_checker());
+            let _ = checker_sender.send(reconcile.connect_checker());
             while !stopped.load(Ordering::Relaxed) {
-                of_rest.beat();
+                heartbeat.beat();
                 reconcile.step(now());
-                of_rest.rest(reconcile.rest(Instant::now()));
+                heartbeat.rest(reconcile.rest(Instant::now()));
             }
         })
         .map_err(system("starting the control loop"))?;
 
-    let served = handed.recv().map_err(|_| StartError::Loop).and_then(|checked| {
-        let checker_ended = checks::start(&config, &live, checked)
-            .map_err(system("starting the health checker"))?;
-        let bgp = routing::start(&live, &api.store, came_back).map_err(system("starting BGP"))?;
+    let served = checker_inputs.recv().map_err(|_| StartError::Loop).and_then(|inputs| {
+        let checker_ended =
+            checks::start(&config, &live, inputs).map_err(system("starting the health checker"))?;
+        let bgp = routing::start(&live, &api.store, restarted).map_err(system("starting BGP"))?;
         let api = Api { documents: routing::documents(&live).into(), ..api };
         let ends = [loop_ended, checker_ended];
         runtime.block_on(serve(&config, &live, (socket, api), bgp, ends))
@@ -200,17 +201,17 @@ pub fn run(config: Config, file: Option<ConfigFile>) -> Result<(), StartError> {
     }
 }
 
-/// Waits a bounded time for threads to end; others end with the process. Returns whether the
-/// control loop's thread has ended.
-fn await_threads(config: &Config, of_loop: Receiver<()>, of_store: Receiver<()>) -> bool {
+/// Removes the control socket, and waits a bounded time for the threads to end; a thread that is
+/// late ends with the process. Returns whether the control loop's thread has ended.
+fn await_threads(config: &Config, loop_ended: Receiver<()>, store_ended: Receiver<()>) -> bool {
     let until = Instant::now() + JOIN_TIMEOUT;
     let ends = [
-        ("control loop", of_loop),
-        ("store writer", of_store),
+        ("control loop", loop_ended),
+        ("store writer", store_ended),
         ("removal of control.socket", remove(config.control.socket.clone())),
     ];
-    let [of_loop, ..] = ends.map(|(what, end)| has_ended(what, &end, until));
-    of_loop
+    let [loop_has_ended, ..] = ends.map(|(what, end)| has_ended(what, &end, until));
+    loop_has_ended
 }
 
 /// Opens the store and starts its thread. The receiver is disconnected when the thread ends.
@@ -232,7 +233,7 @@ fn start_files(
     let (files, reader) = watch(config, file, wake(shared));
     std::thread::Builder::new().name("slowpath-files".into()).spawn(|| reader.run())?;
     let shared = Arc::clone(shared);
-    std::thread::Builder::new().name("slowpath-judge".into()).spawn(move || {
+    std::thread::Builder::new().name("slowpath-stall".into()).spawn(move || {
         loop {
             shared.check_heartbeat();
             std::thread::sleep(STALL_CHECK_INTERVAL);
@@ -241,11 +242,11 @@ fn start_files(
     Ok(files)
 }
 
-/// Removes a file on a thread of its own, which a disk may block. The receiver is disconnected when
-/// it is done.
+/// Removes a file on a thread of its own, because a disk may block it. The receiver is disconnected
+/// when the file is removed.
 fn remove(path: PathBuf) -> Receiver<()> {
     let (alive, ended) = channel();
-    // If there is no thread, the next slowpath replaces the file.
+    // If the thread can't be created, the next slowpath replaces the file.
     let _ = std::thread::Builder::new().name("slowpath-remove".into()).spawn(move || {
         let _alive = alive;
         let _ = std::fs::remove_file(path);
@@ -253,7 +254,7 @@ fn remove(path: PathBuf) -> Receiver<()> {
     ended
 }
 
-/// Waits for `end` until the deadline. Returns whether it came in time.
+/// Waits for `end` until the deadline. Returns whether it arrived in time.
 fn has_ended(what: &str, end: &Receiver<()>, until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now());
     let late = matches!(end.recv_timeout(left), Err(RecvTimeoutError::Timeout));
@@ -275,9 +276,9 @@ fn api(config: &Config, store: &Arc<Store>, shared: &Arc<Shared>) -> Api {
 }
 
 /// Wakes the control loop after each write to the store.
-async fn follow(mut written: tokio::sync::watch::Receiver<u64>, sleeper: Arc<Shared>) {
+async fn wake_on_write(mut written: tokio::sync::watch::Receiver<u64>, shared: Arc<Shared>) {
     while written.changed().await.is_ok() {
-        sleeper.wake();
+        shared.wake();
     }
 }
 
@@ -296,16 +297,16 @@ async fn serve(
     [mut loop_ended, mut checker_ended]: [tokio::sync::oneshot::Receiver<()>; 2],
 ) -> Result<(), StartError> {
     let mut tasks = tokio::task::JoinSet::new();
-    let of_leases = api.clone();
+    let leases = api.clone();
     tasks.spawn(async move {
-        api::watch_leases(of_leases).await;
+        api::watch_leases(leases).await;
         Ok(())
     });
-    let (links, looking_after) = private_link::open(config, &api.store);
-    if let Some(looking_after) = looking_after {
+    let (links, controller) = private_link::open(config, &api.store);
+    if let Some(controller) = controller {
         live.set_private_links(links.clone());
         tasks.spawn(async move {
-            looking_after.await;
+            controller.await;
             Ok(())
         });
     }

@@ -22,7 +22,7 @@
 //!   services, frontends, backends [COLUMN ...]     as in `weir db show`, separated by two spaces
 //!   conditions                                     conditions of the objects
 //!   maps [SVC|BE|REV|AFF|SRCRANGE|MAGLEV ...]      as in `weir maps dump --no-ids`
-//!   region refuses            one per line: `203.0.113.1:80/TCP why`; it is unchanged there
+//!   region refuses            one per line: `203.0.113.1:80/TCP why`; the region keeps its state
 //!   region lacks, region adds lines of the dump in which the region differs, on purpose
 //! ```
 //! A listed difference of the region that no longer exists fails like any other difference.
@@ -48,7 +48,7 @@ use planes::PlaneKind;
 use script::Case;
 
 /// Subjects that must have a case.
-const ASKED: &[&str] = &[
+const REQUIRED: &[&str] = &[
     "address_moved",
     "affinity",
     "algorithm",
@@ -83,7 +83,7 @@ const ASKED: &[&str] = &[
 fn all(plane_kind: PlaneKind) {
     let cases = Case::all();
     let missing: Vec<&&str> =
-        ASKED.iter().filter(|name| !cases.iter().any(|case| case.name == **name)).collect();
+        REQUIRED.iter().filter(|name| !cases.iter().any(|case| case.name == **name)).collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
     let mut wrong = Vec::new();
     let mut faults = 0;

@@ -8,7 +8,8 @@ use packet::flow::HashKey;
 use crate::layout::{SECTIONS, Sizes};
 
 /// Index of the committed generation among the header's 4-byte words. It is in the first cache line
-/// after the immutable part, which has 96 bytes and two 8-byte offsets per section.
+/// after the immutable part, which has 96 bytes, and per section an offset and a size of 8 bytes
+/// each.
 pub const GENERATION_WORD: usize = (96 + 16 * SECTIONS.len()).next_multiple_of(64) / 4;
 
 /// Values that are constant while a program is loaded. Integers without padding.

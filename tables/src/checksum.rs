@@ -1,7 +1,7 @@
 //! Non-cryptographic checksum of the region's contents.
 //!
 //! It detects torn writes, memory errors and foreign files. It does not protect against deliberate
-//! changes: a process that can write to the region is root already.
+//! changes: only Weir's own processes can write to the region.
 
 const K: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -43,11 +43,11 @@ pub struct TraceFilter {
 impl TraceFilter {
     /// Returns whether a packet matches the filter.
     pub fn matches(&self, src: Addr, sport: u16, dst: Addr, dport: u16, proto: u8) -> bool {
-        self.src.is_none_or(|wanted| wanted == src)
-            && self.dst.is_none_or(|wanted| wanted == dst)
-            && self.sport.is_none_or(|wanted| wanted == sport)
-            && self.dport.is_none_or(|wanted| wanted == dport)
-            && self.proto.is_none_or(|wanted| wanted == proto)
+        self.src.is_none_or(|expected| expected == src)
+            && self.dst.is_none_or(|expected| expected == dst)
+            && self.sport.is_none_or(|expected| expected == sport)
+            && self.dport.is_none_or(|expected| expected == dport)
+            && self.proto.is_none_or(|expected| expected == proto)
     }
 }
 

@@ -45,7 +45,7 @@ macro_rules! counters {
             /// All counters of this list in the order of their words.
             pub const ALL: &'static [$list] = &[$($list::$variant,)*];
 
-            /// Name in metrics (without `weir_` and `_total`) and in the output of `weir`.
+            /// Name in metrics, without `weir_` and `_total`.
             pub const fn name(self) -> &'static str {
                 match self { $($list::$variant => $name,)* }
             }

@@ -18,7 +18,7 @@ pub const NETWORKS: usize = 256;
 
 /// An ICMP error about to be sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Sending {
+pub struct OutgoingError {
     /// Arm on which it is sent: 0 ingress, 1 egress.
     pub arm: u8,
     /// Whether it is a too-big error; else it is a time-exceeded error.
@@ -60,7 +60,7 @@ impl ErrorLimit {
 
     /// Returns whether an error may be sent, and consumes a token if so.
     #[inline(always)]
-    pub fn may_send(&self, sending: &Sending, limits: &ErrorLimits, now_s: u32) -> bool {
+    pub fn may_send(&self, sending: &OutgoingError, limits: &ErrorLimits, now_s: u32) -> bool {
         let arm = usize::from(sending.arm & 1) * 2 + usize::from(sending.too_big);
         let arm = &self.arms[arm & 3];
         let network = &self.networks[sending.network as usize & (NETWORKS - 1)];
@@ -110,8 +110,8 @@ mod tests {
 
     const LIMITS: ErrorLimits = ErrorLimits { by_arm: 5, to_network: 2, path_mtu: 3 };
 
-    fn sending(arm: u8, too_big: bool, network: u64) -> Sending {
-        Sending { arm, too_big, network }
+    fn sending(arm: u8, too_big: bool, network: u64) -> OutgoingError {
+        OutgoingError { arm, too_big, network }
     }
 
     #[test]

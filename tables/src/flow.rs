@@ -66,10 +66,10 @@ pub use index::IndexError;
 pub use index::PendingLookup;
 pub use index::prefetch;
 pub(crate) use index::{Index, TableKind};
-pub use insert::{Ended, InsertError, NewFlow};
+pub use insert::{EndedFlow, InsertError, NewFlow};
 pub use legs::LegUpdate;
-use path::{ANSWER_TRIES, Slab, Stored};
-pub use path::{Answer, Forward, GatewayLeg, Missed, NO_TUNNEL, NatOrDigest};
+use path::{ANSWER_TRIES, PathRecord, Slab};
+pub use path::{Answer, Forward, GatewayLeg, NO_TUNNEL, NatOrDigest, PathError};
 pub use path::{PATH_CROSSES, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, PATH_RETURN};
 pub use path_lookup::{PathCandidate, PathHit, ReplyHit, ReplyPath};
 #[cfg(not(target_arch = "bpf"))]
@@ -101,7 +101,7 @@ pub struct Ends {
 #[derive(Clone, Copy)]
 pub struct Flows<'r> {
     index: Index<'r>,
-    paths: Rows<'r, Stored>,
+    paths: Rows<'r, PathRecord>,
     fronts: Rows<'r, Front>,
     slabs: Rows<'r, Slab>,
     state: Rows<'r, State>,
@@ -180,7 +180,7 @@ impl<'r> Flows<'r> {
         let id = own.pop();
         #[cfg(not(target_arch = "bpf"))]
         if id == crate::record::NONE {
-            return self.take_elsewhere(own);
+            return self.take_from_others(own);
         }
         id
     }
@@ -189,7 +189,7 @@ impl<'r> Flows<'r> {
     /// else from another lcore's.
     #[cold]
     #[cfg(not(target_arch = "bpf"))]
-    fn take_elsewhere(&self, own: FreeList<'r>) -> u32 {
+    fn take_from_others(&self, own: FreeList<'r>) -> u32 {
         for (line, state) in (0..).zip(self.state) {
             let other = FreeList::new(&state.paths, self.path_links);
             if line != self.line && own.refill(&other, REFILL) {
@@ -306,16 +306,16 @@ impl<'r> Flows<'r> {
 
     /// Returns how packets from the initiator are forwarded. Reads line 0 only.
     #[inline(always)]
-    pub fn forward(&self, hit: &Hit) -> Result<Forward, Missed> {
-        self.consistent(hit, Stored::forward)
+    pub fn forward(&self, hit: &Hit) -> Result<Forward, PathError> {
+        self.consistent(hit, PathRecord::forward)
     }
 
     /// As [`Flows::forward`], with the result written to `out`, which is unspecified after an
     /// error.
     #[inline(always)]
-    pub fn forward_to(&self, hit: &Hit, out: &mut Forward) -> Result<(), Missed> {
+    pub fn forward_to(&self, hit: &Hit, out: &mut Forward) -> Result<(), PathError> {
         match self.consistent(hit, |path| *out = path.forward()) {
-            Err(Missed::Busy) => self.forward_held(hit, out),
+            Err(PathError::Busy) => self.forward_locked(hit, out),
             done => done,
         }
     }
@@ -325,16 +325,16 @@ impl<'r> Flows<'r> {
     /// 0 is constant for the lifetime of the flow.
     #[cold]
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    fn forward_held(&self, hit: &Hit, out: &mut Forward) -> Result<(), Missed> {
-        let path = self.paths.row(hit.path).ok_or(Missed::Gone)?;
-        let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
+    fn forward_locked(&self, hit: &Hit, out: &mut Forward) -> Result<(), PathError> {
+        let path = self.paths.row(hit.path).ok_or(PathError::Gone)?;
+        let entry = self.index.entry(hit.entry).ok_or(PathError::Gone)?;
         *out = path.forward();
         out.flags &= !PATH_RESPONDER_LEG;
         if !out.is_nat() {
             // These words contain the digest of the responder's leg.
             out.nat_or_digest = NatOrDigest::NONE;
         }
-        if path.is_live() && entry.still(hit.stamp) { Ok(()) } else { Err(Missed::Gone) }
+        if path.is_live() && entry.is_unchanged(hit.stamp) { Ok(()) } else { Err(PathError::Gone) }
     }
 
     /// Returns the whole path, including the gateway leg and its options, for packets to the
@@ -343,13 +343,18 @@ impl<'r> Flows<'r> {
     /// the responder's leg differs.
     ///
     /// While the leg is being updated, the previous leg is returned. The BPF program calls
-    /// [`Flows::answer_held`] for that, in a separate function.
+    /// [`Flows::answer_locked`] for that, in a separate function.
     #[inline(always)]
-    pub fn answer(&self, hit: &Hit, from_initiator: bool, out: &mut Answer) -> Result<(), Missed> {
-        let copy = |path: &Stored| path.answer(from_initiator, self.slabs, out);
+    pub fn answer(
+        &self,
+        hit: &Hit,
+        from_initiator: bool,
+        out: &mut Answer,
+    ) -> Result<(), PathError> {
+        let copy = |path: &PathRecord| path.answer(from_initiator, self.slabs, out);
         match self.consistent_in(hit, ANSWER_TRIES, copy) {
             #[cfg(not(target_arch = "bpf"))]
-            Err(Missed::Busy) => self.answer_held(hit, from_initiator, out),
+            Err(PathError::Busy) => self.answer_locked(hit, from_initiator, out),
             done => done,
         }
     }
@@ -357,12 +362,12 @@ impl<'r> Flows<'r> {
     /// Returns initiator and target of the flow as seen on its gateway's side, to which replies are
     /// rewritten.
     #[inline(always)]
-    pub fn ends(&self, hit: &Hit) -> Result<Ends, Missed> {
+    pub fn ends(&self, hit: &Hit) -> Result<Ends, PathError> {
         let front = if hit.is_front() { hit.entry } else { hit.digest };
-        let (key, front) = self.index.read(front).ok_or(Missed::Gone)?;
-        let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
-        if front.path != hit.path || !front.is_front() || !entry.still(hit.stamp) {
-            return Err(Missed::Gone);
+        let (key, front) = self.index.read(front).ok_or(PathError::Gone)?;
+        let entry = self.index.entry(hit.entry).ok_or(PathError::Gone)?;
+        if front.path != hit.path || !front.is_front() || !entry.is_unchanged(hit.stamp) {
+            return Err(PathError::Gone);
         }
         let side = front.initiator();
         Ok(Ends {
@@ -376,7 +381,7 @@ impl<'r> Flows<'r> {
     /// Runs `copy` until it read a consistent path, and verifies that the found entry still refers
     /// to it: a path record is reused only after its entries ended.
     #[inline(always)]
-    fn consistent<T>(&self, hit: &Hit, copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
+    fn consistent<T>(&self, hit: &Hit, copy: impl FnMut(&PathRecord) -> T) -> Result<T, PathError> {
         self.consistent_in(hit, path::TRIES, copy)
     }
 
@@ -386,12 +391,12 @@ impl<'r> Flows<'r> {
         &self,
         hit: &Hit,
         tries: u64,
-        copy: impl FnMut(&Stored) -> T,
-    ) -> Result<T, Missed> {
-        let path = self.paths.row(hit.path).ok_or(Missed::Gone)?;
-        let entry = self.index.entry(hit.entry).ok_or(Missed::Gone)?;
+        copy: impl FnMut(&PathRecord) -> T,
+    ) -> Result<T, PathError> {
+        let path = self.paths.row(hit.path).ok_or(PathError::Gone)?;
+        let entry = self.index.entry(hit.entry).ok_or(PathError::Gone)?;
         let copied = path.consistent_in(tries, copy)?;
-        if entry.still(hit.stamp) { Ok(copied) } else { Err(Missed::Gone) }
+        if entry.is_unchanged(hit.stamp) { Ok(copied) } else { Err(PathError::Gone) }
     }
 
     /// Returns the [`Hit::stamp`] of the flow's front entry, by which [`Flows::revisit`] finds it
@@ -406,7 +411,7 @@ impl<'r> Flows<'r> {
     /// flow.
     pub fn revisit(&self, path: u32, stamp: u32) -> Option<Hit> {
         let record = self.paths.row(path)?;
-        let front = record.consistent(Stored::forward).ok()?.front;
+        let front = record.consistent(PathRecord::forward).ok()?.front;
         let (_, hit) = self.index.read(front)?;
         (hit.path == path && hit.stamp == stamp && hit.is_front()).then_some(hit)
     }

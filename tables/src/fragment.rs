@@ -194,10 +194,10 @@ mod tests {
             assert_eq!(table.find(&key(2), now_s), Some(FragmentTarget::Return));
         }
         assert_eq!((table.find(&key(1), 115), table.find(&key(2), 115)), (None, None));
-        let there = key(1);
-        let back = FragmentKey { src: there.dst, dst: there.src, ..there };
+        let forward = key(1);
+        let back = FragmentKey { src: forward.dst, dst: forward.src, ..forward };
         assert_eq!(table.find(&back, 100), None);
-        for other in [FragmentKey { scope: 1, ..there }, FragmentKey { proto: 6, ..there }] {
+        for other in [FragmentKey { scope: 1, ..forward }, FragmentKey { proto: 6, ..forward }] {
             assert_eq!(table.find(&other, 100), None);
         }
     }

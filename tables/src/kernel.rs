@@ -121,15 +121,15 @@ impl<'r, T: Shared> Numbered<'r, T> for Rows<'r, T> {
         }
         // The verifier rejects arithmetic on a pointer that may be null, and the compiler would
         // move it before the check. The copy hides from the compiler that the pointers are equal.
-        let there: *mut c_void;
+        let copy: *mut c_void;
         // SAFETY: a move from register to register.
         unsafe {
-            core::arch::asm!("{t} = {v}", t = out(reg) there, v = in(reg) value, options(nostack));
+            core::arch::asm!("{t} = {v}", t = out(reg) copy, v = in(reg) value, options(nostack));
         }
         let within = i & (T::IN_VALUE - 1);
         // SAFETY: a map value with that many elements of `T`; the verifier checks every access.
         // `Shared` guarantees that any bytes are valid.
-        Some(unsafe { &*there.cast::<T>().add(within as usize) })
+        Some(unsafe { &*copy.cast::<T>().add(within as usize) })
     }
 
     #[inline(always)]

@@ -124,7 +124,8 @@ impl Sizes {
 
 macro_rules! sections {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// A part of the region with one record type and one writer.
+        /// A part of the region with one record type and one writer, except for
+        /// [`Section::PathMtus`].
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         #[repr(u8)]
         pub enum Section {
@@ -162,7 +163,8 @@ sections! {
     Backends,
     /// Next hops, updated in place.
     NextHops,
-    /// Path MTU per next hop in bytes, `AtomicU32`, written by fastpath; 0 if unknown.
+    /// Path MTU per next hop in bytes, `AtomicU32`; 0 if unknown. The data plane stores learned
+    /// values, slowpath clears them.
     PathMtus,
     /// Slot arena, `u32`: Maglev arrays of backend ids, and runs of other words per service.
     Slots,
@@ -414,8 +416,8 @@ mod tests {
             let value = term.section.map_value_bytes();
             assert!(term.section.map_name().len() <= 15 && names.insert(term.section.map_name()));
             assert_eq!(value % 8, 0, "{}", term.name);
-            let whole = value.max(term.bytes_each);
-            assert!(whole % value == 0 && whole % term.bytes_each == 0, "{}", term.name);
+            let larger = value.max(term.bytes_each);
+            assert!(larger % value == 0 && larger % term.bytes_each == 0, "{}", term.name);
             // The last value ends within the section's last page.
             assert!((term.count * term.bytes_each).next_multiple_of(value) <= term.bytes);
         }

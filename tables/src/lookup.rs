@@ -125,6 +125,7 @@ unsafe impl Record for FrontendKinds {}
 pub(crate) fn chained(link: u32, key: FrontendKey, at: u32) -> Option<u32> {
     Frontends::new(&Region).walk(link, key, at).map(|(_, entry)| entry.target())
 }
+
 impl FrontendKinds {
     /// Copies the record by volatile reads, which the compiler does not repeat.
     #[cfg(target_arch = "bpf")]
@@ -170,7 +171,7 @@ pub(crate) struct Frontends<'r> {
     pub(crate) heads: Rows<'r, AtomicU32>,
     bits: Rows<'r, AtomicU64>,
     pub(crate) entries: Rows<'r, Entry>,
-    by: HashKey,
+    hash_key: HashKey,
 }
 
 impl<'r> Frontends<'r> {
@@ -180,7 +181,7 @@ impl<'r> Frontends<'r> {
             heads: region.slice(Section::FrontendHeads),
             bits: region.slice(Section::FrontendBits),
             entries: region.slice(Section::Frontends),
-            by: region.hash_key(),
+            hash_key: region.hash_key(),
         }
     }
 
@@ -188,7 +189,7 @@ impl<'r> Frontends<'r> {
     /// two.
     #[inline(always)]
     fn chain(&self, key: &FrontendKey) -> u32 {
-        hash(key, &self.by) as u32 & self.heads.count().wrapping_sub(1)
+        hash(key, &self.hash_key) as u32 & self.heads.count().wrapping_sub(1)
     }
 }
 
@@ -265,7 +266,7 @@ impl<'r> Frontends<'r> {
 
     /// Returns the service for a packet to `addr:port` with `proto` in one scope. Match order:
     /// single addresses before networks, longer prefixes before shorter ones; for each of these the
-    /// exact key, then any port, then any protocol.
+    /// exact key, then any port, then any protocol, then any of both.
     #[cfg_attr(not(target_arch = "bpf"), inline(never))]
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn service(
@@ -373,9 +374,9 @@ const fn mark(scope_key: u64, addr: Addr, port: u16) -> FrontendKey {
 
 /// Hashes a key by the region's hash key, as flow keys are hashed.
 #[inline(always)]
-fn hash(key: &FrontendKey, by: &HashKey) -> u64 {
+fn hash(key: &FrontendKey, hash_key: &HashKey) -> u64 {
     let w = &key.addr.words;
     let pair = |a: u32, b: u32| u64::from(a) | u64::from(b) << 32;
     let rest = u32::from(key.port) | u32::from(key.proto) << 16 | u32::from(key.prefix_len) << 24;
-    by.hash(&[key.scope_key, u64::from(rest), pair(w[3], w[2]), pair(w[1], w[0])])
+    hash_key.hash(&[key.scope_key, u64::from(rest), pair(w[3], w[2]), pair(w[1], w[0])])
 }

@@ -209,9 +209,9 @@ fn start(text: &str, backend: u32, m: u64, seed: Seed) -> Start {
 /// Returns the bytes after the first, which is the same in all texts, padded with zeros.
 fn first_bytes(text: &str) -> [u64; 3] {
     let mut bytes = [0; 24];
-    let there = text.as_bytes().get(1..).unwrap_or_default();
-    let there = &there[..there.len().min(bytes.len())];
-    bytes[..there.len()].copy_from_slice(there);
+    let rest = text.as_bytes().get(1..).unwrap_or_default();
+    let rest = &rest[..rest.len().min(bytes.len())];
+    bytes[..rest.len()].copy_from_slice(rest);
     let (words, _) = bytes.as_chunks::<8>();
     std::array::from_fn(|n| u64::from_be_bytes(words[n]))
 }

@@ -16,7 +16,7 @@ use core::ops::RangeInclusive;
 /// Lowest port that is allocated.
 const FIRST: u16 = 128;
 /// Index of the word that records an exhausted range.
-const USED_UP: usize = 1;
+const EXHAUSTED: usize = 1;
 const WORDS: usize = NAT_MAP_BYTES / 8;
 /// Number of attempts at a word with free bits. An attempt fails if another lcore took the bit. The
 /// BPF program then continues with the next word: if two CPUs compete for the last port, one may
@@ -66,10 +66,10 @@ impl<'r> NatPorts<'r> {
         let take = |first, last| crate::parts::take(map, first, last);
         #[cfg(not(target_arch = "bpf"))]
         let take = |first, last| self.take(map, first, last);
-        let [rotation, used_up, ..] = &self.maps.row(map)?.0;
+        let [rotation, exhausted, ..] = &self.maps.row(map)?.0;
         let (first, last) = (u32::from((*range.start()).max(FIRST)), u32::from(*range.end()));
         let all = u64::from(first) << 32 | u64::from(last);
-        if used_up.load(SeqCst) == all {
+        if exhausted.load(SeqCst) == all {
             return None;
         }
         let count = rotation.load(Relaxed);
@@ -79,12 +79,11 @@ impl<'r> NatPorts<'r> {
         if let Some(port) = found {
             return Some(port as u16);
         }
-        // A port released between the search and the note may leave the note in place, because the
-        // releasing lcore did not see it. Therefore the range is searched again after the note is
-        // written.
-        used_up.swap(all, SeqCst);
+        // An lcore that released a port between the search and this mark did not see the mark, and
+        // did not clear it. Therefore the range is searched again after the mark is written.
+        exhausted.swap(all, SeqCst);
         let found = take(first, last)?;
-        used_up.store(0, SeqCst);
+        exhausted.store(0, SeqCst);
         Some(found as u16)
     }
 
@@ -155,8 +154,8 @@ impl<'r> NatPorts<'r> {
         }
         let bit = 1 << (port % 64);
         let freed = words[usize::from(port / 64)].fetch_and(!bit, SeqCst) & bit != 0;
-        if words[USED_UP].load(SeqCst) != 0 {
-            words[USED_UP].store(0, SeqCst);
+        if words[EXHAUSTED].load(SeqCst) != 0 {
+            words[EXHAUSTED].store(0, SeqCst);
         }
         freed
     }
@@ -176,7 +175,8 @@ impl NatPorts<'_> {
     }
 }
 
-/// Returns the other protocol whose flows may have a port that a flow of `proto` could use as well.
+/// Returns the protocol whose flows can have the same NAT port as a flow of `proto`: UDP for TCP,
+/// and TCP for any other.
 #[inline(always)]
 pub const fn other_proto(proto: u8) -> u8 {
     const TCP: u8 = 6;
@@ -263,14 +263,14 @@ mod tests {
         let maps = NatPorts { maps: &memory };
         for (first, last) in [(1024, 1024), (1000, 1300), (200, 227), (65_500, 65_535)] {
             for lcores in [1, 3, 64] {
-                let mut seen = HashSet::new();
+                let mut claimed = HashSet::new();
                 while let Some(port) = maps.claim(1, first..=last, lcores / 2, lcores) {
-                    assert!((first..=last).contains(&port) && seen.insert(port));
+                    assert!((first..=last).contains(&port) && claimed.insert(port));
                 }
-                assert_eq!(seen.len(), usize::from(last - first) + 1);
-                assert_eq!(maps.used(1) as usize, seen.len());
-                assert!(seen.iter().all(|port| maps.release(1, *port)));
-                assert!(seen.iter().all(|port| !maps.release(1, *port)));
+                assert_eq!(claimed.len(), usize::from(last - first) + 1);
+                assert_eq!(maps.used(1) as usize, claimed.len());
+                assert!(claimed.iter().all(|port| maps.release(1, *port)));
+                assert!(claimed.iter().all(|port| !maps.release(1, *port)));
             }
         }
         assert_eq!((maps.used(0), maps.used(1)), (0, 0));
@@ -310,7 +310,7 @@ mod tests {
         memory[0].0[2000 / 64].fetch_and(!(1 << (2000 % 64)), Relaxed);
         assert_eq!(maps.claim(0, 2000..=2999, 0, 1), None);
         assert!(maps.mark(0, 2000));
-        // The note applies to one range only.
+        // The mark applies to one range only.
         assert_eq!(maps.claim(0, 2000..=3000, 0, 1), Some(3000));
         assert!(maps.release(0, 2500));
         assert_eq!(maps.claim(0, 2000..=2999, 0, 1), Some(2500));

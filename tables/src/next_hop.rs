@@ -49,9 +49,9 @@ impl NextHop {
 #[derive(Debug)]
 pub(crate) struct NextHopCell {
     /// MAC in bits 0 to 47, arm in bits 48 to 55, [`USED`] and [`KNOWN`].
-    there: AtomicU64,
+    remote: AtomicU64,
     /// Source MAC in bits 0 to 47, MTU in bits 48 to 63.
-    here: AtomicU64,
+    local: AtomicU64,
     /// Address of the neighbor, by which a restarted slowpath finds the entry.
     addr: [AtomicU32; 4],
     /// First next hop of the chain of this cell (id + 1), 0 for none. Chains are assigned by
@@ -97,17 +97,17 @@ impl NextHopCell {
     /// Returns the next hop, or `None` if the cell is free.
     #[inline(always)]
     pub(crate) fn load(&self) -> Option<NextHop> {
-        let there = self.there.load(Ordering::Acquire);
-        if there & USED == 0 {
+        let remote = self.remote.load(Ordering::Acquire);
+        if remote & USED == 0 {
             return None;
         }
-        let here = self.here.load(Ordering::Acquire);
+        let local = self.local.load(Ordering::Acquire);
         Some(NextHop {
-            mac: mac_of(there),
-            src_mac: mac_of(here),
-            mtu: (here >> 48) as u16,
-            arm: (there >> 48) as u8,
-            known: there & KNOWN != 0,
+            mac: mac_of(remote),
+            src_mac: mac_of(local),
+            mtu: (local >> 48) as u16,
+            arm: (remote >> 48) as u8,
+            known: remote & KNOWN != 0,
         })
     }
 
@@ -123,19 +123,19 @@ impl NextHopCell {
     }
 
     /// Assigns a free cell to a neighbor.
-    pub(crate) fn take(&self, writer: &RegionWriter, addr: &Addr, hop: &NextHop) {
+    pub(crate) fn assign(&self, writer: &RegionWriter, addr: &Addr, hop: &NextHop) {
         writer.store_words(&self.addr, &addr.words);
         self.store(writer, hop);
     }
 
     pub(crate) fn store(&self, writer: &RegionWriter, hop: &NextHop) {
         let known = if hop.known { KNOWN } else { 0 };
-        writer.store_u64(&self.here, bits_of(hop.src_mac) | u64::from(hop.mtu) << 48);
-        writer.store_u64(&self.there, bits_of(hop.mac) | u64::from(hop.arm) << 48 | USED | known);
+        writer.store_u64(&self.local, bits_of(hop.src_mac) | u64::from(hop.mtu) << 48);
+        writer.store_u64(&self.remote, bits_of(hop.mac) | u64::from(hop.arm) << 48 | USED | known);
     }
 
     pub(crate) fn free(&self, writer: &RegionWriter) {
-        writer.store_u64(&self.there, 0);
+        writer.store_u64(&self.remote, 0);
     }
 
     /// Corrupts the chain into a cycle, which is worse than any writer killed in an update leaves
@@ -179,7 +179,7 @@ pub(crate) mod chain {
     }
 
     /// Rebuilds the chains from all cells in use.
-    pub(crate) fn renew(cells: &[NextHopCell], writer: &RegionWriter) {
+    pub(crate) fn rebuild(cells: &[NextHopCell], writer: &RegionWriter) {
         cells.iter().for_each(|cell| writer.store_word(&cell.first, 0));
         for (id, _) in cells.iter().enumerate().filter(|(_, cell)| cell.load().is_some()) {
             link(cells, writer, id as u32);

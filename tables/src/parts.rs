@@ -5,17 +5,17 @@
 //! itself can:
 //!
 //! ```text
-//! part_walk    walked      a chain of frontends
-//! part_service served      a frontend's address in all networks
-//! part_kinds   tried       a frontend's address with and without port and protocol
-//! part_bound   bounded     a bound of source ranges against an address
-//! part_find    found       a key of the flow index
-//! part_piece   piece       a key of the fragments' index
-//! part_client  client      a key of the affinities' index
-//! part_member  membered    whether a word of a run is above a number
-//! part_lock    locked      a bucket's lock
-//! part_claim   claimed     a free slot of the flow index
-//! part_take    taken       a free port of a NAT port map
+//! part_walk    walk_body      a chain of frontends
+//! part_service service_body   a frontend's address in all networks
+//! part_kinds   kinds_body     a frontend's address with and without port and protocol
+//! part_bound   bound_body     whether a bound of source ranges is at or below an address
+//! part_find    find_body      a key of the flow index
+//! part_piece   fragment_body  a key of the fragments' index
+//! part_client  client_body    a key of the affinities' index
+//! part_member  member_body    whether a word of a run is at or below a number
+//! part_lock    lock_body      a bucket's lock
+//! part_claim   claim_body     a free slot of the flow index
+//! part_take    take_body      a free port of a NAT port map
 //! ```
 //! Such a function takes at most five numbers (or pointers to records, which may be null for the
 //! verifier) and returns one number. It must use all its arguments.
@@ -28,7 +28,8 @@ use packet::flow::FlowKey;
 use crate::record::FrontendKey;
 
 pub use bodies::{
-    bounded, claimed, client, found, locked, membered, piece, served, taken, tried, walked,
+    bound_body, claim_body, client_body, find_body, fragment_body, kinds_body, lock_body,
+    member_body, service_body, take_body, walk_body,
 };
 
 // SAFETY: the program defines them with these types and the documented behavior.
@@ -106,7 +107,7 @@ pub(crate) fn find(hash: u64, key: &FlowKey) -> (u32, u32) {
 
 /// As [`find`], for a datagram's entry.
 #[inline(always)]
-pub(crate) fn find_piece(hash: u64, key: &FlowKey) -> (u32, u32) {
+pub(crate) fn find_fragment(hash: u64, key: &FlowKey) -> (u32, u32) {
     halves(part_piece(hash, key))
 }
 

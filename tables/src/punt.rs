@@ -34,7 +34,7 @@ pub enum PuntClass {
 
 /// Properties of a packet that determine its class.
 #[derive(Clone, Copy, Debug)]
-pub struct Punted<'a> {
+pub struct PuntedPacket<'a> {
     /// EtherType of the frame.
     pub ethertype: u16,
     /// The IP packet; [`Ip::default`] if the frame contains none.
@@ -54,7 +54,7 @@ impl PuntClass {
 
     /// Returns the class of a packet.
     #[inline(always)]
-    pub fn of(punted: &Punted<'_>, settings: &Settings) -> PuntClass {
+    pub fn of(punted: &PuntedPacket<'_>, settings: &Settings) -> PuntClass {
         let ip = punted.ip;
         match punted.ethertype {
             ARP => return PuntClass::Neighbor,
@@ -117,22 +117,22 @@ mod tests {
     }
 
     fn class(ethertype: u16, ip: &Ip, icmp: u8) -> PuntClass {
-        let punted = Punted { ethertype, ip, icmp, plain: true, probe: false };
+        let punted = PuntedPacket { ethertype, ip, icmp, plain: true, probe: false };
         PuntClass::of(&punted, &settings())
     }
 
     #[test]
     fn configured_ports_and_neighbors_are_local() {
         const IPV4: u16 = ethernet::IPV4;
-        let (stranger, router) = ([198, 51, 100, 7], [10, 0, 1, 1]);
-        let probe = tcp(stranger, [10, 0, 1, 10], 8080);
+        let (foreign, router) = ([198, 51, 100, 7], [10, 0, 1, 1]);
+        let probe = tcp(foreign, [10, 0, 1, 10], 8080);
         assert_eq!(class(IPV4, &probe, 0), PuntClass::Local);
         // Other port, other protocol, and an address without this listener.
         for junk in [
-            tcp(stranger, [10, 0, 1, 10], 8082),
+            tcp(foreign, [10, 0, 1, 10], 8082),
             Ip { proto: UDP, ..probe },
-            tcp(stranger, [10, 0, 2, 10], 8080),
-            tcp(stranger, [10, 0, 1, 10], 179),
+            tcp(foreign, [10, 0, 2, 10], 8080),
+            tcp(foreign, [10, 0, 1, 10], 179),
         ] {
             assert_eq!(class(IPV4, &junk, 0), PuntClass::Other, "{junk:?}");
         }
@@ -140,9 +140,10 @@ mod tests {
         for port in [179, 40_000] {
             assert_eq!(class(IPV4, &tcp(router, [10, 0, 1, 10], port), 0), PuntClass::Local);
         }
-        let tunnelled = Punted { ethertype: IPV4, ip: &probe, icmp: 0, plain: false, probe: false };
+        let tunnelled =
+            PuntedPacket { ethertype: IPV4, ip: &probe, icmp: 0, plain: false, probe: false };
         assert_eq!(PuntClass::of(&tunnelled, &settings()), PuntClass::Other);
-        let answer = Punted { probe: true, ..tunnelled };
+        let answer = PuntedPacket { probe: true, ..tunnelled };
         assert_eq!(PuntClass::of(&answer, &settings()), PuntClass::Local);
     }
 

@@ -60,7 +60,7 @@ reasons! {
     NatPortsExhausted "nat_ports_exhausted" "All NAT ports towards this backend are in use: add nat.addresses.",
     NatNoAddress "nat_no_address" "No NAT address of the backend's family is configured: add one to nat.addresses.",
     NatProtocol "nat_protocol" "NAT does not support the protocol (only TCP, UDP and ICMP echo).",
-    FragmentBeforeFirst "fragment_before_first" "A later fragment arrived before the first one of its datagram.",
+    FragmentBeforeFirst "fragment_before_first" "A later fragment without a known first one: it came earlier, or the first was lost, dropped or not tracked.",
     IcmpUnknownFlow "icmp_unknown_flow" "An ICMP error quotes a packet that matches no flow.",
     Congestion "congestion" "The outer header has ECN Congestion Experienced and the inner packet is not ECN-capable (RFC 6040 4.2).",
     TtlExceeded "ttl_exceeded" "The inner TTL or hop limit expired here.",

@@ -351,9 +351,9 @@ impl FrontendKey {
 /// Protocol number of marks (255 is reserved by IANA).
 pub const ADDRESS_MARK: u8 = 255;
 
-/// State of a backend in the tables. New flows go to `Active` backends only. `Terminating` and
-/// `Maintenance` backends keep their flows; for a failed one the service determines how flows are
-/// handled.
+/// State of a backend in the tables. New flows go to `Active` backends, or to `Terminating` ones if
+/// none is active. `Terminating` and `Maintenance` backends keep their flows; for a failed one the
+/// service determines how flows are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum BackendState {
@@ -420,15 +420,15 @@ mod tests {
     #[test]
     fn prefix_contains_matching_addresses() {
         let addr = |octets: [u8; 16]| Addr::from_octets(octets);
-        let ours = addr([0xfd, 0x55, 0xaa, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+        let address = addr([0xfd, 0x55, 0xaa, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
         for len in 0..=128 {
-            let prefix = Prefix { addr: ours.masked(len), len, pad: [0; 3] };
-            assert!(prefix.holds(&ours), "{len}");
+            let prefix = Prefix { addr: address.masked(len), len, pad: [0; 3] };
+            assert!(prefix.holds(&address), "{len}");
             for bit in 0..128_u8 {
-                let mut other = ours.octets();
+                let mut other = address.octets();
                 other[usize::from(bit / 8)] ^= 0x80 >> (bit % 8);
                 let other = addr(other);
-                assert_eq!(prefix.holds(&other), other.in_prefix(&ours, len), "{len}, {bit}");
+                assert_eq!(prefix.holds(&other), other.in_prefix(&address, len), "{len}, {bit}");
             }
         }
     }
@@ -441,9 +441,9 @@ mod tests {
 
     #[test]
     fn hosts_of_a_network_fill_it_and_lie_in_it() {
-        let ours = v4([100, 64, 0b1010_1010, 0b0101_0101]);
+        let address = v4([100, 64, 0b1010_1010, 0b0101_0101]);
         for bits in 0..=32 {
-            let prefix = Prefix { addr: ours.masked(96 + bits), len: 96 + bits, pad: [0; 3] };
+            let prefix = Prefix { addr: address.masked(96 + bits), len: 96 + bits, pad: [0; 3] };
             let last = prefix.v4_host(u32::MAX);
             assert!(prefix.holds(&last) && prefix.holds(&prefix.v4_host(0x1234_5678)), "{bits}");
             assert_eq!(prefix.v4_host(0), prefix.addr);

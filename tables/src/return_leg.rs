@@ -66,7 +66,7 @@ pub struct ReturnLegs<'r> {
 }
 
 /// Contents of a record.
-struct Found {
+struct Contents {
     leg: GatewayLeg,
     attachment: u64,
 }
@@ -123,12 +123,12 @@ impl Record {
 
     /// Returns the contents if the record is that of `endpoint` and `key`.
     #[inline(always)]
-    fn read(&self, endpoint: u64, key: u64) -> Option<Found> {
+    fn read(&self, endpoint: u64, key: u64) -> Option<Contents> {
         for _ in 0..TRIES {
             let seq = self.seq.load(Acquire);
             if seq & 1 == 0 {
                 let is_valid = self.key.load(Relaxed) == key;
-                let found = Found {
+                let found = Contents {
                     leg: words::load(&self.leg),
                     attachment: self.attachment.load(Relaxed),
                 };

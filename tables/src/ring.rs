@@ -176,13 +176,13 @@ impl<S: Slots> Producer<S> {
         Producer { tail: if sane { tail } else { head }, head, wild: 0, slots }
     }
 
-    /// Number of free slots. It reads the consumer's index only if fewer than `wanted` are known to
+    /// Number of free slots. It reads the consumer's index only if fewer than `needed` are known to
     /// be free.
     #[inline]
-    fn free_slots(&mut self, wanted: u64) -> u64 {
+    fn free_slots(&mut self, needed: u64) -> u64 {
         let capacity = self.slots.capacity();
         let known = capacity - self.tail.wrapping_sub(self.head);
-        if known >= wanted {
+        if known >= needed {
             return known;
         }
         let head = self.slots.head();

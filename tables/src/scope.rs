@@ -107,15 +107,15 @@ impl Cell {
     /// Marks the cell as in use; returns false if it is being released.
     #[inline(always)]
     fn touch(&self, now_s: u32) -> bool {
-        let (seen, now) = (self.last_used.load(Acquire), USED | u64::from(now_s));
+        let (last_used, now) = (self.last_used.load(Acquire), USED | u64::from(now_s));
         // The clock of the latest caller may be slightly ahead.
-        let since = now_s.wrapping_sub(seen as u32);
-        if seen & USED != 0 && seen != RETIRED && (since == 0 || since > u32::MAX / 2) {
+        let since = now_s.wrapping_sub(last_used as u32);
+        if last_used & USED != 0 && last_used != RETIRED && (since == 0 || since > u32::MAX / 2) {
             return true;
         }
         // The exchange may fail against another caller in the same second; only a release matters.
-        seen != RETIRED
-            && match self.last_used.compare_exchange(seen, now, AcqRel, Acquire) {
+        last_used != RETIRED
+            && match self.last_used.compare_exchange(last_used, now, AcqRel, Acquire) {
                 Ok(_) => true,
                 Err(other) => other != RETIRED,
             }
@@ -149,7 +149,7 @@ impl<'r> Scopes<'r> {
                 0 => {
                     // If other lcores took both cells, the next free one is tried.
                     for free in [reusable, at] {
-                        match self.take(free, stored, owner, now_s) {
+                        match self.allocate(free, stored, owner, now_s) {
                             Err(ClaimError::Taken) => {}
                             found => return found.ok(),
                         }
@@ -163,12 +163,12 @@ impl<'r> Scopes<'r> {
                 _ => {}
             }
         }
-        self.take(reusable, stored, owner, now_s).ok()
+        self.allocate(reusable, stored, owner, now_s).ok()
     }
 
     /// Allocates a cell that was free when it was examined.
     #[inline(always)]
-    fn take(&self, at: u32, stored: u64, owner: u64, now_s: u32) -> Result<u32, ClaimError> {
+    fn allocate(&self, at: u32, stored: u64, owner: u64, now_s: u32) -> Result<u32, ClaimError> {
         let (Some(cell), Some(first)) = (self.cells.row(at), self.cells.row(0)) else {
             return Err(ClaimError::Taken);
         };
@@ -189,8 +189,8 @@ impl<'r> Scopes<'r> {
                 return Err(ClaimError::Taken);
             }
         }
-        let is_ours = cell.is_used_by(stored, owner, now_s);
-        if is_ours { Ok(at + 1) } else { Err(ClaimError::Taken) }
+        let is_owner = cell.is_used_by(stored, owner, now_s);
+        if is_owner { Ok(at + 1) } else { Err(ClaimError::Taken) }
     }
 
     /// Returns the scope that an endpoint has, or that [`Scopes::intern`] would allocate now.
@@ -201,13 +201,13 @@ impl<'r> Scopes<'r> {
         let mut free = None;
         for at in (0..self.max_probes()).map(|step| first.wrapping_add(step) & mask) {
             let cell = self.cells.row(at)?;
-            let is_ours = || {
+            let is_owner = || {
                 let gateway = cell.gateway.load(Acquire) & OWNER_MASK;
                 (gateway & TAKEN == 0 || gateway == owner)
                     && cell.last_used.load(Acquire) != RETIRED
             };
             match cell.endpoint.load(Acquire) {
-                found if found == stored && is_ours() => return Some(at + 1),
+                found if found == stored && is_owner() => return Some(at + 1),
                 0 => {
                     free = free.or(Some(at + 1));
                     break;
@@ -286,14 +286,15 @@ impl Scopes<'_> {
             if !is_endpoint(cell.endpoint.load(Acquire)) {
                 continue;
             }
-            let seen = cell.last_used.load(Acquire);
-            if seen == 0 {
+            let last_used = cell.last_used.load(Acquire);
+            if last_used == 0 {
                 // Allocation is in progress, or its process was killed: the idle time begins now.
                 cell.touch(now_s);
                 continue;
             }
-            let idle = idle_s(seen, now_s) >= idle_for_s.max(MIN_IDLE_S);
-            if idle && cell.last_used.compare_exchange(seen, RETIRED, AcqRel, Acquire).is_ok() {
+            let idle = idle_s(last_used, now_s) >= idle_for_s.max(MIN_IDLE_S);
+            let retire = || cell.last_used.compare_exchange(last_used, RETIRED, AcqRel, Acquire);
+            if idle && retire().is_ok() {
                 self.release(cell);
                 self.cells[0].taken.fetch_sub(1, Relaxed);
                 released += 1;
@@ -362,9 +363,9 @@ const fn is_endpoint(stored: u64) -> bool {
 
 /// Seconds since a cell was last in use; 0 if it never was or the clock of its last user is ahead.
 #[cfg(not(target_arch = "bpf"))]
-fn idle_s(seen: u64, now_s: u32) -> u32 {
-    let idle = now_s.wrapping_sub(seen as u32);
-    if seen == 0 || seen == RETIRED || idle > u32::MAX / 2 { 0 } else { idle }
+fn idle_s(last_used: u64, now_s: u32) -> u32 {
+    let idle = now_s.wrapping_sub(last_used as u32);
+    if last_used == 0 || last_used == RETIRED || idle > u32::MAX / 2 { 0 } else { idle }
 }
 
 #[cfg(test)]
@@ -384,12 +385,12 @@ mod tests {
     fn each_endpoint_has_its_own_stable_scope() {
         let memory = cells(64);
         let table = Scopes::over(&memory, 32, KEY);
-        let mut seen = HashSet::new();
+        let mut observed = HashSet::new();
         for gateway in 0..4 {
             for endpoint in [0, 1, 7, u64::MAX - 3] {
                 let peeked = table.peek(1, gateway, endpoint);
                 let scope = table.intern(1, gateway, endpoint, 7).unwrap();
-                assert!(scope > 0 && seen.insert(scope));
+                assert!(scope > 0 && observed.insert(scope));
                 assert_eq!(table.intern(1, gateway, endpoint, 7), Some(scope));
                 assert_eq!(peeked, Some(scope));
                 assert_eq!(table.peek(1, gateway, endpoint), Some(scope));
@@ -443,7 +444,7 @@ mod tests {
             let threads: Vec<_> = (0..3).map(|_| scope.spawn(intern)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        assert!(all.iter().all(|seen| *seen == all[0]));
+        assert!(all.iter().all(|scopes| *scopes == all[0]));
         assert_eq!(all[0].iter().collect::<HashSet<_>>().len(), count as usize);
         assert_eq!(u64::from(table.taken()), count);
     }
@@ -465,15 +466,15 @@ mod tests {
         }
         table.keep_alive(all[7], 430);
         assert_eq!((release(&table, 449), release(&table, 450), release(&table, 450)), (0, 5, 0));
-        let kept = [2, 5, 7];
+        let retained = [2, 5, 7];
         assert_eq!(table.taken(), 3);
         for (endpoint, scope) in all.iter().enumerate() {
             let known = table.endpoint(*scope).is_some();
-            assert_eq!(known, kept.contains(&endpoint), "{endpoint}");
+            assert_eq!(known, retained.contains(&endpoint), "{endpoint}");
         }
         let new: Vec<_> = (20..25).map(|e| table.intern(1, 0, e, 450).unwrap()).collect();
-        assert!(new.iter().all(|scope| !kept.iter().any(|e| all[*e] == *scope)));
-        assert!(kept.iter().all(|e| table.intern(1, 0, *e as u64, 451) == Some(all[*e])));
+        assert!(new.iter().all(|scope| !retained.iter().any(|e| all[*e] == *scope)));
+        assert!(retained.iter().all(|e| table.intern(1, 0, *e as u64, 451) == Some(all[*e])));
         assert_eq!((table.taken(), table.intern(1, 0, 99, 451)), (8, None));
     }
 
@@ -522,7 +523,7 @@ mod tests {
         let table = Scopes::over(&memory, 32, KEY);
         let clock = crate::atomic::AtomicU32::new(1_000);
         let rounds = if cfg!(miri) { 20 } else { 5_000 };
-        let ask = |first: u64| {
+        let intern = |first: u64| {
             for n in 0..rounds {
                 let (endpoint, now_s) = (first + n % 24, clock.load(Relaxed));
                 let Some(scope) = table.intern(1, 0, endpoint, now_s) else { continue };
@@ -534,8 +535,8 @@ mod tests {
             }
         };
         std::thread::scope(|scope| {
-            let askers = [scope.spawn(|| ask(0)), scope.spawn(|| ask(12))];
-            while !askers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            let threads = [scope.spawn(|| intern(0)), scope.spawn(|| intern(12))];
+            while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
                 release(&table, clock.fetch_add(50, Relaxed) + 50);
             }
         });

@@ -156,7 +156,7 @@ impl<'r> TableSet<'r> {
     ///
     /// Match order: the scope's own frontends if it has any, else those without a scope; a single
     /// address before networks, and longer prefixes first; for each of these the exact key, then
-    /// any port, then any protocol. `scope_key` is 0 for plain packets.
+    /// any port, then any protocol, then any of both. `scope_key` is 0 for plain packets.
     #[inline(always)]
     pub fn frontend(&self, scope_key: u64, addr: &Addr, port: u16, proto: u8) -> Option<u32> {
         let (parts, kinds, at) = (&self.parts, self.kinds(), self.generation);

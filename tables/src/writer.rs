@@ -189,8 +189,8 @@ impl<'r> Writer<'r> {
         self.region.live_lcores().all(|(_, lcore)| lcore.acknowledged() >= generation)
     }
 
-    /// Ensures that versions of the generation before the committed one may be reused. Every
-    /// operation that changes something calls it first.
+    /// Ensures that versions of the generation before the committed one may be reused, and counts
+    /// the change. Every operation that changes the next generation calls it first.
     fn begin(&mut self) -> Result<(), UpdateError> {
         self.prepare()?;
         self.changes += 1;
@@ -252,13 +252,14 @@ impl<'r> Writer<'r> {
         Ok(next)
     }
 
-    /// Discards all changes since the last commit.
+    /// Discards all changes since the last commit, except those of next hops, which lcores see at
+    /// once.
     pub fn abort(&mut self) -> Result<(), RegionError> {
         if self.changes != self.published { self.recover() } else { Ok(()) }
     }
 
-    /// Frees ids of removed services and backends for which `refers` returns false. It is called
-    /// only for ids that no generation in use sees. Returns the number of freed ids.
+    /// Frees ids of removed services and backends for which `refers` returns false, which
+    /// is called only for ids that no generation in use sees. Returns the number of freed ids.
     pub fn reclaim(&mut self, refers: impl Fn(Referred) -> bool) -> usize {
         if !self.acknowledged(self.committed) {
             return 0;

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Choice::Tunnel => Answer::Tunnel,
         Choice::Inspect => Answer::Inspect,
     };
-    let started = need_root().and_then(|()| Decap::start_here(&arguments.tun, answer));
+    let started = need_root().and_then(|()| Decap::start_in_current_ns(&arguments.tun, answer));
     let decap = match started {
         Ok(decap) => decap,
         Err(e) => {

@@ -86,8 +86,8 @@ struct Arguments {
     /// direction has its own, as on AWS.
     #[arg(long, conflicts_with_all = ["churn", "roam"])]
     symmetric: bool,
-    /// Set by how much the appliance may decrease the TTL of packets that it returns: 0 if it only
-    /// returns them, 1 for each hop if it routes them.
+    /// Require this decrease of the TTL of returned packets: 0 if the appliance only returns them,
+    /// 1 for each hop if it routes them.
     #[arg(long, default_value_t = 0)]
     hops: u8,
     /// Delay packets to a client by this many milliseconds, as ADDRESS=MILLISECONDS. Repeat for
@@ -103,7 +103,7 @@ struct Arguments {
     /// Count a packet as lost if it has not returned after this many milliseconds.
     #[arg(long, default_value_t = 15_000)]
     timeout_ms: u64,
-    /// Stop after this many seconds; 0: on Ctrl-C.
+    /// Stop after this many seconds; 0: only on SIGINT (Ctrl-C) or SIGTERM.
     #[arg(long, default_value_t = 0)]
     seconds: u64,
     /// Print the report at the end as one line of JSON instead of text.
@@ -114,7 +114,7 @@ struct Arguments {
 fn hexadecimal(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_start_matches("0x");
     u64::from_str_radix(digits, 16)
-        .map_err(|_| format!("{text:?} is not an endpoint id; write up to 16 hexadecimal digits"))
+        .map_err(|_| format!("{text:?} is not an id; write up to 16 hexadecimal digits"))
 }
 
 fn class(text: &str) -> std::result::Result<u16, String> {
@@ -148,8 +148,9 @@ fn run(arguments: Arguments) -> Result<Report> {
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
     signals.thread_block().map_err(LabError::errno("blocking signals"))?;
-    let near = Tun::here(&arguments.tun, arguments.mtu)?;
-    let far = arguments.far_tun.as_ref().map(|name| Tun::here(name, arguments.mtu)).transpose()?;
+    let near = Tun::create(&arguments.tun, arguments.mtu)?;
+    let far =
+        arguments.far_tun.as_ref().map(|name| Tun::create(name, arguments.mtu)).transpose()?;
     let setup = Setup {
         nodes: arguments.node.clone(),
         appliances: arguments.appliance.clone(),
@@ -169,7 +170,7 @@ fn run(arguments: Arguments) -> Result<Report> {
         delays: arguments.delay.clone(),
         former_for: Duration::from_millis(arguments.former),
     };
-    let gateway = Gateway::start_here(setup, near, far)?;
+    let gateway = Gateway::start_in_current_ns(setup, near, far)?;
     if !arguments.json {
         let (tun, appliances) = (&arguments.tun, &arguments.appliance);
         println!("sending packets of {tun} to {appliances:?}; stop with Ctrl-C");

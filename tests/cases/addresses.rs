@@ -85,7 +85,7 @@ pub struct Placeholder {
     pub range: RangeInclusive<u16>,
     /// A description of the value.
     pub what: &'static str,
-    /// The same in all frames of a case, rather than free in each.
+    /// Whether the value is the same in all frames of a case, rather than free in each.
     pub lasting: bool,
 }
 
@@ -95,7 +95,7 @@ pub const NAT_1: u16 = 0xff01;
 pub const NAT_2: u16 = 0xff02;
 /// An outer UDP source port from a flow's hash.
 pub const HASH_1: u16 = 0xfe01;
-/// A second one.
+/// A second outer UDP source port from a flow's hash.
 pub const HASH_2: u16 = 0xfe02;
 
 /// The upper half of a GENEVE flow cookie that Weir chooses.

@@ -102,12 +102,12 @@ fn chain() -> Vec<Case> {
         let outer = ip.in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(801));
         to_backend(11, outer.from_port(HASH_1))
     };
-    let there = |frame: Frame, ip: Ip| {
+    let forward = |frame: Frame, ip: Ip| {
         arrives(INGRESS, frame).leaves(EGRESS, appliance(ip.hop()), "tunnel")
     };
     let back = |ip: Ip, frame: Frame| {
-        let came = appliance(ip.hop()).sent_back();
-        arrives(EGRESS, came).leaves(INGRESS, frame, "answer")
+        let received = appliance(ip.hop()).sent_back();
+        arrives(EGRESS, received).leaves(INGRESS, frame, "answer")
     };
     let inward = |ip: Ip| {
         let frame = crossed(from_external(ip.hop().hop()), 10_800, 800);
@@ -118,18 +118,18 @@ fn chain() -> Vec<Case> {
         case(
             "A packet that an inspection appliance returns crosses to the internal tunnel.",
             setup.clone(),
-            vec![there(from_external(syn()), syn()), back(syn(), inward(syn()))],
+            vec![forward(from_external(syn()), syn()), back(syn(), inward(syn()))],
         ),
         case(
             "Both directions of a flow through an inspection appliance cross to the other tunnel.",
             setup,
             vec![
-                there(from_external(syn()), syn()),
-                there(from_internal(syn_ack()), syn_ack()),
+                forward(from_external(syn()), syn()),
+                forward(from_internal(syn_ack()), syn_ack()),
                 back(syn(), inward(syn())),
-                there(from_external(request()), request()),
+                forward(from_external(request()), request()),
                 back(syn_ack(), outward(syn_ack())),
-                there(from_internal(response()), response()),
+                forward(from_internal(response()), response()),
                 back(request(), inward(request())),
                 back(response(), outward(response())),
             ],

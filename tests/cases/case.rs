@@ -27,7 +27,7 @@ impl Case {
             let arrives = match &step.act {
                 Act::Arrives(_, frame) | Act::ArrivesSplit(_, frame, _) => outer(frame),
                 Act::KernelSends(_, frame) => outer(frame),
-                // The outgoing frame is not given here: it may be the inner packet of the tunnel.
+                // A flood does not list its outgoing frames; one may be the tunnel's inner packet.
                 Act::Until { make, .. } | Act::Flood { make, .. } => {
                     make(0).ip.body.inner().is_some_and(|inner| inner.fragment.is_some())
                 }
@@ -64,12 +64,12 @@ impl From<Vec<u8>> for Wire {
     }
 }
 
-/// A counter that a step increments by one.
+/// A counter that a step increments: by one, or by at least one if it sends many flows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Counted {
     /// A verdict, by its counter's name.
     Verdict(&'static str),
-    /// A drop.
+    /// A drop, by its reason.
     Drop(DropReason),
 }
 
@@ -86,16 +86,16 @@ pub enum Act {
     Wait(u32),
     /// The services file is replaced by this text.
     Services(String),
-    /// Flows arrive, each built from its number, until one is dropped for the step's reason; all
-    /// before it are forwarded. Their number must be greater than `min` and at most `max`.
+    /// Flows arrive, each built from its number, until one is dropped for the step's reason. All
+    /// before it are forwarded: at least `min` and fewer than `max`.
     Until {
         /// The arm at which they arrive.
         arm: u8,
         /// Builds the frame of flow number n.
         make: fn(u16) -> Frame,
-        /// The number of flows that must fit.
+        /// The minimum number of forwarded flows.
         min: u16,
-        /// The number of flows by which one must be dropped.
+        /// The maximum number of sent flows, of which one must be dropped.
         max: u16,
     },
     /// Flows arrive, each built from its number, and all are forwarded with the step's verdict.
@@ -146,7 +146,7 @@ pub fn services(file: impl Into<String>) -> Step {
 }
 
 impl Step {
-    /// Creates a step without expected effects.
+    /// Creates a step that expects no effects yet.
     pub fn new(act: Act) -> Step {
         Step { act, leaves: Vec::new(), counted: Vec::new() }
     }

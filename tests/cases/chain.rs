@@ -11,7 +11,7 @@ use crate::frames::{Frame, Ip, aws_options, error, option, udp};
 struct GatewayPath {
     node: &'static str,
     options: Vec<u8>,
-    /// The options towards the appliance.
+    /// The options of Weir's tunnel to the appliance.
     own: Vec<u8>,
 }
 
@@ -24,7 +24,7 @@ fn path_of(endpoint: u64, node: &'static str, attachment: u64, cookie: u32) -> G
     GatewayPath { node, options, own: origin_options(endpoint, node, cookie, ANY_TAG) }
 }
 
-/// Creates a way with more options than fit in the flow's record.
+/// Creates a path with more options than fit in the flow's record.
 fn long(node: &'static str, cookie: u32) -> GatewayPath {
     let mut path = path(node, 0, cookie);
     path.options.extend(option(0x0103, 2, &cookie.to_be_bytes().repeat(20)));
@@ -45,11 +45,11 @@ impl GatewayPath {
     }
 
     /// A step from the gateway to the appliance.
-    fn there(&self, ip: Ip) -> Step {
-        self.there_as(ip, HASH_1)
+    fn forward(&self, ip: Ip) -> Step {
+        self.forward_as(ip, HASH_1)
     }
 
-    fn there_as(&self, ip: Ip, port: u16) -> Step {
+    fn forward_as(&self, ip: Ip, port: u16) -> Step {
         let out = self.appliance(ip.clone().hop(), port);
         arrives(INGRESS, self.outer(ip)).leaves(EGRESS, out, "tunnel")
     }
@@ -62,8 +62,8 @@ impl GatewayPath {
     fn back_as(&self, ip: Ip, port: u16) -> Step {
         let out = self.outer(ip.clone().hop().hop()).sent_back();
         let out = out.with(|ip| ip.may_fragment().id(u32::from(ANY_ID)));
-        let came = self.appliance(ip.hop(), port).sent_back();
-        arrives(EGRESS, came).leaves(INGRESS, out, "answer")
+        let received = self.appliance(ip.hop(), port).sent_back();
+        arrives(EGRESS, received).leaves(INGRESS, out, "answer")
     }
 }
 
@@ -74,7 +74,7 @@ const ONE: &str = NODE;
 const OTHER_PORT: &str = "10.0.1.100:60999";
 const TWO: &str = OTHER_NODE;
 
-fn each_its_own() -> Vec<Case> {
+fn legs_of_both_directions() -> Vec<Case> {
     let (client, server) = (path(ONE, 0, 1), path(TWO, 7, 2));
     let (client_3, client_5) = (path(ONE, 0, 3), path(OTHER_PORT, 0, 5));
     let server_4 = path(TWO, 8, 4);
@@ -85,14 +85,14 @@ fn each_its_own() -> Vec<Case> {
              attachments, are each returned with their own.",
             aws_chain(),
             vec![
-                client.there(syn()),
+                client.forward(syn()),
                 client.back(syn()),
-                server.there(syn_ack()),
-                client.there(request()),
+                server.forward(syn_ack()),
+                client.forward(request()),
                 server.back(syn_ack()),
                 client.back(request()),
-                server.there(response()),
-                client.there(request()),
+                server.forward(response()),
+                client.forward(request()),
                 client.back(request()),
                 server.back(response()),
             ],
@@ -102,16 +102,16 @@ fn each_its_own() -> Vec<Case> {
              cookie.",
             aws_chain(),
             vec![
-                client.there(syn()),
-                server.there(syn_ack()),
-                client_3.there(request()),
+                client.forward(syn()),
+                server.forward(syn_ack()),
+                client_3.forward(request()),
                 server.back(syn_ack()),
                 client_3.back(request()),
-                server_4.there(response()),
-                client_5.there(request()),
+                server_4.forward(response()),
+                client_5.forward(request()),
                 server_4.back(response()),
                 client_5.back(request()),
-                client.there(request()),
+                client.forward(request()),
                 server_4.back(response()),
                 client.back(request()),
             ],
@@ -121,13 +121,13 @@ fn each_its_own() -> Vec<Case> {
              with the former options, is at the appliance.",
             aws_chain(),
             vec![
-                both.there(syn()),
-                both.there(syn_ack()),
-                client.there(request()),
+                both.forward(syn()),
+                both.forward(syn_ack()),
+                client.forward(request()),
                 both.back(syn_ack()),
                 client.back(request()),
-                client.there(response()),
-                both.there(request()),
+                client.forward(response()),
+                both.forward(request()),
                 client.back(response()),
                 both.back(request()),
             ],
@@ -142,13 +142,13 @@ fn long_options() -> Vec<Case> {
         "Long options of both directions of a chain are returned, each direction with its own.",
         aws_chain(),
         vec![
-            long_1.there(syn()),
-            long_2.there(syn_ack()),
+            long_1.forward(syn()),
+            long_2.forward(syn_ack()),
             long_1.back(syn()),
             long_2.back(syn_ack()),
-            client.there(request()),
+            client.forward(request()),
             long_2.back(syn_ack()),
-            server.there(response()),
+            server.forward(response()),
             client.back(request()),
             server.back(response()),
         ],
@@ -159,7 +159,7 @@ fn few_slabs() -> Setup {
     Setup { option_slabs: 1, ..aws_chain().named("chain, one option slab") }
 }
 
-fn without_room() -> Vec<Case> {
+fn without_slabs() -> Vec<Case> {
     let (client, server) = (path(ONE, 0, 1), path(TWO, 0, 2));
     let second = |ip: Ip| ip.from_port(40_002);
     let answer = |ip: Ip| ip.to_port(40_002);
@@ -168,13 +168,13 @@ fn without_room() -> Vec<Case> {
          options of either direction, and flows that have slabs keep theirs.",
         few_slabs(),
         vec![
-            client.there(syn()),
-            server.there(syn_ack()),
-            client.there_as(second(syn()), HASH_2),
+            client.forward(syn()),
+            server.forward(syn_ack()),
+            client.forward_as(second(syn()), HASH_2),
             client.back_as(second(syn()), HASH_2),
-            server.there_as(answer(syn_ack()), HASH_2),
+            server.forward_as(answer(syn_ack()), HASH_2),
             server.back_as(answer(syn_ack()), HASH_2),
-            client.there_as(second(request()), HASH_2),
+            client.forward_as(second(request()), HASH_2),
             client.back_as(answer(syn_ack()), HASH_2),
             client.back(syn()),
             server.back(syn_ack()),
@@ -199,11 +199,11 @@ fn errors_and_fragments() -> Vec<Case> {
              own outer header does not change that leg.",
             aws_chain(),
             vec![
-                client.there(syn()),
-                server.there(syn_ack()),
-                path(OTHER_PORT, 0, 77).there(about_request.clone()),
+                client.forward(syn()),
+                server.forward(syn_ack()),
+                path(OTHER_PORT, 0, 77).forward(about_request.clone()),
                 server.back(about_request),
-                path(OTHER_PORT, 0, 78).there(about_response.clone()),
+                path(OTHER_PORT, 0, 78).forward(about_response.clone()),
                 client.back(about_response),
                 server.back(syn_ack()),
                 client.back(syn()),
@@ -213,10 +213,10 @@ fn errors_and_fragments() -> Vec<Case> {
             "Fragments in a chain are returned with the leg of their datagram's direction.",
             by_udp,
             vec![
-                client.there(first(question())),
-                server.there(first(answer())),
-                client.there_as(last(question()), LATER),
-                server.there_as(last(answer()), LATER),
+                client.forward(first(question())),
+                server.forward(first(answer())),
+                client.forward_as(last(question()), LATER),
+                server.forward_as(last(answer()), LATER),
                 server.back_as(last(answer()), LATER),
                 client.back_as(last(question()), LATER),
                 server.back(first(answer())),
@@ -226,7 +226,7 @@ fn errors_and_fragments() -> Vec<Case> {
     ]
 }
 
-/// An endpoint that, with the seed below, gets the scope that the usual one had. The flow of
+/// An endpoint that, with the seed below, gets the scope that [`ENDPOINT`] had. The flow of
 /// [`syn`] then has the same hash, and so the same outer port.
 const SUCCESSOR: u64 = 0x2004;
 
@@ -240,13 +240,13 @@ fn scopes() -> Vec<Case> {
             seed: Some(0x5745_4952),
             ..aws_chain().named("chain, eight scopes")
         },
-        vec![first.there(syn()), wait(200), wait(200), successor.there(syn())],
+        vec![first.forward(syn()), wait(200), wait(200), successor.forward(syn())],
     )]
 }
 
-/// All cases of this file.
+/// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [each_its_own(), long_options(), without_room(), errors_and_fragments(), scopes()]
+    [legs_of_both_directions(), long_options(), without_slabs(), errors_and_fragments(), scopes()]
         .into_iter()
         .flatten()
         .collect()

@@ -1,12 +1,12 @@
-//! Flows whose backend fails, drains, or is removed.
+//! Flows whose backend fails, drains, goes into maintenance, or is removed.
 
 use super::addresses::*;
 use super::setups::{Setup, WEB, aws_nat, plain_nat, service};
 use super::{Case, Step, arrives, case, services};
 use crate::frames::{Frame, Ip, flags, tcp, udp};
 
-const UDP: &str = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
-const ASKED: &str = "203.0.113.10:53";
+const DNS: &str = r#"{address = "203.0.113.10", port = 53, protocol = "udp"}"#;
+const DNS_FRONTEND: &str = "203.0.113.10:53";
 
 /// Builds "web" and "dns" with their first backend in this state, or without it, and the second
 /// one.
@@ -30,7 +30,7 @@ fn with_first(keys: &str, state: Option<&str>) -> String {
     let six = WEB.replace("203.0.113.10", "2001:db8:f::10");
     service("web", &keys, WEB, &both("10.0.2.11", "10.0.2.12", 8080))
         + &service("web6", &keys, &six, &both("fd00:2::11", "fd00:2::12", 8080))
-        + &service("dns", &keys, UDP, &both("10.0.2.11", "10.0.2.12", 5353))
+        + &service("dns", &keys, DNS, &both("10.0.2.11", "10.0.2.12", 5353))
 }
 
 fn start(setup: Setup, keys: &str) -> Setup {
@@ -38,22 +38,22 @@ fn start(setup: Setup, keys: &str) -> Setup {
     Setup { services: with_first(keys, Some("active")), ..named }
 }
 
-fn ask() -> Ip {
-    udp(CLIENT, ASKED).load(b"who?")
+fn query() -> Ip {
+    udp(CLIENT, DNS_FRONTEND).load(b"who?")
 }
 
 /// A step in which the client's packet reaches backend n.
-fn goes(frame: fn(Ip) -> Frame, ip: Ip, n: u8, port: u16, nat: u16) -> Step {
-    let (ours, backend) = match ip.is_v6() {
+fn forwarded(frame: fn(Ip) -> Frame, ip: Ip, n: u8, port: u16, nat: u16) -> Step {
+    let (nat_address, backend) = match ip.is_v6() {
         true => (OUR_NAT6, format!("[fd00:2::{n}]:{port}")),
         false => (OUR_NAT, format!("10.0.2.{n}:{port}")),
     };
-    let out = ip.clone().from(ours).from_port(nat).to(&backend).hop();
+    let out = ip.clone().from(nat_address).from_port(nat).to(&backend).hop();
     arrives(INGRESS, frame(ip)).leaves(EGRESS, to_backend(n, out), "nat")
 }
 
-fn asks(n: u8, nat: u16) -> Step {
-    goes(by_gateway, ask(), n, 5353, nat)
+fn queried(n: u8, nat: u16) -> Step {
+    forwarded(by_gateway, query(), n, 5353, nat)
 }
 
 fn by_gateway(ip: Ip) -> Frame {
@@ -67,7 +67,7 @@ fn udp_case(claim: &'static str, keys: &str, state: Option<&str>, then: u8) -> C
     case(
         claim,
         start(aws_nat(), keys),
-        vec![asks(11, NAT_1), after, asks(then, nat), asks(then, nat)],
+        vec![queried(11, NAT_1), after, queried(then, nat), queried(then, nat)],
     )
 }
 
@@ -80,10 +80,10 @@ fn web(client: &str, flags: u8) -> Ip {
 fn tcp_stays(claim: &'static str, keys: &str, state: Option<&str>) -> Case {
     let push = || web(CLIENT, flags::PSH | flags::ACK).load(b"more");
     let steps = vec![
-        goes(by_gateway, web(CLIENT, flags::SYN), 11, 8080, NAT_1),
+        forwarded(by_gateway, web(CLIENT, flags::SYN), 11, 8080, NAT_1),
         services(with_first(keys, state)),
-        goes(by_gateway, push(), 11, 8080, NAT_1),
-        goes(by_gateway, push(), 11, 8080, NAT_1),
+        forwarded(by_gateway, push(), 11, 8080, NAT_1),
+        forwarded(by_gateway, push(), 11, 8080, NAT_1),
     ];
     case(claim, start(aws_nat(), keys), steps)
 }
@@ -112,10 +112,10 @@ fn reset(
     };
     let push = web(client, flags::PSH | flags::ACK).load(b"more");
     let steps = vec![
-        goes(frame, web(client, flags::SYN), 11, 8080, NAT_1),
+        forwarded(frame, web(client, flags::SYN), 11, 8080, NAT_1),
         services(with_first(keys, state)),
         answered(frame(push), back),
-        goes(frame, web(client, flags::SYN), 12, 8080, NAT_2),
+        forwarded(frame, web(client, flags::SYN), 12, 8080, NAT_2),
     ];
     case(claim, start(setup, keys), steps)
 }

@@ -28,7 +28,7 @@ fn out(ip: Ip) -> Ip {
 }
 
 /// A step in which a fragment of the datagram reaches the backend of "any".
-fn there(part: fn(Ip) -> Ip) -> Step {
+fn forward(part: fn(Ip) -> Ip) -> Step {
     let frame = from_gateway(1, part(datagram()));
     arrives(INGRESS, frame).leaves(EGRESS, to_backend(12, part(out(datagram()))), "nat")
 }
@@ -48,7 +48,7 @@ fn nat() -> Vec<Case> {
         case(
             "The fragments of a datagram are rewritten to the backend of its first one.",
             aws_nat(),
-            vec![there(first), there(second), there(last), back(first), back(rest)],
+            vec![forward(first), forward(second), forward(last), back(first), back(rest)],
         ),
         case(
             "A later fragment that arrives before the first one is dropped for a separate reason.",
@@ -56,15 +56,15 @@ fn nat() -> Vec<Case> {
             vec![
                 arrives(INGRESS, from_gateway(1, last(datagram())))
                     .dropped(DropReason::FragmentBeforeFirst),
-                there(first),
-                there(last),
+                forward(first),
+                forward(last),
             ],
         ),
         case(
             "The fragment table keeps a datagram for fifteen seconds.",
             aws_nat(),
             vec![
-                there(first),
+                forward(first),
                 wait(17),
                 arrives(INGRESS, from_gateway(1, last(datagram())))
                     .dropped(DropReason::FragmentBeforeFirst),
@@ -74,10 +74,10 @@ fn nat() -> Vec<Case> {
             "Two datagrams with the same identification from two endpoints are distinguished.",
             aws_nat(),
             vec![
-                there(first),
+                forward(first),
                 arrives(INGRESS, from_node(NODE, OTHER_ENDPOINT, 1, last(datagram())))
                     .dropped(DropReason::FragmentBeforeFirst),
-                there(last),
+                forward(last),
             ],
         ),
     ]
@@ -125,8 +125,7 @@ fn full() -> Vec<Case> {
     let mut flood = Step::new(Act::Flood { arm: INGRESS, make: numbered, count: 200 });
     flood.counted.push(Counted::Verdict("nat"));
     vec![case(
-        "A first fragment for which the fragment table has no room is forwarded; only its later \
-         ones are lost.",
+        "A first fragment is forwarded even if the fragment table is full.",
         Setup { max_fragments: 8, ..aws_nat().named("eight datagrams") },
         vec![flood],
     )]

@@ -58,7 +58,7 @@ fn limits() -> Vec<Case> {
     let mut full = aws_return().named("kernel queue of one frame");
     full.kernel_capacity = 1;
     let mut refused = arrives(INGRESS, ping()).dropped(DropReason::PuntFull);
-    // The verdict stands; only the kernel did not accept the frame.
+    // The packet counts as punted and as dropped: the kernel did not accept the frame.
     refused.counted.push(Counted::Verdict("punt"));
     let mut punts = plain_nat().named("plain_no_service = punt");
     punts.punt = "plain_no_service = \"punt\"";
@@ -89,7 +89,7 @@ fn limits() -> Vec<Case> {
 }
 
 /// Builds unsolicited packets to the appliance's own address.
-fn junk(n: u16) -> [Frame; 3] {
+fn unsolicited(n: u16) -> [Frame; 3] {
     let from = format!("198.51.100.99:{}", 1024 + n);
     [
         from_router(udp(&from, "10.0.1.10:9999")),
@@ -105,7 +105,7 @@ const SOLICITATION: [u8; 24] =
 
 /// Builds packets that must not be lost to floods: health probes, BGP and BFD of a neighbor, ARP,
 /// neighbor discovery.
-fn precious(n: u16) -> Vec<Wire> {
+fn essential(n: u16) -> Vec<Wire> {
     let (prober, router) =
         (format!("10.0.1.100:{}", 50_000 + n), format!("10.0.1.1:{}", 50_000 + n));
     let solicitation = raw("fe80::1", "ff02::1:ff00:10", 58).ttl(255).load(&SOLICITATION);
@@ -133,17 +133,17 @@ fn classes() -> Vec<Case> {
     ];
     for n in 0..8 {
         let other = |frame| arrives(INGRESS, frame).dropped(DropReason::PuntLimitedOther);
-        steps.extend(junk(n).into_iter().map(other));
+        steps.extend(unsolicited(n).into_iter().map(other));
         steps.push(arrives(INGRESS, ping(n)).dropped(DropReason::PuntLimitedIcmp));
         // Routed neighbor discovery (TTL below 255) is invalid.
         let routed = from_router(routed.clone());
         steps.push(arrives(INGRESS, routed).dropped(DropReason::PuntLimitedIcmp));
-        steps.extend(precious(n).into_iter().map(|frame| arrives(INGRESS, frame).punted()));
+        steps.extend(essential(n).into_iter().map(|frame| arrives(INGRESS, frame).punted()));
     }
     let mut few = aws_nat().named("one punt a second of local ports and of discovery");
     few.punt = "local_limit_per_s = 1\nneighbor_limit_per_s = 1";
     let probe = || from_router(tcp("10.0.1.100:50000", "10.0.1.10:8080", flags::SYN));
-    let asked = || arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false);
+    let arp_request = || arp(ROUTER, BROADCAST, [10, 0, 1, 1], [10, 0, 1, 10], false);
     vec![
         case(
             "During a flood of unsolicited packets to the appliance's address, which are counted \
@@ -158,8 +158,8 @@ fn classes() -> Vec<Case> {
             vec![
                 arrives(INGRESS, probe()).punted(),
                 arrives(INGRESS, probe()).dropped(DropReason::PuntLimitedLocal),
-                arrives(INGRESS, asked()).punted(),
-                arrives(INGRESS, asked()).dropped(DropReason::PuntLimitedNeighbor),
+                arrives(INGRESS, arp_request()).punted(),
+                arrives(INGRESS, arp_request()).dropped(DropReason::PuntLimitedNeighbor),
                 arrives(INGRESS, from_router(udp("198.51.100.99:1", "10.0.1.10:9999"))).punted(),
                 arrives(INGRESS, from_router(echo("198.51.100.99:1", "10.0.1.10", true))).punted(),
             ],
@@ -186,13 +186,13 @@ fn own_ports() -> Vec<Case> {
         let forwarded = to_backend(11, forwarded);
         arrives(INGRESS, from_router(sent)).leaves(EGRESS, forwarded, "nat")
     };
-    let ours = || {
+    let own = || {
         ["10.0.1.10:8080", "10.0.1.10:8081", "10.0.1.10:22", "10.0.1.10:179"]
             .map(|to| arrives(INGRESS, from_router(tcp(CLIENT, to, flags::SYN))).punted())
     };
-    let mut of_any_port: Vec<Step> = ours().into();
+    let mut of_any_port: Vec<Step> = own().into();
     of_any_port.push(balanced("10.0.1.10:9999"));
-    let mut of_networks: Vec<Step> = ours().into();
+    let mut of_networks: Vec<Step> = own().into();
     of_networks.push(arrives(INGRESS, from_router(udp(CLIENT, "10.0.1.10:3784"))).punted());
     of_networks.push(balanced("10.0.1.11:8080"));
     vec![
@@ -211,7 +211,7 @@ fn own_ports() -> Vec<Case> {
     ]
 }
 
-fn kernel_says() -> Vec<Case> {
+fn from_kernel() -> Vec<Case> {
     let session = Frame::new(IN_MAC, ROUTER, tcp("10.0.1.10:179", "10.0.1.1:50000", flags::ACK));
     let question = arp(IN_MAC, BROADCAST, [10, 0, 1, 10], [10, 0, 1, 1], false);
     vec![
@@ -224,7 +224,7 @@ fn kernel_says() -> Vec<Case> {
             ],
         ),
         case(
-            "A packet from the kernel that no link can carry is rejected.",
+            "A truncated frame from the kernel is dropped.",
             aws_return(),
             vec![kernel_sends(INGRESS, session.cut(20)).dropped(DropReason::ExceptionMalformed)],
         ),
@@ -241,45 +241,45 @@ fn probed() -> Setup {
 }
 
 fn probes() -> Vec<Case> {
-    let ask = || tcp("198.18.0.1:45000", FRONTEND, flags::SYN);
-    let told = || tcp(FRONTEND, "198.18.0.1:45000", flags::SYN | flags::ACK);
+    let probe = || tcp("198.18.0.1:45000", FRONTEND, flags::SYN);
+    let reply = || tcp(FRONTEND, "198.18.0.1:45000", flags::SYN | flags::ACK);
     let by = |ip: Ip| Frame::new(OUT_MAC, EGRESS_ROUTER, ip);
-    let there = || ask().in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(0)).from_port(HASH_1);
-    let back = told().in_geneve("10.0.2.11", "10.0.2.10:6081", own_options(0)).from_port(HASH_1);
-    let asks = || kernel_sends(EGRESS, by(ask())).leaves(EGRESS, to_backend(11, there()), "tunnel");
+    let out = || probe().in_geneve("10.0.2.10", "10.0.2.11:6081", own_options(0)).from_port(HASH_1);
+    let back = reply().in_geneve("10.0.2.11", "10.0.2.10:6081", own_options(0)).from_port(HASH_1);
+    let sent = || kernel_sends(EGRESS, by(probe())).leaves(EGRESS, to_backend(11, out()), "tunnel");
     let directly = Setup {
         services: probed().services.replace("mode = \"tunnel\"", "mode = \"dsr\""),
         ..probed().named("dsr with a probe source")
     };
-    let plainly = || arrives(EGRESS, from_backend(11, told())).punted();
+    let plain_answer = || arrives(EGRESS, from_backend(11, reply())).punted();
     vec![
         case(
             "A packet from a backend's probe source goes through the tunnel to exactly that \
              backend, and the answer goes to the kernel.",
             probed(),
             vec![
-                asks(),
+                sent(),
                 arrives(EGRESS, from_backend(11, back))
-                    .to_kernel(EGRESS, Frame::new(OUT_MAC, OUT_MAC, told())),
+                    .to_kernel(EGRESS, Frame::new(OUT_MAC, OUT_MAC, reply())),
             ],
         ),
         case(
             "An answer to a probe that arrives outside the tunnel, as answers to clients do, goes \
              to the kernel.",
             probed(),
-            vec![asks(), plainly()],
+            vec![sent(), plain_answer()],
         ),
         case(
             "Backends with direct server return are probed in the same way.",
             directly,
-            vec![asks(), plainly()],
+            vec![sent(), plain_answer()],
         ),
     ]
 }
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [punted(), limits(), classes(), own_ports(), kernel_says(), probes()]
+    [punted(), limits(), classes(), own_ports(), from_kernel(), probes()]
         .into_iter()
         .flatten()
         .collect()

@@ -1,4 +1,4 @@
-//! Full tables, exceeded limits, and packets that are too big for their path.
+//! Full tables, limits per second, packets that exceed the path MTU, and expired TTLs.
 
 use super::addresses::*;
 use super::setups::{
@@ -8,12 +8,15 @@ use super::{Act, Case, Step, arrives, arrives_split, case, services, wait};
 use crate::frames::{Frame, Ip, error, flags, tcp, udp};
 use tables::reason::DropReason;
 
+/// A step in which `count` flows arrive and each is forwarded with this verdict.
 fn flood(arm: u8, make: fn(u16) -> Frame, count: u16, verdict: &'static str) -> Step {
     let mut step = Step::new(Act::Flood { arm, make, count });
     step.counted.push(super::Counted::Verdict(verdict));
     step
 }
 
+/// A step in which NAT flows arrive until one is dropped for `reason`; at least `min` flows and
+/// fewer than `max` are forwarded before it.
 fn until(make: fn(u16) -> Frame, min: u16, max: u16, reason: DropReason) -> Step {
     let mut step = Step::new(Act::Until { arm: INGRESS, make, min, max });
     step.counted.push(super::Counted::Verdict("nat"));
@@ -31,14 +34,14 @@ fn stray(n: u16) -> Frame {
     from_gateway(u32::from(n), tcp(CLIENT, ELSEWHERE, flags::SYN).from_port(1024 + n))
 }
 
-/// Builds a packet through endpoint number n.
-fn endpoint(n: u16) -> Frame {
+/// Builds a packet of a client behind gateway endpoint number n.
+fn from_endpoint(n: u16) -> Frame {
     from_node(NODE, 0x1000 + u64::from(n), 1, tcp(CLIENT, ELSEWHERE, flags::SYN))
 }
 
-/// Builds a packet through another range of endpoints.
-fn later(n: u16) -> Frame {
-    endpoint(0x100 + n)
+/// Builds a packet of a client behind endpoint number n of another range.
+fn from_other_endpoint(n: u16) -> Frame {
+    from_endpoint(0x100 + n)
 }
 
 fn small(setup: Setup) -> Setup {
@@ -49,7 +52,8 @@ fn few_ports(name: &'static str, nat_ports: &'static str) -> Setup {
     Setup { nat_ports, ..aws_nat().named(name) }
 }
 
-/// A step in which the client's packet goes to the backend from the first NAT port.
+/// A step in which the client's packet goes to the backend from the flow's NAT port, which the
+/// plane chose.
 fn translated(ip: Ip) -> Step {
     let out = to_backend(11, ip.clone().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop());
     arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "nat")
@@ -62,7 +66,8 @@ fn confirmed() -> Vec<Step> {
     vec![translated(syn()), answered, translated(request())]
 }
 
-fn goes_on() -> Step {
+/// A step in which the client's request reaches the backend from the same NAT port.
+fn continues() -> Step {
     translated(request())
 }
 
@@ -71,56 +76,54 @@ fn full_tables() -> Vec<Case> {
         case(
             "A flood of unconfirmed flows displaces no confirmed flow and does not block new ones.",
             small(aws_nat().named("nat, 64 flows")),
-            [confirmed(), vec![flood(INGRESS, |n| flow(n + 1), 300, "nat"), goes_on()]].concat(),
+            [confirmed(), vec![flood(INGRESS, |n| flow(n + 1), 300, "nat"), continues()]].concat(),
         ),
         case(
-            "With a full flow table packets are still returned.",
+            "More unmatched flows than the flow table has entries are returned: they need none.",
             small(aws_return().named("return, 64 flows")),
             vec![flood(INGRESS, stray, 300, "return")],
         ),
         case(
-            "With a full flow table packets are forwarded by tunnel without an entry.",
+            "More unconfirmed tunnel flows than the flow table has entries are all forwarded.",
             small(aws_chain().named("tunnel, 64 flows")),
             vec![flood(INGRESS, flow, 300, "tunnel")],
         ),
         case(
             "A flood of unconfirmed flows takes no NAT port of a confirmed flow towards a backend.",
             few_ports("eight NAT ports", "2000-2007"),
-            [confirmed(), vec![flood(INGRESS, |n| flow(n + 1), 300, "nat"), goes_on()]].concat(),
+            [confirmed(), vec![flood(INGRESS, |n| flow(n + 1), 300, "nat"), continues()]].concat(),
         ),
         case(
             "A confirmed flow keeps the last NAT port towards its backend.",
             few_ports("one NAT port", "2000-2000"),
             [
                 confirmed(),
-                vec![arrives(INGRESS, flow(1)).dropped(DropReason::NatPortsExhausted), goes_on()],
+                vec![arrives(INGRESS, flow(1)).dropped(DropReason::NatPortsExhausted), continues()],
             ]
             .concat(),
         ),
         case(
-            "Gateway endpoints beyond the scope table's capacity are dropped for a separate \
-             reason.",
+            "Packets of gateway endpoints beyond the scope table's capacity are dropped for a \
+             separate reason.",
             Setup { max_scopes: 8, ..aws_return().named("eight scopes") },
-            vec![scopes()],
+            vec![fill_scopes(from_endpoint)],
         ),
         case(
-            "Endpoints idle for longer than the longest flow timeout are evicted for others; an \
-             endpoint with a flow keeps its scope.",
+            "The scope of an endpoint that is idle for longer than the longest flow timeout is \
+             evicted for another endpoint; the endpoint of a flow in use keeps its scope.",
             Setup { max_scopes: 8, ..aws_nat().named("nat, eight scopes") },
             [
                 confirmed(),
-                vec![scopes(), wait(200), goes_on(), wait(200), scopes_of(later), goes_on()],
+                vec![fill_scopes(from_endpoint), wait(200), continues(), wait(200)],
+                vec![fill_scopes(from_other_endpoint), continues()],
             ]
             .concat(),
         ),
     ]
 }
 
-fn scopes() -> Step {
-    scopes_of(endpoint)
-}
-
-fn scopes_of(endpoint: fn(u16) -> Frame) -> Step {
+/// A step in which packets of ever more endpoints are returned until the scope table is full.
+fn fill_scopes(endpoint: fn(u16) -> Frame) -> Step {
     let mut step = until(endpoint, 4, 64, DropReason::ScopeTableFull);
     step.counted[0] = super::Counted::Verdict("return");
     step
@@ -130,8 +133,8 @@ fn sizes() -> Vec<Case> {
     let big = |len| tcp(CLIENT, ELSEWHERE, flags::ACK).sized(len);
     let six = |len| tcp(CLIENT6, ELSEWHERE6, flags::ACK).sized(len);
     let silent = aws_return().named("aws, too_big = drop").gateway("too_big = \"drop\"");
-    // The error's source is the address that the packet was for: it is on the path and known
-    // there.
+    // An error's source is the destination of the packet that it is about: an address on the path
+    // that the sender knows.
     let needed =
         |ip: Ip, mtu| error("192.0.2.80", "198.51.100.7", (3, 4), mtu, ip).quoting(548).tos(0xc0);
     let six_needed =
@@ -197,12 +200,12 @@ fn sizes() -> Vec<Case> {
 }
 
 fn ttl() -> Vec<Case> {
-    let told = error("203.0.113.10", "198.51.100.7", (11, 0), 0, syn().ttl(1)).quoting(548);
+    let expired = error("203.0.113.10", "198.51.100.7", (11, 0), 0, syn().ttl(1)).quoting(548);
     let quote = tcp(FRONTEND, CLIENT, flags::ACK);
     let error = error("198.51.100.1", "203.0.113.10", (3, 1), 0, quote).ttl(1);
     vec![case(
-        "A packet for a backend whose TTL expires here is answered; an ICMP error whose TTL \
-         expires is not, and both are counted as one reason.",
+        "A packet to a backend whose TTL expires at Weir is answered with time-exceeded; an ICMP \
+         error whose TTL expires is not answered. Both are dropped for the same reason.",
         aws_nat(),
         vec![
             arrives(INGRESS, from_gateway(1, syn())).leaves(
@@ -212,7 +215,7 @@ fn ttl() -> Vec<Case> {
             ),
             arrives(INGRESS, from_gateway(1, syn().ttl(1))).answered(
                 INGRESS,
-                from_gateway(1, told.tos(0xc0)).sent_back(),
+                from_gateway(1, expired.tos(0xc0)).sent_back(),
                 DropReason::TtlExceeded,
             ),
             arrives(INGRESS, from_gateway(1, error)).dropped(DropReason::TtlExceeded),
@@ -220,24 +223,24 @@ fn ttl() -> Vec<Case> {
     )]
 }
 
-/// Cases of the limits on ICMP errors per second, by destination network and by arm.
+/// Cases of the limits on ICMP errors per second, per network of the receiver and per arm.
 fn errors() -> Vec<Case> {
-    let from = |client: &str| {
+    let frames = |client: &str| {
         let syn = tcp(client, FRONTEND, flags::SYN).ttl(1);
         let host = client.split(':').next().unwrap_or_default();
-        let told = error("203.0.113.10", host, (11, 0), 0, syn.clone()).quoting(548).tos(0xc0);
-        (from_gateway(1, syn), from_gateway(1, told).sent_back())
+        let expired = error("203.0.113.10", host, (11, 0), 0, syn.clone()).quoting(548).tos(0xc0);
+        (from_gateway(1, syn), from_gateway(1, expired).sent_back())
     };
     let answered = |client: &str| {
-        let (arrived, left) = from(client);
+        let (arrived, left) = frames(client);
         arrives(INGRESS, arrived).answered(INGRESS, left, DropReason::TtlExceeded)
     };
-    let silent = |client: &str| arrives(INGRESS, from(client).0).dropped(DropReason::TtlExceeded);
+    let silent = |client: &str| arrives(INGRESS, frames(client).0).dropped(DropReason::TtlExceeded);
     let mut few = aws_nat().named("three errors a second, two per network");
     few.icmp = "errors_per_s = 3\nerrors_per_network_per_s = 2";
     vec![case(
-        "Errors sent are limited per second, by the receiver's network and by arm; packets beyond \
-         a limit are dropped without an error.",
+        "ICMP errors sent are limited per second, per network of the receiver and per arm; packets \
+         beyond a limit are dropped without an error.",
         few,
         vec![
             answered("198.51.100.7:1"),
@@ -256,8 +259,8 @@ fn one_new_flow(setup: Setup, name: &'static str) -> Setup {
     Setup { new_flows: "nat_new_per_s = 1\ntunnel_new_per_s = 1", ..setup.named(name) }
 }
 
-/// A step in which a packet goes to backend number n in IP in IP.
-fn carried(arrived: fn(Ip) -> Frame, ip: Ip, n: u8) -> Step {
+/// A step in which a packet is forwarded to backend number n through an IPIP tunnel.
+fn by_ipip(arrived: fn(Ip) -> Frame, ip: Ip, n: u8) -> Step {
     let out = ip.clone().hop().in_ip("10.0.2.10", &format!("10.0.2.{n}"));
     arrives(INGRESS, arrived(ip)).leaves(EGRESS, to_backend(n, out), "tunnel")
 }
@@ -278,20 +281,20 @@ fn query() -> Ip {
 
 fn new_flows() -> Vec<Case> {
     let other = |ip: Ip| ip.from_port(4001);
-    let by_gateway: fn(Ip) -> Frame = |ip| from_gateway(1, ip);
+    let through_gateway: fn(Ip) -> Frame = |ip| from_gateway(1, ip);
     let answer = || arrives(EGRESS, from_backend(11, syn_ack()));
     let other_answer = || arrives(EGRESS, from_backend(11, syn_ack().to_port(4001)));
-    let home = |ip: Ip| to_gateway(1, ip.hop());
+    let to_client = |ip: Ip| to_gateway(1, ip.hop());
     vec![
         case(
-            "Above the limit a new NAT flow is dropped and established flows are forwarded; after \
-             two seconds a new flow is accepted.",
+            "Above the limit a new NAT flow is dropped and existing flows are forwarded; after two \
+             seconds a new flow is accepted.",
             one_new_flow(aws_nat(), "nat, one new flow a second"),
             [
                 vec![translated(syn())],
                 vec![arrives(INGRESS, flow(1)).dropped(DropReason::NewFlowLimited)],
-                vec![translated(syn()), goes_on(), wait(2)],
-                vec![flood(INGRESS, |n| flow(n + 1), 1, "nat"), goes_on()],
+                vec![translated(syn()), continues(), wait(2)],
+                vec![flood(INGRESS, |n| flow(n + 1), 1, "nat"), continues()],
                 vec![arrives(INGRESS, flow(2)).dropped(DropReason::NewFlowLimited)],
             ]
             .concat(),
@@ -300,14 +303,14 @@ fn new_flows() -> Vec<Case> {
             "Above the limit a new flow by tunnel is forwarded without an entry.",
             one_new_flow(aws_tunnel("ipip"), "tunnel, one new flow a second"),
             vec![
-                carried(by_gateway, syn(), 11),
-                carried(by_gateway, other(syn()), 11),
-                carried(by_gateway, other(request()), 11),
-                answer().leaves(INGRESS, home(syn_ack()), "answer"),
+                by_ipip(through_gateway, syn(), 11),
+                by_ipip(through_gateway, other(syn()), 11),
+                by_ipip(through_gateway, other(request()), 11),
+                answer().leaves(INGRESS, to_client(syn_ack()), "answer"),
                 other_answer().dropped(DropReason::NoMatchingService),
                 wait(2),
-                carried(by_gateway, other(syn()), 11),
-                other_answer().leaves(INGRESS, home(syn_ack().to_port(4001)), "answer"),
+                by_ipip(through_gateway, other(syn()), 11),
+                other_answer().leaves(INGRESS, to_client(syn_ack().to_port(4001)), "answer"),
             ],
         ),
         case(
@@ -315,11 +318,11 @@ fn new_flows() -> Vec<Case> {
              it moves when the backends change, and a flow with an entry stays.",
             one_new_flow(plain_dsr("ipip", "10.0.2.11"), "dsr, one new flow a second"),
             vec![
-                carried(from_router, syn(), 11),
-                carried(from_router, other(syn()), 11),
+                by_ipip(from_router, syn(), 11),
+                by_ipip(from_router, other(syn()), 11),
                 services(web_by_tunnel("dsr", "ipip", "10.0.2.12")),
-                carried(from_router, request(), 11),
-                carried(from_router, other(request()), 12),
+                by_ipip(from_router, request(), 11),
+                by_ipip(from_router, other(request()), 12),
             ],
         ),
         case(
@@ -330,11 +333,11 @@ fn new_flows() -> Vec<Case> {
                 "dsr, one new flow a second, two backends",
             ),
             vec![
-                carried(from_router, query(), 11),
+                by_ipip(from_router, query(), 11),
                 services(dns("quarantined", "active")),
-                carried(from_router, query(), 12),
+                by_ipip(from_router, query(), 12),
                 services(dns("active", "maintenance")),
-                carried(from_router, query(), 11),
+                by_ipip(from_router, query(), 11),
             ],
         ),
     ]

@@ -1,4 +1,5 @@
-//! Packets that are dropped as invalid, each with its own reason.
+//! Packets that are dropped: malformed headers and options, sources and addresses that are not
+//! admitted, and packets without a service, backend, flow or neighbor.
 
 use super::addresses::*;
 use super::setups::{Setup, aws_nat, aws_return, azure_return, plain_nat, service};
@@ -25,7 +26,7 @@ fn with_options(parts: &[Vec<u8>]) -> Frame {
     geneve(|g| g.options = options(parts))
 }
 
-fn refuse(claim: &'static str, setup: Setup, frame: Frame, reason: DropReason) -> Case {
+fn reject(claim: &'static str, setup: Setup, frame: Frame, reason: DropReason) -> Case {
     case(claim, setup, vec![arrives(INGRESS, frame).dropped(reason)])
 }
 
@@ -35,7 +36,7 @@ const UDP: usize = IP + 20;
 const GENEVE: usize = UDP + 8;
 const INNER: usize = GENEVE + 8 + 32;
 
-/// Recomputes the outer header checksum for `word` at offset `at`.
+/// Writes `word` at offset `at` of the outer IP header, and recomputes its checksum.
 fn resummed(frame: Frame, at: usize, word: u16) -> Frame {
     let mut header = frame.bytes()[IP..IP + 20].to_vec();
     header[at..at + 2].copy_from_slice(&word.to_be_bytes());
@@ -45,24 +46,24 @@ fn resummed(frame: Frame, at: usize, word: u16) -> Frame {
 }
 
 fn frames_and_ip() -> Vec<Case> {
-    let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
+    let reject = |claim, frame, reason| reject(claim, aws_return(), frame, reason);
     vec![
-        refuse("A frame that ends after its Ethernet header is dropped.", good().cut(14), TooShort),
-        refuse("A frame that ends in its IP header is dropped.", good().cut(IP + 12), TooShort),
-        refuse("A frame that ends in its UDP header is dropped.", good().cut(UDP + 5), BadIpHeader),
-        refuse("IP version 5 is dropped.", good().set(IP, &[0x55]), BadIpHeader),
-        refuse("An IP header of four words is dropped.", good().set(IP, &[0x44]), BadIpHeader),
-        refuse(
+        reject("A frame that ends after its Ethernet header is dropped.", good().cut(14), TooShort),
+        reject("A frame that ends in its IP header is dropped.", good().cut(IP + 12), TooShort),
+        reject("A frame that ends in its UDP header is dropped.", good().cut(UDP + 5), BadIpHeader),
+        reject("IP version 5 is dropped.", good().set(IP, &[0x55]), BadIpHeader),
+        reject("An IP header of four words is dropped.", good().set(IP, &[0x44]), BadIpHeader),
+        reject(
             "A total length beyond the frame is dropped.",
             resummed(good(), 2, 9_000),
             BadIpHeader,
         ),
-        refuse(
+        reject(
             "A wrong outer header checksum is dropped.",
             good().set(IP + 10, &[0xde, 0xad]),
             BadIpChecksum,
         ),
-        refuse(
+        reject(
             "An outer UDP length that contradicts the IP length is dropped.",
             good().with(|mut ip| {
                 ip.claimed_udp_len = Some(30);
@@ -70,17 +71,17 @@ fn frames_and_ip() -> Vec<Case> {
             }),
             BadUdpLength,
         ),
-        refuse(
+        reject(
             "The first fragment of a gateway's packet is dropped.",
             good().with(|ip| ip.part(0, 80, true)),
             OuterFragment,
         ),
-        refuse(
+        reject(
             "The last fragment of a gateway's packet is dropped.",
             good().with(|ip| ip.part(80, 80, false)),
             OuterFragment,
         ),
-        refuse(
+        reject(
             "A frame for another MAC address is dropped for a separate reason.",
             good().between(ROUTER, FOREIGN_MAC),
             ForeignDstMac,
@@ -103,21 +104,21 @@ fn frames_and_ip() -> Vec<Case> {
 }
 
 fn geneve_headers() -> Vec<Case> {
-    let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
+    let reject = |claim, frame, reason| reject(claim, aws_return(), frame, reason);
     vec![
-        refuse("GENEVE version 1 is dropped.", geneve(|g| g.version = 1), GeneveVersion),
-        refuse("A GENEVE control packet is dropped.", geneve(|g| g.control = true), GeneveControl),
-        refuse(
+        reject("GENEVE version 1 is dropped.", geneve(|g| g.version = 1), GeneveVersion),
+        reject("A GENEVE control packet is dropped.", geneve(|g| g.control = true), GeneveControl),
+        reject(
             "GENEVE that carries Ethernet is dropped.",
             geneve(|g| g.claimed_protocol = Some(0x6558)),
             TunnelProtocol,
         ),
-        refuse(
+        reject(
             "An option area longer than the packet is dropped.",
             geneve(|g| g.claimed_words = Some(63)),
             TooShort,
         ),
-        refuse(
+        reject(
             "A truncated GENEVE header is dropped.",
             Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&[0, 0, 8, 0])),
             TooShort,
@@ -125,7 +126,7 @@ fn geneve_headers() -> Vec<Case> {
     ]
 }
 
-/// Returns the gateway's three options, as parts.
+/// Returns the gateway's three options, one by one.
 fn three() -> [Vec<u8>; 3] {
     [
         option(0x0108, 1, &ENDPOINT.to_be_bytes()),
@@ -135,7 +136,7 @@ fn three() -> [Vec<u8>; 3] {
 }
 
 fn geneve_options() -> Vec<Case> {
-    let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
+    let reject = |claim, frame, reason| reject(claim, aws_return(), frame, reason);
     let [endpoint, attachment, cookie] = three();
     let overrun = {
         let mut cookie = cookie.clone();
@@ -144,52 +145,52 @@ fn geneve_options() -> Vec<Case> {
     };
     let critical = option(0x0103, 0x80 | 0x11, &[1, 2, 3, 4]);
     vec![
-        refuse(
+        reject(
             "An option that exceeds the option area is dropped.",
             with_options(&overrun),
             GeneveOptionOverrun,
         ),
-        refuse(
+        reject(
             "A packet with an unknown critical option is dropped.",
             with_options(&[endpoint.clone(), attachment.clone(), cookie.clone(), critical.clone()]),
             GeneveCriticalOption,
         ),
-        refuse(
+        reject(
             "A packet with an unknown critical option before the gateway's options is dropped.",
             with_options(&[critical, endpoint.clone(), attachment.clone(), cookie.clone()]),
             GeneveCriticalOption,
         ),
-        refuse(
+        reject(
             "A gateway packet without options is dropped.",
             with_options(&[]),
             GeneveMissingOption,
         ),
-        refuse(
+        reject(
             "A gateway packet without the endpoint option is dropped.",
             with_options(&[attachment.clone(), cookie.clone()]),
             GeneveMissingOption,
         ),
-        refuse(
+        reject(
             "A gateway packet without the attachment option is dropped.",
             with_options(&[endpoint.clone(), cookie.clone()]),
             GeneveMissingOption,
         ),
-        refuse(
+        reject(
             "A gateway packet without the cookie option is dropped.",
             with_options(&[endpoint.clone(), attachment.clone()]),
             GeneveMissingOption,
         ),
-        refuse(
+        reject(
             "An endpoint option of four bytes is invalid.",
             with_options(&[option(0x0108, 1, &[1; 4]), attachment.clone(), cookie.clone()]),
             GeneveMissingOption,
         ),
-        refuse(
+        reject(
             "A cookie option of eight bytes is invalid.",
             with_options(&[endpoint.clone(), attachment.clone(), option(0x0108, 3, &[1; 8])]),
             GeneveMissingOption,
         ),
-        refuse(
+        reject(
             "Options of another class do not count as the gateway's.",
             with_options(&[
                 option(0x0167, 1, &[1; 8]),
@@ -202,23 +203,23 @@ fn geneve_options() -> Vec<Case> {
 }
 
 fn inner_packets() -> Vec<Case> {
-    let refuse = |claim, frame, reason| refuse(claim, aws_return(), frame, reason);
+    let reject = |claim, frame, reason| reject(claim, aws_return(), frame, reason);
     let total = |words: u16| good().set(INNER + 2, &words.to_be_bytes());
     vec![
-        refuse("An inner IP version of 9 is dropped.", good().set(INNER, &[0x95]), InnerMalformed),
-        refuse("An inner length beyond the frame is dropped.", total(4_000), InnerMalformed),
-        refuse("An inner length shorter than its header is dropped.", total(12), InnerMalformed),
-        refuse(
+        reject("An inner IP version of 9 is dropped.", good().set(INNER, &[0x95]), InnerMalformed),
+        reject("An inner length beyond the frame is dropped.", total(4_000), InnerMalformed),
+        reject("An inner length shorter than its header is dropped.", total(12), InnerMalformed),
+        reject(
             "A truncated inner TCP header is dropped.",
-            from_gateway(1, crate::frames::raw(CLIENT_ALONE, "192.0.2.80", 6).load(&[1; 7])),
+            from_gateway(1, crate::frames::raw(CLIENT_ADDRESS, "192.0.2.80", 6).load(&[1; 7])),
             InnerMalformed,
         ),
-        refuse(
+        reject(
             "An EtherType of IPv6 before an IPv4 packet is dropped.",
             geneve(|g| g.claimed_protocol = Some(0x86dd)),
             InnerMalformed,
         ),
-        refuse(
+        reject(
             "A tunnel packet without an inner packet is dropped.",
             Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_GENEVE).load(&empty_geneve())),
             InnerMalformed,
@@ -226,7 +227,7 @@ fn inner_packets() -> Vec<Case> {
     ]
 }
 
-const CLIENT_ALONE: &str = "198.51.100.7";
+const CLIENT_ADDRESS: &str = "198.51.100.7";
 
 fn empty_geneve() -> Vec<u8> {
     let mut bytes = vec![8, 0, 8, 0, 0, 0, 0, 0];
@@ -238,15 +239,15 @@ fn admission() -> Vec<Case> {
     let outer = |src: &str, dst: &str| inner().in_geneve(src, dst, aws_options(ENDPOINT, 0, 1));
     let external = from_external(inner());
     let vni = |vni| external.clone().with(|ip| ip.vxlan(|v| v.vni = vni));
-    let azure = |claim, frame, reason| refuse(claim, azure_return(), frame, reason);
+    let azure = |claim, frame, reason| reject(claim, azure_return(), frame, reason);
     vec![
-        refuse(
+        reject(
             "A gateway packet from a source outside the gateway's sources is dropped.",
             aws_return(),
             from_router(outer("10.9.9.9:60001", OUR_GENEVE)),
             TunnelSource,
         ),
-        refuse(
+        reject(
             "A gateway packet for an address that is not the appliance's is dropped.",
             aws_return(),
             from_router(outer(NODE, "10.0.1.77:6081")),
@@ -274,7 +275,7 @@ fn admission() -> Vec<Case> {
             external.clone().with(|ip| ip.from("10.9.9.9:50000")),
             TunnelSource,
         ),
-        refuse(
+        reject(
             "A spoofed source does not reach a service either.",
             aws_nat(),
             from_router(syn().in_geneve("10.9.9.9:1", OUR_GENEVE, aws_options(ENDPOINT, 0, 1))),
@@ -291,13 +292,13 @@ fn services() -> Vec<Case> {
     unknown.neighbors.retain(|n| n.address != "10.0.2.11");
     let answer = tcp(BACKEND, "10.0.2.20:30000", flags::ACK);
     vec![
-        refuse(
+        reject(
             "With the gateway's no_service = drop a packet that matches no service is dropped.",
             drops,
             good(),
             NoService,
         ),
-        refuse(
+        reject(
             "A packet for a service without backends is dropped for a separate reason.",
             empty,
             from_gateway(1, syn()),
@@ -308,7 +309,7 @@ fn services() -> Vec<Case> {
             aws_nat(),
             vec![arrives(EGRESS, from_backend(11, answer)).dropped(NoFlow)],
         ),
-        refuse(
+        reject(
             "A packet for a backend whose MAC address is not resolved is dropped for a separate \
              reason.",
             unknown,

@@ -36,9 +36,9 @@ fn plain() -> Vec<Case> {
     };
     let to_web = || MARTIANS.map(|from| opens(from, FRONTEND)).to_vec();
     let beside = BESIDE.map(|(claim, from)| {
-        let there = opens(from, FRONTEND).from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
-        let comes = arrives(INGRESS, from_router(opens(from, FRONTEND)));
-        case(claim, plain_nat(), vec![comes.leaves(EGRESS, to_backend(11, there), "nat")])
+        let translated = opens(from, FRONTEND).from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
+        let arrival = arrives(INGRESS, from_router(opens(from, FRONTEND)));
+        case(claim, plain_nat(), vec![arrival.leaves(EGRESS, to_backend(11, translated), "nat")])
     });
     let mut cases = vec![
         all(
@@ -116,7 +116,7 @@ fn inside_tunnels() -> Vec<Case> {
         WEB_BACKEND,
     );
     let from_host = opens("203.0.113.30:40000", FRONTEND);
-    let there = from_host.clone().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
+    let translated = from_host.clone().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
     let punts = aws_return().named("aws, no_service = punt").gateway("no_service = \"punt\"");
     let open = syn().from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop();
     let open = arrives(INGRESS, from_gateway(1, syn())).leaves(EGRESS, to_backend(11, open), "nat");
@@ -143,7 +143,7 @@ fn inside_tunnels() -> Vec<Case> {
             host,
             vec![arrives(INGRESS, from_gateway(1, from_host)).leaves(
                 EGRESS,
-                to_backend(11, there),
+                to_backend(11, translated),
                 "nat",
             )],
         ),

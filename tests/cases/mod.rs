@@ -1,9 +1,10 @@
 //! Test cases as data: a claim, incoming frames, outgoing frames, and counters.
 //!
 //! Cases are independent of the data plane. [`run`] executes one on any [`Plane`]: the pipeline
-//! in memory, or the poll loop on real DPDK ports. Comparisons are exact: every frame is compared
-//! completely, counters that a step does not name must not change, and after each step all
-//! packets must be accounted for.
+//! in memory, the poll loop on real DPDK ports, or the XDP programs. Comparisons are exact: every
+//! frame that a step names is compared completely, counters that it does not name must not change,
+//! and after each step all packets must be accounted for. Floods are compared by their counters
+//! only.
 
 pub mod addresses;
 mod case;

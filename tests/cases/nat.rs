@@ -16,7 +16,7 @@ fn back(ip: Ip, nat: u16) -> Frame {
     from_backend(11, ip.from(BACKEND).to(OUR_NAT).to_port(nat))
 }
 
-fn there(cookie: u32, ip: Ip) -> Step {
+fn forward(cookie: u32, ip: Ip) -> Step {
     arrives(INGRESS, from_gateway(cookie, ip.clone())).leaves(EGRESS, out(ip, NAT_1), "nat")
 }
 
@@ -38,24 +38,24 @@ fn tcp_cases() -> Vec<Case> {
              addresses, ports, checksums and the TTL (by one) change.",
             aws_nat(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 and_back(1, syn_ack()),
-                there(1, request()),
+                forward(1, request()),
                 and_back(1, response()),
-                there(1, fin),
+                forward(1, fin),
             ],
         ),
         case(
             "A wrong inner checksum stays wrong by the same difference after NAT.",
             aws_nat(),
-            vec![there(1, syn()), there(1, wrong), and_back(1, response().wrong_by(0x7001))],
+            vec![forward(1, syn()), forward(1, wrong), and_back(1, response().wrong_by(0x7001))],
         ),
         case(
             "NAT keeps the traffic class and IPv4 options of the inner packet.",
             aws_nat(),
             vec![
-                there(1, syn()),
-                there(1, request().tos(0xb8).options(&[7, 7, 4, 0, 0, 0, 0]).id(99)),
+                forward(1, syn()),
+                forward(1, request().tos(0xb8).options(&[7, 7, 4, 0, 0, 0, 0]).id(99)),
             ],
         ),
         case(
@@ -73,9 +73,9 @@ fn lifetimes() -> Vec<Case> {
             "A terminating backend keeps its flow, and a new flow goes to the other backend.",
             aws_nat(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 services(two_backends("terminating")),
-                there(1, request()),
+                forward(1, request()),
                 and_back(1, response()),
                 new_flow_to_the_other(),
             ],
@@ -84,14 +84,14 @@ fn lifetimes() -> Vec<Case> {
             "A backend that is removed from the service keeps its flow.",
             aws_nat(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 services(service(
                     "web",
                     "mode = \"nat\"",
                     WEB,
                     r#"{address = "10.0.2.12", port = 8080}"#,
                 )),
-                there(1, request()),
+                forward(1, request()),
                 and_back(1, response()),
                 new_flow_to_the_other(),
             ],
@@ -100,9 +100,9 @@ fn lifetimes() -> Vec<Case> {
             "A flow that is idle for longer than its timeout ends.",
             aws_nat(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 and_back(1, syn_ack()),
-                there(1, request()),
+                forward(1, request()),
                 wait(352),
                 arrives(EGRESS, back(response(), NAT_1)).dropped(DropReason::NoFlow),
             ],
@@ -116,12 +116,12 @@ fn rst() -> Ip {
 }
 
 fn udp_states() -> Vec<Case> {
-    let ask = || udp(CLIENT, "203.0.113.10:53").load(b"who?");
+    let query = || udp(CLIENT, "203.0.113.10:53").load(b"who?");
     let answer = || udp("203.0.113.10:53", CLIENT).load(b"he!");
     let to = "10.0.2.11:5353";
-    let there = |n| {
-        let out = to_backend(11, ask().from(OUR_NAT).from_port(n).to(to).hop());
-        arrives(INGRESS, from_gateway(1, ask())).leaves(EGRESS, out, "nat")
+    let forward = |n| {
+        let out = to_backend(11, query().from(OUR_NAT).from_port(n).to(to).hop());
+        arrives(INGRESS, from_gateway(1, query())).leaves(EGRESS, out, "nat")
     };
     let back = || from_backend(11, answer().from(to).to(OUR_NAT).to_port(NAT_1));
     let and_back =
@@ -136,15 +136,15 @@ fn udp_states() -> Vec<Case> {
         );
         setup
     };
-    let default_setups = setup("nat, UDP", "mode = \"nat\"");
+    let default_time = setup("nat, UDP", "mode = \"nat\"");
     let own_time = setup("nat, UDP, 45 s", "mode = \"nat\"\nudp_idle_s = 45");
     vec![
         case(
             "A UDP flow whose client sends no second packet ends after thirty seconds, answered or \
              not.",
-            default_setups.clone(),
+            default_time.clone(),
             vec![
-                there(NAT_1),
+                forward(NAT_1),
                 and_back(),
                 wait(32),
                 arrives(EGRESS, back()).dropped(DropReason::NoFlow),
@@ -152,16 +152,16 @@ fn udp_states() -> Vec<Case> {
         ),
         case(
             "A UDP flow whose client sends after an answer has the full idle timeout.",
-            default_setups,
-            vec![there(NAT_1), and_back(), there(NAT_1), wait(118), and_back(), there(NAT_1)],
+            default_time,
+            vec![forward(NAT_1), and_back(), forward(NAT_1), wait(118), and_back(), forward(NAT_1)],
         ),
         case(
             "A service's UDP idle timeout replaces the appliance's.",
             own_time,
             vec![
-                there(NAT_1),
+                forward(NAT_1),
                 and_back(),
-                there(NAT_1),
+                forward(NAT_1),
                 wait(43),
                 and_back(),
                 wait(47),
@@ -177,7 +177,7 @@ fn tcp_states() -> Vec<Case> {
             "A connection without an answer ends after twenty seconds.",
             aws_nat(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 wait(22),
                 arrives(EGRESS, back(syn_ack(), NAT_1)).dropped(DropReason::NoFlow),
             ],
@@ -186,7 +186,7 @@ fn tcp_states() -> Vec<Case> {
             "A refused connection ends after ten seconds.",
             aws_nat(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 and_back(1, rst()),
                 wait(12),
                 arrives(EGRESS, back(syn_ack(), NAT_1)).dropped(DropReason::NoFlow),
@@ -196,13 +196,13 @@ fn tcp_states() -> Vec<Case> {
             "A reset of an established connection, which may be forged, does not end the flow.",
             aws_nat(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 and_back(1, syn_ack()),
-                there(1, request()),
-                there(1, tcp(CLIENT, FRONTEND, flags::RST)),
+                forward(1, request()),
+                forward(1, tcp(CLIENT, FRONTEND, flags::RST)),
                 wait(340),
                 and_back(1, response()),
-                there(1, request()),
+                forward(1, request()),
                 wait(340),
                 and_back(1, response()),
                 wait(352),
@@ -213,12 +213,12 @@ fn tcp_states() -> Vec<Case> {
             "A SYN on a reset connection opens it again with the same NAT port.",
             aws_nat(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 and_back(1, syn_ack()),
-                there(1, tcp(CLIENT, FRONTEND, flags::RST)),
-                there(2, syn()),
+                forward(1, tcp(CLIENT, FRONTEND, flags::RST)),
+                forward(2, syn()),
                 and_back(2, syn_ack()),
-                there(2, request()),
+                forward(2, request()),
                 wait(60),
                 and_back(2, response()),
             ],
@@ -241,7 +241,7 @@ fn new_flow_to_the_other() -> Step {
 }
 
 /// A step through "any", which keeps ports: from the client to 203.0.113.20.
-fn any_there(ip: Ip, nat: u16) -> Step {
+fn any_forward(ip: Ip, nat: u16) -> Step {
     let port = ip.dst.port();
     let mut out = ip.clone().from(OUR_NAT).from_port(nat).to("10.0.2.12").to_port(port).hop();
     if port == 0 {
@@ -264,18 +264,18 @@ fn other_protocols() -> Vec<Case> {
         case(
             "NAT rewrites UDP in both directions.",
             aws_nat(),
-            vec![any_there(question.clone(), NAT_1), answered(answer.clone())],
+            vec![any_forward(question.clone(), NAT_1), answered(answer.clone())],
         ),
         case(
             "A UDP checksum of zero stays zero through NAT over IPv4.",
             aws_nat(),
-            vec![any_there(question.unsummed(), NAT_1), answered(answer.unsummed())],
+            vec![any_forward(question.unsummed(), NAT_1), answered(answer.unsummed())],
         ),
         case(
             "NAT replaces the identifier of a ping and restores the client's in the answer.",
             aws_nat(),
             vec![
-                any_there(ping, NAT_1),
+                any_forward(ping, NAT_1),
                 arrives(EGRESS, from_backend(12, pong_plain)).leaves(
                     INGRESS,
                     to_gateway(1, pong.hop()),

@@ -5,7 +5,7 @@ use super::setups::{Setup, WEB, aws_nat, plain_dsr, service};
 use super::{Case, arrives, case};
 use crate::frames::{Ip, flags, tcp, udp};
 
-/// Creates a service over IPv6 with direct server return.
+/// Creates a setup with an IPv6 frontend and direct server return.
 fn six(tunnel: &str, backend: &str) -> Setup {
     let keys = format!("mode = \"dsr\"\ntunnel = \"{tunnel}\"");
     let mut setup = plain_dsr(tunnel, backend).named("dsr plain, IPv6 frontend");
@@ -46,7 +46,7 @@ fn families() -> Vec<Case> {
     ]
 }
 
-/// Creates a service with outer checksums.
+/// Creates a setup with a service whose tunnels have outer checksums.
 fn summed(tunnel: &str) -> Setup {
     let keys = format!("mode = \"dsr\"\ntunnel = \"{tunnel}\"\nouter_checksum = true");
     let mut setup = plain_dsr(tunnel, "10.0.2.11").named("dsr plain, outer checksum");

@@ -14,7 +14,7 @@ pub(super) fn web(keys: &str) -> String {
         + &service("web6", &keys, &six, r#"{address = "fd00:2::11", port = 8080}"#)
 }
 
-/// Builds the same as a setup.
+/// Returns `setup` with another name and the services of [`web`].
 pub(super) fn with(setup: Setup, name: &'static str, keys: &str) -> Setup {
     Setup { services: web(keys), ..setup.named(name) }
 }
@@ -25,13 +25,13 @@ pub(super) fn from(client: &str) -> Ip {
     tcp(client, to, flags::SYN)
 }
 
-/// A step in which it reaches the backend.
+/// A step in which a client's SYN reaches the backend.
 pub(super) fn passes(frame: fn(Ip) -> Frame, client: &str, nat: u16) -> Step {
-    let (ours, backend) = match client.starts_with('[') {
+    let (nat_address, backend) = match client.starts_with('[') {
         true => (OUR_NAT6, BACKEND6),
         false => (OUR_NAT, BACKEND),
     };
-    let out = from(client).from(ours).from_port(nat).to(backend).hop();
+    let out = from(client).from(nat_address).from_port(nat).to(backend).hop();
     arrives(INGRESS, frame(from(client))).leaves(EGRESS, to_backend(11, out), "nat")
 }
 
@@ -46,11 +46,11 @@ pub(super) fn by_gateway(ip: Ip) -> Frame {
 
 fn source_ranges() -> Vec<Case> {
     let allow = |keys| with(aws_nat(), "source ranges", keys);
-    let known = || request();
+    let later = || request();
     let out = |ip: Ip| to_backend(11, ip.from(OUR_NAT).from_port(NAT_1).to(BACKEND).hop());
     vec![
         case(
-            "Clients outside a service's source ranges are dropped for a separate reason.",
+            "New flows from outside a service's source ranges are dropped for a separate reason.",
             allow(r#"source_ranges = ["198.51.100.0/28", "2001:db8:c::/64"]"#),
             vec![
                 passes(by_gateway, "198.51.100.15:4000", NAT_1),
@@ -61,7 +61,7 @@ fn source_ranges() -> Vec<Case> {
             ],
         ),
         case(
-            "With source_policy = deny clients in the source ranges are dropped and others served.",
+            "With source_policy = deny flows from the source ranges are dropped and others served.",
             with(
                 plain_nat(),
                 "denied source ranges",
@@ -99,12 +99,12 @@ fn source_ranges() -> Vec<Case> {
             ],
         ),
         case(
-            "When a client is denied, its established flow stays and its new flows are dropped.",
+            "When a client is denied, its existing flow stays and its new flows are dropped.",
             with(aws_nat(), "everybody", ""),
             vec![
                 arrives(INGRESS, by_gateway(syn())).leaves(EGRESS, out(syn()), "nat"),
                 services(web(r#"source_ranges = ["192.0.2.0/24"]"#)),
-                arrives(INGRESS, by_gateway(known())).leaves(EGRESS, out(known()), "nat"),
+                arrives(INGRESS, by_gateway(later())).leaves(EGRESS, out(later()), "nat"),
                 refused(by_gateway, "198.51.100.7:40001"),
                 services(web("")),
                 passes(by_gateway, "198.51.100.7:40001", NAT_2),
@@ -113,89 +113,90 @@ fn source_ranges() -> Vec<Case> {
     ]
 }
 
-/// Backend 11 alone, or far less likely than 12.
+/// Backend 11, with a weight that makes it far less likely than [`OTHER`].
 const ONE: &str = r#"{address = "10.0.2.11", weight = 1}"#;
 const OTHER: &str = r#"{address = "10.0.2.12", weight = 65535}"#;
 
 /// Builds "web" with IPIP, in which outgoing packets show only the backend.
-fn carried(mode: &str, keys: &str, backends: &[&str]) -> String {
+fn web_by_ipip(mode: &str, keys: &str, backends: &[&str]) -> String {
     let keys = format!("mode = \"{mode}\"\ntunnel = \"ipip\"\n{keys}");
     service("web", &keys, WEB, &backends.join(", "))
 }
 
-fn staying(backends: &[&str]) -> String {
-    carried("dsr", "affinity_s = 60", backends)
+fn web_with_affinity(backends: &[&str]) -> String {
+    web_by_ipip("dsr", "affinity_s = 60", backends)
 }
 
 /// Returns a setup with an affinity of one minute; at first with backend 11 alone.
 fn affine() -> Setup {
     let setup = plain_dsr("ipip", "10.0.2.11").named("affinity");
     // The backend of a new client depends on the seed.
-    Setup { services: staying(&[ONE]), seed: Some(0x5745_4952), ..setup }
+    Setup { services: web_with_affinity(&[ONE]), seed: Some(0x5745_4952), ..setup }
 }
 
 /// A step in which a client's new flow reaches a backend.
-fn goes(client: &str, backend: u8) -> Step {
-    let there = format!("10.0.2.{backend}");
-    let out = to_backend(backend, from(client).hop().in_ip("10.0.2.10", &there));
+fn new_flow(client: &str, backend: u8) -> Step {
+    let address = format!("10.0.2.{backend}");
+    let out = to_backend(backend, from(client).hop().in_ip("10.0.2.10", &address));
     arrives(INGRESS, from_router(from(client))).leaves(EGRESS, out, "tunnel")
 }
 
 fn affinity() -> Vec<Case> {
-    let both = || services(staying(&[ONE, OTHER]));
-    let leaving = || services(staying(&[&ONE.replace('}', ", state = \"terminating\"}"), OTHER]));
+    let both = || services(web_with_affinity(&[ONE, OTHER]));
+    let terminating = ONE.replace('}', ", state = \"terminating\"}");
+    let leaving = || services(web_with_affinity(&[&terminating, OTHER]));
     vec![
         case(
             "With affinity a client's new flows go to the backend of its first one, and other \
              clients are distributed by weight.",
             affine(),
             vec![
-                goes("198.51.100.7:4000", 11),
+                new_flow("198.51.100.7:4000", 11),
                 both(),
-                goes("198.51.100.7:4001", 11),
-                goes("198.51.100.8:4000", 12),
-                services(carried("dsr", "", &[ONE, OTHER])),
-                goes("198.51.100.7:4002", 12),
+                new_flow("198.51.100.7:4001", 11),
+                new_flow("198.51.100.8:4000", 12),
+                services(web_by_ipip("dsr", "", &[ONE, OTHER])),
+                new_flow("198.51.100.7:4002", 12),
             ],
         ),
         case(
             "A client stays with its backend for affinity_s seconds after its latest new flow.",
             affine(),
             vec![
-                goes("198.51.100.7:4000", 11),
+                new_flow("198.51.100.7:4000", 11),
                 both(),
                 wait(40),
-                goes("198.51.100.7:4001", 11),
+                new_flow("198.51.100.7:4001", 11),
                 wait(40),
-                goes("198.51.100.7:4002", 11),
+                new_flow("198.51.100.7:4002", 11),
                 wait(63),
-                goes("198.51.100.7:4003", 12),
+                new_flow("198.51.100.7:4003", 12),
             ],
         ),
         case(
             "A client leaves a backend that accepts no new flows, and stays with the next one.",
             affine(),
             vec![
-                goes("198.51.100.7:4000", 11),
+                new_flow("198.51.100.7:4000", 11),
                 leaving(),
-                goes("198.51.100.7:4001", 12),
-                services(staying(&[
+                new_flow("198.51.100.7:4001", 12),
+                services(web_with_affinity(&[
                     &ONE.replace("weight = 1", "weight = 65535"),
                     &OTHER.replace("65535", "1"),
                 ])),
-                goes("198.51.100.7:4002", 12),
-                goes("198.51.100.8:4000", 11),
+                new_flow("198.51.100.7:4002", 12),
+                new_flow("198.51.100.8:4000", 11),
             ],
         ),
         case(
             "A client leaves a backend that was removed.",
             affine(),
             vec![
-                goes("198.51.100.7:4000", 11),
-                services(staying(&[OTHER])),
-                goes("198.51.100.7:4001", 12),
+                new_flow("198.51.100.7:4000", 11),
+                services(web_with_affinity(&[OTHER])),
+                new_flow("198.51.100.7:4001", 12),
                 both(),
-                goes("198.51.100.7:4002", 12),
+                new_flow("198.51.100.7:4002", 12),
             ],
         ),
     ]
@@ -203,57 +204,57 @@ fn affinity() -> Vec<Case> {
 
 /// Cases in which the traffic policy changes during affinity.
 fn affinity_through_policies() -> Vec<Case> {
-    let both = || services(staying(&[ONE, OTHER]));
+    let both = || services(web_with_affinity(&[ONE, OTHER]));
     let under = |policy: &str| {
-        services(carried("dsr", &format!("affinity_s = 60\n{policy}"), &[ONE, OTHER]))
+        services(web_by_ipip("dsr", &format!("affinity_s = 60\n{policy}"), &[ONE, OTHER]))
     };
-    // On a node that the appliance does not name in `local`.
+    // A backend on a node that the appliance's key `local` does not name.
     let far = OTHER.replace('}', ", node = \"far\"}");
     vec![
         case(
             "A client stays with its backend through changes of the external traffic policy.",
             affine(),
             vec![
-                goes("198.51.100.7:4000", 11),
+                new_flow("198.51.100.7:4000", 11),
                 both(),
                 under("external_policy = \"local\""),
-                goes("198.51.100.7:4001", 11),
-                goes("198.51.100.8:4000", 12),
+                new_flow("198.51.100.7:4001", 11),
+                new_flow("198.51.100.8:4000", 12),
                 both(),
-                goes("198.51.100.7:4002", 11),
+                new_flow("198.51.100.7:4002", 11),
                 under("external_policy = \"local\"\ninternal_policy = \"local\""),
-                goes("198.51.100.7:4003", 11),
-                goes("198.51.100.9:4000", 12),
+                new_flow("198.51.100.7:4003", 11),
+                new_flow("198.51.100.9:4000", 12),
             ],
         ),
         case(
             "A client stays with its backend through changes of the internal traffic policy.",
             affine(),
             vec![
-                goes("198.51.100.7:4000", 11),
+                new_flow("198.51.100.7:4000", 11),
                 both(),
                 under("internal_policy = \"local\""),
-                goes("198.51.100.7:4001", 11),
+                new_flow("198.51.100.7:4001", 11),
                 both(),
-                goes("198.51.100.7:4002", 11),
-                goes("198.51.100.8:4000", 12),
+                new_flow("198.51.100.7:4002", 11),
+                new_flow("198.51.100.8:4000", 12),
             ],
         ),
         case(
             "A client leaves a backend that the traffic policy excludes, and other clients stay.",
             affine(),
             vec![
-                goes("198.51.100.7:4000", 11),
-                services(staying(&[ONE, &far])),
-                goes("198.51.100.7:4001", 11),
-                goes("198.51.100.8:4000", 12),
-                services(carried(
+                new_flow("198.51.100.7:4000", 11),
+                services(web_with_affinity(&[ONE, &far])),
+                new_flow("198.51.100.7:4001", 11),
+                new_flow("198.51.100.8:4000", 12),
+                services(web_by_ipip(
                     "dsr",
                     "affinity_s = 60\nexternal_policy = \"local\"",
                     &[ONE, &far],
                 )),
-                goes("198.51.100.7:4002", 11),
-                goes("198.51.100.8:4001", 11),
+                new_flow("198.51.100.7:4002", 11),
+                new_flow("198.51.100.8:4001", 11),
             ],
         ),
     ]
@@ -261,10 +262,10 @@ fn affinity_through_policies() -> Vec<Case> {
 
 /// A case with the same client address behind two endpoints.
 fn affine_by_endpoint() -> Case {
-    let stay = |backends: &[&str]| carried("tunnel", "affinity_s = 60", backends);
-    let goes = |endpoint, client, backend: u8| {
-        let there = format!("10.0.2.{backend}");
-        let out = to_backend(backend, from(client).hop().in_ip("10.0.2.10", &there));
+    let stay = |backends: &[&str]| web_by_ipip("tunnel", "affinity_s = 60", backends);
+    let new_flow = |endpoint, client, backend: u8| {
+        let address = format!("10.0.2.{backend}");
+        let out = to_backend(backend, from(client).hop().in_ip("10.0.2.10", &address));
         arrives(INGRESS, from_node(NODE, endpoint, 1, from(client))).leaves(EGRESS, out, "tunnel")
     };
     let setup = aws_tunnel("ipip").named("affinity, clients of two endpoints");
@@ -272,11 +273,11 @@ fn affine_by_endpoint() -> Case {
         "The same address behind another endpoint is another client for affinity.",
         Setup { services: stay(&[ONE]), seed: Some(0x5745_4952), ..setup },
         vec![
-            goes(ENDPOINT, "198.51.100.7:4000", 11),
+            new_flow(ENDPOINT, "198.51.100.7:4000", 11),
             services(stay(&[ONE, OTHER])),
-            goes(OTHER_ENDPOINT, "198.51.100.7:4001", 12),
-            goes(ENDPOINT, "198.51.100.7:4002", 11),
-            goes(OTHER_ENDPOINT, "198.51.100.7:4003", 12),
+            new_flow(OTHER_ENDPOINT, "198.51.100.7:4001", 12),
+            new_flow(ENDPOINT, "198.51.100.7:4002", 11),
+            new_flow(OTHER_ENDPOINT, "198.51.100.7:4003", 12),
         ],
     )
 }
@@ -289,28 +290,28 @@ fn many_clients() -> Case {
     let setup = affine().named("affinity table of eight clients");
     case(
         "With a full affinity table new clients are served without affinity.",
-        Setup { max_affinities: 8, services: staying(&[ONE, OTHER]), ..setup },
+        Setup { max_affinities: 8, services: web_with_affinity(&[ONE, OTHER]), ..setup },
         vec![flood],
     )
 }
 
 fn random() -> Vec<Case> {
-    let random = |backends: &[&str]| carried("dsr", "algorithm = \"random\"", backends);
+    let random = |backends: &[&str]| web_by_ipip("dsr", "algorithm = \"random\"", backends);
     vec![case(
         "With algorithm = random new flows are distributed by weight alone, and a flow stays with \
          its backend.",
         Setup { services: random(&[ONE, OTHER]), ..affine().named("backends by weight alone") },
         vec![
-            goes("198.51.100.7:4000", 12),
-            goes("198.51.100.7:4001", 12),
-            goes("198.51.100.8:4000", 12),
+            new_flow("198.51.100.7:4000", 12),
+            new_flow("198.51.100.7:4001", 12),
+            new_flow("198.51.100.8:4000", 12),
             services(random(&[
                 &ONE.replace("weight = 1", "weight = 65535"),
                 &OTHER.replace("65535", "1"),
             ])),
-            goes("198.51.100.7:4000", 12),
-            goes("198.51.100.7:4002", 11),
-            goes("198.51.100.9:4000", 11),
+            new_flow("198.51.100.7:4000", 12),
+            new_flow("198.51.100.7:4002", 11),
+            new_flow("198.51.100.9:4000", 11),
         ],
     )]
 }

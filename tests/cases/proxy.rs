@@ -10,7 +10,7 @@ use tables::reason::DropReason;
 /// The proxy's address and port.
 const PROXY: &str = "10.0.1.10:9000";
 
-/// Builds "web" with a proxy on the appliance.
+/// Returns `setup` with "web" and one port of "some" redirected to a proxy on the appliance.
 fn proxied(setup: Setup) -> Setup {
     let setup = with(setup, "flows to a proxy", "proxy_redirect = { port = 9000 }");
     // A service that redirects only one of its ports to the proxy.
@@ -22,34 +22,34 @@ fn proxied(setup: Setup) -> Setup {
 }
 
 /// Returns the frame for the proxy of a packet from a gateway.
-fn taken_out(ip: Ip) -> Frame {
+fn decapsulated(ip: Ip) -> Frame {
     Frame::new(IN_MAC, IN_MAC, ip.to(PROXY))
 }
 
 /// Returns the frame for the proxy of a plain packet.
-fn as_it_came(ip: Ip) -> Frame {
+fn plain_redirected(ip: Ip) -> Frame {
     from_router(ip.to(PROXY))
 }
 
 /// Returns the frame that the kernel sends for the proxy.
-fn says(ip: Ip) -> Frame {
+fn from_proxy(ip: Ip) -> Frame {
     Frame::new(IN_MAC, ROUTER, ip.from(PROXY))
 }
 
 fn opens() -> Step {
-    arrives(INGRESS, by_gateway(syn())).redirected(INGRESS, taken_out(syn()))
+    arrives(INGRESS, by_gateway(syn())).redirected(INGRESS, decapsulated(syn()))
 }
 
-fn agrees() -> Step {
+fn accepts() -> Step {
     let back = to_gateway(1, syn_ack().hop());
-    kernel_sends(INGRESS, says(syn_ack())).leaves(INGRESS, back, "answer")
+    kernel_sends(INGRESS, from_proxy(syn_ack())).leaves(INGRESS, back, "answer")
 }
 
 fn by_gateways() -> Vec<Case> {
     let later = from_node(OTHER_NODE, ENDPOINT, 9, request());
     let back = to_node(OTHER_NODE, ENDPOINT, 9, response().hop());
     let refused = error("10.0.1.10", "198.51.100.7", (3, 3), 0, syn().to(PROXY));
-    let told = error("203.0.113.10", "198.51.100.7", (3, 3), 0, syn()).hop();
+    let translated = error("203.0.113.10", "198.51.100.7", (3, 3), 0, syn()).hop();
     vec![
         case(
             "A flow reaches the proxy from the client's address, and its answers go to the gateway \
@@ -57,27 +57,26 @@ fn by_gateways() -> Vec<Case> {
             proxied(aws_nat()),
             vec![
                 opens(),
-                agrees(),
-                arrives(INGRESS, later).redirected(INGRESS, taken_out(request())),
-                kernel_sends(INGRESS, says(response())).leaves(INGRESS, back, "answer"),
+                accepts(),
+                arrives(INGRESS, later).redirected(INGRESS, decapsulated(request())),
+                kernel_sends(INGRESS, from_proxy(response())).leaves(INGRESS, back, "answer"),
             ],
         ),
         case(
-            "An error of this machine about a redirected packet reaches the client from the \
-             frontend's address.",
+            "An error of the appliance's kernel about a redirected packet reaches the client from \
+             the frontend's address.",
             proxied(aws_nat()),
             vec![
                 opens(),
                 kernel_sends(INGRESS, Frame::new(IN_MAC, ROUTER, refused)).leaves(
                     INGRESS,
-                    to_gateway(1, told),
+                    to_gateway(1, translated),
                     "answer",
                 ),
             ],
         ),
         case(
-            "Above the limit a new flow to the proxy is dropped and established flows are \
-             forwarded.",
+            "Above the limit a new flow to the proxy is dropped and existing flows are forwarded.",
             Setup {
                 new_flows: "nat_new_per_s = 1",
                 ..proxied(aws_nat()).named("one new flow to a proxy a second")
@@ -86,8 +85,9 @@ fn by_gateways() -> Vec<Case> {
                 opens(),
                 arrives(INGRESS, by_gateway(syn().from_port(4001)))
                     .dropped(DropReason::NewFlowLimited),
-                agrees(),
-                arrives(INGRESS, by_gateway(request())).redirected(INGRESS, taken_out(request())),
+                accepts(),
+                arrives(INGRESS, by_gateway(request()))
+                    .redirected(INGRESS, decapsulated(request())),
             ],
         ),
         case(
@@ -106,8 +106,9 @@ fn by_gateways() -> Vec<Case> {
 fn plain() -> Vec<Case> {
     let six = || from("[2001:db8:c::7]:4000");
     let direct = || from_router(tcp(CLIENT, PROXY, flags::SYN));
-    let redirected = || arrives(INGRESS, from_router(syn())).redirected(INGRESS, as_it_came(syn()));
-    let other = || says(tcp(CLIENT, "198.51.100.99:40000", flags::ACK));
+    let redirected =
+        || arrives(INGRESS, from_router(syn())).redirected(INGRESS, plain_redirected(syn()));
+    let other = || from_proxy(tcp(CLIENT, "198.51.100.99:40000", flags::ACK));
     let back = to_router(syn_ack().hop());
     vec![
         case(
@@ -116,7 +117,7 @@ fn plain() -> Vec<Case> {
             proxied(plain_nat()),
             vec![
                 redirected(),
-                kernel_sends(INGRESS, says(syn_ack())).leaves(INGRESS, back, "answer"),
+                kernel_sends(INGRESS, from_proxy(syn_ack())).leaves(INGRESS, back, "answer"),
                 arrives(INGRESS, from_router(six()))
                     .redirected(INGRESS, from_router(six().to("[fd00:1::10]:9000"))),
             ],
@@ -134,17 +135,17 @@ fn plain() -> Vec<Case> {
     ]
 }
 
-fn which() -> Vec<Case> {
+fn selection() -> Vec<Case> {
     let to = |to: &str| tcp(CLIENT, to, flags::SYN);
     let served = to("10.0.2.11:80").from(OUR_NAT).from_port(NAT_1).hop();
-    let known = || arrives(INGRESS, by_gateway(request()));
+    let established = || arrives(INGRESS, by_gateway(request()));
     vec![
         case(
             "A proxy receives flows of its configured ports, and backends serve the others.",
             proxied(aws_nat()),
             vec![
                 arrives(INGRESS, by_gateway(to("203.0.113.40:81")))
-                    .redirected(INGRESS, taken_out(to("203.0.113.40:81"))),
+                    .redirected(INGRESS, decapsulated(to("203.0.113.40:81"))),
                 arrives(INGRESS, by_gateway(to("203.0.113.40:80"))).leaves(
                     EGRESS,
                     to_backend(11, served),
@@ -157,9 +158,9 @@ fn which() -> Vec<Case> {
             proxied(aws_nat()),
             vec![
                 opens(),
-                agrees(),
+                accepts(),
                 services(web("")),
-                known().redirected(INGRESS, taken_out(request())),
+                established().redirected(INGRESS, decapsulated(request())),
                 passes(by_gateway, "198.51.100.7:40001", NAT_1),
             ],
         ),
@@ -168,5 +169,5 @@ fn which() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [by_gateways(), plain(), which()].into_iter().flatten().collect()
+    [by_gateways(), plain(), selection()].into_iter().flatten().collect()
 }

@@ -21,9 +21,9 @@ fn too_big(port: u16) -> Ip {
 }
 
 /// A step in which a router's packet is forwarded through IPIP to a backend.
-fn carried(ip: Ip, backend: u8) -> Step {
-    let there = format!("10.0.2.{backend}");
-    let out = to_backend(backend, ip.clone().hop().in_ip("10.0.2.10", &there));
+fn by_ipip(ip: Ip, backend: u8) -> Step {
+    let address = format!("10.0.2.{backend}");
+    let out = to_backend(backend, ip.clone().hop().in_ip("10.0.2.10", &address));
     arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
 }
 
@@ -44,12 +44,12 @@ fn web(keys: &str, backends: &[&str]) -> String {
 }
 
 /// Builds a setup with two backends, and a seed with which clients' ports select between them.
-fn two(name: &'static str, keys: &str) -> Setup {
+fn two_backends(name: &'static str, keys: &str) -> Setup {
     Setup { services: web(keys, &[ONE, OTHER]), seed: Some(0x5745_4952), ..dsr().named(name) }
 }
 
 /// Builds a flow's first packet from a client's port.
-fn opens(port: u16) -> Ip {
+fn syn_from_port(port: u16) -> Ip {
     tcp(&format!("198.51.100.7:{port}"), FRONTEND, flags::SYN)
 }
 
@@ -68,13 +68,13 @@ fn stateless() -> Vec<Case> {
             "A too-big error about a direct answer reaches the backend, also for a flow of another \
              appliance.",
             dsr(),
-            vec![carried(too_big(40_000), 11)],
+            vec![by_ipip(too_big(40_000), 11)],
         ),
         case(
             "Time-exceeded and the client's port-unreachable about a direct answer reach the \
              backend.",
             dsr(),
-            vec![carried(about((11, 0), 40_001), 11), carried(about((3, 3), 40_002), 11)],
+            vec![by_ipip(about((11, 0), 40_001), 11), by_ipip(about((3, 3), 40_002), 11)],
         ),
         case(
             "Packet-too-big about a direct IPv6 answer reaches the backend.",
@@ -83,11 +83,11 @@ fn stateless() -> Vec<Case> {
         ),
         case(
             "An error goes to the backend of the flow's own packets.",
-            two("dsr plain, two backends", ""),
+            two_backends("dsr plain, two backends", ""),
             [(4000, 12), (4001, 12), (4002, 12), (4003, 12), (4004, 11)]
                 .into_iter()
                 .flat_map(|(port, backend)| {
-                    [carried(too_big(port), backend), carried(opens(port), backend)]
+                    [by_ipip(too_big(port), backend), by_ipip(syn_from_port(port), backend)]
                 })
                 .collect(),
         ),
@@ -95,22 +95,22 @@ fn stateless() -> Vec<Case> {
             "An error creates no flow: its backend follows the selection.",
             dsr(),
             vec![
-                carried(too_big(4000), 11),
+                by_ipip(too_big(4000), 11),
                 services(web("", &[OTHER])),
-                carried(too_big(4000), 12),
-                carried(opens(4000), 12),
+                by_ipip(too_big(4000), 12),
+                by_ipip(syn_from_port(4000), 12),
             ],
         ),
         case(
             "An error about a client with affinity goes to the client's backend and creates no \
              affinity.",
-            Setup { services: web("affinity_s = 60", &[ONE]), ..two("affinity", "") },
+            Setup { services: web("affinity_s = 60", &[ONE]), ..two_backends("affinity", "") },
             vec![
-                carried(too_big(4000), 11),
+                by_ipip(too_big(4000), 11),
                 services(web("affinity_s = 60", &[OTHER])),
-                carried(opens(4000), 12),
+                by_ipip(syn_from_port(4000), 12),
                 services(web("affinity_s = 60", &[ONE, OTHER])),
-                carried(too_big(4001), 12),
+                by_ipip(too_big(4001), 12),
             ],
         ),
         case(

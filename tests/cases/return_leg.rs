@@ -7,7 +7,7 @@ use super::{Act, Case, Counted, Step, arrives, case, services, wait};
 use crate::frames::{Frame, Ip, aws_options, error, flags, option, tcp, udp};
 use tables::reason::DropReason;
 
-/// Seconds after which all flows have expired, but no scope is released yet.
+/// Seconds after which all flows of the cases have expired, but no scope is released yet.
 const IDLE_S: u32 = 120;
 
 /// The gateway's outer headers of a flow.
@@ -31,7 +31,7 @@ impl Side {
     }
 
     /// A step from the gateway to the backend.
-    fn there(&self, ip: Ip) -> Step {
+    fn forward(&self, ip: Ip) -> Step {
         let outer = ip.clone().hop().in_geneve(OUR_OUT, "10.0.2.11:6081", self.options());
         let out = to_backend(11, outer.from_port(self.port));
         arrives(INGRESS, from_node(self.node, self.endpoint, self.cookie, ip))
@@ -91,7 +91,7 @@ fn flood(count: u16) -> Step {
     step
 }
 
-fn go_back() -> Vec<Case> {
+fn returned() -> Vec<Case> {
     let refused = error("10.0.2.11", "198.51.100.7", (3, 3), 0, syn().hop());
     vec![
         case(
@@ -99,7 +99,7 @@ fn go_back() -> Vec<Case> {
              the gateway and create no flow.",
             chain(),
             vec![
-                ONE.there(syn()),
+                ONE.forward(syn()),
                 wait(IDLE_S),
                 ONE.back(inspected(syn())),
                 ONE.back(syn_ack()),
@@ -109,15 +109,15 @@ fn go_back() -> Vec<Case> {
         case(
             "Answers of a flow that a flood evicted go to the gateway.",
             Setup { max_flows: 64, ..chain().named("tunnel geneve, 64 flows") },
-            vec![ONE.there(syn()), flood(300), ONE.back(syn_ack()), ONE.back(inspected(syn()))],
+            vec![ONE.forward(syn()), flood(300), ONE.back(syn_ack()), ONE.back(inspected(syn()))],
         ),
         case(
             "After the flows have ended, answers of equal 5-tuples of two endpoints each go to \
              their endpoint, by its node, port and cookie.",
             chain(),
             vec![
-                ONE.there(syn()),
-                TWO.there(syn()),
+                ONE.forward(syn()),
+                TWO.forward(syn()),
                 wait(IDLE_S),
                 TWO.back(syn_ack()),
                 ONE.back(syn_ack()),
@@ -129,10 +129,10 @@ fn go_back() -> Vec<Case> {
             "An answer of a known flow carries the flow's latest options, whatever options it has.",
             chain(),
             vec![
-                ONE.there(syn()),
+                ONE.forward(syn()),
                 wait(IDLE_S),
                 ONE.back(syn_ack()),
-                Side { cookie: 9, tag: ANY_TAG, ..ONE }.there(syn()),
+                Side { cookie: 9, tag: ANY_TAG, ..ONE }.forward(syn()),
                 arrives(EGRESS, ONE.sent(syn_ack())).leaves(
                     INGRESS,
                     to_gateway(9, syn_ack().hop()),
@@ -143,7 +143,7 @@ fn go_back() -> Vec<Case> {
         case(
             "A backend's error about a request of an ended flow goes to the gateway.",
             chain(),
-            vec![ONE.there(syn()), wait(IDLE_S), ONE.back(refused)],
+            vec![ONE.forward(syn()), wait(IDLE_S), ONE.back(refused)],
         ),
         case(
             "With a frontend of all addresses, returned packets of both directions of an ended \
@@ -158,8 +158,8 @@ fn go_back() -> Vec<Case> {
                 ),
             ),
             vec![
-                ONE.there(syn()),
-                Side { cookie: 5, tag: TAG_2, ..ONE }.there(syn_ack()),
+                ONE.forward(syn()),
+                Side { cookie: 5, tag: TAG_2, ..ONE }.forward(syn_ack()),
                 wait(IDLE_S),
                 ONE.back(inspected(syn())),
                 Side { cookie: 5, tag: TAG_2, ..ONE }.back(inspected(syn_ack())),
@@ -178,7 +178,7 @@ fn go_back() -> Vec<Case> {
                         r#"{address = "10.0.2.12"}"#,
                     ),
             ),
-            vec![ONE.there(syn()), wait(IDLE_S), ONE.back(inspected(syn())), ONE.back(syn_ack())],
+            vec![ONE.forward(syn()), wait(IDLE_S), ONE.back(inspected(syn())), ONE.back(syn_ack())],
         ),
     ]
 }
@@ -188,10 +188,10 @@ fn forged() -> Vec<Case> {
     let attachment = |node| origin_attachment(node, TAG_1);
     let refused =
         |options: Vec<u8>| arrives(EGRESS, answer(syn_ack(), options)).dropped(DropReason::NoFlow);
-    let known = || vec![ONE.there(syn()), TWO.there(syn()), wait(IDLE_S)];
-    let forged = |steps: Vec<Step>| [known(), steps, vec![ONE.back(syn_ack())]].concat();
+    let begun = || vec![ONE.forward(syn()), TWO.forward(syn()), wait(IDLE_S)];
+    let forged = |steps: Vec<Step>| [begun(), steps, vec![ONE.back(syn_ack())]].concat();
     let long = [ONE.options(), option(0x0103, 2, &[0; 4])].concat();
-    let turned = {
+    let rotated = {
         let mut options = ONE.options();
         options.rotate_left(12);
         options
@@ -239,7 +239,7 @@ fn forged() -> Vec<Case> {
                 ONE.refused(tcp("203.0.113.11:80", CLIENT, flags::ACK)),
                 ONE.refused(udp(FRONTEND, CLIENT)),
                 refused(long),
-                refused(turned),
+                refused(rotated),
             ]),
         ),
         case(
@@ -276,13 +276,13 @@ fn forged() -> Vec<Case> {
     ]
 }
 
-fn undecided() -> Vec<Case> {
-    let ended = |setup: Setup| case_of(setup, vec![ONE.there(syn()), wait(IDLE_S)]);
+fn undetermined() -> Vec<Case> {
+    let ended = |setup: Setup| case_of(setup, vec![ONE.forward(syn()), wait(IDLE_S)]);
     let refused = || ONE.refused(syn_ack());
     let attached = |attachment: u64| {
-        let came = syn().in_geneve(NODE, OUR_GENEVE, aws_options(ENDPOINT, attachment, 1));
+        let received = syn().in_geneve(NODE, OUR_GENEVE, aws_options(ENDPOINT, attachment, 1));
         let outer = syn().hop().in_geneve(OUR_OUT, "10.0.2.11:6081", ONE.options());
-        arrives(INGRESS, Frame::new(ROUTER, IN_MAC, came)).leaves(
+        arrives(INGRESS, Frame::new(ROUTER, IN_MAC, received)).leaves(
             EGRESS,
             to_backend(11, outer.from_port(HASH_1)),
             "tunnel",
@@ -339,7 +339,7 @@ impl Case {
     }
 }
 
-/// Cases in which the answer has the gateway's attachment; its MAC and VLAN may have changed.
+/// Cases in which the answer has the gateway's attachment; the router's MAC may have changed.
 fn leg() -> Vec<Case> {
     let frame = |attachment: u64, mac, ip: Ip| {
         Frame::new(
@@ -348,7 +348,7 @@ fn leg() -> Vec<Case> {
             ip.in_geneve(NODE, OUR_GENEVE, aws_options(ENDPOINT, attachment, 1)),
         )
     };
-    let there = |mac| {
+    let forward = |mac| {
         let outer = syn().hop().in_geneve(OUR_OUT, "10.0.2.11:6081", ONE.options());
         arrives(INGRESS, frame(7, mac, syn())).leaves(
             EGRESS,
@@ -366,10 +366,10 @@ fn leg() -> Vec<Case> {
          last delivered its packets.",
         chain(),
         vec![
-            there(ROUTER),
+            forward(ROUTER),
             wait(IDLE_S),
             back(ROUTER),
-            there(FOREIGN_MAC),
+            forward(FOREIGN_MAC),
             wait(IDLE_S),
             back(FOREIGN_MAC),
         ],
@@ -378,5 +378,5 @@ fn leg() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [go_back(), forged(), undecided(), leg()].into_iter().flatten().collect()
+    [returned(), forged(), undetermined(), leg()].into_iter().flatten().collect()
 }

@@ -45,13 +45,13 @@ pub struct Setup {
     pub ipip_sources: &'static str,
     /// Keys of `[punt]`.
     pub punt: &'static str,
-    /// Keys of `[icmp]`; if empty, there are no limits.
+    /// Keys of `[icmp]`; by default they disable all limits.
     pub icmp: &'static str,
     /// Routers that BGP policies name.
     pub routers: Vec<&'static str>,
     /// Further keys of `[flows]`.
     pub flows: &'static str,
-    /// `flows.nat_new_per_s` and `flows.tunnel_new_per_s`; if empty, there are no limits.
+    /// `flows.nat_new_per_s` and `flows.tunnel_new_per_s`; by default there are no limits.
     pub new_flows: &'static str,
     /// Hosts with known MAC addresses.
     pub neighbors: Vec<Neighbor>,
@@ -193,7 +193,8 @@ pub const WEB: &str = r#"{address = "203.0.113.10", port = 80, protocol = "tcp"}
 /// The single backend of "web".
 pub const WEB_BACKEND: &str = r#"{address = "10.0.2.11", port = 8080}"#;
 
-/// Builds "web": TCP, UDP and ping of 203.0.113.10 and 2001:db8:f::10, with one NAT backend each.
+/// Builds three NAT services with one backend each: "web" and "web6" at TCP port 80 of
+/// 203.0.113.10 and 2001:db8:f::10, and "any" at all of 203.0.113.20.
 pub fn web_by_nat() -> String {
     service("web", "mode = \"nat\"", WEB, WEB_BACKEND)
         + &service(
@@ -210,7 +211,8 @@ pub fn web_by_nat() -> String {
         )
 }
 
-/// Builds the frontends of [`web_by_nat`] with backends of the other family.
+/// Builds the frontends of [`web_by_nat`], and one at all of 2001:db8:f::20, with backends of the
+/// other family.
 fn web_translated() -> String {
     let service = |name: &str, policy: &str, frontend: &str, backend: &str| {
         let keys = format!("mode = \"nat\"\nnat_policy = \"{policy}\"");
@@ -244,12 +246,12 @@ pub fn aws_nat() -> Setup {
     Setup::new("aws nat44 two-arm", AWS, &web_by_nat())
 }
 
-/// An AWS gateway, a chain of GENEVE appliances.
+/// An AWS gateway, a service through a GENEVE tunnel to one inspection appliance.
 pub fn aws_chain() -> Setup {
     Setup::new("tunnel geneve chain", AWS, &web_by_tunnel("tunnel", "geneve", "10.0.2.11"))
 }
 
-/// An AWS gateway, a service through another tunnel with a return leg.
+/// An AWS gateway, a service through this kind of tunnel, with a return leg.
 pub fn aws_tunnel(tunnel: &str) -> Setup {
     Setup::new("tunnel with return leg", AWS, &web_by_tunnel("tunnel", tunnel, "10.0.2.11"))
 }

@@ -7,22 +7,25 @@ use crate::frames::{Ip, error, flags, tcp};
 use tables::reason::DropReason;
 
 const NETWORK: &str = "100.64.7.0/24";
-/// The seed, and the source address that the flows of the cases get with it.
+/// The seed that determines the source addresses below.
 const SEED: u64 = 0x5745_4952;
+/// The outer source of the DSR flow from port 40,000.
 const DRAWN: &str = "100.64.7.100";
+/// The outer source of the DSR flow from port 40,001.
 const DRAWN_OTHER: &str = "100.64.7.167";
+/// The outer source of the flow from the AWS gateway.
 const DRAWN_TUNNEL: &str = "100.64.7.108";
 
-fn drawn(setup: Setup) -> Setup {
+fn with_sources(setup: Setup) -> Setup {
     Setup { ipip_sources: NETWORK, seed: Some(SEED), ..setup }
 }
 
 fn dsr() -> Setup {
-    drawn(plain_dsr("ipip", "10.0.2.11").named("dsr plain, IPIP sources"))
+    with_sources(plain_dsr("ipip", "10.0.2.11").named("dsr plain, IPIP sources"))
 }
 
 fn tunnel() -> Setup {
-    drawn(aws_tunnel("ipip").named("aws, IPIP sources"))
+    with_sources(aws_tunnel("ipip").named("aws, IPIP sources"))
 }
 
 fn by_router(ip: Ip, source: &str) -> Step {
@@ -30,24 +33,24 @@ fn by_router(ip: Ip, source: &str) -> Step {
     arrives(INGRESS, from_router(ip)).leaves(EGRESS, out, "tunnel")
 }
 
-fn opens(port: u16) -> Ip {
+fn syn_from_port(port: u16) -> Ip {
     tcp(&format!("198.51.100.7:{port}"), FRONTEND, flags::SYN)
 }
 
 /// Steps in which a router on the path reports a too-big outer packet to that packet's source,
 /// and the next packet that does not fit is answered.
-fn complained() -> Vec<Step> {
+fn too_big_reported() -> Vec<Step> {
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
     let sent = || long().hop().in_ip(DRAWN_TUNNEL, "10.0.2.11");
-    let complaint = error("10.0.2.1", DRAWN_TUNNEL, (3, 4), 1_300, sent()).quoting(548);
-    let told = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
-    let told = told.quoting(548).tos(0xc0);
+    let router_error = error("10.0.2.1", DRAWN_TUNNEL, (3, 4), 1_300, sent()).quoting(548);
+    let too_big = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
+    let too_big = too_big.quoting(548).tos(0xc0);
     let again = || arrives(INGRESS, from_gateway(1, long()));
     vec![
         begun(),
         again().leaves(EGRESS, to_backend(11, sent()), "tunnel"),
-        arrives(EGRESS, from_backend(1, complaint)).dropped(DropReason::IcmpUnknownFlow),
-        again().answered(INGRESS, from_gateway(1, told).sent_back(), DropReason::TooBigAnswered),
+        arrives(EGRESS, from_backend(1, router_error)).dropped(DropReason::IcmpUnknownFlow),
+        again().answered(INGRESS, from_gateway(1, too_big).sent_back(), DropReason::TooBigAnswered),
     ]
 }
 
@@ -79,9 +82,9 @@ pub fn cases() -> Vec<Case> {
              same.",
             dsr(),
             vec![
-                by_router(opens(40_000), DRAWN),
-                by_router(opens(40_001), DRAWN_OTHER),
-                by_router(opens(40_000), DRAWN),
+                by_router(syn_from_port(40_000), DRAWN),
+                by_router(syn_from_port(40_001), DRAWN_OTHER),
+                by_router(syn_from_port(40_000), DRAWN),
             ],
         ),
         case(
@@ -89,8 +92,8 @@ pub fn cases() -> Vec<Case> {
              flow.",
             six(),
             vec![{
-                let out = opens(40_000).hop().in_ip(OUR_OUT6, "fd00:2::11").label(HASH_1);
-                arrives(INGRESS, from_router(opens(40_000))).leaves(
+                let out = syn_from_port(40_000).hop().in_ip(OUR_OUT6, "fd00:2::11").label(HASH_1);
+                arrives(INGRESS, from_router(syn_from_port(40_000))).leaves(
                     EGRESS,
                     to_backend(11, out),
                     "tunnel",
@@ -111,7 +114,7 @@ pub fn cases() -> Vec<Case> {
             "A too-big error about an outer packet with a source of the network lowers the path \
              MTU and is dropped: the kernel does not have the address.",
             tunnel(),
-            complained(),
+            too_big_reported(),
         ),
         case(
             "Another packet to an address of the source network is dropped: it has no flow.",

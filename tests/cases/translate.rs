@@ -13,13 +13,13 @@ use tables::reason::DropReason;
 fn connections() -> Vec<Case> {
     let both = |who: Ends| {
         vec![
-            who.there(who.syn()),
+            who.forward(who.syn()),
             who.back(who.syn_ack()),
-            who.there(who.request().tos(0xb8)),
+            who.forward(who.request().tos(0xb8)),
             who.back(who.response().tos(0x02)),
-            who.there(who.request().wrong_by(0x0101)),
+            who.forward(who.request().wrong_by(0x0101)),
             who.back(who.response().wrong_by(0x7001)),
-            who.there(who.request().sized(1_281)),
+            who.forward(who.request().sized(1_281)),
             who.back(who.response().sized(1_280)),
             who.back(who.response().sized(1_281)),
         ]
@@ -41,22 +41,22 @@ fn connections() -> Vec<Case> {
         case(
             "Translation to IPv6 removes IPv4 options.",
             aws_translated(),
-            vec![W46.there(W46.syn()), W46.there(options)],
+            vec![W46.forward(W46.syn()), W46.forward(options)],
         ),
         case(
-            "Translation to IPv4 removes IPv6 extension headers that are already processed.",
+            "Translation to IPv4 removes an IPv6 hop-by-hop options header.",
             aws_translated(),
-            vec![W64.there(W64.syn()), W64.there(extension)],
+            vec![W64.forward(W64.syn()), W64.forward(extension)],
         ),
     ]
 }
 
-fn other_ways() -> Vec<Case> {
+fn other_sources() -> Vec<Case> {
     let plain = |who: Ends| {
         vec![
-            who.there_by(from_router, who.syn()),
+            who.forward_by(from_router, who.syn()),
             who.back_by(to_router, who.syn_ack()),
-            who.there_by(from_router, who.request()),
+            who.forward_by(from_router, who.request()),
             who.back_by(to_router, who.response()),
         ]
     };
@@ -68,9 +68,9 @@ fn other_ways() -> Vec<Case> {
             })
         };
         vec![
-            who.there_by(from_external, who.syn()),
+            who.forward_by(from_external, who.syn()),
             who.back_by(answered, who.syn_ack()),
-            who.there_by(from_external, who.request()),
+            who.forward_by(from_external, who.request()),
             who.back_by(answered, who.response()),
         ]
     };
@@ -96,15 +96,15 @@ fn other_protocols() -> Vec<Case> {
         let (frontend, backend) = (at(53).to_string(), who.any_backend);
         let question = udp(who.client, &frontend).load(b"question");
         let answer = udp(&frontend, who.client).load(b"an answer");
-        let plain = answer.clone().from(backend).from_port(53).to(who.ours).to_port(NAT_1);
-        vec![who.any_there(question), who.any_back(answer, plain)]
+        let plain = answer.clone().from(backend).from_port(53).to(who.nat).to_port(NAT_1);
+        vec![who.any_forward(question), who.any_back(answer, plain)]
     };
     let pings = |who: Ends| {
         let client = alone(who.client);
         let ping = echo(&client, who.any, true).from_port(77).load(b"ping");
         let pong = echo(who.any, &client, false).from_port(77).load(b"ping");
-        let plain = echo(who.any_backend, who.ours, false).from_port(NAT_1).load(b"ping");
-        vec![who.any_there(ping), who.any_back(pong, plain)]
+        let plain = echo(who.any_backend, who.nat, false).from_port(NAT_1).load(b"ping");
+        vec![who.any_forward(ping), who.any_back(pong, plain)]
     };
     let unsummed = udp(CLIENT, "203.0.113.20:53").load(b"question").unsummed();
     let summed = unsummed.clone().summed().from(OUR_NAT6).from_port(NAT_1).to("[fd00:2::12]:53");
@@ -139,11 +139,11 @@ fn pieces() -> Vec<Case> {
         let frontend = at(53).to_string();
         let question = || udp(who.client, &frontend).id(4_711).load(&[0x5a; 3_000]);
         let answer = || udp(&frontend, who.client).id(99).load(&[0xa5; 2_000]);
-        let plain = || answer().from(who.any_backend).from_port(53).to(who.ours).to_port(NAT_1);
+        let plain = || answer().from(who.any_backend).from_port(53).to(who.nat).to_port(NAT_1);
         vec![
-            who.any_there(question().part(0, 1_480, true)),
-            who.any_there(question().part(1_480, 1_480, true)),
-            who.any_there(question().part(2_960, 48, false)),
+            who.any_forward(question().part(0, 1_480, true)),
+            who.any_forward(question().part(1_480, 1_480, true)),
+            who.any_forward(question().part(2_960, 48, false)),
             who.any_back(answer().part(0, 1_480, true), plain().part(0, 1_480, true)),
             who.any_back(answer().part(1_480, 528, false), plain().part(1_480, 528, false)),
         ]
@@ -154,15 +154,15 @@ fn pieces() -> Vec<Case> {
     ]
 }
 
-fn ends_here() -> Vec<Case> {
+fn terminated() -> Vec<Case> {
     let exceeded = |who: Ends, is: (u8, u8), quotes: usize| {
         let (at, to) = (alone(who.frontend), alone(who.client));
-        let told = error(&at, &to, is, 0, who.syn().ttl(1)).quoting(quotes).tos(0xc0);
-        let asked = from_gateway(1, who.syn().ttl(1));
-        let answer = from_gateway(1, told).sent_back();
+        let reported = error(&at, &to, is, 0, who.syn().ttl(1)).quoting(quotes).tos(0xc0);
+        let expiring = from_gateway(1, who.syn().ttl(1));
+        let answer = from_gateway(1, reported).sent_back();
         vec![
-            who.there(who.syn()),
-            arrives(INGRESS, asked).answered(INGRESS, answer, DropReason::TtlExceeded),
+            who.forward(who.syn()),
+            arrives(INGRESS, expiring).answered(INGRESS, answer, DropReason::TtlExceeded),
         ]
     };
     let redirect = error("198.51.100.1", "203.0.113.10", (5, 1), 7, W46.response().hop());
@@ -192,7 +192,7 @@ fn ends_here() -> Vec<Case> {
              ping, an authentication header.",
             aws_translated(),
             vec![
-                W46.there(W46.syn()),
+                W46.forward(W46.syn()),
                 refused(redirect),
                 arrives(EGRESS, from_backend(11, option)).dropped(DropReason::NotTranslatable),
                 refused(routed),
@@ -206,7 +206,7 @@ fn ends_here() -> Vec<Case> {
 
 /// Returns all cases of this file.
 pub fn cases() -> Vec<Case> {
-    [connections(), other_ways(), other_protocols(), pieces(), ends_here(), errors::cases()]
+    [connections(), other_sources(), other_protocols(), pieces(), terminated(), errors::cases()]
         .into_iter()
         .flatten()
         .collect()

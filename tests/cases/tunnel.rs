@@ -12,7 +12,7 @@ fn to_appliance(cookie: u32, ip: Ip) -> Ip {
     ip.in_geneve("10.0.2.10", "10.0.2.11:6081", options).from_port(HASH_1)
 }
 
-fn there(cookie: u32, ip: Ip) -> Step {
+fn forward(cookie: u32, ip: Ip) -> Step {
     let out = to_backend(11, to_appliance(cookie, ip.clone().hop()));
     arrives(INGRESS, from_gateway(cookie, ip)).leaves(EGRESS, out, "tunnel")
 }
@@ -24,7 +24,7 @@ fn returned(cookie: u32, ip: Ip) -> Step {
 }
 
 fn chain() -> Vec<Case> {
-    let stranger = to_backend(11, to_appliance(1, syn().hop()))
+    let unknown_sender = to_backend(11, to_appliance(1, syn().hop()))
         .sent_back()
         .with(|ip| ip.from("10.0.2.77").from_port(HASH_1));
     vec![
@@ -34,11 +34,11 @@ fn chain() -> Vec<Case> {
              the gateway's latest options.",
             aws_chain(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 returned(1, syn()),
-                there(2, syn_ack()),
+                forward(2, syn_ack()),
                 returned(2, syn_ack()),
-                there(1, request()),
+                forward(1, request()),
                 returned(1, request()),
             ],
         ),
@@ -46,7 +46,7 @@ fn chain() -> Vec<Case> {
             "A plain answer of a backend behind GENEVE goes to the flow's gateway.",
             aws_chain(),
             vec![
-                there(1, syn()),
+                forward(1, syn()),
                 arrives(EGRESS, from_backend(11, syn_ack())).leaves(
                     INGRESS,
                     to_gateway(1, syn_ack().hop()),
@@ -58,8 +58,8 @@ fn chain() -> Vec<Case> {
             "A tunnel packet from a sender that is no backend is dropped.",
             aws_chain(),
             vec![
-                there(1, syn()),
-                arrives(EGRESS, stranger).dropped(DropReason::UnknownBackendTunnel),
+                forward(1, syn()),
+                arrives(EGRESS, unknown_sender).dropped(DropReason::UnknownBackendTunnel),
             ],
         ),
         case(
@@ -92,7 +92,7 @@ fn chain() -> Vec<Case> {
 
 /// A case of a tunnel whose backend answers through the same tunnel.
 fn leg(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip, back: fn(Ip) -> Ip) -> Case {
-    let there = |ip: Ip| {
+    let forward = |ip: Ip| {
         let out = to_backend(11, wrap(ip.clone().hop()));
         arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "tunnel")
     };
@@ -110,7 +110,7 @@ fn leg(claim: &'static str, tunnel: &str, wrap: fn(Ip) -> Ip, back: fn(Ip) -> Ip
             "answer",
         )
     };
-    let steps = vec![there(syn()), answer(syn_ack()), there(request()), plain(response())];
+    let steps = vec![forward(syn()), answer(syn_ack()), forward(request()), plain(response())];
     case(claim, aws_tunnel(tunnel), steps)
 }
 
@@ -141,7 +141,7 @@ fn legs() -> Vec<Case> {
 }
 
 fn headers() -> Vec<Case> {
-    let ce = |tos| syn().tos(tos);
+    let with_tos = |tos| syn().tos(tos);
     let keys = "mode = \"tunnel\"\ntunnel = \"ipip\"\nmss = 1380\ndont_fragment = false";
     let mut clamped = aws_tunnel("ipip").named("ipip, mss 1380, no DF");
     clamped.services = service("web", keys, WEB, r#"{address = "10.0.2.11"}"#);
@@ -154,7 +154,7 @@ fn headers() -> Vec<Case> {
         case(
             "DSCP is copied to the outer header, ECN according to RFC 6040.",
             aws_tunnel("ipip"),
-            vec![out(ce(0xb8)), out(ce(0xb9)), out(ce(0xba))],
+            vec![out(with_tos(0xb8)), out(with_tos(0xb9)), out(with_tos(0xba))],
         ),
         case(
             "UDP to port 0 matches no tunnel, whatever its length field.",
@@ -200,9 +200,9 @@ fn about_our_outer_packet() -> Vec<Case> {
     let wrap = |ip: Ip| ip.in_ip("10.0.2.10", "10.0.2.11");
     let long = || tcp(CLIENT, FRONTEND, flags::ACK).sized(1_400);
     let sent = || wrap(long().hop());
-    let complaint = || error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent()).quoting(548);
-    let told = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
-    let told = told.quoting(548).tos(0xc0);
+    let router_error = || error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent()).quoting(548);
+    let too_big = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
+    let too_big = too_big.quoting(548).tos(0xc0);
     let lowered = |last: Step| {
         vec![
             arrives(INGRESS, from_gateway(1, syn())).leaves(
@@ -215,7 +215,7 @@ fn about_our_outer_packet() -> Vec<Case> {
                 to_backend(11, sent()),
                 "tunnel",
             ),
-            arrives(EGRESS, from_backend(1, complaint())).punted(),
+            arrives(EGRESS, from_backend(1, router_error())).punted(),
             last,
         ]
     };
@@ -230,7 +230,7 @@ fn about_our_outer_packet() -> Vec<Case> {
             aws_tunnel("ipip"),
             lowered(arrives_again().answered(
                 INGRESS,
-                from_gateway(1, told).sent_back(),
+                from_gateway(1, too_big).sent_back(),
                 DropReason::TooBigAnswered,
             )),
         ),
@@ -262,8 +262,8 @@ fn rejected_too_big() -> Vec<Case> {
     };
     let again = || arrives(INGRESS, from_gateway(1, long()));
     let passes = || again().leaves(EGRESS, to_backend(11, sent()), "tunnel");
-    let told = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
-    let told = from_gateway(1, told.quoting(548).tos(0xc0)).sent_back();
+    let too_big = error("203.0.113.10", "198.51.100.7", (3, 4), 1_280, long());
+    let too_big = from_gateway(1, too_big.quoting(548).tos(0xc0)).sent_back();
     let own = tcp("10.0.2.10:40000", "10.0.2.11:8080", flags::ACK).sized(1_400);
     let junk = udp("10.0.2.10:53", "10.0.2.11:6081").sized(1_400);
     let mut few = aws_tunnel("ipip").named("aws, IPIP, one error a second");
@@ -293,7 +293,7 @@ fn rejected_too_big() -> Vec<Case> {
                 passes(),
                 wait(2),
                 punted(needed(1_300, sent())),
-                again().answered(INGRESS, told, DropReason::TooBigAnswered),
+                again().answered(INGRESS, too_big, DropReason::TooBigAnswered),
             ],
         ),
     ]

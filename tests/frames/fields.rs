@@ -62,7 +62,8 @@ const GENEVE_PORT: u16 = 6081;
 const VXLAN_PORTS: [u16; 4] = [4789, 10_800, 10_801, 10_802];
 const GUE_PORT: u16 = 6080;
 
-struct Walk<'a> {
+/// The fields parsed so far, and the offset of the next one.
+struct FieldParser<'a> {
     bytes: &'a [u8],
     at: usize,
     layer: String,
@@ -71,17 +72,17 @@ struct Walk<'a> {
 
 /// Returns all fields of a frame, as far as it can be parsed.
 pub fn fields(frame: &[u8]) -> Vec<Field> {
-    let mut walk = Walk { bytes: frame, at: 0, layer: String::new(), fields: Vec::new() };
-    walk.ethernet();
-    if walk.at < frame.len() {
-        let len = frame.len() - walk.at;
-        walk.push("payload", &[]);
-        walk.field("bytes", len);
+    let mut parser = FieldParser { bytes: frame, at: 0, layer: String::new(), fields: Vec::new() };
+    parser.ethernet();
+    if parser.at < frame.len() {
+        let len = frame.len() - parser.at;
+        parser.push("payload", &[]);
+        parser.field("bytes", len);
     }
-    walk.fields
+    parser.fields
 }
 
-impl Walk<'_> {
+impl FieldParser<'_> {
     fn be16(&self, at: usize) -> u16 {
         match self.bytes.get(at..at + 2) {
             Some(pair) => u16::from_be_bytes([pair[0], pair[1]]),
@@ -138,7 +139,7 @@ impl Walk<'_> {
             self.field("options", header - 20);
         }
         if self.be16(begin + 6) & 0x1fff == 0 {
-            self.carried(self.byte(begin + 9));
+            self.l4(self.byte(begin + 9));
         }
     }
 
@@ -146,23 +147,24 @@ impl Walk<'_> {
         let begin = self.push("ipv6", IPV6);
         let mut next = self.byte(begin + 6);
         while matches!(next, 0 | 43 | 44 | 51 | 60) && self.at + 8 <= self.bytes.len() {
-            let here = self.at;
+            let start = self.at;
             let len = match next {
                 44 => 8,
-                51 => 4 * (usize::from(self.byte(here + 1)) + 2),
-                _ => 8 * (usize::from(self.byte(here + 1)) + 1),
+                51 => 4 * (usize::from(self.byte(start + 1)) + 2),
+                _ => 8 * (usize::from(self.byte(start + 1)) + 1),
             };
-            let later = next == 44 && self.be16(here + 2) & !7 != 0;
+            let later = next == 44 && self.be16(start + 2) & !7 != 0;
             self.field(&format!("extension {next}"), len);
-            next = self.byte(here);
+            next = self.byte(start);
             if later {
                 return;
             }
         }
-        self.carried(next);
+        self.l4(next);
     }
 
-    fn carried(&mut self, proto: u8) {
+    /// Parses what follows an IP header, by protocol.
+    fn l4(&mut self, proto: u8) {
         match proto {
             4 => self.ipv4(),
             41 => self.ipv6(),
@@ -251,13 +253,13 @@ pub fn difference(expected: &[u8], actual: &[u8]) -> Option<String> {
         let _ = writeln!(text, "  {} bytes expected, {} received", expected.len(), actual.len());
     }
     for field in fields(expected) {
-        let wanted = &expected[field.at..field.at + field.len];
+        let part = &expected[field.at..field.at + field.len];
         let end = (field.at + field.len).min(actual.len());
         let found = &actual[field.at.min(end)..end];
-        if wanted != found {
+        if part != found {
             let Field { layer, name, at, .. } = &field;
             let _ = writeln!(text, "  {layer} {name} at {at}");
-            let _ = writeln!(text, "    expected {}\n    received {}", hex(wanted), hex(found));
+            let _ = writeln!(text, "    expected {}\n    received {}", hex(part), hex(found));
         }
     }
     let first = expected.iter().zip(actual).take_while(|(a, b)| a == b).count();

@@ -1,6 +1,6 @@
 //! Frames for tests, built and parsed independently of the crate `packet`.
 //!
-//! Code under test must not supply the expected result: everything here is implemented again,
+//! Code under test must not supply the expected result: this module implements everything again,
 //! without optimization and with every checksum computed in full. A [`Frame`] keeps its structure
 //! until [`Frame::bytes`], so that a case can refer to the same packet one hop later, and a port
 //! that only the packet path chooses can be filled in afterwards.

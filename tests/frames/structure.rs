@@ -101,7 +101,7 @@ pub enum Body {
         seq: u32,
         /// Acknowledgment number.
         ack: u32,
-        /// [`flags`].
+        /// [`super::flags`].
         flags: u8,
         /// Options, a multiple of four bytes.
         options: Vec<u8>,

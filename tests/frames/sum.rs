@@ -18,7 +18,7 @@ pub fn checksum(bytes: &[u8]) -> u16 {
     !(words(bytes) as u16)
 }
 
-/// Builds the pseudo-header of UDP, TCP and ICMPv6 (RFC 793 3.1, RFC 8200 8.1).
+/// Builds the pseudo-header of UDP, TCP and ICMPv6 (RFC 768, RFC 9293 3.1, RFC 8200 8.1).
 pub fn pseudo_header(src: IpAddr, dst: IpAddr, proto: u8, len: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(40);
     match (src, dst) {

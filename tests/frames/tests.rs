@@ -233,12 +233,12 @@ fn udp_checksum_on_tunnel_is_as_scapy_makes_it() {
 #[test]
 fn sent_back_swaps_only_macs_and_addresses() {
     let ip = x().in_geneve("10.0.1.100:60000", "10.0.1.10:6081", aws_options(1, 2, 3));
-    let there = Frame::new(A, B, ip).bytes();
+    let forward = Frame::new(A, B, ip).bytes();
     let back = Frame::new(A, B, x().in_geneve("10.0.1.100:60000", "10.0.1.10:6081", vec![]));
     let back = back.with(|ip| ip.geneve(|g| g.options = aws_options(1, 2, 3))).sent_back().bytes();
-    assert_eq!((&there[0..6], &there[6..12]), (&back[6..12], &back[0..6]));
-    assert_eq!((&there[26..30], &there[30..34]), (&back[30..34], &back[26..30]));
-    assert_eq!((&there[12..26], &there[34..]), (&back[12..26], &back[34..]));
+    assert_eq!((&forward[0..6], &forward[6..12]), (&back[6..12], &back[0..6]));
+    assert_eq!((&forward[26..30], &forward[30..34]), (&back[30..34], &back[26..30]));
+    assert_eq!((&forward[12..26], &forward[34..]), (&back[12..26], &back[34..]));
 }
 
 #[test]

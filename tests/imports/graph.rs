@@ -7,7 +7,7 @@ use super::modules::Modules;
 
 /// The target of a path. A module and an item may share one name.
 #[derive(Default)]
-struct Found {
+struct PathTarget {
     module: Option<usize>,
     /// The file that defines the item, and the item's name.
     item: Option<(PathBuf, String)>,
@@ -15,11 +15,12 @@ struct Found {
     external: bool,
 }
 
-impl Found {
-    fn is_nothing(&self) -> bool {
+impl PathTarget {
+    fn is_empty(&self) -> bool {
         self.module.is_none() && self.item.is_none() && !self.external
     }
 
+    /// Fills in what `self` lacks from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             module: self.module.or(other.module),
@@ -34,21 +35,21 @@ type Visited = BTreeSet<(usize, usize)>;
 
 impl Modules {
     /// Resolves a name in a module: its child or item, otherwise through its imports.
-    fn look_up(&self, module: usize, name: &str, visited: &mut Visited) -> Found {
-        let here = &self.0[module];
-        let mut found = Found {
-            module: here.children.get(name).copied(),
-            item: here.items.contains(name).then(|| (here.file.clone(), name.to_owned())),
+    fn look_up(&self, module: usize, name: &str, visited: &mut Visited) -> PathTarget {
+        let scope = &self.0[module];
+        let mut found = PathTarget {
+            module: scope.children.get(name).copied(),
+            item: scope.items.contains(name).then(|| (scope.file.clone(), name.to_owned())),
             external: false,
         };
-        for (index, import) in here.imports.iter().enumerate() {
+        for (index, import) in scope.imports.iter().enumerate() {
             if import.name.as_deref() == Some(name) && visited.insert((module, index)) {
                 found = found.or(self.resolve(module, &import.path, visited));
                 visited.remove(&(module, index));
             }
         }
-        for (index, import) in here.imports.iter().enumerate() {
-            let glob = found.is_nothing() && import.name.is_none();
+        for (index, import) in scope.imports.iter().enumerate() {
+            let glob = found.is_empty() && import.name.is_none();
             if glob && visited.insert((module, index)) {
                 if let Some(target) = self.resolve(module, &import.path, visited).module {
                     found = self.look_up(target, name, visited);
@@ -61,7 +62,7 @@ impl Modules {
 
     /// Resolves a path in a module. A name that a module does not contain, because a macro
     /// defines it, is an item of the deepest module that exists.
-    fn resolve(&self, module: usize, path: &[String], visited: &mut Visited) -> Found {
+    fn resolve(&self, module: usize, path: &[String], visited: &mut Visited) -> PathTarget {
         let (mut at, mut rest) = (module, path);
         while let Some(first) = rest.first() {
             at = match first.as_str() {
@@ -78,15 +79,15 @@ impl Modules {
             let last = index + 1 == rest.len();
             match found.module {
                 Some(child) if !last => at = child,
-                None if found.is_nothing() && (index > 0 || !relative) => {
+                None if found.is_empty() && (index > 0 || !relative) => {
                     let item = (self.0[at].file.clone(), name.clone());
-                    return Found { item: Some(item), ..Found::default() };
+                    return PathTarget { item: Some(item), ..PathTarget::default() };
                 }
-                None if found.is_nothing() => return Found { external: true, ..found },
+                None if found.is_empty() => return PathTarget { external: true, ..found },
                 _ => return found,
             }
         }
-        Found { module: Some(at), ..Found::default() }
+        PathTarget { module: Some(at), ..PathTarget::default() }
     }
 }
 
@@ -95,6 +96,7 @@ impl Modules {
 pub struct Graph(BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>);
 
 impl Graph {
+    /// Adds the imports of one target's modules.
     pub fn add(&mut self, modules: &Modules) {
         for (index, module) in modules.0.iter().enumerate() {
             self.0.entry(module.file.clone()).or_default();
@@ -124,7 +126,7 @@ impl Graph {
         }
     }
 
-    fn add_edge(&mut self, from: &Path, found: Found) {
+    fn add_edge(&mut self, from: &Path, found: PathTarget) {
         if let Some((file, name)) = found.item
             && file != from
         {
@@ -132,6 +134,7 @@ impl Graph {
         }
     }
 
+    /// Returns all files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.0.keys().map(PathBuf::as_path)
     }

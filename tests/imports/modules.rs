@@ -17,7 +17,7 @@ pub struct Import {
     pub path: Vec<String>,
     /// Its name in this module; `None` for a glob.
     pub name: Option<String>,
-    /// Whether other modules may import it from here.
+    /// Whether other modules may import it from this one.
     pub reexport: bool,
 }
 
@@ -174,7 +174,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Returns the names that an item defines for others, other than a module's.
+/// Returns the names that an item other than a module defines.
 fn name_of(item: &Item) -> Vec<String> {
     let ident = match item {
         Item::Const(item) => &item.ident,

@@ -1,7 +1,8 @@
 //! Packet captures at the far end of a wire, and their analysis by an independent decoder
 //! (tshark).
 //!
-//! The far end, because a frame that a poll loop sends is invisible to the sender's own kernel.
+//! A frame that a poll loop sends is invisible to the sender's own kernel, so captures are taken at
+//! the far end.
 
 use super::error::{LabError, Result};
 use super::gateway::wire_socket::Frames;
@@ -65,7 +66,7 @@ impl Capture {
     }
 }
 
-/// Returns the next frame, or `None` at the end.
+/// Returns the next frame, or `None` when the capture is stopped and no frame is left.
 fn next<'b>(frames: &Frames, buffer: &'b mut [u8], stop: &AtomicBool) -> Result<Option<&'b [u8]>> {
     loop {
         // The borrow checker keeps the buffer borrowed even if no frame arrived, so the length is

@@ -37,8 +37,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Creates a load with defaults: short and long bodies, connections of one request and of
-    /// several.
+    /// Creates a load with defaults: eight workers, five requests per connection, bodies of 10 to
+    /// 20,000 bytes.
     pub fn new(target: SocketAddr, requests: u64) -> Self {
         Self {
             target,
@@ -82,7 +82,7 @@ impl std::fmt::Display for ClientStats {
         writeln!(
             f,
             "{right} correct responses, {failed} failed requests, {connections} connections, \
-             {moved} of them moved; slowest response {slowest:.1?}"
+             {moved} responses from another backend than before; slowest response {slowest:.1?}"
         )?;
         for (backend, requests) in &self.by_backend {
             let connections = self.connections_by_backend.get(backend).unwrap_or(&0);
@@ -131,14 +131,14 @@ impl Client {
         self.shared.stats().clone()
     }
 
-    /// Returns whether all requests were made.
+    /// Returns whether all workers have ended.
     pub fn finished(&self) -> bool {
         self.workers.iter().all(JoinHandle::is_finished)
     }
 
-    /// Waits until at least `requests` have a response, or all workers have ended.
+    /// Waits for at least `requests` correct responses; fails early if all workers have ended.
     pub fn wait_for(&self, requests: u64, patience: Duration) -> Result<()> {
-        let done = poll(&format!("{requests} responses"), patience, || {
+        let done = poll(&format!("{requests} correct responses"), patience, || {
             let stats = self.stats();
             match (stats.right >= requests, self.finished()) {
                 (true, _) => Ok(Ok(())),
@@ -147,7 +147,9 @@ impl Client {
             }
         })?;
         let what = "all workers ended before";
-        done.map_err(|stats| LabError::Other(format!("{what} {requests} responses: {stats}")))
+        done.map_err(|stats| {
+            LabError::Other(format!("{what} {requests} correct responses: {stats}"))
+        })
     }
 
     /// Waits until every currently open request has a response or has failed: after a
@@ -254,7 +256,7 @@ impl Shared {
         Ok(Connection { reader: BufReader::new(stream), backend: None, requests: 0 })
     }
 
-    /// Makes one request on the kept connection or a new one; returns the name of the backend.
+    /// Makes one request on the idle connection or a new one; returns the name of the backend.
     fn request(&self, number: u64, idle: &mut Option<Connection>) -> std::io::Result<String> {
         let mut connection = match idle.take() {
             Some(connection) => connection,
@@ -287,7 +289,7 @@ impl Shared {
 
 /// Reads one response and checks every byte of it.
 fn read_response(reader: &mut impl BufRead, seed: u64, len: usize) -> std::io::Result<String> {
-    let wrong = |words: String| std::io::Error::new(std::io::ErrorKind::InvalidData, words);
+    let wrong = |reason: String| std::io::Error::new(std::io::ErrorKind::InvalidData, reason);
     let mut line = String::new();
     reader.read_line(&mut line)?;
     if line.is_empty() {

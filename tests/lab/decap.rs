@@ -1,5 +1,5 @@
 //! A tunnel backend: decapsulates GENEVE, VXLAN, IPIP (four combinations of address families) and
-//! GUE, since this kernel supports only VXLAN of these.
+//! GUE, since the kernel of the test machines supports only VXLAN of these.
 //!
 //! Inner packets are passed to the kernel through a TUN device, so that a real server answers;
 //! or, as by an inspection appliance, sent back unchanged.
@@ -32,7 +32,7 @@ pub enum Answer {
 }
 
 /// The maximum number of flows with a recorded return path; when it is reached, all are removed.
-const FLOWS: usize = 65_536;
+const MAX_FLOWS: usize = 65_536;
 
 /// The counters of a tunnel backend.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ pub struct Counts {
     pub taken: [AtomicU64; Kind::ALL.len()],
     /// Packets sent back through a tunnel.
     pub sent_back: AtomicU64,
-    /// Packets without a valid tunnel header, and answers without a recorded flow.
+    /// Packets without a valid tunnel header and inner packet, and answers without a recorded flow.
     pub ignored: AtomicU64,
 }
 
@@ -72,16 +72,16 @@ impl Decap {
     /// Starts a tunnel backend in `ns` with TUN device `decap0`; the caller adds routes and
     /// addresses.
     pub fn start(ns: &Netns, answer: Answer) -> Result<Self> {
-        ns.run(move || Self::start_here("decap0", answer))?
+        ns.run(move || Self::start_in_current_ns("decap0", answer))?
     }
 
     /// Starts a tunnel backend in the calling thread's namespace.
-    pub fn start_here(tun: &str, answer: Answer) -> Result<Self> {
+    pub fn start_in_current_ns(tun: &str, answer: Answer) -> Result<Self> {
         let sockets = Kind::ALL.iter().map(|kind| Socket::open(*kind)).collect::<Result<_>>()?;
         let tun = match answer {
             Answer::Inspect => None,
             // Large enough for any inner packet over a jumbo wire.
-            _ => Some(Tun::here(tun, 8_900)?),
+            _ => Some(Tun::create(tun, 8_900)?),
         };
         let (counts, stop) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
         let flows = Mutex::default();
@@ -90,10 +90,10 @@ impl Decap {
         let (shared, mut threads) = (Arc::new(shared), Vec::new());
         for at in 0..shared.sockets.len() {
             let shared = shared.clone();
-            threads.push(spawn(move || shared.take(at))?);
+            threads.push(spawn(move || shared.receive(at))?);
         }
         if answer == Answer::Tunnel {
-            threads.push(spawn(move || shared.give_back())?);
+            threads.push(spawn(move || shared.send_answers())?);
         }
         Ok(Self { counts, stop, threads })
     }
@@ -122,7 +122,7 @@ impl Drop for Decap {
 
 impl Shared {
     /// Decapsulates packets of one kind of tunnel.
-    fn take(&self, at: usize) -> Result<()> {
+    fn receive(&self, at: usize) -> Result<()> {
         let (socket, mut buffer) = (&self.sockets[at], vec![0; LARGEST]);
         while !self.stop.load(Ordering::Relaxed) {
             let Some((peer, payload)) = socket.receive(&mut buffer)? else {
@@ -142,7 +142,7 @@ impl Shared {
             match (&self.tun, self.answer) {
                 (Some(tun), answer) => {
                     if answer == Answer::Tunnel {
-                        self.remember(Tuple::of(inner, &header), at, envelope);
+                        self.record(Tuple::of(inner, &header), at, envelope);
                     }
                     tun.write(inner);
                 }
@@ -152,16 +152,17 @@ impl Shared {
         Ok(())
     }
 
-    fn remember(&self, tuple: Tuple, at: usize, envelope: Envelope) {
+    /// Records the return path of a flow.
+    fn record(&self, tuple: Tuple, at: usize, envelope: Envelope) {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
-        if flows.len() >= FLOWS {
+        if flows.len() >= MAX_FLOWS {
             flows.clear();
         }
         flows.insert(tuple, (at, envelope));
     }
 
     /// Encapsulates the kernel's answers in the tunnel of their flow.
-    fn give_back(&self) -> Result<()> {
+    fn send_answers(&self) -> Result<()> {
         let Some(tun) = &self.tun else { return Ok(()) };
         let mut buffer = vec![0; LARGEST];
         while !self.stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! The lab's errors; each message states the remedy.
+//! The lab's errors; a message states the remedy where there is one.
 
 /// The result of lab functions.
 pub type Result<T, E = LabError> = std::result::Result<T, E>;
@@ -37,7 +37,7 @@ pub enum LabError {
     /// A command failed.
     #[error("{location}: `{command}` failed ({status}): {stderr}")]
     Command {
-        /// The namespace it ran in.
+        /// The namespace that the command ran in; without one, the program.
         location: String,
         /// The command line.
         command: String,
@@ -58,14 +58,14 @@ pub enum LabError {
     #[error(transparent)]
     Timeout(#[from] patience::TimeoutError),
     /// A program under test ended by itself.
-    #[error("{program} ended ({status}); end of its log:\n{words}")]
+    #[error("{program} ended ({status}); end of its log:\n{log}")]
     Ended {
         /// The program's name.
         program: String,
         /// The exit status.
         status: String,
         /// The end of its log.
-        words: String,
+        log: String,
     },
     /// Any other error, described in text.
     #[error("{0}")]

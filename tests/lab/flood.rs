@@ -1,5 +1,6 @@
 //! A generator of spoofed packets: requests that are never continued, first fragments without the
-//! rest, packets whose TTL expires on the path, and forged packets of other hosts' connections.
+//! rest, packets whose TTL expires on the path, forged packets of other hosts' connections, and
+//! packets of gateway endpoints that do not exist.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -40,7 +41,7 @@ pub struct Plan {
     pub pause: Duration,
     /// The server of the connections under attack.
     pub server: SocketAddrV4,
-    /// The clients of those connections.
+    /// The clients of those connections; if empty, spoofed ones.
     pub victims: Vec<SocketAddrV4>,
 }
 
@@ -61,7 +62,7 @@ impl Flood {
         thread.map(Flood).map_err(LabError::io("starting the flood thread"))
     }
 
-    /// Returns whether all packets were sent.
+    /// Returns whether the generator has ended.
     pub fn finished(&self) -> bool {
         self.0.is_finished()
     }

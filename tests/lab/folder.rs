@@ -22,7 +22,8 @@ fn roots() -> [PathBuf; 2] {
 }
 
 impl Folder {
-    /// Creates both. With `WEIR_LAB_KEEP=1` in the environment the files are kept for inspection.
+    /// Creates both. With `WEIR_LAB_KEEP=1` in the environment the files are kept for inspection,
+    /// until the next lab starts after the end of this process.
     pub fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         roots().iter().for_each(|root| sweep(root, PREFIX));
@@ -47,8 +48,8 @@ impl Folder {
         self.shared.join(name)
     }
 
-    /// Returns the directory of the region's maps with plane xdp, unique to this lab; a shared
-    /// one would be taken over.
+    /// Returns the directory of the region's maps with plane xdp. It is unique to this lab: a data
+    /// plane that finds the maps of another lab takes them over.
     pub fn maps(&self) -> PathBuf {
         let name = self.shared.to_string_lossy().replace('/', "-");
         format!("{MAPS}/weir{name}").into()
@@ -64,8 +65,8 @@ impl Folder {
     }
 }
 
-/// Removes the directories of all labs of this process, for a program that ends without
-/// unwinding.
+/// Removes the directories of all labs of this process, for a program that ends without unwinding;
+/// kernel maps are left to the next lab.
 pub fn remove_all() {
     let own = format!("{PREFIX}{}-", std::process::id());
     for entry in roots().iter().filter_map(|root| std::fs::read_dir(root).ok()).flatten().flatten()
@@ -79,12 +80,12 @@ pub fn remove_all() {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Usually absent: only a failed lab leaves kernel maps.
+        // Usually absent: a lab that ends normally has purged its kernel maps.
         let _ = std::fs::remove_dir_all(self.maps());
         // Leftovers are removed by the next lab.
         let _ = std::fs::remove_dir_all(&self.shared);
         if self.keep {
-            eprintln!("the lab's files are kept in {}", self.files.display());
+            eprintln!("the lab's files are in {} until the next lab", self.files.display());
         } else {
             let _ = std::fs::remove_dir_all(&self.files);
         }

@@ -36,7 +36,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// A packet for a client, and the time of its delivery.
+/// The time of delivery, and the packet for a client.
 type Delayed = (Instant, Vec<u8>);
 
 /// A running gateway.
@@ -49,11 +49,11 @@ pub struct Gateway {
 impl Gateway {
     /// Starts the gateway with its wire in `ns`; the TUN devices may be in any namespace.
     pub fn start(ns: &Netns, setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
-        ns.run(move || Self::start_here(setup, near, far))?
+        ns.run(move || Self::start_in_current_ns(setup, near, far))?
     }
 
     /// Starts the gateway with its wire in the calling thread's namespace.
-    pub fn start_here(setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
+    pub fn start_in_current_ns(setup: Setup, near: Tun, far: Option<Tun>) -> Result<Self> {
         setup.check()?;
         let wire = Wire::open(&setup.wire, setup.port)?;
         let patience = setup.patience;
@@ -74,8 +74,11 @@ impl Gateway {
             let failed = LabError::io("starting a thread of the gateway");
             spawned.map(|t| threads.push(t)).map_err(failed)
         };
-        thread("gateway-near", |shared| shared.take(&shared.near))?;
-        thread("gateway-far", |shared| shared.far.as_ref().map_or(Ok(()), |far| shared.take(far)))?;
+        thread("gateway-near", |shared| shared.send_from(&shared.near))?;
+        thread("gateway-far", |shared| match &shared.far {
+            Some(far) => shared.send_from(far),
+            None => Ok(()),
+        })?;
         thread("gateway-wire", Shared::receive)?;
         for packets in due {
             let shared = shared.clone();
@@ -91,13 +94,13 @@ impl Gateway {
         self.shared.ledger().report()
     }
 
-    /// Sets which packets are sent to appliances from now on; the others are held and counted.
+    /// Sets which packets are sent to appliances from now on; the others are dropped and counted.
     pub fn admit(&self, admits: Admits) {
         self.shared.ledger().admit(admits);
     }
 
     /// Waits until no packet was sent or received for half a second, so that closing connections
-    /// finish.
+    /// finish, but at most for 30 s.
     pub fn wait_until_at_rest(&self) {
         for _ in 0..60 {
             let before = self.report();
@@ -110,7 +113,8 @@ impl Gateway {
         }
     }
 
-    /// Stops the gateway after waiting for packets under way, at most for a packet's time limit.
+    /// Waits for packets under way, at most for a packet's time limit and half a second; then stops
+    /// the gateway and returns its report.
     pub fn stop(mut self) -> Result<Report> {
         let deadline = Instant::now() + self.patience + Duration::from_millis(500);
         while self.report().awaited > 0 && Instant::now() < deadline {
@@ -146,7 +150,7 @@ impl Shared {
     }
 
     /// Sends one side's packets to the appliances.
-    fn take(&self, side: &Tun) -> Result<()> {
+    fn send_from(&self, side: &Tun) -> Result<()> {
         let mut buffer = vec![0; LARGEST];
         while !self.stopped() {
             let Some(inner) = side.read(&mut buffer)? else { continue };

@@ -117,11 +117,11 @@ impl Netns {
 
     /// Runs a command to its end and returns its standard output.
     pub fn command(&self, program: &str, args: &[&str]) -> Result<String> {
-        self.fed(program, args, "")
+        self.command_with_input(program, args, "")
     }
 
     /// Runs a command with `input` on its standard input.
-    pub fn fed(&self, program: &str, args: &[&str], input: &str) -> Result<String> {
+    pub fn command_with_input(&self, program: &str, args: &[&str], input: &str) -> Result<String> {
         let location = self.name.clone();
         let (program, input) = (program.to_owned(), input.to_owned());
         let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
@@ -130,18 +130,17 @@ impl Netns {
 
     /// Runs several lines of `ip` as one batch: `ns.ip(&["link set v0 up", "route add ..."])`.
     pub fn ip(&self, lines: &[&str]) -> Result<()> {
-        self.fed("ip", &["-batch", "-"], &(lines.join("\n") + "\n")).map(drop).map_err(
-            |e| match e {
-                LabError::Command { location, status, stderr, .. } => {
-                    // `ip` reports only the number of the line: "Command failed -:2".
-                    let line =
-                        stderr.rsplit("-:").next().and_then(|n| n.trim().parse::<usize>().ok());
-                    let typed = line.and_then(|n| lines.get(n - 1)).copied().unwrap_or("-batch -");
-                    LabError::Command { location, status, stderr, command: format!("ip {typed}") }
-                }
-                other => other,
-            },
-        )
+        let input = lines.join("\n") + "\n";
+        let done = self.command_with_input("ip", &["-batch", "-"], &input);
+        done.map(drop).map_err(|e| match e {
+            LabError::Command { location, status, stderr, .. } => {
+                // `ip` reports only the number of the line: "Command failed -:2".
+                let line = stderr.rsplit("-:").next().and_then(|n| n.trim().parse::<usize>().ok());
+                let typed = line.and_then(|n| lines.get(n - 1)).copied().unwrap_or("-batch -");
+                LabError::Command { location, status, stderr, command: format!("ip {typed}") }
+            }
+            other => other,
+        })
     }
 
     /// Sets `/proc/sys/net/KEY` in this namespace.
@@ -203,7 +202,7 @@ fn package(program: &str) -> &'static str {
     }
 }
 
-/// Runs a command to its end in the calling thread's namespace.
+/// Runs a command to its end in the calling thread's namespace, which errors call `location`.
 pub fn complete(location: &str, program: &str, args: &[String], input: &str) -> Result<String> {
     let command = format!("{program} {}", args.join(" "));
     let mut child = Command::new(program)

@@ -23,8 +23,8 @@ fn bits(address: IpAddr) -> (u128, u8) {
 impl Prefix {
     /// Returns whether `address` is of this family and within the prefix.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let ((ours, width), (theirs, other)) = (bits(self.address), bits(address));
-        let differ = (ours ^ theirs).checked_shr(128 - u32::from(self.len)).unwrap_or(0);
+        let ((own, width), (compared, other)) = (bits(self.address), bits(address));
+        let differ = (own ^ compared).checked_shr(128 - u32::from(self.len)).unwrap_or(0);
         width == other && differ == 0
     }
 }
@@ -55,16 +55,16 @@ mod tests {
 
     #[test]
     fn a_prefix_contains_its_addresses() {
-        let holds = |prefix: &str, address: &str| {
+        let contains = |prefix: &str, address: &str| {
             prefix.parse::<Prefix>().unwrap().contains(address.parse().unwrap())
         };
-        assert!(holds("10.0.1.0/24", "10.0.1.255"));
-        assert!(!holds("10.0.1.0/24", "10.0.2.0"));
-        assert!(holds("0.0.0.0/0", "255.1.2.3"));
-        assert!(!holds("0.0.0.0/0", "::1"));
-        assert!(holds("2001:db8::/64", "2001:db8::9"));
-        assert!(!holds("2001:db8::/64", "2001:db8:0:1::9"));
-        assert!(holds("10.0.1.7", "10.0.1.7"));
+        assert!(contains("10.0.1.0/24", "10.0.1.255"));
+        assert!(!contains("10.0.1.0/24", "10.0.2.0"));
+        assert!(contains("0.0.0.0/0", "255.1.2.3"));
+        assert!(!contains("0.0.0.0/0", "::1"));
+        assert!(contains("2001:db8::/64", "2001:db8::9"));
+        assert!(!contains("2001:db8::/64", "2001:db8:0:1::9"));
+        assert!(contains("10.0.1.7", "10.0.1.7"));
         assert!("10.0.1.0/33".parse::<Prefix>().is_err());
         assert!("10.0.1/24".parse::<Prefix>().is_err());
     }

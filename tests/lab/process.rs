@@ -1,5 +1,5 @@
-//! A daemon under test: started in a namespace, with its log kept, killed with the lab at the
-//! latest.
+//! A daemon under test: started in a namespace, with a log file, and killed at the latest when it
+//! is dropped or the lab's process ends.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -64,18 +64,19 @@ impl Process {
     }
 
     /// Returns an error with the end of its log if it has ended.
-    pub fn must_live(&mut self) -> Result<()> {
+    pub fn check_running(&mut self) -> Result<()> {
         match self.ended()? {
             None => Ok(()),
-            Some(status) => Err(self.last(&status)),
+            Some(status) => Err(self.exit_error(&status)),
         }
     }
 
-    fn last(&self, status: &ExitStatus) -> LabError {
+    /// Returns the error of an unexpected end.
+    fn exit_error(&self, status: &ExitStatus) -> LabError {
         LabError::Ended {
             program: self.name.clone(),
             status: status.to_string(),
-            words: self.last_words(),
+            log: self.log_tail(),
         }
     }
 
@@ -87,7 +88,7 @@ impl Process {
     }
 
     /// Returns the last 20 lines of its log.
-    pub fn last_words(&self) -> String {
+    pub fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
@@ -110,7 +111,7 @@ impl Process {
         let status = self.wait(patience)?;
         match status.success() {
             true => Ok(()),
-            false => Err(self.last(&status)),
+            false => Err(self.exit_error(&status)),
         }
     }
 
@@ -123,7 +124,7 @@ impl Process {
     /// Waits until it ends by itself.
     pub fn wait(&mut self, patience: Duration) -> Result<ExitStatus> {
         poll(&format!("exit of {}", self.name), patience, || {
-            self.ended().transpose().ok_or_else(|| self.last_words())
+            self.ended().transpose().ok_or_else(|| self.log_tail())
         })?
     }
 }

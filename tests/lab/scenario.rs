@@ -34,7 +34,7 @@ pub struct Plan {
 pub struct Progress<'j> {
     /// The current step, in a sentence.
     pub step: &'j str,
-    /// The time since the first request.
+    /// The time since the clients were started.
     pub elapsed: Duration,
     /// The clients' results so far, by name.
     pub clients: Vec<(&'static str, ClientStats)>,
@@ -61,20 +61,22 @@ pub struct Outcome {
     pub wires: Wires,
     /// Services at the end.
     pub services: Vec<ServiceNow>,
-    /// Connections that the terminating backend accepted after all lcores had acknowledged.
+    /// Connections that the terminating backend accepted after all lcores had acknowledged and
+    /// connections under way had completed.
     pub late_connections: u64,
     /// Requests that it answered after that, on existing connections.
-    pub kept_requests: u64,
-    /// The time from the change of the file to the lcores' acknowledgment.
+    pub later_requests: u64,
+    /// For each of the two changes, the time from the change of the file to the lcores'
+    /// acknowledgment.
     pub change_took: [Duration; 2],
-    /// The time from the first request to the last response.
+    /// The time from the start of the clients to the last awaited response.
     pub took: Duration,
-    /// The exit of a daemon that did not end on SIGTERM in time and with status 0, if any.
+    /// The error if a daemon did not end on SIGTERM in time and with status 0.
     pub ended_badly: Option<String>,
 }
 
 /// The running parts.
-struct Stage<'s> {
+struct Run<'s> {
     lab: &'s Lab,
     weir: Weir,
     gateway: Gateway,
@@ -115,27 +117,26 @@ pub fn run(lab: &mut Lab, plan: Plan, observer: &mut dyn FnMut(&Progress<'_>)) -
     let before = Totals::now(&weir)?;
     let now = Instant::now();
     let traffic = Traffic::start(lab, plan.pause)?;
-    let mut stage =
-        Stage { lab, weir, gateway, traffic, begun: now, reported: now, plan, observer };
+    let mut run = Run { lab, weir, gateway, traffic, begun: now, reported: now, plan, observer };
 
-    stage.answers(plan.requests * 3 / 10, "three backends serve")?;
+    run.wait_for_responses(plan.requests * 3 / 10, "three backends serve")?;
     let all = [(0, "active"), (1, "active"), (2, "active"), (3, "active")];
-    let added = stage.change(&all)?;
-    stage.answers(plan.requests * 3 / 10, "web-4 was added")?;
+    let added = run.change(&all)?;
+    run.wait_for_responses(plan.requests * 3 / 10, "web-4 was added")?;
     let all = [(0, "terminating"), (1, "active"), (2, "active"), (3, "active")];
-    let ended = stage.change(&all)?;
-    stage.no_more_connections(0)?;
-    let served = stage.lab.hosts[0].server.stats();
+    let ended = run.change(&all)?;
+    run.wait_for_no_connections(0)?;
+    let served = run.lab.hosts[0].server.stats();
     let counts = || {
         let ServerStats { connections, requests } = served;
         (connections.load(Ordering::Relaxed), requests.load(Ordering::Relaxed))
     };
     let (connections, requests) = counts();
-    stage.answers(plan.requests * 4 / 10, "web-1 is terminating")?;
-    let took = stage.begun.elapsed();
-    let Stage { mut weir, gateway, traffic, .. } = stage;
+    run.wait_for_responses(plan.requests * 4 / 10, "web-1 is terminating")?;
+    let took = run.begun.elapsed();
+    let Run { mut weir, gateway, traffic, .. } = run;
     let clients = traffic.finish()?;
-    let (late, kept) = (counts().0 - connections, counts().1 - requests);
+    let (late, later) = (counts().0 - connections, counts().1 - requests);
 
     let gateway = gateway.stop()?;
     let (totals, wires) = totals::at_rest(lab, &mut weir, &before, &wires)?;
@@ -147,31 +148,32 @@ pub fn run(lab: &mut Lab, plan: Plan, observer: &mut dyn FnMut(&Progress<'_>)) -
         wires,
         services,
         late_connections: late,
-        kept_requests: kept,
+        later_requests: later,
         change_took: [added, ended],
         took,
         ended_badly: weir.stop().err().map(|e| e.to_string()),
     })
 }
 
-impl Stage<'_> {
-    /// Calls the observer until each main client has `more` further responses, right or wrong.
-    fn answers(&mut self, more: u64, step: &str) -> Result<()> {
+impl Run<'_> {
+    /// Calls the observer at intervals until each main client has `more` further responses, correct
+    /// or not.
+    fn wait_for_responses(&mut self, more: u64, step: &str) -> Result<()> {
         let requests = self.traffic.answered() + more;
         let what = format!("{requests} responses through each gateway");
         poll(&what, Duration::from_secs(90), || {
-            let mut observer = || -> Result<bool> {
+            let mut poll_once = || -> Result<bool> {
                 let weir = &mut self.weir;
                 for process in [&mut weir.fastpath, &mut weir.slowpath].into_iter().flatten() {
-                    process.must_live()?;
+                    process.check_running()?;
                 }
-                let there = self.traffic.answered() >= requests;
-                if !there && self.reported.elapsed() >= self.plan.report_interval {
+                let reached = self.traffic.answered() >= requests;
+                if !reached && self.reported.elapsed() >= self.plan.report_interval {
                     self.report(step)?;
                 }
-                Ok(there)
+                Ok(reached)
             };
-            match observer() {
+            match poll_once() {
                 Ok(true) => Ok(Ok(())),
                 Ok(false) => {
                     Err(format!("{}{}{}", self.traffic, self.gateway.report(), self.weir.logs()))
@@ -184,9 +186,9 @@ impl Stage<'_> {
     /// Waits until a host has accepted no connection for a second: one that was being established
     /// at the switch may still complete. If connections continue, the caller's assertions detect
     /// it.
-    fn no_more_connections(&mut self, host: usize) -> Result<()> {
+    fn wait_for_no_connections(&mut self, host: usize) -> Result<()> {
         let accepted =
-            |stage: &Self| stage.lab.hosts[host].server.stats().connections.load(Ordering::Relaxed);
+            |run: &Self| run.lab.hosts[host].server.stats().connections.load(Ordering::Relaxed);
         for _ in 0..10 {
             let before = accepted(self);
             std::thread::sleep(Duration::from_secs(1));

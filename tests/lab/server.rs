@@ -15,7 +15,8 @@ use std::time::Duration;
 /// The maximum body length in bytes, beyond any test's.
 const LARGEST: usize = 64 << 20;
 
-/// Returns the byte of a body at an offset, so that a misplaced byte is detected.
+/// Returns the byte of a body at an offset: it depends on both, so that a misplaced byte is
+/// detected.
 pub fn body_byte(seed: u64, at: usize) -> u8 {
     let mixed = (seed ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8
@@ -78,7 +79,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there was already printed.
+            // A panic of the thread was already printed.
             let _ = thread.join();
         }
     }
@@ -122,7 +123,7 @@ fn serve(
         if reader.read_line(&mut line)? == 0 {
             return Ok(());
         }
-        let asked = parse(&line);
+        let request = parse(&line);
         let mut close = false;
         loop {
             line.clear();
@@ -134,7 +135,8 @@ fn serve(
                 break;
             }
         }
-        let (status, seed, len) = asked.map_or(("404 Not Found", 0, 0), |(s, l)| ("200 OK", s, l));
+        let (status, seed, len) =
+            request.map_or(("404 Not Found", 0, 0), |(s, l)| ("200 OK", s, l));
         write!(writer, "HTTP/1.1 {status}\r\ncontent-length: {len}\r\nx-backend: {name}\r\n\r\n")?;
         for chunk in (0..len).step_by(65_536) {
             let end = len.min(chunk + 65_536);

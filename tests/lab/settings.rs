@@ -25,7 +25,7 @@ pub struct Settings {
     pub ipv6: bool,
     /// IPv6 on the gateways' side.
     pub ingress6: bool,
-    /// Further lines at the end of the file.
+    /// Further lines at the end of the file, where section `[control]` is open.
     pub more: String,
 }
 
@@ -61,7 +61,6 @@ impl Settings {
         let ingress6 = if self.ingress6 { format!(", \"{INGRESS6}/64\"") } else { String::new() };
         let (services, region) = (folder.file("services.toml"), folder.shared("region"));
         let (socket, state) = (folder.file("control.sock"), folder.file("state"));
-        // The file as an operator would write it.
         // The af_packet PMD truncates frames to 2,048 bytes by default. 9,216 fits a frame of
         // 9,001 + 18 bytes with its header, and fits into a buffer; four fill nine pages.
         let buffers = 4_096 + 4_096 * lcores.len();

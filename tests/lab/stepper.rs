@@ -20,7 +20,7 @@ pub const WATCHED: usize = 4;
 pub struct Stepper {
     process: u32,
     thread: Pid,
-    gone: bool,
+    ended: bool,
 }
 
 impl Stepper {
@@ -37,7 +37,7 @@ impl Stepper {
         let thread = Pid::from_raw(worker.ok_or_else(none)?);
         let failed = || LabError::errno("tracing an lcore");
         ptrace::seize(thread, Options::empty()).map_err(failed())?;
-        let mut this = Self { process: fastpath.id(), thread, gone: false };
+        let mut this = Self { process: fastpath.id(), thread, ended: false };
         ptrace::interrupt(thread).map_err(failed())?;
         this.wait()?;
         Ok(this)
@@ -59,9 +59,9 @@ impl Stepper {
 
     /// Sets a debug register.
     fn poke(&self, register: usize, value: u64) -> Result<()> {
-        let place = offset_of!(libc::user, u_debugreg) + 8 * register;
-        let place = std::ptr::without_provenance_mut(place);
-        let done = ptrace::write_user(self.thread, place, value as i64);
+        let offset = offset_of!(libc::user, u_debugreg) + 8 * register;
+        let offset = std::ptr::without_provenance_mut(offset);
+        let done = ptrace::write_user(self.thread, offset, value as i64);
         done.map_err(LabError::errno("setting a watchpoint"))
     }
 
@@ -91,7 +91,7 @@ impl Stepper {
     pub fn kill(mut self, fastpath: Process) -> Result<()> {
         fastpath.signal(Signal::SIGKILL)?;
         // The parent is notified of the end only after the tracer was.
-        while !self.gone {
+        while !self.ended {
             self.wait()?;
         }
         fastpath.kill().map(drop)
@@ -103,7 +103,7 @@ impl Stepper {
     }
 
     fn note(&mut self, status: WaitStatus) -> Result<()> {
-        self.gone = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
+        self.ended = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
         Ok(())
     }
 }
@@ -112,7 +112,7 @@ impl Drop for Stepper {
     fn drop(&mut self) {
         // Only a stopped thread can be detached. If these calls fail it is gone, or was stopped
         // already.
-        if !self.gone {
+        if !self.ended {
             let _ = ptrace::interrupt(self.thread).map(|()| self.wait());
             let _ = self.poke(7, 0);
             let _ = ptrace::detach(self.thread, None);
@@ -126,12 +126,12 @@ fn translate(address: u64, process: u32) -> Result<u64> {
     let own = mappings(std::process::id())?;
     let unmapped =
         || LabError::Other(format!("{address:#x} is not in a file that both processes map"));
-    let here = own.iter().find(|m| m.start <= address && address < m.end).ok_or_else(unmapped)?;
-    let place = address - here.start + here.offset;
+    let local = own.iter().find(|m| m.start <= address && address < m.end).ok_or_else(unmapped)?;
+    let offset = address - local.start + local.offset;
     mappings(process)?
         .iter()
-        .find(|m| m.file == here.file && m.offset <= place && place < m.offset + m.end - m.start)
-        .map(|there| place - there.offset + there.start)
+        .find(|m| m.file == local.file && m.offset <= offset && offset < m.offset + m.end - m.start)
+        .map(|remote| offset - remote.offset + remote.start)
         .ok_or_else(unmapped)
 }
 

@@ -53,13 +53,13 @@ pub const MTU: u16 = 9_001;
 /// kernel drops an inner frame with the device's own source address.
 const AZURE_MACS: [&str; 2] = ["02:00:00:00:a2:0e", "02:00:00:00:a2:01"];
 
-/// A machine behind Weir.
+/// A backend host behind Weir.
 pub struct Host {
     /// Its name, which its server reports.
     pub name: String,
     /// Its address.
     pub address: Ipv4Addr,
-    /// Its IPv6 address, once the lab has any.
+    /// Its IPv6 address, which [`Lab::add_ipv6`] assigns.
     pub address6: Ipv6Addr,
     /// Its namespace.
     pub ns: Arc<Netns>,
@@ -138,9 +138,10 @@ impl Lab {
         Ok(())
     }
 
-    /// Creates both tunnels of the Azure gateway, external and internal, by VNI and port: next to
-    /// the wire, so that their outer packets use it, then moved to the namespaces of their inner
-    /// packets. Existing ones are replaced; connections survive.
+    /// Creates both tunnels of the Azure gateway, external and internal, with these VNIs and ports.
+    /// Their devices are created in the namespace of the wire, which their outer packets use, and
+    /// moved to the namespaces of their inner packets. Existing ones are replaced; connections
+    /// survive.
     pub fn azure_tunnels(&self, ends: [(u32, u16); 2]) -> Result<()> {
         for (side, (name, (vni, port))) in
             ["external", "internal"].into_iter().zip(ends).enumerate()
@@ -183,7 +184,7 @@ impl Lab {
             ])?;
         }
         for host in &self.hosts {
-            // There is no router to solicit here.
+            // The hosts' link has no router to solicit.
             host.ns.sysctl("ipv6/conf/eth0/accept_ra", "0")?;
             host.ns.sysctl("ipv6/conf/eth0/disable_ipv6", "0")?;
             host.ns.ip(&[
@@ -194,7 +195,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Adds a machine behind Weir.
+    /// Adds a backend host with an HTTP server.
     pub fn add_host(&mut self, name: &str) -> Result<()> {
         let number = self.hosts.len() as u8;
         let (ns, port) = (Arc::new(Netns::new(name)?), format!("h{number}"));
@@ -278,8 +279,8 @@ pub fn set_up_for(ns: &Netns, ports: &[&str], plane: Plane) -> Result<()> {
 /// exception TAPs beside them do, and a Linux host answers for all its addresses on all its
 /// interfaces: it would answer ARP and probes a second time. Verified with Linux 6.18 and
 /// nftables 1.0.6: a packet socket takes its copy before the `netdev` ingress hook, so a drop
-/// there hides frames from the kernel and not from the PMD. Without nf_tables, `arp_ignore` 8 and
-/// `rp_filter` 1 suppress most answers; they are set too.
+/// in that hook hides frames from the kernel and not from the PMD. Without nf_tables, `arp_ignore`
+/// 8 and `rp_filter` 1 suppress most answers; they are set too.
 fn silence_kernel(ns: &Netns, ports: &[&str]) -> Result<()> {
     let chains: Vec<String> = ports
         .iter()
@@ -291,13 +292,13 @@ fn silence_kernel(ns: &Netns, ports: &[&str]) -> Result<()> {
         })
         .collect();
     let table = format!("{NO_TABLE}table netdev lab {{\n{}}}\n", chains.concat());
-    ns.fed("nft", &["-f", "-"], &table)?;
+    ns.command_with_input("nft", &["-f", "-"], &table)?;
     ports.iter().try_for_each(|port| set_arp_policy(ns, port, ["8", "1"]))
 }
 
 /// Reverts [`silence_kernel`].
 fn enable_arp(ns: &Netns, ports: &[&str]) -> Result<()> {
-    ns.fed("nft", &["-f", "-"], NO_TABLE)?;
+    ns.command_with_input("nft", &["-f", "-"], NO_TABLE)?;
     ports.iter().try_for_each(|port| set_arp_policy(ns, port, ["0", "0"]))
 }
 

@@ -27,14 +27,14 @@ impl Traffic {
     pub fn start(lab: &Lab, pause: Duration) -> Result<Self> {
         let web = SocketAddr::from((FRONTEND, 80));
         let sources: Vec<IpAddr> = AWS_CLIENTS.iter().map(|a| IpAddr::V4(*a)).collect();
-        let ways = [
+        let paths = [
             (&lab.aws[0], sources, SocketAddr::from((AWS_SERVER, 80))),
             (&lab.azure[0], vec![AZURE_CLIENT.into()], SocketAddr::from((AZURE_SERVER, 80))),
         ];
         let names =
             [["aws", "aws-steady", "aws-beyond"], ["azure", "azure-steady", "azure-beyond"]];
         let mut clients = Vec::new();
-        for ((ns, sources, beyond), names) in ways.into_iter().zip(names) {
+        for ((ns, sources, beyond), names) in paths.into_iter().zip(names) {
             let short = Load { sources, pause, per_connection: 10, ..Load::new(web, u64::MAX) };
             // Enough connections that each backend gets some: of three backends, a given one is
             // missed by 48 connections once in 280 million times. Their request rate equals that of
@@ -51,10 +51,11 @@ impl Traffic {
 
     /// Returns the responses of the slower main client so far, correct or not.
     pub fn answered(&self) -> u64 {
-        self.slowest(&MAIN)
+        self.fewest_responses(&MAIN)
     }
 
-    fn slowest(&self, names: &[&str]) -> u64 {
+    /// Returns the responses of the client with the fewest among `names`.
+    fn fewest_responses(&self, names: &[&str]) -> u64 {
         let stats = self.stats().into_iter().filter(|(name, _)| names.contains(name));
         stats.map(|(_, stats)| stats.right + stats.failed).min().unwrap_or(0)
     }
@@ -64,19 +65,20 @@ impl Traffic {
         self.0.iter().map(|(name, client)| (*name, client.stats())).collect()
     }
 
-    /// Waits until each main client has at least `requests` responses, right or wrong.
-    pub fn until(&self, requests: u64) -> Result<()> {
+    /// Waits until each main client has at least `requests` responses, correct or not.
+    pub fn wait_for_responses(&self, requests: u64) -> Result<()> {
         self.wait(&MAIN, requests)
     }
 
     /// Waits until each gateway has returned `requests` requests and their responses.
-    pub fn until_returned(&self, requests: u64) -> Result<()> {
+    pub fn wait_for_returned(&self, requests: u64) -> Result<()> {
         self.wait(&BEYOND, requests)
     }
 
     fn wait(&self, names: &[&str], requests: u64) -> Result<()> {
         let what = format!("{requests} responses for each of {names:?}");
-        poll(&what, TIMEOUT, || check(self.slowest(names) >= requests, || self.to_string()))?;
+        let reached = || self.fewest_responses(names) >= requests;
+        poll(&what, TIMEOUT, || check(reached(), || self.to_string()))?;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 /// Buffer size that exceeds any packet of a lab device.
 pub const LARGEST: usize = 65_536;
 
-/// The interval at which a reading thread checks whether to stop.
+/// The longest wait for a packet, after which a reading thread checks whether to stop.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A TUN device, removed on drop.
@@ -19,7 +19,7 @@ pub struct Tun(SyncDevice);
 impl Tun {
     /// Creates (or takes over) TUN device `name` in the calling thread's namespace, with this
     /// MTU. It is up and has no address.
-    pub fn here(name: &str, mtu: u16) -> Result<Self> {
+    pub fn create(name: &str, mtu: u16) -> Result<Self> {
         let device = DeviceBuilder::new()
             .name(name)
             .layer(Layer::L3)
@@ -37,11 +37,11 @@ impl Tun {
     /// Creates the device in `ns`.
     pub fn new(ns: &Netns, name: &str, mtu: u16) -> Result<Self> {
         let name = name.to_owned();
-        ns.run(move || Self::here(&name, mtu))?
+        ns.run(move || Self::create(&name, mtu))?
     }
 
-    /// Returns the next packet that the kernel sends into the device, or `None` if none arrived
-    /// for a while.
+    /// Returns the next packet that the kernel sends into the device. If there is none, waits for
+    /// one for at most [`POLL_INTERVAL`] and returns `None`; the next call returns it.
     pub fn read<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         match self.0.recv(buffer) {
             Ok(len) => return Ok(Some(&mut buffer[..len])),
@@ -52,8 +52,8 @@ impl Tun {
         Ok(None)
     }
 
-    /// Passes a packet to the kernel. Returns false if the kernel did not accept it because the
-    /// device is down or its queue is full; a real wire loses packets as well.
+    /// Passes a packet to the kernel. Returns false if the kernel did not accept it, for example
+    /// because the device is down or its queue is full; a real wire loses packets as well.
     pub fn write(&self, packet: &[u8]) -> bool {
         self.0.send(packet).is_ok()
     }

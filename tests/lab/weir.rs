@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tables::reason::DropReason;
 
-/// The time limit for the daemons to become able.
+/// The time limit of a wait for the daemons, and for an idle response of the control socket.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A service in `GET /services` of the control socket, with the fields that the lab uses.
@@ -161,12 +161,12 @@ impl Weir {
         settings.write(&lab.folder)?;
         write_services(&lab.folder, services)?;
         lab.set_up_for(settings.plane)?;
-        Self::of(&lab.weir, &lab.folder, settings.plane)
+        Self::in_namespace(&lab.weir, &lab.folder, settings.plane)
     }
 
     /// Creates an appliance in this namespace with the `weir.toml` of this directory; starts
     /// nothing.
-    pub fn of(ns: &Arc<Netns>, folder: &Arc<Folder>, plane: Plane) -> Result<Self> {
+    pub fn in_namespace(ns: &Arc<Netns>, folder: &Arc<Folder>, plane: Plane) -> Result<Self> {
         [plane.program(), "slowpath"]
             .into_iter()
             .try_for_each(|name| find(name, name).map(drop))?;
@@ -255,8 +255,8 @@ impl Weir {
     pub fn wait_for_generation(&mut self, generation: u32) -> Result<()> {
         self.wait_for(&format!("generation {generation}"), TIMEOUT, |weir| {
             let now = weir.status()?;
-            let there = now.generation >= generation && now.acknowledged == now.generation;
-            Ok((there, format!("{now:?}")))
+            let reached = now.generation >= generation && now.acknowledged == now.generation;
+            Ok((reached, format!("{now:?}")))
         })
     }
 
@@ -270,16 +270,16 @@ impl Weir {
         poll(what, patience, || {
             for process in [&mut self.fastpath, &mut self.slowpath].into_iter().flatten() {
                 // A daemon that has ended ends the wait.
-                if let Err(ended) = process.must_live() {
+                if let Err(ended) = process.check_running() {
                     return Ok(Err(ended));
                 }
             }
-            let seen = match look(self) {
+            let observed = match look(self) {
                 Ok((true, _)) => return Ok(Ok(())),
-                Ok((false, seen)) => seen,
+                Ok((false, observed)) => observed,
                 Err(e) => e.to_string(),
             };
-            Err(seen)
+            Err(observed)
         })
         .map_err(|late| TimeoutError {
             found: format!("{}\n{}", late.found, self.logs()),
@@ -292,7 +292,7 @@ impl Weir {
         let both = [(self.plane.program(), &self.fastpath), ("slowpath", &self.slowpath)];
         both.into_iter()
             .filter_map(|(name, process)| Some((name, process.as_ref()?)))
-            .map(|(name, process)| format!("--- {name}\n{}\n", process.last_words()))
+            .map(|(name, process)| format!("--- {name}\n{}\n", process.log_tail()))
             .collect()
     }
 
@@ -364,17 +364,17 @@ impl Weir {
 /// complete response.
 pub fn probe(ns: &Netns, address: Ipv4Addr) -> Result<String> {
     let address = SocketAddr::from((address, 8_080));
-    let asked = ns.run(move || {
+    let response = ns.run(move || {
         let patience = Duration::from_secs(5);
         let mut stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_read_timeout(Some(patience))?;
-        ask(&mut stream, "/")
+        get(&mut stream, "/")
     })?;
-    asked.map_err(LabError::io(format!("probing {address} from {}", ns.name())))
+    response.map_err(LabError::io(format!("probing {address} from {}", ns.name())))
 }
 
 /// Makes one HTTP request without a library: with `connection: close` the response ends at EOF.
-fn ask(stream: &mut TcpStream, path: &str) -> std::io::Result<String> {
+fn get(stream: &mut TcpStream, path: &str) -> std::io::Result<String> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: lab\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();

@@ -41,7 +41,8 @@ pub fn checksum(pieces: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Builds the pseudo-header of RFC 768 and RFC 8200, section 8.1.
+/// Builds the pseudo-header of RFC 8200, section 8.1. Between IPv4 addresses it has the same sum as
+/// that of RFC 768.
 pub fn pseudo(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(40);
     match (src, dst) {

@@ -4,8 +4,9 @@
 //!
 //! The pipeline receives them as bursts of 1 to 64, and the kernel one by one.
 //!
-//! Every setup of the cases gets an equal share. A seed decides the order of the frames: those of
-//! the cases, mutations of them, requests of a few clients, and answers to frames that left.
+//! Every case gets an equal share, and every default setup client traffic in addition. A seed
+//! decides the order of the frames: those of the cases, mutations of them, requests of a few
+//! clients, and answers to frames that left.
 //! Flows survive between frames, so that a difference between the planes affects later frames
 //! too.
 
@@ -57,7 +58,8 @@ const REASONS: usize = 20;
 /// The test run: both planes, and the frames so far.
 struct Run {
     both: PlanePair,
-    /// Can be set in the environment: `WEIR_SEED=1 cargo test -p tests --test agreement`.
+    /// The seed of the frames, [`SEED`] unless it is set in the environment: `WEIR_SEED=1 cargo
+    /// test -p tests --test agreement`.
     seed: u64,
     rng: Rng,
     shown: usize,
@@ -88,7 +90,7 @@ impl Run {
     fn show(&mut self, mutation: &Mutation, trial: Trial) -> Option<()> {
         self.shown += 1;
         match self.both.show(&trial) {
-            Ok(came) => self.remember(trial, came),
+            Ok(output) => self.remember(trial, output),
             Err(text) => return self.fail(&format!("{mutation:?}: {text}")),
         }
         match self.both.burst_len() >= self.burst {
@@ -112,11 +114,12 @@ impl Run {
         None
     }
 
-    fn remember(&mut self, trial: Trial, came: Output) {
+    fn remember(&mut self, trial: Trial, output: Output) {
         self.arrived.push_back(trial);
         // Most frames return to a gateway, and few of those are answered.
         let often = self.shown.is_multiple_of(4);
-        self.left.extend(came.into_iter().filter(|(exit, _)| often || *exit == Exit::Port(EGRESS)));
+        let some = output.into_iter().filter(|(exit, _)| often || *exit == Exit::Port(EGRESS));
+        self.left.extend(some);
         while self.arrived.len() > REMEMBERED {
             self.arrived.pop_front();
         }
@@ -131,15 +134,15 @@ impl Run {
         let what = rng.usize(..16);
         let one = rng.usize(..arrived.len().max(1));
         let before = arrived.get(one);
-        let whole = |trial| (Mutation::Another, trial);
+        let another = |trial| (Mutation::Another, trial);
         let changed =
-            |mutation: Mutation| before.map(|trial| (mutation.clone(), mutation.of(trial)));
+            |mutation: Mutation| before.map(|trial| (mutation.clone(), mutation.apply_to(trial)));
         let found = match what {
             0..4 => {
                 let answered = left.get(rng.usize(..left.len().max(1)));
-                answered.and_then(|(exit, frame)| traffic::answer(*exit, frame, rng)).map(whole)
+                answered.and_then(|(exit, frame)| traffic::answer(*exit, frame, rng)).map(another)
             }
-            4..6 => before.cloned().map(whole),
+            4..6 => before.cloned().map(another),
             6..11 if !mutated.is_empty() => Some(mutated[rng.usize(..mutated.len())].clone()),
             11 => changed(Mutation::OtherArmsOwn),
             12 => {
@@ -151,7 +154,7 @@ impl Run {
                 .and_then(|(seed, other)| mutation::splices(seed, other).nth(rng.usize(..112))),
             _ => None,
         };
-        found.unwrap_or_else(|| whole(traffic::request(setup, rng)))
+        found.unwrap_or_else(|| another(traffic::request(setup, rng)))
     }
 
     /// Passes `count` frames of all kinds; at intervals time advances.
@@ -159,8 +162,8 @@ impl Run {
         for _ in 0..count {
             if self.rng.usize(..100) == 0 {
                 self.end_burst()?;
-                let most = [3, 15, 140][self.rng.usize(..3)];
-                self.both.advance_s(1 + self.rng.usize(..most) as u32);
+                let max = [3, 15, 140][self.rng.usize(..3)];
+                self.both.advance_s(1 + self.rng.usize(..max) as u32);
             }
             let (mutation, trial) = self.next(setup, mutated);
             self.show(&mutation, trial)?;
@@ -188,7 +191,7 @@ impl Run {
             let double = mutation::double(&single, share / 4, &mut self.rng);
             let chosen = single.into_iter().take(share).chain(double);
             let mutated: Vec<(Mutation, Trial)> =
-                chosen.map(|m| (m.clone(), m.of(&seed))).collect();
+                chosen.map(|m| (m.clone(), m.apply_to(&seed))).collect();
             self.mix(&case.setup, &mutated, share)?;
         }
         self.end_burst()
@@ -230,11 +233,11 @@ fn both_planes_agree_on_100_000_packets() -> Result<(), Box<dyn Error>> {
     namespace.ip(&lines.each_ref().map(String::as_str))?;
     let run = namespace.run(run)?;
     let Run { both, shown, failed, .. } = run;
-    let began = |start: &str| {
+    let increased = |start: &str| {
         let spread = both.spread.iter().filter(|(name, n)| name.starts_with(start) && **n > 0);
         spread.map(|(name, n)| (name.clone(), *n)).collect::<BTreeMap<String, u64>>()
     };
-    let (verdicts, drops) = (began("verdict "), began("drop "));
+    let (verdicts, drops) = (increased("verdict "), increased("drop "));
     println!("{shown} frames; {} flows compared; {verdicts:?}", both.flows);
     println!("{} reasons: {drops:?}; exceptions: {:?}", drops.len(), both.exceptions);
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));

@@ -11,7 +11,8 @@ use tests::lab::client::{Client, Load};
 use tests::lab::gateway::wire_socket::Frames;
 use tests::lab::topology::{AZURE_SERVER, Lab};
 
-/// Answers ARP for 10.0.1.10, and forwards packets of one tunnel through the other.
+/// Returns the answer to an ARP request for 10.0.1.10, or the packet of one tunnel as it is sent
+/// back through the other; `None` for other frames.
 fn crossed(frame: &[u8]) -> Option<Vec<u8>> {
     let mut back = frame.to_vec();
     back[0..6].copy_from_slice(&frame[6..12]);

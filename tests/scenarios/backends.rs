@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// The maximum detection time by the settings: `fall` intervals after the last successful probe,
 /// the jitter of 10 %, and the timeout.
-fn promised() -> Duration {
+fn detection_limit() -> Duration {
     INTERVAL * FALL + INTERVAL / 10 + TIMEOUT
 }
 
@@ -57,7 +57,7 @@ fn new_flows(weir: &Weir, address: &str) -> Result<u64, Box<dyn Error>> {
 }
 
 /// Waits until the health checker reports a backend in this state.
-fn until(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Error>> {
+fn wait_for_state(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Error>> {
     let start = format!("{address}:");
     weir.wait_for(&format!("state {state} of {address}"), SOON, |weir| {
         let checks = weir.checks()?;
@@ -71,7 +71,7 @@ fn until(weir: &mut Weir, address: &str, state: &str) -> Result<(), Box<dyn Erro
 fn last_new_flow(weir: &Weir, address: &str) -> Result<Duration, Box<dyn Error>> {
     let (begun, mut last) = (Instant::now(), Duration::ZERO);
     let mut before = new_flows(weir, address)?;
-    while begun.elapsed() < last + promised() + 2 * INTERVAL {
+    while begun.elapsed() < last + detection_limit() + 2 * INTERVAL {
         std::thread::sleep(Duration::from_millis(10));
         let now = new_flows(weir, address)?;
         if now != before {
@@ -82,12 +82,12 @@ fn last_new_flow(weir: &Weir, address: &str) -> Result<Duration, Box<dyn Error>>
 }
 
 #[track_caller]
-fn kept(what: &str, last: Duration) {
+fn assert_within_limit(what: &str, last: Duration) {
     let intervals = last.as_secs_f64() / INTERVAL.as_secs_f64();
-    let promise = promised();
-    println!("{what}: the last new flow {intervals:.2} intervals later (limit {promise:.1?})");
+    let limit = detection_limit();
+    println!("{what}: the last new flow {intervals:.2} intervals later (limit {limit:.1?})");
     assert!(last > Duration::ZERO, "{what}: new flows use the backend until the verdict");
-    assert!(last <= promise + INTERVAL, "{what}: {last:.1?}, the limit is {promise:.1?}");
+    assert!(last <= limit + INTERVAL, "{what}: {last:.1?}, the limit is {limit:.1?}");
 }
 
 #[test]
@@ -98,47 +98,48 @@ fn dead_or_hung_backends_get_no_new_flows_and_no_verdict_is_lost() -> Outcome {
     let mut weir = Weir::start(&lab, &Settings::default(), &[checked(&lab)])?;
     let address: Vec<String> = lab.hosts.iter().map(|host| host.address.to_string()).collect();
     for one in &address {
-        until(&mut weir, one, "healthy")?;
+        wait_for_state(&mut weir, one, "healthy")?;
     }
     let client = clients(&lab)?;
     client.wait_for(100, SOON)?;
 
-    // The backend dies: its listener is closed.
-    let mut dead = lab.hosts.remove(0);
+    // The backend fails: its listener is closed.
+    let mut stopped = lab.hosts.remove(0);
     let to = SocketAddr::from(([0, 0, 0, 0], HTTP));
     let other = SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP + 1));
-    dead.server = Server::start(&dead.ns, "elsewhere", other)?;
-    kept("died", last_new_flow(&weir, &address[0])?);
-    until(&mut weir, &address[0], "unhealthy")?;
+    stopped.server = Server::start(&stopped.ns, "elsewhere", other)?;
+    assert_within_limit("failed", last_new_flow(&weir, &address[0])?);
+    wait_for_state(&mut weir, &address[0], "unhealthy")?;
 
     // The backend hangs: its kernel accepts connections, but no server responds.
     let hung = &mut lab.hosts[0];
     hung.server = Server::start(&hung.ns, "elsewhere", other)?;
     let listener = hung.ns.run(move || TcpListener::bind(to))??;
-    kept("hung", last_new_flow(&weir, &address[1])?);
-    until(&mut weir, &address[1], "unhealthy")?;
+    assert_within_limit("hung", last_new_flow(&weir, &address[1])?);
+    wait_for_state(&mut weir, &address[1], "unhealthy")?;
 
-    // A restart: neither gets a flow, from the first moment until the checker has probed again.
+    // After a restart neither backend gets a flow, from the first moment until the checker has
+    // probed again.
     let before = [new_flows(&weir, &address[0])?, new_flows(&weir, &address[1])?];
     weir.kill_slowpath()?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;
     let first = weir.checks()?;
-    let ill = first.iter().filter(|one| one.state == "unhealthy").count();
-    assert_eq!(ill, 2, "{first:?}");
-    std::thread::sleep(promised() + INTERVAL);
+    let unhealthy = first.iter().filter(|one| one.state == "unhealthy").count();
+    assert_eq!(unhealthy, 2, "{first:?}");
+    std::thread::sleep(detection_limit() + INTERVAL);
     let after = [new_flows(&weir, &address[0])?, new_flows(&weir, &address[1])?];
     assert_eq!(after, before, "no health verdict was lost");
     for one in &address[..2] {
-        until(&mut weir, one, "unhealthy")?;
+        wait_for_state(&mut weir, one, "unhealthy")?;
     }
 
     // Both are detected as healthy again.
     drop(listener);
-    dead.server = Server::start(&dead.ns, "web-1", to)?;
+    stopped.server = Server::start(&stopped.ns, "web-1", to)?;
     lab.hosts[0].server = Server::start(&lab.hosts[0].ns, "web-2", to)?;
     for (one, before) in address.iter().zip(before) {
-        until(&mut weir, one, "healthy")?;
+        wait_for_state(&mut weir, one, "healthy")?;
         weir.wait_for("new flows again", SOON, |weir| {
             let now = new_flows(weir, one).unwrap_or_default();
             Ok((now > before, now.to_string()))
@@ -154,7 +155,7 @@ fn dead_or_hung_backends_get_no_new_flows_and_no_verdict_is_lost() -> Outcome {
 }
 
 /// A tunnel service whose single backend has a reserved probe source.
-const TUNNELLED: &str = r#"
+const TUNNELED: &str = r#"
 [[service]]
 name = "lab/chain"
 mode = "tunnel"
@@ -199,25 +200,25 @@ fn through_the_tunnel(plane: Plane, answers: Answer) -> Outcome {
     let server = Server::start(&host.ns, "web-1", web)?;
     let settings = Settings { plane, ..Settings::default() };
     let mut weir = Weir::prepare(&lab, &settings, &[])?;
-    lab.folder.write("services.toml", TUNNELLED)?;
+    lab.folder.write("services.toml", TUNNELED)?;
     weir.start_slowpath()?;
     weir.start_fastpath()?;
     weir.wait_until_able()?;
     // The operator's setup for such probes: the kernel routes packets for the frontend to the
-    // arm, by any neighbor. With XDP the probes' mark does that. The source address is added
+    // arm, via any neighbor. With XDP the probes' mark does that. The source address is added
     // automatically.
     if plane == Plane::Dpdk {
         lab.weir.ip(&["route add 203.0.113.21/32 via 10.0.2.11 dev weir-out"])?;
     }
-    until(&mut weir, "10.0.2.11", "healthy")?;
+    wait_for_state(&mut weir, "10.0.2.11", "healthy")?;
     assert!(decap.counts().taken(TunnelKind::Vxlan) > 3, "probes use the tunnel");
     // The host still answers on its own address: only the path of client packets is probed.
     drop(server);
-    until(&mut weir, "10.0.2.11", "unhealthy")?;
+    wait_for_state(&mut weir, "10.0.2.11", "unhealthy")?;
     let _server = Server::start(&host.ns, "web-1", web)?;
-    until(&mut weir, "10.0.2.11", "healthy")?;
+    wait_for_state(&mut weir, "10.0.2.11", "healthy")?;
     drop(decap);
-    until(&mut weir, "10.0.2.11", "unhealthy")?;
+    wait_for_state(&mut weir, "10.0.2.11", "unhealthy")?;
     weir.stop()?;
     Ok(())
 }

@@ -92,11 +92,11 @@ fn a_poll_takes_at_most_the_configured_burst() {
             kernel.push((0, frame)).unwrap();
         }
         let before = counted(&page);
-        let mut turns = 0;
+        let mut iterations = 0;
         while counted(&page)[2] < FROM_KERNEL as u64 {
             poll::run(&mut loaded.lcore, &mut ends, &AtomicBool::new(true), Idle::Yield);
-            turns += 1;
-            assert!(turns <= FROM_KERNEL, "each iteration takes at least one packet");
+            iterations += 1;
+            assert!(iterations <= FROM_KERNEL, "each iteration takes at least one packet");
         }
         let bursts = counted(&page)[0] - before[0];
         assert_eq!(bursts as usize, FROM_KERNEL.div_ceil(burst));

@@ -77,18 +77,18 @@ fn flows(plane: &mut Memory) -> u32 {
 fn an_icmp_error_reaches_its_flows_backend_and_creates_no_flow() {
     let mut plane = Memory::new();
     plane.load(&two_backends());
-    let mut seen = BTreeSet::new();
+    let mut backends = BTreeSet::new();
     for port in 4_000..4_400 {
-        let known = flows(&mut plane);
+        let before = flows(&mut plane);
         let by_error = backend(&plane.send(INGRESS, &from_router(too_big(port)).bytes()));
-        assert_eq!(flows(&mut plane), known, "an error created a flow");
+        assert_eq!(flows(&mut plane), before, "an error created a flow");
         let first = tcp(&format!("198.51.100.7:{port}"), "203.0.113.10:80", flags::SYN);
         let by_flow = backend(&plane.send(INGRESS, &from_router(first).bytes()));
-        assert_eq!(flows(&mut plane), known + 1);
+        assert_eq!(flows(&mut plane), before + 1);
         assert_eq!(by_error, by_flow, "client's port {port}");
-        seen.insert(by_flow);
+        backends.insert(by_flow);
     }
-    assert_eq!(seen, BTreeSet::from([11, 12]));
+    assert_eq!(backends, BTreeSet::from([11, 12]));
 }
 
 /// A burst's lookups precede its inserts.
@@ -145,8 +145,8 @@ fn two_packets_of_a_new_flow_in_one_burst_create_and_confirm_one_flow() {
 /// states of TCP flows.
 type Outcome = (Vec<u32>, Vec<u8>, u64, Vec<Option<TcpState>>);
 
-/// Returns the outcome of frames in bursts of this length, after the first ones have arrived
-/// alone. Either all are traced, or none.
+/// Forwards the first `alone` frames one by one and the others in bursts of this length. Returns
+/// the plane and the outgoing frames. With `traced` all packets are traced.
 fn in_bursts(
     setup: &Setup,
     alone: usize,
@@ -168,7 +168,7 @@ fn in_bursts(
     (plane, left)
 }
 
-/// Summarizes the outgoing frames.
+/// Returns the outcome of these frames, forwarded as by [`in_bursts`].
 fn outcome(
     setup: &Setup,
     alone: usize,
@@ -198,20 +198,20 @@ fn a_reply_uses_the_leg_from_before_a_later_packet_of_its_burst_changes_it() {
     plane.load(&setup);
     let opened = at_once(&mut plane, &[(INGRESS, from_gateway(1, syn()).bytes())]);
     let [(EGRESS, out)] = &opened[..] else { panic!("one frame leaves: {opened:?}") };
-    let ours = format!("10.0.2.20:{}", u16::from_be_bytes([out[34], out[35]]));
-    let asks = |cookie, ip| (INGRESS, from_gateway(cookie, ip).bytes());
-    let answers = |flags| (EGRESS, from_backend(11, tcp("10.0.2.11:8080", &ours, flags)).bytes());
+    let nat = format!("10.0.2.20:{}", u16::from_be_bytes([out[34], out[35]]));
+    let requests = |cookie, ip| (INGRESS, from_gateway(cookie, ip).bytes());
+    let answers = |flags| (EGRESS, from_backend(11, tcp("10.0.2.11:8080", &nat, flags)).bytes());
     let ack = flags::ACK;
     let frames = [
-        asks(1, syn()),
+        requests(1, syn()),
         answers(flags::SYN | ack),
-        asks(1, request()),
-        // Here the burst begins.
+        requests(1, request()),
+        // The bursts begin with this frame.
         answers(ack),
-        asks(2, request()),
-        asks(2, request()),
+        requests(2, request()),
+        requests(2, request()),
         answers(ack),
-        asks(1, request()),
+        requests(1, request()),
         answers(flags::RST),
         answers(ack),
         answers(ack),
@@ -229,11 +229,11 @@ fn a_reply_uses_the_leg_from_before_a_later_packet_of_its_burst_changes_it() {
 #[test]
 fn new_flows_that_evict_others_get_the_same_ports_in_bursts() {
     let by_port = Setup { nat_ports: "2000-2007", ..plain_nat() };
-    let by_room = Setup { nat_ports: "2000-2039", max_flows: 64, ..plain_nat() };
+    let by_capacity = Setup { nat_ports: "2000-2039", max_flows: 64, ..plain_nat() };
     let client = |n: u16| format!("198.51.100.{}:{}", 1 + n % 200, 4_000 + n);
     let sends = |n| tcp(&client(n), "203.0.113.10:80", flags::SYN);
     let frames: Vec<_> = (0..200).map(|n| (INGRESS, from_router(sends(n)).bytes())).collect();
-    for setup in [by_port, by_room] {
+    for setup in [by_port, by_capacity] {
         let setup = Setup { seed: Some(0x5745_4952), ..setup };
         let (mut plane, expected) = in_bursts(&setup, 0, &frames, 1, false);
         let page = plane.loaded().region.counters().lcore(0).expect("the lcore's counter page");
@@ -251,11 +251,11 @@ fn new_flows_that_evict_others_get_the_same_ports_in_bursts() {
 fn a_path_mtu_applies_to_packets_after_the_error_in_its_burst() {
     let setup = aws_tunnel("ipip");
     let long = || tcp("198.51.100.7:40000", "203.0.113.10:80", flags::ACK).sized(1_400);
-    let asks = || (INGRESS, from_gateway(1, long()).bytes());
+    let large = || (INGRESS, from_gateway(1, long()).bytes());
     let sent = long().hop().in_ip("10.0.2.10", "10.0.2.11");
     let complaint = error("10.0.2.1", "10.0.2.10", (3, 4), 1_300, sent).quoting(548);
     let complaint = (EGRESS, from_backend(1, complaint).bytes());
-    let frames = [asks(), asks(), complaint, asks(), asks()];
+    let frames = [large(), large(), complaint, large(), large()];
     for (burst, traced) in (1..=5).flat_map(|burst| [(burst, false), (burst, true)]) {
         let (_, arms, ..) = outcome(&setup, 0, &frames, burst, traced);
         let expected = [EGRESS, EGRESS, INGRESS, INGRESS];

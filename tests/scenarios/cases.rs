@@ -19,7 +19,7 @@ use tables::reason::DropReason;
 use tests::cases::{self, COVERED_ELSEWHERE};
 use tests::lab::netns::Netns;
 
-/// Reports all failures at once: the first one is rarely the most informative.
+/// The test reports all failures at once: the first one is rarely the most informative.
 #[test]
 fn every_case_passes_in_memory() {
     let mut failed = Vec::new();
@@ -88,7 +88,7 @@ fn legs_shared_by_both_directions_are_counted() {
 }
 
 #[test]
-fn clients_without_a_nat_port_are_counted() {
+fn clients_without_an_affinity_entry_are_counted() {
     let untracked = |max_affinities: u32| {
         let all = cases::all();
         let mut case = all.into_iter().find(|case| case.setup.max_affinities == 8).expect("a case");
@@ -103,10 +103,10 @@ fn clients_without_a_nat_port_are_counted() {
 }
 
 #[test]
-fn no_two_cases_verify_the_same() {
-    let mut seen = BTreeSet::new();
+fn claims_are_unique_sentences_and_cases_have_steps() {
+    let mut claims = BTreeSet::new();
     for case in cases::all() {
-        assert!(seen.insert(case.claim), "duplicate claim: {}", case.claim);
+        assert!(claims.insert(case.claim), "duplicate claim: {}", case.claim);
         assert!(case.claim.ends_with('.'), "the claim is not a sentence: {}", case.claim);
         assert!(!case.steps.is_empty(), "the case has no steps: {}", case.claim);
     }

@@ -1,7 +1,7 @@
-//! Runs every case through real DPDK ports on veth, in both directions, in its own namespace.
+//! Runs every case through real DPDK ports on veth, with the pcap and the af_packet driver.
 //!
 //! DPDK can be started once per process, so there is a single test here. It ends with the two
-//! drop reasons that only a NIC can cause.
+//! drop reasons that need a buffer pool or a NIC.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -25,7 +25,7 @@ fn every_case_passes_on_dpdk_ports() -> Result<(), Box<dyn Error>> {
     let namespace = Netns::new("cases")?;
     let drivers = [Driver::Pcap, Driver::AfPacket];
     for driver in drivers {
-        let lines = driver.cables();
+        let lines = driver.link_commands();
         namespace.ip(&lines.iter().map(String::as_str).collect::<Vec<_>>())?;
     }
     let failed = namespace.run(move || {
@@ -68,12 +68,12 @@ fn an_empty_pool_leaves_no_room_for_headers(plane: &mut Wire) {
         let outer = inner.in_geneve(NODE, OUR_GENEVE, options.clone());
         Frame::new(ROUTER, IN_MAC, outer).bytes()
     };
-    let came = plane.send(INGRESS, &long(syn()));
-    let [(_, sent)] = &came[..] else { panic!("the SYN goes to the backend: {came:?}") };
+    let output = plane.send(INGRESS, &long(syn()));
+    let [(_, sent)] = &output[..] else { panic!("the SYN goes to the backend: {output:?}") };
     let port = u16::from_be_bytes([sent[34], sent[35]]);
     let answer = from_backend(11, syn_ack().from(BACKEND).to(OUR_NAT).to_port(port)).bytes();
-    let came = plane.send_without_buffers(EGRESS, &answer);
-    assert!(came.is_empty(), "no buffer, no answer: {came:?}");
+    let output = plane.send_without_buffers(EGRESS, &answer);
+    assert!(output.is_empty(), "no buffer, no answer: {output:?}");
     assert_eq!(plane.counts().drops[&DropReason::NoHeadroom], 1);
     assert_eq!(plane.send(EGRESS, &answer).len(), 1, "with buffers the answer leaves");
     assert_eq!(plane.counts().entered(), plane.counts().ended());

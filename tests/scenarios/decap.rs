@@ -31,7 +31,7 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
         }
         Ok(())
     });
-    // In Weir's place, the host's end of the lan's bridge.
+    // The lan's bridge has Weir's address.
     lab.lan.ip(&[&format!("addr add {EGRESS}/24 dev br0")])?;
     let capture = Capture::start(&lab.lan, "h0", lab.folder.file("lan.pcap"))?;
     let inner = udp4((CLIENT, 4_000), (FRONTEND, 7), &[b"who is there?"], true);
@@ -48,7 +48,7 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
         let mut buffer = [0; 2_000];
         let (len, from) = socket.recv_from(&mut buffer)?;
         assert_eq!(from, SocketAddr::from((host.address, port)));
-        answer_is_right(&buffer[..len], back);
+        assert_answer(&buffer[..len], back);
     }
     // IPv4 in IPv4 has no port.
     let raw = lab.lan.run(|| {
@@ -59,7 +59,7 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
     raw.send_to(&inner, &SocketAddr::from((host.address, 0)).into())?;
     let mut buffer = [0; 2_000];
     let (len, _) = recvfrom::<SockaddrStorage>(raw.as_raw_fd(), &mut buffer)?;
-    answer_is_right(&buffer[20..len], &[]);
+    assert_answer(&buffer[20..len], &[]);
     echo.join().map_err(|_| "the server thread panicked")??;
     for kind in [TunnelKind::Geneve, TunnelKind::Vxlan, TunnelKind::Gue, TunnelKind::Ip4In4] {
         assert_eq!(decap.counts().taken(kind), 1, "{kind:?}");
@@ -69,16 +69,16 @@ fn replies_return_through_the_tunnel_and_tshark_agrees() -> Result<(), Box<dyn E
     assert_eq!(complaints(&path)?, Vec::<String>::new());
     let fields = ["geneve.option.class", "geneve.option.length", "geneve.vni", "ip.dst"];
     let rows = tshark(&path, "geneve", &fields)?;
-    let (there, back) = ("10.0.2.11,203.0.113.10", "10.0.2.10,192.0.2.1");
-    assert_eq!(rows.iter().map(|row| &row[3][..]).collect::<Vec<_>>(), [there, back]);
+    let (forward, back) = ("10.0.2.11,203.0.113.10", "10.0.2.10,192.0.2.1");
+    assert_eq!(rows.iter().map(|row| &row[3][..]).collect::<Vec<_>>(), [forward, back]);
     assert!(rows.iter().all(|row| row[0] == "0x0108,0x0108,0x0108"), "{rows:?}");
-    assert_eq!(tshark(&path, "vxlan.vni == 42", &["ip.dst"])?, [[there], [back]]);
+    assert_eq!(tshark(&path, "vxlan.vni == 42", &["ip.dst"])?, [[forward], [back]]);
     Ok(())
 }
 
 /// Asserts that the inner answer is complete, correct, and of the request's reverse direction.
 #[track_caller]
-fn answer_is_right(payload: &[u8], front: &[u8]) {
+fn assert_answer(payload: &[u8], front: &[u8]) {
     assert_eq!(&payload[..front.len()], front);
     let inner = &payload[front.len()..];
     let header = Header::read(inner, false);

@@ -17,7 +17,7 @@ fn no_packet_is_lost_with_both_gateways_and_changing_backends() -> Result<(), Bo
         println!("{:.1?} {}", progress.elapsed, progress.step);
     })?;
     let claims = outcome.claims();
-    claims.iter().for_each(|claim| println!("{} {}", claim.holds, claim.words));
+    claims.iter().for_each(|claim| println!("{} {}", claim.holds, claim.text));
     assert!(claims.iter().all(|claim| claim.holds), "{:#?}\n{outcome:#?}", claims);
     Ok(())
 }

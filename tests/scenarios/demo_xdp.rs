@@ -9,10 +9,10 @@ fn the_demo_passes_with_xdp() -> Result<(), String> {
         .env("PLANE", "xdp")
         .output()
         .map_err(|e| format!("the demo does not start: {e}"))?;
-    let told = String::from_utf8_lossy(&done.stdout);
-    println!("{told}");
+    let output = String::from_utf8_lossy(&done.stdout);
+    println!("{output}");
     let failed = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{told}\n{failed}");
-    assert!(told.contains("the XDP program in the kernel"), "{told}");
+    assert!(done.status.success(), "{output}\n{failed}");
+    assert!(output.contains("the XDP program in the kernel"), "{output}");
     Ok(())
 }

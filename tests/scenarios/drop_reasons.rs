@@ -1,5 +1,5 @@
-//! Drop reasons that no valid configuration can cause: configuration checks reject it first, and
-//! the fastpath, which does not trust the tables, still drops such packets.
+//! Drop reasons that the cases cannot cause: of tables that configuration checks would reject, of a
+//! table full of confirmed flows, of a locked bucket, and of a packet without a decision.
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
 mod planes {
@@ -36,8 +36,8 @@ fn dropped(change: impl FnOnce(&mut Writer<'static>)) -> Vec<DropReason> {
     change(&mut writer);
     writer.commit().expect("a valid change");
     loaded.lcore.poll_control();
-    let came = plane.send(INGRESS, &from_gateway(1, syn()).bytes());
-    assert!(came.is_empty(), "no frame may leave: {came:?}");
+    let output = plane.send(INGRESS, &from_gateway(1, syn()).bytes());
+    assert!(output.is_empty(), "no frame may leave: {output:?}");
     drops(&mut plane).into_iter().map(|(reason, _)| reason).collect()
 }
 
@@ -121,8 +121,8 @@ fn a_locked_bucket_is_contended_until_the_flow_table_recovers() {
     assert_eq!(plane.send(INGRESS, &frame), []);
     assert_eq!(drops(&mut plane), [(DropReason::FlowContended, 1)]);
     assert!(Flows::new(region).recover().stale_locks > 0);
-    let came = plane.send(INGRESS, &frame);
-    assert!(matches!(came[..], [(Exit::Port(_), _)]), "forwarded after recovery: {came:?}");
+    let output = plane.send(INGRESS, &frame);
+    assert!(matches!(output[..], [(Exit::Port(_), _)]), "forwarded after recovery: {output:?}");
     assert_eq!(drops(&mut plane), [(DropReason::FlowContended, 1)]);
 }
 

@@ -44,7 +44,7 @@ type Sent = Vec<(Exit, Vec<u8>)>;
 const PACKETS: usize = 20_000;
 /// The seed of their selection; `WEIR_SEED` sets another.
 const SEED: u64 = 0x6578_706c;
-/// Packets between two changes of the services file.
+/// Packets of a setup before and after the change of its services file.
 const CHANGE: usize = 150;
 /// Seconds after which no unconfirmed tunnel flow is left.
 const ENDED_S: u32 = 60;
@@ -142,7 +142,7 @@ fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), Str
     let explanation = explainer.frame(&entry, &mut trial.bytes.clone());
     let page = region.counters().lcore(0).ok_or("the lcore's counter page")?;
     let before = counter_values(&page);
-    let came = match kernel {
+    let output = match kernel {
         true => plane.kernel_sends(trial.arm, &trial.bytes),
         false => plane.send(trial.arm, &trial.bytes),
     };
@@ -152,12 +152,12 @@ fn compare(plane: &mut Memory, trial: &Trial) -> Result<(Explanation, Sent), Str
         && explanation.drop_reason == observed.reason
         && (!passes || explanation.service_id == observed.service)
         && (!passes || explanation.backend_id == observed.backend)
-        && came.iter().all(|(_, frame)| is_explained(&explanation, frame));
+        && output.iter().all(|(_, frame)| is_explained(&explanation, frame));
     match agree {
-        true => Ok((explanation, came)),
+        true => Ok((explanation, output)),
         false => Err(format!(
             "the plane did {} {} (service {:?}, backend {:?}) with {trial:?}\n{explanation:#?}\n\
-             {came:x?}",
+             {output:x?}",
             observed.verdict, observed.reason, observed.service, observed.backend
         )),
     }
@@ -173,11 +173,11 @@ fn is_explained(explanation: &Explanation, frame: &[u8]) -> bool {
     let ethertype = if frame[usize::from(at)] >> 4 == 4 { 0x0800 } else { 0x86dd };
     let window = Window::new(&mut bytes);
     let Ok(ip) = Ip::parse(&window, at, ethertype) else { return false };
-    let says = |words: &str| explanation.reasons.iter().any(|reason| reason.contains(words));
+    let mentions = |text: &str| explanation.reasons.iter().any(|reason| reason.contains(text));
     if explanation.verdict == "reply" {
         let error = explanation.arrival.starts_with("plain") && ip.kind == L4::IcmpError;
         let mtu = if error { icmp::reported_mtu(&window, &ip).unwrap_or(0) } else { 0 };
-        return mtu == 0 || says(&format!("error, MTU {mtu} bytes"));
+        return mtu == 0 || mentions(&format!("error, MTU {mtu} bytes"));
     }
     if !matches!(ip.kind, L4::Tcp { .. } | L4::Udp) {
         return true;
@@ -187,7 +187,7 @@ fn is_explained(explanation: &Explanation, frame: &[u8]) -> bool {
     let free = format!(":{} ->", ip.sport);
     let rewrite = explanation.rewrite.replace(":(a free port) ->", &free);
     let len = format!("it has {} bytes; the MTU", ip.end - ip.at);
-    rewrite.starts_with(&ends) && (!rewrite.contains("translated") || says(&len))
+    rewrite.starts_with(&ends) && (!rewrite.contains("translated") || mentions(&len))
 }
 
 /// Selects the next packet: a client's, an answer to an outgoing frame, or one with a flipped
@@ -223,8 +223,8 @@ fn next(setup: &Setup, rng: &mut Rng, left: &VecDeque<(Exit, Vec<u8>)>) -> Trial
 
 /// Builds the first fragment of a datagram without a checksum, which cannot be translated.
 fn cut() -> tests::frames::Ip {
-    let whole = udp("198.51.100.7:40000", "203.0.113.20:53").may_fragment().id(9).unsummed();
-    whole.sized(600).part(0, 256, true)
+    let datagram = udp("198.51.100.7:40000", "203.0.113.20:53").may_fragment().id(9).unsummed();
+    datagram.sized(600).part(0, 256, true)
 }
 
 /// Builds the response of the appliance's kernel, or a proxy on it, to a frame.
@@ -236,7 +236,7 @@ fn of_kernel(arm: u8, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
     };
     if !error {
         let at = traffic::l3(frame);
-        traffic::turn(&mut trial.bytes, at, true, rng)?;
+        traffic::reverse(&mut trial.bytes, at, true, rng)?;
     }
     trial.arrival = Arrival::Kernel;
     Some(trial)
@@ -282,7 +282,7 @@ fn with_affinity_across(setup: Setup) -> Setup {
     Setup { services, ..setup.named("affinity and source ranges across families") }
 }
 
-/// Proxies for all ports, for some, and for some clients; none on IPv6's egress address.
+/// Proxies for all ports, for some ports, and over IPv6 for one client.
 fn proxied(setup: Setup) -> Setup {
     let all = "mode = \"nat\"\nproxy_redirect = {port = 9000}";
     let some = "mode = \"nat\"\nproxy_redirect = {port = 9001, ports = [53]}";
@@ -299,18 +299,17 @@ fn narrow(setup: Setup) -> Setup {
     Setup { max_scopes: FEW, ..setup.named("few endpoints") }
 }
 
-/// Sets the MTU of all known next hops.
-fn limit(plane: &mut Memory, setup: &Setup, mtu: u16) {
+/// Sets the MTU of all next hops.
+fn set_mtu(plane: &mut Memory, setup: &Setup, mtu: u16) {
     let Some(target) = plane.loaded().target.as_mut() else { return };
     for (arm, to, _) in target.next_hops() {
-        let known = setup.neighbors.iter().find(|n| n.address.parse() == Ok(to) && n.arm == arm);
+        let neighbor = setup.neighbors.iter().find(|n| n.address.parse() == Ok(to) && n.arm == arm);
         let src_mac = [IN_MAC, OUT_MAC][usize::from(arm)];
-        target.set_next_hop(&Resolved { arm, to, mac: known.map(|n| n.mac), src_mac, mtu });
+        target.set_next_hop(&Resolved { arm, to, mac: neighbor.map(|n| n.mac), src_mac, mtu });
     }
 }
 
-/// A service of four backends with a table, one of a network, and one of every address of an
-/// endpoint.
+/// A service of four backends with a table, one of a network, and one for a single endpoint.
 fn several(setup: Setup, mode: &str) -> Setup {
     let port = if mode.contains("nat") { ", port = 8080" } else { "" };
     let backend = |last| format!("{{address = \"10.0.2.{last}\"{port}}}");
@@ -322,7 +321,7 @@ fn several(setup: Setup, mode: &str) -> Setup {
         + &service("endpoint", &mode, &of_endpoint, &backend(11));
     let mut setup = Setup { services, ..setup.named("several backends") };
     // The MAC address of one of them is not known.
-    setup.neighbors.retain(|neighbour| neighbour.address != "10.0.2.14");
+    setup.neighbors.retain(|neighbor| neighbor.address != "10.0.2.14");
     setup
 }
 
@@ -362,18 +361,18 @@ fn explain_matches_the_data_plane() {
     let seed = std::env::var("WEIR_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
     let mut rng = Rng::with_seed(seed);
     let (mut plane, mut outcomes, mut shown) = (Memory::new(), BTreeMap::new(), 0);
-    for (turn, setup) in setups().iter().cycle().enumerate() {
+    for (round, setup) in setups().iter().cycle().enumerate() {
         if shown >= PACKETS {
             break;
         }
         plane.load(&Setup { kernel_capacity: usize::MAX, ..setup.clone() });
-        let mtu = if turn.is_multiple_of(2) { 9_001 } else { 1_500 };
-        limit(&mut plane, setup, mtu);
+        let mtu = if round.is_multiple_of(2) { 9_001 } else { 1_500 };
+        set_mtu(&mut plane, setup, mtu);
         let mut left: VecDeque<(Exit, Vec<u8>)> = VecDeque::new();
         for n in 0..2 * CHANGE {
             shown += 1;
-            // `explain` cannot foresee the limits of what this lcore punted in the current
-            // second.
+            // `explain` does not know how much of its punt limits this lcore has used in the
+            // current second.
             plane.advance_s(match rng.usize(..128) {
                 0 => ENDED_S,
                 1..8 => 4,
@@ -383,10 +382,10 @@ fn explain_matches_the_data_plane() {
                 // Replace one of the backends.
                 let moved = setup.services.replace("10.0.2.12\"", "10.0.2.15\"");
                 plane.change(&moved.replace("fd00:2::12\"", "fd00:2::15\""));
-                limit(&mut plane, setup, mtu);
+                set_mtu(&mut plane, setup, mtu);
             }
             let trial = next(setup, &mut rng, &left);
-            let (explanation, came) = compare(&mut plane, &trial).unwrap_or_else(|text| {
+            let (explanation, output) = compare(&mut plane, &trial).unwrap_or_else(|text| {
                 panic!("packet {shown} of seed {seed}, tables {}:\n{text}", setup.name)
             });
             let grew = explanation.reasons.iter().any(|one| one.ends_with("is too small"));
@@ -399,7 +398,7 @@ fn explain_matches_the_data_plane() {
             };
             *outcomes.entry((explanation.verdict, reason)).or_insert(0) += 1;
             let often = shown.is_multiple_of(3);
-            left.extend(came.into_iter().filter(|(exit, _)| often || *exit != Exit::Port(0)));
+            left.extend(output.into_iter().filter(|(exit, _)| often || *exit != Exit::Port(0)));
             while left.len() > REMEMBERED {
                 left.pop_front();
             }
@@ -408,7 +407,7 @@ fn explain_matches_the_data_plane() {
     println!("{shown} packets: {outcomes:#?}");
     assert!(outcomes.len() >= OUTCOMES, "{outcomes:?}");
     for (verdict, reason) in EXPECTED {
-        let wanted = (verdict.to_owned(), reason.to_owned());
-        assert!(outcomes.contains_key(&wanted), "no {verdict} {reason}: {outcomes:?}");
+        let expected = (verdict.to_owned(), reason.to_owned());
+        assert!(outcomes.contains_key(&expected), "no {verdict} {reason}: {outcomes:?}");
     }
 }

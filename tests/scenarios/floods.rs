@@ -28,12 +28,12 @@ const DNS_BACKEND: &str = "10.0.2.11:5353";
 const MAX_FLOWS: u32 = 4096;
 /// Connections established before the flood.
 const ESTABLISHED: u32 = 500;
-/// Clients that begin during it, one per turn.
+/// Clients that begin during it, one per round.
 const NEW: u32 = 600;
-/// Packets of the flood in each turn.
+/// Packets of the flood in each round.
 const FLOOD: u32 = 20;
-/// Turns between a client's packet and its answer, and from there to the client's next packet.
-const HALF_WAY: [usize; 3] = [1, 10, 20];
+/// Rounds between a client's packet and its answer, and from there to the client's next packet.
+const DELAYS: [usize; 3] = [1, 10, 20];
 
 /// A setup with NAT, or with a tunnel whose answers return through Weir.
 fn setup(mode: &'static str) -> Setup {
@@ -133,9 +133,9 @@ impl Fixture<'_> {
 }
 
 /// Runs a flood. Panics if a client loses a packet.
-fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) {
+fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, delay: usize) {
     plane.load(&setup(mode));
-    let about = format!("{kind} on {} in mode {mode}, {half_way} turns each way", plane.name());
+    let about = format!("{kind} on {} in mode {mode}, delay {delay}", plane.name());
     let mut fixture = Fixture { plane, mode };
     let ack = flags::ACK;
     let mut established = Vec::new();
@@ -149,16 +149,16 @@ fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) 
     }
     let (mut opened, mut answered) = (VecDeque::new(), VecDeque::new());
     let (mut spoofed, mut failed) = (0, Vec::new());
-    for turn in 0..NEW {
+    for round in 0..NEW {
         for _ in 0..FLOOD {
             fixture.spoofed(kind, spoofed);
             spoofed += 1;
         }
-        match fixture.connects(ESTABLISHED + turn) {
+        match fixture.connects(ESTABLISHED + round) {
             Some(client) => opened.push_back(client),
-            None => failed.push((ESTABLISHED + turn, "no SYN")),
+            None => failed.push((ESTABLISHED + round, "no SYN")),
         }
-        if opened.len() > half_way
+        if opened.len() > delay
             && let Some(client) = opened.pop_front()
         {
             match fixture.gets_reply(client, flags::SYN | ack) {
@@ -166,13 +166,13 @@ fn play(plane: &mut dyn Plane, mode: &'static str, kind: &str, half_way: usize) 
                 false => failed.push((client.number, "no answer")),
             }
         }
-        if answered.len() > half_way
+        if answered.len() > delay
             && let Some(client) = answered.pop_front()
             && !fixture.continues(client)
         {
             failed.push((client.number, "another connection"));
         }
-        let client = established[turn as usize % established.len()];
+        let client = established[round as usize % established.len()];
         assert!(fixture.gets_reply(client, ack), "{about}: {} received no answer", client.number);
         assert!(fixture.continues(client), "{about}: {} lost its connection", client.number);
     }
@@ -214,29 +214,29 @@ fn play_fast(new_flows: &'static str) -> (u32, u32) {
         established.push(client);
     }
     let (mut opened, mut answered) = (VecDeque::new(), VecDeque::new());
-    let (mut came, mut whole) = (0, 0);
-    for turn in 0..10 * ROUND_TRIP_MS {
+    let (mut admitted, mut completed) = (0, 0);
+    for ms in 0..10 * ROUND_TRIP_MS {
         plane.loaded().lcore.advance_us(1_000);
         let mut fixture = Fixture { plane: &mut plane, mode: "nat" };
         for n in 0..FAST_FLOOD {
             // At a varying position among the packets that the bucket has tokens for.
-            if n == turn * 37 % FAST_FLOOD
-                && let Some(client) = fixture.connects(ESTABLISHED + turn)
+            if n == ms * 37 % FAST_FLOOD
+                && let Some(client) = fixture.connects(ESTABLISHED + ms)
             {
-                came += 1;
-                opened.push_back((turn + ROUND_TRIP_MS, client));
+                admitted += 1;
+                opened.push_back((ms + ROUND_TRIP_MS, client));
             }
-            fixture.spoofed("syn", turn * FAST_FLOOD + n);
+            fixture.spoofed("syn", ms * FAST_FLOOD + n);
         }
-        if let Some((_, client)) = opened.pop_front_if(|(due, _)| *due == turn)
+        if let Some((_, client)) = opened.pop_front_if(|(due, _)| *due == ms)
             && fixture.gets_reply(client, flags::SYN | ack)
         {
-            answered.push_back((turn + ROUND_TRIP_MS, client));
+            answered.push_back((ms + ROUND_TRIP_MS, client));
         }
-        if let Some((_, client)) = answered.pop_front_if(|(due, _)| *due == turn) {
-            whole += u32::from(fixture.continues(client));
+        if let Some((_, client)) = answered.pop_front_if(|(due, _)| *due == ms) {
+            completed += u32::from(fixture.continues(client));
         }
-        let client = established[turn as usize % established.len()];
+        let client = established[ms as usize % established.len()];
         assert!(
             fixture.gets_reply(client, ack) && fixture.continues(client),
             "lost {}",
@@ -246,24 +246,24 @@ fn play_fast(new_flows: &'static str) -> (u32, u32) {
     let waiting = opened.len() + answered.len();
     let counts = plane.counts();
     assert_eq!(counts.entered(), counts.ended());
-    (came - waiting as u32, whole)
+    (admitted - waiting as u32, completed)
 }
 
 #[test]
 fn clients_admitted_in_a_flood_beyond_the_limit_stay() {
-    let (came, whole) = play_fast("");
-    assert!(came >= 40, "only {came} clients were admitted");
-    assert_eq!(whole, came, "the limit is too high: admitted clients lose their NAT port");
-    let (came, whole) = play_fast("nat_new_per_s = 0");
-    assert!(came >= 800 && whole == 0, "{whole} of {came} clients without a limit");
+    let (admitted, completed) = play_fast("");
+    assert!(admitted >= 40, "only {admitted} clients were admitted");
+    assert_eq!(completed, admitted, "the limit is too high: admitted clients lose their NAT port");
+    let (admitted, completed) = play_fast("nat_new_per_s = 0");
+    assert!(admitted >= 800 && completed == 0, "{completed} of {admitted} clients without a limit");
 }
 
 fn play_all(plane: &mut dyn Plane) {
     for mode in ["nat", "tunnel"] {
         let kinds = ["syn", "ack", "udp", "answered udp"];
         for kind in kinds {
-            for half_way in HALF_WAY {
-                play(plane, mode, kind, half_way);
+            for delay in DELAYS {
+                play(plane, mode, kind, delay);
             }
         }
     }

@@ -113,7 +113,7 @@ fn gateways_and_timeouts_change_under_traffic_and_a_device_change_is_rejected() 
     let mut weir = Weir::start(&lab, &Settings::default(), &both)?;
     let (before, wires) = (Totals::now(&weir)?, Wires::now(&lab)?);
     let traffic = Traffic::start(&lab, Duration::from_millis(5))?;
-    traffic.until(200)?;
+    traffic.wait_for_responses(200)?;
 
     // A node that is not configured is rejected; after it is configured, all its clients are
     // served.

@@ -89,7 +89,7 @@ impl Comparison {
         trial.arrival == Arrival::Plain && is_cached(self.lcore(), trial.frame(), trial.arm)
     }
 
-    /// Passes a frame through both and compares.
+    /// Passes a frame through the stages with and without the cache, and compares the results.
     fn compare(&mut self, trial: &Trial, tally: &mut Tally) -> Result<(), String> {
         tally.mutations += 1;
         tally.hits += usize::from(self.is_cached(trial));
@@ -112,9 +112,9 @@ impl Comparison {
 /// Returns whether the lcore finds the headers in its cache.
 fn is_cached(lcore: &Lcore<'_>, mut frame: Frame, arm: u8) -> bool {
     let generation = lcore.snapshot().generation;
-    let (familiar, window) = (lcore.header_cache(), frame.window());
-    let seen = familiar.lookup(&window, arm, generation, familiar.first());
-    seen.is_some_and(|seen| seen.packet_fields(&window, &seen.layout()).is_ok())
+    let (cache, window) = (lcore.header_cache(), frame.window());
+    let entry = cache.lookup(&window, arm, generation, cache.first());
+    entry.is_some_and(|entry| entry.packet_fields(&window, &entry.layout()).is_ok())
 }
 
 /// Returns the flow key, its hash and the sending end of an open packet.
@@ -183,15 +183,15 @@ fn compare_case(case: &Case, tally: &mut Tally, rng: &mut Rng) {
         for other in &shown {
             let splices = mutation::splices(&seed, other);
             prime_and_compare(&mut comparison, &seed, splices, case.claim, tally);
-            let whole = std::iter::once((Mutation::Another, other.clone()));
-            prime_and_compare(&mut comparison, &seed, whole, case.claim, tally);
+            let complete = std::iter::once((Mutation::Another, other.clone()));
+            prime_and_compare(&mut comparison, &seed, complete, case.claim, tally);
         }
         let single = mutation::all(&seed, rng);
         let double = mutation::double(&single, DOUBLE, rng);
         let few = single.len() / 16;
         let single = single.into_iter().take(if cached { usize::MAX } else { few });
         let mutated = single.chain(double).map(|m| {
-            let trial = m.of(&seed);
+            let trial = m.apply_to(&seed);
             (m, trial)
         });
         prime_and_compare(&mut comparison, &seed, mutated, case.claim, tally);

@@ -15,14 +15,14 @@ fn health_probes_report_the_state_at_any_time() -> Result<(), Box<dyn Error>> {
     weir.start_slowpath()?;
     let soon = Duration::from_secs(30);
     weir.wait_for("503 with a reason without a fastpath", soon, |weir| {
-        let said = weir.probe()?;
-        Ok((said.starts_with("HTTP/1.1 503") && said.contains("lcore"), said))
+        let response = weir.probe()?;
+        Ok((response.starts_with("HTTP/1.1 503") && response.contains("lcore"), response))
     })?;
     weir.start_fastpath()?;
     weir.wait_until_able()?;
     // ARP, TCP and HTTP of the probe all pass gateway, wire, poll loop, TAP, kernel and back.
-    let said = probe(&lab.cloud, INGRESS)?;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let response = probe(&lab.cloud, INGRESS)?;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     weir.wait_for("the probe's packets in the exception path's counters", soon, |weir| {
         let count = weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
         Ok((count >= 5.0, count.to_string()))
@@ -31,15 +31,15 @@ fn health_probes_report_the_state_at_any_time() -> Result<(), Box<dyn Error>> {
     weir.kill_fastpath()?;
     let killed = Instant::now();
     weir.wait_for("503 after fastpath was killed", soon, |weir| {
-        let said = weir.probe()?;
-        Ok((said.starts_with("HTTP/1.1 503"), said))
+        let response = weir.probe()?;
+        Ok((response.starts_with("HTTP/1.1 503"), response))
     })?;
     println!("503 was returned {:.0?} after the kill", killed.elapsed());
     assert!(probe(&lab.cloud, INGRESS).is_err(), "probes on the wire are not answered");
     weir.start_fastpath()?;
     weir.wait_until_able()?;
-    let said = probe(&lab.cloud, INGRESS)?;
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let response = probe(&lab.cloud, INGRESS)?;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     weir.stop()?;
     Ok(())
 }
@@ -75,7 +75,7 @@ fn packets_rejected_by_the_kernel_are_counted() -> Result<(), Box<dyn Error>> {
         Ok((lost > 0.0, format!("{lost}")))
     })?;
     let none = weir.metrics()?.sum("weir_kernel_lost_total", &["arm=\"egress\""]);
-    assert_eq!(none, 0.0, "by arm");
+    assert_eq!(none, 0.0, "only the arm of the TAP loses packets");
     weir.stop()?;
     Ok(())
 }

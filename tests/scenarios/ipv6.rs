@@ -69,23 +69,23 @@ fn ipv6_is_returned_translated_and_tunneled() -> Result<(), Box<dyn Error>> {
     let weir = Weir::start(&lab, &Settings { ipv6: true, ..Settings::default() }, &services)?;
     let captures = [(&lab.cloud, "wire"), (&lab.lan, "to-weir")]
         .map(|(ns, name)| Capture::start(ns, name, lab.folder.file(&format!("{name}.pcap"))));
-    let ask = |target: (IpAddr, u16)| -> Result<(), Box<dyn Error>> {
+    let fetch = |target: (IpAddr, u16)| -> Result<(), Box<dyn Error>> {
         let client = Client::start(&lab.aws[0], Load::new(target.into(), 150))?;
-        let why = |words: &str| format!("{words}{:?} {}", weir.drops(), gateway.report());
+        let why = |text: &str| format!("{text}{:?} {}", weir.drops(), gateway.report());
         let first = client.wait_for(1, std::time::Duration::from_secs(30));
         first.map_err(|e| why(&e.to_string()))?;
         let stats = client.finish()?;
         assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why(""));
         Ok(())
     };
-    ask((AWS_SERVER6.into(), 80))?;
-    ask((NAT66.into(), 80))?;
+    fetch((AWS_SERVER6.into(), 80))?;
+    fetch((NAT66.into(), 80))?;
     // From here on the backends' answers to these clients use the tunnel.
     for host in &lab.hosts {
         host.ns.ip(&["route add 2001:db8:c::/64 dev decap0"])?;
     }
     for (port, frontend, _, counted) in MIXES {
-        ask((frontend, port))?;
+        fetch((frontend, port))?;
         let taken: u64 = decaps.iter().map(|decap| decap.counts().taken(counted)).sum();
         assert!(taken >= 240, "{counted:?}: {taken}");
     }

@@ -42,17 +42,17 @@ fn slowpath_killed_under_load_loses_no_packet_and_moves_no_flow() -> Outcome {
     let mut weir = Weir::start(&lab, &Settings::default(), &two)?;
     let (before, wires) = (Totals::now(&weir)?, Wires::now(&lab)?);
     let traffic = Traffic::start(&lab, PAUSE)?;
-    traffic.until(300)?;
+    traffic.wait_for_responses(300)?;
     let generation = weir.status()?.generation;
     weir.kill_slowpath()?;
     // A change of the file in the meantime is applied at the restart.
-    traffic.until(600)?;
+    traffic.wait_for_responses(600)?;
     weir.change_services(&[service(&lab, &[(0, "active"), (1, "active"), (2, "active")])])?;
-    traffic.until(800)?;
+    traffic.wait_for_responses(800)?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;
     weir.wait_for_generation(generation + 1)?;
-    traffic.until(traffic.answered() + 700)?;
+    traffic.wait_for_responses(traffic.answered() + 700)?;
     let clients = traffic.finish()?;
     assert_all_continued(&clients);
     let third: u64 = clients.iter().filter_map(|(_, stats)| stats.by_backend.get("web-3")).sum();
@@ -76,15 +76,15 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_continue() -> Outcom
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let mut weir = Weir::start(&lab, &Settings::default(), &all)?;
     let traffic = Traffic::start(&lab, PAUSE)?;
-    traffic.until(500)?;
+    traffic.wait_for_responses(500)?;
     let killed = Instant::now();
     weir.kill_fastpath()?;
     weir.start_fastpath()?;
     let before = traffic.answered();
-    traffic.until(before + 1)?;
+    traffic.wait_for_responses(before + 1)?;
     println!("the gap, from SIGKILL to the next answered request: {:.0?}", killed.elapsed());
     weir.wait_until_able()?;
-    traffic.until(traffic.answered() + 700)?;
+    traffic.wait_for_responses(traffic.answered() + 700)?;
     let clients = traffic.finish()?;
     assert_all_continued(&clients);
     let report = gateway.stop()?;
@@ -98,7 +98,7 @@ fn fastpath_killed_under_load_moves_no_flow_and_connections_continue() -> Outcom
     Ok(())
 }
 
-/// Instructions into an insert: the bucket is locked, and the new flow's entry is incomplete.
+/// Instructions to step after a bucket is locked, so that the new flow's entry is incomplete.
 const DEEP: u32 = 600;
 
 /// Begins connections that are not continued, a few hundred per second, until `stop` is set.
@@ -125,13 +125,13 @@ fn step_into_a_lock(stepper: &mut Stepper, flows: &Flows<'_>) -> Outcome {
         stops += 1;
         // Other writes are those of tags, and the unlocking. After each stop without a lock the
         // depth is reduced, in case the program was optimized better.
-        let (mut held, deep) = (0, DEEP / stops);
-        while held < deep && flows.locked() > 0 {
+        let (mut steps, deep) = (0, DEEP / stops);
+        while steps < deep && flows.locked() > 0 {
             stepper.step()?;
-            held += 1;
+            steps += 1;
         }
         if flows.locked() > 0 {
-            println!("{held} instructions after it locked a bucket, at stop {stops}");
+            println!("{steps} instructions after it locked a bucket, at stop {stops}");
             return Ok(());
         }
     }
@@ -159,7 +159,7 @@ fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Ou
     };
     let mut weir = Weir::start(&lab, &settings, &all)?;
     let traffic = Traffic::start(&lab, PAUSE)?;
-    traffic.until(300)?;
+    traffic.wait_for_responses(300)?;
     let region = Region::open(&lab.folder.shared("region"))?;
     let flows = Flows::new(&region);
     let fastpath = weir.fastpath.take().ok_or("no fastpath")?;
@@ -177,17 +177,17 @@ fn fastpath_killed_inside_a_bucket_lock_moves_no_flow_and_frees_the_lock() -> Ou
     connections.join().map_err(|_| "the thread that opens connections panicked")??;
     weir.start_fastpath()?;
     let before = traffic.answered();
-    traffic.until(before + 1)?;
+    traffic.wait_for_responses(before + 1)?;
     println!("the gap, from SIGKILL to the next answered request: {:.0?}", killed.elapsed());
     weir.wait_until_able()?;
     let log = weir.fastpath.as_ref().ok_or("no fastpath")?.log();
     let count = |what| logged_count(&log, what);
-    let (kept, freed) = (count("flows taken over"), count("stale locks released"));
+    let (adopted, freed) = (count("flows taken over"), count("stale locks released"));
     let cleared = count("incomplete ones cleared");
-    println!("of {live} flows {kept:?} taken over, {cleared:?} cleared, {freed:?} locks freed");
-    assert!(kept.is_some_and(|kept| kept > 0) && freed.is_some_and(|freed| freed > 0), "{log}");
-    assert_eq!(kept, Some(live.into()), "each complete flow is kept");
-    traffic.until(before + 700)?;
+    println!("of {live} flows {adopted:?} taken over, {cleared:?} cleared, {freed:?} locks freed");
+    assert!(adopted.is_some_and(|n| n > 0) && freed.is_some_and(|n| n > 0), "{log}");
+    assert_eq!(adopted, Some(live.into()), "each complete flow is adopted");
+    traffic.wait_for_responses(before + 700)?;
     assert_all_continued(&traffic.finish()?);
     assert_eq!(flows.locked(), 0);
     let report = gateway.stop()?;
@@ -206,7 +206,7 @@ fn a_stopping_poll_loop_forwards_everything_it_received() -> Outcome {
     let mut weir = Weir::start(&lab, &Settings::default(), &[service(&lab, &[(0, "active")])])?;
     let before = Totals::now(&weir)?;
     let traffic = Traffic::start(&lab, PAUSE)?;
-    traffic.until(300)?;
+    traffic.wait_for_responses(300)?;
     let process = weir.fastpath.take().ok_or("no fastpath")?;
     process.stop(Duration::from_secs(10))?;
     let totals = Totals::now(&weir)?.since(&before);
@@ -214,7 +214,7 @@ fn a_stopping_poll_loop_forwards_everything_it_received() -> Outcome {
     assert_eq!(totals.sides().0, totals.sides().1, "{totals}");
     weir.start_fastpath()?;
     weir.wait_until_able()?;
-    traffic.until(traffic.answered() + 300)?;
+    traffic.wait_for_responses(traffic.answered() + 300)?;
     assert_all_continued(&traffic.finish()?);
     let report = gateway.stop()?;
     let wrong: u64 = report.failures.values().map(|failure| failure.count).sum();

@@ -31,7 +31,7 @@ const API: &str = "127.0.0.1:4566";
 const SOON: Duration = Duration::from_secs(60);
 /// The interval between the emulator's steps.
 const STEP: Duration = Duration::from_millis(100);
-/// Seconds that a deregistered target keeps its flows, and failed probes until it is unhealthy.
+/// Seconds that a deregistered target keeps its flows.
 const DELAY: u64 = 60;
 
 const AWS: &str = "[aws]\ncluster = \"north\"\nidle_s = 1\n\n[flows]\ntcp_closed_s = 1\n";
@@ -159,7 +159,7 @@ fn admits(state: Option<State>, rebalances: bool) -> Admits {
 }
 
 /// Starts long-lived connections, to the service and to a server without a service.
-fn lasting(lab: &Lab) -> Outcome<[Client; 2]> {
+fn long_lived(lab: &Lab) -> Outcome<[Client; 2]> {
     let sources = AWS_CLIENTS.iter().map(|address| (*address).into()).collect();
     let web = Load {
         sources,
@@ -183,7 +183,7 @@ fn assert_all_continued(clients: &[(&str, ClientStats)]) {
 }
 
 /// Checks that a client with a new flow is not served.
-fn no_new_flows(lab: &Lab, gateway: &Gateway) -> Outcome {
+fn assert_no_new_flows(lab: &Lab, gateway: &Gateway) -> Outcome {
     let before = gateway.report();
     let load = Load {
         workers: 1,
@@ -216,9 +216,9 @@ fn begin(lab: &mut Lab, failover: &str, unhealthy: u32) -> Outcome<(Aws, Weir, B
     weir.start_slowpath()?;
     // Without a fastpath it is not able: 503, and no target.
     weir.wait_for("503 with the reason", SOON, |weir| {
-        let said = weir.probe()?;
-        let why = said.contains("no kernel interface") || said.contains("not registered");
-        Ok((said.starts_with("HTTP/1.1 503") && why, said))
+        let response = weir.probe()?;
+        let why = response.contains("no kernel interface") || response.contains("not registered");
+        Ok((response.starts_with("HTTP/1.1 503") && why, response))
     })?;
     assert_eq!(aws.state(), None);
     weir.start_fastpath()?;
@@ -231,17 +231,17 @@ fn begin(lab: &mut Lab, failover: &str, unhealthy: u32) -> Outcome<(Aws, Weir, B
 }
 
 /// Waits for slowpath to end by itself with status 0, while clients may continue.
-fn ended(weir: &mut Weir) -> Outcome<String> {
+fn wait_for_exit(weir: &mut Weir) -> Outcome<String> {
     let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
     let status = slowpath.wait(SOON)?;
     let log = slowpath.log();
-    assert!(status.success(), "{status}\n{}", slowpath.last_words());
+    assert!(status.success(), "{status}\n{}", slowpath.log_tail());
     Ok(log)
 }
 
 /// Ends both clients' flows, waits for slowpath, stops fastpath, and checks that all packets are
 /// accounted for.
-fn leave(
+fn shut_down(
     lab: &Lab,
     aws: Aws,
     mut weir: Weir,
@@ -252,7 +252,7 @@ fn leave(
     web.stop_requests();
     beyond.stop_requests();
     assert_all_continued(&[("web", web.finish()?), ("beyond", beyond.finish()?)]);
-    let log = ended(&mut weir)?;
+    let log = wait_for_exit(&mut weir)?;
     assert!(log.contains("left the cloud cloud=\"AWS\" outcome=Drained"), "{log}");
     assert_eq!(aws.state(), Some(State::Draining), "deregistration ended before the delay");
     let calls = aws.emulator.take_calls();
@@ -280,7 +280,7 @@ fn registers_recovers_from_a_kill_and_deregisters_without_packet_loss() -> Outco
     let begun = Instant::now();
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     let (aws, mut weir, before) = begin(&mut lab, "no_rebalance", 10)?;
-    let clients = lasting(&lab)?;
+    let clients = long_lived(&lab)?;
     clients[0].wait_for(300, SOON)?;
 
     weir.kill_slowpath()?;
@@ -302,9 +302,10 @@ fn registers_recovers_from_a_kill_and_deregisters_without_packet_loss() -> Outco
     aws.until(&mut weir, "draining", |aws| aws.state() == Some(State::Draining))?;
     let at_term = clients[0].stats().right;
     clients[0].wait_for(at_term + 300, SOON)?;
-    no_new_flows(&lab, &aws.gateway)?;
-    let observations = leave(&lab, aws, weir, clients, &before)?;
-    let first = observations[looked..].iter().find(|(_, good)| !good).ok_or("no 503 was seen")?;
+    assert_no_new_flows(&lab, &aws.gateway)?;
+    let observations = shut_down(&lab, aws, weir, clients, &before)?;
+    let first =
+        observations[looked..].iter().find(|(_, good)| !good).ok_or("no 503 was observed")?;
     assert_ne!(first.0, State::Draining, "503 was returned before AWS accepted the deregistration");
     println!("{:.1?}", begun.elapsed());
     Ok(())
@@ -315,7 +316,7 @@ fn deregisters_before_returning_503_where_unhealthy_targets_lose_flows() -> Outc
     let begun = Instant::now();
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     let (aws, mut weir, before) = begin(&mut lab, "rebalance", 2)?;
-    let clients = lasting(&lab)?;
+    let clients = long_lived(&lab)?;
     clients[0].wait_for(100, SOON)?;
     // Long enough for two failed probes: a response of 503 would by now have ended all flows.
     let busy = Fault::Refuse { status: 503, code: "ServiceUnavailable".into() };
@@ -324,12 +325,13 @@ fn deregisters_before_returning_503_where_unhealthy_targets_lose_flows() -> Outc
     slowpath.signal(nix::sys::signal::Signal::SIGTERM)?;
     aws.until(&mut weir, "draining", |aws| aws.state() == Some(State::Draining))?;
     weir.wait_for("503 once draining", SOON, |weir| {
-        let said = weir.probe()?;
-        Ok((said.starts_with("HTTP/1.1 503") && said.contains("leaving: SIGTERM"), said))
+        let response = weir.probe()?;
+        let leaving = response.contains("leaving: SIGTERM");
+        Ok((response.starts_with("HTTP/1.1 503") && leaving, response))
     })?;
     let more = clients[0].stats().right + 100;
     clients[0].wait_for(more, SOON)?;
-    let observations = leave(&lab, aws, weir, clients, &before)?;
+    let observations = shut_down(&lab, aws, weir, clients, &before)?;
     assert!(!observations.contains(&(State::Unhealthy, false)), "{observations:?}");
     println!("{:.1?}", begun.elapsed());
     Ok(())

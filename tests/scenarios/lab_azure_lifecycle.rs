@@ -4,7 +4,8 @@
 //!
 //! Azure is an emulator, over TLS on the appliance's loopback. It probes as the load balancer
 //! does: from the gateway's side, over the wire, through the data path. The gateway is the
-//! kernel's VXLAN, and packets that Azure would not send to the member are held back at its end.
+//! kernel's VXLAN, and packets that Azure would not send to the member are dropped at its clients'
+//! side.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,8 @@ const SOON: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(100);
 const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
 
-/// VNI and port, external and internal: those of the file, the pool's at first, and later.
+/// VNI and port of the external and of the internal tunnel: the pool's at first, and after each
+/// change.
 type Ends = [(u32, u16); 2];
 const FIRST: Ends = [(901, 2001), (900, 2000)];
 const OTHER_VNIS: Ends = [(911, 2001), (910, 2000)];
@@ -54,7 +56,7 @@ fn tunnel(kind: &str, (vni, port): (u32, u16)) -> Value {
 }
 
 /// Sets the pool's tunnels.
-fn carry(state: &mut AzureState, ends: Ends) {
+fn set_tunnels(state: &mut AzureState, ends: Ends) {
     let id = network("loadBalancers", "gw");
     let mut body = state.find(&id).expect("a resource of the sample").body.clone();
     let tunnels = json!([tunnel("External", ends[0]), tunnel("Internal", ends[1])]);
@@ -70,9 +72,9 @@ fn state(mac: &str) -> AzureState {
     interface["properties"]["macAddress"] = mac.replace(':', "-").to_uppercase().into();
     let first = &mut interface["properties"]["ipConfigurations"][0]["properties"];
     first["privateIPAddress"] = INGRESS.to_string().into();
-    interface["tags"] = json!({ "somebody": "else's" });
+    interface["tags"] = json!({ "owner": "other" });
     state.write(&id, interface);
-    carry(&mut state, FIRST);
+    set_tunnels(&mut state, FIRST);
     state.good = false;
     state.interval = Duration::from_secs(1);
     state.pace = Duration::from_secs(1);
@@ -195,11 +197,11 @@ fn gateway(clients: &Netns, sends: Sends) -> LabResult<()> {
         "table ip fabric\ndelete table ip fabric\ntable ip fabric {{\n\
          chain out {{ type filter hook output priority 0; oifname \"external\" {rule}; }}\n}}\n"
     );
-    clients.fed("nft", &["-f", "-"], &text).map(drop)
+    clients.command_with_input("nft", &["-f", "-"], &text).map(drop)
 }
 
 /// Starts long-lived connections, to the service and to a server without a service.
-fn lasting(lab: &Lab) -> Outcome<[Client; 2]> {
+fn long_lived(lab: &Lab) -> Outcome<[Client; 2]> {
     let web = Load {
         workers: 16,
         per_connection: u64::MAX,
@@ -216,7 +218,7 @@ fn lasting(lab: &Lab) -> Outcome<[Client; 2]> {
 }
 
 /// Waits until both clients have completed further requests.
-fn go_on(clients: &[Client; 2], requests: u64) -> LabResult<()> {
+fn complete_requests(clients: &[Client; 2], requests: u64) -> LabResult<()> {
     for client in clients {
         client.wait_for(client.stats().right + requests, Duration::from_secs(120))?;
     }
@@ -232,7 +234,7 @@ fn assert_all_continued(clients: &[(&str, ClientStats)]) {
 }
 
 /// Checks that a client with a new flow is not served.
-fn no_new_flows(lab: &Lab) -> Outcome {
+fn assert_no_new_flows(lab: &Lab) -> Outcome {
     let load = Load {
         workers: 1,
         patience: Duration::from_secs(1),
@@ -246,13 +248,13 @@ fn no_new_flows(lab: &Lab) -> Outcome {
 /// Waits until the appliance is ready and its status and its tables have these tunnels.
 fn ready_with(weir: &mut Weir, ends: Ends) -> LabResult<()> {
     weir.wait_for("the pool's tunnels", Duration::from_secs(90), |weir| {
-        let said: Value = weir.document("/cloud")?;
-        let in_force = &said["tunnels"][0]["in_force"];
+        let status: Value = weir.document("/cloud")?;
+        let in_force = &status["tunnels"][0]["in_force"];
         let now = ["external", "internal"].map(|side| {
             let number = |what: &str| in_force[format!("{side}_{what}")].as_u64().unwrap_or(0);
             (number("vni") as u32, number("port") as u16)
         });
-        Ok((said["phase"] == "ready" && now == ends, said.to_string()))
+        Ok((status["phase"] == "ready" && now == ends, status.to_string()))
     })
 }
 
@@ -278,8 +280,8 @@ fn begin(lab: &mut Lab) -> Outcome<(Azure, Weir)> {
     weir.start_slowpath()?;
     // Without a fastpath it is not able: 503, and no member.
     weir.wait_for("503 with the reason", SOON, |weir| {
-        let said = weir.probe()?;
-        Ok((said.starts_with("HTTP/1.1 503") && said.len() > 80, said))
+        let response = weir.probe()?;
+        Ok((response.starts_with("HTTP/1.1 503") && response.len() > 80, response))
     })?;
     assert_eq!(azure.entry().0, None);
     weir.start_fastpath()?;
@@ -295,7 +297,7 @@ fn ended(azure: &Azure, weir: &mut Weir) -> Outcome {
     let mut slowpath = weir.slowpath.take().ok_or("no slowpath")?;
     let status = slowpath.wait(SOON)?;
     let log = slowpath.log();
-    assert!(status.success(), "{status}\n{}", slowpath.last_words());
+    assert!(status.success(), "{status}\n{}", slowpath.log_tail());
     assert!(log.contains("left the cloud cloud=\"Azure\" outcome=Drained"), "{log}");
     let interface = network("networkInterfaces", "weir-0-data");
     let interface = azure.emulator.with(|state| state.find(&interface).cloned());
@@ -303,7 +305,7 @@ fn ended(azure: &Azure, weir: &mut Weir) -> Outcome {
     let pools =
         body.pointer("/properties/ipConfigurations/0/properties/loadBalancerBackendAddressPools");
     assert_eq!(pools, Some(&serde_json::json!([])), "still in the pool, or no pool list: {body}");
-    assert_eq!(body["tags"]["somebody"], "else's", "members of others are kept");
+    assert_eq!(body["tags"]["owner"], "other", "members of others are retained");
     Ok(())
 }
 
@@ -313,22 +315,22 @@ fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow
     let mut lab = Lab::new(&["web-1", "web-2"])?;
     let (azure, mut weir) = begin(&mut lab)?;
     ready_with(&mut weir, FIRST)?;
-    let clients = lasting(&lab)?;
-    go_on(&clients, 50)?;
+    let clients = long_lived(&lab)?;
+    complete_requests(&clients, 50)?;
 
     weir.kill_slowpath()?;
-    go_on(&clients, 50)?;
+    complete_requests(&clients, 50)?;
     weir.start_slowpath()?;
     weir.wait_until_able()?;
     ready_with(&mut weir, FIRST)?;
-    go_on(&clients, 50)?;
+    complete_requests(&clients, 50)?;
     assert_eq!(azure.writes(), ["PUT networkInterfaces"], "one registration in the whole test");
 
     for ends in [OTHER_VNIS, ALL_OTHER] {
-        azure.emulator.with(|state| carry(state, ends));
+        azure.emulator.with(|state| set_tunnels(state, ends));
         lab.azure_tunnels(ends)?;
         ready_with(&mut weir, ends)?;
-        go_on(&clients, 50)?;
+        complete_requests(&clients, 50)?;
         // Otherwise TCP's next retransmission may fall into the next change, and the one after it
         // comes minutes later.
         for client in &clients {
@@ -344,8 +346,8 @@ fn joins_follows_tunnels_recovers_from_a_kill_and_leaves_without_breaking_a_flow
     let down = Some("Down".to_owned());
     azure.until(&mut weir, "adminState Down", |azure| azure.entry() == (down.clone(), false))?;
     gateway(&lab.azure[0], Sends::Known)?;
-    go_on(&clients, 50)?;
-    no_new_flows(&lab)?;
+    complete_requests(&clients, 50)?;
+    assert_no_new_flows(&lab)?;
     assert_eq!(azure.entry().0, down, "a pool member while it has flows");
 
     let [web, beyond] = clients;

@@ -28,8 +28,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 const PLANES: [Plane; 2] = [Plane::Dpdk, Plane::Xdp { native: false }];
 /// `region.max_flows`. Half of them may be unconfirmed: four tenths of a second of the flood, in
-/// which five of eight packets begin flows. That is four of the longest round trips, and a tenth
-/// of the flood exceeds the table, should a busy machine lose the rest on its way.
+/// which five of eight packets begin flows. That is four of the longest round trips. A tenth of the
+/// flood exceeds this half, should a busy machine lose the rest.
 const MAX_FLOWS: u32 = 2_048;
 const FLOOD: u32 = 20_000;
 /// At most 4,000 packets per second.
@@ -67,7 +67,7 @@ impl Fixture {
         let delays = AWS_CLIENTS.into_iter().zip(delays).collect();
         let gateway = match mode {
             "dsr" => {
-                answer_past_weir(&lab)?;
+                bypass_weir(&lab)?;
                 None
             }
             _ => Some(lab.aws_gateway(Setup { delays, ..Setup::default() })?),
@@ -76,10 +76,10 @@ impl Fixture {
         let fixture =
             Fixture { lab, gateway, _backends: backends, web: SocketAddrV4::new(web, WEB) };
         // ICMP errors are counted where clients would receive them, whatever their address.
-        let table = "table inet seen {\n counter errors {\n }\n chain in {\n type filter hook \
+        let table = "table inet observed {\n counter errors {\n }\n chain in {\n type filter hook \
                      prerouting priority -300;\n icmp type time-exceeded counter name errors\n \
                      }\n}\n";
-        fixture.clients().fed("nft", &["-f", "-"], table)?;
+        fixture.clients().command_with_input("nft", &["-f", "-"], table)?;
         Ok(fixture)
     }
 
@@ -102,8 +102,8 @@ impl Fixture {
         let rows = self.clients().command("ss", &["-H", "-t", "-n", "state", "established"])?;
         let web = self.web.to_string();
         let ends = rows.lines().filter_map(|row| {
-            let mut words = row.split_whitespace().skip(2);
-            let (local, peer) = (words.next()?, words.next()?);
+            let mut columns = row.split_whitespace().skip(2);
+            let (local, peer) = (columns.next()?, columns.next()?);
             (peer == web).then(|| local.parse().ok())?
         });
         Ok(ends.collect())
@@ -122,19 +122,21 @@ impl Fixture {
 
     /// Returns the number of ICMP errors that reached the clients' side.
     fn errors(&self) -> Outcome<u64> {
-        let text = self.clients().command("nft", &["list", "counter", "inet", "seen", "errors"])?;
-        let count = text.split_whitespace().skip_while(|word| *word != "packets").nth(1);
+        let list = ["list", "counter", "inet", "observed", "errors"];
+        let text = self.clients().command("nft", &list)?;
+        let count = text.split_whitespace().skip_while(|token| *token != "packets").nth(1);
         Ok(count.ok_or("no counter")?.parse()?)
     }
 }
 
-/// Makes a host a backend of all services: it answers on two TCP ports and is silent on others.
+/// Makes a host a backend of all services: it answers on TCP ports [`WEB`] and [`ANSWERING`], and
+/// is silent on [`SILENT`] and on UDP port [`DATAGRAMS`].
 fn serve(ns: &Netns, name: &str, mode: &str) -> Outcome<(Option<Decap>, Vec<Server>)> {
     let silent = format!(
         "table inet silent {{ chain in {{ type filter hook input priority 0; \
          tcp dport {SILENT} drop; udp dport {DATAGRAMS} drop; }}; }}"
     );
-    ns.fed("nft", &["-f", "-"], &silent)?;
+    ns.command_with_input("nft", &["-f", "-"], &silent)?;
     let decap = match mode {
         "tunnel" => Some(Decap::start(ns, Answer::Tunnel)?),
         "dsr" => Some(Decap::start(ns, Answer::Plain)?),
@@ -151,7 +153,7 @@ fn serve(ns: &Netns, name: &str, mode: &str) -> Outcome<(Option<Decap>, Vec<Serv
 }
 
 /// Adds a path from the backends to the clients that bypasses Weir.
-fn answer_past_weir(lab: &Lab) -> Outcome {
+fn bypass_weir(lab: &Lab) -> Outcome {
     veth((&lab.cloud, "back"), (&lab.lan, "router"))?;
     lab.lan.ip(&["link set router master br0"])?;
     lab.cloud.ip(&["addr add 10.0.2.1/24 dev back", "route add 203.0.113.0/24 via 10.0.1.10"])?;
@@ -196,17 +198,17 @@ fn flooded(plane: Plane, mode: &str) -> Outcome {
         ..Settings::default()
     };
     let weir = Weir::start(&fixture.lab, &settings, &services(&fixture.lab, mode))?;
-    let about = |words: &str| {
+    let about = |text: &str| {
         let gateway = fixture.gateway.as_ref().map(|gateway| gateway.report().to_string());
-        format!("{mode} on {plane:?}: {words}\n{:?}\n{gateway:?}", weir.drops())
+        format!("{mode} on {plane:?}: {text}\n{:?}\n{gateway:?}", weir.drops())
     };
-    let default_setups = fixture.load(u64::MAX);
+    let load_defaults = fixture.load(u64::MAX);
     let pause = Duration::from_millis(20);
     let steady =
-        Load { workers: ESTABLISHED, per_connection: u64::MAX, pause, ..default_setups.clone() };
+        Load { workers: ESTABLISHED, per_connection: u64::MAX, pause, ..load_defaults.clone() };
     let steady = Client::start(fixture.clients(), steady)?;
     let victims = fixture.all_connections().map_err(|e| about(&e.to_string()))?;
-    let new = Load { workers: NEW, per_connection: 1, lengths: vec![10], pause, ..default_setups };
+    let new = Load { workers: NEW, per_connection: 1, lengths: vec![10], pause, ..load_defaults };
     let new = Client::start(fixture.clients(), new)?;
     new.wait_for(NEW, TIMEOUT).map_err(|e| about(&e.to_string()))?;
 
@@ -225,26 +227,26 @@ fn flooded(plane: Plane, mode: &str) -> Outcome {
     let errors = fixture.errors()?;
     let count = |name: &str| metrics.sum(&format!("weir_{name}_total"), &[]) as u64;
     let evicted = count("flows_evicted");
-    let seen = format!(
+    let summary = format!(
         "{sent} packets in {took:.1?}, {evicted} flows evicted, {errors} errors; \
          {steady}{new}{afterwards}"
     );
-    println!("{mode} on {plane:?}: {seen}");
+    println!("{mode} on {plane:?}: {summary}");
 
     // The flood exceeded the table, and clients were active all the time.
-    assert!(sent > 2 * MAX_FLOWS, "{}", about(&seen));
-    assert!(evicted > u64::from(MAX_FLOWS) / 4, "{}", about(&seen));
+    assert!(sent > 2 * MAX_FLOWS, "{}", about(&summary));
+    assert!(evicted > u64::from(MAX_FLOWS) / 4, "{}", about(&summary));
     for (before, during) in before.iter().zip(&during) {
-        assert!(during.right > before.right, "{}", about(&seen));
+        assert!(during.right > before.right, "{}", about(&summary));
     }
-    assert_established_continued(&steady, &about(&seen));
+    assert_established_continued(&steady, &about(&summary));
     let tried = new.right + new.failed;
-    assert!(new.failed * 20 <= tried && new.moved == 0, "{}", about(&seen));
-    assert_eq!((afterwards.right, afterwards.failed), (AFTERWARDS, 0), "{}", about(&seen));
+    assert!(new.failed * 20 <= tried && new.moved == 0, "{}", about(&summary));
+    assert_eq!((afterwards.right, afterwards.failed), (AFTERWARDS, 0), "{}", about(&summary));
     if mode != "return" {
-        assert_eq!(steady.by_backend.len(), 2, "{}", about(&seen));
+        assert_eq!(steady.by_backend.len(), 2, "{}", about(&summary));
     }
-    assert_errors_limited(&metrics, errors, took, &about(&seen));
+    assert_errors_limited(&metrics, errors, took, &about(&summary));
     if let Some(gateway) = fixture.gateway {
         gateway.stop()?;
     }
@@ -264,8 +266,8 @@ fn assert_errors_limited(metrics: &Metrics, errors: u64, took: Duration, about: 
     let limited = metrics.sum("weir_icmp_errors_limited_total", &[]) as u64;
     // Each processor or lcore has its own limit; a flood begins and ends within a second.
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    let most = ERRORS_PER_S * processors * (took.as_secs() + 2);
-    assert!(errors > 0 && errors <= most, "{errors} errors, at most {most}: {about}");
+    let max = ERRORS_PER_S * processors * (took.as_secs() + 2);
+    assert!(errors > 0 && errors <= max, "{errors} errors, at most {max}: {about}");
     assert!(limited > 0, "{about}");
 }
 

@@ -61,9 +61,9 @@ fn crossing(lab: &Lab, counters: &Counters<'_>, connections: usize) -> Result<us
         let stats = Client::start(&lab.aws[0], load)?.finish()?;
         assert!(stats.right == 10 && stats.failed == 0 && stats.connections == 1, "{stats}");
         let after = pages(counters);
-        let asked = busier(&before, &after, |page| page.nat);
+        let requested = busier(&before, &after, |page| page.nat);
         let answered = busier(&before, &after, |page| page.answers);
-        crossing += usize::from(asked != answered);
+        crossing += usize::from(requested != answered);
     }
     Ok(crossing)
 }
@@ -75,7 +75,7 @@ fn crossing(lab: &Lab, counters: &Counters<'_>, connections: usize) -> Result<us
 fn directions_of_a_flow_may_be_on_different_lcores() -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::new(&["web-1", "web-2", "web-3"])?;
     let gateway = lab.aws_gateway(changing_gateway())?;
-    // Both CPUs poll, and yield: the lab needs them too.
+    // Both CPUs poll, and sleep when idle: the lab needs them too.
     let settings = Settings { lcores: vec![0, 1], ..Settings::default() };
     let all = [service(&lab, &[(0, "active"), (1, "active"), (2, "active")])];
     let mut weir = Weir::start(&lab, &settings, &all)?;
@@ -85,8 +85,8 @@ fn directions_of_a_flow_may_be_on_different_lcores() -> Result<(), Box<dyn Error
     println!("{crossing} of {CONNECTIONS} connections had their answers at the other lcore");
     assert!(crossing > 0, "none of {CONNECTIONS} connections");
     let traffic = Traffic::start(&lab, Duration::from_millis(5))?;
-    traffic.until(1_500)?;
-    traffic.until_returned(300)?;
+    traffic.wait_for_responses(1_500)?;
+    traffic.wait_for_returned(300)?;
     let clients = traffic.finish()?;
     for (name, stats) in &clients {
         println!("{name}: {stats}");

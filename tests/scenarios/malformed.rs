@@ -19,11 +19,11 @@ const FRAMES: usize = 250_000;
 /// The seed, unless `WEIR_SEED` is set.
 const SEED: u64 = 0x006d_616c_666f_726d;
 /// One in this many frames is well-formed, so that there are flows to attack.
-const WHOLE_ONE_IN: usize = 6;
+const WELL_FORMED_ONE_IN: usize = 6;
 /// Frames per burst, after which counters and flows are compared.
 const BURST: usize = 64;
 /// The maximum number of failures printed.
-const PRINTED: usize = 8;
+const MAX_REPORTED: usize = 8;
 /// The minimum number of drop reasons that must occur; fewer would mean too uniform frames.
 const REASONS: usize = 16;
 
@@ -61,7 +61,7 @@ fn run(seed: u64, frames: usize) -> Outcome {
             if waits {
                 both.advance_s(1 + rng.u32(..20));
             }
-            let (fault, trial) = if rng.usize(..WHOLE_ONE_IN) == 0 {
+            let (fault, trial) = if rng.usize(..WELL_FORMED_ONE_IN) == 0 {
                 (None, traffic::request(setup, &mut rng))
             } else {
                 let (fault, trial) = malformed.next(&mut rng);
@@ -81,7 +81,7 @@ fn run(seed: u64, frames: usize) -> Outcome {
             }
         }
         both.close();
-        if outcome.failed.len() > PRINTED {
+        if outcome.failed.len() > MAX_REPORTED {
             break;
         }
     }
@@ -107,7 +107,7 @@ fn both_planes_agree_on_malformed_frames_and_count_each_once() -> Result<(), Box
     println!("{} reasons: {drops:?}", drops.len());
     assert!(failed.is_empty(), "\n{}\n", failed.join("\n"));
     let faulty: usize = shown.iter().filter(|(fault, _)| fault.is_some()).map(|(_, n)| n).sum();
-    let malformed_share = frames * (WHOLE_ONE_IN - 1) / WHOLE_ONE_IN;
+    let malformed_share = frames * (WELL_FORMED_ONE_IN - 1) / WELL_FORMED_ONE_IN;
     assert!(faulty * 100 >= malformed_share * 95, "only {faulty} malformed frames");
     for fault in Fault::ALL {
         let count = shown.get(&Some(fault)).copied().unwrap_or_default();

@@ -82,14 +82,14 @@ fn play<P: Plane>(plane: &mut P, examined: fn(&mut P) -> u64, addresses: &'stati
 }
 
 /// The single available port is found, however many others are examined before.
-fn finds(plane: &mut dyn Plane) {
+fn finds_the_free_port(plane: &mut dyn Plane) {
     plane.load(&setup(ONE));
     for number in 0..RANGE - 1 {
         connects(plane, number);
     }
-    let weak = opens(plane, RANGE).unwrap_or_else(|| panic!("a NAT port is free"));
-    // The weak flow's port was allocated last, so that all others are examined first.
-    let tries = (1..=RANGE).find(|_| opens(plane, RANGE + 1) == Some(weak.clone()));
+    let unconfirmed = opens(plane, RANGE).unwrap_or_else(|| panic!("a NAT port is free"));
+    // The unconfirmed flow's port was allocated last, so that all others are examined first.
+    let tries = (1..=RANGE).find(|_| opens(plane, RANGE + 1) == Some(unconfirmed.clone()));
     assert!(tries.is_some_and(|tries| tries <= RANGE / PORTS + 1), "{}: {tries:?}", plane.name());
 }
 
@@ -103,7 +103,7 @@ fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_memory() {
     for addresses in [ONE, SEVEN] {
         play(&mut plane, |plane| examined(plane.loaded()), addresses);
     }
-    finds(&mut plane);
+    finds_the_free_port(&mut plane);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_nat_rejection_costs_the_same_for_any_number_of_addresses_in_the_kernel()
         for addresses in [ONE, SEVEN] {
             play(&mut plane, |plane| examined(plane.loaded()), addresses);
         }
-        finds(&mut plane);
+        finds_the_free_port(&mut plane);
     })?;
     Ok(())
 }

@@ -22,7 +22,7 @@ impl Playground {
 
 impl Drop for Playground {
     fn drop(&mut self) {
-        // Usually stopped already; then this says that it is not running.
+        // Usually stopped already; then this reports that it is not running.
         self.run("stop");
     }
 }
@@ -68,8 +68,8 @@ fn each_printed_command_works_and_nothing_is_left() {
     ];
     for (command, (start, content)) in commands.iter().zip(expected) {
         assert!(command.starts_with(start), "{command}");
-        let said = shell(&home, command);
-        assert!(said.contains(content), "`{command}` prints no {content:?}:\n{said}");
+        let output = shell(&home, command);
+        assert!(output.contains(content), "`{command}` prints no {content:?}:\n{output}");
     }
     // A second start changes nothing.
     let again = text(&playground.run("start"));

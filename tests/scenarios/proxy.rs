@@ -25,15 +25,15 @@ fn proxied(lab: &Lab, port: u16) -> Service {
 
 #[test]
 fn a_proxy_on_this_machine_answers_for_the_service() -> Result<(), Box<dyn Error>> {
-    answers(Plane::Dpdk)
+    proxy_answers(Plane::Dpdk)
 }
 
 #[test]
 fn a_proxy_on_this_machine_answers_through_the_xdp_programs() -> Result<(), Box<dyn Error>> {
-    answers(Plane::Xdp { native: false })
+    proxy_answers(Plane::Xdp { native: false })
 }
 
-fn answers(plane: Plane) -> Result<(), Box<dyn Error>> {
+fn proxy_answers(plane: Plane) -> Result<(), Box<dyn Error>> {
     let mut lab = Lab::new(&["web-1"])?;
     lab.set_up_for(plane)?;
     let gateway = lab.aws_gateway(changing_gateway())?;
@@ -43,25 +43,25 @@ fn answers(plane: Plane) -> Result<(), Box<dyn Error>> {
         lab.weir.ip(&[ROUTE])?;
     }
     let proxy = Server::start(&lab.weir, "proxy", (INGRESS, 9_000).into())?;
-    let ask = |port: u16| -> Result<Vec<String>, Box<dyn Error>> {
+    let fetch = |port: u16| -> Result<Vec<String>, Box<dyn Error>> {
         let load = Load::new((FRONTEND, port).into(), 150);
         let client = Client::start(&lab.aws[0], load)?;
-        let why = |words: &str| format!("{words}{:?} {}", weir.drops(), gateway.report());
+        let why = |text: &str| format!("{text}{:?} {}", weir.drops(), gateway.report());
         client.wait_for(1, Duration::from_secs(30)).map_err(|e| why(&e.to_string()))?;
         let stats = client.finish()?;
         assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why(""));
         Ok(stats.by_backend.keys().cloned().collect())
     };
     // The proxy serves one of the service's two ports; bodies are compared byte for byte.
-    assert_eq!(ask(80)?, ["proxy"]);
-    assert_eq!(ask(81)?, ["web-1"]);
+    assert_eq!(fetch(80)?, ["proxy"]);
+    assert_eq!(fetch(81)?, ["web-1"]);
     drop(proxy);
     // It sees the clients' own addresses, not one of Weir's.
     let listener = lab.weir.run(|| TcpListener::bind((INGRESS, 9_000)))??;
-    let asked = std::thread::spawn(move || -> std::io::Result<IpAddr> {
+    let accepted = std::thread::spawn(move || -> std::io::Result<IpAddr> {
         let (mut stream, peer) = listener.accept()?;
         stream.read_exact(&mut [0; 4])?;
-        stream.write_all(b"seen")?;
+        stream.write_all(b"done")?;
         Ok(peer.ip())
     });
     lab.aws[0].run(|| -> std::io::Result<()> {
@@ -69,7 +69,7 @@ fn answers(plane: Plane) -> Result<(), Box<dyn Error>> {
         stream.write_all(b"who?")?;
         stream.read_exact(&mut [0; 4])
     })??;
-    let peer = asked.join().map_err(|_| "the proxy thread panicked")??;
+    let peer = accepted.join().map_err(|_| "the proxy thread panicked")??;
     assert!(AWS_CLIENTS.iter().any(|client| IpAddr::from(*client) == peer), "{peer}");
     let report = gateway.stop()?;
     assert!(report.clean(), "{report}");

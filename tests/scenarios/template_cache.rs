@@ -1,8 +1,8 @@
-//! Prepared headers give the same frames as headers built per packet: for every frame of the
+//! Cached templates give the same frames as headers built per packet: for every frame of the
 //! cases, for some ten thousand mutations of them, and after every possible change in between.
 //!
-//! Two lcores receive the same frames. One keeps its prepared headers, the other discards them
-//! before each frame and builds them again; outgoing frames are compared byte for byte.
+//! Two lcores receive the same frames. One keeps its cached templates, the other discards them
+//! before each frame and builds the headers again; outgoing frames are compared byte for byte.
 
 #![expect(clippy::panic, reason = "a failed setup fails the test")]
 
@@ -45,7 +45,7 @@ struct Pair {
     cached: Memory,
     uncached: Memory,
     compared: usize,
-    /// How many of these left through a tunnel with prepared headers.
+    /// How many of these left through a tunnel with a cached template.
     hits: usize,
 }
 
@@ -73,12 +73,12 @@ impl Pair {
     fn show(&mut self, trial: &Trial) -> Output {
         let hits = self.has_template();
         self.uncached.loaded().lcore.template_cache().replace(TemplateCache::default());
-        let (kept, long) = (show(&mut self.cached, trial), show(&mut self.uncached, trial));
-        assert!(kept == long, "{trial:?}\n  cached: {kept:02x?}\n  built:  {long:02x?}");
+        let (cached, built) = (show(&mut self.cached, trial), show(&mut self.uncached, trial));
+        assert!(cached == built, "{trial:?}\n  cached: {cached:02x?}\n  built:  {built:02x?}");
         self.compared += 1;
-        let tunnelled = kept.iter().any(|(exit, _)| *exit == Exit::Port(EGRESS));
-        self.hits += usize::from(hits && tunnelled);
-        kept
+        let tunneled = cached.iter().any(|(exit, _)| *exit == Exit::Port(EGRESS));
+        self.hits += usize::from(hits && tunneled);
+        cached
     }
 }
 
@@ -112,7 +112,7 @@ fn play(case: &Case, rng: &mut Rng) -> (usize, usize) {
         let every = all.len().div_ceil(MUTATIONS).max(1);
         let double = mutation::double(&all, DOUBLE, rng);
         for mutation in all.iter().step_by(every).chain(&double) {
-            both.show(&mutation.of(&seed));
+            both.show(&mutation.apply_to(&seed));
             both.show(&seed);
         }
         if let Some(last) = &last {
@@ -164,7 +164,7 @@ fn resolve(loaded: &mut Loaded, mac: [u8; 6], src_mac: [u8; 6], mtu: u16) {
     }
 }
 
-/// Prepares headers, applies a change, and returns the outgoing frames, equal for both lcores: of
+/// Caches a template, applies a change, and returns the outgoing frames, equal for both lcores: of
 /// the existing flows and of one that begins afterwards.
 #[track_caller]
 fn sent_after(change: impl FnMut(&mut Loaded)) -> Vec<Output> {
@@ -179,9 +179,9 @@ fn sent_after(change: impl FnMut(&mut Loaded)) -> Vec<Output> {
     then.iter().chain(&then).map(|trial| both.show(trial)).collect()
 }
 
-/// Asserts that prepared headers are not used after a change, and that the change has an effect.
+/// Asserts that a template is not used after a change, and that the change has an effect.
 #[track_caller]
-fn after(what: &str, change: impl FnMut(&mut Loaded)) {
+fn rebuilt_after(what: &str, change: impl FnMut(&mut Loaded)) {
     let now = sent_after(change);
     assert_ne!(now, sent_after(|_| {}), "{what} makes no difference");
 }
@@ -189,35 +189,39 @@ fn after(what: &str, change: impl FnMut(&mut Loaded)) {
 #[test]
 fn stale_templates_are_never_used() {
     let geneve = |more: &str| services(&format!("tunnel = \"geneve\"\n{more}"), "10.0.2.11");
-    after("the next hop's MAC", |l| resolve(l, [2, 9, 9, 9, 9, 9], OUT_MAC, 9_001));
-    after("the appliance's MAC", |l| resolve(l, [2, 9, 9, 9, 9, 9], [2, 8, 8, 8, 8, 8], 9_001));
-    after("the link's MTU", |l| resolve(l, [2, 9, 9, 9, 9, 9], OUT_MAC, 100));
-    after("the path MTU", |l| {
+    rebuilt_after("the next hop's MAC", |l| resolve(l, [2, 9, 9, 9, 9, 9], OUT_MAC, 9_001));
+    rebuilt_after("the appliance's MAC", |l| {
+        resolve(l, [2, 9, 9, 9, 9, 9], [2, 8, 8, 8, 8, 8], 9_001);
+    });
+    rebuilt_after("the link's MTU", |l| resolve(l, [2, 9, 9, 9, 9, 9], OUT_MAC, 100));
+    rebuilt_after("the path MTU", |l| {
         (0..8)
             .filter_map(|id| l.lcore.learned_mtu(id))
             .for_each(|m| m.store(90, Ordering::Relaxed));
     });
-    after("DF", |l| l.change(&geneve("dont_fragment = false")));
-    after("the UDP checksum", |l| l.change(&geneve("outer_checksum = true")));
-    after("the tunnel's port", |l| l.change(&geneve("tunnel_port = 6082")));
-    after("the VNI", |l| l.change(&geneve("vni = 77")));
-    after("the kind of tunnel", |l| l.change(&services("tunnel = \"gue\"", "10.0.2.11")));
-    after("the backend", |l| l.change(&services("tunnel = \"geneve\"", "10.0.2.12")));
-    after("the backend's family", |l| l.change(&services("tunnel = \"geneve\"", "fd00:2::11")));
-    after("no service", |l| l.change(""));
-    after("the appliance's address", |l| {
+    rebuilt_after("DF", |l| l.change(&geneve("dont_fragment = false")));
+    rebuilt_after("the UDP checksum", |l| l.change(&geneve("outer_checksum = true")));
+    rebuilt_after("the tunnel's port", |l| l.change(&geneve("tunnel_port = 6082")));
+    rebuilt_after("the VNI", |l| l.change(&geneve("vni = 77")));
+    rebuilt_after("the kind of tunnel", |l| l.change(&services("tunnel = \"gue\"", "10.0.2.11")));
+    rebuilt_after("the backend", |l| l.change(&services("tunnel = \"geneve\"", "10.0.2.12")));
+    rebuilt_after("the backend's family", |l| {
+        l.change(&services("tunnel = \"geneve\"", "fd00:2::11"));
+    });
+    rebuilt_after("no service", |l| l.change(""));
+    rebuilt_after("the appliance's address", |l| {
         write(l, |writer| {
             let settings = *writer.committed().settings();
-            let ours = settings.locals.map(|local| match (local.arm, local.addr.is_v4()) {
+            let locals = settings.locals.map(|local| match (local.arm, local.addr.is_v4()) {
                 (EGRESS, true) => {
                     Local { addr: Addr::v4(u32::from_ne_bytes([10, 0, 2, 99])), ..local }
                 }
                 _ => local,
             });
-            writer.put_settings(&Settings { locals: ours, ..settings }).expect("valid settings");
+            writer.put_settings(&Settings { locals, ..settings }).expect("valid settings");
         });
     });
-    after("the arm", |l| {
+    rebuilt_after("the arm", |l| {
         write(l, |writer| {
             let hops: Vec<_> = writer.committed().next_hops().collect();
             for (id, _, hop) in hops {
@@ -234,12 +238,12 @@ fn endpoints_and_families_have_separate_templates() {
         bytes: from_node(NODE, OTHER_ENDPOINT, 2, ip.clone()).bytes(),
         ..from_cloud(ip)
     };
-    let mut came = Vec::new();
+    let mut outputs = Vec::new();
     for _ in 0..3 {
         let own = both.show(&from_cloud(syn()));
         let others = both.show(&other(syn()));
         assert_ne!(own, others, "the endpoint option of Weir");
-        came.push((own, others));
+        outputs.push((own, others));
     }
-    assert_eq!(came[1], came[2]);
+    assert_eq!(outputs[1], outputs[2]);
 }

@@ -51,8 +51,8 @@ fn service(frontend: IpAddr, backends: &[String]) -> Service {
     }
 }
 
-/// Exchanges a datagram and its echo; the server must see the source `ours`.
-fn exchange(lab: &Lab, frontend: IpAddr, ours: IpAddr) -> Outcome {
+/// Exchanges a datagram and its echo; the server must receive it from `source`.
+fn exchange(lab: &Lab, frontend: IpAddr, source: IpAddr) -> Outcome {
     let bind = |ns: &Netns, any: IpAddr, port: u16| -> Outcome<UdpSocket> {
         let socket = ns.run(move || UdpSocket::bind((any, port)))??;
         socket.set_read_timeout(Some(TIMEOUT))?;
@@ -63,15 +63,15 @@ fn exchange(lab: &Lab, frontend: IpAddr, ours: IpAddr) -> Outcome {
     let server = bind(&lab.hosts[0].ns, any(true), DATAGRAMS)?;
     let client = bind(&lab.aws[0], any(frontend.is_ipv6()), 0)?;
     client.connect((frontend, DATAGRAMS))?;
-    let mut room = [0; 9_000];
+    let mut buffer = [0; 9_000];
     for len in [1_usize, 28, 1_300, 8_400] {
-        let said: Vec<u8> = (0..len).map(|n| n as u8).collect();
-        client.send(&said)?;
-        let (n, from) = server.recv_from(&mut room)?;
-        assert_eq!((&room[..n], from.ip().to_canonical()), (&said[..], ours), "{len}");
-        server.send_to(&room[..n], from)?;
-        let n = client.recv(&mut room)?;
-        assert_eq!(&room[..n], &said[..], "{len}");
+        let payload: Vec<u8> = (0..len).map(|n| n as u8).collect();
+        client.send(&payload)?;
+        let (n, from) = server.recv_from(&mut buffer)?;
+        assert_eq!((&buffer[..n], from.ip().to_canonical()), (&payload[..], source), "{len}");
+        server.send_to(&buffer[..n], from)?;
+        let n = client.recv(&mut buffer)?;
+        assert_eq!(&buffer[..n], &payload[..], "{len}");
     }
     Ok(())
 }
@@ -88,12 +88,12 @@ fn ping(ns: &Netns, to: IpAddr) -> Outcome {
     socket.set_read_timeout(Some(TIMEOUT))?;
     socket.connect(&SocketAddr::new(to, 0).into())?;
     for number in 1..=5_u8 {
-        let mut said = vec![request, 0, 0, 0, 0, 0, 0, number];
-        said.extend((0..200).map(|n| n ^ number));
-        socket.send(&said)?;
-        let mut room = [0; 500];
-        let n = socket.read(&mut room)?;
-        assert_eq!((room[0], room[7], &room[8..n]), (reply, number, &said[8..]), "{to}");
+        let mut message = vec![request, 0, 0, 0, 0, 0, 0, number];
+        message.extend((0..200).map(|n| n ^ number));
+        socket.send(&message)?;
+        let mut buffer = [0; 500];
+        let n = socket.read(&mut buffer)?;
+        assert_eq!((buffer[0], buffer[7], &buffer[8..n]), (reply, number, &message[8..]), "{to}");
     }
     Ok(())
 }
@@ -162,12 +162,12 @@ fn clients_of_each_family_reach_backends_of_the_other() -> Outcome {
     let weir = Weir::start(&lab, &Settings { ipv6: true, ..Settings::default() }, &services)?;
     let captures = [(&lab.cloud, "wire"), (&lab.lan, "to-weir")]
         .map(|(ns, name)| Capture::start(ns, name, lab.folder.file(&format!("{name}.pcap"))));
-    for (frontend, ours) in [(FOUR, EGRESS6.into()), (SIX, EGRESS.into())] {
-        let why = |words: &str| format!("{words}{:?} {}", weir.drops(), gateway.report());
+    for (frontend, source) in [(FOUR, EGRESS6.into()), (SIX, EGRESS.into())] {
+        let why = |text: &str| format!("{text}{:?} {}", weir.drops(), gateway.report());
         let client = Client::start(&lab.aws[0], Load::new((frontend, HTTP).into(), 150))?;
         let stats = client.finish()?;
         assert_eq!((stats.right, stats.failed, stats.moved), (150, 0, 0), "{}", why(&weir.logs()));
-        exchange(&lab, frontend, ours).map_err(|e| why(&format!("{frontend}: {e}")))?;
+        exchange(&lab, frontend, source).map_err(|e| why(&format!("{frontend}: {e}")))?;
         ping(&lab.aws[0], frontend).map_err(|e| why(&format!("{frontend}: {e}")))?;
     }
     for capture in captures {

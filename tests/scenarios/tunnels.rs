@@ -19,6 +19,7 @@ use tests::lab::weir::Weir;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
+/// Serializes the tests: two poll loops on two cores would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The keyword in the configuration, its frontend, and the kind that the backend counts.
@@ -79,8 +80,8 @@ fn both_gateways(kinds: &[Kind], answer: Answer) -> Outcome {
         let aws = Client::start(&lab.aws[0], Load { sources, ..Load::new(target, 150) })?;
         let azure = Client::start(&lab.azure[0], Load::new(target, 150))?;
         for (name, client) in [("aws", aws), ("azure", azure)] {
-            let why = |words: &str| {
-                format!("{kind} by {name}: {words}{:?} {}", weir.drops(), gateway.report())
+            let why = |text: &str| {
+                format!("{kind} by {name}: {text}{:?} {}", weir.drops(), gateway.report())
             };
             let first = client.wait_for(1, Duration::from_secs(30));
             first.map_err(|e| why(&e.to_string()))?;
@@ -111,11 +112,12 @@ fn every_kind_of_tunnel_carries_tcp_both_ways() -> Outcome {
 
 #[test]
 fn replies_may_return_without_a_tunnel() -> Outcome {
-    // Not with GENEVE: there the returned options identify the gateway endpoint of a flow.
+    // Not with GENEVE, whose returned options identify the gateway endpoint of a flow.
     both_gateways(&KINDS[1..], Answer::Plain)
 }
 
-/// Makes requests through a chain of two appliances, under a gateway that checks every byte.
+/// Makes requests through two inspection appliances, of which each packet passes one, with a
+/// gateway that checks every byte.
 fn inspected(symmetric: bool) -> Outcome {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new(&["look-1", "look-2"])?;
@@ -128,7 +130,7 @@ fn inspected(symmetric: bool) -> Outcome {
     let back = service(&lab, "tunnel", "geneve", "192.0.2.0/24", 0);
     let services = [chained, Service { name: "lab/back".into(), ..back }];
     let weir = Weir::start(&lab, &Settings::default(), &services)?;
-    let why = |words: &str| format!("{words}{:?}", weir.drops());
+    let why = |text: &str| format!("{text}{:?}", weir.drops());
     let target = SocketAddr::from((AWS_SERVER, 80));
     let patience = Duration::from_secs(30);
     let client = Client::start(&lab.aws[0], Load { patience, ..Load::new(target, 300) })?;

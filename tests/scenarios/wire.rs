@@ -14,6 +14,7 @@ use tests::lab::weir::Weir;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
+/// Serializes the tests: two poll loops on two cores would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -26,8 +27,8 @@ fn tshark_decodes_both_sides_without_a_complaint() -> Outcome {
     let wire = Capture::start(&lab.cloud, "wire", lab.folder.file("wire.pcap"))?;
     let lan = Capture::start(&lab.lan, "to-weir", lab.folder.file("lan.pcap"))?;
     let traffic = Traffic::start(&lab, std::time::Duration::from_millis(2))?;
-    traffic.until(200)?;
-    traffic.until_returned(100)?;
+    traffic.wait_for_responses(200)?;
+    traffic.wait_for_returned(100)?;
     let clients = traffic.finish()?;
     assert!(clients.iter().all(|(_, stats)| stats.failed == 0), "{clients:?}{}", weir.logs());
     gateway.wait_until_at_rest();
@@ -95,8 +96,8 @@ fn packets_of_8500_bytes_pass_and_larger_ones_get_an_icmp_error() -> Outcome {
     assert!(inner(full)?.len() > 100, "the largest size was used");
     let larger = "geneve && frame.len > 8582 && ip.src == 10.0.1.10";
     assert_eq!(inner(larger)?, Vec::<Vec<String>>::new());
-    let told = "geneve && icmp.type == 3 && icmp.code == 4 && icmp.mtu == 8500";
-    assert!(!inner(told)?.is_empty(), "the sender was told the size that fits");
+    let too_big = "geneve && icmp.type == 3 && icmp.code == 4 && icmp.mtu == 8500";
+    assert!(!inner(too_big)?.is_empty(), "the sender received the size that fits");
     let drops = weir.drops()?;
     assert!(drops.iter().any(|drop| drop.reason == "too_big_answered"), "{drops:?}");
     weir.stop()?;

@@ -44,7 +44,7 @@ fn settings(plane: Plane) -> Settings {
 fn pass_at(ns: &Netns, interface: &'static str) -> Outcome<Ebpf> {
     let attached = ns.run(move || {
         let attach = || -> Outcome<Ebpf> {
-            let mut ebpf = EbpfLoader::new().load(xdp_test_programs::FLOOR)?;
+            let mut ebpf = EbpfLoader::new().load(xdp_test_programs::BASELINE)?;
             let program: &mut Xdp = ebpf.program_mut("pass").ok_or("no pass")?.try_into()?;
             program.load()?;
             program.attach(interface, XdpMode::Driver)?;
@@ -69,7 +69,7 @@ fn assert_all_continued(clients: &[(&str, ClientStats)]) {
 /// Asserts that all packets that returned to the gateway are correct; those on the wire in a gap
 /// may be lost.
 #[track_caller]
-fn only_lost(report: &Report) {
+fn assert_only_lost(report: &Report) {
     println!("{report}");
     let wrong: u64 = report.failures.values().map(|failure| failure.count).sum();
     assert_eq!(wrong, report.failed(Check::Lost), "{report}");
@@ -93,19 +93,19 @@ fn a_loader_killed_under_load_in_native_mode_loses_no_packet_and_moves_no_flow()
     let region = Region::open(RegionLocation::Maps(lab.folder.maps()))?;
     let flows = Flows::new(&region);
     let traffic = Traffic::start(&lab, PAUSE)?;
-    traffic.until(300)?;
+    traffic.wait_for_responses(300)?;
     let generation = weir.status()?.generation;
     weir.change_services(&[service(&lab, &[(0, "active"), (1, "active"), (2, "active")])])?;
     weir.wait_for_generation(generation + 1)?;
-    traffic.until(traffic.answered() + 300)?;
+    traffic.wait_for_responses(traffic.answered() + 300)?;
 
     let (live, killed) = (flows.live(), Instant::now());
     weir.kill_fastpath()?;
     let begun = traffic.answered();
     while killed.elapsed() < Duration::from_secs(1) {
-        traffic.until(traffic.answered() + 50)?;
+        traffic.wait_for_responses(traffic.answered() + 50)?;
     }
-    traffic.until(begun + 500)?;
+    traffic.wait_for_responses(begun + 500)?;
     let (alone, orphaned) = (traffic.answered() - begun, flows.live());
     println!("{alone} responses by each gateway in {:.1?} without a loader", killed.elapsed());
     assert!(orphaned > live, "new flows without a loader: {live}, then {orphaned}");
@@ -114,7 +114,7 @@ fn a_loader_killed_under_load_in_native_mode_loses_no_packet_and_moves_no_flow()
     weir.wait_until_able()?;
     let log = program_log(&weir)?;
     assert!(!log.contains("reattached"), "replaced in place: {log}");
-    traffic.until(traffic.answered() + 500)?;
+    traffic.wait_for_responses(traffic.answered() + 500)?;
     let later = flows.live();
     println!("flows: {live} before, {orphaned} without a loader, {later} after");
     assert!(later > orphaned, "no flow ended: {orphaned}, then {later}");
@@ -138,7 +138,7 @@ fn a_loader_killed_under_load_in_native_mode_loses_no_packet_and_moves_no_flow()
 }
 
 /// Makes one request on a connection; returns the name of the backend.
-fn ask(stream: &mut TcpStream) -> Outcome<String> {
+fn request(stream: &mut TcpStream) -> Outcome<String> {
     stream.write_all(b"GET /1/10 HTTP/1.1\r\nhost: lab\r\n\r\n")?;
     let mut answer = Vec::new();
     let mut byte = [0];
@@ -152,26 +152,26 @@ fn ask(stream: &mut TcpStream) -> Outcome<String> {
     Ok(backend.ok_or("no backend name in the response")?.to_owned())
 }
 
-/// A connection that is idle while planes change.
-struct Silent {
+/// A connection without traffic while planes change.
+struct IdleConnection {
     stream: TcpStream,
     backend: String,
 }
 
-impl Silent {
+impl IdleConnection {
     fn new(ns: &Netns) -> Outcome<Self> {
         let web = SocketAddr::from((FRONTEND, 80));
         let mut stream = ns.run(move || TcpStream::connect_timeout(&web, TIMEOUT))??;
         stream.set_read_timeout(Some(TIMEOUT))?;
-        let backend = ask(&mut stream)?;
+        let backend = request(&mut stream)?;
         Ok(Self { stream, backend })
     }
 
     /// Asserts that its flow exists before the next request, and that the same backend answers.
-    fn must_live(&mut self, weir: &Weir) -> Outcome {
+    fn assert_flow_continues(&mut self, weir: &Weir) -> Outcome {
         let flows = weir.flows_of(self.stream.local_addr()?)?;
         assert_eq!(flows.len(), 1, "{flows:?}");
-        assert_eq!(ask(&mut self.stream)?, self.backend);
+        assert_eq!(request(&mut self.stream)?, self.backend);
         Ok(())
     }
 }
@@ -191,18 +191,18 @@ fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
     let mut weir = Weir::start(&lab, &xdp, &all)?;
     let before = Totals::now(&weir)?;
     let traffic = Traffic::start(&lab, PAUSE)?;
-    traffic.until(500)?;
-    let mut silent = Silent::new(&lab.aws[0])?;
-    silent.must_live(&weir)?;
+    traffic.wait_for_responses(500)?;
+    let mut silent = IdleConnection::new(&lab.aws[0])?;
+    silent.assert_flow_continues(&weir)?;
     for (next, from, to) in [(&dpdk, &maps, &file), (&xdp, &file, &maps)] {
         let live = Flows::new(&Region::open(from)?).live();
         let generation = weir.status()?.generation;
         let begun = Instant::now();
         weir.switch_plane(&lab, next)?;
         let answered = traffic.answered();
-        traffic.until(answered + 1)?;
+        traffic.wait_for_responses(answered + 1)?;
         println!("now {}, next response after {:.1?}", next.plane.program(), begun.elapsed());
-        // The daemon that started first logs it.
+        // The daemon that starts first takes the region over and logs that.
         let (logs, taken) =
             (weir.logs(), format!("other plane's region {}", from.path().display()));
         assert!(logs.contains(&taken), "{taken}: {logs}");
@@ -212,11 +212,11 @@ fn switching_planes_under_load_keeps_tables_flows_and_connections() -> Outcome {
         let now = Flows::new(&Region::open(to)?).live();
         assert!(live > 0 && now >= live, "{now} of {live} flows are present");
         assert!(weir.status()?.generation >= generation, "the tables are unchanged");
-        silent.must_live(&weir)?;
-        traffic.until(answered + 500)?;
+        silent.assert_flow_continues(&weir)?;
+        traffic.wait_for_responses(answered + 500)?;
     }
     assert_all_continued(&traffic.finish()?);
-    only_lost(&gateway.stop()?);
+    assert_only_lost(&gateway.stop()?);
     // The wires also counted frames for other destinations, so only Weir's counters are checked.
     weir.wait_for("equal counters", TIMEOUT, |weir| {
         let totals = Totals::now(weir)?.since(&before);

@@ -1,14 +1,14 @@
 //! Validation of the `[api]` section: an API that other machines can reach requires TLS and a
 //! token.
 
-use super::validator::{Validator, listed};
+use super::validator::{Validator, list_key};
 use crate::checked::{Api, Tls};
 use crate::file;
 
-pub(super) fn api(validator: &mut Validator, file: file::Api) -> Option<Api> {
+pub(super) fn check(validator: &mut Validator, file: file::Api) -> Option<Api> {
     let mut keyed = Vec::new();
     for (i, text) in file.listen.iter().enumerate() {
-        let key = listed("api", "listen", i, &file.listen);
+        let key = list_key("api", "listen", i, &file.listen);
         keyed.extend(validator.socket(&key, text).map(|socket| (key, socket)));
     }
     validator.unique(&keyed, "address and port");
@@ -24,11 +24,11 @@ pub(super) fn api(validator: &mut Validator, file: file::Api) -> Option<Api> {
         (false, false) => Some(Tls { cert: file.tls_cert.into(), key: file.tls_key.into() }),
         (true, true) => None,
         (no_cert, _) => {
-            let (missing, given) = match no_cert {
+            let (missing, present) = match no_cert {
                 true => ("api.tls_cert", "api.tls_key"),
                 false => ("api.tls_key", "api.tls_cert"),
             };
-            let fault = format!("{given} is set, and each requires the other");
+            let fault = format!("{present} is set, and each requires the other");
             validator.reject(missing, &fault, "set both, or neither");
             None
         }

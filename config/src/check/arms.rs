@@ -1,6 +1,6 @@
 //! Validation of arms and NAT: devices, addresses, and what must differ between the two arms.
 
-use super::validator::{Validator, listed, ports};
+use super::validator::{Validator, list_key, port_range};
 use crate::checked::{Arm, ArmName, Device, Interface, Nat, NatAddress, Plane, Prefix};
 use crate::file;
 
@@ -10,7 +10,7 @@ const MAX_ADDRESSES: usize = 16;
 const MAX_NAT_ADDRESSES: usize = 8;
 
 /// Validates a single arm.
-pub(super) fn arm(
+pub(super) fn check_arm(
     validator: &mut Validator,
     name: &str,
     file: file::Arm,
@@ -39,11 +39,14 @@ pub(super) fn arm(
             validator.reject(&key(field), "not a power of two", &format!("for example {near}"));
         }
     }
-    let addresses = addresses(validator, name, &file.address);
+    let addresses = check_addresses(validator, name, &file.address);
+    let device = check_device(validator, plane, &key("device"), &file.device);
+    let gateways = check_routers(validator, name, &file.gateway, &addresses);
+    let network = &file.ipip_sources;
     Arm {
-        device: device(validator, plane, &key("device"), &file.device),
-        gateways: routers(validator, name, &file.gateway, &addresses),
-        ipip_sources: ipip_sources(validator, &key("ipip_sources"), &file.ipip_sources, &addresses),
+        device,
+        gateways,
+        ipip_sources: check_ipip_sources(validator, &key("ipip_sources"), network, &addresses),
         addresses,
         mtu: file.mtu,
         queues: if file.queues == 0 { lcores } else { file.queues },
@@ -59,7 +62,7 @@ fn is_interface(name: &str) -> bool {
     (1..=15).contains(&name.len()) && !name.contains(forbidden) && name != "." && name != ".."
 }
 
-fn device(validator: &mut Validator, plane: Plane, key: &str, text: &str) -> Device {
+fn check_device(validator: &mut Validator, plane: Plane, key: &str, text: &str) -> Device {
     let name = text.split(',').next().unwrap_or_default();
     if is_pci(name) {
         return Device::Pci(text.to_owned());
@@ -103,17 +106,18 @@ fn is_pci(text: &str) -> bool {
         && parts.next().is_none()
 }
 
-fn addresses(validator: &mut Validator, name: &str, texts: &[String]) -> Vec<Interface> {
+fn check_addresses(validator: &mut Validator, name: &str, texts: &[String]) -> Vec<Interface> {
     if texts.is_empty() {
         let key = format!("{name}.address");
         let remedy = format!("write for example {key} = \"10.0.1.10/24\"");
         validator.reject(&key, "the arm has no address", &remedy);
     }
-    let keyed = texts.iter().enumerate().map(|(i, text)| (listed(name, "address", i, texts), text));
+    let keyed = texts.iter().enumerate();
+    let keyed = keyed.map(|(i, text)| (list_key(name, "address", i, texts), text));
     keyed.filter_map(|(key, text)| validator.interface(&key, text)).collect()
 }
 
-fn routers(
+fn check_routers(
     validator: &mut Validator,
     name: &str,
     texts: &[String],
@@ -121,7 +125,7 @@ fn routers(
 ) -> Vec<std::net::IpAddr> {
     let mut routers: Vec<std::net::IpAddr> = Vec::new();
     for (i, text) in texts.iter().enumerate() {
-        let key = listed(name, "gateway", i, texts);
+        let key = list_key(name, "gateway", i, texts);
         let Some(router) = validator.address(&key, text) else { continue };
         let mut family = addresses.iter().filter(|a| a.addr.is_ipv4() == router.is_ipv4());
         let networks: Vec<String> = family.clone().map(|a| a.network().to_string()).collect();
@@ -148,7 +152,7 @@ fn routers(
 }
 
 /// Validates the network from which an arm's outer IPIP sources are taken.
-fn ipip_sources(
+fn check_ipip_sources(
     validator: &mut Validator,
     key: &str,
     text: &str,
@@ -251,7 +255,7 @@ pub(super) fn check_overlaps(
 }
 
 /// Validates NAT source addresses and ports.
-pub(super) fn nat(
+pub(super) fn check_nat(
     validator: &mut Validator,
     file: file::Nat,
     ingress: &Arm,
@@ -259,7 +263,7 @@ pub(super) fn nat(
 ) -> Nat {
     let mut keyed = Vec::new();
     for (i, text) in file.addresses.iter().enumerate() {
-        let key = listed("nat", "addresses", i, &file.addresses);
+        let key = list_key("nat", "addresses", i, &file.addresses);
         keyed.extend(validator.address(&key, text).map(|addr| (key, addr)));
     }
     validator.unique(&keyed, "address");
@@ -287,6 +291,7 @@ pub(super) fn nat(
         }
         addresses.push(NatAddress { addr, arm });
     }
-    let (first_port, last_port) = ports(validator, "nat.ports", &file.ports, (1024, "1024-32767"));
+    let (first_port, last_port) =
+        port_range(validator, "nat.ports", &file.ports, (1024, "1024-32767"));
     Nat { addresses, first_port, last_port }
 }

@@ -6,8 +6,8 @@ use super::validator::Validator;
 use crate::checked::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle};
 use crate::file;
 
-pub(super) fn aws(validator: &mut Validator, file: file::Aws) -> Aws {
-    let mode = mode(validator, &file);
+pub(super) fn check(validator: &mut Validator, file: file::Aws) -> Aws {
+    let mode = check_mode(validator, &file);
     if !is_tag(&file.tag_prefix, 100) || file.tag_prefix.starts_with("aws") {
         let remedy = "write 1 to 100 letters, digits and `._-`, not beginning with `aws`";
         validator.reject("aws.tag_prefix", "not a valid prefix of a tag key", remedy);
@@ -25,13 +25,14 @@ pub(super) fn aws(validator: &mut Validator, file: file::Aws) -> Aws {
         ingress: interface("aws.ingress", &file.ingress),
         egress: interface("aws.egress", &file.egress),
     };
-    let given = [
+    let configured = [
         ("aws.management", &roles.management),
         ("aws.ingress", &roles.ingress),
         ("aws.egress", &roles.egress),
     ];
-    let given = given.into_iter().filter_map(|(key, id)| Some((key.to_owned(), id.as_ref()?)));
-    validator.unique(&given.collect::<Vec<_>>(), "interface");
+    let configured =
+        configured.into_iter().filter_map(|(key, id)| Some((key.to_owned(), id.as_ref()?)));
+    validator.unique(&configured.collect::<Vec<_>>(), "interface");
     if file.idle_s > file.drain_cap_s {
         let remedy = format!("allowed: at most aws.drain_cap_s, {}", file.drain_cap_s);
         validator.reject("aws.idle_s", "longer than the drain may take", &remedy);
@@ -49,7 +50,7 @@ pub(super) fn aws(validator: &mut Validator, file: file::Aws) -> Aws {
     }
 }
 
-fn mode(validator: &mut Validator, file: &file::Aws) -> AwsMode {
+fn check_mode(validator: &mut Validator, file: &file::Aws) -> AwsMode {
     let cluster = file.cluster.clone();
     if !cluster.is_empty() && !is_tag(&cluster, 256) {
         let remedy = "write 1 to 256 letters, digits and `._-`";

@@ -9,7 +9,7 @@ use crate::checked::{
 };
 use crate::file;
 
-pub(super) fn azure(validator: &mut Validator, file: file::Azure, gateways: &[Gateway]) -> Azure {
+pub(super) fn check(validator: &mut Validator, file: file::Azure, gateways: &[Gateway]) -> Azure {
     let pools = [
         (false, &file.pool, &file.gateway, "azure.gateway"),
         (true, &file.pool_ipv6, &file.gateway_ipv6, "azure.gateway_ipv6"),
@@ -20,7 +20,7 @@ pub(super) fn azure(validator: &mut Validator, file: file::Azure, gateways: &[Ga
         .map(|(ipv6, name, written, key)| AzurePool {
             ipv6,
             name: name.clone(),
-            gateway: gateway(validator, (key, written), ipv6, gateways),
+            gateway: pool_gateway(validator, (key, written), ipv6, gateways),
         })
         .collect();
     match &pools[..] {
@@ -39,14 +39,14 @@ pub(super) fn azure(validator: &mut Validator, file: file::Azure, gateways: &[Ga
         let remedy = format!("allowed: at most azure.drain_cap_s, {}", file.drain_cap_s);
         validator.reject("azure.idle_s", "longer than the drain may take", &remedy);
     }
-    let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let non_empty = |text: &String| (!text.is_empty()).then(|| text.clone());
     Azure {
         pools,
-        balancer: balancer(validator, &file),
+        balancer: check_balancer(validator, &file),
         membership: file.membership,
         credential: file.credential,
-        client_id: given(&file.client_id),
-        endpoints: endpoints(validator, &file),
+        client_id: non_empty(&file.client_id),
+        endpoints: check_endpoints(validator, &file),
         lifecycle: AzureLifecycleSettings {
             on_lost: file.on_lost,
             remove: file.remove,
@@ -60,7 +60,7 @@ pub(super) fn azure(validator: &mut Validator, file: file::Azure, gateways: &[Ga
 }
 
 /// Returns the gateway to which a pool belongs: the named one, or the only candidate.
-fn gateway(
+fn pool_gateway(
     validator: &mut Validator,
     (key, written): (&str, &String),
     ipv6: bool,
@@ -70,11 +70,11 @@ fn gateway(
         gateway.kind == GatewayKind::Azure
             && gateway.tunnels.iter().any(|tunnel| tunnel.local.is_ipv6() == ipv6)
     };
-    let right: Vec<&str> = gateways.iter().filter(fits).map(|g| g.name.as_str()).collect();
+    let candidates: Vec<&str> = gateways.iter().filter(fits).map(|g| g.name.as_str()).collect();
     let family = if ipv6 { "IPv6" } else { "IPv4" };
-    match (written.is_empty(), &right[..]) {
+    match (written.is_empty(), &candidates[..]) {
         (true, [one]) => return (*one).to_owned(),
-        (false, right) if right.contains(&written.as_str()) => return written.clone(),
+        (false, candidates) if candidates.contains(&written.as_str()) => return written.clone(),
         (_, []) => {
             let remedy = format!(
                 "write a [[gateway]] of kind \"azure\" at an {family} address of an arm; az \
@@ -95,15 +95,15 @@ fn gateway(
     String::new()
 }
 
-fn balancer(validator: &mut Validator, file: &file::Azure) -> Balancer {
+fn check_balancer(validator: &mut Validator, file: &file::Azure) -> Balancer {
     let written = &file.load_balancer;
     if written.starts_with('/') {
         let parts: Vec<&str> = written.split('/').collect();
-        let right = parts.len() == 9
+        let is_valid = parts.len() == 9
             && parts[1].eq_ignore_ascii_case("subscriptions")
             && parts[7].eq_ignore_ascii_case("loadBalancers")
             && parts[1..].iter().all(|part| !part.is_empty());
-        if !right {
+        if !is_valid {
             let remedy = "write its name, or \"/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/\
                            providers/Microsoft.Network/loadBalancers/NAME\"";
             validator.reject("azure.load_balancer", "not the ID of a load balancer", remedy);
@@ -113,15 +113,15 @@ fn balancer(validator: &mut Validator, file: &file::Azure) -> Balancer {
         }
         return Balancer::Id(written.clone());
     }
-    let given = |text: &String| (!text.is_empty()).then(|| text.clone());
-    Balancer::Search { group: given(&file.resource_group), name: given(written) }
+    let non_empty = |text: &String| (!text.is_empty()).then(|| text.clone());
+    Balancer::Search { group: non_empty(&file.resource_group), name: non_empty(written) }
 }
 
-fn endpoints(validator: &mut Validator, file: &file::Azure) -> AzureEndpoints {
-    let metadata = address(validator, "azure.metadata", &file.metadata, "http://");
+fn check_endpoints(validator: &mut Validator, file: &file::Azure) -> AzureEndpoints {
+    let metadata = check_url(validator, "azure.metadata", &file.metadata, "http://");
     let arm = (!file.resource_manager.is_empty()).then(|| {
         // Tokens are only sent to servers whose certificate is verified.
-        address(validator, "azure.resource_manager", &file.resource_manager, "https://")
+        check_url(validator, "azure.resource_manager", &file.resource_manager, "https://")
     });
     let version = &file.imds_version;
     let date = version.split('-').map(str::len).eq([4, 2, 2])
@@ -134,7 +134,7 @@ fn endpoints(validator: &mut Validator, file: &file::Azure) -> AzureEndpoints {
 }
 
 /// Validates the URL of a service and removes trailing slashes.
-pub(super) fn address(validator: &mut Validator, key: &str, text: &str, scheme: &str) -> String {
+pub(super) fn check_url(validator: &mut Validator, key: &str, text: &str, scheme: &str) -> String {
     let host = text.strip_prefix(scheme);
     if host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace)) {
         let remedy = format!("write a URL that begins with {scheme}");

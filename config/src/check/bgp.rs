@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::validator::{Validator, optional};
+use super::validator::{Validator, optional_path};
 use crate::checked::Bgp;
 use crate::file;
 
@@ -22,7 +22,7 @@ pub(super) fn check(validator: &mut Validator, file: file::Bgp) -> Bgp {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     Bgp {
         router_id: router_id.flatten(),
-        secrets: optional(validator, "bgp.secrets", file.secrets),
+        secrets: optional_path(validator, "bgp.secrets", file.secrets),
         on_conflict: file.on_conflict,
         no_backends: file.no_backends,
         graceful_shutdown: seconds(file.graceful_shutdown_s),

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::validator::{Validator, listed};
+use super::validator::{Validator, list_key};
 use crate::checked::{Arm, ArmName, Gateway, GatewayKind, Prefix, Side, Tunnel, VxlanEnd, Wire};
 use crate::file;
 
@@ -54,7 +54,7 @@ impl Arms<'_> {
 }
 
 /// Validates all gateways, and what must differ between them.
-pub(super) fn gateways(
+pub(super) fn check(
     validator: &mut Validator,
     files: Vec<file::Gateway>,
     ingress: &Arm,
@@ -64,7 +64,7 @@ pub(super) fn gateways(
     own_arms.arms.extend(egress.map(|arm| (ArmName::Egress, arm)));
     let mut gateways = Vec::new();
     for (i, file) in files.into_iter().enumerate() {
-        gateways.push(gateway(validator, &format!("gateway.{i}"), file, &own_arms));
+        gateways.push(check_gateway(validator, &format!("gateway.{i}"), file, &own_arms));
     }
     let names: Vec<(String, String)> = keyed(&gateways, |g| g.name.clone(), "name");
     validator.unique(&names, "name");
@@ -99,11 +99,16 @@ fn keyed<T>(gateways: &[Gateway], of: impl Fn(&Gateway) -> T, field: &str) -> Ve
     gateways.iter().enumerate().map(|(i, g)| (format!("gateway.{i}.{field}"), of(g))).collect()
 }
 
-fn gateway(validator: &mut Validator, key: &str, file: file::Gateway, own_arms: &Arms) -> Gateway {
+fn check_gateway(
+    validator: &mut Validator,
+    key: &str,
+    file: file::Gateway,
+    own_arms: &Arms,
+) -> Gateway {
     validator.name(&format!("{key}.name"), &file.name);
-    foreign_keys(validator, key, &file);
-    let sources = sources(validator, key, &file.sources);
-    let locals = locals(validator, key, &file, &sources, own_arms);
+    reject_foreign_keys(validator, key, &file);
+    let sources = check_sources(validator, key, &file.sources);
+    let locals = local_addresses(validator, key, &file, &sources, own_arms);
     let default_mtu = match file.kind {
         GatewayKind::Aws => AWS_INNER_MTU,
         GatewayKind::Azure => AZURE_INNER_MTU,
@@ -112,7 +117,7 @@ fn gateway(validator: &mut Validator, key: &str, file: file::Gateway, own_arms: 
     let mut tunnels: Vec<Tunnel> = Vec::new();
     for local in locals {
         let Some((arm, port)) = own_arms.arm_of(local) else { continue };
-        fits(validator, key, &file, inner_mtu, local, arm, port.mtu);
+        check_arm_mtu(validator, key, &file, inner_mtu, local, arm, port.mtu);
         let matching: Vec<Prefix> =
             sources.iter().filter(|s| s.addr.is_ipv4() == local.is_ipv4()).copied().collect();
         if matching.is_empty() {
@@ -129,7 +134,7 @@ fn gateway(validator: &mut Validator, key: &str, file: file::Gateway, own_arms: 
             validator.reject(&format!("{key}.sources"), "too many networks", &remedy);
         }
         let first = tunnels.len();
-        let ends = ends(validator, key, &file, first);
+        let ends = tunnel_ends(validator, key, &file, first);
         tunnels.extend(ends.into_iter().map(|(port, wire)| Tunnel {
             local,
             arm,
@@ -150,7 +155,7 @@ fn gateway(validator: &mut Validator, key: &str, file: file::Gateway, own_arms: 
 }
 
 /// Reports keys of the other kind, because they would have no effect.
-fn foreign_keys(validator: &mut Validator, key: &str, file: &file::Gateway) {
+fn reject_foreign_keys(validator: &mut Validator, key: &str, file: &file::Gateway) {
     let (aws, azure) = (file.kind == GatewayKind::Aws, file.kind == GatewayKind::Azure);
     for (field, foreign, kind) in [
         ("port", azure && file.port.is_some(), "aws"),
@@ -166,7 +171,7 @@ fn foreign_keys(validator: &mut Validator, key: &str, file: &file::Gateway) {
     }
 }
 
-fn sources(validator: &mut Validator, key: &str, texts: &[String]) -> Vec<Prefix> {
+fn check_sources(validator: &mut Validator, key: &str, texts: &[String]) -> Vec<Prefix> {
     if texts.is_empty() {
         let remedy = "write the networks of the gateway's nodes: sources = [\"10.0.1.0/24\"]";
         let fault = "without sources no packet is accepted";
@@ -174,16 +179,16 @@ fn sources(validator: &mut Validator, key: &str, texts: &[String]) -> Vec<Prefix
     }
     let mut keyed = Vec::new();
     for (i, text) in texts.iter().enumerate() {
-        let at = listed(key, "sources", i, texts);
+        let at = list_key(key, "sources", i, texts);
         keyed.extend(validator.prefix(&at, text).map(|prefix| (at, prefix)));
     }
     validator.unique(&keyed, "network");
     keyed.into_iter().map(|(_, prefix)| prefix).collect()
 }
 
-/// Returns the appliance's addresses of the gateway: as configured, or the ingress arm's first
-/// address of each family of the sources.
-fn locals(
+/// Returns the appliance's addresses to which the gateway sends: as configured, or the ingress
+/// arm's first address of each family of the sources.
+fn local_addresses(
     validator: &mut Validator,
     key: &str,
     file: &file::Gateway,
@@ -192,7 +197,7 @@ fn locals(
 ) -> Vec<IpAddr> {
     let mut locals = Vec::new();
     for (i, text) in file.address.iter().enumerate() {
-        let at = listed(key, "address", i, &file.address);
+        let at = list_key(key, "address", i, &file.address);
         let Some(addr) = validator.address(&at, text) else { continue };
         if own_arms.arm_of(addr).is_none() {
             let remedy = format!("write one of {}", own_arms.all());
@@ -222,7 +227,7 @@ fn locals(
 }
 
 /// Checks that the arm's MTU holds the largest inner packet and the tunnel's overhead.
-fn fits(
+fn check_arm_mtu(
     validator: &mut Validator,
     key: &str,
     file: &file::Gateway,
@@ -252,7 +257,7 @@ fn fits(
 
 /// Returns the tunnel ends at one local address; `first` is the index of the first of them in
 /// [`Gateway::tunnels`].
-fn ends(
+fn tunnel_ends(
     validator: &mut Validator,
     key: &str,
     file: &file::Gateway,

@@ -6,7 +6,7 @@ use super::azure;
 use super::validator::Validator;
 use crate::checked::{Azure, AzureEndpoints, PrivateLink, PrivateLinkOwner};
 use crate::file;
-use crate::private_link::Home;
+use crate::private_link::SpecDefaults;
 use crate::private_link::id::ResourceId;
 use crate::validation_error::ValidationError;
 
@@ -21,39 +21,39 @@ pub(super) fn check(
 ) -> Option<PrivateLink> {
     let file = file?;
     validator.name("private_link.fleet", &file.fleet);
-    let given = |text: String| (!text.is_empty()).then_some(text);
-    let environment = given(file.environment);
+    let non_empty = |text: String| (!text.is_empty()).then_some(text);
+    let environment = non_empty(file.environment);
     if environment.as_ref().is_some_and(|name| !ENVIRONMENTS.contains(&name.as_str())) {
         let remedy = format!("allowed: {}", ENVIRONMENTS.join(", "));
         validator.reject("private_link.environment", "not the name of an Azure cloud", &remedy);
     }
-    let home = Home {
+    let defaults = SpecDefaults {
         subscription: file.subscription,
         resource_group: file.resource_group,
         location: file.location,
     };
-    for ValidationError { field, fault, remedy } in home.check() {
+    for ValidationError { field, fault, remedy } in defaults.check() {
         validator.reject(&field, &fault, &remedy);
     }
-    let also = azure.map(|azure| &azure.endpoints);
-    let metadata = match (given(file.metadata), also) {
-        (Some(text), _) => azure::address(validator, "private_link.metadata", &text, "http://"),
-        (None, Some(also)) => also.metadata.clone(),
+    let azure_endpoints = azure.map(|azure| &azure.endpoints);
+    let metadata = match (non_empty(file.metadata), azure_endpoints) {
+        (Some(text), _) => azure::check_url(validator, "private_link.metadata", &text, "http://"),
+        (None, Some(inherited)) => inherited.metadata.clone(),
         (None, None) => file::Azure::default().metadata,
     };
-    let resources = given(file.resource_manager)
+    let resources = non_empty(file.resource_manager)
         // Tokens are only sent to servers whose certificate is verified.
-        .map(|text| azure::address(validator, "private_link.resource_manager", &text, "https://"))
-        .or_else(|| also.and_then(|also| also.resource_manager.clone()));
-    let version = also.map(|also| also.imds_version.clone());
+        .map(|text| azure::check_url(validator, "private_link.resource_manager", &text, "https://"))
+        .or_else(|| azure_endpoints.and_then(|inherited| inherited.resource_manager.clone()));
+    let version = azure_endpoints.map(|inherited| inherited.imds_version.clone());
     Some(PrivateLink {
-        owner: owner(validator, file.owner, file.lease_zone, name),
+        owner: check_owner(validator, file.owner, file.lease_zone, name),
         lease: Duration::from_secs(file.lease_s.into()),
-        home,
+        defaults,
         fleet: file.fleet,
         credential: file.credential.or(azure.map(|a| a.credential)).unwrap_or_default(),
-        client_id: given(file.client_id).or_else(|| azure.and_then(|a| a.client_id.clone())),
-        endpoint_client_id: given(file.endpoint_client_id),
+        client_id: non_empty(file.client_id).or_else(|| azure.and_then(|a| a.client_id.clone())),
+        endpoint_client_id: non_empty(file.endpoint_client_id),
         environment,
         endpoints: AzureEndpoints {
             resource_manager: resources,
@@ -63,7 +63,12 @@ pub(super) fn check(
     })
 }
 
-fn owner(validator: &mut Validator, owner: String, zone: String, name: &str) -> PrivateLinkOwner {
+fn check_owner(
+    validator: &mut Validator,
+    owner: String,
+    zone: String,
+    name: &str,
+) -> PrivateLinkOwner {
     let key = "private_link.lease_zone";
     match (owner.is_empty(), zone.is_empty()) {
         (true, true) => PrivateLinkOwner::Named(name.to_owned()),

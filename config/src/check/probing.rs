@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::validator::{Validator, listed};
+use super::validator::{Validator, list_key};
 use crate::checked::Probing;
 use crate::file;
 
@@ -17,7 +17,7 @@ pub(super) fn check(validator: &mut Validator, file: &file::Health) -> Probing {
     validator.path("health.ca_folder", &file.ca_folder, 4_095);
     let texts = &file.probe_sources;
     let keyed = |(i, text): (usize, &String)| {
-        let key = listed("health", "probe_sources", i, texts);
+        let key = list_key("health", "probe_sources", i, texts);
         validator.address(&key, text).map(|addr| (key, addr))
     };
     let sources: Vec<(String, IpAddr)> = texts.iter().enumerate().filter_map(keyed).collect();

@@ -7,7 +7,7 @@ use crate::file;
 /// Maximum number of sources; keeps precedence values small.
 const MAX_SOURCES: usize = 64;
 
-pub(super) fn sources(validator: &mut Validator, files: Vec<file::Source>) -> Vec<SourceSettings> {
+pub(super) fn check(validator: &mut Validator, files: Vec<file::Source>) -> Vec<SourceSettings> {
     let names = files.iter().enumerate();
     let names: Vec<(String, String)> =
         names.map(|(i, file)| (format!("source.{i}.name"), file.name.clone())).collect();

@@ -7,8 +7,8 @@ use crate::checked::{Interface, Prefix, address_and_length, mask};
 use crate::error::ConfigProblem;
 use crate::layers::Merged;
 
-/// Collects problems and warnings during validation. After a problem, methods return a placeholder
-/// so that validation continues; the placeholder never becomes part of a [`Config`](crate::Config).
+/// Collects problems and warnings during validation. After a problem, methods return `None` or a
+/// placeholder, so that validation continues; neither becomes part of a [`Config`](crate::Config).
 pub(crate) struct Validator<'a> {
     merged: &'a Merged,
     pub(crate) problems: Vec<ConfigProblem>,
@@ -30,10 +30,10 @@ impl<'a> Validator<'a> {
         format!("{} ({})", problem.key, problem.location)
     }
 
-    /// Parses a unicast address that a machine may have.
+    /// Parses a unicast address other than loopback and IPv4-mapped ones.
     pub(crate) fn address(&mut self, key: &str, text: &str) -> Option<IpAddr> {
         match text.parse::<IpAddr>() {
-            Ok(addr) if usable(addr) => Some(addr),
+            Ok(addr) if is_usable(addr) => Some(addr),
             Ok(_) => {
                 let fault = "not an address that a machine can have";
                 self.reject(
@@ -80,6 +80,7 @@ impl<'a> Validator<'a> {
         }
     }
 
+    /// Parses an address with a port other than 0.
     pub(crate) fn socket(&mut self, key: &str, text: &str) -> Option<SocketAddr> {
         let parsed = text.parse::<SocketAddr>().ok().filter(|s| s.port() != 0);
         if parsed.is_none() {
@@ -97,6 +98,7 @@ impl<'a> Validator<'a> {
         }
     }
 
+    /// Validates an absolute path of at most `max_len` bytes.
     pub(crate) fn path(&mut self, key: &str, text: &str, max_len: usize) {
         if !text.starts_with('/') || text.ends_with('/') || text.len() > max_len {
             let remedy =
@@ -116,7 +118,7 @@ impl<'a> Validator<'a> {
     }
 }
 
-fn usable(addr: IpAddr) -> bool {
+fn is_usable(addr: IpAddr) -> bool {
     let mapped = matches!(addr, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
     let broadcast = matches!(addr, IpAddr::V4(v4) if v4.is_broadcast());
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || mapped || broadcast)
@@ -124,13 +126,13 @@ fn usable(addr: IpAddr) -> bool {
 
 /// Returns the key of a list element, or of the whole list if it has one element, which may be
 /// written as a single text.
-pub(super) fn listed(section: &str, field: &str, i: usize, texts: &[String]) -> String {
+pub(super) fn list_key(section: &str, field: &str, i: usize, texts: &[String]) -> String {
     let key = format!("{section}.{field}");
     if texts.len() == 1 { key } else { format!("{key}.{i}") }
 }
 
 /// Parses an optional path; an empty text is `None`.
-pub(super) fn optional(validator: &mut Validator, key: &str, text: String) -> Option<PathBuf> {
+pub(super) fn optional_path(validator: &mut Validator, key: &str, text: String) -> Option<PathBuf> {
     if text.is_empty() {
         return None;
     }
@@ -138,8 +140,8 @@ pub(super) fn optional(validator: &mut Validator, key: &str, text: String) -> Op
     Some(text.into())
 }
 
-/// Parses a port range `first-last` that starts at `least` or later; the error shows `example`.
-pub(super) fn ports(
+/// Parses a port range `first-last` that starts at `min` or later; the error shows `example`.
+pub(super) fn port_range(
     validator: &mut Validator,
     key: &str,
     text: &str,

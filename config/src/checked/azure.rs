@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{OnLost, Prefix};
 
 /// Source addresses of Azure's health probes.
-pub(super) const PROBERS: [Prefix; 2] = [
+pub(super) const PROBE_SOURCES: [Prefix; 2] = [
     Prefix { addr: IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), len: 32 },
     Prefix {
         addr: IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x1234, 0x5678, 0x9abc)),

@@ -1,9 +1,9 @@
 //! Which keys may change while Weir runs, and which require a restart.
 //!
 //! Gateways, NAT, IPIP sources, flow timeouts, limits of punts and ICMP errors, and the default
-//! table size are table data, which slowpath commits like services. A change of sources makes it
-//! select among them anew. Everything else is laid out when the programs start; keys that are not
-//! listed here require a restart.
+//! table size are table data, which slowpath commits like services. After a change of sources, it
+//! selects among their objects again; `control.max_removal_percent` applies to the next list. All
+//! other keys are read when the programs start and require a restart.
 
 use std::fmt;
 

@@ -8,15 +8,15 @@ use super::{Arm, Config, Device, Idle, Plane};
 
 /// Returns the warnings about this machine; `root` is `/`, or a fake tree in tests.
 pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
-    let cpus = offline(config, root).into_iter().chain(yields_everywhere(config, root));
-    ephemeral_ports(config, root).into_iter().chain(cpus).collect()
+    let cpus = missing_cpus_warning(config, root).into_iter().chain(yield_warning(config, root));
+    port_overlap_warning(config, root).into_iter().chain(cpus).collect()
 }
 
 /// Returns the kernel's interface of a PCI device, as long as a kernel driver is bound to it.
-fn interface(address: &str, root: &Path) -> Option<String> {
+fn pci_interface(address: &str, root: &Path) -> Option<String> {
     let address = address.split(',').next()?;
-    let whole = if address.matches(':').count() == 1 { "0000:" } else { "" }.to_owned() + address;
-    let folder = root.join("sys/bus/pci/devices").join(whole.to_lowercase());
+    let full = if address.matches(':').count() == 1 { "0000:" } else { "" }.to_owned() + address;
+    let folder = root.join("sys/bus/pci/devices").join(full.to_lowercase());
     // virtio keeps its interfaces one directory deeper.
     let below = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|e| e.path());
     std::iter::once(folder).chain(below).find_map(|folder| {
@@ -27,7 +27,7 @@ fn interface(address: &str, root: &Path) -> Option<String> {
 
 /// Returns a warning if NAT and the kernel share an address and their port ranges overlap: both
 /// might pick the same port for the same backend.
-fn ephemeral_ports(config: &Config, root: &Path) -> Option<String> {
+fn port_overlap_warning(config: &Config, root: &Path) -> Option<String> {
     let own = |addr| config.arms().any(|(_, arm)| arm.addresses.iter().any(|a| a.addr == addr));
     let shared = config.nat.addresses.iter().find(|nat| own(nat.addr))?.addr;
     let file = root.join("proc/sys/net/ipv4/ip_local_port_range");
@@ -50,7 +50,7 @@ fn ephemeral_ports(config: &Config, root: &Path) -> Option<String> {
 
 /// Returns the machine's online CPUs in the kernel's notation, like `0-3,6`; `None` with plane xdp,
 /// which polls on no CPU.
-fn online(config: &Config, root: &Path) -> Option<String> {
+fn online_cpus(config: &Config, root: &Path) -> Option<String> {
     if config.plane == Plane::Xdp {
         return None;
     }
@@ -59,7 +59,7 @@ fn online(config: &Config, root: &Path) -> Option<String> {
 }
 
 /// Parses the ranges of the kernel's CPU list.
-fn runs(online: &str) -> impl Iterator<Item = RangeInclusive<u16>> {
+fn cpu_ranges(online: &str) -> impl Iterator<Item = RangeInclusive<u16>> {
     online.split(',').filter_map(|run| {
         let (first, last) = run.split_once('-').unwrap_or((run, run));
         Some(first.parse().ok()?..=last.parse().ok()?)
@@ -67,16 +67,16 @@ fn runs(online: &str) -> impl Iterator<Item = RangeInclusive<u16>> {
 }
 
 /// Returns a warning if lcores are configured on CPUs that this machine lacks.
-fn offline(config: &Config, root: &Path) -> Option<String> {
-    let text = online(config, root)?;
-    let online = |cpu: u16| runs(&text).any(|run| run.contains(&cpu));
+fn missing_cpus_warning(config: &Config, root: &Path) -> Option<String> {
+    let text = online_cpus(config, root)?;
+    let online = |cpu: u16| cpu_ranges(&text).any(|run| run.contains(&cpu));
     let fastpath = &config.fastpath;
     let cpus = fastpath.lcores.iter().chain([&fastpath.main_core]);
     let missing: Vec<String> = cpus.filter(|c| !online(**c)).map(u16::to_string).collect();
     (!missing.is_empty()).then(|| {
         format!(
             "fastpath.lcores and main_core name CPU {}, this machine has {text}: fastpath \
-             cannot start",
+             cannot start; write CPUs that it has",
             missing.join(", ")
         )
     })
@@ -84,10 +84,10 @@ fn offline(config: &Config, root: &Path) -> Option<String> {
 
 /// Returns a warning if yielding lcores occupy all CPUs: they stay runnable, and the kernel's bound
 /// workers starve.
-fn yields_everywhere(config: &Config, root: &Path) -> Option<String> {
-    let (text, fastpath) = (online(config, root)?, &config.fastpath);
+fn yield_warning(config: &Config, root: &Path) -> Option<String> {
+    let (text, fastpath) = (online_cpus(config, root)?, &config.fastpath);
     let polls = |cpu: u16| fastpath.lcores.contains(&cpu);
-    let all = fastpath.idle == Idle::Yield && runs(&text).flatten().all(polls);
+    let all = fastpath.idle == Idle::Yield && cpu_ranges(&text).flatten().all(polls);
     all.then(|| {
         format!(
             "fastpath.lcores poll on all CPUs of this machine ({text}) and fastpath.idle is \
@@ -101,7 +101,7 @@ impl Config {
     /// or with XDP the NIC itself.
     pub fn kernel_interface(&self, arm: &Arm) -> String {
         let nic = || match &arm.device {
-            Device::Pci(address) => interface(address, Path::new("/")),
+            Device::Pci(address) => pci_interface(address, Path::new("/")),
             other => other.interface().map(str::to_owned),
         };
         match self.plane {
@@ -124,7 +124,7 @@ mod tests {
         std::fs::create_dir_all(devices.join("0000:00:07.0/virtio1/net/eth1")).unwrap();
         std::fs::create_dir_all(devices.join("0000:00:08.0/power")).unwrap();
         let found = ["00:06.0", "0000:00:06.0,arg=1", "0000:00:07.0", "0000:00:08.0"]
-            .map(|address| interface(address, &root));
+            .map(|address| pci_interface(address, &root));
         let names = found.each_ref().map(|name| name.as_deref());
         assert_eq!(names, [Some("ens6"), Some("ens6"), Some("eth1"), None]);
         std::fs::remove_dir_all(root).unwrap();

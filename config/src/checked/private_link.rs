@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{AzureCredential, AzureEndpoints};
-use crate::private_link::Home;
+use crate::private_link::SpecDefaults;
 use crate::private_link::id::ResourceId;
 
 /// The `[private_link]` section; present only if private links are managed.
@@ -17,7 +17,7 @@ pub struct PrivateLink {
     /// Time after which a lease that was not renewed may be taken over.
     pub lease: Duration,
     /// Default subscription, resource group and location of services.
-    pub home: Home,
+    pub defaults: SpecDefaults,
     /// Source of credentials.
     pub credential: AzureCredential,
     /// Client ID of a user-assigned managed identity.

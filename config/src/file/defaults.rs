@@ -1,4 +1,5 @@
-//! Defaults of all keys, the lowest layer.
+//! Defaults, the lowest layer; those of `[aws]`, `[azure]`, `[bgp]` and `[private_link]` are
+//! declared with their keys.
 
 use super::{
     Arm, Attach, Control, Fastpath, File, Flows, Health, Icmp, Idle, Metrics, Nat, NoService,

@@ -31,8 +31,9 @@ impl ParsedFile {
         ParsedFile::parse(&path.display().to_string(), text)
     }
 
-    /// Parses a text, or returns all its syntax errors. The format is YAML (which includes JSON) if
-    /// the extension says so, and, without a known extension, if the text is a YAML mapping.
+    /// Parses a text, or returns its syntax errors (of YAML, the first one). The format is YAML,
+    /// which includes JSON, if the extension is that of one of them, and, without a known
+    /// extension, if the text is a YAML mapping.
     pub(crate) fn parse(name: &str, text: String) -> Result<ParsedFile, ConfigError> {
         let source = Arc::new(NamedSource::new(name, text.clone()));
         let first = || Documents::new(&text, false).next();
@@ -151,8 +152,8 @@ impl ParsedFile {
 
 /// Converts a mapping. Keys with null are dropped, since TOML has no null.
 fn dict(map: Map<String, Json>) -> Dict {
-    let there = map.into_iter().filter(|(_, value)| !value.is_null());
-    there.map(|(key, value)| (key, value_of(value))).collect()
+    let present = map.into_iter().filter(|(_, value)| !value.is_null());
+    present.map(|(key, value)| (key, value_of(value))).collect()
 }
 
 fn value_of(json: Json) -> Value {

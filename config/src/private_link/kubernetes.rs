@@ -112,8 +112,8 @@ impl Part {
     }
 }
 
-/// Returns the resource's name, `namespace/name`, and its desired state beside its siblings, which
-/// may include the resource itself.
+/// Returns the resource's name, `namespace/name`, and its desired state. Its DNS names depend on
+/// `siblings`, which may include the resource itself.
 ///
 /// # Errors
 /// Returns the first invalid field, by its path in the Kubernetes resource.

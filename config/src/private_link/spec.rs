@@ -101,7 +101,8 @@ pub struct Address(#[schemars(with = "String")] pub ResourceId);
 pub enum Paused {
     /// Paused or not, without an end time.
     Yes(bool),
-    /// Paused until this time in RFC 3339 format; an invalid time does not pause.
+    /// Paused until this time in RFC 3339 format; an invalid time does not pause. The texts `true`
+    /// and `false` have the meaning of [`Paused::Yes`].
     Until(String),
 }
 
@@ -138,13 +139,13 @@ impl Spec {
     pub fn check(&self) -> Result<(), ValidationError> {
         // Omitted fields may be set in the configuration.
         if !self.subscription.is_empty() {
-            subscription("spec.subscription", &self.subscription)?;
+            check_subscription("spec.subscription", &self.subscription)?;
         }
         if !self.resource_group.is_empty() {
-            group("spec.resource_group", &self.resource_group)?;
+            check_group("spec.resource_group", &self.resource_group)?;
         }
         if !self.location.is_empty() {
-            location("spec.location", &self.location)?;
+            check_location("spec.location", &self.location)?;
         }
         if let Some(address) = self.load_balancer_ip
             && (address.is_unspecified() || address.is_multicast() || address.is_loopback())
@@ -160,7 +161,7 @@ impl Spec {
             names::check("spec.cluster", &self.cluster)?;
         }
         if let Some(subnet) = &self.nat_subnet {
-            kind_of("spec.nat_subnet", subnet, "subnets")?;
+            check_type("spec.nat_subnet", subnet, "subnets")?;
         }
         self.check_subscriptions()?;
         self.check_tags()?;
@@ -169,10 +170,10 @@ impl Spec {
 
     fn check_subscriptions(&self) -> Result<(), ValidationError> {
         let at = "spec.additional_allowed_subscriptions";
-        listed(at, &self.additional_allowed_subscriptions)?;
+        check_subscription_list(at, &self.additional_allowed_subscriptions)?;
         let Some(approved) = &self.auto_approved_subscriptions else { return Ok(()) };
         let at = "spec.auto_approved_subscriptions";
-        listed(at, approved)?;
+        check_subscription_list(at, approved)?;
         let permitted = self.permitted_subscriptions();
         for (i, id) in approved.iter().enumerate() {
             if !permitted.contains(&id.to_ascii_lowercase()) {
@@ -219,10 +220,10 @@ impl Spec {
 
 impl EndpointSpec {
     fn check(&self) -> Result<(), ValidationError> {
-        kind_of("spec.endpoint.subnet", &self.subnet, "subnets")?;
-        kind_of("spec.endpoint.network", &self.network, "virtualNetworks")?;
+        check_type("spec.endpoint.subnet", &self.subnet, "subnets")?;
+        check_type("spec.endpoint.network", &self.network, "virtualNetworks")?;
         if let Some(name) = &self.resource_group {
-            group("spec.endpoint.resource_group", name)?;
+            check_group("spec.endpoint.resource_group", name)?;
         }
         let mut seen = BTreeSet::new();
         for (i, zone) in self.zones.iter().enumerate() {
@@ -244,7 +245,7 @@ impl EndpointSpec {
 impl Zone {
     fn check(&self, at: &str) -> Result<(), ValidationError> {
         let labels = || self.name.split('.');
-        if self.name.len() > 253 || labels().count() < 2 || !labels().all(label) {
+        if self.name.len() > 253 || labels().count() < 2 || !labels().all(is_label) {
             let fault = format!("`{}` is not a valid zone name", self.name);
             let remedy = "write two labels or more of letters, digits and hyphens: \"shop.local\"";
             return Err(ValidationError::new(&format!("{at}.name"), fault, remedy));
@@ -261,7 +262,7 @@ impl Zone {
         for (i, record) in self.records.iter().enumerate() {
             let at = format!("{at}.records[{i}]");
             let plain = record.strip_prefix("*.").unwrap_or(record);
-            let is_valid = record == "@" || record == "*" || plain.split('.').all(label);
+            let is_valid = record == "@" || record == "*" || plain.split('.').all(is_label);
             if !is_valid || record.len() + self.name.len() > 252 {
                 let fault = format!("`{record}` is not a valid name in {}", self.name);
                 return Err(ValidationError::new(&at, fault, "write \"api\", \"*.apps\" or \"@\""));
@@ -276,7 +277,7 @@ impl Zone {
 }
 
 /// Returns whether the text is a label of a host name; underscores are allowed in records.
-fn label(text: &str) -> bool {
+fn is_label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let not_hyphen = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
     let bytes = text.as_bytes();
@@ -292,7 +293,7 @@ fn is_uuid(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
-pub(super) fn location(field: &str, text: &str) -> Result<(), ValidationError> {
+pub(super) fn check_location(field: &str, text: &str) -> Result<(), ValidationError> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if (1..=50).contains(&text.len()) && text.bytes().all(plain) {
         return Ok(());
@@ -302,7 +303,7 @@ pub(super) fn location(field: &str, text: &str) -> Result<(), ValidationError> {
     Err(ValidationError::new(field, fault, remedy))
 }
 
-pub(super) fn subscription(field: &str, text: &str) -> Result<(), ValidationError> {
+pub(super) fn check_subscription(field: &str, text: &str) -> Result<(), ValidationError> {
     if is_uuid(text) {
         return Ok(());
     }
@@ -312,7 +313,7 @@ pub(super) fn subscription(field: &str, text: &str) -> Result<(), ValidationErro
     Err(ValidationError::new(field, fault, remedy))
 }
 
-fn listed(field: &str, list: &[String]) -> Result<(), ValidationError> {
+fn check_subscription_list(field: &str, list: &[String]) -> Result<(), ValidationError> {
     if list.len() > SUBSCRIPTIONS_MAX {
         let fault = format!("{} subscriptions are too many", list.len());
         return Err(ValidationError::new(
@@ -324,7 +325,7 @@ fn listed(field: &str, list: &[String]) -> Result<(), ValidationError> {
     let mut seen = BTreeSet::new();
     for (i, id) in list.iter().enumerate() {
         let at = format!("{field}[{i}]");
-        subscription(&at, id)?;
+        check_subscription(&at, id)?;
         if !seen.insert(id.to_ascii_lowercase()) {
             return Err(ValidationError::new(
                 &at,
@@ -336,7 +337,7 @@ fn listed(field: &str, list: &[String]) -> Result<(), ValidationError> {
     Ok(())
 }
 
-pub(super) fn group(field: &str, text: &str) -> Result<(), ValidationError> {
+pub(super) fn check_group(field: &str, text: &str) -> Result<(), ValidationError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.()".contains(c);
     if (1..=90).contains(&text.len()) && text.chars().all(plain) && !text.ends_with('.') {
         return Ok(());
@@ -346,7 +347,7 @@ pub(super) fn group(field: &str, text: &str) -> Result<(), ValidationError> {
     Err(ValidationError::new(field, fault, remedy))
 }
 
-fn kind_of(field: &str, id: &Address, kind: &str) -> Result<(), ValidationError> {
+fn check_type(field: &str, id: &Address, kind: &str) -> Result<(), ValidationError> {
     let id = &id.0;
     let is_valid = id.named("virtualNetworks").is_some()
         && id.named(kind) == Some(id.name())

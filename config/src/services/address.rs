@@ -77,7 +77,7 @@ impl fmt::Display for Address {
             (false, IpAddr::V4(v4)) => write!(f, "{v4}/{}", self.prefix.len)?,
             (false, IpAddr::V6(v6)) => write!(f, "[{v6}/{}]", self.prefix.len)?,
         }
-        end(f, self.port, self.protocol)?;
+        write_port_and_protocol(f, self.port, self.protocol)?;
         if self.traffic_scope == TrafficScope::Internal {
             f.write_str("/i")?;
         }
@@ -106,11 +106,11 @@ impl fmt::Display for Endpoint {
             IpAddr::V4(v4) => write!(f, "{v4}")?,
             IpAddr::V6(v6) => write!(f, "[{v6}]")?,
         }
-        end(f, self.port, self.protocol)
+        write_port_and_protocol(f, self.port, self.protocol)
     }
 }
 
-fn end(f: &mut fmt::Formatter<'_>, port: u16, protocol: u8) -> fmt::Result {
+fn write_port_and_protocol(f: &mut fmt::Formatter<'_>, port: u16, protocol: u8) -> fmt::Result {
     match port {
         0 => f.write_str(":*/")?,
         port => write!(f, ":{port}/")?,

@@ -26,13 +26,14 @@ use crate::validation_error::ValidationError;
 const NAME_BYTES: usize = 120;
 
 /// Keys of a service in the file that do not belong to its spec.
-const BESIDE_SPEC: [&str; 4] = ["name", "labels", "annotations", "backends"];
+const KEYS_OUTSIDE_SPEC: [&str; 4] = ["name", "labels", "annotations", "backends"];
 
 pub(crate) fn schema() -> Json {
     schemars::schema_for!(ServicesFile).into()
 }
 
-/// Validates the services file and reports all faults at once.
+/// Validates the services file: first each value against the schema, then all rules. All faults of
+/// the first stage that fails are reported at once.
 pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, ConfigError> {
     let problems = crate::schema::check(merged, &schema());
     if !problems.is_empty() {
@@ -44,7 +45,7 @@ pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, Config
         services.push(check_one(&mut validator, &format!("service.{i}"), written, config));
     }
     check_across_services(&mut validator, &services);
-    reserved(&mut validator, &services, config);
+    check_reserved_ports(&mut validator, &services, config);
     check_capacity(&mut validator, &services, config);
     if !validator.problems.is_empty() {
         return Err(ConfigError::invalid(validator.problems));
@@ -55,29 +56,29 @@ pub(crate) fn check(merged: &Merged, config: &Config) -> Result<Services, Config
 
 fn check_one(validator: &mut Validator, key: &str, written: &Json, config: &Config) -> Service {
     let text = written["name"].as_str().unwrap_or_default();
-    name(validator, &format!("{key}.name"), text);
+    check_name(validator, &format!("{key}.name"), text);
     let mut service = Service { name: text.to_owned(), ..Service::default() };
     let pairs = |pairs: &Json| BTreeMap::<String, String>::deserialize(pairs).unwrap_or_default();
     service.labels = pairs(&written["labels"]);
     service.annotations = pairs(&written["annotations"]);
-    // A service that cannot be read is excluded from the checks that follow.
+    // Of a service that cannot be read, only the name takes part in the checks that follow.
     let (Some(mut spec), Some(backends)) =
-        (spec(validator, key, written), backends(validator, key, written))
+        (read_spec(validator, key, written), read_backends(validator, key, written))
     else {
         return service;
     };
-    policy(validator, key, &spec);
+    check_policies(validator, key, &spec);
     if spec.table_size == 0 {
         spec.table_size = config.tables.maglev_size;
     }
     for (i, frontend) in spec.frontends.iter().enumerate() {
-        node_port(validator, &format!("{key}.frontends.{i}"), frontend);
+        check_node_port(validator, &format!("{key}.frontends.{i}"), frontend);
     }
     for (i, backend) in backends.into_iter().enumerate() {
         let at = format!("{key}.backends.{i}");
-        let Some(backend) = checked(validator, &at, backend, config) else { continue };
+        let Some(backend) = check_backend(validator, &at, backend, config) else { continue };
         if spec.mode == Mode::Nat {
-            nat_backend(validator, &at, &backend, &spec, config);
+            check_nat_backend(validator, &at, &backend, &spec, config);
         } else if backend.port != 0 {
             let fault = "packets in a tunnel keep their port";
             validator.reject(&format!("{at}.port"), fault, "remove it, or write mode = \"nat\"");
@@ -112,14 +113,14 @@ fn elements<T: DeserializeOwned>(
     list.map(|(i, one)| typed(validator, &format!("{key}.{i}"), one)).collect()
 }
 
-fn backends(validator: &mut Validator, key: &str, written: &Json) -> Option<Vec<BackendSpec>> {
+fn read_backends(validator: &mut Validator, key: &str, written: &Json) -> Option<Vec<BackendSpec>> {
     let list = elements(validator, &format!("{key}.backends"), &written["backends"]);
     list.into_iter().collect()
 }
 
 /// Deserializes the spec of a service. Its parts are read first, so that each reports its own
 /// fault.
-fn spec(validator: &mut Validator, key: &str, written: &Json) -> Option<ServiceSpec> {
+fn read_spec(validator: &mut Validator, key: &str, written: &Json) -> Option<ServiceSpec> {
     let before = validator.problems.len();
     elements::<FrontendSpec>(validator, &format!("{key}.frontends"), &written["frontends"]);
     let mode = typed::<ModeKeys>(validator, key, written);
@@ -131,7 +132,7 @@ fn spec(validator: &mut Validator, key: &str, written: &Json) -> Option<ServiceS
         return None;
     }
     let mut own = written.as_object().cloned().unwrap_or_default();
-    own.retain(|key, value| !BESIDE_SPEC.contains(&key.as_str()) && !value.is_null());
+    own.retain(|key, value| !KEYS_OUTSIDE_SPEC.contains(&key.as_str()) && !value.is_null());
     let mut spec: ServiceSpec = typed(validator, key, &own.into())?;
     if spec.port_names.is_none() {
         let named = spec.frontends.iter();
@@ -146,7 +147,7 @@ fn spec(validator: &mut Validator, key: &str, written: &Json) -> Option<ServiceS
 }
 
 /// Reports combinations that are valid in objects but a mistake in a file written by hand.
-fn policy(validator: &mut Validator, key: &str, spec: &ServiceSpec) {
+fn check_policies(validator: &mut Validator, key: &str, spec: &ServiceSpec) {
     let at = |field: &str| format!("{key}.{field}");
     if spec.proxy_redirect.is_some() && spec.affinity_s != 0 {
         let remedy = "remove one of them";
@@ -172,7 +173,7 @@ fn policy(validator: &mut Validator, key: &str, spec: &ServiceSpec) {
     }
 }
 
-fn node_port(validator: &mut Validator, key: &str, frontend: &FrontendSpec) {
+fn check_node_port(validator: &mut Validator, key: &str, frontend: &FrontendSpec) {
     let prefix = &frontend.address.prefix;
     if frontend.kind != FrontendKind::NodePort {
         return;
@@ -190,19 +191,20 @@ fn node_port(validator: &mut Validator, key: &str, frontend: &FrontendSpec) {
     }
 }
 
-fn name(validator: &mut Validator, key: &str, text: &str) {
+fn check_name(validator: &mut Validator, key: &str, text: &str) {
     let good = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
     let parts: Vec<&str> = text.split('/').collect();
-    let whole = parts.iter().all(|part| !part.is_empty() && part.chars().all(good));
-    if text.len() > NAME_BYTES || parts.len() > 3 || !whole {
+    let valid = parts.iter().all(|part| !part.is_empty() && part.chars().all(good));
+    if text.len() > NAME_BYTES || parts.len() > 3 || !valid {
         let remedy = "write \"name\", \"namespace/name\" or \"cluster/namespace/name\" of \
                        letters, digits, `-`, `.`, `_` and `:`, at most 120 bytes";
         validator.reject(key, "not a valid name", remedy);
     }
 }
 
-/// Validates a backend and fills in the appliance's defaults for omitted keys.
-fn checked(
+/// Validates a backend and fills in the appliance's defaults for omitted keys. Returns `None` if an
+/// address is invalid.
+fn check_backend(
     validator: &mut Validator,
     key: &str,
     mut backend: BackendSpec,
@@ -224,7 +226,7 @@ fn checked(
 
 /// Checks that NAT can reach a backend: mode nat translates within a family unless `nat_policy`
 /// allows otherwise, and needs a source address of the backend's family.
-fn nat_backend(
+fn check_nat_backend(
     validator: &mut Validator,
     key: &str,
     backend: &BackendSpec,
@@ -304,7 +306,7 @@ fn check_across_services(validator: &mut Validator, services: &[Service]) {
 }
 
 /// Checks that no frontend uses a port of the appliance itself.
-fn reserved(validator: &mut Validator, services: &[Service], config: &Config) {
+fn check_reserved_ports(validator: &mut Validator, services: &[Service], config: &Config) {
     let reserved = Reserved::of(config);
     for (i, service) in services.iter().enumerate() {
         for (n, frontend) in service.spec.frontends.iter().enumerate() {
@@ -361,7 +363,10 @@ mod tests {
 
     /// Asserts that writing each key of `T` with its documented default changes nothing.
     #[track_caller]
-    fn same<T: DeserializeOwned + schemars::JsonSchema + PartialEq + std::fmt::Debug>(base: &Json) {
+    fn assert_documented_defaults<T>(base: &Json)
+    where
+        T: DeserializeOwned + schemars::JsonSchema + PartialEq + std::fmt::Debug,
+    {
         let root: Json = schemars::schema_for!(T).into();
         let of = &root["properties"];
         let absent: T = serde_json::from_value(base.clone()).unwrap();
@@ -381,9 +386,9 @@ mod tests {
 
     #[test]
     fn omitted_key_has_the_documented_default() {
-        same::<ServiceSpec>(&json!({}));
-        same::<FrontendSpec>(&json!({"address": "10.0.0.1"}));
-        same::<BackendSpec>(&json!({"address": "10.0.0.1"}));
-        same::<HealthCheck>(&json!({"kind": "tcp"}));
+        assert_documented_defaults::<ServiceSpec>(&json!({}));
+        assert_documented_defaults::<FrontendSpec>(&json!({"address": "10.0.0.1"}));
+        assert_documented_defaults::<BackendSpec>(&json!({"address": "10.0.0.1"}));
+        assert_documented_defaults::<HealthCheck>(&json!({"kind": "tcp"}));
     }
 }

@@ -43,7 +43,7 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "is_default")]
     pub expect: String,
     /// https: verify the server's certificate; `false` accepts any certificate.
-    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    #[serde(default = "default_verify", skip_serializing_if = "is_true")]
     #[schemars(extend("default" = true))]
     pub verify: bool,
     /// https: PEM file of the trusted certificate authorities, a path in `health.ca_folder`; empty
@@ -78,11 +78,11 @@ pub struct HealthCheck {
     pub jitter_percent: Option<u8>,
 }
 
-fn yes() -> bool {
+fn default_verify() -> bool {
     true
 }
 
-fn is_yes(value: &bool) -> bool {
+fn is_true(value: &bool) -> bool {
     *value
 }
 
@@ -104,12 +104,12 @@ pub struct Timing {
 }
 
 /// Expected statuses if none are configured.
-const GOOD: RangeInclusive<u16> = 200..=399;
+const DEFAULT_STATUSES: RangeInclusive<u16> = 200..=399;
 
 /// Parses a list of statuses and ranges, or returns `None` if the text is not such a list.
 pub fn statuses(text: &str) -> Option<Vec<RangeInclusive<u16>>> {
     if text.is_empty() {
-        return Some(vec![GOOD]);
+        return Some(vec![DEFAULT_STATUSES]);
     }
     let one = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -166,7 +166,7 @@ impl HealthCheck {
         let mut reject = |field: &'static str, fault: &str, remedy: &str| {
             faults.push(ValidationError::new(field, fault, remedy));
         };
-        self.times(&mut reject);
+        self.check_times(&mut reject);
         let visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let rooted = self.path.starts_with('/') && visible(&self.path);
         if !rooted && !self.path.is_empty() {
@@ -180,7 +180,7 @@ impl HealthCheck {
             let remedy = "write statuses of 200 to 599: \"200\", \"200-399\", \"200,204,301-308\"";
             reject("expect", "not a list of statuses", remedy);
         }
-        if !self.server_name.is_empty() && !is_name(&self.server_name) {
+        if !self.server_name.is_empty() && !is_host_name(&self.server_name) {
             let remedy = "write a DNS name, \"web.example\", or an address";
             reject("server_name", "not a valid server name", remedy);
         }
@@ -212,7 +212,7 @@ impl HealthCheck {
         faults
     }
 
-    fn times(&self, reject: &mut impl FnMut(&'static str, &str, &str)) {
+    fn check_times(&self, reject: &mut impl FnMut(&'static str, &str, &str)) {
         if !matches!(self.interval_ms, 0 | 100..=300_000) {
             reject("interval_ms", "out of range", "allowed: 100 to 300000, or 0");
         }
@@ -236,7 +236,7 @@ impl HealthCheck {
 }
 
 /// Returns whether the text is a DNS name or an IP address.
-fn is_name(text: &str) -> bool {
+fn is_host_name(text: &str) -> bool {
     let label = |label: &str| {
         let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
         (1..=63).contains(&label.len()) && label.bytes().all(good)

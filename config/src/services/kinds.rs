@@ -24,7 +24,7 @@ pub enum Distribution {
     #[default]
     #[serde(alias = "Any")]
     Any,
-    /// Backends in the appliance's zone, or all if it has none.
+    /// Backends in the appliance's zone, or all if none is in it.
     #[serde(alias = "PreferSameZone")]
     SameZone,
     /// Backends on a local node, else those in the zone, else all.
@@ -67,7 +67,7 @@ pub enum Algorithm {
     Random,
 }
 
-/// How UDP flows and pings are handled whose backend is quarantined.
+/// How UDP flows and pings are handled whose backend is quarantined or no longer in any source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FailedUdp {
@@ -78,8 +78,8 @@ pub enum FailedUdp {
     Keep,
 }
 
-/// How TCP connections are handled whose backend is quarantined. They cannot move, because another
-/// backend does not have the connection's state.
+/// How TCP connections are handled whose backend is quarantined or no longer in any source. They
+/// cannot move, because another backend does not have the connection's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FailedTcp {
@@ -185,7 +185,8 @@ pub enum BackendState {
     Terminating,
     /// Keeps its flows; never gets new ones.
     TerminatingNotServing,
-    /// Failed its health checks: keeps its flows, gets no new ones.
+    /// Failed its health checks: gets no new flows. The service decides whether it keeps its flows
+    /// (`failed_udp`, `failed_tcp`).
     Quarantined,
     /// Taken out by the operator, or of weight 0: has no slot.
     Maintenance,

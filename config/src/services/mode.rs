@@ -90,12 +90,12 @@ pub(super) struct ModeKeys {
     #[serde(skip_serializing_if = "is_default")]
     outer_checksum: bool,
     /// Forbid fragmentation of the outer packet (DF).
-    #[serde(skip_serializing_if = "is_yes")]
+    #[serde(skip_serializing_if = "is_true")]
     #[schemars(extend("default" = true))]
     dont_fragment: bool,
 }
 
-fn is_yes(value: &bool) -> bool {
+fn is_true(value: &bool) -> bool {
     *value
 }
 
@@ -111,10 +111,10 @@ impl ModeKeys {
         let error = |field, fault: &str, remedy: &str| ValidationError::new(field, fault, remedy);
         let (port, vni) = (self.tunnel_port.is_some(), self.vni.is_some());
         if self.mode == ModeName::Nat {
-            let given = [("tunnel", self.tunnel.is_some()), ("tunnel_port", port), ("vni", vni)];
-            let given = given.into_iter().filter(|(_, given)| *given);
+            let present = [("tunnel", self.tunnel.is_some()), ("tunnel_port", port), ("vni", vni)];
+            let present = present.into_iter().filter(|(_, is_present)| *is_present);
             let remedy = "remove it, or write mode = \"tunnel\" or \"dsr\"";
-            return given.map(|(key, _)| error(key, "mode nat has no tunnel", remedy)).collect();
+            return present.map(|(key, _)| error(key, "mode nat has no tunnel", remedy)).collect();
         }
         let mut all = Vec::new();
         if self.tunnel.is_none() {

@@ -67,7 +67,7 @@ impl Port {
         let valued =
             unsafe { sys::rte_eth_xstats_get(self.id(), values.as_mut_ptr(), count as u32) };
         self.check(step, valued)?;
-        // A driver whose number of counters grew meanwhile fills in none.
+        // If the number of counters grew meanwhile, the driver returns the larger number.
         values.truncate(valued.min(count) as usize);
         let pair = |value: &sys::rte_eth_xstat| {
             let name = names.get(usize::try_from(value.id).ok()?)?;

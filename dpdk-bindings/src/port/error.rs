@@ -7,8 +7,8 @@ use crate::eal::Errno;
 pub enum PortError {
     /// There is no port with this name.
     #[error(
-        "no DPDK port is named {name:?}; existing ports: {}. DPDK names devices that failed to \
-         open on stderr. A virtual port needs --vdev={name} with its arguments, a NIC must be \
+        "no DPDK port is named {name:?}; existing ports: {}. DPDK names on stderr the devices \
+         that failed to open. A virtual port needs --vdev={name} with its arguments, a NIC must be \
          bound to vfio-pci (`dpdk-devbind.py --status`)",
         list(.present)
     )]
@@ -70,7 +70,7 @@ pub enum PortError {
     QueuesHeld(String),
     /// The operation is invalid in the port's current state.
     #[error("port {name}: {state}")]
-    Order {
+    InvalidState {
         /// Name of the port.
         name: String,
         /// State of the port, and the remedy.

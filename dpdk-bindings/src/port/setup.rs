@@ -7,9 +7,10 @@ use crate::dpdk_sys as sys;
 use crate::mempool::Mempool;
 use std::ffi::CStr;
 
-/// The length of Ethernet header and frame check sequence, which DPDK includes, in bytes.
+/// The length of Ethernet header and frame check sequence in bytes. DPDK's maximum frame lengths
+/// include both.
 const ETHERNET: usize = 14 + 4;
-/// The same with a VLAN tag.
+/// [`ETHERNET`] and a VLAN tag, in bytes.
 const FRAME_OVERHEAD: usize = ETHERNET + 4;
 
 /// The result of the last configuration.
@@ -18,7 +19,7 @@ pub(super) struct Setup {
     pub(super) rx_queues: u16,
     pub(super) tx_queues: u16,
     pub(super) chains: bool,
-    /// The MTU, if the driver cannot report the one in effect.
+    /// The configured MTU, if the driver cannot report the one in effect.
     pub(super) interface_mtu: Option<u16>,
 }
 
@@ -121,7 +122,7 @@ fn queues(
     let status = unsafe {
         sys::rte_eth_dev_adjust_nb_rx_tx_desc(port.id(), &raw mut rx_ring, &raw mut tx_ring)
     };
-    port.check("ring sizes", status)?;
+    port.check("adjust the ring sizes", status)?;
     let socket = port.socket().unwrap_or(-1) as u32;
     let mut rx = limits.default_rxconf;
     rx.offloads = conf.rxmode.offloads;
@@ -145,11 +146,11 @@ fn queues(
     Ok(())
 }
 
-/// Sets the MTU. Returns the one in effect if the driver cannot report it.
+/// Sets the MTU. Returns `mtu` if the driver cannot report the MTU in effect.
 ///
 /// A driver that does not support the call has nothing that an MTU would limit. A driver of a
 /// kernel interface that reports a small maximum frame length (af_packet: 1,518 bytes) transfers
-/// whatever the interface does, so there the interface's own MTU is checked.
+/// whatever the interface does, so the interface's own MTU is checked instead.
 fn set_mtu(
     port: &PortGuard,
     mtu: Option<u16>,

@@ -12,19 +12,19 @@ use std::path::PathBuf;
 use config::checked::Arm;
 use netlink::{ChangeError, Netlink, Setting, Verb};
 
-/// Record of settings added to interfaces.
-pub struct Added {
+/// The record of settings that Weir added to interfaces.
+pub struct AddedSettings {
     record: PathBuf,
 }
 
-impl Added {
-    /// Uses this file, which need not exist.
-    pub fn new(record: PathBuf) -> Added {
-        Added { record }
+impl AddedSettings {
+    /// Uses the file `record`, which need not exist.
+    pub fn new(record: PathBuf) -> AddedSettings {
+        AddedSettings { record }
     }
 
-    /// Adds the arm's addresses and default routes to the interface. An error names the `ip`
-    /// command that failed.
+    /// Brings the interface up, and adds the arm's addresses and default routes to it. An error
+    /// names the `ip` command that failed, or the file of the record.
     pub fn add(&self, netlink: &mut Netlink, interface: &str, arm: &Arm) -> Result<(), String> {
         netlink.set_link(interface, "up", |link| link.up())?;
         let settings = Setting::of_arm(arm, interface);
@@ -33,16 +33,16 @@ impl Added {
 
     /// Adds a setting, and records the command that deletes it.
     pub fn apply(&self, netlink: &mut Netlink, setting: &Setting) -> Result<(), String> {
-        self.note(netlink.apply(Verb::Add, setting), &setting.command(Verb::Delete))
+        self.record_added(netlink.apply(Verb::Add, setting), &setting.command(Verb::Delete))
     }
 
-    /// Deletes the recorded settings of interfaces for which `of` returns true. Settings that no
-    /// longer exist are ignored.
-    pub fn remove(&self, netlink: &mut Netlink, of: impl Fn(&str) -> bool) {
+    /// Deletes the recorded settings of interfaces for which `selects` returns true. Settings that
+    /// no longer exist are ignored.
+    pub fn remove(&self, netlink: &mut Netlink, selects: impl Fn(&str) -> bool) {
         let record = std::fs::read_to_string(&self.record).unwrap_or_default();
         let mut remaining = String::new();
         for line in record.lines() {
-            if !line.split(' ').next_back().is_some_and(&of) {
+            if !line.split(' ').next_back().is_some_and(&selects) {
                 remaining += &format!("{line}\n");
             } else if let Some(setting) = Setting::deleted_by(line) {
                 let _ = netlink.apply(Verb::Delete, &setting);
@@ -58,13 +58,13 @@ impl Added {
 
     /// Records the command that deletes a setting, if it was added. A setting that existed before
     /// is kept and not recorded.
-    pub fn note(&self, added: Result<(), ChangeError>, delete: &str) -> Result<(), String> {
+    pub fn record_added(&self, added: Result<(), ChangeError>, delete: &str) -> Result<(), String> {
         match added {
-            Err(error) if error.is_there_already() => return Ok(()),
+            Err(error) if error.already_exists() => return Ok(()),
             other => other?,
         }
         let open = File::options().create(true).append(true).open(&self.record);
         let written = open.and_then(|mut record| writeln!(record, "{delete}"));
-        written.map_err(|e| format!("{}: {e}", self.record.display()))
+        written.map_err(|e| format!("cannot write {}: {e}", self.record.display()))
     }
 }

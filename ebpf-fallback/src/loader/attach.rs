@@ -36,10 +36,10 @@ pub enum AttachError {
         /// Each mode with the kernel's error.
         tried: String,
     },
-    /// A link could not be pinned, opened or removed.
-    #[error("{}: {what}", path.display())]
+    /// A link could not be created, opened, replaced or removed.
+    #[error("cannot create, replace or remove link {}: {what}", path.display())]
     Link {
-        /// Path at which it is pinned.
+        /// Path at which the link is pinned.
         path: PathBuf,
         /// Error of the system.
         what: String,
@@ -71,13 +71,13 @@ impl Links {
             |what: &dyn Error| AttachError::Link { path: path.clone(), what: error_chain(what) };
         std::fs::create_dir_all(&self.folder).map_err(|e| failed(&e))?;
         let pinned = self.pinned(&nic.name)?;
-        let ours = match &pinned {
+        let own_id = match &pinned {
             Some(link) => Some(link.info().map_err(|e| failed(&e))?.program_id()),
             None => None,
         };
         if let Some((mode, id)) = nic.attached {
-            if ours != Some(id) {
-                return Err(foreign(nic, id));
+            if own_id != Some(id) {
+                return Err(foreign_program_error(nic, id));
             }
             if let (Some(link), Some(mode)) = (pinned, mode.filter(|m| choice.modes[0] == *m)) {
                 let link = XdpLink::try_from(link).map_err(|e| failed(&e))?;
@@ -102,7 +102,7 @@ impl Links {
         Err(AttachError::Rejected { interface: nic.name.clone(), tried })
     }
 
-    /// Names of the interfaces that have a link in this folder.
+    /// Returns the names of the interfaces that have a link in this folder.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
@@ -135,6 +135,7 @@ impl Links {
     }
 }
 
+/// Attaches the program in this mode, and pins the link at `path`.
 fn attach_anew(program: &mut Xdp, nic: &Nic, mode: Mode, path: &Path) -> Result<(), String> {
     let flags = match mode {
         Mode::Native => XdpMode::Driver,
@@ -148,7 +149,8 @@ fn attach_anew(program: &mut Xdp, nic: &Nic, mode: Mode, path: &Path) -> Result<
     Ok(())
 }
 
-fn foreign(nic: &Nic, id: u32) -> AttachError {
+/// Returns the error for an interface that has a program of another owner.
+fn foreign_program_error(nic: &Nic, id: u32) -> AttachError {
     let program = loaded_programs().flatten().find(|program| program.id() == id);
     let name = program.and_then(|program| program.name_as_str().map(str::to_owned));
     let name = name.map_or_else(String::new, |name| format!(" (\"{name}\")"));

@@ -28,6 +28,7 @@ const SWEEP_ITERATIONS: u32 = 100;
 /// Iterations in which each scope is examined once.
 const SCOPE_ITERATIONS: u32 = 3200;
 
+/// The status line and control rings of one CPU.
 struct CpuRings<'r> {
     status: &'r LcoreStatus,
     commands: Option<Consumer<SharedSlots<'r>>>,
@@ -53,19 +54,20 @@ pub struct BackgroundTask<'r> {
 }
 
 impl<'r> BackgroundTask<'r> {
-    /// Registers these CPUs as lcores of the region. The last lcore is the loader itself.
-    pub fn join(region: &'r Region, epoch: u32, numbers: &[u32]) -> Option<BackgroundTask<'r>> {
-        let own = region.sizes().lcores.checked_sub(1)?;
+    /// Registers these CPUs as lcores of the region. The last lcore is the loader itself. Returns
+    /// `None` if the region has no lcores.
+    pub fn join(region: &'r Region, epoch: u32, cpu_ids: &[u32]) -> Option<BackgroundTask<'r>> {
+        let loader_index = region.sizes().lcores.checked_sub(1)?;
         let mut cpus = Vec::new();
-        for cpu in numbers.iter().filter(|cpu| **cpu < own) {
+        for cpu in cpu_ids.iter().filter(|cpu| **cpu < loader_index) {
             let status = region.lcores().get(*cpu as usize)?;
             status.join(region, epoch, *cpu);
             let commands = SharedSlots::commands(region, *cpu).map(Consumer::attach);
             let events = SharedSlots::events(region, *cpu).map(Producer::attach);
             cpus.push(CpuRings { status, commands, events });
         }
-        let flows = Flows::new(region).as_owner(own as u8, epoch);
-        let (page, generation) = (region.counters().lcore(own)?, region.generation());
+        let flows = Flows::new(region).as_owner(loader_index as u8, epoch);
+        let (page, generation) = (region.counters().lcore(loader_index)?, region.generation());
         let mtus = path_mtus(region).collect();
         let (cursor, checked_at) = (0, None);
         let (scopes, scope_cursor, iterations) = (Scopes::new(region), 0, 0);
@@ -84,7 +86,8 @@ impl<'r> BackgroundTask<'r> {
         })
     }
 
-    /// Performs one iteration.
+    /// Performs one iteration: polls the rings of all CPUs, sweeps a share of the flows and scopes,
+    /// and every `CHECK_INTERVAL` publishes link states and reports path MTUs.
     pub fn run_once(&mut self, kernel: &mut Kernel, nics: &[Nic], now: Instant) {
         let generation = self.region.generation();
         for cpu in &mut self.cpus {
@@ -128,8 +131,8 @@ impl<'r> BackgroundTask<'r> {
         let (page, timeouts) = (self.page, timeouts(self.region));
         let share = self.flows.capacity().div_ceil(SWEEP_ITERATIONS);
         let now_s = self.region.now_s();
-        self.flows.sweep(&mut self.cursor, share, 0, 1, now_s, &timeouts, |ended| {
-            page.flow_ended(ended.forward.service, ended.forward.backend);
+        self.flows.sweep(&mut self.cursor, share, 0, 1, now_s, &timeouts, |flow| {
+            page.flow_ended(flow.forward.service, flow.forward.backend);
         });
         self.iterations = self.iterations.saturating_add(1);
         if self.iterations > 8 * SWEEP_ITERATIONS {
@@ -141,6 +144,7 @@ impl<'r> BackgroundTask<'r> {
 }
 
 impl CpuRings<'_> {
+    /// Updates the status, acknowledges the current generation and processes all pending commands.
     fn poll(&mut self, region: &Region, generation: u32, page: &LcorePage<'_>) {
         self.status.count_iteration();
         self.status.note_polled(region.now_ms());
@@ -173,7 +177,7 @@ impl Drop for BackgroundTask<'_> {
     }
 }
 
-/// Learned path MTU of each next hop.
+/// Returns the learned path MTU of each next hop in bytes; 0 if none is learned.
 fn path_mtus(region: &Region) -> impl Iterator<Item = u32> {
     let cells = (0..region.sizes().next_hops).filter_map(|id| region.path_mtu(id));
     cells.map(|cell| cell.load(Ordering::Relaxed))

@@ -18,10 +18,11 @@ use netlink::rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink::rtnetlink::{LinkUnspec, LinkVeth};
 use netlink::{NEW, Netlink, Setting, Verb};
 
-use super::addresses::Added;
+use super::addresses::AddedSettings;
 use super::nic::{Kernel, Nic};
 
-/// Priority of the rules: before those of the system (32,766 is that of its main table).
+/// Priority of the rules, which come before those of the system: the rule of the main table has
+/// 32,766.
 const PRIORITY: u32 = 6081;
 
 /// Maximum length of an interface name in bytes.
@@ -29,14 +30,13 @@ const NAME: usize = 15;
 
 /// Returns the name of the end to which the program is attached.
 fn inner_end(tap: &str) -> String {
-    const ENDS: &str = "-x";
-    let prefix_len = tap.floor_char_boundary(NAME - ENDS.len());
-    format!("{}{ENDS}", &tap[..prefix_len])
+    const SUFFIX: &str = "-x";
+    let prefix_len = tap.floor_char_boundary(NAME - SUFFIX.len());
+    format!("{}{SUFFIX}", &tap[..prefix_len])
 }
 
-/// Returns whether an interface supports IPv6, and enables it if only the default for new
-/// interfaces disabled it.
-fn has_ipv6(interface: &str) -> bool {
+/// Enables IPv6 on an interface, and returns whether the interface supports it.
+fn enable_ipv6(interface: &str) -> bool {
     let disabled = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
     match std::fs::read_to_string(&disabled) {
         Ok(text) => text.trim() == "0" || std::fs::write(&disabled, "0").is_ok(),
@@ -44,14 +44,15 @@ fn has_ipv6(interface: &str) -> bool {
     }
 }
 
-/// Creates the pair of an arm, or reuses that of an earlier start, and returns the end for the
-/// program. An error names the `ip` command that failed, or the interface that conflicts.
+/// Creates and configures the pair of an arm, or reuses that of an earlier start, and returns the
+/// end for the program. Deletes the TAP of the DPDK plane, which has the same name. An error names
+/// the `ip` command that failed, or the interface that conflicts.
 pub fn open(
     kernel: &mut Kernel,
     n: usize,
     arm: &Arm,
     nic: &Nic,
-    added: &Added,
+    added: &AddedSettings,
 ) -> Result<Nic, String> {
     let (outer, inner) = (arm.tap.as_str(), inner_end(&arm.tap));
     let pair = (find(kernel, outer)?, find(kernel, &inner)?);
@@ -75,7 +76,7 @@ pub fn open(
         let ends = format!("{outer} mtu {mtu} address {mac} type veth peer name {inner} mtu {mtu}");
         let created =
             netlink.ip(format!("link add {ends}"), RouteNetlinkMessage::NewLink(veth), NEW);
-        added.note(created, &format!("link delete dev {outer}"))?;
+        added.record_added(created, &format!("link delete dev {outer}"))?;
     }
     // No neighbor resolution: the programs write the next hop's address regardless of the
     // destination MAC. The kernel must not send packets of its own on these interfaces either.
@@ -91,7 +92,7 @@ pub fn open(
     kernel.disable_offloads(outer).map_err(|e| format!("{outer}: cannot disable offloads: {e}"))?;
     let table = ROUTES[n & 1];
     let families = [AddressFamily::Inet, AddressFamily::Inet6];
-    for family in &families[..1 + usize::from(has_ipv6(outer))] {
+    for family in &families[..1 + usize::from(enable_ipv6(outer))] {
         let route = Setting::TableRoute(*family, table, outer.to_owned());
         kernel.netlink.apply(Verb::Replace, &route)?;
         added.apply(&mut kernel.netlink, &Setting::MarkRule(*family, table, PRIORITY))?;
@@ -105,9 +106,9 @@ fn find(kernel: &mut Kernel, name: &str) -> Result<Option<Nic>, String> {
 
 /// Deletes the rules by which slowpath routes proxies' replies here.
 pub fn remove_proxy_rules(netlink: &mut Netlink) {
-    let ours = RuleAttribute::Protocol(RouteProtocol::from(PROXY_RULE_PROTOCOL));
+    let own_protocol = RuleAttribute::Protocol(RouteProtocol::from(PROXY_RULE_PROTOCOL));
     for rule in netlink.rules().unwrap_or_default() {
-        if rule.attributes.contains(&ours) {
+        if rule.attributes.contains(&own_protocol) {
             // A rule that no longer exists is ignored.
             let _ = netlink.change(RouteNetlinkMessage::DelRule(rule), 0);
         }

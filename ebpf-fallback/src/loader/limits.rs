@@ -9,9 +9,10 @@ const ENA_MTU: u32 = 3498;
 /// Maximum MTU of MANA for XDP, and of the synthetic interface above it.
 const MANA_MTU: u32 = 3506;
 
-/// Feature bits of virtio network devices: offloads that the guest accepts, and whether they can be
-/// disabled at runtime.
+/// Feature bit of virtio network devices: guest offloads can be disabled at runtime.
 const CTRL_GUEST_OFFLOADS: u32 = 2;
+/// Feature bits of virtio network devices: offloads that the guest accepts (checksum, TSO4, TSO6,
+/// ECN, UFO).
 const GUEST_OFFLOADS: [u32; 5] = [1, 7, 8, 9, 10];
 
 /// Attach modes in order of preference, with log messages.
@@ -54,7 +55,7 @@ pub fn select_modes(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, Stri
             notes = native_blockers;
             vec![Mode::Generic]
         }
-        Attach::Auto if nic.peer == Some(Peer::Elsewhere) => {
+        Attach::Auto if nic.peer == Some(Peer::OtherNamespace) => {
             notes.push(format!(
                 "{}: cannot determine whether its peer in another namespace has an XDP program, \
                  without which packets sent by native XDP are lost: if it has one, set \
@@ -66,7 +67,7 @@ pub fn select_modes(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, Stri
         Attach::Auto => vec![Mode::Native, Mode::Generic],
     };
     // Native mode was configured explicitly.
-    if attach == Attach::Native && nic.peer == Some(Peer::Elsewhere) {
+    if attach == Attach::Native && nic.peer == Some(Peer::OtherNamespace) {
         notes.push(format!(
             "{}: its peer in another namespace needs an XDP program as well, or every packet sent \
              back is lost",
@@ -82,7 +83,8 @@ pub fn select_modes(nic: &Nic, cpus: u32, attach: Attach) -> Result<Choice, Stri
     Ok(Choice { modes, notes })
 }
 
-/// Reasons for which the driver cannot, or should not, run a program that transmits and redirects.
+/// Returns the reasons for which the driver cannot, or should not, run a program that transmits and
+/// redirects.
 fn native_blockers(nic: &Nic) -> Vec<String> {
     let (name, mut native_blockers) = (&nic.name, Vec::new());
     let mut too_large = |max: u32| {
@@ -129,20 +131,20 @@ fn native_blockers(nic: &Nic) -> Vec<String> {
             }
         }
         "veth" => match nic.peer {
-            Some(Peer::Here(true)) => {}
-            Some(Peer::Here(false)) => native_blockers.push(format!(
+            Some(Peer::SameNamespace(true)) => {}
+            Some(Peer::SameNamespace(false)) => native_blockers.push(format!(
                 "{name}: packets that native XDP sends back through a veth are lost unless its \
                  peer has an XDP program as well: attach one there"
             )),
-            // Its state is not visible here, but may be known to the operator. See `choose`.
-            Some(Peer::Elsewhere) | None => {}
+            // The peer's state is not visible from this namespace: see `select_modes`.
+            Some(Peer::OtherNamespace) | None => {}
         },
         _ => {}
     }
     native_blockers
 }
 
-/// Configurations that work with reduced performance.
+/// Returns notes on settings of the interface that reduce performance.
 fn performance_notes(nic: &Nic, cpus: u32) -> Vec<String> {
     let (name, mut performance_notes) = (&nic.name, Vec::new());
     if let ("virtio_net", Some(channels)) = (nic.driver.as_str(), nic.channels)

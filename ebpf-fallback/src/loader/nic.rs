@@ -41,9 +41,9 @@ pub struct Channels {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     /// In this namespace; true if a program is attached to it.
-    Here(bool),
+    SameNamespace(bool),
     /// In another namespace, where its state is not visible.
-    Elsewhere,
+    OtherNamespace,
 }
 
 /// A network interface.
@@ -69,7 +69,7 @@ pub struct Nic {
     pub lro: bool,
     /// Negotiated feature bits of a virtio device.
     pub virtio: Option<u64>,
-    /// Mode and id of the attached program.
+    /// Mode (`None` if it is neither native nor generic) and id of the attached program.
     pub attached: Option<(Option<Mode>, u32)>,
     /// The other end of a veth pair.
     pub peer: Option<Peer>,
@@ -87,7 +87,8 @@ impl Nic {
 pub struct Kernel {
     /// Netlink socket for interfaces, addresses, routes and rules.
     pub netlink: Netlink,
-    controls: OwnedFd,
+    /// A socket for ethtool's ioctl.
+    ioctl_socket: OwnedFd,
 }
 
 impl Kernel {
@@ -95,25 +96,25 @@ impl Kernel {
     pub fn open() -> io::Result<Kernel> {
         // SAFETY: no pointers are passed; the new descriptor is owned here.
         #[expect(unsafe_code, reason = "a socket for ioctls")]
-        let controls = unsafe {
+        let ioctl_socket = unsafe {
             let fd = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
             OwnedFd::from_raw_fd(fd)
         };
-        Ok(Kernel { netlink: Netlink::default(), controls })
+        Ok(Kernel { netlink: Netlink::default(), ioctl_socket })
     }
 
     /// Returns the interface with this name, if it exists.
     pub fn nic(&mut self, name: &str) -> io::Result<Option<Nic>> {
         let Some(link) = self.netlink.link(name)? else { return Ok(None) };
-        let mut nic = read(&link, name);
+        let mut nic = nic_of(&link, name);
         nic.driver = self.driver(name).unwrap_or_default();
         nic.channels = self.channels(name);
         nic.lro = self.flags(name).is_some_and(|flags| flags & ETH_FLAG_LRO != 0);
         if nic.driver == "virtio_net" {
-            nic.virtio = virtio(name);
+            nic.virtio = virtio_features(name);
         }
         if nic.driver == "veth" {
             nic.peer = Some(self.peer(&link)?);
@@ -124,7 +125,7 @@ impl Kernel {
     /// Returns whether the interface with this index can transmit frames.
     pub fn is_running(&mut self, index: u32) -> bool {
         let link = self.netlink.link_at(index);
-        link.is_ok_and(|link| link.is_some_and(|link| read(&link, "").running))
+        link.is_ok_and(|link| link.is_some_and(|link| nic_of(&link, "").running))
     }
 
     fn peer(&mut self, link: &LinkMessage) -> io::Result<Peer> {
@@ -134,10 +135,12 @@ impl Kernel {
             _ => None,
         });
         let (Some(index), false) = (index, link.attributes.iter().any(elsewhere)) else {
-            return Ok(Peer::Elsewhere);
+            return Ok(Peer::OtherNamespace);
         };
         let peer = self.netlink.link_at(index)?;
-        Ok(peer.map_or(Peer::Elsewhere, |peer| Peer::Here(read(&peer, "").attached.is_some())))
+        Ok(peer.map_or(Peer::OtherNamespace, |peer| {
+            Peer::SameNamespace(nic_of(&peer, "").attached.is_some())
+        }))
     }
 
     fn driver(&self, name: &str) -> Option<String> {
@@ -186,12 +189,11 @@ impl Kernel {
         for (to, from) in request.name[..15].iter_mut().zip(name.bytes()) {
             *to = from;
         }
+        let (socket, request) = (self.ioctl_socket.as_raw_fd(), std::ptr::from_mut(&mut request));
         // SAFETY: the request has the layout of `struct ifreq`, and `data` has the size that its
         // command requires: each caller's array has the layout of the command's structure.
         #[expect(unsafe_code, reason = "ethtool's ioctl")]
-        let rc = unsafe {
-            libc::ioctl(self.controls.as_raw_fd(), SIOCETHTOOL, std::ptr::from_mut(&mut request))
-        };
+        let rc = unsafe { libc::ioctl(socket, SIOCETHTOOL, request) };
         if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
@@ -214,14 +216,15 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETH_FLAG_LRO: u32 = 1 << 15;
 
 /// Returns the feature bits negotiated by device and driver, if they are visible.
-fn virtio(name: &str) -> Option<u64> {
+fn virtio_features(name: &str) -> Option<u64> {
     let path = format!("/sys/class/net/{name}/device/features");
     let text = std::fs::read_to_string(path).ok()?;
     let bits = text.trim().bytes().take(64).enumerate();
     Some(bits.fold(0, |all, (bit, digit)| all | u64::from(digit == b'1') << bit))
 }
 
-fn read(link: &LinkMessage, name: &str) -> Nic {
+/// Returns the properties that a netlink message contains.
+fn nic_of(link: &LinkMessage, name: &str) -> Nic {
     let mut nic = Nic {
         name: name.to_owned(),
         index: link.header.index,
@@ -241,14 +244,15 @@ fn read(link: &LinkMessage, name: &str) -> Nic {
             LinkAttribute::Address(mac) if mac.len() == 6 => nic.mac.copy_from_slice(mac),
             LinkAttribute::Mtu(mtu) => nic.mtu = *mtu,
             LinkAttribute::OperState(state) => nic.running &= *state != State::Down,
-            LinkAttribute::Xdp(xdp) => nic.attached = attached(xdp),
+            LinkAttribute::Xdp(xdp) => nic.attached = attached_program(xdp),
             _ => {}
         }
     }
     nic
 }
 
-fn attached(xdp: &[LinkXdp]) -> Option<(Option<Mode>, u32)> {
+/// Returns mode and id of the program that an interface's XDP attribute names.
+fn attached_program(xdp: &[LinkXdp]) -> Option<(Option<Mode>, u32)> {
     let mode = xdp.iter().find_map(|entry| match entry {
         LinkXdp::Attached(XdpAttached::Driver) => Some(Mode::Native),
         LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(Mode::Generic),

@@ -34,8 +34,8 @@ pub fn classify(ctx: XdpContext) -> u32 {
     run_stage(ctx, next)
 }
 
-/// Packets from the kernel are forwarded unchanged, except those from a probe source and replies of
-/// proxies.
+/// Classifies a packet from the kernel: it is forwarded unchanged, unless it comes from a probe
+/// source or is a proxy's reply.
 #[inline(always)]
 fn from_kernel(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
     match pkt.set().probe(&pkt.inner.src) {
@@ -157,8 +157,8 @@ extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// Stores the path MTU that an ICMP error reports for an own outer packet: see fastpath's `pmtu`.
-/// The loader reports it to slowpath.
+/// Stores the path MTU that an ICMP error reports for an outer packet of Weir: see fastpath's
+/// `pmtu`. The loader reports it to slowpath.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
@@ -221,7 +221,7 @@ extern "C" fn part_from_us() -> u32 {
     if settings.is_ipip_source(&pkt.quoted.src) { CONTINUE } else { FINISH }
 }
 
-/// Computes the key of the packet itself, or (1) of the packet that it quotes.
+/// Computes the flow key of the packet itself, or of the packet that it quotes (`quoted` is 1).
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_flow_key(quoted: u32) -> u32 {

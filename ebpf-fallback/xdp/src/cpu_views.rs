@@ -7,32 +7,32 @@ use tables::flow::Flows;
 use tables::nat_port::NatPorts;
 use tables::region::Region;
 
-/// Number of this CPU.
+/// Returns the number of this CPU.
 #[inline(always)]
 pub fn cpu() -> u32 {
     // SAFETY: the helper has no arguments and no side effects.
     unsafe { bpf_get_smp_processor_id() }
 }
 
-/// Counter page of this CPU.
+/// Returns the counter page of this CPU.
 #[inline(always)]
 pub fn page() -> LcorePage<'static> {
     Region.page(cpu())
 }
 
-/// The flow table.
+/// Returns the flow table, with this CPU as the owner of locks.
 #[inline(always)]
 pub fn flows() -> Flows<'static> {
     Flows::new(&Region).as_owner(cpu() as u8, Region.epoch())
 }
 
-/// The affinity table.
+/// Returns the affinity table, with this CPU as the owner of locks.
 #[inline(always)]
 pub fn affinities() -> Affinities<'static> {
     Affinities::new(&Region).as_owner(cpu() as u8, Region.epoch())
 }
 
-/// The NAT port maps.
+/// Returns the NAT port maps.
 #[inline(always)]
 pub fn nat_ports() -> NatPorts<'static> {
     NatPorts::new(&Region)

@@ -2,7 +2,7 @@
 //! exits share: next hop, MTU and TTL.
 
 use crate::frame::{cut_end, is_chained, length, move_start, window};
-use crate::next::{CONTINUE, FINISH, done, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, check_next, either, raw, run_stage};
 use crate::origin::{options, origin};
 use crate::packet_state::{Arrival, PacketState, Reply, packet_state};
 use crate::runtime::{may_punt, request_neighbor, runtime_config};
@@ -19,7 +19,7 @@ use packet::tunnel::{Outer, TunnelKind, cross_in_place, outer_len, return_in_pla
 use tables::counters::VerdictCounter;
 use tables::next_hop::NextHop;
 use tables::outer;
-use tables::punt::{PuntClass, Punted};
+use tables::punt::{PuntClass, PuntedPacket};
 use tables::reason::DropReason;
 use tables::record::{
     LOCAL_ADDRS, NONE, SERVICE_REPLY_TOO_BIG, Service, Settings, TUNNEL_BACKEND, TUNNEL_CROSS,
@@ -64,7 +64,7 @@ fn send_back(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 /// header.
 #[inline(always)]
 fn punt(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
-    done(part_limit(ctx))?;
+    check_next(part_limit(ctx))?;
     if pkt.is_tunneled() {
         let own = runtime_config().map_or([0; 6], |config| config.port(pkt.arm).mac());
         plain_frame(ctx, pkt, &Macs::new(own, own), 0)?;
@@ -78,7 +78,7 @@ fn punt(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 #[inline(never)]
 extern "C" fn part_limit(ctx: *mut xdp_md) -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
-    let punted = Punted {
+    let punted = PuntedPacket {
         ethertype: pkt.eth.ethertype,
         ip: &pkt.inner,
         icmp: window(ctx).load(usize::from(pkt.inner.l4)).unwrap_or(0),
@@ -119,7 +119,7 @@ fn to_backend(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     Ok(pkt.transmit(VerdictCounter::Tunnel, pkt.exit_arm))
 }
 
-/// Writes the outer headers towards the backend of `pkt`.
+/// Writes the outer headers towards the backend of `pkt`, and sets [`PacketState::exit_arm`].
 #[inline(always)]
 fn send(ctx: *mut xdp_md, pkt: &mut PacketState, service: u32, gateway: u16) -> Result<(), u32> {
     let Some(service) = pkt.set().service(service) else {
@@ -139,7 +139,7 @@ fn send(ctx: *mut xdp_md, pkt: &mut PacketState, service: u32, gateway: u16) -> 
     let ends = (pkt.local, to);
     let mut outer = headers(kind, service, &route.macs, ends, pkt.hash, &options, &pkt.inner);
     let overhead = (outer_len(&outer) - ethernet::HEADER) as u16;
-    fits(pkt, route.mtu.saturating_sub(overhead))?;
+    check_backend_mtu(pkt, route.mtu.saturating_sub(overhead))?;
     if pkt.arrival != Arrival::Kernel {
         update_ecn_and_ttl(ctx, pkt)?;
         outer.tos = pkt.inner.tos;
@@ -178,7 +178,8 @@ pub struct Route {
     pub arm: u8,
 }
 
-/// Returns the route to the packet's backend.
+/// Returns the route to the packet's backend. Requests neighbor resolution if the next hop's MAC
+/// address is unknown.
 #[inline(always)]
 pub fn next_hop(pkt: &mut PacketState) -> Result<Route, u32> {
     let set = pkt.set();
@@ -192,13 +193,13 @@ pub fn next_hop(pkt: &mut PacketState) -> Result<Route, u32> {
         request_neighbor(backend.next_hop);
         return Err(pkt.drop(DropReason::NoNeighbor));
     }
-    Ok(Route::by(backend.next_hop, &next))
+    Ok(Route::through(backend.next_hop, &next))
 }
 
 impl Route {
     /// Creates the route through a next hop whose address is known.
     #[inline(always)]
-    pub fn by(id: u32, next: &NextHop) -> Route {
+    pub fn through(id: u32, next: &NextHop) -> Route {
         let mtu = next.path_mtu(Region.path_mtu(id));
         Route { macs: Macs::new(next.mac, next.src_mac), mtu, arm: next.arm }
     }
@@ -253,7 +254,7 @@ pub extern "C" fn part_clamp(ctx: *mut xdp_md) -> u32 {
 
 /// Rejects a packet larger than `mtu` bytes on its route to a backend.
 #[inline(always)]
-pub fn fits(pkt: &mut PacketState, mtu: u16) -> Result<(), u32> {
+pub fn check_backend_mtu(pkt: &mut PacketState, mtu: u16) -> Result<(), u32> {
     if pkt.inner.end - pkt.inner.at <= mtu {
         return Ok(());
     }
@@ -290,11 +291,11 @@ pub fn check_ttl(pkt: &mut PacketState) -> Result<(), u32> {
     Err(pkt.reply_with(Reply::TimeExceeded))
 }
 
-/// Handles what applies to every packet that leaves a tunnel and is forwarded: congestion marks and
-/// the TTL.
+/// Propagates congestion marks, and decrements the TTL in the frame (`pkt.inner.ttl` keeps its
+/// value).
 #[inline(always)]
 pub fn update_ecn_and_ttl(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
-    congestion(ctx, pkt)?;
+    propagate_congestion(ctx, pkt)?;
     if rewrite::decrement_ttl(&mut window(ctx), &pkt.inner).is_err() {
         return Err(pkt.drop(DropReason::TooShort));
     }
@@ -303,7 +304,7 @@ pub fn update_ecn_and_ttl(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(),
 
 /// Propagates congestion marks of the outer header to the inner packet (RFC 6040).
 #[inline(always)]
-pub fn congestion(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
+pub fn propagate_congestion(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
     let w = &mut window(ctx);
     if pkt.arrival != Arrival::Plain {
         pkt.inner.tos = match rewrite::propagate_ecn(w, &pkt.outer, &pkt.inner) {

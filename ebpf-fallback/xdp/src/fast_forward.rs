@@ -16,7 +16,7 @@
 use crate::classify::is_unmatched;
 use crate::cpu_views::{flows, page};
 use crate::encap::{Route, headers, local};
-use crate::finish::{finish, sent};
+use crate::finish::{finish, send_action};
 use crate::flow_hints;
 use crate::frame::{move_start, window};
 use crate::header_cache::{self, CachedTunnel, cache_epoch};
@@ -168,7 +168,7 @@ pub fn forward<const VXLAN: bool, const V6: bool>(
                 lookup.map_or(0, |lookup| lookup.hash),
             ));
         };
-        flows().touch_path_hit(&forwarding.met, rx.now_s);
+        flows().touch_path_hit(&forwarding.hit, rx.now_s);
         let done = match forwarding.tunnel {
             Some(service) => encap::<VXLAN, V6>(ctx, w, pkt, &forwarding, service, tunnel),
             None => nat::<VXLAN, V6>(ctx, w, pkt, &forwarding),
@@ -193,9 +193,9 @@ pub fn leave(
         pkt.drop(reason);
         return finish(ctx);
     }
-    let action = sent(config, exit.arm, rx.ifindex);
+    let action = send_action(config, exit.arm, rx.ifindex);
     if action == XDP_DROP {
-        // It retries, fails again and counts the drop.
+        // `finish` tries to send again, fails as well and counts the drop.
         init(pkt, rx);
         (pkt.rx_len, pkt.service) = (bytes, exit.service);
         pkt.transmit(exit.verdict, exit.arm);
@@ -205,7 +205,7 @@ pub fn leave(
     action
 }
 
-/// Initializes the record with what is known of any frame.
+/// Resets the record for a new packet, and stores how its frame arrived.
 #[inline(always)]
 pub fn init(pkt: &mut PacketState, rx: &RxInfo) {
     pkt.reset();
@@ -259,9 +259,9 @@ fn parse<const VXLAN: bool, const V6: bool>(
 /// Returns whether a frame is addressed to the port of an arm.
 #[inline(always)]
 pub fn is_own_mac(w: &Window<'_>, config: &RuntimeConfig, arm: u8) -> bool {
-    let ours = config.port(arm).mac;
-    let first = u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]]);
-    let last = u16::from_ne_bytes([ours[4], ours[5]]);
+    let mac = config.port(arm).mac;
+    let first = u32::from_ne_bytes([mac[0], mac[1], mac[2], mac[3]]);
+    let last = u16::from_ne_bytes([mac[4], mac[5]]);
     w.load::<u32>(0) == Ok(first) && w.load::<u16>(4) == Ok(last)
 }
 
@@ -345,13 +345,13 @@ fn record_decap<const VXLAN: bool, const V6: bool>(
     (pkt.inner_at, pkt.inner_type) = (inner_at(VXLAN), ethertype(V6));
 }
 
-/// The outer packet, with its offsets as constants.
+/// Returns the outer packet, with its offsets as constants.
 #[inline(always)]
 fn outer(pkt: &PacketState) -> Ip {
     Ip { at: IP, l4: L4, v6: false, ..pkt.outer }
 }
 
-/// The inner packet, with its offsets as constants.
+/// Returns the inner packet, with its offsets as constants.
 #[inline(always)]
 fn inner<const VXLAN: bool, const V6: bool>(pkt: &PacketState) -> Ip {
     let at = inner_at(VXLAN);
@@ -381,7 +381,7 @@ fn send_back<const VXLAN: bool>(
 
 /// A packet of a known flow and its route to the backend.
 struct Forwarding {
-    met: PathHit<'static>,
+    hit: PathHit<'static>,
     path: Forward,
     route: Route,
     hash: u64,
@@ -455,34 +455,35 @@ fn track<const VXLAN: bool, const V6: bool>(
     // Computed before the lookup's results are used, to hide their latency.
     let digest = digest::<VXLAN>(w, pkt, cached);
     let hash = lookup.hash;
-    let met = find_flow(lookup)?;
-    let path = met.forward;
-    let from_initiator = met.initiator == lookup.side;
+    let hit = find_flow(lookup)?;
+    let path = hit.forward;
+    let from_initiator = hit.initiator == lookup.side;
     let backend = set.backend(path.backend)?;
-    let stays = met.keeps_state(tcp_flags(&pkt.inner), from_initiator);
+    let stays = hit.keeps_state(tcp_flags(&pkt.inner), from_initiator);
     let next = set.next_hop(backend.next_hop)?;
     let can_forward = backend.incarnation == path.incarnation
         && !BackendState::is_failed(backend.state)
         && stays
-        && is_known_leg::<VXLAN>(&met, from_initiator, digest)
+        && is_known_leg::<VXLAN>(&hit, from_initiator, digest)
         && pkt.inner.ttl > 1
         && next.known
         && ecn_decap(pkt.outer.tos, pkt.inner.tos).is_some();
     if !can_forward {
         return None;
     }
-    let route = Route::by(backend.next_hop, &next);
+    let route = Route::through(backend.next_hop, &next);
     let len = pkt.inner.end - inner_at(VXLAN);
     if path.mode == Mode::Nat as u8 {
         let same = path.flags & PATH_CROSSES == 0;
         let can_forward = from_initiator && same && len <= route.mtu;
-        return can_forward.then_some(Forwarding { met, path, route, hash, tunnel: None });
+        return can_forward.then_some(Forwarding { hit, path, route, hash, tunnel: None });
     }
     let service = set.service(path.service)?;
-    let ours = local(set.settings(), u32::from(route.arm) << 1 | u32::from(V6), LOCALS)?;
+    let local_addr = local(set.settings(), u32::from(route.arm) << 1 | u32::from(V6), LOCALS)?;
     let same = service.tunnel == TunnelKind::Geneve as u8 && path.backend_addr.is_v4() != V6;
     let fits = len <= route.mtu.saturating_sub(front_len(V6) - ethernet::HEADER as u16);
-    (same && fits).then_some(Forwarding { met, path, route, hash, tunnel: Some((service, ours)) })
+    let tunnel = Some((service, local_addr));
+    (same && fits).then_some(Forwarding { hit, path, route, hash, tunnel })
 }
 
 /// Returns the flags of a TCP segment; 0 for other packets.
@@ -506,13 +507,13 @@ fn digest<const VXLAN: bool>(w: &Window<'_>, pkt: &PacketState, cached: &CachedT
 
 /// Returns whether the gateway leg of the packet is that of the flow in this direction.
 #[inline(always)]
-fn is_known_leg<const VXLAN: bool>(met: &PathHit<'_>, from_initiator: bool, digest: u32) -> bool {
-    let path = &met.forward;
+fn is_known_leg<const VXLAN: bool>(hit: &PathHit<'_>, from_initiator: bool, digest: u32) -> bool {
+    let path = &hit.forward;
     if path.flags & PATH_ONE_WAY != 0 {
         return true;
     }
     if from_initiator {
-        return digest == met.digest;
+        return digest == hit.digest;
     }
     // A VXLAN gateway has one tunnel per direction; replies use that of the client's direction.
     VXLAN || path.flags & PATH_RESPONDER_LEG != 0 && digest == path.responder_digest()
@@ -523,11 +524,11 @@ fn is_known_leg<const VXLAN: bool>(met: &PathHit<'_>, from_initiator: bool, dige
 fn find_flow(lookup: &FlowLookup) -> Option<PathHit<'static>> {
     let (flows, hash) = (flows(), lookup.hash);
     if lookup.candidate.is_valid() {
-        let met = flows.find_by_path(&lookup.candidate, &lookup.key);
-        if met.is_none() {
+        let hit = flows.find_by_path(&lookup.candidate, &lookup.key);
+        if hit.is_none() {
             flow_hints::forget(hash);
         }
-        return met;
+        return hit;
     }
     let hit = flows.find_likely(&flows.begin_lookup(hash)?, &lookup.key)?;
     if !hit.is_front() {
@@ -556,7 +557,7 @@ fn encap<const VXLAN: bool, const V6: bool>(
     w: &mut Window<'_>,
     pkt: &mut PacketState,
     forwarding: &Forwarding,
-    (service, ours): (&Service, &Addr),
+    (service, local_addr): (&Service, &Addr),
     tunnel: &Tunnel,
 ) -> Result<(), DropReason> {
     let short = |_: Short| DropReason::TooShort;
@@ -574,15 +575,15 @@ fn encap<const VXLAN: bool, const V6: bool>(
     // Not on the stack, which is too small.
     pkt.reply_path.options = options(endpoint, tunnel.gateway, origin, hash);
     let options = &pkt.reply_path.options;
-    let ends = (ours.in_words(), forwarding.path.backend_addr);
+    let ends = (local_addr.in_words(), forwarding.path.backend_addr);
     let outer =
         headers(TunnelKind::Geneve, service, &forwarding.route.macs, ends, hash, options, &inner);
     let len = usize::from(inner.end - inner.at);
-    let more = i32::from(inner_at(VXLAN)) - i32::from(front_len(V6));
-    if more == 0 {
+    let start = i32::from(inner_at(VXLAN)) - i32::from(front_len(V6));
+    if start == 0 {
         return write_outer(w, &outer, len).map_err(short);
     }
-    if !move_start(ctx, more) {
+    if !move_start(ctx, start) {
         return Err(DropReason::NoHeadroom);
     }
     write_outer(&mut window(ctx), &outer, len).map_err(short)

@@ -98,9 +98,9 @@ fn answer<const TUNNEL: bool, const V6: bool>(
     if !is_well_formed::<TUNNEL, V6>(&w, pkt, config, rx.arm) {
         return Err(OUTER);
     }
-    let met = find_flow::<TUNNEL>(pkt, &lookup).ok_or(OUTER)?;
-    let tunnel = gateway_tunnel_of::<TUNNEL, V6>(pkt, set, &met).ok_or(OUTER)?;
-    flows().touch_reply(&met, &pkt.reply_path.forward, rx.now_s);
+    let hit = find_flow::<TUNNEL>(pkt, &lookup).ok_or(OUTER)?;
+    let tunnel = gateway_tunnel_of::<TUNNEL, V6>(pkt, set, &hit).ok_or(OUTER)?;
+    flows().touch_reply(&hit, &pkt.reply_path.forward, rx.now_s);
     let front = match tunnel {
         None => ethernet::HEADER as u16,
         Some(tunnel) => gateway_front(is_vxlan(tunnel)),
@@ -110,7 +110,7 @@ fn answer<const TUNNEL: bool, const V6: bool>(
     let (verdict, arm) = (VerdictCounter::Answer, pkt.reply_path.gateway.arm);
     let (service, backend) = (pkt.reply_path.forward.service, pkt.reply_path.forward.backend);
     let exit = TxInfo { verdict, arm, service, backend, tx_len };
-    let done = write::<TUNNEL, V6>(ctx, pkt, set, config, (&met, tunnel));
+    let done = write::<TUNNEL, V6>(ctx, pkt, set, config, (&hit, tunnel));
     Ok(leave(ctx, pkt, config, &rx, (pkt.rx_len, exit, done)))
 }
 
@@ -191,11 +191,11 @@ fn find_flow<const TUNNEL: bool>(
 ) -> Option<ReplyHit<'static>> {
     let (flows, key) = (flows(), (&lookup.key, lookup.side));
     if lookup.candidate.is_valid() {
-        let met = match_path::<TUNNEL>(pkt, lookup, &lookup.candidate);
-        if met.is_none() {
+        let hit = match_path::<TUNNEL>(pkt, lookup, &lookup.candidate);
+        if hit.is_none() {
             flow_hints::forget(lookup.hash);
         }
-        return met;
+        return hit;
     }
     let hit = flows.find_likely(&flows.begin_lookup(lookup.hash)?, key.0)?;
     let request = !TUNNEL && hit.is_front() && hit.from_initiator(key.1);
@@ -226,12 +226,12 @@ fn match_path<const TUNNEL: bool>(
 fn gateway_tunnel_of<const TUNNEL: bool, const V6: bool>(
     pkt: &PacketState,
     set: &TableSet<'static>,
-    met: &ReplyHit<'_>,
+    hit: &ReplyHit<'_>,
 ) -> Option<Option<&'static Tunnel>> {
     let (ip, forward, leg) =
         (packet::<TUNNEL>(pkt), &pkt.reply_path.forward, &pkt.reply_path.gateway);
     let forwards = forward.flags & (PATH_REDIRECT | PATH_CROSSES) == 0
-        && met.keeps_state(forward, tcp_flags(ip))
+        && hit.keeps_state(forward, tcp_flags(ip))
         && leg.vlan == 0
         && (!TUNNEL || pkt.outer.src == forward.backend_addr)
         && (!TUNNEL || ecn_decap(pkt.outer.tos, ip.tos).is_some());
@@ -266,7 +266,7 @@ fn write<const TUNNEL: bool, const V6: bool>(
     pkt: &PacketState,
     set: &TableSet<'static>,
     config: &RuntimeConfig,
-    (met, tunnel): (&ReplyHit<'_>, Option<&Tunnel>),
+    (hit, tunnel): (&ReplyHit<'_>, Option<&Tunnel>),
 ) -> Result<(), DropReason> {
     let short = |_: Short| DropReason::TooShort;
     let (w, at) = (&mut window(ctx), inner_at(TUNNEL, V6));
@@ -277,8 +277,8 @@ fn write<const TUNNEL: bool, const V6: bool>(
     rewrite::decrement_ttl(w, &ip).map_err(short)?;
     let reply_path = &pkt.reply_path;
     if reply_path.forward.mode == Mode::Nat as u8 {
-        let (dst, dport) = reply_path.front.end(met.initiator);
-        let (src, sport) = reply_path.front.end(met.initiator.other());
+        let (dst, dport) = reply_path.front.end(hit.initiator);
+        let (src, sport) = reply_path.front.end(hit.initiator.other());
         rewrite::nat(w, &ip, &Rewrite { src, sport, dst, dport }).map_err(short)?;
     }
     // The frame still has its original length.
@@ -295,10 +295,10 @@ fn write<const TUNNEL: bool, const V6: bool>(
             ethernet::write(&mut window(ctx), &macs, 0, ethertype(V6)).map_err(short)
         }
         Some(tunnel) if is_vxlan(tunnel) => {
-            to_gateway::<true>(ctx, pkt, set, config, (tunnel, &ip, met.from_initiator))
+            to_gateway::<true>(ctx, pkt, set, config, (tunnel, &ip, hit.from_initiator))
         }
         Some(tunnel) => {
-            to_gateway::<false>(ctx, pkt, set, config, (tunnel, &ip, met.from_initiator))
+            to_gateway::<false>(ctx, pkt, set, config, (tunnel, &ip, hit.from_initiator))
         }
     }
 }

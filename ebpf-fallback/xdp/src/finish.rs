@@ -20,10 +20,10 @@ pub fn stage_missing() {
     }
 }
 
-/// Sends a frame that arrived on the interface `ifindex` by an arm's port; returns [`XDP_DROP`] if
-/// that fails.
+/// Returns the action that sends a frame, which arrived on the interface `ifindex`, by an arm's
+/// port; [`XDP_DROP`] if it cannot be sent.
 #[inline(always)]
-pub fn sent(config: &RuntimeConfig, arm: u8, ifindex: u32) -> u32 {
+pub fn send_action(config: &RuntimeConfig, arm: u8, ifindex: u32) -> u32 {
     if config.port(arm).ifindex == ifindex {
         XDP_TX
     } else if redirect(arm) {
@@ -49,7 +49,7 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
     }
     let mut action = XDP_DROP;
     if pkt.exit == Exit::Port {
-        action = sent(config, pkt.exit_arm, pkt.ifindex);
+        action = send_action(config, pkt.exit_arm, pkt.ifindex);
         if action == XDP_DROP {
             pkt.drop(DropReason::TxQueueFull);
         }
@@ -70,8 +70,8 @@ pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {
         }
         return XDP_PASS;
     }
-    let errs = matches!(pkt.reply, Reply::TooBig | Reply::TimeExceeded);
-    if pkt.verdict == VerdictCounter::Reply && errs {
+    let is_icmp_error = matches!(pkt.reply, Reply::TooBig | Reply::TimeExceeded);
+    if pkt.verdict == VerdictCounter::Reply && is_icmp_error {
         // The packet itself counts as dropped; the error that replaces it counts as originated.
         let big = pkt.reply == Reply::TooBig;
         let reason = if big { DropReason::TooBigAnswered } else { DropReason::TtlExceeded };

@@ -1,4 +1,4 @@
-//! Recent-flow hints: paths of recent flows, which `fast_forward` tries before the
+//! Recent-flow hints: paths of recent flows, which `fast_forward` and `fast_reply` try before the
 //! index.
 
 use aya_ebpf::btf_maps::Array;
@@ -12,9 +12,9 @@ use tables::region::Region;
 #[btf_map]
 static LATELY: Array<HintSet, 1> = Array::new();
 
-/// Returns a flow's position and the words of its set.
+/// Returns the position of a flow's hint and the words of its set.
 #[inline(always)]
-fn at(hash: u64) -> Option<(HintIndex, &'static [AtomicU64; 2])> {
+fn hint_set(hash: u64) -> Option<(HintIndex, &'static [AtomicU64; 2])> {
     let index = HintIndex::new(hash, Region.hint_sets());
     let set = LATELY.get_ptr_mut(index.set)?;
     // SAFETY: a map value, which consists of that many words.
@@ -35,14 +35,14 @@ fn write(words: &[AtomicU64; 2], set: HintSet) {
 /// Returns the path that the flow with this hash may have.
 #[inline(always)]
 pub fn path(hash: u64) -> Option<u32> {
-    let (index, words) = at(hash)?;
+    let (index, words) = hint_set(hash)?;
     index.find(&read(words))
 }
 
 /// Stores a hint for the flow's path.
 #[inline(always)]
 pub fn remember(hash: u64, path: u32) {
-    if let Some((index, words)) = at(hash) {
+    if let Some((index, words)) = hint_set(hash) {
         write(words, index.with(&read(words), path));
     }
 }
@@ -50,7 +50,7 @@ pub fn remember(hash: u64, path: u32) {
 /// Clears the set after a wrong hint; its other flows are found again at little cost.
 #[inline(always)]
 pub fn forget(hash: u64) {
-    if let Some((_, words)) = at(hash) {
+    if let Some((_, words)) = hint_set(hash) {
         write(words, [0; 2]);
     }
 }

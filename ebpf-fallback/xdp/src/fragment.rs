@@ -24,10 +24,10 @@ pub fn fragment(ctx: XdpContext) -> u32 {
 #[xdp(frags)]
 pub fn remember(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
-    run_stage(ctx, packet_state().map_or(FINISH, note))
+    run_stage(ctx, packet_state().map_or(FINISH, store))
 }
 
-/// The fragment table.
+/// Returns the fragment table, with the current lifetime of its entries.
 #[inline(always)]
 fn fragments(pkt: &PacketState) -> Fragments<'static> {
     let lifetime = pkt.set().settings().timeouts.fragment_s;
@@ -66,7 +66,7 @@ fn find(pkt: &mut PacketState) -> u32 {
 
 /// Stores the flow for later fragments of this datagram.
 #[inline(always)]
-fn note(pkt: &mut PacketState) -> u32 {
+fn store(pkt: &mut PacketState) -> u32 {
     let hit = &pkt.hit;
     let target = if pkt.flow_found {
         let front = if hit.is_front() { Some(hit.stamp) } else { flows().front_stamp(hit) };
@@ -77,16 +77,16 @@ fn note(pkt: &mut PacketState) -> u32 {
     };
     let table = fragments(pkt);
     let table = if pkt.no_fragment_slot { table.with_lifetime(EARLIER_S) } else { table };
-    let done = table.insert_over_expired(&key(pkt), target, pkt.now_s);
-    if done == Err(IndexError::Full) && !pkt.no_fragment_slot {
+    let inserted = table.insert_over_expired(&key(pkt), target, pkt.now_s);
+    if inserted == Err(IndexError::Full) && !pkt.no_fragment_slot {
         // Second attempt, which may reuse entries of an earlier second.
         pkt.no_fragment_slot = true;
         return REMEMBER;
     }
-    let done = done.is_ok();
+    let is_stored = inserted.is_ok();
     pkt.fragment_recorded = true;
     // Without an entry, only the later fragments are lost.
-    if !done {
+    if !is_stored {
         page().count(Counter::FragmentsUntracked, 1);
     }
     pkt.next_stage

@@ -15,7 +15,7 @@ pub fn window<'a>(ctx: *mut xdp_md) -> Window<'a> {
     unsafe { Window::between(start as usize as *mut u8, end as usize as *mut u8, frame) }
 }
 
-/// Size of the whole frame in bytes.
+/// Returns the size of the whole frame in bytes.
 #[inline(always)]
 pub fn length(ctx: *mut xdp_md) -> u64 {
     // SAFETY: as above.
@@ -30,14 +30,14 @@ pub fn is_chained(ctx: *mut xdp_md) -> bool {
 }
 
 /// Moves the start of the frame by `bytes`, forward if positive; returns false if there is not
-/// enough headroom.
+/// enough headroom, or the frame would become too short.
 #[inline(always)]
 pub fn move_start(ctx: *mut xdp_md, bytes: i32) -> bool {
     // SAFETY: earlier windows are not used afterwards.
     unsafe { bpf_xdp_adjust_head(ctx, bytes) == 0 }
 }
 
-/// Removes `bytes` from the end of the frame.
+/// Removes `bytes` from the end of the frame; returns false if the frame would become too short.
 #[inline(always)]
 pub fn cut_end(ctx: *mut xdp_md, bytes: i32) -> bool {
     // SAFETY: as above.

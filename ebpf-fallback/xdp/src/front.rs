@@ -1,13 +1,13 @@
-//! Front: from a backend back to the flow's gateway with its latest options (those of the packet's
-//! own direction, if the gateway sends both), or to the client of a plain flow.
+//! Front: sends a backend's packet to the flow's gateway with the latest options (those of the
+//! packet's own direction, if the gateway sends both), or to the client of a plain flow.
 
 use crate::cpu_views::flows;
 use crate::encap::{
     check_ttl, encapsulate, part_clamp, plain_frame, reports_too_big, update_ecn_and_ttl,
 };
-use crate::nat::part_to_client;
+use crate::nat::rewrite_reply;
 use crate::nat64::translated_len;
-use crate::next::{CONTINUE, FINISH, NAT64, done, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, NAT64, check_next, either, raw, run_stage};
 use crate::origin::part_return_leg;
 use crate::packet_state::{PacketState, packet_state};
 use crate::runtime::runtime_config;
@@ -20,7 +20,7 @@ use packet::ip::Ip;
 use packet::translate;
 use packet::tunnel::{Outer, TunnelKind};
 use tables::counters::VerdictCounter;
-use tables::flow::{GatewayLeg, Missed, NO_TUNNEL};
+use tables::flow::{GatewayLeg, NO_TUNNEL, PathError};
 use tables::outer;
 use tables::reason::DropReason;
 use tables::record::{Mode, TUNNEL_CROSS, TUNNEL_REPLY_TOO_BIG, Tunnel};
@@ -38,7 +38,7 @@ pub fn front(ctx: XdpContext) -> u32 {
 #[inline(always)]
 fn to_front(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     if !pkt.translated {
-        done(if pkt.untracked { part_return_leg() } else { part_answer() })?;
+        check_next(if pkt.untracked { part_return_leg() } else { part_answer() })?;
         check_ttl(pkt)?;
     }
     let tunnel = match pkt.answer.gateway.tunnel {
@@ -49,14 +49,14 @@ fn to_front(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
         },
     };
     if !pkt.translated {
-        may_leave(pkt, tunnel)?;
+        check_client_mtu(pkt, tunnel)?;
         update_ecn_and_ttl(ctx, pkt)?;
         if pkt.path.crosses() {
             pkt.to_client = true;
             return Ok(NAT64);
         }
         if pkt.path.mode == Mode::Nat as u8 {
-            done(part_to_client(ctx))?;
+            check_next(rewrite_reply(ctx))?;
         }
         part_clamp(ctx);
     }
@@ -68,7 +68,7 @@ fn to_front(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
             let vlan = pkt.answer.gateway.vlan;
             plain_frame(ctx, pkt, &macs, vlan)?;
         }
-        Some(_) => done(part_to_gateway(ctx))?,
+        Some(_) => check_next(part_to_gateway(ctx))?,
     }
     Ok(pkt.transmit(VerdictCounter::Answer, arm))
 }
@@ -76,7 +76,7 @@ fn to_front(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 /// Rejects packets too large for their gateway. Translated packets may also be too large for a
 /// plain client's arm.
 #[inline(always)]
-fn may_leave(pkt: &mut PacketState, tunnel: Option<&Tunnel>) -> Result<(), u32> {
+fn check_client_mtu(pkt: &mut PacketState, tunnel: Option<&Tunnel>) -> Result<(), u32> {
     let (limit, reports) = match tunnel {
         Some(tunnel) => (tunnel.inner_mtu, tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0),
         None if pkt.path.crosses() => (part_mtu_of(pkt.answer.gateway.arm.into()) as u16, true),
@@ -113,21 +113,21 @@ extern "C" fn part_answer() -> u32 {
     let from_initiator = pkt.hit.from_initiator(pkt.side);
     match flows().answer(&pkt.hit, from_initiator, &mut pkt.answer) {
         Ok(()) => CONTINUE,
-        Err(Missed::Gone) => pkt.drop(DropReason::NoFlow),
-        Err(Missed::Busy) => part_answer_locked(),
+        Err(PathError::Gone) => pkt.drop(DropReason::NoFlow),
+        Err(PathError::Busy) => part_answer_locked(),
     }
 }
 
-/// As `part_answer` while another CPU updates the leg.
+/// As [`part_answer`], for a flow whose leg another CPU is updating.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_answer_locked() -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let from_initiator = pkt.hit.from_initiator(pkt.side);
-    match flows().answer_held(&pkt.hit, from_initiator, &mut pkt.answer) {
+    match flows().answer_locked(&pkt.hit, from_initiator, &mut pkt.answer) {
         Ok(()) => CONTINUE,
-        Err(Missed::Gone) => pkt.drop(DropReason::NoFlow),
-        Err(Missed::Busy) => pkt.drop(DropReason::FlowContended),
+        Err(PathError::Gone) => pkt.drop(DropReason::NoFlow),
+        Err(PathError::Busy) => pkt.drop(DropReason::FlowContended),
     }
 }
 
@@ -141,7 +141,7 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     let Some(tunnel) = set.tunnel(u32::from(leg.tunnel)) else {
         return pkt.drop(DropReason::NoFlow);
     };
-    // Gateways use no other tunnels.
+    // Gateways use GENEVE or VXLAN.
     let kind =
         if tunnel.kind == TunnelKind::Vxlan as u8 { TunnelKind::Vxlan } else { TunnelKind::Geneve };
     let inspected =

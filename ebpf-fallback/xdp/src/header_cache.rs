@@ -1,4 +1,4 @@
-//! Header cache: for known senders, the tunnel of their packets and their scope.
+//! Header cache: tunnel and scope of packets by their outer addresses and endpoint.
 //!
 //! To find the tunnel of a packet, `decap` compares all tunnels and all their permitted sources.
 //! The result is the same for all packets of a gateway's node and endpoint as long as the tables do
@@ -52,7 +52,7 @@ static FAMILIAR: PerCpuArray<CachedTunnel, { ENTRIES as usize }> = PerCpuArray::
 
 /// Returns the cache entry for a gateway's packet.
 #[inline(always)]
-fn at(outer: &Ip, endpoint: u64) -> Option<*mut CachedTunnel> {
+fn entry(outer: &Ip, endpoint: u64) -> Option<*mut CachedTunnel> {
     let hash = (outer.src.words[3] ^ endpoint as u32).wrapping_mul(0x9e37_79b1);
     FAMILIAR.get_ptr_mut(hash >> 26 & (ENTRIES - 1))
 }
@@ -67,7 +67,7 @@ pub fn lookup(
 ) -> Option<&'static CachedTunnel> {
     // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in
     // use.
-    let cached = unsafe { &*at(outer, endpoint)? };
+    let cached = unsafe { &*entry(outer, endpoint)? };
     let differs = (cached.generation ^ generation)
         | (cached.cache_epoch ^ cache_epoch)
         | (cached.src ^ outer.src.words[3])
@@ -80,7 +80,7 @@ pub fn lookup(
 #[inline(always)]
 pub fn insert(config: &RuntimeConfig, pkt: &PacketState, endpoint: u64) {
     let outer = &pkt.outer;
-    let Some(cached) = at(outer, endpoint) else { return };
+    let Some(cached) = entry(outer, endpoint) else { return };
     // SAFETY: a CPU processes one packet at a time.
     let cached = unsafe { &mut *cached };
     cached.endpoint = endpoint;
@@ -116,7 +116,7 @@ static FAMILIAR_BACKENDS: PerCpuArray<CachedBackendTunnel, { ENTRIES as usize }>
 
 /// Returns the cache entry for a backend's packet.
 #[inline(always)]
-fn backend_at(endpoint: u64, attachment: u64) -> Option<*mut CachedBackendTunnel> {
+fn backend_entry(endpoint: u64, attachment: u64) -> Option<*mut CachedBackendTunnel> {
     let hash = (endpoint as u32 ^ (attachment as u32) << 16).wrapping_mul(0x9e37_79b1);
     FAMILIAR_BACKENDS.get_ptr_mut(hash >> 26 & (ENTRIES - 1))
 }
@@ -131,7 +131,7 @@ pub fn lookup_backend(
 ) -> Option<&'static CachedBackendTunnel> {
     // SAFETY: a CPU processes one packet at a time, and nothing writes the entry while it is in
     // use.
-    let cached = unsafe { &*backend_at(endpoint, attachment)? };
+    let cached = unsafe { &*backend_entry(endpoint, attachment)? };
     let differs = (cached.generation ^ generation)
         | (cached.cache_epoch ^ cache_epoch)
         | u32::from(cached.dport ^ outer.dport);
@@ -142,7 +142,7 @@ pub fn lookup_backend(
 /// Caches the result of `decap` for a backend's packet.
 #[inline(always)]
 pub fn insert_backend(config: &RuntimeConfig, pkt: &PacketState) {
-    let Some(cached) = backend_at(pkt.scope_key, pkt.attachment) else { return };
+    let Some(cached) = backend_entry(pkt.scope_key, pkt.attachment) else { return };
     // SAFETY: a CPU processes one packet at a time.
     let cached = unsafe { &mut *cached };
     cached.endpoint = pkt.scope_key;

@@ -13,7 +13,7 @@ use aya_ebpf::programs::XdpContext;
 use core::hint::black_box;
 use tables::address_filter::AddressFilter;
 use tables::counters::{Counter, ServiceCounter};
-use tables::flow::{Ended, InsertError, NewFlow, PATH_ONE_WAY, PATH_REDIRECT};
+use tables::flow::{EndedFlow, InsertError, NewFlow, PATH_ONE_WAY, PATH_REDIRECT};
 use tables::reason::DropReason;
 use tables::record::{Mode, TunnelKind};
 use tables::region::Region;
@@ -40,29 +40,30 @@ pub fn insert(ctx: XdpContext) -> u32 {
     run_stage(ctx, BEGUN)
 }
 
-/// The next stage: the flow is in the table, or is forwarded without an entry, or is dropped.
+/// The stage after `insert`. By the outcome of the insertion, it counts the new flow, forwards the
+/// packet without an entry, tries again, or drops the packet.
 #[xdp(frags)]
 pub fn begun(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
-    let done = pkt.insert_outcome;
+    let outcome = pkt.insert_outcome;
     // Tried once: if no flow can be evicted, the table is full for this one.
-    if done == FULL && !pkt.evicted && evict_flow() == CONTINUE {
+    if outcome == FULL && !pkt.evicted && evict_flow() == CONTINUE {
         pkt.evicted = true;
         return run_stage(ctx, INSERT);
     }
-    if done == CONTINUE {
+    if outcome == CONTINUE {
         part_count_new_flow();
         part_add_unconfirmed();
     }
     let next = if pkt.path.flags & PATH_REDIRECT != 0 {
-        redirected(pkt, done)
+        handle_redirected(pkt, outcome)
     } else if pkt.path.mode == Mode::Nat as u8 {
-        translated(pkt, done)
+        handle_translated(pkt, outcome)
     } else {
-        tunneled(pkt, done)
+        handle_tunneled(pkt, outcome)
     };
-    if done == CONTINUE && pkt.is_first() {
+    if outcome == CONTINUE && pkt.is_first() {
         pkt.next_stage = next;
         return run_stage(ctx, REMEMBER);
     }
@@ -75,20 +76,20 @@ pub fn count_untracked() {
     page().count(Counter::FlowsUntracked, 1);
 }
 
-/// Handles a flow by tunnel: selection alone finds its backend again, and only replies need the
-/// entry.
+/// Handles a flow by tunnel or direct server return: selection alone finds its backend again, and
+/// only replies need the entry.
 #[inline(always)]
-fn tunneled(pkt: &mut PacketState, done: u32) -> u32 {
+fn handle_tunneled(pkt: &mut PacketState, outcome: u32) -> u32 {
     let geneve = || pkt.set().service(pkt.service).is_some_and(|s| s.tunnel == GENEVE);
-    if done == BACK_TAKEN && pkt.has_back && geneve() {
+    if outcome == BACK_TAKEN && pkt.has_back && geneve() {
         // Weir's own options distinguish endpoints whose 5-tuples are equal. Plain replies, which
         // have none, belong to the first flow.
         pkt.has_back = false;
         return INSERT;
     }
-    let adopted = done == EXISTS && part_adopt() == CONTINUE;
+    let adopted = outcome == EXISTS && part_adopt() == CONTINUE;
     if !adopted {
-        match done {
+        match outcome {
             CONTINUE => {}
             FULL | CONTENDED | EXISTS => count_untracked(),
             BACK_TAKEN => return pkt.drop(DropReason::FlowAmbiguous),
@@ -102,13 +103,13 @@ const GENEVE: u8 = TunnelKind::Geneve as u8;
 
 /// Handles a translated flow, which needs its entries and releases its port without them.
 #[inline(always)]
-fn translated(pkt: &mut PacketState, done: u32) -> u32 {
-    if done == CONTINUE {
+fn handle_translated(pkt: &mut PacketState, outcome: u32) -> u32 {
+    if outcome == CONTINUE {
         return towards_backend(pkt);
     }
     // Keeps the value range of a port visible to the verifier.
     nat_ports().release(pkt.nat_map, black_box(pkt.path.nat_port));
-    match done {
+    match outcome {
         // Another flow has the port through another map: the next address may work.
         BACK_TAKEN => START,
         FULL => pkt.drop(DropReason::FlowTableFull),
@@ -119,8 +120,8 @@ fn translated(pkt: &mut PacketState, done: u32) -> u32 {
 
 /// Handles a flow to a proxy, which needs its entries as well.
 #[inline(always)]
-fn redirected(pkt: &mut PacketState, done: u32) -> u32 {
-    match done {
+fn handle_redirected(pkt: &mut PacketState, outcome: u32) -> u32 {
+    match outcome {
         CONTINUE => towards_backend(pkt),
         EXISTS if part_adopt() == CONTINUE => towards_backend(pkt),
         FULL => pkt.drop(DropReason::FlowTableFull),
@@ -129,7 +130,7 @@ fn redirected(pkt: &mut PacketState, done: u32) -> u32 {
     }
 }
 
-/// Fills [`NEW`].
+/// Fills [`NEW`], and adds the packet's destination to the filter of flows' addresses.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_new() -> u32 {
@@ -190,14 +191,14 @@ extern "C" fn part_end_reset() -> u32 {
 
 /// Counts an evicted flow, if there is one.
 #[inline(always)]
-pub fn count_evicted(ended: &Option<Ended>) {
-    if let Some(Ended { forward, .. }) = ended {
+pub fn count_evicted(ended: &Option<EndedFlow>) {
+    if let Some(EndedFlow { forward, .. }) = ended {
         page().flow_ended(forward.service, forward.backend);
         page().count(Counter::FlowsEvicted, 1);
     }
 }
 
-/// Inserts [`NEW`].
+/// Inserts [`NEW`], and returns the outcome.
 #[inline(always)]
 fn insert_flow(pkt: &mut PacketState) -> u32 {
     // SAFETY: as above.
@@ -216,7 +217,7 @@ fn insert_flow(pkt: &mut PacketState) -> u32 {
     CONTINUE
 }
 
-/// Counts the new flow, and records the state of its first packet.
+/// Counts the new flow, stores its hint, and records the TCP state of its first packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_count_new_flow() -> u32 {
@@ -230,7 +231,7 @@ extern "C" fn part_count_new_flow() -> u32 {
     CONTINUE
 }
 
-/// Another CPU has just inserted this flow: its entry is used.
+/// Uses the entry that another CPU has just inserted for this flow.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_adopt() -> u32 {

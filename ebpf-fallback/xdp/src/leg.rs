@@ -17,7 +17,7 @@ use tables::counters::{Counter, VerdictCounter};
 use tables::flow::{GatewayLeg, LegUpdate, NO_TUNNEL, Options};
 use tables::record::{Mode, TunnelKind};
 
-/// The stage: the gateway leg of a known flow changed.
+/// The stage: updates the gateway leg of a known flow, which changed, and records the return leg.
 #[xdp(frags)]
 pub fn leg(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -52,14 +52,14 @@ pub fn towards_backend(pkt: &mut PacketState) -> u32 {
 extern "C" fn part_update_leg() -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let (from_initiator, options) = (pkt.from_initiator, options(pkt));
-    let done = flows().update_gateway(&pkt.hit, from_initiator, &pkt.leg, options, pkt.digest);
-    match done {
+    let update = flows().update_gateway(&pkt.hit, from_initiator, &pkt.leg, options, pkt.digest);
+    match update {
         LegUpdate::Changed => page().count(Counter::GatewayLegChanges, 1),
         LegUpdate::Shared => {
             page().count(Counter::GatewayLegChanges, 1);
             page().count(Counter::GatewayLegsShared, 1);
         }
-        LegUpdate::Same | LegUpdate::Missed => {}
+        LegUpdate::Same | LegUpdate::Skipped => {}
     }
     CONTINUE
 }
@@ -134,11 +134,11 @@ pub fn digest(ctx: *mut xdp_md, w: &Window<'_>, pkt: &PacketState) -> u32 {
     if !usual {
         return part_digest(ctx);
     }
-    head(w, pkt, &mut digest);
+    digest_head(w, pkt, &mut digest);
     if pkt.arrival == Arrival::Gateway && len != 0 {
         usual_options(w, pkt.options_at, &mut digest);
     }
-    tail(w, pkt, &mut digest);
+    digest_tail(w, pkt, &mut digest);
     digest.finish()
 }
 
@@ -147,7 +147,7 @@ pub fn digest(ctx: *mut xdp_md, w: &Window<'_>, pkt: &PacketState) -> u32 {
 pub fn usual_digest(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, options_at: u16) -> u32 {
     let mut digest = Digest::new();
     digest_sender(w, tunnel, 0, &mut digest);
-    ends(outer, vni, &mut digest);
+    digest_outer(outer, vni, &mut digest);
     usual_options(w, options_at, &mut digest);
     digest.finish()
 }
@@ -157,8 +157,8 @@ pub fn usual_digest(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, options_a
 pub fn digest_vxlan(w: &Window<'_>, outer: &Ip, tunnel: u32, vni: u32, inner_eth: u16) -> u32 {
     let mut digest = Digest::new();
     digest_sender(w, tunnel, 0, &mut digest);
-    ends(outer, vni, &mut digest);
-    inner_macs(w, inner_eth, &mut digest);
+    digest_outer(outer, vni, &mut digest);
+    digest_inner_macs(w, inner_eth, &mut digest);
     digest.finish()
 }
 
@@ -176,7 +176,7 @@ extern "C" fn part_digest(ctx: *mut xdp_md) -> u32 {
     let Some(pkt) = packet_state() else { return 0 };
     let w = &window(ctx);
     let mut digest = Digest::new();
-    head(w, pkt, &mut digest);
+    digest_head(w, pkt, &mut digest);
     let (at, len) = (usize::from(pkt.options_at), usize::from(pkt.options_len));
     for i in 0..MAX_OPTIONS / 4 {
         if i * 4 >= len || pkt.arrival != Arrival::Gateway {
@@ -184,15 +184,15 @@ extern "C" fn part_digest(ctx: *mut xdp_md) -> u32 {
         }
         digest.add(u64::from(w.load::<u32>(at + 4 * i).unwrap_or(0)));
     }
-    tail(w, pkt, &mut digest);
+    digest_tail(w, pkt, &mut digest);
     digest.finish()
 }
 
 #[inline(always)]
-fn head(w: &Window<'_>, pkt: &PacketState, digest: &mut Digest) {
+fn digest_head(w: &Window<'_>, pkt: &PacketState, digest: &mut Digest) {
     digest_sender(w, pkt.tunnel, pkt.eth.vlan, digest);
     if pkt.arrival == Arrival::Gateway {
-        ends(&pkt.outer, pkt.vni, digest);
+        digest_outer(&pkt.outer, pkt.vni, digest);
     }
 }
 
@@ -210,7 +210,7 @@ fn digest_sender(w: &Window<'_>, tunnel: u32, vlan: u16, digest: &mut Digest) {
 
 /// Adds the outer addresses and ports, and the VNI.
 #[inline(always)]
-fn ends(outer: &Ip, vni: u32, digest: &mut Digest) {
+fn digest_outer(outer: &Ip, vni: u32, digest: &mut Digest) {
     let (src, dst) = (&outer.src.words, &outer.dst.words);
     digest.add(pair(src[0], src[3]));
     digest.add(pair(src[1], src[2]));
@@ -219,15 +219,15 @@ fn ends(outer: &Ip, vni: u32, digest: &mut Digest) {
 }
 
 #[inline(always)]
-fn tail(w: &Window<'_>, pkt: &PacketState, digest: &mut Digest) {
+fn digest_tail(w: &Window<'_>, pkt: &PacketState, digest: &mut Digest) {
     if pkt.arrival == Arrival::Gateway && pkt.inner_eth != 0 {
-        inner_macs(w, pkt.inner_eth, digest);
+        digest_inner_macs(w, pkt.inner_eth, digest);
     }
 }
 
 /// Adds both addresses of VXLAN's inner Ethernet header.
 #[inline(always)]
-fn inner_macs(w: &Window<'_>, at: u16, digest: &mut Digest) {
+fn digest_inner_macs(w: &Window<'_>, at: u16, digest: &mut Digest) {
     let at = usize::from(at);
     digest.add(w.load::<u64>(at).unwrap_or(0));
     digest.add(u64::from(w.load::<u32>(at + 8).unwrap_or(0)));

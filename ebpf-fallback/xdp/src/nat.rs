@@ -1,14 +1,15 @@
-//! NAT: to the backend with destination and source rewritten; its replies are rewritten back.
+//! NAT: rewrites destination and source of packets to the backend, and of its replies.
 //!
 //! Checksums are updated incrementally and never recomputed, so that a wrong checksum stays wrong
 //! (RFC 1624).
 
 use crate::cpu_views::flows;
 use crate::encap::{
-    check_ttl, congestion, fits, next_hop, part_clamp, plain_frame, update_ecn_and_ttl,
+    check_backend_mtu, check_ttl, next_hop, part_clamp, plain_frame, propagate_congestion,
+    update_ecn_and_ttl,
 };
 use crate::frame::window;
-use crate::next::{CONTINUE, FINISH, done, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, check_next, either, raw, run_stage};
 use crate::packet_state::{PacketState, packet_state};
 use crate::runtime::runtime_config;
 use aya_ebpf::bindings::xdp_md;
@@ -17,7 +18,7 @@ use aya_ebpf::programs::XdpContext;
 use packet::ethernet::Macs;
 use packet::rewrite;
 use tables::counters::VerdictCounter;
-use tables::flow::{Missed, PATH_REDIRECT};
+use tables::flow::{PATH_REDIRECT, PathError};
 use tables::reason::DropReason;
 
 /// The stage: rewrites a packet of the client's side and sends it to the backend or proxy.
@@ -36,8 +37,8 @@ pub fn nat(ctx: XdpContext) -> u32 {
 /// because the packet is delivered to this host.
 #[inline(always)]
 fn to_proxy(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
-    congestion(ctx, pkt)?;
-    forwards(ctx, pkt)?;
+    propagate_congestion(ctx, pkt)?;
+    rewrite_forward(ctx, pkt)?;
     part_clamp(ctx);
     if pkt.is_tunneled() {
         let own = runtime_config().map_or([0; 6], |config| config.port(pkt.arm).mac());
@@ -52,10 +53,10 @@ fn to_proxy(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 #[inline(always)]
 fn to_backend(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     let route = next_hop(pkt)?;
-    fits(pkt, route.mtu)?;
+    check_backend_mtu(pkt, route.mtu)?;
     check_ttl(pkt)?;
     update_ecn_and_ttl(ctx, pkt)?;
-    forwards(ctx, pkt)?;
+    rewrite_forward(ctx, pkt)?;
     part_clamp(ctx);
     plain_frame(ctx, pkt, &route.macs, 0)?;
     Ok(pkt.transmit(VerdictCounter::Nat, route.arm))
@@ -63,21 +64,21 @@ fn to_backend(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 
 /// Rewrites a packet of the client's side to what the flow's backend expects.
 #[inline(always)]
-fn forwards(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
-    outward(pkt);
-    done(if pkt.quotes { part_rewrite_quoted(ctx) } else { part_rewrite(ctx) })
+fn rewrite_forward(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
+    compute_forward_rewrites(pkt);
+    check_next(if pkt.quotes { part_rewrite_quoted(ctx) } else { part_rewrite(ctx) })
 }
 
 /// Computes the rewrites of a packet from the client's side and of the packet that it quotes.
 #[inline(always)]
-pub fn outward(pkt: &mut PacketState) {
+pub fn compute_forward_rewrites(pkt: &mut PacketState) {
     let quoted = if pkt.quotes { Some(&pkt.quoted) } else { None };
     (pkt.to, pkt.quote) = pkt.path.forward_rewrites(&pkt.inner, quoted);
 }
 
 /// Rewrites a backend's reply to what the client expects.
 #[inline(always)]
-pub fn part_to_client(ctx: *mut xdp_md) -> u32 {
+pub fn rewrite_reply(ctx: *mut xdp_md) -> u32 {
     let next = part_ends();
     if next != CONTINUE {
         return next;
@@ -95,8 +96,8 @@ pub extern "C" fn part_ends() -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let ends = match flows().ends(&pkt.hit) {
         Ok(ends) => ends,
-        Err(Missed::Gone) => return pkt.drop(DropReason::NoFlow),
-        Err(Missed::Busy) => return pkt.drop(DropReason::FlowContended),
+        Err(PathError::Gone) => return pkt.drop(DropReason::NoFlow),
+        Err(PathError::Busy) => return pkt.drop(DropReason::FlowContended),
     };
     // Packets of the backend itself get the service's address as source; a router keeps its
     // address, except if it has none in the other family.

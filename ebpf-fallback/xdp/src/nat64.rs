@@ -1,10 +1,10 @@
-//! Cross: NAT between address families (NAT46, NAT64). In addition to the rewriting in `nat`,
+//! Nat64: NAT between address families (NAT46, NAT64). In addition to the rewriting in `nat`,
 //! headers are translated (RFC 7915), which changes their length.
 
 use crate::encap::{check_ttl, next_hop, part_clamp, plain_frame, too_big, update_ecn_and_ttl};
 use crate::frame::{cut_end, is_chained, length, move_start, sum_from, window};
-use crate::nat::{outward, part_ends};
-use crate::next::{CONTINUE, FINISH, FRONT, done, either, raw, run_stage};
+use crate::nat::{compute_forward_rewrites, part_ends};
+use crate::next::{CONTINUE, FINISH, FRONT, check_next, either, raw, run_stage};
 use crate::packet_state::{PacketState, packet_state};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -39,7 +39,7 @@ fn to_backend(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     }
     check_ttl(pkt)?;
     update_ecn_and_ttl(ctx, pkt)?;
-    outward(pkt);
+    compute_forward_rewrites(pkt);
     translate_packet(ctx, pkt)?;
     plain_frame(ctx, pkt, &route.macs, 0)?;
     Ok(pkt.transmit(VerdictCounter::Nat, route.arm))
@@ -48,7 +48,7 @@ fn to_backend(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 /// Translates a packet from a backend into the client's family.
 #[inline(always)]
 fn to_client(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
-    done(part_ends())?;
+    check_next(part_ends())?;
     translate_packet(ctx, pkt)?;
     pkt.translated = true;
     Ok(FRONT)
@@ -61,7 +61,8 @@ pub fn translated_len(pkt: &PacketState) -> u32 {
     translate::translated_len(&pkt.inner, quoted)
 }
 
-/// Translates a packet and decrements its TTL. Afterwards the packet is at the start of the frame.
+/// Translates a packet whose TTL was decremented in the frame but not in `pkt`. Afterwards the
+/// packet is at the start of the frame.
 #[inline(always)]
 fn translate_packet(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
     pkt.inner.ttl = pkt.inner.ttl.wrapping_sub(1);
@@ -71,36 +72,37 @@ fn translate_packet(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> 
         // Cannot fail: the frame is in one buffer and longer than the padding.
         cut_end(ctx, padding);
     }
-    done(part_fragment_bits(ctx, 0))?;
+    check_next(part_fragment_bits(ctx, 0))?;
     if pkt.quotes {
-        done(part_fragment_bits(ctx, 1))?;
-        done(part_quoted_header(ctx))?;
-        done(part_translate_error(ctx))?;
+        check_next(part_fragment_bits(ctx, 1))?;
+        check_next(part_quoted_header(ctx))?;
+        check_next(part_translate_error(ctx))?;
     } else {
         let mut next = part_translate(ctx);
         if next == UNSUMMED {
             // The sender omitted the checksum; it is computed if the whole datagram is in the first
             // buffer.
-            done(part_complete(ctx))?;
+            check_next(part_complete(ctx))?;
             next = part_translate(ctx);
         }
-        done(next)?;
+        check_next(next)?;
     }
     if !move_start(ctx, i32::from(pkt.new_headers.keeps) - i32::from(pkt.new_headers.len())) {
         return Err(pkt.drop(DropReason::NoHeadroom));
     }
-    done(part_write_front(ctx))
+    check_next(part_write_front(ctx))
 }
 
-/// Checks whether the header of the packet, or (1) of the packet that it quotes, can be translated.
+/// Checks whether the header of the packet, or of the packet that it quotes (`quoted` is 1), can be
+/// translated. Stores its fragment offset and flags in [`PacketState::fragment_bits`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_fragment_bits(ctx: *mut xdp_md, quoted: u32) -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let ip: &Ip = if quoted != 0 { &pkt.quoted } else { &pkt.inner };
-    match translate::piece(&window(ctx), ip) {
-        Ok(piece) => {
-            pkt.fragment_bits = piece;
+    match translate::fragment_bits(&window(ctx), ip) {
+        Ok(fragment_bits) => {
+            pkt.fragment_bits = fragment_bits;
             CONTINUE
         }
         Err(cause) => reject(pkt, cause),
@@ -131,7 +133,7 @@ extern "C" fn part_translate(ctx: *mut xdp_md) -> u32 {
             pkt.new_headers = new;
             CONTINUE
         }
-        Err(Untranslatable::Unsummed) => UNSUMMED,
+        Err(Untranslatable::ZeroUdpChecksum) => UNSUMMED,
         Err(cause) => reject(pkt, cause),
     }
 }
@@ -143,9 +145,9 @@ extern "C" fn part_complete(ctx: *mut xdp_md) -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let (w, end) = (&mut window(ctx), usize::from(pkt.inner.end));
     let l4 = usize::from(pkt.inner.l4);
-    let whole = w.len() == end && end - l4 <= MAX_SUMMED;
-    let sum = if whole { sum_from(w, l4, MAX_SUMMED / 32) } else { 0 };
-    if !whole || translate::complete_by(w, &pkt.inner, sum).is_err() {
+    let fits = w.len() == end && end - l4 <= MAX_SUMMED;
+    let sum = if fits { sum_from(w, l4, MAX_SUMMED / 32) } else { 0 };
+    if !fits || translate::complete_by(w, &pkt.inner, sum).is_err() {
         return pkt.drop(DropReason::NotTranslatable);
     }
     CONTINUE
@@ -171,7 +173,9 @@ extern "C" fn part_translate_error(ctx: *mut xdp_md) -> u32 {
 fn reject(pkt: &mut PacketState, cause: Untranslatable) -> u32 {
     pkt.drop(match cause {
         Untranslatable::Short => DropReason::TooShort,
-        Untranslatable::Nothing | Untranslatable::Unsummed => DropReason::NotTranslatable,
+        Untranslatable::NoEquivalent | Untranslatable::ZeroUdpChecksum => {
+            DropReason::NotTranslatable
+        }
     })
 }
 

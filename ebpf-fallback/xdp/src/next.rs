@@ -121,11 +121,11 @@ fn tail_call<const STAGE: u32>(ctx: *mut xdp_md) {
 
 /// Returns `Ok` if the stage continues ([`CONTINUE`]), else the next stage as an error.
 #[inline(always)]
-pub fn done(next: u32) -> Result<(), u32> {
+pub fn check_next(next: u32) -> Result<(), u32> {
     if next == CONTINUE { Ok(()) } else { Err(next) }
 }
 
-/// Merges both outcomes of a stage, which are stage numbers.
+/// Returns the next stage of a result: both outcomes are stage numbers.
 #[inline(always)]
 pub fn either(next: Result<u32, u32>) -> u32 {
     match next {
@@ -140,7 +140,7 @@ pub fn raw(ctx: &XdpContext) -> *mut xdp_md {
 }
 
 impl PacketState {
-    /// Drops the packet for `reason`.
+    /// Drops the packet for `reason`. Returns the next stage.
     #[inline(always)]
     pub fn drop(&mut self, reason: DropReason) -> u32 {
         self.verdict = VerdictCounter::Drop;
@@ -149,21 +149,21 @@ impl PacketState {
         FINISH
     }
 
-    /// Replaces the packet by a reply of the appliance.
+    /// Replaces the packet by a reply of the appliance. Returns the next stage.
     #[inline(always)]
     pub fn reply_with(&mut self, reply: Reply) -> u32 {
         self.reply = reply;
         REPLY
     }
 
-    /// Replies that packets larger than `mtu` bytes cannot pass.
+    /// Replaces the packet by an ICMP error that reports `mtu`, in bytes. Returns the next stage.
     #[inline(always)]
     pub fn too_big(&mut self, mtu: u16) -> u32 {
         self.mtu = mtu;
         self.reply_with(Reply::TooBig)
     }
 
-    /// Sends the packet by the port of `arm`.
+    /// Sends the packet by the port of `arm`. Returns the next stage.
     #[inline(always)]
     pub fn transmit(&mut self, verdict: VerdictCounter, arm: u8) -> u32 {
         self.verdict = verdict;
@@ -172,7 +172,7 @@ impl PacketState {
         FINISH
     }
 
-    /// Passes the packet to the kernel.
+    /// Passes the packet to the kernel. Returns the next stage.
     #[inline(always)]
     pub fn pass(&mut self) -> u32 {
         self.verdict = VerdictCounter::Punt;

@@ -1,6 +1,7 @@
 //! Items that every BPF object needs.
 
-/// Never called: the verifier rejects programs that could call it.
+/// The panic handler that a `no_std` program must have. It is never called: the verifier rejects
+/// programs that could call it.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}

@@ -173,7 +173,8 @@ extern "C" fn part_selected(to_frontend: u32) -> u32 {
     CONTINUE
 }
 
-/// Writes the route back for a packet that [`matches_backend`] to [`PacketState::answer`].
+/// Writes the route back of a packet for which [`matches_backend`] returned true to
+/// [`PacketState::answer`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_return_leg() -> u32 {

@@ -3,79 +3,79 @@
 use packet::flow::FlowKey;
 use tables::parts;
 
-/// Calls [`parts::walked`].
+/// Calls [`parts::walk_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_walk(scope_key: u64, a: u64, b: u64, rest: u64, link_at: u64) -> u64 {
-    parts::walked(scope_key, a, b, rest, link_at)
+    parts::walk_body(scope_key, a, b, rest, link_at)
 }
 
-/// Calls [`parts::served`].
+/// Calls [`parts::service_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_service(scope_key: u64, a: u64, b: u64, rest: u64, at: u64) -> u64 {
-    parts::served(scope_key, a, b, rest, at)
+    parts::service_body(scope_key, a, b, rest, at)
 }
 
-/// Calls [`parts::tried`].
+/// Calls [`parts::kinds_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_kinds(scope_key: u64, a: u64, b: u64, rest: u64, kinds_at: u64) -> u64 {
-    parts::tried(scope_key, a, b, rest, kinds_at)
+    parts::kinds_body(scope_key, a, b, rest, kinds_at)
 }
 
-/// Calls [`parts::bounded`].
+/// Calls [`parts::bound_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_bound(at: u64, high: u64, low: u64) -> u64 {
-    parts::bounded(at, high, low)
+    parts::bound_body(at, high, low)
 }
 
-/// Calls [`parts::found`].
+/// Calls [`parts::find_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_find(hash: u64, key: *const FlowKey) -> u64 {
-    parts::found(hash, key)
+    parts::find_body(hash, key)
 }
 
-/// Calls [`parts::piece`].
+/// Calls [`parts::fragment_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_piece(hash: u64, key: *const FlowKey) -> u64 {
-    parts::piece(hash, key)
+    parts::fragment_body(hash, key)
 }
 
-/// Calls [`parts::client`].
+/// Calls [`parts::client_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_client(hash: u64, key: *const FlowKey) -> u64 {
-    parts::client(hash, key)
+    parts::client_body(hash, key)
 }
 
-/// Calls [`parts::membered`].
+/// Calls [`parts::member_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_member(at: u64, sought: u64) -> u64 {
-    parts::membered(at, sought)
+    parts::member_body(at, sought)
 }
 
-/// Calls [`parts::locked`].
+/// Calls [`parts::lock_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_lock(home: u64, owner: u64) -> u64 {
-    parts::locked(home, owner)
+    parts::lock_body(home, owner)
 }
 
-/// Calls [`parts::claimed`].
+/// Calls [`parts::claim_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_claim(hash: u64) -> u64 {
-    parts::claimed(hash)
+    parts::claim_body(hash)
 }
 
-/// Calls [`parts::taken`].
+/// Calls [`parts::take_body`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_take(map: u64, first: u64, last: u64) -> u64 {
-    parts::taken(map, first, last)
+    parts::take_body(map, first, last)
 }

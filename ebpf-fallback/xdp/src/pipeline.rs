@@ -61,7 +61,7 @@ use fast_forward::{RxInfo, forward};
 use frame::{is_chained, length, window};
 use next::{
     CLASSIFY, CONTINUE, DECAP, ENCAP, FINISH, GENEVE6, OUTER, PLAIN4, PLAIN6, TUNNEL4, TUNNEL6,
-    VXLAN4, VXLAN6, done, either, raw, run_stage,
+    VXLAN4, VXLAN6, check_next, either, raw, run_stage,
 };
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::{self, Ethernet};
@@ -77,7 +77,8 @@ use tables::counters::VerdictCounter;
 use tables::reason::DropReason;
 use tables::region::Region;
 
-/// Entry point: determines the arm of a frame and whether it has a usual format.
+/// Entry point: determines the arm and the format of a frame, and forwards it if it is a gateway's
+/// usual packet (IPv4 in GENEVE). Otherwise continues with the stage for its format.
 #[xdp(frags)]
 pub fn weir(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -115,25 +116,28 @@ pub fn weir(ctx: XdpContext) -> u32 {
 /// IPv4 inside, and [`OUTER`] for an unusual format. Each stage verifies the format itself.
 #[inline(always)]
 fn detect_format(w: &Window<'_>) -> u32 {
-    const V4: usize = ethernet::HEADER;
-    /// After an IPv4 header: GENEVE with eight words of options, or VXLAN.
-    const TUNNEL: usize = V4 + 20 + 8;
+    /// Offset of the IP header.
+    const L3: usize = ethernet::HEADER;
+    /// Offset of the tunnel header after IPv4 and UDP.
+    const TUNNEL: usize = L3 + 20 + 8;
+    /// The first word of GENEVE with eight words of options, without the protocol.
     const GENEVE: u32 = 0x0800_0000;
+    /// The first word of VXLAN.
     const VXLAN: u32 = 0x0800_0000;
     const IPV4: u32 = ethernet::IPV4 as u32;
     const IPV6: u32 = ethernet::IPV6 as u32;
-    /// Mask without GENEVE's critical bit, which is ignored here.
-    const ALL: u32 = !0x0040_0000;
+    /// A mask without GENEVE's critical bit, which does not determine the format.
+    const FORMAT_MASK: u32 = !0x0040_0000;
     let ethertype = w.be16(12).unwrap_or(0);
     if ethertype == ethernet::IPV6 {
-        let Ok(proto) = w.byte(V4 + 6) else { return OUTER };
-        return match (proto, w.be32(TUNNEL + 20).unwrap_or(0) & ALL) {
+        let Ok(proto) = w.byte(L3 + 6) else { return OUTER };
+        return match (proto, w.be32(TUNNEL + 20).unwrap_or(0) & FORMAT_MASK) {
             (UDP, word) if word == GENEVE | IPV6 => TUNNEL6,
             (UDP | TCP, _) => PLAIN6,
             _ => OUTER,
         };
     }
-    let Ok(proto) = w.byte(V4 + 9) else { return OUTER };
+    let Ok(proto) = w.byte(L3 + 9) else { return OUTER };
     if ethertype != ethernet::IPV4 {
         return OUTER;
     }
@@ -143,7 +147,7 @@ fn detect_format(w: &Window<'_>) -> u32 {
     if proto != UDP {
         return OUTER;
     }
-    let word = w.be32(TUNNEL).unwrap_or(0) & ALL;
+    let word = w.be32(TUNNEL).unwrap_or(0) & FORMAT_MASK;
     if word == GENEVE | IPV4 {
         // Weir's own options, which a backend returns, contain a mark.
         let mark = w.be32(TUNNEL + geneve::HEADER + 16).unwrap_or(0);
@@ -183,7 +187,7 @@ fn parse_outer(
     let plain = pkt.arrival == Arrival::Plain;
     let Ok(eth) = Ethernet::parse(&w) else {
         return Err(pkt.drop(match plain {
-            true => or_split(ctx, DropReason::TooShort),
+            true => reason_if_split(ctx, DropReason::TooShort),
             false => DropReason::ExceptionMalformed,
         }));
     };
@@ -208,7 +212,7 @@ fn parse_outer(
             false => pkt.transmit(VerdictCounter::Forward, pkt.arm),
         });
     }
-    done(part_outer(ctx))?;
+    check_next(part_outer(ctx))?;
     if plain && pkt.outer.src.is_martian() {
         return Err(pkt.drop(DropReason::MartianSource));
     }
@@ -250,14 +254,16 @@ extern "C" fn part_outer(ctx: *mut xdp_md) -> u32 {
         Err(Malformed::Short) => DropReason::TooShort,
         Err(_) => DropReason::BadIpHeader,
     };
-    let kernel = pkt.arrival == Arrival::Kernel;
-    let reason = if kernel { DropReason::ExceptionMalformed } else { or_split(ctx, reason) };
-    pkt.drop(reason)
+    let from_kernel = pkt.arrival == Arrival::Kernel;
+    pkt.drop(match from_kernel {
+        true => DropReason::ExceptionMalformed,
+        false => reason_if_split(ctx, reason),
+    })
 }
 
 /// Returns `reason`, or `HeadersSplit` if the headers extend into the frame's next buffer.
 #[inline(always)]
-pub fn or_split(ctx: *mut xdp_md, reason: DropReason) -> DropReason {
+pub fn reason_if_split(ctx: *mut xdp_md, reason: DropReason) -> DropReason {
     use DropReason::{BadIpHeader, InnerMalformed, TooShort};
     let truncated = matches!(reason, TooShort | BadIpHeader | InnerMalformed);
     let split = truncated && is_chained(ctx) && window(ctx).len() < LONGEST_HEADERS;

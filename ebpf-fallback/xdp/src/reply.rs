@@ -6,7 +6,7 @@
 use crate::cpu_views::page;
 use crate::encap::reports_too_big;
 use crate::frame::{cut_end, length, move_start, sum_from, window};
-use crate::next::{CONTINUE, FINISH, done, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, check_next, either, raw, run_stage};
 use crate::packet_state::{Arrival, PacketState, Reply, packet_state};
 use crate::runtime::error_limit;
 use aya_ebpf::bindings::xdp_md;
@@ -18,7 +18,7 @@ use packet::reset;
 use packet::tunnel::{relength, return_in_place};
 use packet::window::{Short, Window};
 use tables::counters::{Counter, VerdictCounter};
-use tables::error_limit::{Sending, network_key};
+use tables::error_limit::{OutgoingError, network_key};
 use tables::reason::DropReason;
 use tables::region::Region;
 
@@ -54,7 +54,7 @@ fn echo(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 /// Replaces a TCP segment by a reset, which is never longer.
 #[inline(always)]
 fn reset(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
-    done(part_reset(ctx))?;
+    check_next(part_reset(ctx))?;
     let end = usize::from(pkt.inner.at) + reset::reset_len(&pkt.inner);
     let cut = length(ctx) as i32 - end as i32;
     if cut > 0 && !cut_end(ctx, cut) {
@@ -99,8 +99,8 @@ fn icmp_error(ctx: *mut xdp_md, pkt: &mut PacketState, silent: DropReason) -> Re
         return Err(pkt.drop(silent));
     }
     pkt.reason = silent;
-    done(part_move_front(ctx))?;
-    done(part_error(ctx))?;
+    check_next(part_move_front(ctx))?;
+    check_next(part_error(ctx))?;
     if send_back(&mut window(ctx), pkt).is_err() {
         return Err(pkt.drop(silent));
     }
@@ -115,7 +115,7 @@ extern "C" fn part_within_limit() -> u32 {
     let (Some(pkt), Some(limit)) = (packet_state(), error_limit()) else { return FINISH };
     let network = network_key(&pkt.inner.src).hash(&Region.hash_key());
     let too_big = pkt.reply == Reply::TooBig;
-    let sending = Sending { arm: pkt.arm, too_big, network };
+    let sending = OutgoingError { arm: pkt.arm, too_big, network };
     let limits = &pkt.set().settings().error_limits;
     if limit.may_send(&sending, limits, pkt.now_s) {
         return CONTINUE;
@@ -151,12 +151,12 @@ extern "C" fn part_error(ctx: *mut xdp_md) -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let w = &mut window(ctx);
     let (at, header) = (usize::from(pkt.inner.at), icmp::error_header(&pkt.inner));
-    let trouble = match pkt.reply {
+    let error = match pkt.reply {
         Reply::TooBig => IcmpError::TooBig(pkt.mtu),
         _ => IcmpError::TimeExceeded,
     };
     let quote = sum_from(w, at + header, MAX_ERROR / 32);
-    let written = icmp::write_error_around(w, at, &pkt.inner, trouble, quote);
+    let written = icmp::write_error_around(w, at, &pkt.inner, error, quote);
     if written.is_err() || set_outer_lengths(w, pkt).is_err() {
         return pkt.drop(pkt.reason);
     }

@@ -22,7 +22,8 @@ static OUT: DevMap = DevMap::with_max_entries(2, 0);
 /// One bit per next hop whose MAC address is needed; the loader clears them.
 #[btf_map]
 static WANTED: Array<[AtomicU64; 8], 1024> = Array::new();
-/// Punted packets of the current second, by CPU; a region supports at most 64 CPUs.
+/// Punted packets of the current second, by CPU. CPUs whose numbers are equal modulo 64 share an
+/// entry, here and in the other two arrays of rate limits.
 #[btf_map]
 static PUNTED: Array<Punted, 64> = Array::new();
 
@@ -46,13 +47,13 @@ pub fn runtime_config() -> Option<&'static RuntimeConfig> {
 }
 
 impl RuntimeConfig {
-    /// Seconds of the region's clock.
+    /// Returns the seconds of the region's clock.
     #[inline(always)]
     pub fn now_s(&self) -> u32 {
         ((monotonic_ns() / SECOND_NS) as u32).wrapping_add(self.skew_s)
     }
 
-    /// Nanoseconds of the region's clock, with the resolution of the kernel's tick.
+    /// Returns the nanoseconds of the region's clock, with the resolution of the kernel's tick.
     #[inline(always)]
     fn now_ns(&self) -> u64 {
         let now = monotonic_ns();
@@ -76,7 +77,7 @@ impl Port {
     }
 }
 
-/// Nanoseconds of the kernel's monotonic clock.
+/// Returns the nanoseconds of the kernel's monotonic clock, as of its last tick.
 #[inline(always)]
 fn monotonic_ns() -> u64 {
     // SAFETY: the helper has no arguments and no side effects.
@@ -119,7 +120,7 @@ pub fn may_punt(pkt: &PacketState, class: PuntClass, limit: u32) -> bool {
     true
 }
 
-/// The ICMP error limiter of this CPU.
+/// Returns the ICMP error limiter of this CPU.
 #[inline(always)]
 pub fn error_limit() -> Option<&'static ErrorLimit> {
     ERRORS.get(cpu() & 63)

@@ -31,10 +31,10 @@ fn select_service(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
         return if matches_backend(ctx, pkt) { FRONT } else { unknown_flow(pkt) };
     }
     if pkt.inner.fragment == Fragment::Later {
-        return later_fragment(pkt);
+        return handle_later_fragment(pkt);
     }
     if pkt.quotes {
-        return for_quote(pkt);
+        return select_for_quote(pkt);
     }
     if pkt.inner.kind != L4::IcmpError && (pkt.arrival != Arrival::Plain || part_own_port() == 0) {
         pkt.service = part_frontend();
@@ -48,21 +48,21 @@ fn select_service(ctx: *mut xdp_md, pkt: &mut PacketState) -> u32 {
             };
         }
     }
-    no_service(pkt)
+    handle_unmatched(pkt)
 }
 
 /// Handles an ICMP error about a reply of a flow that is in no table: see fastpath's `select`.
 #[inline(always)]
-fn for_quote(pkt: &mut PacketState) -> u32 {
+fn select_for_quote(pkt: &mut PacketState) -> u32 {
     let plain = pkt.arrival == Arrival::Plain;
     if pkt.quoted.fragment == Fragment::Later || plain && part_own_port() != 0 {
-        return no_service(pkt);
+        return handle_unmatched(pkt);
     }
     match part_quoted_service() {
         CONTINUE => part_pick(),
         FINISH if plain => pkt.drop(DropReason::IcmpUnknownFlow),
         SOURCE_REJECTED => pkt.drop(DropReason::IcmpUnknownFlow),
-        _ => no_service(pkt),
+        _ => handle_unmatched(pkt),
     }
 }
 
@@ -155,7 +155,8 @@ extern "C" fn part_pick() -> u32 {
     }
 }
 
-/// Returns 1 if a frontend on any port has the packet's address, else 0.
+/// Returns 1 if any frontend has the packet's destination address, regardless of the port, else
+/// 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_marked() -> u32 {
@@ -221,18 +222,18 @@ const SOURCES: u32 = 2;
 /// Handles a later fragment whose first fragment is unknown: addresses alone determine where it
 /// goes.
 #[inline(always)]
-fn later_fragment(pkt: &mut PacketState) -> u32 {
+fn handle_later_fragment(pkt: &mut PacketState) -> u32 {
     let own = part_marked() != 0
         || (pkt.arrival == Arrival::Plain && part_own() & (LOCAL | SOURCES) == SOURCES);
     if own {
         return pkt.drop(DropReason::FragmentBeforeFirst);
     }
-    no_service(pkt)
+    handle_unmatched(pkt)
 }
 
 /// Handles a packet that no service matches.
 #[inline(always)]
-fn no_service(pkt: &mut PacketState) -> u32 {
+fn handle_unmatched(pkt: &mut PacketState) -> u32 {
     // Looked up only for the few packets that depend on it.
     let request = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
     let marked = (request || pkt.is_first()) && part_marked() != 0;
@@ -243,7 +244,7 @@ fn no_service(pkt: &mut PacketState) -> u32 {
         return pkt.reply_with(Reply::Echo);
     }
     if pkt.arrival == Arrival::Gateway {
-        return for_gateway(pkt, marked);
+        return handle_unmatched_of_gateway(pkt, marked);
     }
     let own = part_own();
     // A backend that replies to clients directly sends its probe replies plain.
@@ -259,8 +260,10 @@ fn no_service(pkt: &mut PacketState) -> u32 {
     pkt.drop(DropReason::NoMatchingService)
 }
 
+/// Handles a gateway's packet that no service matches, as its tunnel is configured. `marked`: a
+/// frontend has its destination address.
 #[inline(always)]
-fn for_gateway(pkt: &mut PacketState, marked: bool) -> u32 {
+fn handle_unmatched_of_gateway(pkt: &mut PacketState, marked: bool) -> u32 {
     const RETURN: u8 = NoService::Return as u8;
     const PUNT: u8 = NoService::Punt as u8;
     match pkt.set().tunnel(pkt.tunnel).map(|t| t.no_service) {

@@ -6,7 +6,7 @@ use crate::encap::part_local;
 use crate::frame::window;
 use crate::insert::{count_evicted, count_untracked};
 use crate::leg::{digest, part_copy_options, part_leg, towards_backend};
-use crate::next::{CONTINUE, FINISH, INSERT, done, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, INSERT, check_next, either, raw, run_stage};
 use crate::origin::note;
 use crate::packet_state::{PacketState, copy, packet_state};
 use aya_ebpf::bindings::xdp_md;
@@ -76,8 +76,8 @@ fn begin(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
 fn read_leg(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
     (pkt.started, pkt.from_initiator, pkt.has_back) = (true, true, false);
     pkt.nat_map = NONE;
-    done(part_leg(ctx))?;
-    done(part_copy_options(ctx))?;
+    check_next(part_leg(ctx))?;
+    check_next(part_copy_options(ctx))?;
     pkt.digest = digest(ctx, &window(ctx), pkt);
     Ok(())
 }
@@ -167,17 +167,17 @@ const END: u32 = 2;
 extern "C" fn part_nat_address() -> u32 {
     let Some(pkt) = packet_state() else { return END };
     let Some(backend) = pkt.set().backend(pkt.backend) else { return END };
-    let Some(ours) = pkt.set().settings().nat.get(black_box(pkt.nat_at) as usize) else {
+    let Some(local) = pkt.set().settings().nat.get(black_box(pkt.nat_at) as usize) else {
         return END;
     };
     pkt.nat_at += 1;
-    if ours.addr == Addr::UNSPECIFIED || backend.nat_ports == NONE {
+    if local.addr == Addr::UNSPECIFIED || backend.nat_ports == NONE {
         return END;
     }
-    if ours.addr.is_v4() != backend.addr.is_v4() {
+    if local.addr.is_v4() != backend.addr.is_v4() {
         return OTHER_FAMILY;
     }
-    copy(pkt.path.nat_addr_mut(), &ours.addr);
+    copy(pkt.path.nat_addr_mut(), &local.addr);
     pkt.nat_map = backend.nat_ports.wrapping_add(pkt.nat_nth);
     pkt.nat_nth += 1;
     FOUND
@@ -249,7 +249,8 @@ extern "C" fn part_port_owner(port: u32, proto: u32) -> u32 {
     CONTINUE
 }
 
-/// Evicts that flow; returns a value other than [`CONTINUE`] if it is confirmed.
+/// Evicts the flow in [`PacketState::hit`]; returns a value other than [`CONTINUE`] if the flow is
+/// confirmed.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_evict() -> u32 {

@@ -12,7 +12,7 @@ use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use packet::ip::Fragment;
 use tables::counters::Counter;
-use tables::flow::{Missed, PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, TcpState};
+use tables::flow::{PATH_ONE_WAY, PATH_REDIRECT, PATH_RESPONDER_LEG, PathError, TcpState};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, WhenFailed};
 
@@ -38,8 +38,8 @@ fn track_flow(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
         CONTINUE => {}
         next => return Err(next),
     }
-    let kernels = pkt.arrival == Arrival::Kernel;
-    if pkt.path.flags & PATH_REDIRECT != 0 && kernels == pkt.hit.is_front() {
+    let from_kernel = pkt.arrival == Arrival::Kernel;
+    if pkt.path.flags & PATH_REDIRECT != 0 && from_kernel == pkt.hit.is_front() {
         return Err(SELECT); // Addressed to the proxy's own port, not to its service.
     }
     let answer = is_answer(pkt);
@@ -77,15 +77,15 @@ fn track_flow(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     Ok(towards_backend(pkt))
 }
 
-/// Reads the path.
+/// Copies the flow's path to [`PacketState::path`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_forward() -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     match flows().forward_to(&pkt.hit, &mut pkt.path) {
         Ok(()) => CONTINUE,
-        Err(Missed::Gone) => SELECT,
-        Err(Missed::Busy) => pkt.drop(DropReason::FlowContended),
+        Err(PathError::Gone) => SELECT,
+        Err(PathError::Busy) => pkt.drop(DropReason::FlowContended),
     }
 }
 
@@ -100,9 +100,10 @@ fn is_answer(pkt: &PacketState) -> bool {
     }
 }
 
-/// Returns [`CONTINUE`] if the flow keeps its backend. It does not if the backend is gone, if a new
-/// connection on the old 5-tuple should be assigned anew, or if the service does not keep flows of
-/// failed backends.
+/// Returns [`CONTINUE`] if the flow keeps its backend, [`SELECT`] if it ends and the packet is
+/// assigned anew, [`REPLY`] if the client's connection is reset. The flow ends if the backend is
+/// gone or was replaced, if a new connection reuses the 5-tuple and the backend is not active, or
+/// if the service does not keep flows of failed backends.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_keeps_backend() -> u32 {
@@ -166,7 +167,7 @@ extern "C" fn part_keeps_proxy() -> u32 {
     }
 }
 
-/// Updates the flow's state by the packet.
+/// Updates the flow's state by the packet's TCP flags.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_note() -> u32 {
@@ -177,13 +178,13 @@ pub extern "C" fn part_note() -> u32 {
     CONTINUE
 }
 
-/// Ends the flow, whose backend is gone.
+/// Ends the flow, which does not keep its backend.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_end_flow() -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
-    if let Some(ended) = flows().remove(&pkt.hit) {
-        page().flow_ended(ended.forward.service, ended.forward.backend);
+    if let Some(flow) = flows().remove(&pkt.hit) {
+        page().flow_ended(flow.forward.service, flow.forward.backend);
     }
     CONTINUE
 }

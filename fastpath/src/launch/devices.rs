@@ -5,7 +5,7 @@ use config::checked::Device;
 use std::path::Path;
 
 /// DPDK drivers that use an interface of the kernel, given by `iface=`.
-const OVER_INTERFACES: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
+const INTERFACE_DRIVERS: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
 
 /// Checks that the arms' devices exist, as far as possible before DPDK starts, whose own error only
 /// names a missing port.
@@ -13,7 +13,7 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
     let interfaces = interfaces(&std::fs::read_to_string("/proc/self/net/dev").unwrap_or_default());
     for (name, arm) in config.arms() {
         let error = match &arm.device {
-            Device::Pci(address) => missing_card(address, Path::new("/sys/bus/pci/devices")),
+            Device::Pci(address) => missing_pci_device(address, Path::new("/sys/bus/pci/devices")),
             Device::Vdev(device) => missing_interface(device, &interfaces),
             // The configuration accepts it for plane xdp only.
             Device::Interface(_) => None,
@@ -32,11 +32,13 @@ fn interfaces(text: &str) -> Vec<String> {
     names.map(|(name, _)| name.trim().to_owned()).collect()
 }
 
+/// Returns an error text if a virtual device needs an interface of the kernel that is not named, or
+/// not `present`.
 fn missing_interface(device: &str, present: &[String]) -> Option<String> {
     let mut parts = device.split(',');
     let driver = parts.next()?.trim_end_matches(|c: char| c.is_ascii_digit());
     let required = parts.find_map(|part| part.strip_prefix("iface="));
-    if !OVER_INTERFACES.contains(&driver) || present.is_empty() {
+    if !INTERFACE_DRIVERS.contains(&driver) || present.is_empty() {
         return None;
     }
     let present_text = format!("existing interfaces: {}", present.join(", "));
@@ -50,9 +52,10 @@ fn missing_interface(device: &str, present: &[String]) -> Option<String> {
     }
 }
 
-fn missing_card(address: &str, all: &Path) -> Option<String> {
-    let here = |name: &str| all.join(name).exists();
-    let found = !all.exists() || here(address) || here(&format!("0000:{address}"));
+/// Returns an error text if no device in the folder `pci_devices` has this address.
+fn missing_pci_device(address: &str, pci_devices: &Path) -> Option<String> {
+    let exists = |name: &str| pci_devices.join(name).exists();
+    let found = !pci_devices.exists() || exists(address) || exists(&format!("0000:{address}"));
     (!found).then(|| {
         "no PCI device has this address; `dpdk-devbind.py --status` lists the existing ones"
             .to_owned()
@@ -71,7 +74,7 @@ pub(super) fn describe(config: &Config) -> String {
 /// given.
 pub(super) fn eal_arguments(config: &Config, numa_node: Option<u32>) -> Vec<String> {
     let fastpath = &config.fastpath;
-    // An lcore has its CPU's number. So has the main one, unless a polling lcore uses that CPU.
+    // Each lcore is numbered like its CPU, except the main lcore if a polling lcore uses its CPU.
     let polls = |number: &u16| fastpath.lcores.contains(number);
     let mut numbers = std::iter::once(fastpath.main_core).chain(0..);
     let main = numbers.find(|number| !polls(number)).unwrap_or(fastpath.main_core);
@@ -89,7 +92,7 @@ pub(super) fn eal_arguments(config: &Config, numa_node: Option<u32>) -> Vec<Stri
     ];
     let mib = fastpath.memory_mib.to_string();
     match numa_node.filter(|_| fastpath.hugepages) {
-        // Megabytes per node, from node 0 on.
+        // MiB per node, from node 0 on.
         Some(numa_node) => {
             arguments.push(format!("--socket-mem={}{mib}", "0,".repeat(numa_node as usize)))
         }
@@ -143,9 +146,9 @@ mod tests {
             let arm = "[ingress]\ndevice = \"net_null0\"\naddress = \"10.0.1.10/24\"";
             config::from_toml(&format!("[fastpath]\nlcores = [1]\n{more}\n{arm}")).unwrap()
         };
-        let has = |more: &str, numa_node, words: &[&str]| {
+        let has = |more: &str, numa_node, expected: &[&str]| {
             let arguments = eal_arguments(&config(more), numa_node);
-            arguments.windows(words.len()).any(|run| run == words)
+            arguments.windows(expected.len()).any(|run| run == expected)
         };
         assert!(has("memory_mib = 500", Some(0), &["--socket-mem=500"]));
         assert!(has("memory_mib = 500", Some(2), &["--socket-mem=0,0,500"]));
@@ -158,13 +161,14 @@ mod tests {
     fn missing_pci_device_is_reported() {
         let all = std::env::temp_dir().join(format!("weir-cards-{}", std::process::id()));
         std::fs::create_dir_all(all.join("0000:00:06.0")).unwrap();
-        let error = ["0000:00:06.0", "00:06.0", "0000:99:00.0"].map(|at| missing_card(at, &all));
+        let addresses = ["0000:00:06.0", "00:06.0", "0000:99:00.0"];
+        let error = addresses.map(|address| missing_pci_device(address, &all));
         std::fs::remove_dir_all(&all).unwrap();
         assert_eq!((&error[0], &error[1]), (&None, &None));
         assert!(
             error[2].as_ref().is_some_and(|text| text.contains("dpdk-devbind.py")),
             "{error:?}"
         );
-        assert_eq!(missing_card("00:06.0", &all), None, "no error on a machine without PCI");
+        assert_eq!(missing_pci_device("00:06.0", &all), None, "no error on a machine without PCI");
     }
 }

@@ -114,13 +114,14 @@ impl Lcore<'_> {
             config.count,
             now_s,
             timeouts,
-            |ended| {
-                page.flow_ended(ended.forward.service, ended.forward.backend);
+            |flow| {
+                page.flow_ended(flow.forward.service, flow.forward.backend);
             },
         );
     }
 
-    /// Advances the clock by `seconds`, for tests of timeouts.
+    /// Advances the clock by `seconds`, for tests of timeouts. Refills the punt limits, and
+    /// invalidates cached scopes as [`Lcore::run_periodic`] would. Sweeps nothing.
     pub fn advance_s(&mut self, seconds: u32) {
         self.clock.advance_s(seconds);
         self.punt_limit.refill();
@@ -129,7 +130,8 @@ impl Lcore<'_> {
         }
     }
 
-    /// Processes pending commands, for tests without a loop.
+    /// Processes one command and runs the per-second work of [`Control`](crate::control::Control),
+    /// for tests without a loop.
     pub fn poll_control(&mut self) {
         self.control.process_command();
         self.control.run_each_second();
@@ -151,7 +153,7 @@ fn due_records(share: u64, since_us: u64) -> (u32, u64) {
 mod tests {
     use super::*;
 
-    /// Each record is visited once per period, however often the clock is read.
+    /// Each record is visited about once per period, however often the clock is read.
     #[test]
     fn sweep_rate_is_independent_of_traffic() {
         for share in [1, 64, 65_536, 1_048_576] {

@@ -26,9 +26,9 @@ fn settings() -> Vec<Setting> {
     ]
 }
 
-fn ip(words: &str) -> String {
-    let output = Command::new("ip").args(words.split_whitespace()).output().unwrap();
-    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+fn ip(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -36,7 +36,7 @@ fn ip(words: &str) -> String {
 fn state() -> String {
     let shown =
         ["address", "-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule"];
-    shown.map(|words| ip(&format!("-d {words}"))).concat()
+    shown.map(|command| ip(&format!("-d {command}"))).concat()
 }
 
 fn inside_the_namespace() {
@@ -44,18 +44,18 @@ fn inside_the_namespace() {
     for setting in settings() {
         let before = state();
         netlink.apply(Verb::Add, &setting).unwrap();
-        let made = state();
-        assert_ne!(made, before, "{setting:?}");
+        let added = state();
+        assert_ne!(added, before, "{setting:?}");
         let again = netlink.apply(Verb::Add, &setting).unwrap_err();
-        assert!(again.is_there_already(), "{again}");
+        assert!(again.already_exists(), "{again}");
         ip(&setting.command(Verb::Delete));
         assert_eq!(state(), before, "{setting:?}");
         ip(&setting.command(Verb::Add));
-        assert_eq!(state(), made, "{setting:?}");
+        assert_eq!(state(), added, "{setting:?}");
         // `ip rule` has no `replace`.
         if !matches!(setting, Setting::MarkRule(..)) {
             netlink.apply(Verb::Replace, &setting).unwrap();
-            assert_eq!(state(), made, "{setting:?}");
+            assert_eq!(state(), added, "{setting:?}");
         }
         netlink.apply(Verb::Delete, &setting).unwrap();
         assert_eq!(state(), before, "{setting:?}");
@@ -65,20 +65,20 @@ fn inside_the_namespace() {
     let error = netlink.apply(Verb::Replace, &far).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`ip route replace default via 192.0.2.1 dev near0` failed: Network is unreachable (os \
-         error 101); set a gateway inside the network of one of the interface's addresses"
+        "cannot apply `ip route replace default via 192.0.2.1 dev near0`: Network is unreachable \
+         (os error 101); set a gateway inside the network of one of the interface's addresses"
     );
     std::fs::write("/proc/sys/net/ipv6/conf/near0/disable_ipv6", "1").unwrap();
     let error = netlink.apply(Verb::Add, &settings()[1]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`ip address add fd98::1/64 dev near0 nodad` failed: Permission denied (os error 13); \
-         enable IPv6 (sysctl net.ipv6.conf.INTERFACE.disable_ipv6=0)"
+        "cannot apply `ip address add fd98::1/64 dev near0 nodad`: Permission denied (os error \
+         13); enable IPv6 (sysctl net.ipv6.conf.INTERFACE.disable_ipv6=0)"
     );
     let error = netlink.set_link("none0", "up", |link| link.up()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`ip link set dev none0 up` failed: No such device (os error 19)"
+        "cannot apply `ip link set dev none0 up`: No such device (os error 19)"
     );
     netlink.set_link("near0", "down", |link| link.down()).unwrap();
     assert!(!ip("link show dev near0").contains(",UP"));
@@ -110,11 +110,11 @@ fn each_setting_equals_the_result_of_its_ip_command() {
 }
 
 #[test]
-fn a_command_that_deletes_a_setting_is_read_again() {
+fn delete_commands_are_parsed_except_for_routes_in_tables() {
     for setting in settings() {
-        let read = Setting::deleted_by(&setting.command(Verb::Delete));
-        let noted = !matches!(setting, Setting::TableRoute(..));
-        assert_eq!(read, noted.then_some(setting));
+        let parsed = Setting::deleted_by(&setting.command(Verb::Delete));
+        let supported = !matches!(setting, Setting::TableRoute(..));
+        assert_eq!(parsed, supported.then_some(setting));
     }
     assert_eq!(Setting::deleted_by("link delete dev near0"), None);
     assert_eq!(Setting::deleted_by("address delete 10.0.0.1 dev near0"), None);

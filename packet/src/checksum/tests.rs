@@ -17,7 +17,7 @@ fn reference_checksum(bytes: &[u8]) -> u16 {
 }
 
 #[test]
-fn real_packets_have_the_checksums_that_we_compute() {
+fn computed_checksums_equal_those_of_real_packets() {
     for sample in [
         samples::SYN,
         samples::SYN_NAT,
@@ -40,8 +40,8 @@ fn real_packets_have_the_checksums_that_we_compute() {
         }
         let field = l4_field(&ip).unwrap();
         assert_eq!(l4_full(&w, &ip), w.load(usize::from(field)), "{sample}");
-        let whole = w.sum(0, usize::from(ip.end)).unwrap();
-        assert_eq!(fold(of_packet(&w, &ip).unwrap()), fold(whole), "{sample}");
+        let total = w.sum(0, usize::from(ip.end)).unwrap();
+        assert_eq!(fold(of_packet(&w, &ip).unwrap()), fold(total), "{sample}");
     }
 }
 
@@ -126,11 +126,11 @@ proptest! {
         old in any::<[u8; 16]>(),
         new in any::<[u8; 16]>(),
     ) {
-        let whole = |a: &[u8]| reference_checksum(&[&[1, 2], a].concat()).to_be();
+        let full = |a: &[u8]| reference_checksum(&[&[1, 2], a].concat()).to_be();
         let (o, n) = (Addr::from_octets(old), Addr::from_octets(new));
-        let quick = |old: &[u8], v6| update(whole(old), change_addr(&o, &n, v6));
-        prop_assert_eq!(quick(&old, true), whole(&new));
-        prop_assert_eq!(quick(&old[12..], false), whole(&new[12..]));
+        let quick = |old: &[u8], v6| update(full(old), change_addr(&o, &n, v6));
+        prop_assert_eq!(quick(&old, true), full(&new));
+        prop_assert_eq!(quick(&old[12..], false), full(&new[12..]));
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn cookie() -> Vec<u8> {
 }
 
 #[test]
-fn the_gateways_packet_gives_its_options() {
+fn options_of_a_gateway_packet_are_parsed() {
     let mut frame = bytes(samples::AWS);
     let w = Window::new(&mut frame);
     let geneve = parse(&w, 42).unwrap();
@@ -63,7 +63,7 @@ fn options_are_found_in_any_order_among_unknown_ones() {
 }
 
 #[test]
-fn the_class_is_the_callers() {
+fn option_class_is_an_argument() {
     let mut other = bytes(samples::AWS)[50..82].to_vec();
     assert_eq!(find(&other).map(|o| o.present), Ok(ALL_OPTIONS));
     for at in [0, 12, 24] {
@@ -75,7 +75,7 @@ fn the_class_is_the_callers() {
 }
 
 #[test]
-fn a_missing_option_is_missed() {
+fn missing_option_is_absent_from_the_result() {
     let two = find(&[endpoint(), cookie()].concat()).unwrap();
     assert_eq!((two.present, two.attachment), (ENDPOINT | COOKIE, 0));
     assert_eq!(find(&[]), Ok(GatewayOptions::default()));
@@ -91,7 +91,7 @@ fn a_known_option_of_another_length_counts_as_missing() {
 }
 
 #[test]
-fn of_an_option_that_comes_twice_the_last_counts() {
+fn last_of_repeated_options_counts() {
     let twice = [option(CLASS_AWS, 1, 2, 0xff), endpoint(), attachment(), cookie()].concat();
     assert_eq!(find(&twice), Ok(ALL_THREE));
 }
@@ -113,7 +113,7 @@ fn unknown_option_is_an_error_only_if_critical() {
 }
 
 #[test]
-fn options_past_their_area_are_refused() {
+fn options_past_their_area_are_rejected() {
     for area in [option(CLASS_AWS, 1, 2, 0), option(9, 9, 31, 0)] {
         for cut in 1..area.len() / 4 {
             let short = &area[..area.len() - cut * 4];
@@ -133,7 +133,7 @@ fn the_longest_area_is_walked_to_its_end() {
 }
 
 #[test]
-fn versions_flags_and_short_headers() {
+fn version_flags_and_header_length_are_checked() {
     let mut header = [0x40, 0, 8, 0, 0, 0, 0, 0];
     assert_eq!(parse(&Window::new(&mut header), 0), Err(Malformed::GeneveVersion));
     header = [0, 0xc0, 0x86, 0xdd, 0xab, 0xcd, 0xef, 0xff];
@@ -146,10 +146,10 @@ fn versions_flags_and_short_headers() {
 }
 
 #[test]
-fn our_own_options_are_those_of_a_gateway() {
-    let mut room = [0; OWN_OPTIONS];
-    own_options(&mut room, ENDPOINT_ID, ATTACHMENT_ID, 0x0bad_cafe);
-    assert_eq!(room[..], bytes(samples::AWS)[50..82]);
+fn own_options_equal_those_of_a_gateway() {
+    let mut buffer = [0; OWN_OPTIONS];
+    own_options(&mut buffer, ENDPOINT_ID, ATTACHMENT_ID, 0x0bad_cafe);
+    assert_eq!(buffer[..], bytes(samples::AWS)[50..82]);
     let words = gateway_words(0xfff0, ENDPOINT_ID, ATTACHMENT_ID, 0x0bad_cafe);
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let read = usual_options(&Window::new(&mut bytes), 0, 32, 0xfff0);

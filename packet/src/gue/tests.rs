@@ -26,7 +26,7 @@ fn variant_zero_has_a_header_of_its_own() {
 }
 
 #[test]
-fn control_messages_other_variants_and_other_protocols_are_refused() {
+fn control_messages_other_variants_and_other_protocols_are_rejected() {
     for bytes in [[0x20, 4, 0, 0], [0x80, 4, 0, 0], [0x50, 4, 0, 0], [0, 17, 0, 0]] {
         assert_eq!(parse(&bytes), Err(Malformed::Gue), "{bytes:x?}");
     }

@@ -15,10 +15,10 @@ fn addr(text: &str) -> Addr {
 
 #[test]
 fn an_echo_is_answered_in_place() {
-    for (ask, answer) in
+    for (request, answer) in
         [(samples::ECHO4, samples::ECHO4_REPLY), (samples::ECHO6, samples::ECHO6_REPLY)]
     {
-        let (mut packet, ip) = packet(ask);
+        let (mut packet, ip) = packet(request);
         echo_reply(&mut Window::new(&mut packet), &ip).unwrap();
         assert_eq!(packet, bytes(answer));
     }
@@ -26,14 +26,14 @@ fn an_echo_is_answered_in_place() {
 
 #[test]
 fn errors_quote_the_packet_that_they_are_about() {
-    for (about, what, expected) in [
+    for (about, condition, expected) in [
         (samples::SYN, IcmpError::TooBig(1400), samples::TOO_BIG4),
         (samples::UDP6, IcmpError::TimeExceeded, samples::EXCEEDED6),
     ] {
         let (packet, ip) = packet(about);
         let mut frame = vec![0xee; error_header(&ip)];
         frame.extend(&packet[..quote_len(&ip)]);
-        write_error(&mut Window::new(&mut frame), 0, &ip, what).unwrap();
+        write_error(&mut Window::new(&mut frame), 0, &ip, condition).unwrap();
         assert_eq!(frame, bytes(expected));
     }
 }
@@ -42,25 +42,25 @@ fn errors_quote_the_packet_that_they_are_about() {
 fn quotes_are_as_long_as_the_rfcs_allow() {
     let (_, four) = packet(samples::SYN);
     let (_, six) = packet(samples::UDP6);
-    for (ip, most) in [(four, 576), (six, 1280)] {
+    for (ip, max_len) in [(four, 576), (six, 1280)] {
         let len = |end| quote_len(&Ip { end, ..ip }) + error_header(&ip);
-        assert_eq!(len(8500), most);
+        assert_eq!(len(8500), max_len);
         assert_eq!(len(100), 100 + error_header(&ip));
     }
 }
 
 #[test]
-fn the_other_kinds_of_error() {
+fn errors_have_type_code_and_value_of_their_condition() {
     let kinds = [
         (samples::SYN, IcmpError::TimeExceeded, [11, 0], [0, 0, 0, 0]),
         (samples::UDP6, IcmpError::TooBig(1400), [2, 0], [0, 0, 5, 120]),
     ];
-    for (about, what, kind, rest) in kinds {
+    for (about, condition, kind, rest) in kinds {
         let (packet, ip) = packet(about);
         let l4 = error_header(&ip) - 8;
         let mut frame = vec![0; l4 + 8];
         frame.extend(&packet);
-        write_error(&mut Window::new(&mut frame), 0, &ip, what).unwrap();
+        write_error(&mut Window::new(&mut frame), 0, &ip, condition).unwrap();
         assert_eq!((&frame[l4..l4 + 2], &frame[l4 + 4..l4 + 8]), (&kind[..], &rest[..]));
         assert_eq!(frame[l4 + 8..], packet[..]);
     }
@@ -114,7 +114,7 @@ fn echo4_of(kind: u8, id: u16, sequence: u16, data: &[u8]) -> vec::Vec<u8> {
 }
 
 /// Returns true if a receiver accepts an ICMPv4 message: its words sum to zero (RFC 1071 §1).
-fn is_taken(packet: &mut [u8]) -> bool {
+fn has_valid_checksum(packet: &mut [u8]) -> bool {
     let len = packet.len() - 20;
     fold(Window::new(packet).sum(20, len).unwrap()) == 0xffff
 }
@@ -123,10 +123,10 @@ fn is_taken(packet: &mut [u8]) -> bool {
 /// random ones.
 fn echoes() -> impl Iterator<Item = (u16, u16, vec::Vec<u8>)> {
     let ends = [0, 1, 0x0800, 0xf7ff, 0xfffe, 0xffff];
-    let words = ends.into_iter().flat_map(move |id| ends.map(|sequence| (id, sequence)));
+    let pairs = ends.into_iter().flat_map(move |id| ends.map(|sequence| (id, sequence)));
     let data: [&[u8]; 5] = [&[], &[0; 56], &[0xff; 2], &[0xff, 0xfe, 0, 1], &[0, 0, 1]];
     let corners =
-        words.flat_map(move |(id, sequence)| data.map(|data| (id, sequence, data.to_vec())));
+        pairs.flat_map(move |(id, sequence)| data.map(|data| (id, sequence, data.to_vec())));
     let mut rng = Rng::with_seed(7);
     let random = core::iter::repeat_with(move || {
         let data = (0..rng.usize(..9)).map(|_| rng.u8(..)).collect();
@@ -143,20 +143,20 @@ fn echo_reply_has_valid_checksum_for_any_bytes() {
     for (id, sequence, data) in echoes() {
         for kind in [8, 0] {
             let packet = echo4_of(kind, id, sequence, &data);
-            assert!(is_taken(&mut packet.clone()));
+            assert!(has_valid_checksum(&mut packet.clone()));
             let ip = Ip::parse(&Window::new(&mut packet.clone()), 0, 0x0800).unwrap();
             let case = std::format!("type {kind} id {id:#x} sequence {sequence:#x} data {data:x?}");
             if kind == 8 {
                 let mut reply = packet.clone();
                 echo_reply(&mut Window::new(&mut reply), &ip).unwrap();
-                assert!(is_taken(&mut reply), "reply to {case}");
+                assert!(has_valid_checksum(&mut reply), "reply to {case}");
             }
             for port in [0, id, !id, 0xffff] {
                 let (src, dst) = (addr("10.0.2.10"), addr("10.0.2.99"));
                 let to = Rewrite { src, sport: port, dst, dport: port };
                 let mut changed = packet.clone();
                 nat(&mut Window::new(&mut changed), &ip, &to).unwrap();
-                assert!(is_taken(&mut changed), "NAT to {port:#x} of {case}");
+                assert!(has_valid_checksum(&mut changed), "NAT to {port:#x} of {case}");
                 // Translated to IPv6 and back to IPv4.
                 let six = Rewrite { src: v6(1), dst: v6(2), ..to };
                 let mut six = translated(&mut packet.clone(), &ip, &six).unwrap();
@@ -164,7 +164,7 @@ fn echo_reply_has_valid_checksum_for_any_bytes() {
                 let full = crate::checksum::l4_full(&Window::new(&mut six.clone()), &now);
                 assert_eq!(full, Window::new(&mut six.clone()).load(42), "to IPv6, {case}");
                 let mut four = translated(&mut six, &now, &to).unwrap();
-                assert!(is_taken(&mut four), "there and back, {case}");
+                assert!(has_valid_checksum(&mut four), "there and back, {case}");
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Parses an IP packet of either family.
 //!
 //! Parsing checks everything that later stages rely on: the headers of an accepted packet lie in
-//! the window, its end lies in the frame, and its upper-layer header lies before its end.
+//! the window, its end lies in the frame, and its upper-layer header, if it has one that is parsed,
+//! lies before its end.
 
 use super::{Fragment, ICMP, ICMPV6, Ip, L4, TCP, UDP};
 use crate::ethernet;
@@ -9,10 +10,11 @@ use crate::parsed::Malformed;
 use crate::window::Window;
 use crate::{ipv4, ipv6};
 
-/// The minimum upper-layer header lengths in bytes: TCP in a whole packet, and UDP, ICMP or any
-/// header in a quote (RFC 792 guarantees 8 bytes).
-const WHOLE_TCP: u16 = 20;
-const EIGHT: u16 = 8;
+/// The minimum length of a TCP header in bytes, required except in a quote.
+const MIN_TCP_HEADER: u16 = 20;
+/// The length of a UDP or ICMP header in bytes, and the part of a TCP header that a quote contains
+/// at least (RFC 792).
+const MIN_HEADER: u16 = 8;
 
 impl Ip {
     /// Parses the packet at `at`, of the family given by `ethertype`.
@@ -55,7 +57,7 @@ impl Ip {
             return Err(Malformed::IpLength);
         }
         self.end = end as u16;
-        upper(w, self, WHOLE_TCP)
+        upper(w, self, MIN_TCP_HEADER)
     }
 
     /// Parses the quoted packet at `at`, of the same family as the ICMP error. `limit` is the end
@@ -74,7 +76,7 @@ impl Ip {
         if ip.l4 > ip.end {
             return Err(Malformed::Quote);
         }
-        upper(w, &mut ip, EIGHT)?;
+        upper(w, &mut ip, MIN_HEADER)?;
         Ok(ip)
     }
 }
@@ -111,7 +113,7 @@ fn upper(w: &Window<'_>, ip: &mut Ip, tcp: u16) -> Result<(), Malformed> {
             ports(w, ip, at)
         }
         UDP => {
-            if available < EIGHT {
+            if available < MIN_HEADER {
                 return Err(Malformed::Transport);
             }
             ip.kind = L4::Udp;
@@ -142,7 +144,7 @@ fn ports(w: &Window<'_>, ip: &mut Ip, at: usize) -> Result<(), Malformed> {
 
 #[inline(always)]
 fn icmp(w: &Window<'_>, ip: &mut Ip, available: u16) -> Result<(), Malformed> {
-    if available < EIGHT {
+    if available < MIN_HEADER {
         return Err(Malformed::Transport);
     }
     without_ports(ip);

@@ -73,7 +73,7 @@ fn padding_behind_the_packet_is_not_part_of_it() {
 }
 
 #[test]
-fn a_packet_longer_than_its_frame_is_refused() {
+fn packet_longer_than_its_frame_is_rejected() {
     for sample in [samples::SYN, samples::UDP6] {
         let (bytes, ip) = packet(sample);
         assert_eq!(parse(&bytes[..bytes.len() - 1]), Err(Malformed::IpLength));
@@ -86,7 +86,7 @@ fn a_packet_longer_than_its_frame_is_refused() {
 }
 
 #[test]
-fn what_is_not_ip_or_of_the_other_version_is_refused() {
+fn other_ethertypes_and_versions_are_rejected() {
     let mut four = bytes(samples::SYN);
     let w = Window::new(&mut four);
     assert_eq!(Ip::parse(&w, 0, 0x0806), Err(Malformed::NotIp));
@@ -97,7 +97,7 @@ fn what_is_not_ip_or_of_the_other_version_is_refused() {
 }
 
 #[test]
-fn upper_headers_cut_short_are_refused() {
+fn truncated_upper_layer_headers_are_rejected() {
     for (sample, min) in [(samples::SYN, 20), (samples::UDP4, 8), (samples::ECHO4, 8)] {
         let mut bytes = bytes(sample);
         bytes[3] = 20 + min - 1;
@@ -142,7 +142,7 @@ fn icmp_of_the_other_family_is_an_ordinary_protocol() {
 }
 
 #[test]
-fn fragments_say_which_part_they_are() {
+fn fragments_are_classified_by_their_offset() {
     let (_, first) = packet(samples::FRAGMENT4_FIRST);
     assert_eq!((first.fragment, first.fragment_id), (Fragment::First, 0x4242));
     assert_eq!((first.kind, first.sport, first.dport), (L4::Udp, 5353, 53));
@@ -158,7 +158,7 @@ fn fragments_say_which_part_they_are() {
 }
 
 #[test]
-fn a_quote_needs_only_ports_and_may_be_cut() {
+fn quote_may_be_truncated_after_its_ports() {
     let (mut bytes, error) = packet(samples::ERROR4_CUT);
     let quoted = icmp::quoted(&Window::new(&mut bytes), &error).unwrap();
     assert_eq!((quoted.at, quoted.l4, quoted.end), (28, 48, 56));
@@ -171,7 +171,7 @@ fn a_quote_needs_only_ports_and_may_be_cut() {
 }
 
 #[test]
-fn a_quote_without_ports_is_refused() {
+fn quote_without_ports_is_rejected() {
     let (mut bytes, error) = packet(samples::ERROR4_CUT);
     let w = Window::new(&mut bytes);
     for end in error.l4 + 8..error.end {

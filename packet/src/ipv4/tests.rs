@@ -16,7 +16,7 @@ fn options_are_skipped() {
 }
 
 #[test]
-fn a_header_length_below_twenty_or_beyond_the_packet_is_refused() {
+fn header_length_below_twenty_or_beyond_the_packet_is_rejected() {
     let mut packet = bytes(samples::SYN);
     for words in 0..5 {
         packet[0] = 0x40 | words;
@@ -31,7 +31,7 @@ fn a_header_length_below_twenty_or_beyond_the_packet_is_refused() {
 }
 
 #[test]
-fn a_total_length_below_the_header_is_refused() {
+fn total_length_below_the_header_is_rejected() {
     let mut packet = bytes(samples::SYN);
     packet[3] = 19;
     assert_eq!(parse(&mut packet), Err(Malformed::IpLength));
@@ -40,7 +40,7 @@ fn a_total_length_below_the_header_is_refused() {
 }
 
 #[test]
-fn the_df_bit_is_seen_and_is_no_fragment() {
+fn df_bit_is_parsed_and_marks_no_fragment() {
     let mut packet = bytes(samples::UDP4);
     assert!(!parse(&mut packet).unwrap().df);
     packet[6] = 0x40;
@@ -51,7 +51,7 @@ fn the_df_bit_is_seen_and_is_no_fragment() {
 }
 
 #[test]
-fn fragments_that_no_sender_makes_are_refused() {
+fn invalid_fragments_are_rejected() {
     assert_eq!(fragment(1, 8, TCP), Err(Malformed::Fragment));
     assert_eq!(fragment(1, 8, 17), Ok(Fragment::Later));
     assert_eq!(fragment(8191, 7, 17), Ok(Fragment::Later));

@@ -39,7 +39,7 @@ fn eight_extension_headers_pass_and_nine_do_not() {
 }
 
 #[test]
-fn extension_headers_past_the_end_are_refused() {
+fn extension_headers_past_the_end_are_rejected() {
     let mut long = chain(2);
     long[41] = 3;
     long[5] = 16;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::checksum::{ipv4_header_ok, l4_full};
 use crate::ethernet::{IPV4, IPV6};
-use crate::icmp::OUR_TTL;
+use crate::icmp::LOCAL_TTL;
 use crate::tests::{packet, samples};
 use std::vec::Vec;
 
@@ -27,7 +27,7 @@ fn answer((mut frame, mut ip): (Vec<u8>, Ip), flags: u8, payload: u16) -> (u32, 
         (reset.src, reset.sport, reset.dst, reset.dport),
         (ip.dst, ip.dport, ip.src, ip.sport)
     );
-    assert_eq!((usize::from(reset.end), reset.ttl), (frame.len(), OUR_TTL));
+    assert_eq!((usize::from(reset.end), reset.ttl), (frame.len(), LOCAL_TTL));
     assert!(reset.v6 || ipv4_header_ok(&w, &reset));
     assert_eq!(l4_full(&w, &reset), w.load(usize::from(reset.l4) + 16));
     let tcp = usize::from(reset.l4);

@@ -219,20 +219,20 @@ fn incremental_nat_checksum_equals_full_sum() {
 #[test]
 fn a_reassembled_datagram_is_still_right_after_nat() {
     let to = ends("10.0.2.10", 1024, "10.0.2.99", 5300);
-    let mut whole: Vec<u8> = Vec::new();
+    let mut reassembled: Vec<u8> = Vec::new();
     for sample in [samples::FRAGMENT4_FIRST, samples::FRAGMENT4_LATER] {
         let (mut part, ip) = packet(sample);
         assert_ne!(ip.fragment, Fragment::Whole);
         nat(&mut Window::new(&mut part), &ip, &to).unwrap();
-        whole.extend(&part[if whole.is_empty() { 0 } else { 20 }..]);
+        reassembled.extend(&part[if reassembled.is_empty() { 0 } else { 20 }..]);
     }
     // The third fragment's bytes, as scapy split them: 100 bytes of payload in total.
-    whole.extend(88..100u8);
-    let len = whole.len() as u16;
-    whole[2..4].copy_from_slice(&len.to_be_bytes());
-    (whole[6], whole[7]) = (0, 0);
-    let w = Window::new(&mut whole);
+    reassembled.extend(88..100u8);
+    let len = reassembled.len() as u16;
+    reassembled[2..4].copy_from_slice(&len.to_be_bytes());
+    (reassembled[6], reassembled[7]) = (0, 0);
+    let w = Window::new(&mut reassembled);
     let ip = Ip::parse(&w, 0, 0x0800).unwrap();
     assert_eq!(l4_full(&w, &ip), w.load(26));
-    assert_eq!(bytes(samples::FRAGMENT4_FIRST_NAT)[26..28], whole[26..28]);
+    assert_eq!(bytes(samples::FRAGMENT4_FIRST_NAT)[26..28], reassembled[26..28]);
 }

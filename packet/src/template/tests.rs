@@ -77,7 +77,7 @@ proptest! {
             options: &others,
             ..first
         };
-        let own = Own {
+        let own = PacketFields {
             macs: second.macs,
             dst: ends[2],
             sport: ports[1],
@@ -94,7 +94,7 @@ proptest! {
 }
 
 #[test]
-fn headers_of_another_build_have_no_template() {
+fn other_header_layouts_have_no_template() {
     let options = [0; OWN_OPTIONS];
     let usual = usual(&options);
     assert!(Template::of(&usual).is_some());
@@ -115,15 +115,15 @@ fn headers_of_another_build_have_no_template() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn headers_that_do_not_fit_are_an_error() {
     let options = [0; OWN_OPTIONS];
     let template = Template::of(&usual(&options)).unwrap();
     let macs = Macs::new([4; 6], [2; 6]);
-    let own = Own { macs, dst: 1, sport: 2, attachment: 5, cookie: 3, tos: 4 };
+    let own = PacketFields { macs, dst: 1, sport: 2, attachment: 5, cookie: 3, tos: 4 };
     let mut bytes = [0xee; LEN];
-    let most = 65_515 - (LEN - L4);
+    let max = 65_515 - (LEN - L4);
     assert_eq!(template.write(&mut Window::new(&mut bytes[1..]), &own, 64), Err(Short));
-    assert_eq!(template.write(&mut Window::new(&mut bytes), &own, most + 1), Err(Short));
+    assert_eq!(template.write(&mut Window::new(&mut bytes), &own, max + 1), Err(Short));
     assert_eq!(bytes, [0xee; LEN]);
-    assert_eq!(template.write(&mut Window::new(&mut bytes), &own, most), Ok(()));
+    assert_eq!(template.write(&mut Window::new(&mut bytes), &own, max), Ok(()));
 }

@@ -8,11 +8,12 @@ pub(super) struct IcmpHeader {
     pub(super) rest: u32,
 }
 
-/// An IPv6 header is at least 20 bytes longer than an IPv4 header.
+/// The difference in bytes between an IPv6 header and an IPv4 header without options.
 const HEADER_DIFFERENCE: u32 = 20;
 /// The minimum MTU of an IPv6 link and of an IPv4 link, in bytes (RFC 8200 §5, RFC 791 §3.2).
 const MIN_MTU: [u32; 2] = [1280, 68];
-/// The MTU plateaus for routers that predate RFC 1191, in descending order (RFC 1191 §7).
+/// The MTU plateaus below 65,535 for routers that predate RFC 1191, in descending order (RFC 1191
+/// §7).
 const PLATEAUS: [u16; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
 
 /// Translates an error to the other family; `len` is the length of the quoted packet by its header.
@@ -56,8 +57,8 @@ fn to_v4(header: IcmpHeader) -> Option<IcmpHeader> {
     Some(IcmpHeader { kind, code, rest })
 }
 
-/// Returns the MTU to report to an IPv6 sender. If the router reports none, it is derived from the
-/// next plateau below the packet's length.
+/// Returns the MTU to report to an IPv6 sender, in bytes. If the router reports none, it is derived
+/// from the highest plateau below the packet's length.
 #[inline(always)]
 fn v6_mtu(reported: u32, len: u16) -> u32 {
     let mut mtu = reported;
@@ -136,7 +137,7 @@ mod tests {
         }
         assert_eq!((four(3, 16, 0, 0), four(4, 0, 0, 0), four(5, 1, 9, 0)), (None, None, None));
         assert_eq!((four(11, 0, 7, 0), four(11, 1, 0, 0)), (Some((3, 0, 0)), Some((3, 1, 0))));
-        let places = [
+        let pointers = [
             Some(0),
             Some(1),
             Some(4),
@@ -159,8 +160,8 @@ mod tests {
             Some(24),
             None,
         ];
-        for (at, place) in places.into_iter().enumerate() {
-            let expected = place.map(|place| (4, 0, place));
+        for (at, pointer) in pointers.into_iter().enumerate() {
+            let expected = pointer.map(|pointer| (4, 0, pointer));
             assert_eq!(four(12, 0, (at as u32) << 24 | 0x7777, 0), expected, "byte {at}");
             assert_eq!(four(12, 2, (at as u32) << 24, 0), expected, "byte {at}");
         }
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!((six(3, 0, 1), six(3, 1, 0)), (Some((11, 0, 0)), Some((11, 1, 0))));
         assert_eq!((six(4, 1, 6), six(4, 2, 6), six(4, 3, 6)), (Some((3, 2, 0)), None, None));
         for at in 0..48 {
-            let place = match at {
+            let pointer = match at {
                 0 | 1 => Some(at),
                 4 | 5 => Some(2),
                 6 => Some(9),
@@ -187,7 +188,7 @@ mod tests {
                 24..40 => Some(16),
                 _ => None,
             };
-            assert_eq!(six(4, 0, at), place.map(|place| (12, 0, place << 24)), "byte {at}");
+            assert_eq!(six(4, 0, at), pointer.map(|pointer| (12, 0, pointer << 24)), "byte {at}");
         }
         assert_eq!(six(4, 0, u32::MAX), None);
         for kind in [0, 5, 100, 128, 130, 133, 135, 136, 137, 255] {

@@ -12,7 +12,8 @@ use crate::window::{Short, Window, mask_header};
 /// IPv4 packets translated from IPv6 and longer than this number of bytes must not be fragmented
 /// (RFC 7915 §5.1): their senders discover the path MTU.
 const MAX_FRAGMENTABLE: u16 = 1260;
-/// The maximum number of bytes after a header: with the longest header, 65,535 bytes in total.
+/// The maximum number of bytes after a header, so that a packet with the longest header, of 48
+/// bytes, has at most 65,535.
 const MAX_CARRIED: u16 = u16::MAX - 48;
 
 /// An IP header without options; the only IPv6 extension header is the fragment header.
@@ -32,7 +33,7 @@ pub struct Header {
     pub fragment: Fragment,
     /// Position of that part in the format of IPv6: offset in units of 8 bytes in the upper 13
     /// bits, "more fragments" in the lowest bit.
-    pub part: u16,
+    pub fragment_bits: u16,
     /// Number of bytes after the header.
     pub carries: u16,
     /// Identification; IPv4 uses its lower half.
@@ -72,7 +73,7 @@ impl Header {
         ttl: 0,
         proto: 0,
         fragment: Fragment::Whole,
-        part: 0,
+        fragment_bits: 0,
         carries: 0,
         id: 0,
         src: Addr::UNSPECIFIED,
@@ -120,9 +121,10 @@ impl Header {
 
     #[inline(always)]
     fn v4_words(&self) -> [u32; 5] {
-        let place = self.part >> 3 | (self.part & 1) << 13 | u16::from(self.df) << 14;
+        let bits = self.fragment_bits;
+        let fragment_field = bits >> 3 | (bits & 1) << 13 | u16::from(self.df) << 14;
         let len = u32::from(self.carries) + 20;
-        let second = self.id << 16 | u32::from(place);
+        let second = self.id << 16 | u32::from(fragment_field);
         ipv4_words(self.tos, len, second, (self.ttl, self.proto), &self.src, &self.dst)
     }
 
@@ -141,34 +143,36 @@ impl Header {
     /// Returns the IPv6 fragment header.
     #[inline(always)]
     fn fragment_header(&self) -> [u32; 2] {
-        [(u32::from(self.proto) << 24 | u32::from(self.part)).to_be(), self.id.to_be()]
+        [(u32::from(self.proto) << 24 | u32::from(self.fragment_bits)).to_be(), self.id.to_be()]
     }
 }
 
-/// Returns a packet's position in its datagram ([`Header::part`]), if its header can be translated.
+/// Returns a packet's position in its datagram ([`Header::fragment_bits`]), if its header can be
+/// translated.
 #[inline(always)]
-pub fn piece(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
-    if ip.v6 { v6_part(w, ip) } else { v4_part(w, ip) }
+pub fn fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
+    if ip.v6 { v6_fragment_bits(w, ip) } else { v4_fragment_bits(w, ip) }
 }
 
-/// Returns the header of the other family for `ip`, with the position `part`, `carries` bytes after
-/// the header, and the addresses of `to`. `sent` is false for a packet that is only quoted.
+/// Returns the header of the other family for `ip`, with the position `fragment_bits`, `carries`
+/// bytes after the header, and the addresses of `to`. `sent` is false for a packet that is only
+/// quoted.
 #[inline(always)]
 pub(super) fn of(
     w: &Window<'_>,
     ip: &Ip,
-    part: u16,
+    fragment_bits: u16,
     to: &Rewrite,
     carries: u16,
     sent: bool,
 ) -> Result<Header, Untranslatable> {
     if carries > MAX_CARRIED {
-        return Err(Untranslatable::Nothing);
+        return Err(Untranslatable::NoEquivalent);
     }
-    let whole = ip.fragment == Fragment::Whole;
-    let df = ip.v6 && whole && carries > MAX_FRAGMENTABLE - 20;
+    let unfragmented = ip.fragment == Fragment::Whole;
+    let df = ip.v6 && unfragmented && carries > MAX_FRAGMENTABLE - 20;
     // A packet that may be fragmented needs an identification; a whole IPv6 packet has none.
-    let id = match whole && ip.v6 {
+    let id = match unfragmented && ip.v6 {
         true if df || !sent => 0,
         true => u32::from(datagram_id(w, usize::from(ip.at), true)),
         false => ip.fragment_id,
@@ -180,7 +184,7 @@ pub(super) fn of(
         ttl: ip.ttl,
         proto: proto(ip),
         fragment: ip.fragment,
-        part,
+        fragment_bits,
         carries,
         id,
         src: to.src.in_words(),
@@ -191,10 +195,10 @@ pub(super) fn of(
 /// Returns the position of an IPv4 packet in its datagram. Options are omitted (§4.1); a source
 /// route with remaining hops is an error.
 #[inline(always)]
-fn v4_part(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
+fn v4_fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     let at = usize::from(ip.at);
     if ip.l4 - ip.at > 20 && is_routed(w, at, usize::from(ip.l4 - ip.at))? {
-        return Err(Untranslatable::Nothing);
+        return Err(Untranslatable::NoEquivalent);
     }
     let word = w.be16(at + 6)?;
     Ok((word & 0x1fff) << 3 | word >> 13 & 1)
@@ -233,12 +237,12 @@ fn is_routed(w: &Window<'_>, at: usize, header: usize) -> Result<bool, Short> {
 /// Returns the position of an IPv6 packet in its datagram. Only extension headers without further
 /// effect may be omitted (§5.1), and a fragment must have none in its fragmentable part.
 #[inline(always)]
-fn v6_part(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
+fn v6_fragment_bits(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
     let (mut at, l4) = (usize::from(ip.at) + 40, usize::from(ip.l4));
     if at == l4 {
         return Ok(0);
     }
-    let (mut next, mut part) = (w.byte(usize::from(ip.at) + 6)?, 0);
+    let (mut next, mut fragment_bits) = (w.byte(usize::from(ip.at) + 6)?, 0);
     for _ in 0..EXTENSIONS {
         if at >= l4 {
             break;
@@ -249,16 +253,16 @@ fn v6_part(w: &Window<'_>, ip: &Ip) -> Result<u16, Untranslatable> {
             HOP_BY_HOP | DESTINATION => (usize::from(size) + 1) * 8,
             // The fourth byte is the number of remaining segments.
             ROUTING if low == 0 => (usize::from(size) + 1) * 8,
-            _ => return Err(Untranslatable::Nothing),
+            _ => return Err(Untranslatable::NoEquivalent),
         };
         if next == FRAGMENT && ip.fragment != Fragment::Whole {
-            part = u16::from_be_bytes([high, low]) & 0xfff9;
+            fragment_bits = u16::from_be_bytes([high, low]) & 0xfff9;
             if at + 8 != l4 {
-                return Err(Untranslatable::Nothing);
+                return Err(Untranslatable::NoEquivalent);
             }
         }
         at += bytes;
         next = following;
     }
-    if at == l4 { Ok(part) } else { Err(Untranslatable::Nothing) }
+    if at == l4 { Ok(fragment_bits) } else { Err(Untranslatable::NoEquivalent) }
 }

@@ -119,16 +119,16 @@ fn fragments_stay_fragments() {
 #[test]
 fn fragmented_datagram_has_valid_checksum_after_reassembly() {
     let (mut first, ip) = sample(samples::FRAGMENT4_FIRST);
-    let (mut whole, now) = translated(&mut first, &ip);
+    let (mut reassembled, now) = translated(&mut first, &ip);
     let (mut later, ip) = sample(samples::FRAGMENT4_LATER);
-    whole.extend_from_slice(&translated(&mut later, &ip).0[48..]);
+    reassembled.extend_from_slice(&translated(&mut later, &ip).0[48..]);
     // The third fragment's bytes, as scapy split them: 100 bytes of payload in total.
-    whole.extend(88..100u8);
-    whole.drain(40..48);
-    whole[6] = 17;
-    let len = (whole.len() - 40) as u16;
-    whole[4..6].copy_from_slice(&len.to_be_bytes());
-    let w = Window::new(&mut whole);
+    reassembled.extend(88..100u8);
+    reassembled.drain(40..48);
+    reassembled[6] = 17;
+    let len = (reassembled.len() - 40) as u16;
+    reassembled[4..6].copy_from_slice(&len.to_be_bytes());
+    let w = Window::new(&mut reassembled);
     let joined = Ip::parse(&w, 0, 0x86dd).unwrap();
     assert_eq!((joined.src, joined.fragment), (now.src, Fragment::Whole));
     assert_eq!(l4_full(&w, &joined), w.load(46));
@@ -136,7 +136,7 @@ fn fragmented_datagram_has_valid_checksum_after_reassembly() {
 
 #[test]
 fn translated_errors_quote_the_translated_packet() {
-    for (name, says) in [
+    for (name, expected) in [
         (samples::ERROR4, [2, 0]),
         (samples::ERROR4_UDP, [1, 4]),
         (samples::ERROR4_NAT, [2, 0]),
@@ -147,7 +147,7 @@ fn translated_errors_quote_the_translated_packet() {
         let (mut bytes, ip) = sample(name);
         let before = icmp::quoted(&Window::new(&mut bytes), &ip).unwrap();
         let (mut out, now) = translated(&mut bytes, &ip);
-        assert_eq!(out[usize::from(now.l4)..][..2], says, "{name}");
+        assert_eq!(out[usize::from(now.l4)..][..2], expected, "{name}");
         let w = Window::new(&mut out);
         assert_eq!(l4_full(&w, &now), w.load(usize::from(now.l4) + 2), "{name}");
         let quote = icmp::quoted(&w, &now).unwrap();
@@ -180,14 +180,15 @@ fn a_wrong_checksum_stays_wrong() {
 }
 
 #[test]
-fn udp_without_a_checksum_is_given_one_if_it_is_whole() {
+fn udp_checksum_is_computed_for_whole_datagrams_only() {
     let (mut bytes, ip) = sample(samples::UDP4_ZERO);
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Unsummed);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::ZeroUdpChecksum);
     bytes[25] += 1;
-    assert_eq!(complete(&mut Window::new(&mut bytes), &ip), Err(Short), "a length of its own");
+    let completed = complete(&mut Window::new(&mut bytes), &ip);
+    assert_eq!(completed, Err(Short), "the UDP length is not that of the packet");
     let (mut bytes, ip) = sample(samples::FRAGMENT4_FIRST);
     bytes[26..28].fill(0);
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
     // IPv6 has no UDP without a checksum except in tunnels (RFC 6935); IPv4 accepts it.
     let (mut bytes, ip) = sample(samples::UDP6);
     bytes[46..48].fill(0);
@@ -201,20 +202,20 @@ fn untranslatable_packets_are_rejected() {
     let (mut bytes, mut ip) = sample(samples::OPTIONS4);
     for kind in [131, 137] {
         bytes[20] = kind;
-        assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+        assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
         bytes[22] = 8;
         assert!(packet(&mut Window::new(&mut bytes), &ip, &six()).is_ok());
         bytes[22] = 4;
     }
     ip.kind = L4::Other;
     bytes[20] = 7;
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
     // A routing header with a remaining segment; an authentication header.
     let (mut bytes, ip) = sample(samples::EXTENSIONS6);
     bytes[51] = 1;
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
     let (mut bytes, ip) = sample(samples::AH6);
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
     // Fragments of ICMP messages, and an error that is a fragment.
     for fragment in [Fragment::First, Fragment::Later] {
         let (mut bytes, mut ip) = sample(samples::ECHO4);
@@ -222,32 +223,32 @@ fn untranslatable_packets_are_rejected() {
         if fragment == Fragment::Later {
             ip.kind = L4::None;
         }
-        assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+        assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
         let (mut bytes, mut ip) = sample(samples::ERROR4);
         ip.fragment = fragment;
-        assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+        assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
     }
     // An error without an equivalent in the other family.
     let (mut bytes, ip) = sample(samples::ERROR4);
     (bytes[20], bytes[21]) = (5, 1);
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
     // A payload that does not fit in an IPv6 packet of 65,535 bytes.
     let (mut bytes, mut ip) = sample(samples::UDP4);
     ip.end = u16::MAX;
-    assert_eq!(refused(&mut bytes, &ip), Untranslatable::Nothing);
+    assert_eq!(refused(&mut bytes, &ip), Untranslatable::NoEquivalent);
 }
 
 #[test]
 fn sender_mtu_is_in_the_senders_family() {
     let (_, four) = sample(samples::SYN);
     let (_, six) = sample(samples::UDP6);
-    let (_, piece) = sample(samples::FRAGMENT4_FIRST);
+    let (_, first_fragment) = sample(samples::FRAGMENT4_FIRST);
     assert_eq!(sender_mtu(&four, 1_500), 1_480);
-    assert_eq!(sender_mtu(&piece, 1_500), 1_472);
+    assert_eq!(sender_mtu(&first_fragment, 1_500), 1_472);
     assert_eq!(sender_mtu(&six, 1_500), 1_520);
     assert_eq!(sender_mtu(&six, 1_000), 1_280);
     assert_eq!(sender_mtu(&six, u16::MAX), u16::MAX);
-    for (ip, mtu) in [(four, 1_500), (piece, 1_500), (six, 1_500)] {
+    for (ip, mtu) in [(four, 1_500), (first_fragment, 1_500), (six, 1_500)] {
         let reported = sender_mtu(&ip, mtu);
         let fits = Ip { end: ip.at + reported, ..ip };
         assert!(translated_len(&fits, None) <= u32::from(mtu));

@@ -7,13 +7,23 @@ use crate::window::Short;
 pub enum Untranslatable {
     /// The window ends before the packet's headers do.
     Short,
-    /// RFC 7915 defines no translation: an untranslatable ICMP message or a fragment of one, a
-    /// source route or routing header with remaining hops, or an extension header that cannot be
-    /// omitted.
-    Nothing,
+    /// The packet, or the packet that it quotes, has no equivalent in the other family:
+    ///
+    /// - its protocol is not TCP, UDP or the family's ICMP;
+    /// - an ICMP message that is neither an echo nor an error that RFC 7915 translates, or a
+    ///   fragment of an ICMP message;
+    /// - the first fragment of a UDP datagram over IPv4 without a checksum;
+    /// - an IPv4 source route or an IPv6 routing header with remaining hops;
+    /// - an IPv6 extension header that must not be omitted, or in a fragment any after the fragment
+    ///   header;
+    /// - more than 65,487 bytes after the IP header, so that the translation might be longer than
+    ///   65,535 bytes;
+    /// - a quoted IP header of more than 60 bytes.
+    NoEquivalent,
     /// A whole UDP datagram over IPv4 without a checksum, which IPv6 requires (§4.5). The packet is
-    /// unchanged; it can be translated after [`complete`](super::complete).
-    Unsummed,
+    /// unchanged; it can be translated after [`complete`](super::complete), which fails if the
+    /// datagram is not entirely in the window or its UDP length is wrong.
+    ZeroUdpChecksum,
 }
 
 impl From<Short> for Untranslatable {

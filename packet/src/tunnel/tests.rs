@@ -86,8 +86,8 @@ fn an_outer_checksum_is_summed_where_the_inner_packet_has_none() {
     writes(&over, samples::UDP4_ZERO, samples::OUT_VXLAN6_ZERO);
     // The checksum is omitted if the rest of the packet is in another segment.
     let mut frame = written(&over, &inner);
-    let (seen, len) = (frame.len() - 3, frame.len());
-    let mut w = Window::of_segment(&mut frame[..seen], len);
+    let (first_len, len) = (frame.len() - 3, frame.len());
+    let mut w = Window::of_segment(&mut frame[..first_len], len);
     write_outer(&mut w, &over, inner.len()).unwrap();
     assert_eq!(w.be16(54 + 6), Ok(0));
 }
@@ -135,7 +135,7 @@ fn datagrams_that_may_be_fragmented_differ_in_their_identification() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn headers_that_do_not_fit_are_an_error() {
     let syn = bytes(samples::SYN);
     let over = outer(TunnelKind::Geneve, false, &syn);
     let mut bytes = vec![0; outer_len(&over) - 1];
@@ -146,24 +146,24 @@ fn what_does_not_fit_is_refused() {
 
 #[test]
 fn a_returned_frame_differs_in_its_addresses_alone() {
-    for (there, back) in
+    for (received, returned) in
         [(samples::AWS, samples::AWS_RETURNED), (samples::AWS6, samples::AWS6_RETURNED)]
     {
-        let (mut frame, ip) = frame(there);
+        let (mut frame, ip) = frame(received);
         return_in_place(&mut Window::new(&mut frame), &ip).unwrap();
-        assert_eq!(frame, bytes(back));
+        assert_eq!(frame, bytes(returned));
     }
 }
 
 #[test]
 fn a_frame_crosses_to_the_other_tunnel_with_its_checksum() {
-    for (there, back) in [
+    for (received, returned) in [
         (samples::AZURE, samples::AZURE_CROSSED),
         (samples::AZURE_ZERO, samples::AZURE_ZERO_CROSSED),
     ] {
-        let (mut frame, ip) = frame(there);
+        let (mut frame, ip) = frame(received);
         cross_in_place(&mut Window::new(&mut frame), &ip, 10800, 800).unwrap();
-        assert_eq!(frame, bytes(back));
+        assert_eq!(frame, bytes(returned));
     }
 }
 

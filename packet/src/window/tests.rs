@@ -5,7 +5,7 @@ use std::vec;
 use std::vec::Vec;
 
 #[test]
-fn a_window_shows_its_bytes_and_none_behind() {
+fn window_gives_access_to_its_bytes_only() {
     let mut bytes: Vec<u8> = (0..16).collect();
     let w = Window::new(&mut bytes);
     assert_eq!((w.len(), w.frame_len()), (16, 16));
@@ -22,7 +22,7 @@ fn a_window_shows_its_bytes_and_none_behind() {
 }
 
 #[test]
-fn an_empty_window_shows_nothing() {
+fn empty_window_gives_access_to_nothing() {
     let w = Window::new(&mut []);
     assert_eq!((w.byte(0), w.sum(0, 0)), (Err(Short), Ok(0)));
 }
@@ -59,7 +59,7 @@ fn a_window_reads_and_writes_at_every_alignment() {
 }
 
 #[test]
-fn bytes_move_over_each_other() {
+fn overlapping_ranges_are_copied() {
     let mut bytes: Vec<u8> = (0..10).collect();
     let mut w = Window::new(&mut bytes);
     w.copy_within(0, 2, 8).unwrap();
@@ -69,7 +69,7 @@ fn bytes_move_over_each_other() {
 }
 
 #[test]
-fn options_of_every_length_are_put_whole() {
+fn options_of_every_length_are_written() {
     for len in 0..=64 {
         let mut bytes = vec![0; 70];
         let options: Vec<u8> = (1..=len).collect();
@@ -112,7 +112,7 @@ fn segment_has_frame_length_and_is_limited() {
 }
 
 #[test]
-fn the_masks_do_what_they_say() {
+fn masks_keep_their_bits() {
     for x in [0usize, 3, 4, 252, 255, 256, 1000] {
         assert_eq!(mask_options(x), x & 252);
     }

@@ -238,7 +238,7 @@ impl Suite<'_> {
         let (family, flows) = (family.to_string(), flows.to_string());
         let own = ["--work", work, "--family", &family, "--flows", &flows];
         let own = [&own[..], &["--seconds", &self.seconds], more].concat();
-        Ok(peers::ours(&program("journey")?.to_string_lossy(), eal, &own))
+        Ok(peers::metered(&program("journey")?.to_string_lossy(), eal, &own))
     }
 
     fn on_null(&self) -> Result<Comparison, Box<dyn Error>> {
@@ -361,7 +361,7 @@ impl Suite<'_> {
         let generate = program("generate")?;
         let own = ["--kind", "aws", "--flows", "1024", "--seconds", &self.seconds];
         let client = memif(Core::First, "weir-perf-g", "client");
-        let generator = peers::ours(&generate.to_string_lossy(), client, &own);
+        let generator = peers::metered(&generate.to_string_lossy(), client, &own);
         let weir = self.journey_on(server("weir-perf-w"), "return", 4, 1024, &[])?;
         let case = |name, forwarder| Case::fed(name, forwarder, generator.clone(), SOCKET);
         let cases = vec![

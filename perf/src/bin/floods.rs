@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("NAT starts {:.2} M flows per second on this lcore", capacity as f64 / 1e6);
             rates.insert(0, (rate.min(arguments.rate), true));
         }
-        for kind in kinds().filter(|kind| kind.is_of(mode)) {
+        for kind in kinds().filter(|kind| kind.exists_in(mode)) {
             for (rate, promised) in rates.iter().copied() {
                 let Arguments { flows, established, new: new_per_s, ms, .. } = arguments;
                 let plan = Plan { mode, kind, rate, flows, established, new_per_s, ms };

@@ -17,7 +17,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use dpdk_bindings::lcore::Launched;
+use dpdk_bindings::lcore::LcoreHandle;
 use dpdk_bindings::{Eal, clock, lcore};
 use perf::feed::{Answers, Order, Requests};
 use perf::fixture::{self, Direction, Family, MAX_SERVICES, Policy, SERVICES, Workload};
@@ -87,7 +87,7 @@ struct Arguments {
 /// Flows that an lcore begins before the first one repeats, which has expired long before.
 const NEW: u32 = 1 << 25;
 
-type Job = Launched<Result<[u64; STAGES.len()], PollerError>>;
+type Job = LcoreHandle<Result<[u64; STAGES.len()], PollerError>>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (eal_arguments, arguments) = start::arguments::<Arguments>("journey");
@@ -148,7 +148,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     result.map_err(Into::into)
 }
 
-fn finished<T>(job: Launched<Result<T, PollerError>>) -> Result<T, Box<dyn Error>> {
+fn finished<T>(job: LcoreHandle<Result<T, PollerError>>) -> Result<T, Box<dyn Error>> {
     Ok(job.wait().map_err(|_| "the polling lcore panicked")??)
 }
 
@@ -222,7 +222,7 @@ fn print_rates(
     jobs: &[Job],
 ) -> Result<(), String> {
     let check = || {
-        let ended = jobs.iter().any(Launched::is_finished);
+        let ended = jobs.iter().any(LcoreHandle::is_finished);
         if ended {
             return Err("an lcore ended unexpectedly".to_string());
         }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use config::checked::Prefix;
-use listeners::{Reserved, Slots};
+use listeners::{ReservedNetworks, Slots};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use slowpath::control::listening::HEALTH;
 use slowpath::health::{Able, serve_http};
@@ -38,10 +38,10 @@ fn main() -> io::Result<()> {
     let mut opened = 0;
     for round in 0..=ROUNDS {
         let quiet = probes(addr)?;
-        let held: Vec<TcpStream> =
+        let half_open: Vec<TcpStream> =
             (0..HALF_OPEN).map(|i| connect(source(i), addr)).collect::<io::Result<_>>()?;
         let beside = probes(addr)?;
-        drop(held);
+        drop(half_open);
         let (during, n) = flooded(addr)?;
         // The first round is a warm-up.
         if round > 0 {
@@ -62,7 +62,7 @@ fn main() -> io::Result<()> {
 
 /// Serves probes as slowpath does, on two threads.
 fn serve() -> io::Result<(SocketAddr, Arc<Slots>)> {
-    let reserved = Reserved::default();
+    let reserved = ReservedNetworks::default();
     reserved.set(vec![Prefix { addr: PROBER.into(), len: 32 }]);
     let slots = Slots::new(HEALTH, reserved);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -99,17 +99,17 @@ fn flooded(addr: SocketAddr) -> io::Result<(Vec<Duration>, u64)> {
     let (stop, opened) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut held = std::collections::VecDeque::new();
+            let mut half_open = std::collections::VecDeque::new();
             for i in 0.. {
                 if stop.load(Relaxed) {
                     return;
                 }
                 if let Ok(stream) = connect(source(i), addr) {
                     opened.fetch_add(1, Relaxed);
-                    held.push_back(stream);
+                    half_open.push_back(stream);
                 }
-                if held.len() > HALF_OPEN {
-                    held.pop_front();
+                if half_open.len() > HALF_OPEN {
+                    half_open.pop_front();
                 }
             }
         });

@@ -11,8 +11,9 @@
 //! Requests, answers, and both in turn are measured, for both address families and both kinds of
 //! gateway.
 //!
-//! With 65,536 flows the order of their packets matters: either the order in which the flows
-//! began, as in other load balancers' figures, or another one, as in the DPDK plane's benchmark.
+//! With 65,536 flows the order of their packets matters: either the order in which the flows were
+//! created, as in other load balancers' figures, or a different one, as in the DPDK plane's
+//! benchmark.
 
 #![forbid(unsafe_code)]
 
@@ -79,15 +80,15 @@ impl Case {
         match self.traffic {
             Traffic::Unmatched => {
                 let setting = Setting { work: Workload::Return, ..self.setting };
-                Ok(Packets::requests(&setting, FLOWS, Order::Other))
+                Ok(Packets::requests(&setting, FLOWS, Order::Shuffled))
             }
-            Traffic::New => Ok(Packets::requests(&self.setting, FLOWS, Order::Begun)),
+            Traffic::New => Ok(Packets::requests(&self.setting, FLOWS, Order::Creation)),
             Traffic::Known(direction, flows, order) => fixture.packets(direction, flows, order),
         }
     }
 }
 
-/// Returns the cases of one world. New flows come first: they are the established flows of the
+/// Returns the cases of one setting. New flows come first: they are the established flows of the
 /// later cases.
 fn cases(setting: Setting) -> Vec<Case> {
     use Direction::{Answers, Both, PlainAnswers, Requests};
@@ -107,21 +108,21 @@ fn cases(setting: Setting) -> Vec<Case> {
     let mut known = |what: &str, direction, flows, order| {
         add(mode, what, Traffic::Known(direction, flows, order));
     };
-    known("requests, 1 flow", Requests, 1, Order::Other);
-    known("answers, 1 flow", Answers, 1, Order::Other);
+    known("requests, 1 flow", Requests, 1, Order::Shuffled);
+    known("answers, 1 flow", Answers, 1, Order::Shuffled);
     if work == Workload::Tunnel {
-        known("plain answers, 1 flow", PlainAnswers, 1, Order::Other);
+        known("plain answers, 1 flow", PlainAnswers, 1, Order::Shuffled);
     }
-    known("both, 1 flow", Both, 1, Order::Other);
+    known("both, 1 flow", Both, 1, Order::Shuffled);
     if gateway == "GENEVE" && inside == "v4" {
-        known("requests, 1,024", Requests, 1 << 10, Order::Other);
-        known("answers, 1,024", Answers, 1 << 10, Order::Other);
-        known("requests, 65,536, creation order", Requests, FLOWS, Order::Begun);
-        known("answers, 65,536, creation order", Answers, FLOWS, Order::Begun);
+        known("requests, 1,024", Requests, 1 << 10, Order::Shuffled);
+        known("answers, 1,024", Answers, 1 << 10, Order::Shuffled);
+        known("requests, 65,536, creation order", Requests, FLOWS, Order::Creation);
+        known("answers, 65,536, creation order", Answers, FLOWS, Order::Creation);
     }
-    known("requests, 65,536", Requests, FLOWS, Order::Other);
-    known("answers, 65,536", Answers, FLOWS, Order::Other);
-    known("both, 65,536", Both, FLOWS, Order::Other);
+    known("requests, 65,536", Requests, FLOWS, Order::Shuffled);
+    known("answers, 65,536", Answers, FLOWS, Order::Shuffled);
+    known("both, 65,536", Both, FLOWS, Order::Shuffled);
     all
 }
 
@@ -147,13 +148,14 @@ const FLOORS: [(&str, &str); 3] =
 const LRU: (&str, &str) = ("keep", "the kernel's LRU table");
 /// The cases of the reference: number of flows and their order. The first inserts them all.
 const LRU_CASES: [(&str, u32, Order); 4] = [
-    ("new flows", FLOWS, Order::Begun),
-    ("1 flow", 1, Order::Other),
-    ("65,536 flows, creation order", FLOWS, Order::Begun),
-    ("65,536 flows, other order", FLOWS, Order::Other),
+    ("new flows", FLOWS, Order::Creation),
+    ("1 flow", 1, Order::Shuffled),
+    ("65,536 flows, creation order", FLOWS, Order::Creation),
+    ("65,536 flows, other order", FLOWS, Order::Shuffled),
 ];
 
-/// A world, its cases, and the figures of each round: gross, and of writing the packets only.
+/// The tables of one setting, its cases, and for each case the nanoseconds per packet of each
+/// round: gross, and of writing the packets only.
 struct Group {
     fixture: KernelFixture,
     cases: Vec<(Case, Vec<f64>, Vec<f64>)>,
@@ -190,7 +192,7 @@ fn main() -> Result<(), Failure> {
         let setting = settings()[0];
         let (drop, _) = FLOORS[0];
         feeder.set_target(floors[0].program(drop)?)?;
-        feeder.start(&Packets::requests(&setting, FLOWS, Order::Other))?;
+        feeder.start(&Packets::requests(&setting, FLOWS, Order::Shuffled))?;
         bare_rounds.push(round(arguments.calls, || feeder.run(CALL))?);
         feeder.set_target(peer.program(LRU.0)?)?;
         for ((_, flows, order), rounds) in LRU_CASES.iter().zip(&mut lru_rounds) {
@@ -228,11 +230,11 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Establishes all flows of a world, each confirmed by a request after an answer.
+/// Establishes all flows of a fixture, each confirmed by a request after an answer.
 fn establish(feeder: &mut Feeder, fixture: &mut KernelFixture) -> Result<(), Failure> {
     feeder.set_target(fixture.entry()?)?;
     for direction in [Direction::Requests, Direction::Answers, Direction::Requests] {
-        feeder.start(&fixture.packets(direction, FLOWS, Order::Begun)?)?;
+        feeder.start(&fixture.packets(direction, FLOWS, Order::Creation)?)?;
         feeder.run(FLOWS)?;
     }
     Ok(())

@@ -85,10 +85,10 @@ pub const UDP: &[Step] = &[
 ];
 
 /// The repeated exchange of established TCP flows.
-pub const TCP_GOES_ON: &[Step] =
+pub const TCP_REPEAT: &[Step] =
     &[(Side::Client, 0, Packet::Large), (Side::Backend, 1, Packet::Data)];
 /// The repeated exchange of established UDP flows.
-pub const UDP_GOES_ON: &[Step] = &[(Side::Client, 0, Packet::Udp), (Side::Backend, 1, Packet::Udp)];
+pub const UDP_REPEAT: &[Step] = &[(Side::Client, 0, Packet::Udp), (Side::Backend, 1, Packet::Udp)];
 
 /// A client and the state of its flow.
 #[derive(Clone, Copy, Debug)]
@@ -122,8 +122,8 @@ impl Client {
     }
 
     /// Returns Weir's end behind NAT.
-    pub fn ours(&self) -> End {
-        self.route.map_or(End::default(), |(_, ours)| ours)
+    pub fn nat_end(&self) -> End {
+        self.route.map_or(End::default(), |(_, nat_end)| nat_end)
     }
 
     /// Writes a packet of its flow; `None` if it would not pass through Weir.
@@ -139,7 +139,7 @@ impl Client {
             Side::Backend => {
                 let (from, to) = match mode {
                     Mode::Dsr => return None,
-                    Mode::Nat => (self.backend(), self.ours()),
+                    Mode::Nat => (self.backend(), self.nat_end()),
                     Mode::Return | Mode::Tunnel => (self.front, self.client),
                 };
                 frames.backends[packet as usize].ends(from, to)
@@ -156,11 +156,11 @@ impl Client {
             (Mode::Return, Side::Client) => arm == 0 && inner() == Some((self.client, self.front)),
             (_, Side::Backend) => arm == 0 && inner() == Some((self.front, self.client)),
             (_, Side::Client) => {
-                let Some((ours, backend)) = ends(frame, PLAIN).filter(|_| arm == 1) else {
+                let Some((nat_end, backend)) = ends(frame, PLAIN).filter(|_| arm == 1) else {
                     return false;
                 };
-                let ours = if mode == Mode::Nat { ours } else { End::default() };
-                let route = (backend.addr, ours);
+                let nat_end = if mode == Mode::Nat { nat_end } else { End::default() };
+                let route = (backend.addr, nat_end);
                 *self.route.get_or_insert(route) == route
             }
         }

@@ -126,7 +126,7 @@ impl Kind {
 
     /// Returns whether this flood exists in a mode: plain packets have no endpoint, and answers
     /// that bypass Weir are not part of the flood.
-    pub fn is_of(self, mode: Mode) -> bool {
+    pub fn exists_in(self, mode: Mode) -> bool {
         match self {
             Kind::AnsweredUdp => matches!(mode, Mode::Tunnel | Mode::Nat),
             Kind::Endpoints => mode != Mode::Dsr,

@@ -119,8 +119,8 @@ impl Outcome {
         &self.tallies[AFTER..]
     }
 
-    /// Returns how long an unconfirmed NAT flow stays in the table, in milliseconds: the entries
-    /// for such flows divided by the rate. It must exceed two round trips.
+    /// Returns how long an unconfirmed NAT flow stays in the table at most, in milliseconds: the
+    /// slots of the ring for such flows divided by the rate. It must exceed two round trips.
     pub fn limit_ms(&self) -> f64 {
         let slots = tables::flow::unconfirmed_ring_slots(self.plan.flows)[0];
         1000.0 * f64::from(slots) / self.plan.rate as f64
@@ -139,13 +139,14 @@ impl Outcome {
         let established = self.established();
         if established.lost > 0 {
             let (lost, first) = (established.lost, &established.first);
-            broken.push(format!("established clients lost {lost} packets, first {first:?}"));
+            broken.push(format!("established clients lost {lost} packets, the first {first:?}"));
         }
         for (trip, tally) in self.during().iter().enumerate().filter(|_| new) {
             if self.is_within(trip) && tally.through * 100 < tally.begun * MIN_FINISHED_PERCENT {
                 let (through, begun, first) = (tally.through, tally.begun, &tally.first);
                 broken.push(format!(
-                    "{through} of {begun} new clients with {} ms finished, first {first:?}",
+                    "{through} of {begun} new clients with a round trip of {} ms finished, first \
+                     loss {first:?}",
                     ROUND_TRIPS_MS[trip]
                 ));
             }
@@ -154,7 +155,8 @@ impl Outcome {
             if tally.through < tally.begun {
                 let (through, begun, first) = (tally.through, tally.begun, &tally.first);
                 broken.push(format!(
-                    "{through} of {begun} with {ms} ms one second after the end, first {first:?}"
+                    "{through} of {begun} clients with a round trip of {ms} ms that began one \
+                     second after the flood finished, first loss {first:?}"
                 ));
             }
         }
@@ -163,12 +165,12 @@ impl Outcome {
             broken.push(format!("{} errors of {} bytes were sent", self.errors.0, self.errors.1));
         }
         let confirmed = || self.tallies.iter().map(|tally| tally.begun);
-        let wanted = match self.plan.mode {
+        let max_flows = match self.plan.mode {
             Mode::Return => 0,
             _ => confirmed().sum::<u64>(),
         };
-        if u64::from(self.flows_after) > wanted {
-            broken.push(format!("{} flows remain, of {wanted} clients", self.flows_after));
+        if u64::from(self.flows_after) > max_flows {
+            broken.push(format!("{} flows remain, of {max_flows} clients", self.flows_after));
         }
         broken
     }

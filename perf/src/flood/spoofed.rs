@@ -63,8 +63,8 @@ impl Attacker {
             Kind::Ack | Kind::Endpoints => vec![client(Packet::Ack)],
             Kind::Udp | Kind::AnsweredUdp => vec![client(Packet::Udp)],
             Kind::Fragments => {
-                let whole = udp("10.128.0.1:9999", "203.0.0.0:53").load(&[0x57; 512]);
-                vec![spoofed(&mode.arriving(whole.may_fragment().part(0, 64, true)))]
+                let datagram = udp("10.128.0.1:9999", "203.0.0.0:53").load(&[0x57; 512]);
+                vec![spoofed(&mode.arriving(datagram.may_fragment().part(0, 64, true)))]
             }
             Kind::Ttl => {
                 let last_hop = udp("10.128.0.1:9999", "203.0.0.0:53").load(b"who?").ttl(1);
@@ -94,8 +94,8 @@ impl Attacker {
             }
             ForgedEnds::Client => drop(template.ends(victim.client, victim.front)),
             ForgedEnds::Answer => drop(template.ends(victim.front, victim.client)),
-            ForgedEnds::Translated => drop(template.ends(victim.backend(), victim.ours())),
-            ForgedEnds::Towards => drop(template.ends(victim.ours(), victim.backend())),
+            ForgedEnds::Translated => drop(template.ends(victim.backend(), victim.nat_end())),
+            ForgedEnds::Towards => drop(template.ends(victim.nat_end(), victim.backend())),
             ForgedEnds::Fixed => {}
         }
         match self.kind {

@@ -8,7 +8,7 @@ fn small(mode: Mode, kind: Kind) -> Plan {
 }
 
 fn keeps_its_promises(mode: Mode) {
-    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_of(mode)) {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.exists_in(mode)) {
         let outcome = run(&small(mode, kind)).unwrap();
         assert_eq!(outcome.broken(true), Vec::<String>::new(), "{outcome}\n{:?}", outcome.drops);
         assert!(outcome.flood_packets >= 6_900, "{outcome}");

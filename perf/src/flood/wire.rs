@@ -20,8 +20,9 @@ pub struct End {
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
-    /// The offset of the IPv4 header with the ends, and of an enclosing one.
+    /// The offset of the IPv4 header with the ends.
     ip: usize,
+    /// The offset of the header of an ICMP error around it.
     around: Option<usize>,
 }
 

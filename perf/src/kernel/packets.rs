@@ -20,7 +20,7 @@ const FRAME: usize = LONGEST.div_ceil(8);
 /// Words of a template: its parameters and the frame.
 const TEMPLATE: usize = 3 + FRAME;
 /// The contents of map `FEED`, in words: counter, mask, two templates.
-pub(super) type Fed = [u64; 2 + 2 * TEMPLATE];
+pub(super) type FeedState = [u64; 2 + 2 * TEMPLATE];
 /// The fields that differ between flows: inner source, destination, ports, outer source.
 pub(super) type Words = [u32; 4];
 
@@ -29,7 +29,7 @@ const CLIENT_PORTS: u32 = 1 << 14;
 /// The endpoint behind the gateway.
 const ENDPOINT: u64 = 0x0a11_ce00;
 
-/// The packets of its flows that a case uses.
+/// The direction of the packets in a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// From clients, through the gateway.
@@ -62,11 +62,12 @@ impl Packets {
     pub fn requests(setting: &Setting, flows: u32, order: Order) -> Packets {
         let template = Template::new(&request(setting), setting.family, false);
         let first = ends(&template.frame[template.frame.len() - INNER..], setting.family);
-        let ends = order.numbers(flows).map(|flow| nth(first, flow)).collect();
+        let ends = order.numbers(flows).map(|flow| nth_request(first, flow)).collect();
         Packets { ends, templates: [template.clone(), template] }
     }
 
-    /// Builds the packets of this direction for `flows` flows, which must be among those known.
+    /// Builds the packets of this direction for `flows` flows, which must be among those `known`
+    /// unless the packets are requests.
     ///
     /// # Errors
     /// A flow does not exist.
@@ -90,8 +91,8 @@ impl Packets {
             answers.push(answer(setting.work, flow));
         }
         let frame = match plain {
-            true => Frame::new(BACKEND, MACS[0], answered(setting)),
-            false => Frame::new(BACKEND, MACS[0], in_tunnel(setting, answered(setting))),
+            true => Frame::new(BACKEND, MACS[0], answer_packet(setting)),
+            false => Frame::new(BACKEND, MACS[0], in_tunnel(setting, answer_packet(setting))),
         };
         let template = Template::new(&frame, setting.family, !plain);
         if direction != Direction::Both {
@@ -109,7 +110,7 @@ impl Packets {
     }
 
     /// Returns the initial contents of map `FEED`.
-    pub(super) fn fed(&self) -> Fed {
+    pub(super) fn feed_state(&self) -> FeedState {
         let mut fed = [0; 2 + 2 * TEMPLATE];
         fed[1] = self.ends.len() as u64 - 1;
         for (template, to) in self.templates.iter().zip(fed[2..].chunks_mut(TEMPLATE)) {
@@ -164,8 +165,8 @@ pub(super) fn request(setting: &Setting) -> Frame {
     Frame::new(GATEWAY, MACS[0], ip)
 }
 
-/// Builds the answer of an arbitrary flow.
-fn answered(setting: &Setting) -> Ip {
+/// Builds an answer; its addresses and ports are replaced by those of each flow.
+fn answer_packet(setting: &Setting) -> Ip {
     let Setting { work, family, .. } = *setting;
     let (src, dst) = match work {
         Workload::Nat => {
@@ -198,7 +199,7 @@ fn ends(ip: &[u8], family: Family) -> Words {
 }
 
 /// Returns the words of a flow's request, from the first flow's.
-fn nth([src, dst, ports, _]: Words, flow: u32) -> Words {
+fn nth_request([src, dst, ports, _]: Words, flow: u32) -> Words {
     let ports = ports + ((flow % CLIENT_PORTS) << 16);
     [src + flow / CLIENT_PORTS, dst + flow % FRONTENDS, ports, 0]
 }

@@ -46,7 +46,7 @@ impl Harness {
             std::thread::sleep(std::time::Duration::from_millis(100));
         }
         for (direction, verdict) in directions {
-            self.all_get(*direction, Order::Other, *verdict);
+            self.all_get(*direction, Order::Shuffled, *verdict);
         }
         for (stage, name) in STAGES.iter().enumerate() {
             if !FAST_STAGES.contains(name) {
@@ -60,7 +60,7 @@ impl Harness {
 
     /// Asserts that nine of ten packets get the verdict; the others miss a stage.
     fn most_get(&mut self, direction: Direction, verdict: VerdictCounter) {
-        let packets = self.fixture.packets(direction, FLOWS, Order::Other).unwrap();
+        let packets = self.fixture.packets(direction, FLOWS, Order::Shuffled).unwrap();
         self.feeder.start(&packets).unwrap();
         let before = self.fixture.verdicts(verdict);
         self.feeder.run(FLOWS).unwrap();
@@ -77,22 +77,23 @@ impl Harness {
 fn requests(work: Workload, family: Family, gateway: TunnelKind, verdict: VerdictCounter) {
     let mut harness = Harness::new(work, family, gateway);
     let setting = harness.fixture.setting;
-    harness.feeder.start(&Packets::requests(&setting, FLOWS, Order::Begun)).unwrap();
+    harness.feeder.start(&Packets::requests(&setting, FLOWS, Order::Creation)).unwrap();
     harness.feeder.run(FLOWS).unwrap();
     assert_eq!(harness.fixture.verdicts(verdict), 0, "{work:?}: no packets have this verdict yet");
-    let known = if work == Workload::Return { 0 } else { FLOWS };
+    let expected_flows = if work == Workload::Return { 0 } else { FLOWS };
     // After a renewal the same flows have other paths than the cached ones.
-    for orders in
-        [[Order::Begun, Order::Other, Order::Other], [Order::Other, Order::Begun, Order::Begun]]
-    {
+    for orders in [
+        [Order::Creation, Order::Shuffled, Order::Shuffled],
+        [Order::Shuffled, Order::Creation, Order::Creation],
+    ] {
         for order in orders {
             harness.all_get(Direction::Requests, order, verdict);
         }
-        assert_eq!(harness.fixture.flows(), known, "{work:?}");
+        assert_eq!(harness.fixture.flows(), expected_flows, "{work:?}");
         harness.fixture.reset().unwrap();
         assert_eq!(harness.fixture.flows(), 0, "{work:?}");
     }
-    harness.all_get(Direction::Requests, Order::Begun, verdict);
+    harness.all_get(Direction::Requests, Order::Creation, verdict);
     harness.assert_fast_stages_suffice(&[(Direction::Requests, verdict)]);
 }
 
@@ -119,13 +120,13 @@ fn replies_of_both_families_return_through_either_gateway() {
                     Workload::Nat => [Direction::Answers; 2],
                     _ => [Direction::Answers, Direction::PlainAnswers],
                 };
-                harness.all_get(Direction::Requests, Order::Begun, verdict);
+                harness.all_get(Direction::Requests, Order::Creation, verdict);
                 for direction in answers {
-                    harness.all_get(direction, Order::Other, VerdictCounter::Answer);
+                    harness.all_get(direction, Order::Shuffled, VerdictCounter::Answer);
                 }
-                harness.all_get(Direction::Requests, Order::Other, verdict);
+                harness.all_get(Direction::Requests, Order::Shuffled, verdict);
                 assert_eq!(harness.fixture.flows(), FLOWS, "{work:?}");
-                let packets = harness.fixture.packets(Direction::Both, FLOWS, Order::Other);
+                let packets = harness.fixture.packets(Direction::Both, FLOWS, Order::Shuffled);
                 harness.feeder.start(&packets.unwrap()).unwrap();
                 let before = [verdict, VerdictCounter::Answer].map(|v| harness.fixture.verdicts(v));
                 harness.feeder.run(2 * FLOWS).unwrap();

@@ -1,8 +1,9 @@
 //! Applies a policy: compares desired peers and routes with the current ones, and changes the
 //! speaker.
 //!
-//! A round has this order: identity of each router (a changed one restarts its sessions), neighbors
-//! (additions before removals), then routes. Routes are set as one table per peer, which combines
+//! A round handles one router after another, in this order: its identity (a changed one restarts
+//! its sessions), its neighbors (additions before removals), then its routes. Routers that are no
+//! longer configured are removed last. Routes are set as one table per peer, which combines
 //! prefixes, services and attributes, so that no peer sees half of a change. A session is left
 //! untouched while its own settings stay the same.
 
@@ -20,7 +21,7 @@ use state::object::bgp::{Neighbor, Password, RouterSpec};
 use crate::apply::{Defect, DefectKind, PolicyApplier, PolicyDefects};
 use crate::peers::{self, Identity, Keys};
 use crate::routes::{self, NoBackends, OfferedPrefixes};
-use crate::secrets::{Read, Secrets};
+use crate::secrets::{ReadKeys, Secrets};
 use crate::select::Policy;
 use crate::shutdown::ShutdownMode;
 use crate::snapshot::ControlPlaneState;
@@ -57,11 +58,13 @@ pub struct Announcer<S> {
     pub(crate) speaker: S,
     secrets: Arc<dyn Secrets + Send + Sync>,
     /// Passwords as read in the last round.
-    passwords: Read,
+    passwords: ReadKeys,
     settings: Settings,
+    /// The policy of the last round.
     pub(crate) policy: Option<Policy>,
     /// Name of the appliance.
     pub(crate) node: Box<str>,
+    /// Identities in use, by local AS number.
     routers: BTreeMap<u32, Identity>,
     pub(crate) peers: BTreeMap<PeerKey, RunningPeer>,
     /// No policy was applied yet: the peers of the first one may know this appliance from before a
@@ -110,7 +113,7 @@ impl<S: Speaker> Announcer<S> {
         Announcer {
             speaker,
             secrets,
-            passwords: Read::new(),
+            passwords: ReadKeys::new(),
             settings,
             policy: None,
             node: Box::default(),
@@ -130,7 +133,8 @@ impl<S: Speaker> Announcer<S> {
         &self.speaker
     }
 
-    /// Returns whether a drain withdraws routes now. Turns graceful shutdown on and off.
+    /// Returns whether a drain withdraws routes now. Turns graceful shutdown on and off, and sets
+    /// when the next round is due.
     fn drain(&mut self, state: &ControlPlaneState) -> bool {
         if !state.plane.draining {
             self.draining = None;
@@ -229,12 +233,12 @@ impl<S: Speaker> Announcer<S> {
     fn remove_shared(&mut self, key: PeerKey, neighbor: &Neighbor) {
         let (address, local) = (neighbor.address, neighbor.local_address);
         let shared = |(other, running): &(&PeerKey, &RunningPeer)| {
-            let (there, interface) =
+            let (other_local, interface) =
                 (running.config.settings.transport.local, running.config.interface.as_deref());
             let own = neighbor.interface.as_deref();
             other.peer.ip() == address
                 && other.local_asn != key.local_asn
-                && (there.is_none() || local.is_none() || there == local)
+                && (other_local.is_none() || local.is_none() || other_local == local)
                 && (interface.is_none() || own.is_none() || interface == own)
         };
         let others: Vec<PeerKey> = self.peers.iter().filter(shared).map(|(key, _)| *key).collect();
@@ -329,7 +333,7 @@ impl<S: Speaker> PolicyApplier for Announcer<S> {
         policy: Option<&Policy>,
         state: &ControlPlaneState,
     ) -> Result<(), PolicyDefects> {
-        let over = self.drain(state);
+        let withdraws = self.drain(state);
         self.node.clone_from(&state.name);
         self.policy = policy.cloned();
         let Some(policy) = policy else {
@@ -346,18 +350,19 @@ impl<S: Speaker> PolicyApplier for Announcer<S> {
         for router in &policy.spec.routers {
             let mut offered =
                 routes::offered_prefixes(router, &state.plane, self.settings.no_backends);
-            if over {
+            if withdraws {
                 offered.iter_mut().for_each(BTreeMap::clear);
             }
             let kinds = self.router(router, &offered, state).into_iter();
             let local_asn = router.local_asn;
             defects.extend(kinds.map(|kind| Defect { local_asn, kind }));
         }
-        let there = |asn: u32| policy.spec.routers.iter().any(|router| router.local_asn == asn);
-        for key in self.keys(|key| !there(key.local_asn)) {
+        let routers = &policy.spec.routers;
+        let configured = |asn: u32| routers.iter().any(|router| router.local_asn == asn);
+        for key in self.keys(|key| !configured(key.local_asn)) {
             self.remove(key, Stop::Deconfigured);
         }
-        self.routers.retain(|asn, _| there(*asn));
+        self.routers.retain(|asn, _| configured(*asn));
         self.log_secrets(&read_before);
         self.first = false;
         if state.plane.complete {

@@ -122,8 +122,9 @@ pub enum DefectKind {
     /// A TCP-MD5 or TCP-AO key cannot be read. The cause is only logged: API clients choose the
     /// path, and the cause would reveal which files exist.
     #[error(
-        "neighbor {neighbor}: no session, because its key is missing or invalid: write the key, \
-         80 bytes at most, to a file in the folder bgp.secrets; slowpath's log has the cause"
+        "neighbor {neighbor}: its key is missing or invalid; no session starts, and a running one \
+         keeps its previous key: write the key, 80 bytes at most, to its file in the folder \
+         bgp.secrets; slowpath's log has the cause"
     )]
     MissingAuthSecret {
         /// Address of the neighbor.

@@ -94,14 +94,15 @@ pub struct Counts {
     pub seconds: f64,
     /// Duration of the last round in seconds.
     pub last_seconds: f64,
-    /// Errors by local ASN; 0 for errors that concern no single router.
+    /// Failed rounds by local ASN of the router with the defect; 0 for errors that concern no
+    /// single router.
     pub errors: BTreeMap<u32, u64>,
     /// Error of the last round; empty if it succeeded.
     pub error: String,
 }
 
 impl Counts {
-    fn note(&mut self, took: Duration, result: &Result<(), ReconcileError>) {
+    fn record(&mut self, took: Duration, result: &Result<(), ReconcileError>) {
         self.runs += 1;
         self.last_seconds = took.as_secs_f64();
         self.seconds += self.last_seconds;
@@ -153,11 +154,13 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
     /// Runs one round: takes the state and applies it.
     ///
     /// # Errors
-    /// Returns the first problem found; all that is valid is applied nevertheless.
+    /// Returns the first error found. All that is valid is applied nevertheless, with one
+    /// exception: an invalid annotation prevents the first policy, because it may set a router's
+    /// identity.
     pub fn reconcile(&mut self) -> Result<(), ReconcileError> {
         let began = Instant::now();
         let result = self.round();
-        self.counts.lock().note(began.elapsed(), &result);
+        self.counts.lock().record(began.elapsed(), &result);
         self.source.round_finished(&result);
         result
     }
@@ -199,7 +202,7 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
         self.applier.configure_peers(Some(policy), state)
     }
 
-    /// Withdraws all routes once.
+    /// Withdraws all routes and closes all sessions if a policy is in force.
     fn withdraw(&mut self, state: &ControlPlaneState) -> Result<(), PolicyDefects> {
         match self.active.take() {
             Some(_) => self.applier.configure_peers(None, state),
@@ -207,7 +210,7 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
         }
     }
 
-    /// Runs rounds until `leave` completes, then shuts down as its result specifies.
+    /// Runs rounds until `shutdown` completes, then shuts down as its result specifies.
     pub async fn run(mut self, signal: Signal, shutdown: impl Future<Output = ShutdownMode>) {
         let mut shutdown = std::pin::pin!(shutdown);
         signal.event();
@@ -227,7 +230,7 @@ impl<S: StateSource, R: PolicyApplier> Controller<S, R> {
             }
             // A deadline left over by a failed round must not trigger the next one at once.
             earliest = Instant::now() + if result.is_ok() { Duration::ZERO } else { RETRY };
-            self.retries.note(Instant::now(), result.is_ok(), retried);
+            self.retries.record(Instant::now(), result.is_ok(), retried);
         };
         let mut shutdown = Shutdown::new(mode);
         while let Step::Wait(deadline) = shutdown.step(Instant::now(), &mut self.applier) {
@@ -263,7 +266,7 @@ impl Retries {
     }
 
     /// Records the result of a round; `retried` if no signal triggered it.
-    pub fn note(&mut self, now: Instant, succeeded: bool, retried: bool) {
+    pub fn record(&mut self, now: Instant, succeeded: bool, retried: bool) {
         if succeeded || !retried {
             self.tried = 0;
         }

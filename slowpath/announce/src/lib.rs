@@ -11,7 +11,8 @@
 //!                                                          speaker.rs (trait) --> sockets.rs
 //! ```
 //! Reconciliation is level-triggered: every round evaluates the whole state. Only `sockets` has
-//! sockets. The time comes with the snapshot, except in `Controller::run`, which has timers.
+//! sockets. The time comes with the snapshot or as an argument, except in `Controller`, which has
+//! timers and measures its rounds, and in `announcer::keys::watch`, which polls files.
 
 #![forbid(unsafe_code)]
 

@@ -49,8 +49,8 @@ pub fn offered_prefixes(
     let one = |advertisement: &AdvertisementSpec| {
         let mut all = BTreeMap::new();
         if plane.forwarding {
-            prefixes(advertisement, &mut all);
-            services(advertisement, plane, no_backends, &mut all);
+            add_prefixes(advertisement, &mut all);
+            add_services(advertisement, plane, no_backends, &mut all);
         }
         all
     };
@@ -69,13 +69,13 @@ pub fn cluster_ip_defect(router: &RouterSpec, plane: &Plane) -> Option<DefectKin
 
 type AdvertisementPrefixes = BTreeMap<IpNet, BTreeSet<Option<AddressKind>>>;
 
-fn prefixes(advertisement: &AdvertisementSpec, to: &mut AdvertisementPrefixes) {
+fn add_prefixes(advertisement: &AdvertisementSpec, to: &mut AdvertisementPrefixes) {
     for net in advertisement.prefixes.iter().filter_map(net) {
         to.entry(net).or_default().insert(None);
     }
 }
 
-fn services(
+fn add_services(
     advertisement: &AdvertisementSpec,
     plane: &Plane,
     no_backends: NoBackends,
@@ -115,7 +115,8 @@ fn is_local(service: &Service) -> bool {
     service.spec.external_policy == Local || service.spec.internal_policy == Local
 }
 
-/// Returns the kind of a frontend's address; `None` if packets from a router cannot reach it.
+/// Returns the kind of a frontend's address; `None` if packets from a router cannot reach it or its
+/// type is never announced.
 fn kind_of(row: &Frontend, plane: &Plane) -> Option<AddressKind> {
     let address = row.address();
     // A router's packets never come from a gateway endpoint.
@@ -143,8 +144,8 @@ fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBacken
     let mut used = entry.into_iter().flat_map(Entry::used);
     if is_local_only(row) {
         return used.any(|instance| {
-            let is_here = plane.appliance.is_local(instance.placement.as_deref());
-            is_here && instance.effective() == State::Active
+            let on_local_node = plane.appliance.is_local(instance.placement.as_deref());
+            on_local_node && instance.effective() == State::Active
         });
     }
     let serves = |state| matches!(state, State::Active | State::Terminating);
@@ -153,9 +154,9 @@ fn is_served(row: &Frontend, entry: &Entry, plane: &Plane, no_backends: NoBacken
 
 /// Returns the prefix if it is routable.
 fn net(prefix: &Prefix) -> Option<IpNet> {
-    let is_whole = prefix.len == 0;
+    let is_default = prefix.len == 0;
     let addr = prefix.addr;
-    let never = addr.is_multicast() || addr.is_loopback() || (addr.is_unspecified() && !is_whole);
+    let never = addr.is_multicast() || addr.is_loopback() || (addr.is_unspecified() && !is_default);
     IpNet::new(addr, prefix.len).ok().filter(|_| !never).map(|net| net.trunc())
 }
 
@@ -165,8 +166,8 @@ fn aggregated(net: IpNet, advertisement: &AdvertisementSpec) -> IpNet {
         IpNet::V6(_) => advertisement.aggregation.ipv6,
     };
     let shorter = length.filter(|length| *length < net.prefix_len());
-    let whole = shorter.and_then(|length| IpNet::new(net.addr(), length).ok());
-    whole.map_or(net, |whole| whole.trunc())
+    let aggregate = shorter.and_then(|length| IpNet::new(net.addr(), length).ok());
+    aggregate.map_or(net, |aggregate| aggregate.trunc())
 }
 
 /// Returns the routes for a neighbor, and the defects that prevent others.
@@ -211,10 +212,11 @@ struct RouteAttributes {
 }
 
 impl RouteAttributes {
-    /// Merges further attributes if they apply to these kinds of addresses.
+    /// Merges further attributes if they apply to these kinds of addresses: all communities, the
+    /// highest local preference, the longest prepending and the lowest MED.
     fn add(&mut self, more: &PathAttributes, kinds: &BTreeSet<Option<AddressKind>>) {
-        let is_about = |kind: &AddressKind| kinds.contains(&Some(*kind));
-        if !more.kinds.is_empty() && !more.kinds.iter().any(is_about) {
+        let applies = |kind: &AddressKind| kinds.contains(&Some(*kind));
+        if !more.kinds.is_empty() && !more.kinds.iter().any(applies) {
             return;
         }
         self.communities.extend(more.communities.iter().map(|community| community.number));

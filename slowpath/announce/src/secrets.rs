@@ -8,7 +8,7 @@ use config::secret_file::{self, SecretKind};
 use state::object::bgp::Password;
 
 /// Result of reading each password of the policy: the key, or the error.
-pub type Read = BTreeMap<Password, Result<String, String>>;
+pub type ReadKeys = BTreeMap<Password, Result<String, String>>;
 
 /// Source of TCP-MD5 and TCP-AO keys.
 pub trait Secrets {
@@ -22,7 +22,7 @@ pub trait Secrets {
 /// Keys in the files of one folder. A secret is a subfolder with the key in the file `password`.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
-    /// The folder; `None` if there are no keys.
+    /// The folder (`bgp.secrets`); `None` if it is not configured, so that no key can be read.
     pub secrets: Option<PathBuf>,
 }
 
@@ -49,13 +49,13 @@ impl Secrets for Files {
 /// The keys in use, to be compared with the files.
 pub struct SecretWatch {
     pub(crate) secrets: Arc<dyn Secrets + Send + Sync>,
-    pub(crate) used: Read,
+    pub(crate) used: ReadKeys,
 }
 
 impl SecretWatch {
     /// Reads the files. Returns their keys if they differ from those in use.
-    pub fn changed_keys(self) -> Option<Read> {
-        let now: Read =
+    pub fn changed_keys(self) -> Option<ReadKeys> {
+        let now: ReadKeys =
             self.used.keys().map(|named| (named.clone(), self.secrets.password(named))).collect();
         (now != self.used).then_some(now)
     }

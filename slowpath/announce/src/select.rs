@@ -62,7 +62,7 @@ pub fn preferred_policies(objects: &Objects, precedence: &Precedence) -> Vec<Pol
         match all.last_mut() {
             // Objects are ordered by name.
             Some((before, last)) if before.name == object.name => {
-                if precedence.of(&object.source) < precedence.of(&before.source) {
+                if precedence.rank(&object.source) < precedence.rank(&before.source) {
                     (*before, *last) = (object, policy);
                 }
             }

@@ -140,15 +140,15 @@ fn annotation(text: &str) -> Result<RouterAnnotation, String> {
     // An empty annotation sets nothing, like a Kubernetes label without a value.
     let parts = text.split(',').map(str::trim);
     for part in parts.filter(|_| !text.trim().is_empty()) {
-        let no = |what: &str, value: &str| format!("`{value}` is not a {what}");
+        let not_a = |what: &str, value: &str| format!("`{value}` is not a {what}");
         match part.split_once('=') {
             Some(("router-id", value)) => {
                 let id = value.parse().ok().filter(|id: &Ipv4Addr| !id.is_unspecified());
-                annotation_value.router_id = Some(id.ok_or_else(|| no("router id", value))?);
+                annotation_value.router_id = Some(id.ok_or_else(|| not_a("router id", value))?);
             }
             Some(("local-port", value)) => {
                 let port = value.parse().ok().filter(|port| *port != 0);
-                annotation_value.local_port = Some(port.ok_or_else(|| no("port", value))?);
+                annotation_value.local_port = Some(port.ok_or_else(|| not_a("port", value))?);
             }
             _ => return Err(format!("`{part}` is neither router-id nor local-port")),
         }

@@ -54,15 +54,15 @@ impl Default for Sockets {
 
 impl Speaker for Sockets {
     fn add(&mut self, key: PeerKey, config: &PeerConfig) {
-        self.with(|speaker| speaker.add(to(key), peer(config)));
+        self.with(|speaker| speaker.add(speaker_key(key), speaker_config(config)));
     }
 
     fn remove(&mut self, key: PeerKey, why: Stop) {
-        self.with(|speaker| speaker.remove(to(key), why));
+        self.with(|speaker| speaker.remove(speaker_key(key), why));
     }
 
     fn set_routes(&mut self, key: PeerKey, table: &Arc<Table>) {
-        self.with(|speaker| speaker.set_routes(to(key), table));
+        self.with(|speaker| speaker.set_routes(speaker_key(key), table));
     }
 
     fn complete(&mut self) {
@@ -79,24 +79,24 @@ impl Speaker for Sockets {
 
     fn peers(&self, now: Instant) -> Vec<(PeerKey, PeerStatus)> {
         let peers = self.0.lock().as_ref().map(|speaker| speaker.peers(now)).unwrap_or_default();
-        peers.into_iter().map(|(key, status)| (from(key), status)).collect()
+        peers.into_iter().map(|(key, status)| (peer_key(key), status)).collect()
     }
 
     fn advertised(&self, key: PeerKey, family: Family) -> Vec<AdvertisedRoute> {
-        let speaker = self.0.lock();
-        speaker.as_ref().map(|speaker| speaker.advertised(to(key), family)).unwrap_or_default()
+        let (speaker, key) = (self.0.lock(), speaker_key(key));
+        speaker.as_ref().map(|speaker| speaker.advertised(key, family)).unwrap_or_default()
     }
 }
 
-fn to(key: PeerKey) -> speaker::PeerKey {
+fn speaker_key(key: PeerKey) -> speaker::PeerKey {
     speaker::PeerKey { local_asn: key.local_asn, peer: key.peer }
 }
 
-fn from(key: speaker::PeerKey) -> PeerKey {
+fn peer_key(key: speaker::PeerKey) -> PeerKey {
     PeerKey { local_asn: key.local_asn, peer: key.peer }
 }
 
-fn peer(config: &PeerConfig) -> speaker::PeerConfig {
+fn speaker_config(config: &PeerConfig) -> speaker::PeerConfig {
     let hops = config.settings.transport.hops.unwrap_or(1);
     speaker::PeerConfig {
         settings: config.settings.clone(),
@@ -107,7 +107,7 @@ fn peer(config: &PeerConfig) -> speaker::PeerConfig {
 }
 
 /// Returns the BFD settings. For multihop sessions without `minimum_ttl`, BFD packets may take as
-/// many hops as BGP's.
+/// many hops as BGP's, and at least 2.
 fn peer_bfd(spec: &BfdSpec, hops: u8) -> PeerBfd {
     let settings = bfd::Settings {
         transmit_ms: spec.transmit_ms,

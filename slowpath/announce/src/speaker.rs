@@ -40,7 +40,8 @@ pub trait Speaker {
     /// Adds a peer and starts its session.
     fn add(&mut self, key: PeerKey, config: &PeerConfig);
 
-    /// Removes a peer. With [`Stop::Changed`] it is added again at once.
+    /// Removes a peer. With [`Stop::Changed`] it is added again at once, unless its new settings or
+    /// keys are invalid.
     fn remove(&mut self, key: PeerKey, why: Stop);
 
     /// Replaces the set of routes to advertise to a peer.

@@ -194,11 +194,11 @@ impl<S: Speaker> Announcer<S> {
         query: &RouteQuery,
     ) -> Result<Vec<RouteRow>, QueryError> {
         let (families, keys) = (query.families()?, self.matching_peers(query)?);
-        let of = |family: &Family| match view {
+        let rows = |family: &Family| match view {
             RouteView::Available => self.available(now, *family, &keys),
             RouteView::Advertised => self.advertised(now, *family, &keys),
         };
-        Ok(families.iter().flat_map(of).collect())
+        Ok(families.iter().flat_map(rows).collect())
     }
 
     /// Returns the desired routes of these peers, whether they are up or not.

@@ -79,7 +79,7 @@ impl<C: Content> Describe for Body<C> {
     fn describe(operation: &mut Operation<'_>) {
         let schema = C::schema(operation);
         operation.body(C::MEDIA, C::IS_REQUIRED, schema);
-        ["too-large", "media", "invalid"].into_iter().for_each(|sort| operation.fails(sort));
+        ["too-large", "media", "invalid"].into_iter().for_each(|problem| operation.fails(problem));
     }
 }
 

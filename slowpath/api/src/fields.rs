@@ -43,7 +43,7 @@ impl Fields {
 fn select(document: Value, paths: &[&[String]]) -> Value {
     match document {
         // A path ends here, which selects everything below.
-        whole if paths.iter().any(|path| path.is_empty()) => whole,
+        all if paths.iter().any(|path| path.is_empty()) => all,
         Value::Array(list) => list.into_iter().map(|one| select(one, paths)).collect(),
         Value::Object(map) => {
             let mut some = Map::new();

@@ -93,10 +93,7 @@ async fn undamaged(State(api): State<Api>, request: Request, next: Next) -> Resp
 }
 
 async fn unknown() -> Problem {
-    Problem::not_found(
-        "there is no such path; paths are /v1/objects/KIND, /v1/sources, /v1/tables/TABLE and \
-         /v1/openapi.json",
-    )
+    Problem::not_found("there is no such path; /v1/openapi.json describes all paths")
 }
 
 async fn not_allowed(method: Method) -> Problem {

@@ -29,22 +29,22 @@ use crate::wait::WrittenObject;
 const MAX_ATTEMPTS: usize = 64;
 
 pub(crate) fn routes() -> Routes<Api> {
-    let wrong = ["deleting", "not-in-force", "store-timeout", "foreign"];
+    let problems = ["deleting", "not-in-force", "store-timeout", "foreign"];
     let about = "Reads an object.";
     let read = route::get(get, "get{Kind}", about).with(|one| one.object(200, "The object."));
     let about = "Creates or replaces an object; the response is sent when it is on disk.";
-    let replace = route::put(put, "put{Kind}", about).fails(&wrong).with(|one| {
+    let replace = route::put(put, "put{Kind}", about).fails(&problems).with(|one| {
         one.object(200, "The object.");
         one.object(201, "The new object.");
         one.object(202, STILL_APPLYING);
     });
     let about = "Changes the fields named in the body (RFC 7396); null removes a field.";
-    let change = route::patch(patch, "patch{Kind}", about).fails(&wrong).with(|one| {
+    let change = route::patch(patch, "patch{Kind}", about).fails(&problems).with(|one| {
         one.object(200, "The object.");
         one.object(202, STILL_APPLYING);
     });
     let about = "Deletes an object, at once or when its last finalizer is removed.";
-    let remove = route::delete(delete, "delete{Kind}", about).fails(&wrong).with(|one| {
+    let remove = route::delete(delete, "delete{Kind}", about).fails(&problems).with(|one| {
         one.empty(204, "The object was deleted.");
         one.object(202, STILL_APPLYING);
     });
@@ -226,7 +226,8 @@ fn merge(target: &mut Value, patch: &Value) {
 struct Request {
     key: Key,
     condition: Condition,
-    /// The new object is derived from the stored one, so the write is conditional on its revision.
+    /// The new object is derived from the stored one: the write is conditional on the stored
+    /// revision even without a condition in the request.
     pinned: bool,
     dry_run: bool,
     timeout: Option<Duration>,
@@ -313,8 +314,8 @@ impl Request {
     }
 }
 
-/// Returns the response for the object as it is now: 201 if created, 200 if replaced, 204 if it no
-/// longer exists, 202 if deletion waits for finalizers.
+/// Returns the response to a write: 201 if the object was created, 200 if changed, 204 if it no
+/// longer exists, 202 if its deletion waits for finalizers.
 fn response(before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) -> Response {
     let Some(object) = after else { return StatusCode::NO_CONTENT.into_response() };
     let status = match before {

@@ -34,7 +34,7 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub field: Option<Box<str>>,
-    /// Values allowed for the field.
+    /// Values allowed for the field, or what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub allowed: Option<Box<str>>,
@@ -69,12 +69,12 @@ pub(crate) const PROBLEM_TYPES: [(StatusCode, &str, &str); 21] = [
 ];
 
 impl Problem {
-    fn new(sort: &str, detail: impl Into<String>) -> Problem {
-        let found = PROBLEM_TYPES.iter().find(|(_, name, _)| *name == sort);
+    fn new(problem_type: &str, detail: impl Into<String>) -> Problem {
+        let found = PROBLEM_TYPES.iter().find(|(_, name, _)| *name == problem_type);
         let (status, title) =
-            found.map_or((StatusCode::INTERNAL_SERVER_ERROR, sort), |f| (f.0, f.2));
+            found.map_or((StatusCode::INTERNAL_SERVER_ERROR, problem_type), |f| (f.0, f.2));
         Problem {
-            problem_type: format!("urn:weir:{sort}").into(),
+            problem_type: format!("urn:weir:{problem_type}").into(),
             title: title.into(),
             status: status.as_u16(),
             detail: detail.into().into(),
@@ -96,7 +96,8 @@ impl Problem {
     }
 
     pub(crate) fn method(method: &Method) -> Problem {
-        Problem::new("method", format!("{method} is not allowed here; see the `Allow` header"))
+        let detail = format!("{method} is not allowed for this path; see the `Allow` header");
+        Problem::new("method", detail)
     }
 
     /// Objects of this kind can only be read through the API.
@@ -178,8 +179,8 @@ impl From<TooOld> for Problem {
 }
 
 impl From<ChangeError> for Problem {
-    fn from(refusal: ChangeError) -> Problem {
-        let sort = match refusal.class {
+    fn from(error: ChangeError) -> Problem {
+        let problem_type = match error.class {
             ErrorClass::Invalid => "invalid",
             ErrorClass::NotFound => "not-found",
             ErrorClass::Conflict => "precondition-failed",
@@ -190,10 +191,10 @@ impl From<ChangeError> for Problem {
         };
         let some = |text: &String| (!text.is_empty()).then(|| text.as_str().into());
         Problem {
-            object: refusal.object.as_ref().map(|key| key.to_string().into()),
-            field: some(&refusal.field),
-            allowed: some(&refusal.remedy),
-            ..Problem::new(sort, refusal.fault)
+            object: error.object.as_ref().map(|key| key.to_string().into()),
+            field: some(&error.field),
+            allowed: some(&error.remedy),
+            ..Problem::new(problem_type, error.fault)
         }
     }
 }
@@ -201,8 +202,8 @@ impl From<ChangeError> for Problem {
 impl From<sources::Error> for Problem {
     fn from(error: sources::Error) -> Problem {
         use sources::Error as E;
-        let (sort, field, object) = match &error {
-            E::Invalid(refusal) => return ChangeError::clone(refusal).into(),
+        let (problem_type, field, object) = match &error {
+            E::Invalid(invalid) => return ChangeError::clone(invalid).into(),
             E::Name(_) | E::NeverBegun { .. } | E::NoSession { .. } | E::NotHeld { .. } => {
                 ("not-found", None, None)
             }
@@ -222,7 +223,7 @@ impl From<sources::Error> for Problem {
         Problem {
             field: field.map(Into::into),
             object: object.map(|key| key.to_string().into()),
-            ..Problem::new(sort, error.to_string())
+            ..Problem::new(problem_type, error.to_string())
         }
     }
 }

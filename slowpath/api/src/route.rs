@@ -197,7 +197,7 @@ impl Subject {
     pub fn fill(self, text: &str) -> String {
         match self {
             Subject::Kind(kind) => {
-                text.replace("{kind}", kind.many()).replace("{Kind}", kind.as_str())
+                text.replace("{kind}", kind.plural()).replace("{Kind}", kind.as_str())
             }
             Subject::Table(table) => text.replace("{table}", table.name()),
             Subject::Other => text.to_owned(),
@@ -244,8 +244,8 @@ impl<'d> Operation<'d> {
         let is_described = self.responses.keys().any(|status| status.starts_with('2'));
         debug_assert!(is_described, "{}: no success response is described", self.declaration.id);
         let problem = self.generator.subschema_for::<Problem>();
-        for (status, sort, title) in PROBLEM_TYPES {
-            if !self.problems.contains(&sort) {
+        for (status, name, title) in PROBLEM_TYPES {
+            if !self.problems.contains(&name) {
                 continue;
             }
             let content = json!({ PROBLEM_JSON: { "schema": problem } });
@@ -415,8 +415,9 @@ impl<T: JsonSchema> Describe for Created<T> {
     }
 }
 
-/// A response to a stored change: 200 if it is in force, 202 if it is still being applied.
+/// A response to a stored change: 202 if it was still being applied when `wait` elapsed, else 200.
 pub(crate) struct Stored<T> {
+    /// The change is in force, or `wait` was not given.
     pub in_force: bool,
     pub body: T,
 }

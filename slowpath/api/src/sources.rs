@@ -67,7 +67,7 @@ pub(crate) fn routes() -> Routes<Api> {
     let abort = delete(abort, "abort", about).good("The session was discarded.");
     let about = "Renews the lease of the source.";
     let renew = post(renew, "renew", about).good("The renewed lease.");
-    let held = ["foreign", "held", "superseded", "not-in-force", "deleting", "store-timeout"];
+    let failures = ["foreign", "held", "superseded", "not-in-force", "deleting", "store-timeout"];
     let session = "/sources/{source}/sessions/{session}";
     Routes::new()
         .add("/sources", [all])
@@ -76,7 +76,7 @@ pub(crate) fn routes() -> Routes<Api> {
         .add("/sources/{source}/renew", [renew.fails(&["foreign", "released", "store-timeout"])])
         .add("/sources/{source}/sessions", [begin.fails(&["foreign", "busy", "store-timeout"])])
         .add(session, [abort.fails(&["foreign", "superseded"])])
-        .add(&format!("{session}/commit"), [commit.fails(&held)])
+        .add(&format!("{session}/commit"), [commit.fails(&failures)])
         .add(
             &format!("{session}/chunks/{{chunk}}"),
             [chunk.fails(&["foreign", "missing-chunk", "superseded"])],
@@ -124,7 +124,7 @@ impl Content for Chunk {
 }
 
 /// Locks the state machine and applies the configured settings to it. Returns it with the objects
-/// and the time as of then.
+/// and the time, both read under the lock.
 fn lock(api: &Api) -> (MutexGuard<'_, Sources>, Objects, Now) {
     let mut sources = api.sources.lock();
     sources.configure(api.control.sources());
@@ -222,10 +222,9 @@ async fn commit(
             return Ok((committed, None));
         }
         let about = timeout.map(|timeout| (WrittenObject::of(&batch, objects), timeout));
-        let settles = vec![Source::new(&source)];
-        let order =
-            WriteRequest { complete_sources: settles, ..WriteRequest::new(batch, now.wall) };
-        let revision = store_write::write_blocking(api, order)?;
+        let complete_sources = vec![Source::new(&source)];
+        let request = WriteRequest { complete_sources, ..WriteRequest::new(batch, now.wall) };
+        let revision = store_write::write_blocking(api, request)?;
         sources.committed(&source, session);
         Ok((committed, about.map(|(about, timeout)| (revision, about, timeout))))
     });

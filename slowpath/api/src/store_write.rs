@@ -10,9 +10,9 @@ use crate::control::Api;
 /// Maximum time that a write waits for the store's disk.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Submits an order to the store and waits for its answer, at most [`TIMEOUT`].
-pub(crate) async fn write(api: &Api, order: WriteRequest) -> CommitResult {
-    let (ticket, mut answer) = api.store.request(order);
+/// Submits a request to the store and waits for its answer, at most [`TIMEOUT`].
+pub(crate) async fn write(api: &Api, request: WriteRequest) -> CommitResult {
+    let (ticket, mut answer) = api.store.request(request);
     if let Ok(Ok(result)) = tokio::time::timeout(TIMEOUT, &mut answer).await {
         return result;
     }
@@ -22,9 +22,9 @@ pub(crate) async fn write(api: &Api, order: WriteRequest) -> CommitResult {
 }
 
 /// Same as [`write`], for a thread that may block.
-pub(crate) fn write_blocking(api: &Api, order: WriteRequest) -> CommitResult {
+pub(crate) fn write_blocking(api: &Api, request: WriteRequest) -> CommitResult {
     let (sender, answer) = std::sync::mpsc::sync_channel(1);
-    let ticket = api.store.submit(order, move |result| drop(sender.send(result)));
+    let ticket = api.store.submit(request, move |result| drop(sender.send(result)));
     if let Ok(result) = answer.recv_timeout(TIMEOUT) {
         return result;
     }

@@ -1,5 +1,5 @@
-//! Tests of the parts that need no appliance: queries and conditions. The endpoints are tested on
-//! the running process (slowpath/tests/process/api.rs).
+//! Tests of queries, conditions, field selection, cursors and documents. Endpoints are tested in
+//! `sources/tests.rs` and on the running process (slowpath/tests/process/api.rs).
 
 use std::sync::Arc;
 

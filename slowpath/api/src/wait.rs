@@ -7,7 +7,7 @@ use state::name::Name;
 use state::object::{Change, Key, Object, Objects, Spec};
 use tokio::sync::oneshot;
 
-/// A request to be notified when a write is in force.
+/// A request to be notified when a write is in force or rejected.
 #[derive(Debug)]
 pub struct Wait {
     /// Revision of the store after the write.
@@ -28,7 +28,7 @@ pub struct WrittenObject {
     pub key: Key,
     /// The service that the object affects; none for kinds that affect no service.
     pub service: Option<Name>,
-    /// Frontends that the object had before the write, and has after it.
+    /// Addresses of the frontends that the object had before the write, and has after it.
     pub addresses: Vec<Address>,
 }
 
@@ -58,7 +58,7 @@ impl WrittenObject {
         WrittenObject { key, service, addresses }
     }
 
-    /// Describes each write of a batch; `objects` is the state before it.
+    /// Describes the objects that a batch puts or deletes; `objects` is the state before it.
     pub(crate) fn of(batch: &[Change], objects: &Objects) -> Vec<WrittenObject> {
         let one = |change: &Change| match change {
             Change::Put { object, .. } => {

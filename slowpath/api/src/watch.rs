@@ -110,7 +110,7 @@ impl WatchTask {
             None => self.send_all().await?,
         };
         loop {
-            // Marked as seen before the events are read, so that no revision in between is missed.
+            // Marks the revision as seen before events are read: a later revision wakes `changed`.
             revisions.borrow_and_update();
             let news = self.api.store.changes_since(at);
             match news.events {

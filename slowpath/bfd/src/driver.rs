@@ -58,7 +58,11 @@ pub struct Bfd {
 }
 
 impl Bfd {
-    /// Creates a session or changes its settings; a session that is up stays up.
+    /// Creates a session or changes its settings; a session that is up stays up, and one that is
+    /// being removed starts again. Without effect after [`Bfd::stop`].
+    ///
+    /// # Errors
+    /// A setting is out of range.
     pub fn set(&self, key: Key, settings: Settings) -> Result<(), SettingsError> {
         settings.check()?;
         // Without effect if the driver has ended, which its owner learns from [`Driver::run`].
@@ -66,7 +70,7 @@ impl Bfd {
         Ok(())
     }
 
-    /// Ends a session. The neighbor is sent AdminDown.
+    /// Ends a session. The neighbor is sent AdminDown for its detection time.
     pub fn remove(&self, key: Key) {
         let _ = self.commands.send(Command::Remove(key));
     }

@@ -19,7 +19,7 @@ pub fn packet(bytes: &[u8]) {
 
 /// Feeds packets to the state machine, each preceded by a byte for the time that passes before it.
 /// Checks that exactly the packets with P set get a response with F set, and that the deadline is
-/// valid.
+/// not before the start.
 pub fn machine(bytes: &[u8]) {
     let start = Instant::now();
     let mut machine = Machine::new(Settings::default(), 1, bytes.len() as u64, start);

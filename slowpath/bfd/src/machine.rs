@@ -37,6 +37,7 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Machine {
     pub(crate) settings: Settings,
+    /// Local discriminator.
     pub(crate) local: u32,
     pub(crate) state: State,
     pub(crate) since: Instant,
@@ -123,7 +124,7 @@ impl Machine {
         Output { send, change }
     }
 
-    /// Starts a session that is administratively down.
+    /// Starts a session that is administratively down; no effect on others.
     pub fn start(&mut self, now: Instant) {
         if self.state == State::AdminDown {
             self.remote = Remote::unknown();
@@ -133,7 +134,8 @@ impl Machine {
         }
     }
 
-    /// Returns whether the session is administratively down and AdminDown was sent for long enough.
+    /// Returns whether the session is administratively down, and AdminDown was sent for long enough
+    /// or there is no neighbor to send it to.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
@@ -294,8 +296,8 @@ impl Machine {
         !(waits || unwanted || silenced)
     }
 
-    /// Reschedules the next packet after a change: at once if periodic packets were stopped,
-    /// earlier if the interval became shorter.
+    /// Reschedules the next packet after a change: not at all if no periodic packets are sent, at
+    /// once if they were stopped before, earlier if the interval became shorter.
     fn reschedule(&mut self, now: Instant) {
         if !self.may_send() {
             self.next = None;

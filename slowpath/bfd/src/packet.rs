@@ -171,13 +171,13 @@ impl Discards {
     }
 
     /// Returns the counter of a reason.
-    pub fn of(&self, why: Discard) -> u64 {
+    pub fn get(&self, why: Discard) -> u64 {
         self.0[why as usize]
     }
 
     /// Returns the reasons with a counter above 0, and the counters.
     pub fn nonzero(&self) -> impl Iterator<Item = (Discard, u64)> + '_ {
-        Discard::ALL.into_iter().map(|why| (why, self.of(why))).filter(|(_, count)| *count > 0)
+        Discard::ALL.into_iter().map(|why| (why, self.get(why))).filter(|(_, count)| *count > 0)
     }
 }
 

@@ -69,7 +69,7 @@ impl Receiver {
         Ok(Receiver { socket: UdpSocket::from_std(socket.into())?, multihop })
     }
 
-    /// Completes when a datagram may have arrived.
+    /// Returns ready when a datagram may have arrived.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
         // An error also counts as ready: the next read returns it.
         self.socket.poll_recv_ready(context).map(drop)
@@ -80,7 +80,7 @@ impl Receiver {
         let received = self
             .socket
             .try_io(Interest::READABLE, || receive(self.socket.as_raw_fd(), self.multihop));
-        // An error here concerns a single datagram and is cleared by the read.
+        // An error other than `WouldBlock` concerns a single datagram and is cleared by the read.
         received.ok()
     }
 }

@@ -19,7 +19,7 @@ pub struct SessionStatus {
     pub settings: Settings,
     /// Local state.
     pub state: State,
-    /// State that the neighbor last reported.
+    /// State that the neighbor last reported; down once the detection time has expired.
     pub remote_state: State,
     /// Local diagnostic: why the session last left Up.
     pub diagnostic: Diagnostic,

@@ -3,8 +3,8 @@
 //!
 //! The desired state is always a whole table. The messages are, in this order: withdrawals,
 //! announcements grouped by equal attributes, and, once the table is declared complete, End-of-RIB.
-//! At most [`BURST`] messages are produced before the caller confirms that they are written, so
-//! that a peer that reads slowly costs neither memory nor keepalives.
+//! The session takes at most [`BURST`] messages and then waits until they are written, so that a
+//! peer that reads slowly costs neither memory nor keepalives.
 //!
 //! MinRouteAdvertisementIntervalTimer (RFC 4271 section 9.2.1.1) is not implemented: a route whose
 //! frontend must not receive traffic any more is withdrawn at once, and bursts of changes are
@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use crate::wire::write::{self, EncodeContext};
 use crate::wire::{Attributes, Family, Refresh, RefreshKind};
 
-/// Maximum number of messages produced before they are confirmed to be written.
+/// Maximum number of messages that a session takes before all of them are written.
 pub const BURST: usize = 32;
 /// The GRACEFUL_SHUTDOWN community: the route is about to be withdrawn, prefer another (RFC 8326).
 pub const GRACEFUL_SHUTDOWN: u32 = 0xffff_0000;
@@ -77,7 +77,8 @@ impl Advertiser {
     }
 
     /// Sets the desired routes. With `shutting_down`, all of them carry the GRACEFUL_SHUTDOWN
-    /// community.
+    /// community and, on internal sessions, LOCAL_PREF 0. End-of-RIB is sent once the table is
+    /// `complete`.
     pub fn set_desired(&mut self, table: &Arc<Table>, complete: bool, shutting_down: bool) {
         let same = Arc::ptr_eq(table, &self.desired) && shutting_down == self.shutting_down;
         (self.complete, self.shutting_down) = (complete, shutting_down);
@@ -235,7 +236,7 @@ impl Advertiser {
         self.sent.iter().filter_map(|(prefix, sent)| Some((prefix, sent.as_ref()?)))
     }
 
-    /// Returns whether everything was sent, including End-of-RIB.
+    /// Returns whether everything was sent, including End-of-RIB if the table is complete.
     pub fn is_done(&self) -> bool {
         let settled = |p: &Progress| p.refresh.is_none() && !(p.end_of_rib && self.complete);
         self.withdraw.is_empty() && self.announce.is_empty() && self.progress.iter().all(settled)

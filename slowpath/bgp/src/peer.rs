@@ -56,12 +56,16 @@ pub struct Peer {
     retry: Option<Instant>,
     sessions: Vec<Session>,
     desired: Arc<Table>,
+    /// The desired routes were declared complete, so that End-of-RIB may be sent.
     complete: bool,
     shutting_down: bool,
+    /// BFD failed and has neither come up nor been held in AdminDown by the neighbor since.
     bfd_down: bool,
+    /// Failed sessions since the start or since one lasted [`STABLE`]; determines the backoff.
     failures: u32,
     /// Attempts to connect since the last connection.
     attempts: u32,
+    /// The next OPEN has the R bit of graceful restart.
     restarted: bool,
     omit_capabilities: OmitCapabilities,
     jitter: Jitter,
@@ -114,7 +118,7 @@ impl Peer {
         std::mem::take(&mut self.actions)
     }
 
-    /// Returns what is visible from outside; if it changes, [`Action::Changed`] is emitted.
+    /// Returns the parts of the status of which a change emits [`Action::Changed`].
     fn visible_state(&self) -> (State, Option<ConnectionId>, bool) {
         let established = self.established().map(|session| session.id);
         (self.state(), established, self.all_sent())
@@ -169,8 +173,8 @@ impl Peer {
         }
     }
 
-    /// Ends all connections with a NOTIFICATION and goes to Idle, or starts again in case of a
-    /// reset.
+    /// Ends all connections, with a NOTIFICATION unless this process restarts, and goes to Idle, or
+    /// starts again in case of a reset.
     fn stop(&mut self, now: Instant, stop: Stop) {
         self.enabled = false;
         self.halt(now, |session| stop.close_reason(session));
@@ -287,7 +291,7 @@ impl Peer {
                 self.failures = 0;
             }
         }
-        self.history.ended(now, &down);
+        self.history.record_end(now, &down);
     }
 
     fn tick(&mut self, now: Instant) {
@@ -306,7 +310,8 @@ impl Peer {
         }
     }
 
-    /// Moves messages of the sessions to the outputs.
+    /// Moves the sessions' messages to the actions. Once the peer has all routes, clears the R bit
+    /// and sets the F bit for the next OPEN.
     fn collect(&mut self) {
         for session in &mut self.sessions {
             let id = session.id;

@@ -16,7 +16,6 @@ use serde::Serialize;
 use crate::advertise::{Advertiser, BURST, Table};
 use crate::peer::settings::Settings;
 use crate::wire::capability::code;
-
 use crate::wire::{
     Context, Family, Fault, Framer, Kind, Message, Notification, Open, Refresh, RefreshKind, frame,
 };
@@ -188,6 +187,9 @@ impl Session {
     }
 
     /// Processes the next complete message, if there is one.
+    ///
+    /// # Errors
+    /// Returns why the connection must be closed.
     pub fn next_event(&mut self, now: Instant) -> Result<Option<SessionEvent>, CloseReason> {
         let Some((kind, body)) = self.framer.next_message()? else { return Ok(None) };
         let context = self.negotiated.as_ref().map(Negotiated::decode_context).unwrap_or_default();
@@ -295,7 +297,7 @@ impl Session {
         self.advance(now);
     }
 
-    /// Produces further UPDATEs, unless previous messages are still to be written.
+    /// Produces further messages of the advertiser, unless previous ones are still to be written.
     pub fn advance(&mut self, now: Instant) {
         if self.unwritten.is_some() {
             return;
@@ -333,6 +335,9 @@ impl Session {
     }
 
     /// Handles expired timers.
+    ///
+    /// # Errors
+    /// Returns why the connection must be closed.
     pub fn tick(&mut self, now: Instant) -> Result<(), CloseReason> {
         let due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now);
         if due(self.hold) {

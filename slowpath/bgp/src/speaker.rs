@@ -8,9 +8,9 @@
 //!          bfd_sessions: BFD driver, session up and down
 //! ```
 //!
-//! No method waits for a peer. Dropping a `Speaker` sends nothing, like a killed process: with
-//! graceful restart, peers keep the routes. For a final shutdown, remove the peers with a reason
-//! and await [`Speaker::end`].
+//! No method but [`Speaker::end`] waits for a peer. Dropping a `Speaker` sends nothing, like a
+//! killed process: with graceful restart, peers keep the routes. For a final shutdown, remove the
+//! peers with a reason and await [`Speaker::end`].
 //!
 //! Memory is bounded: for a peer that reads slowly, at most [`crate::advertise::BURST`] messages
 //! and a few keepalives are queued.

@@ -55,7 +55,8 @@ pub struct ConnectionStatus {
     pub direction: Direction,
     /// BGP identifier of the peer; absent until its OPEN arrives.
     pub peer_router_id: Option<Ipv4Addr>,
-    /// Negotiated hold time in seconds; absent if it is 0 (the session never times out).
+    /// Negotiated hold time in seconds; absent until the peer's OPEN arrives, and if it is 0 (the
+    /// session never times out).
     pub hold_s: Option<f64>,
     /// Interval between keepalives in seconds; absent if none are sent.
     pub keepalive_s: Option<f64>,
@@ -65,7 +66,8 @@ pub struct ConnectionStatus {
     pub keepalive_left_s: Option<f64>,
     /// Negotiated capabilities.
     pub capabilities: Vec<&'static str>,
-    /// Restart Time that the peer advertised (RFC 4724), in seconds.
+    /// Restart Time that the peer advertised (RFC 4724), in seconds; absent unless both sides
+    /// support graceful restart.
     pub peer_restart_s: Option<f64>,
     /// Counters of received messages.
     pub messages: Messages,
@@ -123,7 +125,7 @@ impl Peer {
             peer_asn: negotiated.map_or(settings.peer_asn, |negotiated| negotiated.peer_asn),
             peer: settings.peer,
             state: self.state(),
-            since_s: ago(history.since, now),
+            since_s: seconds_between(history.since, now),
             connection: foremost.map(|session| self.connection(session, now)),
             families: settings.families.iter().map(|family| self.family(*family)).collect(),
             flaps: history.flaps,
@@ -147,11 +149,11 @@ impl Peer {
             peer_router_id: negotiated.map(|negotiated| negotiated.identifier),
             hold_s: time(|negotiated| negotiated.hold),
             keepalive_s: time(|negotiated| negotiated.keepalive),
-            hold_left_s: hold.map(|hold| ago(now, hold)),
-            keepalive_left_s: keepalive.map(|keepalive| ago(now, keepalive)),
+            hold_left_s: hold.map(|hold| seconds_between(now, hold)),
+            keepalive_left_s: keepalive.map(|keepalive| seconds_between(now, keepalive)),
             capabilities: negotiated.map(capabilities).unwrap_or_default(),
             peer_restart_s: negotiated
-                .and_then(|b| b.graceful_restart)
+                .and_then(|negotiated| negotiated.graceful_restart)
                 .map(|time| time.as_secs_f64()),
             messages: session.received().messages(),
             last_malformed: session.received().last_malformed(),
@@ -207,7 +209,7 @@ fn capabilities(negotiated: &Negotiated) -> Vec<&'static str> {
     .collect()
 }
 
-fn ago(earlier: Instant, later: Instant) -> f64 {
+fn seconds_between(earlier: Instant, later: Instant) -> f64 {
     later.saturating_duration_since(earlier).as_secs_f64()
 }
 
@@ -216,6 +218,8 @@ fn past_event<T>(
     now: Instant,
     description: impl Fn(&T) -> String,
 ) -> Option<PastEvent> {
-    last.as_ref()
-        .map(|(at, last)| PastEvent { ago_s: ago(*at, now), description: description(last) })
+    last.as_ref().map(|(at, last)| PastEvent {
+        ago_s: seconds_between(*at, now),
+        description: description(last),
+    })
 }

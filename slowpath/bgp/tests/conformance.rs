@@ -1,4 +1,4 @@
-//! Checks that each test named in `CONFORMANCE.md` exists.
+//! Checks that each test named in `CONFORMANCE.md` exists, and that each requirement has an answer.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,8 +30,8 @@ fn every_named_test_exists() {
     tests(&root.join("tests"), &mut found);
     tests(&root.join("../bfd/tests"), &mut found);
     // Only names of tests have more than two underscores.
-    let words = table.split('`').skip(1).step_by(2);
-    let named: Vec<&str> = words.filter(|word| word.matches('_').count() > 2).collect();
+    let quoted = table.split('`').skip(1).step_by(2);
+    let named: Vec<&str> = quoted.filter(|word| word.matches('_').count() > 2).collect();
     assert!(named.len() > 60, "{}", named.len());
     let missing: Vec<_> = named.iter().filter(|name| !found.contains(**name)).collect();
     assert!(missing.is_empty(), "{missing:#?}");

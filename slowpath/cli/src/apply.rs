@@ -74,8 +74,9 @@ fn change(object_in_file: &LocatedObject) -> Change<'_> {
     }
 }
 
-/// Returns an error if the object has changed since the file was written. Status updates change an
-/// object's revision, but not its generation.
+/// Returns an error if the object has changed since the file was written, to another desired state
+/// than that of the file. Status updates change an object's revision, but not its generation; a
+/// file without a generation must have the current revision.
 fn check_revision(object: &Object, before: Option<&Object>) -> Result<(), Problem> {
     let is_current = match before {
         _ if object.revision == 0 => true,

@@ -20,7 +20,7 @@ use super::options::{GlobalOptions, Output};
 use super::output::{print, put};
 use super::policy::{self, Backend};
 use super::request::{escaped, get};
-use super::service::{json_of, lists, name};
+use super::service::{backend_lists, json_of, parse_name};
 use super::table;
 use super::write::{self, Change, Report, WriteOptions};
 
@@ -30,10 +30,10 @@ pub enum BackendCommand {
     /// Set weight and state of a backend
     Set {
         /// Service of the backend
-        #[arg(value_parser = name)]
+        #[arg(value_parser = parse_name)]
         service: Name,
         /// Address and port of the backend
-        #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
+        #[arg(value_parser = policy::parse_backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
         /// Weight relative to the other backends
         #[arg(long, required_unless_present = "state")]
@@ -49,12 +49,13 @@ pub enum BackendCommand {
     /// With --wait, follow its flows until none are left.
     Drain {
         /// Service of the backend
-        #[arg(value_parser = name)]
+        #[arg(value_parser = parse_name)]
         service: Name,
         /// Address and port of the backend
-        #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
+        #[arg(value_parser = policy::parse_backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
-        /// End the drain: use the state given by other sources again, or else active
+        /// End the drain: state and weight are those of the other source again; a backend that only
+        /// the API defines becomes active
         #[arg(long)]
         undo: bool,
         /// Show what would change without changing anything
@@ -68,10 +69,10 @@ pub enum BackendCommand {
     /// Set the weight of a backend
     Weight {
         /// Service of the backend
-        #[arg(value_parser = name)]
+        #[arg(value_parser = parse_name)]
         service: Name,
         /// Address and port of the backend
-        #[arg(value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
+        #[arg(value_parser = policy::parse_backend, value_name = "ADDRESS[:PORT]")]
         backend: Backend,
         /// Weight relative to the other backends; 0 takes it out of service
         weight: u16,
@@ -85,7 +86,7 @@ pub enum BackendCommand {
 struct Edit<'e> {
     weight: Option<u16>,
     state: Option<&'e str>,
-    /// Revert what was set with this command.
+    /// Remove the backend from the override list, with the state and weight that it set.
     undo: bool,
 }
 
@@ -109,7 +110,8 @@ pub fn run(
                 true => Edit { state: Some("active"), undo: true, weight: None },
                 false => Edit { state: Some("terminating"), ..Edit::default() },
             };
-            // Flows are counted once no new ones arrive.
+            // One time limit for both waits: until all lcores serve the drain, and until the flows
+            // have ended.
             let begun = Instant::now();
             let write_options =
                 WriteOptions { dry_run: *dry_run, wait: if *undo { 0 } else { *wait } };
@@ -157,14 +159,14 @@ fn set(
     write_options: &WriteOptions,
 ) -> Result<Outcome, String> {
     let own_list = override_of(service)?;
-    let all = lists(socket, service)?;
+    let all = backend_lists(socket, service)?;
     let json = |list: &Object| json_of(Some(list)).unwrap_or_default();
     let named = |list: &&Object| !members(&json(list), backend).is_empty();
     let is_own = |list: &&Object| list.source.as_str() == API;
     let own = all.iter().filter(named).find(|list| is_own(list));
     let others: Vec<Value> =
         all.iter().filter(named).filter(|list| !is_own(list)).map(json).collect();
-    // The backend as another source defines it; its list has the name of the source.
+    // Another source's list that defines the backend; its field `source` names that source.
     let other = others.first();
     if own.is_none() && other.is_none() {
         return Ok(Err(no_such_backend(service, backend, &all)));
@@ -240,7 +242,7 @@ fn no_such_backend(service: &Name, backend: &Backend, all: &[Object]) -> String 
     )
 }
 
-/// Returns the API's list after the change.
+/// Returns the API's list after the change; `None` deletes it.
 fn apply_edit(
     before: Option<&Object>,
     service: &Name,
@@ -277,7 +279,8 @@ fn apply_edit(
     Ok(Some(Object::from_json(&json)?))
 }
 
-/// Waits until the tables have the API's backend, and returns whether it takes precedence.
+/// Waits until the tables have the API's backend, and returns whether it takes precedence. After
+/// 5 s without a result, it is assumed to.
 fn takes_effect(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, String> {
     let until = Instant::now() + Duration::from_secs(5);
     let shadow = |text: &str, source: &str| {
@@ -339,7 +342,7 @@ fn follow(
         |address: &str, port: u16| address == backend.address.to_string() && port == backend.port;
     let others = mine
         .flat_map(|report| &report.backends)
-        .any(|one| one.state == "active" && !is_this(&one.address, one.port));
+        .any(|other| other.state == "active" && !is_this(&other.address, other.port));
     if is_table && !others {
         eprintln!("no other backend of {service} is active: this one still gets new flows");
     }

@@ -16,8 +16,8 @@ use super::output::print;
 use super::request::{escaped, get};
 use super::table::{Table, count, span};
 
-/// Maximum number of prefixes in a table cell.
-const SHOWN: usize = 5;
+/// Maximum number of items in a table cell.
+const MAX_LISTED: usize = 5;
 
 /// Subcommands of `weir bgp`. The exit code is 1 while a policy is invalid or cannot be applied.
 #[derive(Subcommand)]
@@ -85,7 +85,7 @@ pub fn run(
             let report: Value = get(socket, "/bgp/peers/detail")?;
             let status: BgpStatus = get(socket, "/bgp")?;
             print(options, &report, || rows_or_reason(&status, detail::text(&report)));
-            Ok(verdict(&status))
+            Ok(exit_code(&status))
         }
         BgpCommand::Routes(RoutesCommand::Available(args)) => {
             print_rows(options, socket, &routes_path("available", args), routes)
@@ -110,10 +110,11 @@ fn print_rows<R: Serialize + DeserializeOwned>(
         let table = table(&rows);
         rows_or_reason(&status, if table.is_empty() { String::new() } else { table.text() })
     });
-    Ok(verdict(&status))
+    Ok(exit_code(&status))
 }
 
-fn verdict(status: &BgpStatus) -> ExitCode {
+/// Prints the error of the policies, if any, and returns exit code 1 then.
+fn exit_code(status: &BgpStatus) -> ExitCode {
     if status.error.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -232,10 +233,10 @@ fn serialized_name(value: &impl Serialize) -> String {
 
 /// Lists the first items and the number of remaining ones; `any` if the list is empty.
 fn list<T>(all: &[T], text: impl Fn(&T) -> String) -> String {
-    let first: Vec<String> = all.iter().take(SHOWN).map(text).collect();
+    let first: Vec<String> = all.iter().take(MAX_LISTED).map(text).collect();
     match all.len() {
         0 => "any".to_owned(),
-        n if n > SHOWN => format!("{} + {} more", first.join(", "), n - SHOWN),
+        n if n > MAX_LISTED => format!("{} + {} more", first.join(", "), n - MAX_LISTED),
         _ => first.join(", "),
     }
 }

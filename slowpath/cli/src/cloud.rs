@@ -1,5 +1,5 @@
-//! `weir cloud`: shows and diagnoses this machine's registration with its cloud, and commands for
-//! scripts.
+//! `weir cloud`: shows and diagnoses this machine's registration with its cloud. For scripts, runs
+//! commands on instances and waits for conditions.
 
 mod account;
 mod doctor;

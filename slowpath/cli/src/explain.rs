@@ -36,7 +36,7 @@ pub struct ExplainArgs {
 
 /// Runs `weir explain`, which prints an explanation for each packet.
 pub fn run(options: &GlobalOptions, socket: &Path, args: &ExplainArgs) -> Result<(), String> {
-    let question = ExplainRequest {
+    let request = ExplainRequest {
         arm: args.arm.clone(),
         kernel: args.kernel,
         gateway: args.gateway.clone(),
@@ -44,7 +44,7 @@ pub fn run(options: &GlobalOptions, socket: &Path, args: &ExplainArgs) -> Result
         packets: packets(args)?,
     };
     let explanations: Vec<Explanation> =
-        request::post(socket, "/explain", &question).map_err(|e| e.to_string())?;
+        request::post(socket, "/explain", &request).map_err(|e| e.to_string())?;
     print(options, &explanations, || {
         explanations.iter().map(format_explanation).collect::<Vec<_>>().join("\n")
     });
@@ -179,12 +179,12 @@ mod tests {
     #[test]
     fn invalid_or_truncated_capture_is_rejected_with_the_remedy() {
         let packets: [&[u8]; 1] = [&[1; 60]];
-        let whole = pcap(false, &packets, 1, 0);
+        let capture = pcap(false, &packets, 1, 0);
         let refused = |bytes: &[u8]| frames(bytes, 10).unwrap_err();
         assert!(refused(b"Tue").contains("editcap"));
         assert!(refused(&[0x0a, 0x0d, 0x0d, 0x0a, 0, 0, 0, 0]).contains("editcap"));
-        assert!(refused(&whole[..24]).contains("no packet"));
-        assert!(refused(&whole[..50]).contains("is truncated"));
+        assert!(refused(&capture[..24]).contains("no packet"));
+        assert!(refused(&capture[..50]).contains("is truncated"));
         assert!(refused(&pcap(false, &packets, 113, 0)).contains("113"));
         assert!(refused(&pcap(false, &packets, 1, 9)).contains("-s 0"));
     }

@@ -87,7 +87,7 @@ pub fn read(
     let (mut all, mut others, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
     for (file, text) in texts(names)? {
         match envelopes(&file, &text) {
-            Some(object_in_file) => all.extend(object_in_file?),
+            Some(objects) => all.extend(objects?),
             None => others.push((file, text)),
         }
     }
@@ -114,14 +114,11 @@ pub fn read(
             LocatedObject { object, file: file.into(), position: None }
         }));
     }
-    let mut seen: HashMap<Key, String> = HashMap::new();
+    let mut locations: HashMap<Key, String> = HashMap::new();
     for object_in_file in &all {
-        if let Some(first) = seen.insert(object_in_file.object.key(), object_in_file.location("")) {
-            let (location, kind, name) = (
-                object_in_file.location(""),
-                object_in_file.object.kind(),
-                &object_in_file.object.name,
-            );
+        let (location, object) = (object_in_file.location(""), &object_in_file.object);
+        if let Some(first) = locations.insert(object.key(), location.clone()) {
+            let (kind, name) = (object.kind(), &object.name);
             let first = first.trim_end_matches(": ");
             let error = format!("{location}{kind} {name} is also in {first}; keep one of them");
             return Err(FileError::Invalid(error));
@@ -220,7 +217,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<LocatedObject>, String> {
         match envelopes("shop.yaml", text).expect("envelopes") {
-            Ok(object_in_file) => Ok(object_in_file),
+            Ok(objects) => Ok(objects),
             Err(FileError::Invalid(text) | FileError::Unreadable(text)) => Err(text),
         }
     }
@@ -229,8 +226,8 @@ mod tests {
     fn parses_envelopes_from_documents_and_lists_in_yaml_and_json() {
         let service = "kind: Service\nname: shop/web\nspec:\n  frontends: []\n";
         let backends = "kind: Backends\nname: shop/web\nspec:\n  service: shop/web\n";
-        let object_in_file = read(&format!("# both\n---\n{service}---\n{backends}")).unwrap();
-        let named = |object_in_file: &[LocatedObject]| {
+        let objects = read(&format!("# both\n---\n{service}---\n{backends}")).unwrap();
+        let named = |objects: &[LocatedObject]| {
             let key = |object_in_file: &LocatedObject| {
                 format!(
                     "{}{}",
@@ -238,11 +235,11 @@ mod tests {
                     object_in_file.object.key()
                 )
             };
-            object_in_file.iter().map(key).collect::<Vec<_>>()
+            objects.iter().map(key).collect::<Vec<_>>()
         };
         let expected =
             ["shop.yaml:5: Service shop/web of api", "shop.yaml:11: Backends shop/web of api"];
-        assert_eq!(named(&object_in_file), expected);
+        assert_eq!(named(&objects), expected);
         let json = r#"[{"kind": "Appliance", "name": "a", "spec": {"zone": "z"}}]"#;
         assert_eq!(named(&read(json).unwrap()), ["shop.yaml:1: Appliance a of api"]);
     }

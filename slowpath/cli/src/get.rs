@@ -16,7 +16,7 @@ use super::table::Table;
 /// Selection of objects, and output options.
 #[derive(Args)]
 pub struct GetArgs {
-    /// Kind of object: service, backends, appliance, source, bgp-peering-policy,
+    /// Kind of object: service, backends (of a service), appliance, source, bgp-peering-policy,
     /// private-link-service, or `all` for all kinds that `weir apply` accepts
     kind: String,
     /// Show only the object of this name
@@ -60,7 +60,7 @@ pub fn get(options: &GlobalOptions, socket: &Path, args: &GetArgs) -> Result<(),
         return watch(options, socket, &kind, args);
     }
     let mut objects: Vec<Value> = Vec::new();
-    let kinds = Kind::ALL.iter().filter(|kind| kind.is_desired_state()).map(|kind| kind.many());
+    let kinds = Kind::ALL.iter().filter(|kind| kind.is_desired_state()).map(|kind| kind.plural());
     let kinds: Vec<&str> = if all { kinds.collect() } else { vec![kind.as_str()] };
     for kind in kinds {
         let some: Vec<Value> = request::get(socket, &format!("/objects/{}", escaped(kind)))?;

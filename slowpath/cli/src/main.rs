@@ -56,7 +56,7 @@ struct Cli {
 enum CliCommand {
     /// Show whether the appliance is able to serve, with lcores, generation and next hops
     ///
-    /// Exit code 0 if it is able to serve, 1 if not.
+    /// Exit code 0 if it is able to serve, 1 if not, 2 if slowpath does not respond.
     Status,
     /// Show services with their frontends, backends and traffic
     Services {
@@ -119,7 +119,7 @@ enum CliCommand {
     /// Show and diagnose this machine's registration with its cloud
     #[command(subcommand)]
     Cloud(cloud::CloudCommand),
-    /// Show and manage Azure private links and their connections
+    /// Show and manage Azure Private Link services and their private endpoint connections
     #[command(subcommand)]
     Pls(pls::PlsCommand),
     /// Show BGP sessions, routes and policies

@@ -32,7 +32,8 @@ pub fn load(options: &GlobalOptions) -> Result<Config, String> {
     config::load(file, &options.set).map_err(|e| e.render())
 }
 
-/// Runs `weir config check`. The exit code is 0 if both files are valid, otherwise 1.
+/// Runs `weir config check`. The exit code is 0 if configuration, memory sizes and services file
+/// are valid, otherwise 1.
 pub fn config_check(options: &GlobalOptions) -> Result<ExitCode, String> {
     let reject = |text: String| {
         let document = json!({ "valid": false, "error": text });
@@ -58,7 +59,8 @@ pub fn config_check(options: &GlobalOptions) -> Result<ExitCode, String> {
                 let count = list.objects.iter().filter(is_service).count();
                 (Some(count), format!("{}: {count} services, valid\n", path.display()))
             }
-            // For a file in Weir's own format, the error shows its lines.
+            // For a file in Weir's own format, `load_services` returns an error that quotes the
+            // lines.
             Err(text) => match path.is_dir() {
                 true => return reject(text),
                 false => match config::load_services(path, &checked) {

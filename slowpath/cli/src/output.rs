@@ -57,7 +57,7 @@ pub enum StreamEvent {
     Filtered,
 }
 
-/// Streams are followed until they are interrupted.
+/// Idle timeout of a followed stream: in effect none, since the user ends it with Ctrl-C.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
 
 /// Follows a stream: prints the existing items and then each change. Returns only errors.

@@ -192,8 +192,11 @@ fn decide(
 fn pause(options: &GlobalOptions, socket: &Path, name: &str, until: &Value) -> Result<(), String> {
     let LinkDetail { source, .. } = detail(socket, name)?;
     if source != API {
-        let key = if until.is_null() { "remove `paused`" } else { "set `paused: true`" };
-        return Err(format!("{name} belongs to source {source}: {key} there"));
+        let edit = match until {
+            Value::Null => "remove `paused`".to_owned(),
+            until => format!("set `paused: {until}`"),
+        };
+        return Err(format!("{name} belongs to source {source}: {edit} there"));
     }
     let body = json!({ "spec": { "paused": until } }).to_string();
     let at = format!("/v1/objects/private-link-services/{}", path(name));

@@ -47,7 +47,7 @@ pub struct Policy {
     #[arg(long, value_parser = ["none", "nat46", "nat64"])]
     nat_policy: Option<String>,
     /// Health check of the backends: tcp, http:8080/healthz, https/healthz, or none
-    #[arg(long, value_parser = probe, value_name = "KIND[:PORT][/PATH]")]
+    #[arg(long, value_parser = parse_probe, value_name = "KIND[:PORT][/PATH]")]
     health: Option<Value>,
     /// Milliseconds between two health checks
     #[arg(long, value_name = "MS")]
@@ -68,7 +68,7 @@ pub struct Policy {
     #[arg(long, value_name = "SLOTS")]
     table_size: Option<u32>,
     /// Label to set; an empty value removes it
-    #[arg(long = "label", value_parser = label, value_name = "KEY=VALUE")]
+    #[arg(long = "label", value_parser = parse_label, value_name = "KEY=VALUE")]
     labels: Vec<(String, String)>,
 }
 
@@ -156,14 +156,14 @@ impl Policy {
     }
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+fn parse_label(text: &str) -> Result<(String, String), String> {
     let (key, value) =
         text.split_once('=').ok_or("write KEY=VALUE, or KEY= to remove the label")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
 /// Parses a health check: `tcp`, `http:8080/healthz`, `none`.
-fn probe(text: &str) -> Result<Value, String> {
+fn parse_probe(text: &str) -> Result<Value, String> {
     let (head, path) = match text.find('/') {
         Some(at) => text.split_at(at),
         None => (text, ""),
@@ -179,7 +179,7 @@ fn probe(text: &str) -> Result<Value, String> {
 }
 
 /// Parses an address or a network, and a port; the port is 0 if omitted.
-fn host_port(text: &str) -> Result<(String, u16), String> {
+fn parse_host_port(text: &str) -> Result<(String, u16), String> {
     let fault = || format!("`{text}` is not an address: write 203.0.113.10:80 or [2001:db8::1]:80");
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']').ok_or_else(fault)?,
@@ -196,7 +196,7 @@ fn host_port(text: &str) -> Result<(String, u16), String> {
 }
 
 /// Parses comma-separated `key=value` pairs with these keys.
-fn pairs<'t>(text: &'t str, keys: &[&str]) -> Result<Vec<(&'t str, &'t str)>, String> {
+fn parse_pairs<'t>(text: &'t str, keys: &[&str]) -> Result<Vec<(&'t str, &'t str)>, String> {
     let pair = |part: &'t str| {
         let known = part.split_once('=').filter(|(key, _)| keys.contains(key));
         known.ok_or_else(|| format!("`{part}` is unknown; allowed: {}=..", keys.join("=.., ")))
@@ -205,14 +205,14 @@ fn pairs<'t>(text: &'t str, keys: &[&str]) -> Result<Vec<(&'t str, &'t str)>, St
 }
 
 /// Parses a frontend, `tcp://203.0.113.10:80`, into its JSON representation.
-pub fn frontend(text: &str) -> Result<Value, String> {
+pub fn parse_frontend(text: &str) -> Result<Value, String> {
     let (at, about) = text.split_once(',').unwrap_or((text, ""));
     let (protocol, at) = at
         .split_once("://")
         .ok_or("write the protocol first: tcp://203.0.113.10:80, udp://, any://")?;
-    let (address, port) = host_port(at)?;
+    let (address, port) = parse_host_port(at)?;
     let mut json = json!({ "address": address, "port": port, "protocol": protocol });
-    for (key, value) in pairs(about, &["type", "name", "scope"])? {
+    for (key, value) in parse_pairs(about, &["type", "name", "scope"])? {
         json[if key == "name" { "port_name" } else { key }] = value.into();
     }
     Ok(json)
@@ -259,13 +259,13 @@ impl std::fmt::Display for Backend {
 }
 
 /// Parses a backend: `10.0.2.11:8080,weight=50,zone=a`.
-pub fn backend(text: &str) -> Result<Backend, String> {
+pub fn parse_backend(text: &str) -> Result<Backend, String> {
     let (at, about) = text.split_once(',').unwrap_or((text, ""));
-    let (address, port) = host_port(at)?;
+    let (address, port) = parse_host_port(at)?;
     let address =
         address.parse().map_err(|_| format!("`{address}` is a network: write an address"))?;
     let mut map = Map::new();
-    for (key, value) in pairs(about, &["weight", "state", "zone", "node", "arm", "probe"])? {
+    for (key, value) in parse_pairs(about, &["weight", "state", "zone", "node", "arm", "probe"])? {
         let number = || value.parse::<u16>().map_err(|_| format!("weight={value}: 0 to 65535"));
         let value = if key == "weight" { number()?.into() } else { Value::from(value) };
         map.insert(key.to_owned(), value);
@@ -279,35 +279,32 @@ mod tests {
 
     #[test]
     fn parses_frontends_backends_and_probes() {
-        let v6 = frontend("udp://[2001:db8::1]:53,name=dns").unwrap();
-        let requested =
+        let v6 = parse_frontend("udp://[2001:db8::1]:53,name=dns").unwrap();
+        let expected =
             json!({"address": "2001:db8::1", "port": 53, "protocol": "udp", "port_name": "dns"});
-        assert_eq!(v6, requested);
-        assert_eq!(frontend("any://203.0.113.0/24").unwrap()["address"], "203.0.113.0/24");
-        let one = backend("10.0.2.11:80,weight=5,zone=a").unwrap();
-        let requested = json!({"address": "10.0.2.11", "port": 80, "protocol": "tcp", "weight": 5,
+        assert_eq!(v6, expected);
+        assert_eq!(parse_frontend("any://203.0.113.0/24").unwrap()["address"], "203.0.113.0/24");
+        let one = parse_backend("10.0.2.11:80,weight=5,zone=a").unwrap();
+        let expected = json!({"address": "10.0.2.11", "port": 80, "protocol": "tcp", "weight": 5,
             "zone": "a"});
-        assert_eq!((one.member("tcp"), one.is(&requested)), (requested.clone(), true));
-        assert_eq!(backend("fd00::1").unwrap().to_string(), "fd00::1");
-        let requested = json!({"kind": "http", "port": 8080, "path": "/a:b"});
-        assert_eq!(probe("http:8080/a:b").unwrap(), requested);
+        assert_eq!((one.member("tcp"), one.is(&expected)), (expected.clone(), true));
+        assert_eq!(parse_backend("fd00::1").unwrap().to_string(), "fd00::1");
+        let expected = json!({"kind": "http", "port": 8080, "path": "/a:b"});
+        assert_eq!(parse_probe("http:8080/a:b").unwrap(), expected);
     }
 
     #[test]
     fn rejects_invalid_arguments_with_allowed_values() {
         for (fault, part) in [
-            (frontend("203.0.113.1:80").err(), "tcp://"),
-            (frontend("tcp://web:80").err(), "not an address"),
-            (frontend("tcp://203.0.113.1:80,port=1").err(), "scope="),
-            (backend("10.0.0.0/8").err(), "network"),
-            (backend("10.0.0.1:99999").err(), "not a port"),
-            (backend("10.0.0.1,weight=much").err(), "65535"),
-            (probe("icmp").err(), "none"),
+            (parse_frontend("203.0.113.1:80").err(), "tcp://"),
+            (parse_frontend("tcp://web:80").err(), "not an address"),
+            (parse_frontend("tcp://203.0.113.1:80,port=1").err(), "scope="),
+            (parse_backend("10.0.0.0/8").err(), "network"),
+            (parse_backend("10.0.0.1:99999").err(), "not a port"),
+            (parse_backend("10.0.0.1,weight=much").err(), "65535"),
+            (parse_probe("icmp").err(), "none"),
         ] {
-            assert!(
-                fault.as_ref().is_some_and(|requested| requested.contains(part)),
-                "{fault:?} {part}"
-            );
+            assert!(fault.as_ref().is_some_and(|text| text.contains(part)), "{fault:?} {part}");
         }
     }
 }

@@ -22,7 +22,7 @@ pub enum ServiceCommand {
     /// Example: weir service add shop/web --frontend tcp://203.0.113.10:80 --backend 10.0.2.11:8080
     Add {
         /// Name of the service: `name`, `namespace/name` or `cluster/namespace/name`
-        #[arg(value_parser = name)]
+        #[arg(value_parser = parse_name)]
         name: Name,
         #[command(flatten)]
         parts: Parts,
@@ -34,15 +34,15 @@ pub enum ServiceCommand {
     /// Frontends and backends are added to the existing ones.
     Set {
         /// Name of the service
-        #[arg(value_parser = name)]
+        #[arg(value_parser = parse_name)]
         name: Name,
         #[command(flatten)]
         parts: Parts,
         /// Frontend to remove; may be repeated
-        #[arg(long, value_parser = policy::frontend, value_name = "PROTOCOL://ADDRESS:PORT")]
+        #[arg(long, value_parser = policy::parse_frontend, value_name = "PROTOCOL://ADDRESS:PORT")]
         remove_frontend: Vec<Value>,
         /// Backend to remove; may be repeated
-        #[arg(long, value_parser = policy::backend, value_name = "ADDRESS:PORT")]
+        #[arg(long, value_parser = policy::parse_backend, value_name = "ADDRESS:PORT")]
         remove_backend: Vec<Backend>,
         #[command(flatten)]
         write_options: WriteOptions,
@@ -50,7 +50,7 @@ pub enum ServiceCommand {
     /// Delete a service and its backends that were defined over the API
     Delete {
         /// Name of the service
-        #[arg(value_parser = name)]
+        #[arg(value_parser = parse_name)]
         name: Name,
         #[command(flatten)]
         write_options: WriteOptions,
@@ -60,19 +60,21 @@ pub enum ServiceCommand {
 /// Frontends, backends and policies of a service.
 #[derive(Args)]
 pub struct Parts {
-    /// Frontend to add; may be repeated; `,name=..`, `,type=..` and `,scope=..` may follow
-    #[arg(long, value_parser = policy::frontend, value_name = "PROTOCOL://ADDRESS:PORT")]
+    /// Frontend to add; may be repeated. `,name=..` (port name), `,type=..` (LoadBalancer,
+    /// ClusterIP, NodePort, ExternalIPs, HostPort, LocalRedirect) and `,scope=..` (gateway endpoint
+    /// in hexadecimal) may follow
+    #[arg(long, value_parser = policy::parse_frontend, value_name = "PROTOCOL://ADDRESS:PORT")]
     frontend: Vec<Value>,
     /// Backend to add; may be repeated; `,weight=..`, `,state=..`, `,zone=..`, `,node=..`,
     /// `,arm=..` and `,probe=..` may follow
-    #[arg(long, value_parser = policy::backend, value_name = "ADDRESS[:PORT]")]
+    #[arg(long, value_parser = policy::parse_backend, value_name = "ADDRESS[:PORT]")]
     backend: Vec<Backend>,
     #[command(flatten)]
     policy: Policy,
 }
 
 /// Parses the name of a service, for clap.
-pub fn name(text: &str) -> Result<Name, String> {
+pub fn parse_name(text: &str) -> Result<Name, String> {
     Name::new(text).map_err(|e| e.to_string())
 }
 
@@ -243,7 +245,8 @@ fn delete(
     } else if let Some(message) = owner(socket, name)? {
         return Ok(write::print_rejection(options, &message));
     }
-    for list in lists(socket, name)?.into_iter().filter(|list| list.source.as_str() == API) {
+    let all = backend_lists(socket, name)?.into_iter();
+    for list in all.filter(|list| list.source.as_str() == API) {
         removed.push((Kind::Backends, list.name));
     }
     if removed.is_empty() {
@@ -261,7 +264,7 @@ fn delete(
 }
 
 /// Returns the lists of a service's backends of all sources.
-pub fn lists(socket: &Path, service: &Name) -> Result<Vec<Object>, String> {
+pub fn backend_lists(socket: &Path, service: &Name) -> Result<Vec<Object>, String> {
     let (mut found, mut next) = (Vec::new(), String::new());
     loop {
         let fields = "fields=name,source,spec.service";

@@ -126,11 +126,13 @@ fn lcores(status: &Status) -> String {
 /// Formats `weir services`.
 pub fn services(services: &[ServiceReport]) -> String {
     if services.is_empty() {
-        return "no services: services file empty or rejected; see `weir status`\n".to_owned();
+        return "no services, or none with this name; `weir status` shows whether the services file \
+                was rejected\n"
+            .to_owned();
     }
     let mut text = String::new();
     for service in services {
-        let way = match service.tunnel.as_str() {
+        let mode = match service.tunnel.as_str() {
             "" => service.mode.clone(),
             tunnel => format!("{} over {tunnel}", service.mode),
         };
@@ -140,7 +142,7 @@ pub fn services(services: &[ServiceReport]) -> String {
             ));
             text.push_str("(region.counted_services, region.counted_backends)\n");
         } else {
-            text.push_str(&format!("{}  ({way})\n", service.name));
+            text.push_str(&format!("{}  ({mode})\n", service.name));
             text.push_str(&format!("  frontends  {}\n", service.frontends.join(", ")));
         }
         if service.in_others {

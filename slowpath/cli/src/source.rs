@@ -1,4 +1,4 @@
-//! `weir source`: confirms removals by sources of services.
+//! `weir source`: confirms a large removal, for which a source's list is held.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::request::{self, Request, escaped};
 /// Subcommands of `weir source`.
 #[derive(Subcommand)]
 pub enum SourceCommand {
-    /// Confirm the removal for which a source's list is held
+    /// Confirm a large removal, so that the source's held list is applied
     ///
     /// Files are applied at once; a session is applied when its source commits the list again.
     /// `weir status` and `weir get source` show held lists and the reason.

@@ -1,4 +1,4 @@
-//! Golden tests of the text output.
+//! Tests of the text output, of the command line, and of its reference page.
 
 use super::*;
 use slowpath::control::report::*;
@@ -165,14 +165,14 @@ default/web  (nat)
 
 #[test]
 fn services_and_backends_without_counters_of_their_own() {
-    let mut beyond = a_service();
-    (beyond.in_others, beyond.backends[1].in_others) = (true, true);
-    let backend =
-        BackendReport { address: "(others)".into(), packets: 63_456, ..beyond.backends[1].clone() };
+    let mut uncounted = a_service();
+    (uncounted.in_others, uncounted.backends[1].in_others) = (true, true);
+    let backend = uncounted.backends[1].clone();
+    let backend = BackendReport { address: "(others)".into(), packets: 63_456, ..backend };
     let backend = BackendReport { port: 0, in_others: false, ..backend };
     let others = ServiceReport { name: "(others)".into(), packets: 777, ..a_service() };
     let others = ServiceReport { backends: vec![backend], ..others };
-    let text = show::services(&[beyond, others]);
+    let text = show::services(&[uncounted, others]);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[2], "  counted in (others), in whole or in part");
     let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -358,9 +358,9 @@ fn documented_commands_parse() {
             continue;
         }
         parsed += 1;
-        let words = command.split(" > ").next().unwrap().replace('\'', "\u{1}");
+        let escaped = command.split(" > ").next().unwrap().replace('\'', "\u{1}");
         // At most one argument is quoted; the text between the quotes is one argument.
-        let mut quoted = words.split('\u{1}');
+        let mut quoted = escaped.split('\u{1}');
         let mut arguments: Vec<&str> = quoted.next().unwrap().split_whitespace().collect();
         arguments.extend(quoted.next());
         match Cli::try_parse_from(&arguments) {

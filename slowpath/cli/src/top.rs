@@ -38,7 +38,7 @@ fn sample(socket: &Path) -> Result<Sample, String> {
     })
 }
 
-/// Samples every `every` seconds, `samples` times or without end.
+/// Samples every `every` seconds (at least 0.1), `samples` times or until interrupted.
 pub fn run(
     options: &GlobalOptions,
     socket: &Path,

@@ -66,7 +66,7 @@ pub enum WriteResult {
     Rejected,
     /// No response arrived.
     Unknown,
-    /// Skipped, because another object was rejected before.
+    /// Not written, because another object was rejected or slowpath could not be reached.
     Skipped,
 }
 
@@ -107,9 +107,9 @@ pub struct Report {
 enum WriteError {
     /// The API rejected the object.
     Rejected(Problem),
-    /// The request could not be sent.
+    /// The write was not sent: connecting failed, or reading the current object.
     NotSent(RequestError),
-    /// The request was sent, and no response arrived.
+    /// The write was sent, and no valid response arrived.
     NoResponse(RequestError),
 }
 
@@ -135,7 +135,7 @@ pub fn current(socket: &Path, kind: Kind, name: &Name) -> Result<Option<Object>,
 
 /// Returns the URL path of an object; its name needs no escapes.
 fn path(kind: Kind, name: &Name) -> String {
-    format!("/v1/objects/{}/{name}", kind.many())
+    format!("/v1/objects/{}/{name}", kind.plural())
 }
 
 /// Serializes the desired state without status, as sent in requests.
@@ -230,7 +230,7 @@ pub fn apply_and_print(
     Ok(code)
 }
 
-/// Makes changes; progress is printed as text, but not for programs.
+/// Makes changes; progress is printed only if the output is a table.
 pub fn apply_changes(
     options: &GlobalOptions,
     socket: &Path,
@@ -384,7 +384,7 @@ fn print_problem(change: &Change<'_>, report: &Report, is_table: bool) {
     eprintln!("{location}{text}");
 }
 
-/// Reports why nothing is written, and returns exit code 1.
+/// Prints why nothing was changed, and returns exit code 1.
 pub fn print_rejection(options: &GlobalOptions, error: &str) -> ExitCode {
     print(options, &serde_json::json!({ "error": error }), || {
         eprintln!("weir: {error}");

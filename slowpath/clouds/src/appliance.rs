@@ -27,7 +27,8 @@ impl fmt::Display for Ingress {
 pub trait Appliance: Send + Sync {
     /// Returns `Ok` if the appliance can take traffic, else the reasons why it cannot.
     fn able(&self) -> Result<(), Vec<String>>;
-    /// Returns the number of flows in the table and the number of packets forwarded since start.
+    /// Returns the number of flows that a drain has to wait for, and the number of packets
+    /// forwarded since start.
     fn activity(&self) -> (u64, u64);
     /// Returns the number of packets dropped since start because their VNI or UDP port belongs to
     /// no tunnel.

@@ -15,9 +15,9 @@ pub struct PendingCalls<C, T> {
     calls: HashMap<task::Id, C>,
 }
 
-/// How a call ended.
+/// A call that ended.
 #[derive(Debug)]
-pub enum Ended<C, T> {
+pub enum CompletedCall<C, T> {
     /// The task returned its output.
     Answered(T),
     /// The task panicked. The caller must still complete the call, or it would stay in progress
@@ -25,8 +25,8 @@ pub enum Ended<C, T> {
     Panicked(C, JoinError),
 }
 
-/// Returns the error that stands for the answer of a call whose task panicked.
-pub fn panicked(error: &JoinError) -> CallError {
+/// Returns the error that takes the place of the answer of a call whose task panicked.
+pub fn panic_error(error: &JoinError) -> CallError {
     let message = format!("internal error: {error}; see the log of slowpath");
     Operation::new("", "Task").failed(Failure::Transient, "Internal", message).error
 }
@@ -51,13 +51,13 @@ impl<C, T: Send + 'static> PendingCalls<C, T> {
 
     /// Waits for the next call to end; returns `None` if no call is in progress. Cancel-safe: if
     /// the future is dropped early, no result is lost.
-    pub async fn next(&mut self) -> Option<Ended<C, T>> {
+    pub async fn next(&mut self) -> Option<CompletedCall<C, T>> {
         match self.tasks.join_next_with_id().await? {
             Ok((id, answer)) => {
                 self.calls.remove(&id);
-                Some(Ended::Answered(answer))
+                Some(CompletedCall::Answered(answer))
             }
-            Err(error) => Some(Ended::Panicked(self.calls.remove(&error.id())?, error)),
+            Err(error) => Some(CompletedCall::Panicked(self.calls.remove(&error.id())?, error)),
         }
     }
 }
@@ -70,12 +70,14 @@ mod tests {
     async fn a_panicked_call_ends_with_an_error_and_others_with_their_output() {
         let mut calls: PendingCalls<u8, &str> = PendingCalls::default();
         calls.start(1, async { panic!("panic of the test") });
-        let Some(Ended::Panicked(1, error)) = calls.next().await else { panic!("no panic") };
-        let error = panicked(&error);
+        let Some(CompletedCall::Panicked(1, error)) = calls.next().await else {
+            panic!("no panic")
+        };
+        let error = panic_error(&error);
         assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Internal"));
-        calls.start(2, async { "told" });
+        calls.start(2, async { "done" });
         assert_eq!(calls.in_progress(), 1);
-        assert!(matches!(calls.next().await, Some(Ended::Answered("told"))));
+        assert!(matches!(calls.next().await, Some(CompletedCall::Answered("done"))));
         assert!(calls.calls.is_empty() && calls.next().await.is_none());
     }
 }

@@ -11,7 +11,7 @@ pub struct CallError {
     pub operation: &'static str,
     /// Classification of the error, by what can be done about it.
     pub kind: Failure,
-    /// Error code of the cloud, or one of ours if no response was received.
+    /// Error code of the cloud, or one of Weir's own if the cloud gave none.
     pub code: String,
     /// Description of the error, with a remedy if there is one.
     pub message: String,

@@ -22,7 +22,7 @@ pub enum Event<A, T> {
     },
     /// Traffic counters of the appliance.
     Activity {
-        /// Number of flows in the table that are not idle.
+        /// Number of flows that a drain has to wait for.
         flows: u64,
         /// Packets forwarded since start. Only changes matter, and whether it is 0.
         packets: u64,

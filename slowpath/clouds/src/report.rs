@@ -9,7 +9,7 @@ use crate::requests::Counts;
 pub struct Report {
     /// Name of the cloud: `aws` or `azure`; empty if no cloud is configured.
     pub cloud: String,
-    /// Phase of the lifecycle: `looking` (for its place), `outside`, `registered`, `ready`,
+    /// Phase of the lifecycle: `looking` (for its location), `outside`, `registered`, `ready`,
     /// `leaving` or `over`; in mode routes also `leading` or `following`.
     pub phase: String,
     /// True if the appliance is able and the cloud reports it healthy; in mode routes, if it is
@@ -86,7 +86,7 @@ pub struct TunnelPair {
 pub struct DrainProgress {
     /// Reason for leaving.
     pub reason: String,
-    /// Number of flows left in the table.
+    /// Number of flows that the drain still waits for.
     pub flows: u64,
     /// Seconds until the process ends at the latest.
     pub at_most_s: u64,

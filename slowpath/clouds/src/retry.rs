@@ -74,8 +74,8 @@ impl Retry {
         Retry { policy, failures: 0, rng: Rng::with_seed(seed) }
     }
 
-    /// Decides after a failure. `since` is the time since the first attempt began, `after` the
-    /// delay that the cloud requests.
+    /// Decides after a failure; only throttled and transient errors are retried. `since` is the
+    /// time since the first attempt began, `after` the delay that the cloud requests.
     pub fn step(&mut self, since: Duration, kind: Failure, after: Option<Duration>) -> Step {
         if !matches!(kind, Failure::Throttled | Failure::Transient) {
             return Step::GiveUp;
@@ -124,7 +124,8 @@ impl Pause for Clock {
     }
 }
 
-/// Repeats a request until it succeeds, the policy gives up, or `cancel` becomes true.
+/// Repeats a request until it succeeds, fails with an error that is not retried, the policy gives
+/// up, or `cancel` becomes true.
 pub async fn with_retries<T, F: Future<Output = Result<T, AttemptError>>>(
     mut retry: Retry,
     pause: &dyn Pause,

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::appliance::Appliance;
-use crate::calls::{self, Ended, PendingCalls};
+use crate::calls::{self, CompletedCall, PendingCalls};
 use crate::failure::{CallError, Failure, Operation};
 use crate::lifecycle::{Effect, Event, Exit, Machine};
 use crate::report::{DrainProgress, Finding, Report};
@@ -50,8 +50,8 @@ type Tunnels<L> = <<L as Lifecycle>::Machine as Machine>::Tunnels;
 type Persisted<L> = <<L as Lifecycle>::Machine as Machine>::Persisted;
 type CallOutput<L> = (Answer<L>, Option<<L as Lifecycle>::Details>);
 
-/// A boxed future of the cloud's client; unboxed, the SDKs' futures would nest too deeply for the
-/// compiler to lay out.
+/// A boxed future of the cloud's client. Unboxed, the SDKs' futures would nest too deeply for the
+/// compiler to compute their layout.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The parts of the runner that differ from cloud to cloud.
@@ -227,7 +227,7 @@ impl<L: Lifecycle> Runner<L> {
                     cloud = L::CLOUD,
                     location = %L::name(&location),
                     %error,
-                    "no response from the cloud: using the location in the journal"
+                    "no response from the cloud: using the target group or pool of the state file"
                 );
                 self.report.error.clear();
                 return (location, Some(no_answer.clone()));
@@ -284,8 +284,8 @@ impl<L: Lifecycle> Runner<L> {
         if no_answer.is_none() {
             self.write_journal(&location, state.as_ref());
         }
-        // The cloud failed a moment ago: another call before the first step would only delay the
-        // probe.
+        // The search for the location has just failed: the state machine gets that error as the
+        // answer of its first call, because another call would only delay the probe.
         let mut event =
             no_answer.map_or(Event::Tick, |error| Event::Answered(L::unanswered(error)));
         let mut next = self.now();
@@ -329,8 +329,8 @@ impl<L: Lifecycle> Runner<L> {
                 self.calls.start(call, self.lifecycle.call(call, location, machine));
             }
             Effect::Probe { pass, reasons } => {
-                // The probe passes although the appliance is not able: only before it is able for
-                // the first time.
+                // Only before the appliance is able for the first time does the state machine let
+                // the probe pass although the appliance is not able.
                 self.lifecycle.preboot(pass && appliance.able().is_err());
                 appliance.set_probe_failures(if pass { Vec::new() } else { reasons });
             }
@@ -346,13 +346,13 @@ impl<L: Lifecycle> Runner<L> {
     /// Returns the answer of a call that ended, and updates the report.
     fn answer(
         &mut self,
-        ended: Ended<Call<L>, CallOutput<L>>,
+        ended: CompletedCall<Call<L>, CallOutput<L>>,
         location: &L::Location,
     ) -> Answer<L> {
         let (answer, details) = match ended {
-            Ended::Answered(output) => output,
-            Ended::Panicked(call, error) => {
-                (L::Machine::failed(call, calls::panicked(&error)), None)
+            CompletedCall::Answered(output) => output,
+            CompletedCall::Panicked(call, error) => {
+                (L::Machine::failed(call, calls::panic_error(&error)), None)
             }
         };
         for finding in self.lifecycle.observe(location, (&answer, details), &mut self.report) {

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_written_value_is_read_back_and_a_malformed_or_absent_file_is_none() {
-        let name = format!("weir-kept-{}.json", std::process::id());
+        let name = format!("weir-state-file-{}.json", std::process::id());
         let file = std::env::temp_dir().join(name);
         assert_eq!(read::<Vec<u8>>(Some(&file)), None);
         write(Some(&file), &vec![1, 2]);
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!((read_back, malformed), ((Some(vec![3]), false), None));
         // No file is configured, or the path is not writable.
         write(None, &1);
-        write(Some(Path::new("/nowhere/at/all")), &1);
+        write(Some(Path::new("/absent/folder/file")), &1);
         assert_eq!(read::<u8>(None), None);
     }
 
@@ -116,11 +116,11 @@ mod tests {
     fn a_hung_disk_delays_the_caller_for_a_bounded_time_and_gets_the_newest_content() {
         // Opening a FIFO for writing blocks until a reader opens it: this simulates a disk that
         // hangs.
-        let folder = std::env::temp_dir().join(format!("weir-kept-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("weir-state-file-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let (file, temporary) = (folder.join("place.json"), folder.join("place.new"));
-        let made = std::process::Command::new("mkfifo").arg(&temporary).status().unwrap();
-        assert!(made.success());
+        let (file, temporary) = (folder.join("location.json"), folder.join("location.new"));
+        let created = std::process::Command::new("mkfifo").arg(&temporary).status().unwrap();
+        assert!(created.success());
         for number in 1..=3 {
             let error = enqueue(&file, &number).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");

@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 #[cfg(test)]
 mod tests;
 
-/// Default of [`Request::idle_timeout`].
+/// Default of [`Request::idle_timeout`]: 10 seconds.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An HTTP request.
@@ -35,7 +35,7 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// Headers, for example the content type and conditions.
     pub headers: &'a [(&'a str, &'a str)],
-    /// Body: empty, or JSON.
+    /// Body; empty for none.
     pub body: &'a str,
     /// Maximum time without data from the server, before the response and between its parts.
     pub idle_timeout: Duration,
@@ -54,7 +54,8 @@ pub enum Error {
     /// The connection to the socket failed.
     #[error(transparent)]
     Connect(io::Error),
-    /// The connection broke, or the server sent nothing for [`Request::idle_timeout`].
+    /// The request is invalid or could not be sent, the connection broke, or the server sent
+    /// nothing for [`Request::idle_timeout`].
     #[error(transparent)]
     Interrupted(#[from] io::Error),
 }
@@ -78,7 +79,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// Reads the whole body.
+    /// Reads the whole body, which must be UTF-8 text.
     pub fn text(mut self) -> io::Result<String> {
         let mut text = String::new();
         self.body.read_to_string(&mut text)?;
@@ -122,6 +123,7 @@ pub fn send(socket: &Path, request: &Request<'_>) -> Result<Response, Error> {
     Ok(Response { status: head.status, headers: head.headers, body })
 }
 
+/// Sends the request over a new connection and returns the response, whose body is read later.
 async fn exchange(stream: UnixStream, request: &Request<'_>) -> io::Result<Head<Incoming>> {
     let mut message = hyper::Request::builder().method(request.method).uri(request.path);
     for (name, value) in request.headers {
@@ -148,11 +150,12 @@ fn within<T>(
 
 /// Returns the I/O error that caused a hyper error, or converts the error itself.
 fn io_error(error: hyper::Error) -> io::Error {
-    let below = error.source().and_then(|below| below.downcast_ref::<io::Error>());
-    match below {
-        Some(below) => io::Error::new(below.kind(), below.to_string()),
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    match cause {
+        Some(cause) => io::Error::new(cause.kind(), cause.to_string()),
         None if error.is_incomplete_message() => {
-            io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended before the response")
+            let message = "the connection ended before the end of the response";
+            io::Error::new(io::ErrorKind::UnexpectedEof, message)
         }
         None => io::Error::other(error),
     }

@@ -73,7 +73,7 @@ fn lines_are_read_as_they_arrive_and_the_connection_closes_with_the_body() {
 }
 
 #[test]
-fn truncated_or_late_response_is_an_error() {
+fn truncated_or_late_response_or_missing_socket_is_an_error() {
     let broken = |name, parts, closes, idle_timeout| {
         let server = Server::start(name, parts, closes);
         let text = server.send(idle_timeout).and_then(|response| Ok(response.text()?));
@@ -81,7 +81,7 @@ fn truncated_or_late_response_is_an_error() {
         io::Error::from(text.unwrap_err())
     };
     let ended = broken("ended", &[], true, IDLE_TIMEOUT);
-    assert_eq!(ended.to_string(), "the connection ended before the response");
+    assert_eq!(ended.to_string(), "the connection ended before the end of the response");
     let short = &["HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\nhalf"];
     assert_eq!(broken("short", short, true, IDLE_TIMEOUT).kind(), io::ErrorKind::UnexpectedEof);
     let soon = Duration::from_millis(20);

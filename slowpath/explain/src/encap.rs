@@ -7,7 +7,7 @@ use packet::icmp;
 use packet::rewrite::{self, EcnError};
 use packet::tunnel::{TunnelKind, outer_len};
 use packet::window::Window;
-use tables::flow::{Answer, Missed, NO_TUNNEL};
+use tables::flow::{Answer, NO_TUNNEL, PathError};
 use tables::next_hop::NextHop;
 use tables::outer;
 use tables::reason::DropReason;
@@ -51,7 +51,7 @@ impl Trace<'_> {
 
     /// Checks whether the reply may be sent for this packet and to its sender.
     fn reply(&mut self, reply: Reply) -> Step {
-        let silent = match reply {
+        let drop_reason = match reply {
             Reply::Echo | Reply::Reset => return Step::Break(Verdict::Reply(reply)),
             Reply::TooBig(_) => DropReason::TooBig,
             Reply::TimeExceeded => DropReason::TtlExceeded,
@@ -62,12 +62,12 @@ impl Trace<'_> {
             && (reply == Reply::TimeExceeded || self.reports_too_big());
         match permitted {
             true => Step::Break(Verdict::Reply(reply)),
-            false => drop_with(silent),
+            false => drop_with(drop_reason),
         }
     }
 
     fn drops_too_big(&self) -> bool {
-        self.of_service().is_some_and(|service| service.flags & SERVICE_REPLY_TOO_BIG == 0)
+        self.service_record().is_some_and(|service| service.flags & SERVICE_REPLY_TOO_BIG == 0)
     }
 
     fn reports_too_big(&self) -> bool {
@@ -90,7 +90,7 @@ impl Trace<'_> {
         Step::Continue(NextHop { mtu, ..hop })
     }
 
-    fn fits(&mut self, mtu: u16) -> Step {
+    fn check_mtu(&mut self, mtu: u16) -> Step {
         let len = self.inner.end - self.inner.at;
         if len <= mtu {
             return Step::Continue(());
@@ -103,7 +103,7 @@ impl Trace<'_> {
         if self.inner.ttl > 1 {
             return Step::Continue(());
         }
-        self.add_reason("the TTL expires here");
+        self.add_reason("the TTL expires at this hop");
         Step::Break(Verdict::Reply(Reply::TimeExceeded))
     }
 
@@ -120,24 +120,24 @@ impl Trace<'_> {
     fn nat(&mut self, window: &mut Window<'_>) -> Step {
         let hop = self.next_hop()?;
         match self.path.crosses() {
-            true => self.translated_fits(hop.mtu)?,
-            false => self.fits(hop.mtu)?,
+            true => self.check_translated_mtu(hop.mtu)?,
+            false => self.check_mtu(hop.mtu)?,
         }
         self.check_ttl()?;
         self.propagate_ecn(window)?;
-        let to = self.outward();
+        let to = self.backend_rewrites();
         self.rewrite(window, to)
     }
 
-    /// Redirects to a proxy on this machine. This is not a hop: the TTL is kept.
+    /// Checks a redirect to a proxy on this machine. This is not a hop: the TTL is unchanged.
     fn redirect(&mut self, window: &mut Window<'_>) -> Step {
         self.propagate_ecn(window)?;
         self.name_proxy();
-        let to = self.outward();
+        let to = self.backend_rewrites();
         self.rewrite(window, to)
     }
 
-    /// Sends a health check of this machine through the tunnel of its backend's service.
+    /// Checks whether a health check can be sent through the tunnel of its backend's service.
     fn probe(&mut self, window: &mut Window<'_>) -> Step {
         let backend = self.backend.and_then(|id| self.set.backend(id));
         let Some(backend) = backend else { return drop_with(DropReason::NoBackend) };
@@ -145,18 +145,18 @@ impl Trace<'_> {
         let Some(service) = self.set.service(backend.probe_service).copied() else {
             return drop_with(DropReason::NoBackend);
         };
-        self.by_tunnel(window, &service)
+        self.check_tunnel(window, &service)
     }
 
     fn tunnel(&mut self, window: &mut Window<'_>) -> Step {
-        let Some(service) = self.of_service().copied() else {
+        let Some(service) = self.service_record().copied() else {
             return drop_with(DropReason::NoBackend);
         };
         self.check_ttl()?;
-        self.by_tunnel(window, &service)
+        self.check_tunnel(window, &service)
     }
 
-    fn by_tunnel(&mut self, window: &mut Window<'_>, service: &Service) -> Step {
+    fn check_tunnel(&mut self, window: &mut Window<'_>, service: &Service) -> Step {
         let hop = self.next_hop()?;
         let to = self.path.backend_addr;
         let Some(src) = self.set.settings().local_on(hop.arm, &to).copied() else {
@@ -177,7 +177,7 @@ impl Trace<'_> {
         let ends = (hashed_source.unwrap_or(src), to);
         let outer = outer::to_backend(wire, service, &macs, ends, 0, &options, &self.inner);
         self.name_tunnel(&outer, kind);
-        self.fits(hop.mtu.saturating_sub((outer_len(&outer) - ETHERNET) as u16))?;
+        self.check_mtu(hop.mtu.saturating_sub((outer_len(&outer) - ETHERNET) as u16))?;
         self.propagate_ecn(window)
     }
 
@@ -191,12 +191,12 @@ impl Trace<'_> {
         self.key.or_else(probe).map_or(0, |key| self.flows.hash(&key))
     }
 
-    /// Sends a reply to the flow's gateway with its latest options, or to the client of a flow
+    /// Checks whether an answer can be sent to its flow's gateway, or to the client of a flow
     /// without a tunnel.
     fn answer(&mut self, window: &mut Window<'_>) -> Step {
         let drop_of = |missed| match missed {
-            Missed::Gone => Step::Break(Verdict::Drop(DropReason::NoFlow)),
-            Missed::Busy => Step::Break(Verdict::Drop(DropReason::FlowContended)),
+            PathError::Gone => Step::Break(Verdict::Drop(DropReason::NoFlow)),
+            PathError::Busy => Step::Break(Verdict::Drop(DropReason::FlowContended)),
         };
         let mut answer = Answer::empty();
         if let Some((hit, from_initiator)) = self.hit {
@@ -208,7 +208,7 @@ impl Trace<'_> {
             legs.answer(&self.set, self.scope_key, &origin, &mut answer)
         }) {
             self.add_reason("no packet of the endpoint has arrived from that gateway node");
-            return drop_with(self.unknown());
+            return drop_with(self.unknown_flow_reason());
         }
         self.check_ttl()?;
         let leg = answer.gateway;
@@ -220,7 +220,7 @@ impl Trace<'_> {
             },
         };
         self.name_front(&leg);
-        self.may_leave(tunnel, leg.arm)?;
+        self.check_answer_size(tunnel, leg.arm)?;
         if self.arrival != Arrival::Plain {
             self.propagate_ecn(window)?;
         }
@@ -232,13 +232,13 @@ impl Trace<'_> {
             Ok(ends) => ends,
             Err(missed) => return drop_of(missed),
         };
-        let to = self.homeward(&ends);
+        let to = self.client_rewrites(&ends);
         self.rewrite(window, to)
     }
 
-    /// Checks whether a reply fits the gateway's inner MTU, or, if it grows by translation, the MTU
-    /// of the client's arm.
-    fn may_leave(&mut self, tunnel: Option<&Tunnel>, arm: u8) -> Step {
+    /// Checks whether an answer fits the gateway's inner MTU or, of a translated flow without a
+    /// gateway, the MTU of the client's arm.
+    fn check_answer_size(&mut self, tunnel: Option<&Tunnel>, arm: u8) -> Step {
         let (limit, reports) = match tunnel {
             Some(tunnel) => (tunnel.inner_mtu, tunnel.flags & TUNNEL_REPLY_TOO_BIG != 0),
             None if self.path.crosses() => (self.set.settings().mtu_of(arm), true),
@@ -248,8 +248,8 @@ impl Trace<'_> {
             return Step::Continue(());
         }
         let fits = match self.path.crosses() {
-            true => self.translated_fits(limit),
-            false => self.fits(limit),
+            true => self.check_translated_mtu(limit),
+            false => self.check_mtu(limit),
         };
         match fits {
             Step::Break(_) if !(reports && self.reports_too_big()) => drop_with(DropReason::TooBig),

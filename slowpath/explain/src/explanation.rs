@@ -46,8 +46,8 @@ pub struct Explanation {
     pub service: String,
     /// ID of the service in the tables.
     pub service_id: Option<u32>,
-    /// Slot of the service's table that the packet's hash selects; none if at most one backend
-    /// serves, and for packets of a known flow.
+    /// Slot of the service's table that the hash selects; none if at most one backend serves, if
+    /// the client's affinity selects the backend, and for packets of a known flow.
     pub slot: Option<u32>,
     /// Number of slots of the service's table.
     pub slots: u32,

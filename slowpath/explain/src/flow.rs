@@ -4,41 +4,40 @@ use packet::addr::Addr;
 use packet::flow::FlowKey;
 use packet::icmp;
 use packet::ip::{Fragment, Ip, L4};
-use packet::rewrite::SYN;
+use packet::rewrite::{RST, SYN};
 use packet::window::Window;
-use tables::flow::{Hit, Missed, PATH_REDIRECT, TcpState};
+use tables::flow::{Hit, PATH_REDIRECT, PathError, TcpState};
 use tables::fragment::{FragmentKey, FragmentTarget, Fragments};
 use tables::reason::DropReason;
 use tables::record::{BackendState, Mode, NONE, TUNNEL_REPLY_TOO_BIG, WhenFailed};
 
 use super::{Arrival, Reply, Step, Trace, Verdict, drop_with};
 
-/// TCP flag RST (RFC 9293 3.1).
-const RST: u8 = 4;
-
 impl Trace<'_> {
-    /// Determines the flow key of the packet, and handles packets that belong to no flow.
+    /// Determines the packet's flow key. Gives the verdict for the kernel's packets outside of
+    /// proxy flows, for responses to health checks that arrive through a tunnel, and for a
+    /// gateway's packets above its inner MTU.
     pub(super) fn classify(&mut self, window: &Window<'_>) -> Step {
         if self.arrival == Arrival::Kernel {
             return self.classify_from_kernel(window);
         }
         if self.arrival == Arrival::Gateway {
-            self.within_gateway()?;
+            self.check_inner_mtu()?;
         }
         if self.arrival == Arrival::Backend && self.set.probe(&self.inner.dst).is_some() {
-            self.add_reason("it is the response to a health check of this machine");
+            self.add_reason("it is a backend's response to a health check that this machine sent");
             return Step::Break(Verdict::Punt);
         }
         self.set_flow_key(window);
         Step::Continue(())
     }
 
-    /// Forwards packets of the kernel unchanged, except for health checks and proxies' replies.
+    /// Forwards packets of the kernel unchanged, except for health checks and a proxy's answers.
     fn classify_from_kernel(&mut self, window: &Window<'_>) -> Step {
         if let Some(backend) = self.set.probe(&self.inner.src) {
             self.backend = Some(backend);
             self.add_reason(
-                "its source is the address for this machine's health checks of one backend",
+                "its source address is reserved for this machine's health checks of one backend",
             );
             return Step::Break(Verdict::Probe);
         }
@@ -58,23 +57,25 @@ impl Trace<'_> {
         Step::Continue(())
     }
 
+    /// Sets the flow key: that of the packet or, for an ICMP error, that of the packet it quotes.
+    /// An error with a damaged quote, or from the wire with a martian source, gets no key.
     fn set_flow_key(&mut self, window: &Window<'_>) {
         let inner = self.inner;
         if inner.kind != L4::IcmpError {
-            return self.set_key(&inner);
+            return self.set_key_from(&inner);
         }
         if self.arrival != Arrival::Kernel && inner.src.is_martian() {
             return;
         }
-        // A damaged quote cannot be attributed to a flow.
         let Ok(quoted) = icmp::quoted(window, &inner) else { return };
         self.quoted = Some(quoted);
         self.add_reason("it is an ICMP error and belongs to the flow of the packet that it quotes");
-        self.set_key(&quoted);
+        self.set_key_from(&quoted);
         self.side = self.side.other();
     }
 
-    fn within_gateway(&mut self) -> Step {
+    /// Checks a gateway's packet against the inner MTU of its tunnel; 0 means no limit.
+    fn check_inner_mtu(&mut self) -> Step {
         let Some((_, tunnel)) = self.tunnel else { return Step::Continue(()) };
         let len = self.inner.end - self.inner.at;
         if tunnel.inner_mtu == 0 || len <= tunnel.inner_mtu {
@@ -90,14 +91,14 @@ impl Trace<'_> {
         }
     }
 
-    /// Records the flow key of a packet.
-    fn set_key(&mut self, ip: &Ip) {
+    /// Sets flow key and side from these headers. A later fragment has no ports and gets no key.
+    fn set_key_from(&mut self, ip: &Ip) {
         let (key, side) = FlowKey::new(self.scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport);
         self.side = side;
         self.key = (ip.fragment != Fragment::Later).then_some(key);
     }
 
-    /// Handles a packet of a known flow.
+    /// Gives the verdict for a packet of a known flow. Other packets continue with `select`.
     pub(super) fn track(&mut self) -> Step {
         if self.inner.fragment == Fragment::Later {
             return self.track_fragment();
@@ -139,12 +140,12 @@ impl Trace<'_> {
     fn track_flow(&mut self, hit: Hit, from_initiator: bool) -> Step {
         match self.flows.forward(&hit) {
             Ok(path) => self.path = path,
-            Err(Missed::Gone) => return Step::Continue(()),
-            Err(Missed::Busy) => return drop_with(DropReason::FlowContended),
+            Err(PathError::Gone) => return Step::Continue(()),
+            Err(PathError::Busy) => return drop_with(DropReason::FlowContended),
         }
         let to_proxy = self.path.flags & PATH_REDIRECT != 0;
         if to_proxy && (self.arrival == Arrival::Kernel) == hit.is_front() {
-            self.add_reason("it is sent to the proxy's own port, not to a frontend of its service");
+            self.add_reason("it is sent to the proxy's own port, not to the service's frontend");
             return Step::Continue(());
         }
         let answer = match self.arrival {
@@ -153,7 +154,7 @@ impl Trace<'_> {
             Arrival::Gateway => false,
         };
         if !answer {
-            match self.keeps_backend(&hit, from_initiator) {
+            match self.flow_action(&hit, from_initiator) {
                 WhenFailed::Keep => {}
                 WhenFailed::Move => {
                     self.ended = Some(hit.path);
@@ -164,12 +165,12 @@ impl Trace<'_> {
         }
         let nat = self.path.mode == Mode::Nat as u8;
         if !answer && nat && !from_initiator {
-            // From the service's own address towards the client: not balanced.
+            // Sent from the service's address to the client: not load-balanced.
             return Step::Continue(());
         }
-        let towards = self.set_flow(hit, from_initiator);
+        let backend_verdict = self.set_flow(hit, from_initiator);
         if !answer {
-            return Step::Break(towards);
+            return Step::Break(backend_verdict);
         }
         let from = self.outer.map_or(Addr::UNSPECIFIED, |outer| outer.src);
         if self.arrival == Arrival::Backend && from != self.path.backend_addr {
@@ -183,15 +184,15 @@ impl Trace<'_> {
         Step::Break(Verdict::Answer)
     }
 
-    /// Records the packet's flow, and returns the verdict for its direction towards the backend.
+    /// Records the packet's flow, and returns the verdict for packets of that flow to the backend.
     pub(super) fn set_flow(&mut self, hit: Hit, from_initiator: bool) -> Verdict {
         self.service = Some(self.path.service);
         self.backend = Some(self.path.backend).filter(|id| *id != NONE);
         self.hit = Some((hit, from_initiator));
         self.explanation.flow = Some(hit.path);
         let to_proxy = self.path.flags & PATH_REDIRECT != 0;
-        let keeps = if to_proxy { "keeps its proxy" } else { "keeps its backend" };
-        self.add_reason(format!("it belongs to known flow {}, which {keeps}", hit.path));
+        let target = if to_proxy { "proxy" } else { "backend" };
+        self.add_reason(format!("it belongs to known flow {}, which keeps its {target}", hit.path));
         match self.path.mode == Mode::Nat as u8 {
             true if to_proxy => Verdict::Redirect,
             true => Verdict::Nat,
@@ -199,10 +200,10 @@ impl Trace<'_> {
         }
     }
 
-    /// Returns whether the flow keeps its backend. It moves if the backend is gone, if a new
-    /// connection on the old 5-tuple would select a backend again, or if the service says so for
-    /// failed backends.
-    fn keeps_backend(&mut self, hit: &Hit, from_initiator: bool) -> WhenFailed {
+    /// Returns whether the flow keeps its backend, moves to another one, or is reset. It moves if
+    /// the backend is removed, or if the packet opens a new connection on the old 5-tuple and the
+    /// backend is not active. For a failed backend, the service's setting decides.
+    fn flow_action(&mut self, hit: &Hit, from_initiator: bool) -> WhenFailed {
         let backend = self.set.backend(self.path.backend);
         let backend = backend.filter(|b| b.incarnation == self.path.incarnation);
         if backend.is_none() && self.path.flags & PATH_REDIRECT == 0 {
@@ -230,12 +231,12 @@ impl Trace<'_> {
     fn when_failed(&mut self, hit: &Hit) -> WhenFailed {
         let hash = self.key.map_or(0, |key| self.flows.hash(&key));
         let action = self.set.when_failed(self.path.service, self.inner.kind, hash);
-        let does = match action {
+        let effect = match action {
             WhenFailed::Keep => "keeps it",
             WhenFailed::Move => "moves to another backend",
             WhenFailed::Reset => "is reset",
         };
-        self.add_reason(format!("the backend of flow {} has failed: the flow {does}", hit.path));
+        self.add_reason(format!("the backend of flow {} has failed: the flow {effect}", hit.path));
         action
     }
 }

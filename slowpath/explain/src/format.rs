@@ -36,7 +36,7 @@ fn packet_text(ip: &Ip) -> String {
 }
 
 /// Returns whether a frontend matches the packet.
-fn answers(key: &FrontendKey, ip: &Ip, scope: u64) -> bool {
+fn frontend_matches(key: &FrontendKey, ip: &Ip, scope: u64) -> bool {
     let holds = tables::record::Prefix { addr: key.addr, len: key.prefix_len, pad: [0; 3] };
     (key.scope_key == 0 || key.scope_key == scope)
         && (key.port == 0 || key.port == ip.dport)
@@ -56,10 +56,10 @@ impl Trace<'_> {
         service_of(&name).clone_into(&mut self.explanation.service);
         let (ip, scope) = (self.inner, self.scope_key);
         let of_service = self.set.frontends().filter(|(_, service)| *service == id);
-        let met = of_service.filter(|(key, _)| answers(key, &ip, scope));
+        let matching = of_service.filter(|(key, _)| frontend_matches(key, &ip, scope));
         let exactness =
             |key: &FrontendKey| (key.scope_key != 0, key.prefix_len, key.proto != 0, key.port != 0);
-        let Some((key, _)) = met.max_by_key(|(key, _)| exactness(key)) else { return };
+        let Some((key, _)) = matching.max_by_key(|(key, _)| exactness(key)) else { return };
         let port = if key.port == 0 { "*".to_owned() } else { key.port.to_string() };
         let network = if key.prefix_len == 128 {
             String::new()

@@ -98,7 +98,8 @@ struct Trace<'r> {
     now_s: u32,
     names: &'r [(u32, String)],
     arm: u8,
-    own: Option<[u8; 6]>,
+    /// MAC address of the arm, if known.
+    port_mac: Option<[u8; 6]>,
     arrival: Arrival,
     /// The tunnel through which the packet arrived.
     tunnel: Option<(u32, &'r Tunnel)>,
@@ -113,12 +114,13 @@ struct Trace<'r> {
     /// Flow key; `None` for packets without a flow.
     key: Option<FlowKey>,
     side: Side,
+    /// The known flow, and whether the flow's initiator sent the packet.
     hit: Option<(Hit, bool)>,
     /// The gateway's three options in their usual order; `None` if there are others.
     options: Option<GatewayOptions>,
     /// Origin to which a reply of an unknown flow is returned.
     untracked: Option<Origin>,
-    /// Path of the flow that the packet would end, because its backend no longer accepts it.
+    /// Path of the flow that the packet would end, because it moves to another backend.
     ended: Option<u32>,
     path: Forward,
     service: Option<u32>,
@@ -161,7 +163,7 @@ impl<'r> Explainer<'r> {
             now_s: self.now_s,
             names: self.tunnels,
             arm,
-            own: self.macs[usize::from(arm & 1)],
+            port_mac: self.macs[usize::from(arm & 1)],
             arrival: if entry.kernel { Arrival::Kernel } else { Arrival::Plain },
             tunnel: None,
             scope_key: 0,
@@ -217,7 +219,7 @@ impl Trace<'_> {
         self.explanation.reasons.push(step.into());
     }
 
-    fn of_service(&self) -> Option<&Service> {
+    fn service_record(&self) -> Option<&Service> {
         self.service.and_then(|id| self.set.service(id))
     }
 }

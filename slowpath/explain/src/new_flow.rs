@@ -14,14 +14,14 @@ use super::{Arrival, Step, Trace, Verdict, drop_with};
 use state::text::service_of;
 
 impl Trace<'_> {
-    /// Returns the verdict for a packet to a service that belongs to no known flow.
+    /// Returns the verdict for a packet of an unknown flow that matches a frontend.
     pub(super) fn for_service(&mut self, id: u32) -> Step<Verdict> {
         self.service = Some(id);
         let Some(service) = self.set.service(id).copied() else {
             return drop_with(DropReason::NoBackend);
         };
         self.name_service(id);
-        self.sender()?;
+        self.check_source()?;
         if !self.set.admits(&service, &self.inner.src) {
             self.add_reason("the service's source ranges deny the sender");
             return drop_with(DropReason::SourceDenied);
@@ -114,13 +114,17 @@ impl Trace<'_> {
         Forward::to_backend(&self.inner, service, id, backend)
     }
 
-    /// Drops a packet from a martian source or a frontend's address, like the stage `select`.
-    pub(super) fn sender(&mut self) -> Step {
+    /// Drops a packet whose source is a martian address, a frontend's address, or its own
+    /// destination, like the stage `select`.
+    pub(super) fn check_source(&mut self) -> Step {
         let (src, dst) = (self.inner.src, self.inner.dst);
         let plain = self.arrival == Arrival::Plain;
         let frontend = || plain && self.set.address_marked(self.scope_key, &src);
         if src.is_martian() || src == dst || frontend() {
-            self.add_reason("its source address is loopback, multicast, broadcast or a frontend's");
+            self.add_reason(
+                "its source address is loopback, multicast, broadcast, a frontend's, or equal to \
+                 its destination",
+            );
             return Step::Break(Verdict::Drop(DropReason::MartianSource));
         }
         Step::Continue(())
@@ -178,13 +182,13 @@ impl Trace<'_> {
         Some(picked)
     }
 
-    /// Returns the flow that has this key already.
+    /// Returns the flow that has this key already, unless this packet ends it.
     fn flow_with_key(&self, key: &FlowKey) -> Option<Hit> {
         let hit = self.flows.find(self.flows.hash(key), key);
         hit.filter(|hit| Some(hit.path) != self.ended)
     }
 
-    /// Returns whether the flow table is full.
+    /// Returns whether the flow table is full, without the flow that this packet ends.
     fn is_full(&self) -> bool {
         let live = self.flows.live() - u32::from(self.ended.is_some());
         live >= self.flows.capacity()
@@ -248,7 +252,7 @@ impl Trace<'_> {
             + 1;
         let family = settings.nat_addresses().filter(|addr| addr.is_v4() == backend.addr.is_v4());
         let mut reason = DropReason::NatNoAddress;
-        for (i, ours) in family.enumerate().take_while(|_| backend.nat_ports != NONE) {
+        for (i, local) in family.enumerate().take_while(|_| backend.nat_ports != NONE) {
             reason = DropReason::NatPortsExhausted;
             if NatPorts::new(self.region).used(backend.nat_ports + i as u32) >= range {
                 continue;
@@ -260,8 +264,8 @@ impl Trace<'_> {
                 self.add_reason("the flow table is full, and a translated flow needs an entry");
                 return drop_with(DropReason::FlowTableFull);
             }
-            *self.path.nat_addr_mut() = *ours;
-            self.add_reason(format!("it begins a flow with a free port of {ours}"));
+            *self.path.nat_addr_mut() = *local;
+            self.add_reason(format!("it begins a flow with a free port of {local}"));
             return Step::Continue(Verdict::Nat);
         }
         drop_with(reason)
@@ -275,13 +279,13 @@ impl Trace<'_> {
         if !matches!(ip.kind, L4::Tcp { .. } | L4::Udp) {
             return drop_with(DropReason::NatProtocol);
         }
-        let Some(ours) = self.set.settings().local_on(self.arm, &ip.dst) else {
+        let Some(local) = self.set.settings().local_on(self.arm, &ip.dst) else {
             return drop_with(DropReason::NatNoAddress);
         };
         if let Some(adopted) = self.adopt() {
             return adopted;
         }
-        let path = Forward::to_proxy(&ip, self.service.unwrap_or(NONE), ours, port);
+        let path = Forward::to_proxy(&ip, self.service.unwrap_or(NONE), local, port);
         let (back, _) = path.backend_key(&ip);
         if self.key != Some(back) && self.flow_with_key(&back).is_some() {
             self.add_reason("another endpoint's client has a flow with the same address and port");

@@ -7,8 +7,8 @@ use packet::ip::{ICMP, ICMPV6, Ip, TCP, UDP};
 use packet::rewrite::SYN;
 use packet::window::Window;
 
-/// Offset of a tuple's packet, after the Ethernet header.
-const AT: u16 = 14;
+/// Offset of the IP header in a tuple's frame, after the Ethernet header.
+const IP_OFFSET: u16 = 14;
 /// TTL of a tuple's packet.
 const TTL: u8 = 64;
 
@@ -33,10 +33,10 @@ pub enum PacketSpec {
 /// Parses a 5-tuple or a frame. The arrow may be omitted, because a shell interprets it.
 pub fn parse(text: &str) -> Result<PacketSpec, String> {
     let spaced = text.replace("->", " ");
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    let ends = matches!(words[..], [_, from, _] if end(from).is_some());
+    let fields: Vec<&str> = spaced.split_whitespace().collect();
+    let ends = matches!(fields[..], [_, from, _] if parse_end(from).is_some());
     if ends || text.contains("->") {
-        return tuple(text, &words).map(PacketSpec::Tuple);
+        return parse_tuple(text, &fields).map(PacketSpec::Tuple);
     }
     let marks = [' ', ':', '\n', '\t', '\r'];
     let digits: String = text.trim().trim_start_matches("0x").replace(marks, "");
@@ -55,13 +55,13 @@ pub fn parse(text: &str) -> Result<PacketSpec, String> {
     bytes.map(PacketSpec::Frame).ok_or_else(error)
 }
 
-fn tuple(text: &str, words: &[&str]) -> Result<Tuple, String> {
+fn parse_tuple(text: &str, fields: &[&str]) -> Result<Tuple, String> {
     let error =
         |what: &str| format!("{text}: {what}, as in `tcp 192.0.2.1:1234 -> 203.0.113.1:80`");
-    let [protocol, from, to] = *words else {
+    let [protocol, from, to] = *fields else {
         return Err(error("write protocol, sender, receiver"));
     };
-    let (Some(from), Some(to)) = (end(from), end(to)) else {
+    let (Some(from), Some(to)) = (parse_end(from), parse_end(to)) else {
         return Err(error("write both ends as ADDRESS:PORT, or [ADDRESS]:PORT for IPv6"));
     };
     if from.is_ipv4() != to.is_ipv4() {
@@ -80,13 +80,14 @@ fn tuple(text: &str, words: &[&str]) -> Result<Tuple, String> {
     Ok(Tuple { protocol, from, to })
 }
 
-fn end(text: &str) -> Option<SocketAddr> {
+fn parse_end(text: &str) -> Option<SocketAddr> {
     let address_only = || text.trim_matches(['[', ']']).parse::<IpAddr>().ok();
     text.parse().ok().or_else(|| address_only().map(|addr| SocketAddr::new(addr, 0)))
 }
 
 impl Tuple {
-    /// Returns a frame with the first packet of the flow: a SYN, a datagram, or an echo request.
+    /// Returns a frame with the first packet of the flow: a SYN, a UDP datagram, an echo request,
+    /// or, for other protocols, a payload of 8 zero bytes.
     pub fn frame(&self) -> Vec<u8> {
         let (sport, dport) = (self.from.port().to_be_bytes(), self.to.port().to_be_bytes());
         let mut upper = match self.protocol {
@@ -109,7 +110,7 @@ impl Tuple {
             UDP => upper[5] = 8,
             _ => {}
         }
-        let mut frame = vec![0; usize::from(AT)];
+        let mut frame = vec![0; usize::from(IP_OFFSET)];
         let len = upper.len() as u8;
         match (self.from.ip(), self.to.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
@@ -134,10 +135,10 @@ impl Tuple {
         frame
     }
 
-    /// Parses the packet in that frame.
+    /// Parses the packet in the frame of this tuple.
     pub(super) fn inner(&self, window: &Window<'_>) -> Result<Ip, String> {
         let ethertype = if self.from.is_ipv4() { ethernet::IPV4 } else { ethernet::IPV6 };
-        Ip::parse(window, AT, ethertype)
+        Ip::parse(window, IP_OFFSET, ethertype)
             .map_err(|cause| format!("the packet cannot be built: {cause:?}"))
     }
 }

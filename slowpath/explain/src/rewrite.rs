@@ -11,12 +11,12 @@ use super::{Reply, Step, Trace, Verdict, drop_with};
 
 impl Trace<'_> {
     /// Returns the rewrites of a packet from the client's side, and of the packet that it quotes.
-    pub(super) fn outward(&self) -> (Rewrite, Rewrite) {
+    pub(super) fn backend_rewrites(&self) -> (Rewrite, Rewrite) {
         self.path.forward_rewrites(&self.inner, self.quoted.as_ref())
     }
 
     /// Returns the rewrites of a packet from the backend's side, and of the packet that it quotes.
-    pub(super) fn homeward(&self, ends: &Ends) -> (Rewrite, Rewrite) {
+    pub(super) fn client_rewrites(&self, ends: &Ends) -> (Rewrite, Rewrite) {
         // A router on the path keeps its own address, unless the families differ.
         let router = self.inner.src != self.path.backend_addr && !self.path.crosses();
         ends.reply_rewrites(self.quoted.is_some(), router.then_some(self.inner.src))
@@ -39,9 +39,9 @@ impl Trace<'_> {
         if done.is_err() { drop_with(DropReason::TooShort) } else { Step::Continue(()) }
     }
 
-    /// Checks whether the packet fits after translation. The sender is given the MTU in its own
-    /// family.
-    pub(super) fn translated_fits(&mut self, mtu: u16) -> Step {
+    /// Checks whether the packet fits after translation. A too-big error states the MTU for packets
+    /// of the sender's address family.
+    pub(super) fn check_translated_mtu(&mut self, mtu: u16) -> Step {
         let len = translate::translated_len(&self.inner, self.quoted.as_ref());
         let family = if self.inner.v6 { "IPv4" } else { "IPv6" };
         if len <= u32::from(mtu) {
@@ -61,7 +61,7 @@ impl Trace<'_> {
         let done = match &self.quoted {
             Some(quoted) => translate::error(window, ip, quoted, to, quote),
             None => match translate::packet(window, ip, to) {
-                Err(Untranslatable::Unsummed) if translate::complete(window, ip).is_ok() => {
+                Err(Untranslatable::ZeroUdpChecksum) if translate::complete(window, ip).is_ok() => {
                     translate::packet(window, ip, to)
                 }
                 done => done,
@@ -70,10 +70,10 @@ impl Trace<'_> {
         let why = match done {
             Ok(_) => return Step::Continue(()),
             Err(Untranslatable::Short) => return drop_with(DropReason::TooShort),
-            Err(Untranslatable::Unsummed) => {
+            Err(Untranslatable::ZeroUdpChecksum) => {
                 "no UDP checksum can be computed: the UDP length is not that of the packet"
             }
-            Err(Untranslatable::Nothing) => "the other address family has no equivalent",
+            Err(Untranslatable::NoEquivalent) => "the other address family has no equivalent",
         };
         self.add_reason(why);
         drop_with(DropReason::NotTranslatable)

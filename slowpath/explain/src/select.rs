@@ -43,19 +43,19 @@ impl Trace<'_> {
     fn without_flow(&mut self) -> Step<Verdict> {
         self.add_reason("its flow is unknown");
         let hash = self.key.map_or(0, |key| self.flows.hash(&key));
-        let is_whole = hash != 0 && identifies_flow(&self.inner, self.quoted.as_ref());
-        let options = self.options.filter(|_| is_whole);
+        let is_identified = hash != 0 && identifies_flow(&self.inner, self.quoted.as_ref());
+        let options = self.options.filter(|_| is_identified);
         let origin = options.and_then(|it| Origin::of_flow(it.attachment, it.cookie, hash));
         let Some(origin) = origin else {
             self.add_reason("its options do not identify its flow's gateway");
-            return drop_with(self.unknown());
+            return drop_with(self.unknown_flow_reason());
         };
         let ip = self.quoted.unwrap_or(self.inner);
         let from = self.outer.map_or(Addr::UNSPECIFIED, |outer| outer.src);
         let Some((service, backend)) = self.set.stateless_backend(self.scope_key, &ip, hash, &from)
         else {
             self.add_reason(format!("no service selects the backend {from} for its flow"));
-            return drop_with(self.unknown());
+            return drop_with(self.unknown_flow_reason());
         };
         (self.service, self.backend) = (Some(service), Some(backend));
         self.path = Forward::of_reply(&self.inner, service, backend, &from);
@@ -65,24 +65,24 @@ impl Trace<'_> {
     }
 
     /// Returns the drop reason for a reply, or an error about one, of an unknown flow.
-    pub(super) const fn unknown(&self) -> DropReason {
+    pub(super) const fn unknown_flow_reason(&self) -> DropReason {
         match self.quoted {
             Some(_) => DropReason::IcmpUnknownFlow,
             None => DropReason::NoFlow,
         }
     }
 
-    /// Handles a later fragment of a datagram whose first fragment was not seen: it can only be
+    /// Handles a later fragment of a datagram whose first fragment is not recorded: it can only be
     /// forwarded where addresses alone decide.
     fn later_fragment(&mut self) -> Step<Verdict> {
         let dst = self.inner.dst;
         let settings = self.set.settings();
         let nat = settings.is_source(&dst) && !settings.is_local(&dst);
-        let ours = self.set.address_marked(self.scope_key, &dst)
+        let is_own = self.set.address_marked(self.scope_key, &dst)
             || (self.arrival == Arrival::Plain && nat);
-        if ours {
+        if is_own {
             self.add_reason(
-                "it is a later fragment without ports, and its first fragment was not seen",
+                "it is a later fragment without ports, and its first fragment is not recorded",
             );
             return drop_with(DropReason::FragmentBeforeFirst);
         }
@@ -95,7 +95,7 @@ impl Trace<'_> {
         let dst = self.inner.dst;
         let is_ping = matches!(self.inner.kind, L4::IcmpEcho { request: true });
         if is_ping && self.set.address_marked(self.scope_key, &dst) {
-            self.sender()?;
+            self.check_source()?;
             self.add_reason("pings to a frontend's address are answered");
             return Step::Continue(Verdict::Reply(Reply::Echo));
         }
@@ -113,7 +113,7 @@ impl Trace<'_> {
         let settings = self.set.settings();
         if self.set.probe(&dst).is_some() {
             self.add_reason(
-                "it is the response to a health check of this machine, outside the tunnel",
+                "it is a response, outside a tunnel, to a health check that this machine sent",
             );
             return Step::Continue(Verdict::Punt);
         }
@@ -125,7 +125,7 @@ impl Trace<'_> {
             self.add_reason(
                 "it is sent to a source address of this machine, and belongs to no flow",
             );
-            return drop_with(self.unknown());
+            return drop_with(self.unknown_flow_reason());
         }
         if NoService::from_u8(settings.plain_no_service) == NoService::Punt {
             return Step::Continue(Verdict::Punt);

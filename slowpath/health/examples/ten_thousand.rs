@@ -17,7 +17,7 @@ use health::counters::Counters;
 use health::node_port::ListenerSettings;
 use health::plan::ProbeSettings;
 use health::scheduler::{DesiredCheck, ProbeResult, Scheduler};
-use listeners::{Limits, Reserved, Slots};
+use listeners::{Limits, ReservedNetworks, Slots};
 use state::address::Endpoint;
 use state::appliance::Appliance;
 use state::backend::Instance;
@@ -26,7 +26,7 @@ use state::service::Service;
 use state::writer::Writer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const OF_SERVICE: u32 = 10;
+const BACKENDS_PER_SERVICE: u32 = 10;
 
 /// Number of backends, and timing.
 #[derive(Clone, Copy)]
@@ -104,9 +104,9 @@ fn scheduler(load: &Load) {
     };
     let mut now = Instant::now();
     let mut scheduler = Scheduler::new(512, 1);
-    for service in 0..load.backends / OF_SERVICE {
-        let all = (0..OF_SERVICE).map(|n| {
-            let endpoint = endpoint(service * OF_SERVICE + n, 80);
+    for service in 0..load.backends / BACKENDS_PER_SERVICE {
+        let all = (0..BACKENDS_PER_SERVICE).map(|n| {
+            let endpoint = endpoint(service * BACKENDS_PER_SERVICE + n, 80);
             (DesiredCheck { endpoint, timing, target: () }, None)
         });
         scheduler.set(&Name::new(&format!("s/{service}")).unwrap(), all.collect(), now);
@@ -129,7 +129,7 @@ fn scheduler(load: &Load) {
 }
 
 /// Returns the CPU time of a thread in nanoseconds.
-fn used(thread: &str) -> u64 {
+fn cpu_time_ns(thread: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{thread}/schedstat")).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
@@ -157,16 +157,17 @@ fn serve() -> u16 {
 
 fn tables(load: &Load, kind: ProbeKind, port: u16) -> Arc<Writer> {
     let (writer, source) = (Writer::new(), Source::new("file"));
-    for service in 0..load.backends / OF_SERVICE {
+    for service in 0..load.backends / BACKENDS_PER_SERVICE {
         let name = Name::new(&format!("s/{service}")).unwrap();
         let mut row = Service::new(name.clone(), source.clone());
         row = row.with(|spec| spec.health = Some(Arc::new(HealthCheck::new(kind)))).unwrap();
-        let said = (0..OF_SERVICE).map(|n| {
-            Instance::new(endpoint(service * OF_SERVICE + n, port), name.clone(), source.clone())
+        let backends = (0..BACKENDS_PER_SERVICE).map(|n| {
+            let endpoint = endpoint(service * BACKENDS_PER_SERVICE + n, port);
+            Instance::new(endpoint, name.clone(), source.clone())
         });
         let mut transaction = writer.begin(SystemTime::now());
         transaction.upsert_service_and_frontends(row, Vec::new()).unwrap();
-        transaction.set_backends(&name, &source, said.collect());
+        transaction.set_backends(&name, &source, backends.collect());
         transaction.commit();
     }
     Arc::new(writer)
@@ -197,7 +198,7 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         ports: ListenerSettings {
             slots: Slots::new(
                 Limits { connections: 8, per_source: 8, reserved: 0 },
-                Reserved::default(),
+                ReservedNetworks::default(),
             ),
             conditions: Arc::default(),
         },
@@ -205,23 +206,23 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         counters: Arc::clone(&counters),
     };
     let (request_sender, requests) = tokio::sync::mpsc::channel(1);
-    let (tell, thread) = std::sync::mpsc::channel();
+    let (thread_sender, thread) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let own = std::fs::read_link("/proc/thread-self").unwrap();
-        tell.send(own.display().to_string()).unwrap();
+        thread_sender.send(own.display().to_string()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(run(inputs, requests));
     });
     let thread = thread.recv().unwrap();
     // Two rounds, so that every backend has a verdict.
     std::thread::sleep(load.interval * 2 + load.interval / 2);
-    let (before, at, cpu) = (counters.read(), Instant::now(), used(&thread));
-    let most = AtomicU64::new(0);
+    let (before, at, cpu) = (counters.read(), Instant::now(), cpu_time_ns(&thread));
+    let max_running = AtomicU64::new(0);
     while at.elapsed() < load.measured {
-        most.fetch_max(counters.read().running, Ordering::Relaxed);
+        max_running.fetch_max(counters.read().running, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(50));
     }
-    let (after, wall, cpu_ns) = (counters.read(), at.elapsed(), used(&thread) - cpu);
+    let (after, wall, cpu_ns) = (counters.read(), at.elapsed(), cpu_time_ns(&thread) - cpu);
     let delays: Vec<u64> = after.delay.iter().zip(before.delay).map(|(a, b)| a - b).collect();
     drop(request_sender);
     Measured {
@@ -229,7 +230,7 @@ pub fn probes(load: &Load, kind: ProbeKind) -> Measured {
         failed: after.bad + after.not_run - before.bad - before.not_run,
         late: after.late - before.late,
         p99_ms: p99(&delays),
-        at_once: most.load(Ordering::Relaxed),
+        at_once: max_running.load(Ordering::Relaxed),
         verdicts: verdicts.try_iter().count(),
         wall,
         cpu_ns,

@@ -66,6 +66,7 @@ struct Checker {
     scheduler: Scheduler<Target>,
     ports: NodePorts,
     tls_configs: TlsConfigs,
+    /// Revision of the tables up to which changes have been processed.
     observed: u64,
     /// Backends that cannot be probed, and the reason.
     unprobed: BTreeMap<(Name, Endpoint), String>,
@@ -74,7 +75,8 @@ struct Checker {
     results: mpsc::UnboundedSender<(Token, ProbeResult)>,
 }
 
-/// Runs the checker until one of its channels closes. Requires a single-threaded tokio runtime.
+/// Runs the checker until the writer is dropped or the channel of status requests closes. Requires
+/// a single-threaded tokio runtime.
 pub async fn run(inputs: Inputs, mut requests: mpsc::Receiver<StatusRequest>) {
     let mut tables = inputs.writer.subscribe();
     let (results, mut completed) = mpsc::unbounded_channel();
@@ -150,11 +152,11 @@ impl Checker {
         }
         let probed: BTreeSet<Endpoint> =
             plan.desired.iter().map(|(check, _)| check.endpoint).collect();
-        let is_checked = self.scheduler.has(service) || !plan.unprobed.is_empty();
+        let was_checked = self.scheduler.has(service) || !plan.unprobed.is_empty();
         for verdict in self.scheduler.set(service, plan.desired, Instant::now()) {
             self.emit(HealthEvent::Verdict(verdict));
         }
-        if is_checked {
+        if was_checked {
             let left = entry.into_iter().flat_map(|entry| entry.used());
             let with_verdict = left.filter(|instance| instance.health.since.is_some());
             for instance in with_verdict.filter(|instance| !probed.contains(&instance.endpoint)) {
@@ -172,7 +174,8 @@ impl Checker {
         let unprobed = plan.unprobed.into_iter();
         self.unprobed
             .extend(unprobed.map(|(endpoint, reason)| ((service.clone(), endpoint), reason)));
-        let local = entry.and_then(|entry| node_port::local(entry, &self.inputs.appliance));
+        let appliance = &self.inputs.appliance;
+        let local = entry.and_then(|entry| node_port::local_backends(entry, appliance));
         self.ports.set(service, local);
         if let Some(reason) = self.ports.error(service) {
             self.emit(HealthEvent::Condition(service.clone(), PORT, Some(reason.to_owned())));
@@ -193,7 +196,8 @@ impl Checker {
         }
     }
 
-    /// Sends an event. If the control loop has ended, the process ends too.
+    /// Sends an event to the control loop. If that has ended, the process is about to end too, and
+    /// the event is lost.
     fn emit(&self, event: HealthEvent) {
         let _ = self.inputs.events.send(event);
     }

@@ -25,7 +25,7 @@ use state::tables::Entry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Retry interval for a port that is in use.
+/// Retry interval for ports that cannot be opened.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns whether the appliance as a whole is able to serve.
@@ -33,15 +33,15 @@ pub type ReadyFn = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Content of the responses for one service.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Local {
+pub struct LocalBackends {
     /// Health check port.
     pub port: u16,
-    /// Number of distinct addresses of serving backends on local nodes or in local zones.
+    /// Number of distinct addresses of active backends on local nodes or in local zones.
     pub backends: usize,
 }
 
 /// Returns the content of the responses for a service, or `None` if it has no health check port.
-pub fn local(entry: &Entry, appliance: &Appliance) -> Option<Local> {
+pub fn local_backends(entry: &Entry, appliance: &Appliance) -> Option<LocalBackends> {
     let service = entry.service.as_ref()?;
     if service.spec.health_check_port == 0 || service.spec.external_policy != TrafficPolicy::Local {
         return None;
@@ -50,7 +50,7 @@ pub fn local(entry: &Entry, appliance: &Appliance) -> Option<Local> {
         instance.effective() == State::Active && appliance.is_local(instance.placement.as_deref())
     });
     let addresses: BTreeSet<_> = serves.map(|instance| instance.endpoint.addr).collect();
-    Some(Local { port: service.spec.health_check_port, backends: addresses.len() })
+    Some(LocalBackends { port: service.spec.health_check_port, backends: addresses.len() })
 }
 
 /// Listener settings of health check ports.
@@ -66,21 +66,21 @@ pub struct ListenerSettings {
 pub struct NodePorts {
     is_ready: ReadyFn,
     listening: ListenerSettings,
-    desired: BTreeMap<Name, Local>,
-    open: HashMap<u16, Open>,
+    desired: BTreeMap<Name, LocalBackends>,
+    open: HashMap<u16, OpenPort>,
     /// Services whose port could not be opened, with the port and the error.
     errors: BTreeMap<Name, (u16, String)>,
     retry_at: Option<Instant>,
 }
 
 /// An open port; dropping it closes the port.
-struct Open {
-    status: watch::Sender<LocalStatus>,
+struct OpenPort {
+    status: watch::Sender<PortStatus>,
     _accepts: JoinSet<()>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
-struct LocalStatus {
+struct PortStatus {
     service: Name,
     local: usize,
 }
@@ -114,7 +114,7 @@ impl NodePorts {
     }
 
     /// Sets the desired content for a service; `None` removes it.
-    pub fn set(&mut self, service: &Name, local: Option<Local>) {
+    pub fn set(&mut self, service: &Name, local: Option<LocalBackends>) {
         match local {
             Some(local) => drop(self.desired.insert(service.clone(), local)),
             None => drop(self.desired.remove(service)),
@@ -131,7 +131,7 @@ impl NodePorts {
         self.errors.get(service).map(|(_, why)| why.as_str())
     }
 
-    /// Returns when to retry ports that are in use.
+    /// Returns when to retry ports that could not be opened; `None` if all are open.
     pub fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
@@ -151,7 +151,7 @@ impl NodePorts {
                 continue;
             }
             owners.insert(local.port, service.clone());
-            let status = LocalStatus { service: service.clone(), local: local.backends };
+            let status = PortStatus { service: service.clone(), local: local.backends };
             if let Some(open) = self.open.get(&local.port) {
                 open.status.send_if_modified(|before| {
                     let is_changed = *before != status;
@@ -210,14 +210,14 @@ fn bind_error_text(port: u16, error: &BindError) -> String {
 /// Listens on all addresses, because probes may use any of them.
 fn listen(
     port: u16,
-    status: LocalStatus,
+    status: PortStatus,
     is_ready: &ReadyFn,
     slots: &Arc<Slots>,
-) -> Result<Open, BindError> {
+) -> Result<OpenPort, BindError> {
     let key = "health_check_port";
     let listener = listeners::bind(key, any_address(port)).or_else(|e| match e.kind() {
         io::ErrorKind::AddrInUse => Err(e),
-        // The machine has no IPv6.
+        // The machine may have no IPv6.
         _ => listeners::bind(key, (Ipv4Addr::UNSPECIFIED, port).into()),
     })?;
     let (sender, receiver) = watch::channel(status);
@@ -226,14 +226,14 @@ fn listen(
     accepts.spawn(listeners::accept(listener, Arc::clone(slots), move |stream, connection| {
         listeners::http(stream, connection, app.clone(), Http::OneRequest)
     }));
-    Ok(Open { status: sender, _accepts: accepts })
+    Ok(OpenPort { status: sender, _accepts: accepts })
 }
 
 /// Responds on any path, because clients are only configured with the port.
 async fn respond(
-    AxumState((receiver, is_ready)): AxumState<(watch::Receiver<LocalStatus>, ReadyFn)>,
+    AxumState((receiver, is_ready)): AxumState<(watch::Receiver<PortStatus>, ReadyFn)>,
 ) -> impl IntoResponse {
-    let LocalStatus { service, local } = receiver.borrow().clone();
+    let PortStatus { service, local } = receiver.borrow().clone();
     let is_ready = is_ready();
     let (_, namespace, name) = service.parts();
     let code = match is_ready && local > 0 {

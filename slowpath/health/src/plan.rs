@@ -57,7 +57,7 @@ pub struct Target {
     pub probe_type: Arc<ProbeType>,
 }
 
-/// Type of a service's probes.
+/// Type of a service's probes, and the success criteria.
 #[derive(PartialEq, Eq, Debug)]
 pub enum ProbeType {
     /// A TCP connection.

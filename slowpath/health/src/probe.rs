@@ -23,9 +23,9 @@ use crate::plan::{Http, ProbeType, Target, Tls, TunnelEntry};
 use crate::scheduler::ProbeResult;
 
 /// Maximum size of a response's head in bytes.
-const HEAD: usize = 16 * 1024;
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// Maximum number of headers of a response.
-const HEADERS: usize = 128;
+const MAX_HEADERS: usize = 128;
 
 /// Stages of a probe in order, as named in timeout messages.
 const STAGES: [&str; 3] = ["connection", "TLS handshake", "response"];
@@ -143,7 +143,7 @@ fn connect_failure(to: SocketAddr, through: Option<&TunnelEntry>, error: &io::Er
         // it.
         (K::NetworkUnreachable | K::HostUnreachable, Some(tunnel_entry)) => {
             let missing = match tunnel_entry {
-                TunnelEntry::Interface(_) => "add a route to it, by any neighbor",
+                TunnelEntry::Interface(_) => "add a route by this interface, with any next hop",
                 TunnelEntry::Mark(_) => "ebpf-fallback adds one when it starts; restart it",
             };
             Failure::NotRun(format!(
@@ -189,10 +189,12 @@ async fn request_status(
                 ))),
             };
         }
-        if head.len() >= HEAD {
-            return Err(Failure::Bad(format!("the response's header is longer than {HEAD} bytes")));
+        if head.len() >= MAX_HEAD_BYTES {
+            return Err(Failure::Bad(format!(
+                "the response's header is longer than {MAX_HEAD_BYTES} bytes"
+            )));
         }
-        let mut rest = (&mut stream).take((HEAD - head.len()) as u64);
+        let mut rest = (&mut stream).take((MAX_HEAD_BYTES - head.len()) as u64);
         if rest.read_buf(&mut head).await.map_err(io_failure)? == 0 {
             let reason = if head.is_empty() {
                 "connection closed without a response"
@@ -207,7 +209,7 @@ async fn request_status(
 /// Returns the status of a complete head; interim responses (1xx) are removed.
 fn status(head: &mut Vec<u8>) -> Result<Option<u16>, Failure> {
     loop {
-        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut headers);
         let parsed = response.parse(head);
         let parsed = parsed.map_err(|e| Failure::Bad(format!("not an HTTP/1.1 response: {e}")))?;

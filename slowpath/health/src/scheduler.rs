@@ -99,6 +99,7 @@ struct Slot<T> {
     service: Name,
     desired: DesiredCheck<T>,
     health: HealthStateMachine,
+    /// Changes with the check: results with another serial are ignored.
     serial: u64,
     /// Base of the schedule, without jitter.
     scheduled: Instant,
@@ -140,7 +141,7 @@ impl<T: Clone + PartialEq> Scheduler<T> {
     }
 
     /// Sets the backends of a service to check, with their verdicts in the tables. Returns the
-    /// verdicts that the tables lack.
+    /// verdicts that differ from those in the tables.
     pub fn set(
         &mut self,
         service: &Name,
@@ -153,7 +154,7 @@ impl<T: Clone + PartialEq> Scheduler<T> {
         for (desired, recorded) in desired {
             let endpoint = desired.endpoint;
             let (slot, state) = match before.remove(&endpoint) {
-                Some(slot) => self.keep(slot, desired, recorded, now),
+                Some(slot) => self.update(slot, desired, recorded, now),
                 None => {
                     let health = HealthStateMachine::new(recorded.into());
                     (self.insert(service, desired, health, now), health.state())
@@ -173,8 +174,9 @@ impl<T: Clone + PartialEq> Scheduler<T> {
         missing
     }
 
-    /// Keeps the state of a backend that exists already, whose check may have changed.
-    fn keep(
+    /// Updates the check of a backend that exists already, and keeps its health state. Returns its
+    /// slot, which may change, and that state.
+    fn update(
         &mut self,
         at: usize,
         desired: DesiredCheck<T>,
@@ -239,12 +241,12 @@ impl<T: Clone + PartialEq> Scheduler<T> {
         }
     }
 
-    /// Returns the services that have backends here.
+    /// Returns the services whose backends are scheduled.
     pub fn services(&self) -> impl Iterator<Item = &Name> {
         self.services.keys()
     }
 
-    /// Returns whether a service has backends here.
+    /// Returns whether backends of a service are scheduled.
     pub fn has(&self, service: &Name) -> bool {
         self.services.contains_key(service)
     }

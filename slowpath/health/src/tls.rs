@@ -14,7 +14,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 
 use crate::plan::Authorities;
 
-/// Cache lifetime of a file of authorities. A replaced file takes effect after this time.
+/// Cache lifetime of a file of authorities. A replaced file takes effect within this time.
 const CACHE_LIFETIME: Duration = Duration::from_secs(60);
 
 type ConfigResult = Result<Arc<ClientConfig>, String>;

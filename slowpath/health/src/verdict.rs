@@ -8,7 +8,8 @@
 
 use config::services::Timing;
 
-/// Number of checks after recovery within which a failure counts as flapping.
+/// Number of checks in good health after a recovery, or after the last undone doubling, within
+/// which a failure counts as flapping.
 pub const CALM: u32 = 32;
 
 /// Health state of a backend.
@@ -58,11 +59,13 @@ impl From<Option<bool>> for HealthState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HealthStateMachine {
     state: HealthState,
-    /// Consecutive results of one kind, up to the last one.
+    /// Number of consecutive successful checks, up to the last check.
     good: u32,
+    /// Number of consecutive failed checks, up to the last check.
     bad: u32,
-    /// Checks since the last recovery, up to [`CALM`].
+    /// Checks since the last recovery or undone doubling, up to [`CALM`].
     calm: u32,
+    /// How often `rise` is doubled.
     doublings: u8,
 }
 
@@ -126,6 +129,7 @@ impl HealthStateMachine {
         Some(verdict)
     }
 
+    /// Counts a check in good health; every [`CALM`] of them undo one doubling.
     fn calm_down(&mut self) {
         self.calm = (self.calm + 1).min(CALM);
         if self.calm == CALM && self.doublings > 0 {

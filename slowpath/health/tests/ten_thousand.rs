@@ -1,7 +1,6 @@
-//! Test of the measurement of 10,000 backends with a smaller load: all are probed, and none is
-//! unhealthy.
+//! Runs the measurement of 10,000 backends with 200: each gets one verdict, and no probe fails.
 
-#[expect(dead_code, reason = "the example's own beginning")]
+#[expect(dead_code, reason = "`main` and what only it calls")]
 #[path = "../examples/ten_thousand.rs"]
 mod example;
 

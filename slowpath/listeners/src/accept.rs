@@ -44,7 +44,8 @@ impl Accept for UnixListener {
 }
 
 /// Accepts connections until the future is dropped. Each connection with a slot is served in a task
-/// of its own, until `serve` completes or the connection is evicted.
+/// of its own, until `serve` completes or the connection is evicted; a connection without a slot is
+/// reset.
 pub async fn accept<L, S, F>(listener: L, slots: Arc<Slots>, serve: S)
 where
     L: Accept + Sync,
@@ -77,7 +78,7 @@ pub async fn accept_and_close<L: Accept + Sync>(listener: L, slots: Arc<Slots>) 
     let mut spare = SpareDescriptor::new();
     loop {
         let (_stream, source) = spare.accept(&listener, &slots).await;
-        // Counts the connection.
+        // Counts the connection; its slot is released at once.
         let _ = slots.admit(source);
     }
 }
@@ -99,7 +100,7 @@ impl SpareDescriptor {
         loop {
             match listener.accept().await {
                 Ok(accepted) => return accepted,
-                Err(error) if is_exhausted(&error) => self.exhausted(listener, slots).await,
+                Err(error) if is_exhausted(&error) => self.handle_exhaustion(listener, slots).await,
                 Err(error) => {
                     // Errors such as a connection reset before it was accepted, or one denied by a
                     // firewall, do not concern the next connection.
@@ -112,8 +113,8 @@ impl SpareDescriptor {
     }
 
     /// Handles exhausted descriptors of the process or the machine: evicts a connection in favor of
-    /// the waiting one, or else closes the waiting one.
-    async fn exhausted<L: Accept + Sync>(&mut self, listener: &L, slots: &Slots) {
+    /// the one in the kernel's queue, or else accepts and closes that one.
+    async fn handle_exhaustion<L: Accept + Sync>(&mut self, listener: &L, slots: &Slots) {
         if slots.evict_one() {
             slots.wait_for_closed(0).await;
             return;

@@ -77,7 +77,7 @@ fn open(addr: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Status of a listener, for status and metrics.
+/// Whether a listener listens, for `weir status` and metrics.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenerStatus {
     /// Setting that configures the listener.
@@ -86,7 +86,7 @@ pub struct ListenerStatus {
     pub address: SocketAddr,
     /// Error if it does not listen; `None` if it does.
     pub error: Option<String>,
-    /// Time since it stopped listening.
+    /// Time for which it has not listened; zero while it listens.
     pub failing_for: Duration,
 }
 
@@ -115,7 +115,7 @@ impl Conditions {
         all.iter().map(status).collect()
     }
 
-    /// Sets the status of a listener, and logs changes.
+    /// Sets the status of a listener, and logs its failures and its recovery.
     pub fn set(&self, key: &str, address: SocketAddr, error: Option<String>) {
         let mut all = self.0.lock();
         let before = all.entry((key.to_owned(), address)).or_default();
@@ -144,7 +144,8 @@ impl Conditions {
         self.retry(key, addr, || bind(key, addr)).await
     }
 
-    /// Calls `open` until it succeeds, with increasing delays; failures set the status of `key`.
+    /// Calls `open` until it succeeds, with increasing delays. Each result sets the status of the
+    /// listener of `key` and `addr`.
     pub async fn retry<T, E: fmt::Display>(
         &self,
         key: &str,

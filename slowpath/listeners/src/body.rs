@@ -92,7 +92,7 @@ impl Body for PacedBody {
     }
 }
 
-/// The body of a response; dropping it marks the end of the response.
+/// The body of a response; dropping it records the end of the response in the slot.
 pub(crate) struct ResponseBody {
     body: AnyBody,
     slot: Arc<Slot>,

@@ -19,7 +19,8 @@ use crate::limits::{Timeout, Timeouts};
 use crate::slots::Slot;
 use crate::source::Source;
 
-/// Maximum size in bytes of a request's head, and of response data waiting to be written.
+/// Maximum size, in bytes, of the buffer for a request's head, and of that for response data that
+/// waits to be written.
 const BUFFER: usize = 32 << 10;
 
 /// State of a connection, available to request handlers.
@@ -68,7 +69,7 @@ pub enum Http {
 
 /// Serves requests with `app` until the connection ends. Requests have the [`Connection`] as an
 /// extension.
-pub async fn http<S>(stream: S, connection: Connection, app: Router, how: Http)
+pub async fn http<S>(stream: S, connection: Connection, app: Router, mode: Http)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -85,7 +86,7 @@ where
             if !slot.is_received() {
                 response.headers_mut().insert(header::CONNECTION, CLOSE);
             }
-            let closes = how == Http::OneRequest || closes(&response);
+            let closes = mode == Http::OneRequest || closes(&response);
             let tracked = |body| ResponseBody::new(body, Arc::clone(&slot), closes);
             Ok::<_, Infallible>(response.map(tracked))
         }
@@ -93,7 +94,7 @@ where
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(slot.slots().timeouts().head)
-        .keep_alive(how == Http::KeepAlive)
+        .keep_alive(mode == Http::KeepAlive)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service)
         .await;

@@ -1,7 +1,7 @@
-//! Bounded listeners, which accept all connections of slowpath.
+//! Listeners of slowpath with bounded numbers of connections, and timeouts.
 //!
 //! ```text
-//!   bind.rs    binds, and retries with backoff; failures are published, and do not end the process
+//!   bind.rs    binding with retries and backoff; failures are published and do not end the process
 //!   accept.rs  accept loops, with handling of exhausted descriptors
 //!   slots.rs   connection limits per listener and source; eviction
 //!   limits.rs  limits, timeouts and counters of a listener
@@ -27,7 +27,7 @@ pub use accept::{Accept, accept, accept_and_close};
 pub use bind::{BindError, Conditions, ListenerStatus, bind};
 pub use body::TooSlow;
 pub use http::{Connection, Http, http};
-pub use limits::{Counts, Limits, Reserved, SlotError, Timeout, Timeouts};
+pub use limits::{Counts, Limits, ReservedNetworks, SlotError, Timeout, Timeouts};
 pub use slots::{Slot, Slots};
 pub use source::{Source, SourceKey};
 pub use stream::{Socket, Stream};

@@ -42,9 +42,9 @@ impl Limits {
 
 /// Networks with reserved slots, shared by all listeners; may change at any time.
 #[derive(Clone, Default)]
-pub struct Reserved(Arc<RwLock<Vec<Prefix>>>);
+pub struct ReservedNetworks(Arc<RwLock<Vec<Prefix>>>);
 
-impl Reserved {
+impl ReservedNetworks {
     /// Replaces the networks.
     pub fn set(&self, networks: Vec<Prefix>) {
         *self.0.write() = networks;
@@ -74,7 +74,7 @@ pub enum Timeout {
     Head,
     /// Body of a request.
     Body,
-    /// Reading of the response by the peer.
+    /// Write of a response, which the peer does not read.
     Write,
 }
 
@@ -118,7 +118,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Counters of a listener since its start.
+/// Number of open connections of a listener, and its counters since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Open connections.
@@ -140,7 +140,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the sum of two listeners' counters.
+    /// Returns the sum of the counts of two listeners.
     pub fn plus(self, other: Counts) -> Counts {
         Counts {
             open: self.open + other.open,

@@ -2,8 +2,9 @@
 //!
 //! A connection that has not sent a complete request can be evicted; one whose request is being
 //! served cannot. If there is no slot for a new connection, the oldest evictable one is closed:
-//! first those that never got a response, then those that are idle between requests. Sources with
-//! reserved slots have a table of their own, which other sources cannot fill.
+//! first those that never got a response or that end with their response, then those that are idle
+//! between requests. Sources with reserved slots have a pool of their own, which other sources
+//! cannot fill.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::limits::{Counts, Limits, MAX_CLOSING, Reserved, SlotError, Timeout, Timeouts};
+use crate::limits::{Counts, Limits, MAX_CLOSING, ReservedNetworks, SlotError, Timeout, Timeouts};
 use crate::source::{Source, SourceKey};
 
 #[derive(Default)]
@@ -26,10 +27,12 @@ struct Counters {
     timeouts: [AtomicU64; 4],
 }
 
-/// Order of eviction: connections that never got a response precede idle ones.
+/// Order of eviction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum EvictionClass {
+    /// The connection never got a response, or ends with its response.
     Unanswered,
+    /// The connection is idle between requests.
     Idle,
 }
 
@@ -37,7 +40,7 @@ enum EvictionClass {
 pub struct Slots {
     limits: Limits,
     timeouts: Timeouts,
-    reserved_for: Reserved,
+    reserved_for: ReservedNetworks,
     table: Mutex<Table>,
     counters: Counters,
     closed: Notify,
@@ -78,14 +81,18 @@ pub struct Slot {
 }
 
 impl Slots {
-    /// Creates an instance without connections. `reserved_for` are the networks with reserved
-    /// slots.
-    pub fn new(limits: Limits, reserved_for: Reserved) -> Arc<Slots> {
+    /// Creates an instance without connections, with default timeouts. `reserved_for` are the
+    /// networks with reserved slots.
+    pub fn new(limits: Limits, reserved_for: ReservedNetworks) -> Arc<Slots> {
         Slots::with_timeouts(limits, reserved_for, Timeouts::default())
     }
 
-    /// Like [`Slots::new`], with other timeouts.
-    pub fn with_timeouts(limits: Limits, reserved_for: Reserved, timeouts: Timeouts) -> Arc<Slots> {
+    /// Creates an instance without connections, as [`Slots::new`], with these timeouts.
+    pub fn with_timeouts(
+        limits: Limits,
+        reserved_for: ReservedNetworks,
+        timeouts: Timeouts,
+    ) -> Arc<Slots> {
         Arc::new(Slots {
             limits,
             timeouts,
@@ -98,20 +105,20 @@ impl Slots {
 
     /// Returns the counters.
     pub fn counts(&self) -> Counts {
-        let of = &self.counters;
+        let counters = &self.counters;
         let open = {
             let table = self.table.lock();
             table.entries.len() + table.closing
         };
         Counts {
             open,
-            accepted: of.accepted.load(Relaxed),
-            evicted: of.evicted.load(Relaxed),
-            refused_source: of.refused_source.load(Relaxed),
-            refused_full: of.refused_full.load(Relaxed),
-            refused_descriptors: of.refused_descriptors.load(Relaxed),
-            accept_errors: of.accept_errors.load(Relaxed),
-            timeouts: std::array::from_fn(|i| of.timeouts[i].load(Relaxed)),
+            accepted: counters.accepted.load(Relaxed),
+            evicted: counters.evicted.load(Relaxed),
+            refused_source: counters.refused_source.load(Relaxed),
+            refused_full: counters.refused_full.load(Relaxed),
+            refused_descriptors: counters.refused_descriptors.load(Relaxed),
+            accept_errors: counters.accept_errors.load(Relaxed),
+            timeouts: std::array::from_fn(|i| counters.timeouts[i].load(Relaxed)),
         }
     }
 
@@ -174,7 +181,8 @@ impl Slots {
         Ok((Slot { slots, id, evicted: AtomicBool::new(false), received }, evicted))
     }
 
-    /// Evicts the next connection in order. Returns false if all are being served.
+    /// Evicts the next connection in order, if possible of a source without reserved slots. Returns
+    /// false if none can be evicted.
     pub(crate) fn evict_one(&self) -> bool {
         let mut table = self.table.lock();
         self.evict(&mut table, 0, None) || self.evict(&mut table, 1, None)
@@ -203,6 +211,8 @@ impl Slots {
         }
     }
 
+    /// Evicts the next connection of a pool in order, or of one source in it. Returns false if none
+    /// can be evicted.
     fn evict(&self, table: &mut Table, pool: usize, source: Option<SourceKey>) -> bool {
         let mut evictable = table.pools[pool].evictable.values();
         let found = evictable.find(|(_, key)| source.is_none_or(|source| source == *key));
@@ -221,10 +231,10 @@ impl Table {
     fn insert(&mut self, pool: usize, source: SourceKey, evict: oneshot::Sender<()>) -> u64 {
         self.last_id += 1;
         let (id, eviction_key) = (self.last_id, (EvictionClass::Unanswered, self.last_id));
-        let of = &mut self.pools[pool];
-        of.open += 1;
-        *of.by_source.entry(source).or_default() += 1;
-        of.evictable.insert(eviction_key, (id, source));
+        let slots = &mut self.pools[pool];
+        slots.open += 1;
+        *slots.by_source.entry(source).or_default() += 1;
+        slots.evictable.insert(eviction_key, (id, source));
         self.entries.insert(id, Entry { pool, source, eviction_key: Some(eviction_key), evict });
         id
     }
@@ -245,7 +255,7 @@ impl Table {
         Some(entry)
     }
 
-    /// Makes a connection evictable with this class, or protects it.
+    /// Makes a connection evictable with this class; `None` protects it from eviction.
     fn set_class(&mut self, id: u64, class: Option<EvictionClass>) {
         self.last_id += 1;
         let since = self.last_id;
@@ -267,12 +277,14 @@ impl Slot {
         &self.slots
     }
 
-    /// A request begins: until it is received completely, the connection can be evicted.
+    /// Records that a request begins. Until it is received completely, the connection can be
+    /// evicted.
     pub(crate) fn request_begins(&self) {
         self.received.store(false, Relaxed);
     }
 
-    /// The request was received completely: the connection is not evicted until the response ends.
+    /// Records that the request was received completely. The connection is not evicted until the
+    /// response ends.
     pub(crate) fn request_received(&self) {
         if !self.received.swap(true, Relaxed) {
             self.slots.table.lock().set_class(self.id, None);
@@ -284,13 +296,13 @@ impl Slot {
         self.received.load(Relaxed)
     }
 
-    /// The response has ended. With `closes`, no further request is read.
+    /// Records that the response has ended. With `closes`, no further request is read.
     pub(crate) fn response_ended(&self, closes: bool) {
         let class = if closes { EvictionClass::Unanswered } else { EvictionClass::Idle };
         self.slots.table.lock().set_class(self.id, Some(class));
     }
 
-    /// The connection was evicted and is about to be closed.
+    /// Records that the connection was evicted and is about to be closed.
     pub(crate) fn mark_evicted(&self) {
         self.evicted.store(true, Relaxed);
     }

@@ -29,8 +29,8 @@ impl Source {
         Source::Address(addr.to_canonical())
     }
 
-    /// Returns the key by which limits count the source. It is an IPv6 /64, because a host may use
-    /// all of its addresses.
+    /// Returns the key by which limits count the source. For an IPv6 address it is the /64, because
+    /// a host may use any address in it.
     pub fn key(self) -> SourceKey {
         match self {
             Source::Address(IpAddr::V4(v4)) => SourceKey::V4(v4.into()),

@@ -16,8 +16,8 @@ use crate::slots::Slot;
 
 /// A connected socket.
 pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    /// Makes closing the socket discard unread data, instead of keeping it in the kernel until the
-    /// peer has read it.
+    /// Makes closing a TCP socket discard unsent data and reset the connection, instead of keeping
+    /// the data in the kernel until the peer has read it. Does nothing for Unix sockets.
     fn reset(&self);
 }
 

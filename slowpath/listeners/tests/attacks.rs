@@ -11,7 +11,7 @@ use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use listeners::{Http, Limits, Reserved, Slots, Timeouts};
+use listeners::{Http, Limits, ReservedNetworks, Slots, Timeouts};
 use patience::{check, eventually_async};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -35,7 +35,7 @@ fn app() -> Router {
 }
 
 async fn serve(limits: Limits, how: Http) -> (SocketAddr, Arc<Slots>) {
-    let slots = Slots::with_timeouts(limits, Reserved::default(), SHORT);
+    let slots = Slots::with_timeouts(limits, ReservedNetworks::default(), SHORT);
     let listener = listeners::bind("test", "127.0.0.1:0".parse().unwrap()).unwrap();
     let addr = listener.local_addr().unwrap();
     let (app, of_listener) = (app(), Arc::clone(&slots));
@@ -137,9 +137,9 @@ async fn body_below_the_minimum_rate_is_aborted() {
 #[tokio::test]
 async fn incomplete_connections_are_evicted_for_a_request() {
     let (addr, slots) = serve(FEW, Http::OneRequest).await;
-    let mut held = Vec::new();
+    let mut incomplete = Vec::new();
     for round in 0..20 {
-        held.push(send(addr, "GET /").await);
+        incomplete.push(send(addr, "GET /").await);
         assert!(good(addr).await, "round {round}");
     }
     let counts = slots.counts();

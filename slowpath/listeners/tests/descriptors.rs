@@ -7,25 +7,25 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use axum::Router;
-use listeners::{Http, Limits, Reserved, Slots};
+use listeners::{Http, Limits, ReservedNetworks, Slots};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-fn ask(stream: &mut TcpStream) -> String {
+fn request(stream: &mut TcpStream) -> String {
     let mut text = String::new();
-    // SlotError connections end by RST.
+    // Refused connections end with RST.
     let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
     let _ = stream.read_to_string(&mut text);
     text
 }
 
 #[test]
-fn without_descriptors_connections_are_closed_and_accepting_goes_on() {
+fn without_descriptors_connections_are_closed_and_accepting_continues() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limits = Limits { connections: 64, per_source: 64, reserved: 0 };
-    let slots = Slots::new(limits, Reserved::default());
-    let inside = runtime.enter();
+    let slots = Slots::new(limits, ReservedNetworks::default());
+    let context = runtime.enter();
     let listener = listeners::bind("test", "127.0.0.1:0".parse().unwrap()).unwrap();
-    drop(inside);
+    drop(context);
     let (addr, of_listener) = (listener.local_addr().unwrap(), Arc::clone(&slots));
     std::thread::spawn(move || {
         let app = Router::new().fallback(|| async { "good" });
@@ -34,7 +34,7 @@ fn without_descriptors_connections_are_closed_and_accepting_goes_on() {
         }));
     });
     let connect = || TcpStream::connect(addr).unwrap();
-    assert!(ask(&mut connect()).ends_with("good"));
+    assert!(request(&mut connect()).ends_with("good"));
     // Descriptors of the clients, opened while some are free.
     let mut clients: Vec<TcpStream> = Vec::new();
     let limit = getrlimit(Resource::Nofile);
@@ -53,13 +53,13 @@ fn without_descriptors_connections_are_closed_and_accepting_goes_on() {
             Err(_) => std::thread::yield_now(),
         }
     }
-    // No connection can be evicted, because there is none: these are closed without a response.
+    // The listener has no connection to evict, so it closes these without a response.
     for socket in sockets {
         socket.connect(&addr.into()).unwrap();
         clients.push(socket.into());
-        assert_eq!(ask(clients.last_mut().unwrap()), "");
+        assert_eq!(request(clients.last_mut().unwrap()), "");
     }
     assert_eq!(slots.counts().refused_descriptors, 3);
     drop((fillers, clients));
-    assert!(ask(&mut connect()).ends_with("good"), "it accepts again");
+    assert!(request(&mut connect()).ends_with("good"), "it accepts again");
 }

@@ -24,7 +24,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 pub enum Decision {
     /// Traffic is admitted.
     Approved,
-    /// Traffic is refused; the endpoint has to be created anew before it can request again.
+    /// Traffic is refused; the consumer has to create the endpoint anew to request again.
     Rejected,
 }
 
@@ -42,7 +42,7 @@ impl Decision {
 /// with its new state, or `None` if there is none of that name.
 ///
 /// # Errors
-/// Those of Azure.
+/// Fails if Azure returns an error, or does not answer a call in time.
 pub async fn decide(
     arm: &dyn Arm,
     pause: &dyn Pause,
@@ -52,7 +52,7 @@ pub async fn decide(
     description: &str,
 ) -> Result<Option<Connection>, AttemptError> {
     let side = Side { arm, pause, timeout: CALL_TIMEOUT, now: Time::default() };
-    let listed = all(&side, service).await?;
+    let listed = list(&side, service).await?;
     let named = |item: &&Value| item["name"].as_str().is_some_and(|n| n.eq_ignore_ascii_case(name));
     let Some(item) = listed.iter().find(named) else { return Ok(None) };
     write_decision(&side, service, item, decision, description).await?;
@@ -64,7 +64,7 @@ pub async fn decide(
 }
 
 /// Reads all connections. Pending ones are approved if the spec approves their subscription, and
-/// reported otherwise. Returns when to check again.
+/// reported otherwise. Returns the delay until the next check.
 pub(crate) async fn reconcile(
     round: &mut RoundState<'_>,
     service: &Value,
@@ -73,7 +73,7 @@ pub(crate) async fn reconcile(
     let side = round.context.service();
     let approved = round.object.spec.approved_subscriptions();
     let mut found = Vec::new();
-    for item in all(&side, &id).await? {
+    for item in list(&side, &id).await? {
         let Some(mut connection) = parse(&item) else { continue };
         if connection.state == "Pending" && approved.contains(&connection.subscription()) {
             let why = "Weir: the subscription is on the approved list";
@@ -114,7 +114,10 @@ fn waiting_message(round: &RoundState<'_>) -> String {
 }
 
 /// Returns all connections of a service, from all pages.
-pub(crate) async fn all(side: &Side<'_>, service: &ResourceId) -> Result<Vec<Value>, AttemptError> {
+pub(crate) async fn list(
+    side: &Side<'_>,
+    service: &ResourceId,
+) -> Result<Vec<Value>, AttemptError> {
     side.list(
         &operations::LINK_CONNECTIONS_LIST.at(format!("{service}/privateEndpointConnections")),
     )

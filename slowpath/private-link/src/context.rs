@@ -33,8 +33,8 @@ pub struct ArmClients<'a> {
 /// Settings shared by all rounds of an appliance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Name of the fleet, the group of appliances that share the objects. All created resources are
-    /// tagged with it.
+    /// Name of the fleet, the group of appliances that share the objects. Created resources are
+    /// tagged with it, except subnets, which have no tags.
     pub fleet: String,
 }
 
@@ -141,7 +141,8 @@ impl Side<'_> {
         }
     }
 
-    /// Stores the handle of a long operation, and stops the round's side if there is one.
+    /// Stops the side of the round if a write started a long operation. Its handle is stored if it
+    /// can be polled.
     pub(crate) fn track(
         &self,
         running: &mut Option<RunningOperation>,
@@ -161,7 +162,8 @@ impl Side<'_> {
         Break(stop)
     }
 
-    /// Polls the long operation in progress. Continues if there is none or it succeeded.
+    /// Polls the long operation in progress. Continues if there is none, if it succeeded, or if
+    /// only the resource itself can show its result.
     pub(crate) async fn poll_running(&self, running: &mut Option<RunningOperation>) -> Outcome<()> {
         let Some(mut operation) = running.take() else { return Continue(()) };
         let RunningOperation { step, since, .. } = operation;
@@ -175,7 +177,7 @@ impl Side<'_> {
             Ok(Progress::Done) => return Continue(()),
             // The resource to delete no longer exists.
             Ok(Progress::Failed(failed))
-                if step.deletes() && failed.error.kind == Failure::Absent =>
+                if step.may_delete() && failed.error.kind == Failure::Absent =>
             {
                 return Continue(());
             }
@@ -200,7 +202,7 @@ impl Side<'_> {
             );
             return Break(Stop::wait(step.aspect(), step.reason(), message));
         }
-        // Not later than the end of [`OPERATION_TIMEOUT`].
+        // The last poll is at the end of [`OPERATION_TIMEOUT`].
         operation.next =
             self.now.after(pause.max(Duration::from_secs(1))).min(since.after(OPERATION_TIMEOUT));
         let stop = operation.stop(self.now);
@@ -249,7 +251,7 @@ impl Step {
         }
     }
 
-    fn deletes(self) -> bool {
+    fn may_delete(self) -> bool {
         matches!(self, Step::DeleteService | Step::DeleteEndpoint | Step::WriteZone)
     }
 }

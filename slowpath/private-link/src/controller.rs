@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure::arm::Arm;
-use clouds::calls::{Ended, PendingCalls};
+use clouds::calls::{CompletedCall, PendingCalls};
 use clouds::retry::{Pause, Policy};
 use tokio::sync::watch;
 
@@ -38,7 +38,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// A write to the store in progress.
 pub type StoreFuture<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
 
-/// The store did not accept a write; it is repeated.
+/// The store did not accept a write; the round is repeated after a back-off delay.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreError(pub String);
@@ -86,12 +86,13 @@ pub struct Controller {
 /// Queue entry of an object.
 #[derive(Clone, Debug)]
 struct QueueEntry {
-    /// Desired state when the last round began: generation, deletion, finalizer.
+    /// Desired state as last listed: generation, and whether the object is being deleted and has
+    /// the finalizer.
     desired: (u64, bool, bool),
     due: Duration,
     failures: u32,
     running: bool,
-    /// The object changed during its round.
+    /// A round was requested during the one in progress, and is due right after it.
     again: bool,
     /// The first round of this process is still to come.
     first: bool,
@@ -165,8 +166,8 @@ impl Controller {
             tokio::select! {
                 Some(ended) = rounds.next() => {
                     let (name, next) = match ended {
-                        Ended::Answered(ended) => ended,
-                        Ended::Panicked(name, error) => {
+                        CompletedCall::Answered(ended) => ended,
+                        CompletedCall::Panicked(name, error) => {
                             tracing::error!(object = %name, %error, "private link round panicked");
                             (name, Next::BackOff)
                         }
@@ -186,7 +187,7 @@ impl Controller {
         }
     }
 
-    /// Runs a round and stores its result.
+    /// Runs a round and stores its result. Returns when the next round is due.
     async fn round(&self, object: &Object, role: &Role) -> Next {
         let context = RoundContext {
             now: (self.clock)(),
@@ -252,6 +253,7 @@ fn update_queue(queue: &mut BTreeMap<String, QueueEntry>, objects: &[Object], no
     }
 }
 
+/// Makes the next round of an object due after one has ended.
 fn finish(queue: &mut BTreeMap<String, QueueEntry>, name: &str, next: Next, now: Duration) {
     let Some(entry) = queue.get_mut(name) else { return };
     entry.running = false;

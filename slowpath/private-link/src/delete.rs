@@ -1,6 +1,6 @@
 //! Deletion of everything that was created for an object: consumer side and service side each in
-//! its order, independently of each other. Absent resources count as deleted; resources created by
-//! others stay.
+//! its order, independently of each other. Absent resources count as deleted. Resources created by
+//! others stay, and so does the NAT subnet, which other objects may use.
 
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
@@ -14,9 +14,10 @@ use crate::names;
 use crate::object::{Aspect, Fixed, Reason, Step};
 use crate::operations;
 use crate::round::{Event, RoundState};
-use crate::service::is_ours;
+use crate::service::is_own;
 
-/// Performs the next step. Returns when to continue, or `None` if nothing is left.
+/// Performs the next step of each side. Returns the delay until the next round, or `None` if
+/// nothing is left to delete.
 pub(crate) async fn delete_all(round: &mut RoundState<'_>) -> Option<Duration> {
     // Nothing was created before the location was stored.
     let fixed = round.status.fixed.clone()?;
@@ -89,7 +90,8 @@ fn clear_endpoint(round: &mut RoundState<'_>) -> Outcome<()> {
     Continue(())
 }
 
-/// Rejects the connections before it deletes the service: Azure does not delete one in use.
+/// Rejects the connections before it deletes the service: Azure does not delete a service
+/// in use.
 async fn delete_service_side(round: &mut RoundState<'_>, fixed: &Fixed) -> Outcome<()> {
     let side = round.context.service();
     side.poll_running(&mut round.status.service.running).await?;
@@ -97,7 +99,7 @@ async fn delete_service_side(round: &mut RoundState<'_>, fixed: &Fixed) -> Outco
     let existing =
         side.get(&operations::LINK_SERVICES_GET.at(&fixed.service)).await.or_stop(failed)?;
     let Some(existing) = existing else { return clear_service(round) };
-    if !is_ours(round, &existing.body) {
+    if !is_own(round, &existing.body) {
         note_foreign(round, fixed.service.as_str());
         return clear_service(round);
     }
@@ -105,7 +107,7 @@ async fn delete_service_side(round: &mut RoundState<'_>, fixed: &Fixed) -> Outco
         return Break(busy(Aspect::Service, "the private link service", &existing.body));
     }
     let mut rejected = 0;
-    for connection in connections::all(&side, &fixed.service).await.or_stop(failed)? {
+    for connection in connections::list(&side, &fixed.service).await.or_stop(failed)? {
         let parsed = connections::parse(&connection);
         if parsed.is_some_and(|parsed| matches!(parsed.state.as_str(), "Approved" | "Pending")) {
             let (decision, why) = (Decision::Rejected, "Weir: the service is being deleted");

@@ -1,8 +1,8 @@
 //! DNS names that point to the endpoint: private zones, records, and links to the network.
 //!
 //! A zone may contain records of other objects, people and programs. A zone is therefore created
-//! with the fleet's tag only, is not changed if it exists, and is deleted with the last record in
-//! it. Records and links have the object's own tags.
+//! without the object's tag and is not changed if it exists. It is deleted if the fleet created it
+//! and it has no links and no records left. Records and links have the object's own tags.
 
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow::{Break, Continue};
@@ -58,7 +58,7 @@ pub(crate) fn record_intent(round: &mut RoundState<'_>, fixed: &Fixed) -> bool {
     changed
 }
 
-/// Performs the next step. Returns when to check again if nothing is left to do.
+/// Performs the next step. Returns the delay until the next check if nothing is left to do.
 pub(crate) async fn reconcile(
     round: &mut RoundState<'_>,
     endpoint: &FixedEndpoint,
@@ -104,7 +104,8 @@ async fn ensure_zone(round: &mut RoundState<'_>, id: &ResourceId) -> Outcome<()>
     side.track(&mut round.status.endpoint.running, Step::WriteZone, outcome)
 }
 
-/// Points a name to the address, as its only one.
+/// Ensures that a name has this address and no other. A record that Weir did not write for this
+/// object is not changed: the round stops unless the record already points to the address.
 async fn ensure_record(
     round: &mut RoundState<'_>,
     zone: &ResourceId,
@@ -118,11 +119,11 @@ async fn ensure_record(
     let existing = existing.map_or(Value::Null, |existing| existing.body["properties"].clone());
     let list = existing["aRecords"].as_array().map(Vec::as_slice).unwrap_or_default();
     let points = list.len() == 1 && list[0]["ipv4Address"] == json!(address);
-    let ours = is_ours(round, &existing["metadata"]);
-    if points && (!ours || existing["ttl"] == json!(TTL)) {
+    let own = is_own(round, &existing["metadata"]);
+    if points && (!own || existing["ttl"] == json!(TTL)) {
         return Continue(());
     }
-    if !existing.is_null() && !ours {
+    if !existing.is_null() && !own {
         let message = format!(
             "{record} in zone {} points to another address and was not written by Weir; delete \
              that record, or remove it from the object",
@@ -138,11 +139,12 @@ async fn ensure_record(
     Continue(())
 }
 
-fn is_ours(round: &RoundState<'_>, tags: &Value) -> bool {
+fn is_own(round: &RoundState<'_>, tags: &Value) -> bool {
     names::belongs_to_object(tags, &round.context.settings.fleet, &round.object.name)
 }
 
-/// Links the zone to the network unless any link does so already, since Azure allows only one.
+/// Links the zone to the network unless a link does so already, since Azure allows only one, or the
+/// network is linked to another zone of that name.
 async fn ensure_link(
     round: &mut RoundState<'_>,
     zone: &ResourceId,
@@ -165,7 +167,7 @@ async fn ensure_link(
     let named = |existing: &&Value| {
         existing["name"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(link.name()))
     };
-    if links.iter().find(named).is_some_and(|existing| !is_ours(round, &existing["tags"])) {
+    if links.iter().find(named).is_some_and(|existing| !is_own(round, &existing["tags"])) {
         let message =
             format!("{link} links another network and was not created by Weir; delete it");
         return Break(Stop::blocked(Aspect::Names, Reason::NotOurs, message));
@@ -189,20 +191,20 @@ async fn ensure_link(
 /// Polls the long operation of this side. Azure may detect only during the link operation that the
 /// network is linked to another zone of that name.
 pub(crate) async fn poll_operation(round: &mut RoundState<'_>) -> Outcome<()> {
-    let about = round.status.endpoint.running.as_ref();
-    let about = about.and_then(|running| ResourceId::parse(&running.handle.resource).ok());
+    let running = round.status.endpoint.running.as_ref();
+    let resource = running.and_then(|running| ResourceId::parse(&running.handle.resource).ok());
     let side = round.context.endpoint();
     match side.poll_running(&mut round.status.endpoint.running).await {
         Break(stop) if stop.reason == Reason::LinkedElsewhere => {
-            let zone = about.as_ref().and_then(|id| id.named("privateDnsZones"));
+            let zone = resource.as_ref().and_then(|id| id.named("privateDnsZones"));
             zone.into_iter().for_each(|zone| note_linked_elsewhere(round, zone));
             Continue(())
         }
-        settled => settled,
+        outcome => outcome,
     }
 }
 
-/// Notes that the network is linked to another zone of that name, which is taken as intended.
+/// Notes that the network is linked to another zone of that name, which is assumed to be intended.
 fn note_linked_elsewhere(round: &mut RoundState<'_>, zone: &str) {
     let message =
         format!("the network is already linked to another zone {zone}; that link is kept");
@@ -243,7 +245,8 @@ async fn remove_undesired(round: &mut RoundState<'_>, desired: &[Zone]) -> Outco
     Continue(())
 }
 
-/// Removes the object's records and links from a zone, and the zone itself if it is then empty.
+/// Removes the object's records and links from a zone, and the zone itself if the fleet
+/// created it and it is then empty.
 pub(crate) async fn remove(round: &mut RoundState<'_>, name: &str) -> Outcome<()> {
     let Some(zone_status) = round.status.endpoint.zones.get(name).cloned() else {
         return Continue(());
@@ -254,38 +257,39 @@ pub(crate) async fn remove(round: &mut RoundState<'_>, name: &str) -> Outcome<()
     for link in &zone_status.links {
         delete_link(round, link).await?;
     }
-    if is_last(round, &zone_status.id).await? {
+    if is_removable(round, &zone_status.id).await? {
         delete(round, operations::ZONES_DELETE.at(&zone_status.id)).await?;
     }
     round.status.endpoint.zones.remove(name);
     Continue(())
 }
 
-/// Removes the object's record of a name.
+/// Removes the record of a name if Weir wrote it for this object.
 async fn delete_record(round: &mut RoundState<'_>, zone: &ResourceId, record: &str) -> Outcome<()> {
     let side = round.context.endpoint();
     let id = zone.child("A", record);
     let existing = side.get(&operations::RECORDS_GET.at(&id)).await.or_stop(error)?;
-    if existing.is_some_and(|existing| is_ours(round, &existing.body["properties"]["metadata"])) {
+    if existing.is_some_and(|existing| is_own(round, &existing.body["properties"]["metadata"])) {
         side.delete(&operations::RECORDS_DELETE.at(&id)).await.or_stop(error)?;
     }
     Continue(())
 }
 
+/// Removes a link if Weir created it for this object.
 async fn delete_link(round: &mut RoundState<'_>, link: &ResourceId) -> Outcome<()> {
     let existing =
         round.context.endpoint().get(&operations::ZONE_LINKS_GET.at(link)).await.or_stop(error)?;
     match existing {
-        Some(existing) if is_ours(round, &existing.body["tags"]) => {
+        Some(existing) if is_own(round, &existing.body["tags"]) => {
             delete(round, operations::ZONE_LINKS_DELETE.at(link)).await
         }
         _ => Continue(()),
     }
 }
 
-/// Returns true if the fleet created the zone and it is empty, except for the SOA record that Azure
-/// creates.
-async fn is_last(round: &mut RoundState<'_>, zone: &ResourceId) -> Outcome<bool> {
+/// Returns true if the fleet created the zone and it has no links and no records, except for the
+/// SOA record that Azure creates.
+async fn is_removable(round: &mut RoundState<'_>, zone: &ResourceId) -> Outcome<bool> {
     let side = round.context.endpoint();
     let Some(existing) = side.get(&operations::ZONES_GET.at(zone)).await.or_stop(error)? else {
         return Continue(false);

@@ -24,7 +24,7 @@ pub(crate) fn error(failed: AttemptError) -> Stop {
     Stop::failed(Aspect::Endpoint, Reason::AzureError, &failed)
 }
 
-/// Performs the next step. Returns when to check again if nothing is left to do.
+/// Performs the next step. Returns the delay until the next check if nothing is left to do.
 pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outcome<Duration> {
     let Some(desired) = &fixed.endpoint else { return Continue(Duration::MAX) };
     let side = round.context.endpoint();
@@ -70,7 +70,8 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
     dns::reconcile(round, desired, address).await
 }
 
-/// Notes that a known endpoint was deleted by another party.
+/// Clears the endpoint from the status. If the status had its id, reports that another party
+/// deleted it.
 fn note_deleted(round: &mut RoundState<'_>) {
     round.status.endpoint.address = None;
     let Some(id) = round.status.endpoint.id.take() else { return };
@@ -79,6 +80,7 @@ fn note_deleted(round: &mut RoundState<'_>) {
     round.events.push(Event::warning("EndpointDeleted", message));
 }
 
+/// Creates the endpoint, or writes a failed one again.
 async fn create(
     round: &mut RoundState<'_>,
     fixed: &Fixed,
@@ -118,11 +120,12 @@ async fn replace(round: &mut RoundState<'_>, id: &ResourceId, why: String) -> Ou
     round.set_condition(Aspect::Endpoint, (false, Reason::AzureError), &why);
     round.events.push(Event::warning("EndpointReplaced", why));
     side.track(&mut round.status.endpoint.running, Step::DeleteEndpoint, outcome)?;
-    // Not at once, because the new endpoint may have the same problem.
+    // The next round is not due at once, because the new endpoint may have the same problem.
     let message = "the endpoint was deleted and will be recreated";
     Break(Stop::accepted(Aspect::Endpoint, message))
 }
 
+/// Returns the properties of the endpoint's connection; `Null` if it has none.
 fn connection(body: &Value) -> &Value {
     let found = CONNECTIONS.iter().map(|key| &body["properties"][*key][0]["properties"]);
     found.max_by_key(|properties| !properties.is_null()).unwrap_or(&Value::Null)

@@ -1,4 +1,4 @@
-//! Delays after errors, by their class.
+//! Why a round stops on one side, and the delay after each class of error.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

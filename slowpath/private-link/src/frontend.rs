@@ -44,11 +44,12 @@ mod tests {
     fn frontends_with_missing_properties_are_skipped() {
         let id = ResourceId::network("s", "g", "loadBalancers", "inner");
         let address = "10.1.0.5".parse().unwrap();
-        let whole = json!({ "id": "there", "properties": { "privateIPAddress": "10.1.0.5" } });
-        let list = json!([{ "id": "no-properties" }, { "properties": {} }, whole]);
+        let properties = json!({ "privateIPAddress": "10.1.0.5" });
+        let complete = json!({ "id": "complete", "properties": properties });
+        let list = json!([{ "id": "no-properties" }, { "properties": {} }, complete]);
         let balancer = json!({ "id": id, "properties": { "frontendIPConfigurations": list } });
         let found = frontend_of(&balancer, address).unwrap();
-        assert_eq!((found.id.as_str(), &found.balancer, found.subnet), ("there", &id, None));
+        assert_eq!((found.id.as_str(), &found.balancer, found.subnet), ("complete", &id, None));
         for bare in [json!({}), json!({ "id": id }), json!({ "id": id, "properties": {} })] {
             assert!(frontend_of(&bare, address).is_none(), "{bare}");
         }

@@ -7,7 +7,8 @@
 //! must be configured with the same period.
 //!
 //! Two appliances that both consider themselves owner do no harm: both write the same state, and an
-//! outdated write fails by its ETag. The lease avoids needless conflicts.
+//! update of a service, subnet or record that another appliance has changed since it was read fails
+//! by its ETag. The lease avoids needless conflicts.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::context::{Role, Side};
 use crate::operations;
 use crate::time::Time;
 
-/// Maximum time limit of a call, for long periods.
+/// Time limit of a call; a sixth of the lease period if that is shorter.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// Name of the record in its zone.
 const RECORD: &str = "_weir-lease";
@@ -49,7 +50,8 @@ pub struct Lease {
     period: Duration,
     /// Content of the record, and since when it has not changed.
     observed: Option<(Content, Duration)>,
-    /// When this appliance last wrote the record, while it holds the lease.
+    /// Start of the step in which this appliance last wrote the record; `None` if another appliance
+    /// holds the lease.
     renewed_at: Option<Duration>,
     error: Option<String>,
 }
@@ -105,7 +107,7 @@ impl Lease {
     pub async fn step(&mut self, arm: &dyn Arm, pause: &dyn Pause) {
         let timeout = CALL_TIMEOUT.min(self.renewal_interval() / 2);
         let side = Side { arm, pause, timeout, now: Time::default() };
-        // The answer is at least as recent as this.
+        // What the step reads is at least as recent as this time.
         let started = pause.now();
         let error = self.try_step(&side, started).await.err().map(|failed| {
             let absent = failed.error.kind == Failure::Absent;
@@ -185,7 +187,8 @@ fn write(content: &Content) -> Value {
     json!({ "properties": { "ttl": 60, "txtRecords": [{ "value": texts }] } })
 }
 
-/// Keeps the lease and publishes the standing, until there is no receiver.
+/// Reads the lease, and acquires or renews it if possible, once per renewal interval. Publishes
+/// this appliance's role until there is no receiver.
 pub async fn run(mut lease: Lease, arm: &dyn Arm, pause: &dyn Pause, sender: &watch::Sender<Role>) {
     loop {
         lease.step(arm, pause).await;

@@ -7,13 +7,14 @@
 //!                  reconcile.rs: one round for one object
 //!                    |                        |
 //!           service.rs, subnet.rs,    endpoint.rs, dns.rs
-//!           connections.rs            (where the object wants that side)
+//!           connections.rs            (if the object has an endpoint)
 //!                    |                        |
-//!                    '---- delete.rs takes both back ----'
+//!                    '------- delete.rs: removes both ----'
 //! ```
 //! A round reads the observed state, performs the next missing step, and reports its progress in
-//! conditions. It depends on nothing but the object's status, so it may be interrupted anywhere. A
-//! long operation at Azure is stored in the status as a handle, which later rounds poll.
+//! conditions. All that the next round needs is in the object's status and at Azure, so a round may
+//! be interrupted anywhere. A long operation at Azure is stored in the status as a handle, which
+//! later rounds poll.
 #![forbid(unsafe_code)]
 
 mod connections;

@@ -13,7 +13,7 @@ use crate::object::{Spec, ValidationError, Zone};
 pub const FLEET: &str = "weir-fleet";
 /// Tag with the name of the object for which a resource was created.
 pub const OBJECT: &str = "weir-object";
-/// The object whose service is `pls-CLUSTER`, without the object's name.
+/// Last part of the name of the object whose service is called `pls-CLUSTER`, without that part.
 const ROUTER: &str = "private-router";
 
 /// Returns the name of the service: `pls-CLUSTER` for the private router, `pls-NAME-CLUSTER` for
@@ -86,12 +86,12 @@ pub fn belongs_to_fleet(tags: &Value, fleet: &str) -> bool {
     tags[FLEET] == json!(fleet)
 }
 
-/// Returns true if all of the wanted tags are present.
+/// Returns true if all desired tags are present.
 pub fn has_all(tags: &Value, desired: &Map<String, Value>) -> bool {
     desired.iter().all(|(key, value)| tags[key] == *value)
 }
 
-/// Returns the existing tags with the wanted ones added.
+/// Returns the existing tags with the desired ones added or replaced.
 pub fn merged(tags: &Value, desired: &Map<String, Value>) -> Value {
     let existing = tags.as_object().cloned().unwrap_or_default();
     let all: BTreeMap<String, Value> = existing.into_iter().chain(desired.clone()).collect();

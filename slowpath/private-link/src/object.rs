@@ -23,7 +23,7 @@ use crate::time::Time;
 pub const KIND: &str = "PrivateLinkService";
 /// Plural name of the kind.
 pub const PLURAL: &str = "privatelinkservices";
-/// Finalizer that stays on an object until everything at Azure is removed.
+/// Finalizer that stays on an object until everything that was created for it is deleted.
 pub const FINALIZER: &str = "weir.dev/private-link-cleanup";
 
 /// An object as a round needs it; the store holds more.

@@ -59,11 +59,11 @@ mod tests {
         let role: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let actions = role["Actions"].as_array().unwrap();
         let allowed: Vec<&str> = actions.iter().map(|action| action.as_str().unwrap()).collect();
-        let asked = [SERVICE_SIDE, ENDPOINT_SIDE, LEASE].concat();
-        let needed: Vec<&str> = azure::operations::permissions(&asked).into_iter().collect();
+        let used = [SERVICE_SIDE, ENDPOINT_SIDE, LEASE].concat();
+        let needed: Vec<&str> = azure::operations::permissions(&used).into_iter().collect();
         assert_eq!(allowed, needed, "sorted, each once");
         assert!(allowed.iter().all(|action| !action.contains('*')), "{allowed:?}");
-        let names: BTreeSet<&str> = asked.iter().map(|known| known.operation.name).collect();
+        let names: BTreeSet<&str> = used.iter().map(|used| used.operation.name).collect();
         assert!(names.contains("PrivateLinkServices_CreateOrUpdate"), "{names:?}");
     }
 }

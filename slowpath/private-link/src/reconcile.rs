@@ -33,7 +33,8 @@ pub struct Round {
 pub enum Finalizer {
     /// Add it to the object.
     Add,
-    /// Remove it: everything at Azure is removed.
+    /// Remove it: everything that was created for the object is deleted, or another appliance
+    /// deletes it.
     Remove,
 }
 
@@ -46,7 +47,7 @@ pub enum Next {
     After(Duration),
     /// After the queue's back-off delay: the desired state is invalid.
     BackOff,
-    /// Never: nothing is left to do.
+    /// Not due: nothing is left to do.
     Never,
 }
 
@@ -75,7 +76,7 @@ pub async fn reconcile(context: &RoundContext<'_>, object: &Object) -> Round {
 }
 
 impl RoundState<'_> {
-    /// Another appliance owns the object: read the service, write nothing.
+    /// Runs the round of an observer: reads the service, and writes nothing at Azure.
     async fn observe(mut self, owner: &str, candidate: bool) -> Round {
         let message = format!("the object is managed by {owner}; this appliance only reads it");
         self.set_condition(Aspect::Observed, (true, Reason::OtherOwner), &message);
@@ -100,7 +101,8 @@ impl RoundState<'_> {
         match (self.object.deletion, self.object.has_finalizer) {
             (None, _) => self.end(Next::After(pause), None),
             (Some(_), false) => self.end(Next::Never, None),
-            // The owner removes everything. An appliance that may become the owner waits for that.
+            // The owner deletes the resources. An appliance that may become the owner keeps the
+            // object until the service is gone.
             (Some(_), true) if candidate && exists != Ok(false) => {
                 self.end(Next::After(pause), None)
             }
@@ -127,8 +129,8 @@ impl RoundState<'_> {
             return self.end(Next::After(pause), None);
         }
         self.status.clear_condition(Aspect::Paused);
-        // The location is stored before anything is created, so that it can be removed whatever
-        // happens in between.
+        // Locations and names are stored before anything is created, so that a later round finds
+        // the resources even if this process ends in between.
         let intent_changed = dns::record_intent(&mut self, &fixed);
         if self.status.fixed.as_ref() != Some(&fixed) || intent_changed {
             self.status.fixed = Some(fixed);
@@ -159,7 +161,8 @@ impl RoundState<'_> {
         }
     }
 
-    /// Returns the rest of a side's delay, if it has one.
+    /// Returns the rest of a side's delay. `None` if the delay is over, or the desired state has
+    /// changed since.
     pub(crate) fn remaining_backoff(&self, before: Option<Backoff>) -> Option<Duration> {
         let Backoff { generation, deleting, until } = before?;
         let same =
@@ -167,7 +170,7 @@ impl RoundState<'_> {
         (same && until > self.context.now).then(|| until.since(self.context.now))
     }
 
-    /// Returns the delay to store after an error of Azure.
+    /// Returns the delay to store if a call failed.
     pub(crate) fn backoff_after<T>(&self, ended: &Outcome<T>) -> Option<Backoff> {
         let Break(stop) = ended else { return None };
         if stop.cause != Cause::Failed {
@@ -199,8 +202,8 @@ impl RoundState<'_> {
     /// Sets the conditions after one side stopped early.
     pub(crate) fn record_stop(&mut self, stop: &Stop) {
         let Stop { aspect, reason, message, .. } = stop;
-        // What works keeps working while it is changed, and a service that points elsewhere does so
-        // until the change is complete.
+        // An operation in progress replaces neither a condition that holds, nor the report that the
+        // service points to another frontend: both stay true until the operation completes.
         let differs = self.status.condition(*aspect);
         let differs = differs.is_some_and(|condition| condition.reason == Reason::FrontendDiffers);
         if *reason == Reason::InProgress && (differs || self.status.is(*aspect)) {
@@ -219,7 +222,8 @@ impl RoundState<'_> {
         self.status.set_condition(self.context.now, aspect, holds, why);
     }
 
-    /// Sets the condition `Available`, which holds if all desired aspects do.
+    /// Sets the condition `Available`, which holds if all desired aspects do. Removes the
+    /// conditions of aspects that are not desired.
     fn update_available(&mut self) {
         let endpoint = self.object.spec.endpoint.as_ref();
         let named = endpoint.is_some_and(|endpoint| !endpoint.zones.is_empty());

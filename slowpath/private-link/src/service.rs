@@ -24,7 +24,7 @@ use crate::subnet;
 /// Minimum time before an update is repeated that Azure accepted but did not apply.
 const REPEAT_DELAY: Duration = Duration::from_secs(2 * 60);
 
-/// Performs the next step. Returns when to check again if nothing is left to do.
+/// Performs the next step. Returns the delay until the next check if nothing is left to do.
 pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outcome<Duration> {
     let side = round.context.service();
     side.poll_running(&mut round.status.service.running).await?;
@@ -38,10 +38,10 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
         note_deleted(round);
         return create(round, fixed, address).await;
     };
-    if !is_ours(round, &existing.body) {
-        // The known service is not this one.
+    if !is_own(round, &existing.body) {
+        // The service that the status describes is gone: another one has its name.
         note_deleted(round);
-        return Break(not_ours(round, &fixed.service));
+        return Break(foreign_service(round, &fixed.service));
     }
     match State::of(&existing.body) {
         State::Busy => {
@@ -60,7 +60,7 @@ fn error(failed: &AttemptError) -> Stop {
 }
 
 /// Recognizes a service by its tags, or if those were removed, by its alias, which is unique.
-pub(crate) fn is_ours(round: &RoundState<'_>, body: &Value) -> bool {
+pub(crate) fn is_own(round: &RoundState<'_>, body: &Value) -> bool {
     let alias = body["properties"]["alias"].as_str();
     let known = alias.is_some() && alias == round.status.service.alias.as_deref();
     known
@@ -71,7 +71,7 @@ pub(crate) fn is_ours(round: &RoundState<'_>, body: &Value) -> bool {
         )
 }
 
-fn not_ours(round: &RoundState<'_>, id: &ResourceId) -> Stop {
+fn foreign_service(round: &RoundState<'_>, id: &ResourceId) -> Stop {
     let tags = [(names::FLEET, &round.context.settings.fleet), (names::OBJECT, &round.object.name)];
     let [fleet, object] = tags.map(|(key, value)| format!("{key}={value}"));
     let message = format!(
@@ -82,7 +82,8 @@ fn not_ours(round: &RoundState<'_>, id: &ResourceId) -> Stop {
     Stop::blocked(Aspect::Service, Reason::NotOurs, message)
 }
 
-/// Notes that a known service was deleted by another party.
+/// Clears a service from the status, and reports that another party deleted it. Does nothing if the
+/// status has none.
 fn note_deleted(round: &mut RoundState<'_>) {
     let Some(id) = round.status.service.id.take() else { return };
     round.status.service.alias = None;
@@ -103,13 +104,14 @@ fn record_service(round: &mut RoundState<'_>, fixed: &Fixed, body: &Value) {
     }
 }
 
-/// Reads the service for an observer. Returns true if it exists and belongs to the object.
+/// Updates the service's id and alias in the status of an observer. Returns true if the service
+/// exists and belongs to the object.
 pub(crate) async fn observe(round: &mut RoundState<'_>) -> Outcome<bool> {
     let Some(fixed) = Fixed::of(&round.object.name, &round.object.spec).ok() else {
         return Continue(false);
     };
     match round.context.service().get(&operations::LINK_SERVICES_GET.at(&fixed.service)).await {
-        Ok(Some(existing)) if is_ours(round, &existing.body) => {
+        Ok(Some(existing)) if is_own(round, &existing.body) => {
             record_service(round, &fixed, &existing.body);
             Continue(true)
         }
@@ -122,7 +124,8 @@ pub(crate) async fn observe(round: &mut RoundState<'_>) -> Outcome<bool> {
     }
 }
 
-/// Compares the existing service with the desired state, and updates it if they differ.
+/// Updates the existing service if it differs from the desired state, or if its last operation
+/// `failed`. Otherwise reports it as ready.
 async fn update(
     round: &mut RoundState<'_>,
     fixed: &Fixed,
@@ -138,7 +141,7 @@ async fn update(
         ("visibility", spec.permitted_subscriptions()),
         ("autoApproval", spec.approved_subscriptions()),
     ] {
-        if subscriptions(&properties[key]) != list {
+        if parse_subscriptions(&properties[key]) != list {
             desired["properties"][key]["subscriptions"] = json!(list);
             differs.push(key);
         }
@@ -148,9 +151,9 @@ async fn update(
         desired["tags"] = names::merged(&existing.body["tags"], &tags);
         differs.push("tags");
     }
-    // Looked up in each round, because another appliance may have had the object before, or the
-    // service or the load balancer may have been changed by hand.
-    let frontend = frontend(round, fixed, address).await?;
+    // The frontend is looked up in each round, because another appliance may have reconciled the
+    // object before, or the service or the load balancer may have been changed by hand.
+    let frontend = find_frontend(round, fixed, address).await?;
     if !points_to(properties, &frontend.id) {
         let list = json!([{ "id": frontend.id }]);
         desired["properties"]["loadBalancerFrontendIpConfigurations"] = list;
@@ -159,7 +162,7 @@ async fn update(
     }
     if differs.is_empty() && !failed {
         round.status.service.changed = None;
-        return ready(round, &existing.body).await;
+        return report_ready(round, &existing.body).await;
     }
     let (now, generation) = (round.context.now, round.object.generation);
     if let Some((changed, at)) = round.status.service.changed
@@ -203,14 +206,15 @@ fn report_other_frontend(round: &mut RoundState<'_>, properties: &Value, desired
     round.set_condition(Aspect::Available, (false, Reason::FrontendDiffers), &message);
 }
 
-fn subscriptions(of: &Value) -> BTreeSet<String> {
-    let listed = of["subscriptions"].as_array().into_iter().flatten();
+/// Returns the subscriptions of a visibility or automatic approval, in lower case.
+fn parse_subscriptions(json: &Value) -> BTreeSet<String> {
+    let listed = json["subscriptions"].as_array().into_iter().flatten();
     listed.filter_map(Value::as_str).map(str::to_ascii_lowercase).collect()
 }
 
-/// Reports a service in its desired state as ready, once Azure has assigned all that consumers
-/// need.
-async fn ready(round: &mut RoundState<'_>, body: &Value) -> Outcome<Duration> {
+/// Reports a service in its desired state as ready, once it has all that consumers need, and then
+/// reconciles its connections.
+async fn report_ready(round: &mut RoundState<'_>, body: &Value) -> Outcome<Duration> {
     let frontends = body["properties"]["loadBalancerFrontendIpConfigurations"].as_array();
     let complete = round.status.service.alias.is_some()
         && id_of(body).is_some()
@@ -223,7 +227,7 @@ async fn ready(round: &mut RoundState<'_>, body: &Value) -> Outcome<Duration> {
         });
     }
     round.set_condition(Aspect::Service, (true, Reason::AzureSuccess), "the service is as desired");
-    // Failures to read connections do not affect the service's condition.
+    // Failures to read or approve connections do not affect the service's condition.
     match connections::reconcile(round, body).await {
         Ok(pause) => Continue(pause),
         Err(failed) => {
@@ -233,8 +237,13 @@ async fn ready(round: &mut RoundState<'_>, body: &Value) -> Outcome<Duration> {
     }
 }
 
-/// Returns the frontend with the address, among all load balancers of the resource group.
-async fn frontend(round: &mut RoundState<'_>, fixed: &Fixed, address: IpAddr) -> Outcome<Frontend> {
+/// Returns the frontend with the address, among all load balancers of the resource group. Sets the
+/// load balancer and its condition in the status.
+async fn find_frontend(
+    round: &mut RoundState<'_>,
+    fixed: &Fixed,
+    address: IpAddr,
+) -> Outcome<Frontend> {
     let (subscription, group) = (fixed.service.subscription(), fixed.service.group());
     let request = operations::LOAD_BALANCERS_LIST.at(operations::in_group(
         subscription,
@@ -255,8 +264,9 @@ async fn frontend(round: &mut RoundState<'_>, fixed: &Fixed, address: IpAddr) ->
     Continue(found)
 }
 
+/// Finds the load balancer and the NAT subnet, and starts the creation of the service.
 async fn create(round: &mut RoundState<'_>, fixed: &Fixed, address: IpAddr) -> Outcome<Duration> {
-    let frontend = frontend(round, fixed, address).await?;
+    let frontend = find_frontend(round, fixed, address).await?;
     let subnet = subnet::find_or_create(round, fixed, &frontend).await?;
     let spec = &round.object.spec;
     let body = json!({

@@ -19,14 +19,15 @@ use crate::round::{Event, RoundState};
 const PREFERRED_LENGTH: u8 = 24;
 /// Longest prefix that Azure allows: three of eight addresses are usable.
 const MAX_LENGTH: u8 = 29;
-/// Property that has to be disabled for a private link service in the subnet.
+/// Property of a subnet that must not be `Enabled` for a private link service in it.
 const POLICIES: &str = "privateLinkServiceNetworkPolicies";
 
 fn stop(message: impl Into<String>) -> Stop {
     Stop::blocked(Aspect::Service, Reason::SubnetFailed, message)
 }
 
-/// Returns the id of the NAT subnet; it is created if necessary.
+/// Returns the id of the NAT subnet, if it is ready for a service. Otherwise performs the next
+/// step: creates the subnet, or disables its network policies.
 pub(crate) async fn find_or_create(
     round: &mut RoundState<'_>,
     fixed: &Fixed,
@@ -44,8 +45,8 @@ pub(crate) async fn find_or_create(
         }
         (None, None) => {
             let message = format!(
-                "frontend {} has no subnet, so no network for a NAT subnet is known; set \
-                 spec.nat_subnet",
+                "frontend {} has no subnet, so no network for a NAT subnet is known; delete this \
+                 object and create it again with spec.nat_subnet",
                 frontend.id
             );
             return Break(stop(message));
@@ -55,32 +56,35 @@ pub(crate) async fn find_or_create(
     let found =
         found.or_stop(|failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed))?;
     match found {
-        Some(existing) => check_policies(round, id, existing.body, existing.etag).await,
+        Some(existing) => ensure_policies_disabled(round, id, existing.body, existing.etag).await,
         None if configured.is_some() => Break(stop(format!(
-            "{id} does not exist; create it, or delete the object and leave out spec.nat_subnet"
+            "{id} does not exist; create it, or delete this object and create it again without \
+             spec.nat_subnet"
         ))),
         None => create(round, id).await,
     }
 }
 
-/// Checks the subnet of an existing service before the service is changed.
-pub(crate) async fn check_existing(round: &mut RoundState<'_>, service: &Value) -> Outcome<()> {
-    let id = service["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
+/// Prepares the NAT subnet of an existing service before the service is changed, as
+/// [`find_or_create`] does; never creates one.
+pub(crate) async fn check_existing(round: &mut RoundState<'_>, properties: &Value) -> Outcome<()> {
+    let id = properties["ipConfigurations"][0]["properties"]["subnet"]["id"].as_str();
     let Some(id) = id.and_then(|id| ResourceId::parse(id).ok()) else { return Continue(()) };
     let found = round.context.service().get(&operations::SUBNETS_GET.at(&id)).await;
     let found =
         found.or_stop(|failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed))?;
     match found {
         Some(existing) => {
-            check_policies(round, id, existing.body, existing.etag).await.map_continue(|_| ())
+            let ready = ensure_policies_disabled(round, id, existing.body, existing.etag).await;
+            ready.map_continue(|_| ())
         }
         None => Continue(()),
     }
 }
 
-/// Returns an existing subnet's id if its policies are disabled. They are disabled first if Weir
-/// created the subnet.
-async fn check_policies(
+/// Returns an existing subnet's id if its network policies for private link services are disabled.
+/// Otherwise disables them if Weir created the subnet, or asks the operator to do so.
+async fn ensure_policies_disabled(
     round: &mut RoundState<'_>,
     id: ResourceId,
     body: Value,
@@ -89,8 +93,8 @@ async fn check_policies(
     if State::of(&body) == State::Busy {
         return Break(busy(Aspect::Service, "the NAT subnet", &body));
     }
-    let on = body["properties"][POLICIES].as_str();
-    if !on.is_some_and(|on| on.eq_ignore_ascii_case("Enabled")) {
+    let policies = body["properties"][POLICIES].as_str();
+    if !policies.is_some_and(|policies| policies.eq_ignore_ascii_case("Enabled")) {
         return Continue(id_of(&body).unwrap_or(id));
     }
     if round.status.service.made_subnet.as_ref() != Some(&id) {
@@ -105,6 +109,7 @@ async fn check_policies(
     write(round, &id, &desired, etag.as_deref()).await
 }
 
+/// Starts the creation of the subnet, with its network policies disabled, in the first free prefix.
 async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceId> {
     let side = round.context.service();
     let failed = |failed| Stop::failed(Aspect::Service, Reason::SubnetFailed, &failed);
@@ -115,23 +120,27 @@ async fn create(round: &mut RoundState<'_>, id: ResourceId) -> Outcome<ResourceI
         .list(&operations::SUBNETS_LIST.at(format!("{parent}/subnets")))
         .await
         .or_stop(failed)?;
-    let space = prefixes(&network.body["properties"]["addressSpace"]);
+    let space = parse_prefixes(&network.body["properties"]["addressSpace"]);
     let taken: Vec<Prefix> =
-        subnets.iter().flat_map(|subnet| prefixes(&subnet["properties"])).collect();
+        subnets.iter().flat_map(|subnet| parse_prefixes(&subnet["properties"])).collect();
     let Some(free) = find_free(&space, &taken) else {
         let message = format!(
-            "{parent} has no free prefix for a NAT subnet; add an address prefix, or delete the \
-             object and set spec.nat_subnet"
+            "{parent} has no free prefix for a NAT subnet; add an address prefix, or delete this \
+             object and create it again with spec.nat_subnet"
         );
         return Break(stop(message));
     };
     let prefix = format!("{}/{}", Ipv4Addr::from(free.first), free.length);
     let body = json!({ "properties": { "addressPrefix": prefix, POLICIES: "Disabled" } });
     let written = write(round, &id, &body, None).await;
-    // The subnet is recorded only if Azure accepted the write; otherwise it was not created.
+    // The subnet is recorded only if Azure accepted the write. After a timeout it may exist all the
+    // same; it then counts as one that Weir did not create.
     if matches!(&written, Break(stop) if stop.cause == Cause::Accepted) {
         round.status.service.made_subnet = Some(id.clone());
-        round.events.push(Event::note("SubnetCreated", format!("{id} with prefix {prefix}")));
+        round.events.push(Event::note(
+            "SubnetCreated",
+            format!("{id} is being created with prefix {prefix}"),
+        ));
     }
     written
 }
@@ -180,14 +189,15 @@ impl Prefix {
     }
 }
 
-/// Returns the IPv4 prefixes of a subnet's or an address space's properties.
-fn prefixes(of: &Value) -> Vec<Prefix> {
-    let listed = of["addressPrefixes"].as_array().into_iter().flatten();
-    let all = listed.chain([&of["addressPrefix"]]).filter_map(Value::as_str);
+/// Returns the IPv4 prefixes in the properties of a subnet or in an address space.
+fn parse_prefixes(json: &Value) -> Vec<Prefix> {
+    let listed = json["addressPrefixes"].as_array().into_iter().flatten();
+    let all = listed.chain([&json["addressPrefix"]]).filter_map(Value::as_str);
     all.filter_map(Prefix::read).collect()
 }
 
-/// Returns the first free prefix of the preferred length, or of the next longer one that fits.
+/// Returns the first free prefix of the preferred length, or else of the shortest longer length, up
+/// to [`MAX_LENGTH`], of which one is free.
 fn find_free(space: &[Prefix], taken: &[Prefix]) -> Option<Prefix> {
     (PREFERRED_LENGTH..=MAX_LENGTH).find_map(|length| {
         let fits = space.iter().filter(|within| within.length <= length);

@@ -1,5 +1,5 @@
 //! The loop over objects, and the lease, in time that tests advance.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test states what it expects")]
 
 #[expect(dead_code, reason = "it uses a part of it")]
 mod emulator;
@@ -26,13 +26,13 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use emulator::sample::{self, BEGUN, GUEST, OURS, network};
+use emulator::sample::{self, BEGUN, GUEST, PROVIDER, network};
 use emulator::{Azure, once};
 
 /// Period of the lease.
 const PERIOD: Duration = Duration::from_secs(90);
 
-/// A clock that stops until the test advances it to the next time that is waited for.
+/// A clock that stands still until the test advances it to the next time that is waited for.
 #[derive(Clone)]
 struct ManualClock {
     now: watch::Sender<Duration>,
@@ -53,7 +53,7 @@ impl Pause for ManualClock {
     }
 }
 
-/// The emulator with delayed responses, recording the number of concurrent calls.
+/// The emulator with delayed reads of resources; records the maximum number of concurrent reads.
 #[derive(Clone)]
 struct Slow {
     azure: Azure,
@@ -215,7 +215,7 @@ impl Fixture {
     }
 
     fn run(&self, store: &Arc<Store>, appliance: &str, ownership: Ownership) -> JoinHandle<()> {
-        let (keep, cancel) = watch::channel(false);
+        let (guard, cancel) = watch::channel(false);
         let (now, begun) = (self.pause.now.subscribe(), self.begun);
         let azure: Arc<dyn Arm> = Arc::new(Slow { in_flight: Arc::default(), ..self.slow.clone() });
         let run = Controller {
@@ -230,7 +230,7 @@ impl Fixture {
         };
         tokio::spawn(async move {
             run.run(cancel).await;
-            drop(keep);
+            drop(guard);
         })
     }
 
@@ -265,20 +265,20 @@ fn named() -> Ownership {
 
 #[tokio::test]
 async fn objects_are_reconciled_concurrently_one_round_each() {
-    let world = Fixture::new();
+    let fixture = Fixture::new();
     let names: Vec<String> = (0..12).map(|n| format!("shop/web{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let store = Store::of(&names);
-    let run = world.run(&store, "weir-0", named());
+    let run = fixture.run(&store, "weir-0", named());
     let all = || names.iter().all(|name| store.is(name, Aspect::Available));
-    world.until(3_600, "all are available", all).await;
-    let max_in_flight = world.slow.max_in_flight.load(Ordering::Relaxed);
+    fixture.until(3_600, "all are available", all).await;
+    let max_in_flight = fixture.slow.max_in_flight.load(Ordering::Relaxed);
     assert!((2..=8).contains(&max_in_flight), "{max_in_flight} at once");
-    let response = Totals::of(&store.list());
-    assert_eq!((response.objects, response.available, response.operations), (12, 12, 0));
-    assert_eq!(response.connections["Approved"], 12);
+    let totals = Totals::of(&store.list());
+    assert_eq!((totals.objects, totals.available, totals.operations), (12, 12, 0));
+    assert_eq!(totals.connections["Approved"], 12);
     let address = store.list()[0].status.endpoint.address.unwrap().to_string();
-    let row = &rows(&store.list(), Time(world.begun + 7_000))[0];
+    let row = &rows(&store.list(), Time(fixture.begun + 7_000))[0];
     let cells = row.cells();
     assert_eq!(
         (&cells[0], &cells[2], &cells[3]),
@@ -287,83 +287,84 @@ async fn objects_are_reconciled_concurrently_one_round_each() {
     assert!(cells[1].starts_with("pls-shop-web0.") && cells[4] == "116m", "{cells:?}");
     // Another process continues.
     run.abort();
-    let service = network(OURS, "privateLinkServices", "pls-shop-web3").to_string();
-    world.azure.state().remove(&service);
-    world.run(&store, "weir-0", named());
+    let service = network(PROVIDER, "privateLinkServices", "pls-shop-web3").to_string();
+    fixture.azure.state().remove(&service);
+    fixture.run(&store, "weir-0", named());
     let events = || store.events.lock().unwrap().clone();
     let noticed = || events().contains(&("shop/web3".to_owned(), "ServiceDeleted"));
-    world.until(600, "the deletion is noticed", noticed).await;
-    world.until(3_600, "it is recreated", all).await;
+    fixture.until(600, "the deletion is noticed", noticed).await;
+    fixture.until(3_600, "it is recreated", all).await;
     for name in &names {
         store.edit(name, |object| object.deletion = Some(Time(1)));
     }
-    world.until(7_200, "all are gone", || store.list().is_empty()).await;
-    let world = world.azure.state();
-    assert!(world.foreign_changes.is_empty());
-    assert_eq!(world.things(true).len(), 1, "only the subnet is left");
+    fixture.until(7_200, "all are gone", || store.list().is_empty()).await;
+    let cloud = fixture.azure.state();
+    assert!(cloud.foreign_changes.is_empty());
+    assert_eq!(cloud.things(true).len(), 1, "only the subnet is left");
 }
 
 #[tokio::test]
 async fn failing_store_is_retried_with_backoff() {
-    let world = Fixture::new();
+    let fixture = Fixture::new();
     let store = Store::of(&["shop/web"]);
     store.full.store(true, Ordering::Relaxed);
-    world.run(&store, "weir-0", named());
-    world.until(1_000, "ten minutes pass", || world.pause.now() >= Duration::from_secs(600)).await;
+    fixture.run(&store, "weir-0", named());
+    let ten_minutes = || fixture.pause.now() >= Duration::from_secs(600);
+    fixture.until(1_000, "ten minutes pass", ten_minutes).await;
     let tried = store.tried.load(Ordering::Relaxed);
     // 3, 6, 12, 24 and then 30 s: some twenty times in ten minutes.
     assert!((15..=26).contains(&tried), "{tried}");
     store.full.store(false, Ordering::Relaxed);
-    world.until(1_000, "it is available", || store.is("shop/web", Aspect::Available)).await;
+    fixture.until(1_000, "it is available", || store.is("shop/web", Aspect::Available)).await;
 }
 
 #[tokio::test]
 async fn events_are_stored_without_a_status_change() {
-    let world = Fixture::new();
+    let fixture = Fixture::new();
     let store = Store::of(&["shop/web"]);
-    world.run(&store, "weir-0", named());
-    world.until(3_600, "it is available", || store.is("shop/web", Aspect::Available)).await;
+    fixture.run(&store, "weir-0", named());
+    fixture.until(3_600, "it is available", || store.is("shop/web", Aspect::Available)).await;
     let before = store.list().remove(0).status;
-    world.slow.denied.store(true, Ordering::Relaxed);
+    fixture.slow.denied.store(true, Ordering::Relaxed);
     let failed = ("shop/web".to_owned(), "ConnectionsFailed");
-    let response = || store.events.lock().unwrap().contains(&failed);
-    world.until(900, "the event is recorded", response).await;
-    world.until(5, "the event is stored", || store.unsaved.lock().unwrap().is_empty()).await;
+    let recorded = || store.events.lock().unwrap().contains(&failed);
+    fixture.until(900, "the event is recorded", recorded).await;
+    fixture.until(5, "the event is stored", || store.unsaved.lock().unwrap().is_empty()).await;
     assert_eq!(store.list().remove(0).status, before);
 }
 
 #[tokio::test]
 async fn lease_is_held_by_one_and_taken_over_by_the_other() {
-    let world = Fixture::new();
-    let zone = network(OURS, "privateDnsZones", "weir.lease");
+    let fixture = Fixture::new();
+    let zone = network(PROVIDER, "privateDnsZones", "weir.lease");
     let stores = [Store::of(&["shop/web"]), Store::of(&["shop/web"])];
     let runs = ["weir-0", "weir-1"].map(|appliance| {
         let at = usize::from(appliance == "weir-1");
-        world.run(&stores[at], appliance, Ownership::Lease { zone: zone.clone(), period: PERIOD })
+        fixture.run(&stores[at], appliance, Ownership::Lease { zone: zone.clone(), period: PERIOD })
     });
     let message = |store: &Store| {
         let object = store.list().remove(0);
         object.status.condition(Aspect::Observed).map(|c| c.message.clone()).unwrap_or_default()
     };
-    let response = |text: &'static str| stores.iter().all(|store| message(store).contains(text));
-    world
-        .until(300, "the reason for no owner", || response("az network private-dns zone create"))
+    let reported = |text: &'static str| stores.iter().all(|store| message(store).contains(text));
+    fixture
+        .until(300, "the reason for no owner", || reported("az network private-dns zone create"))
         .await;
-    world.azure.state().set(zone.as_str(), json!({}));
+    fixture.azure.state().set(zone.as_str(), json!({}));
     let available = |at: usize| stores[at].is("shop/web", Aspect::Available);
-    world.until(3_600, "one of them is the owner", || available(0) || available(1)).await;
+    fixture.until(3_600, "one of them is the owner", || available(0) || available(1)).await;
     let leader = usize::from(available(1));
     let other = 1 - leader;
     let name = ["weir-0", "weir-1"][leader];
-    world
+    fixture
         .until(300, "the other one reports the owner", || message(&stores[other]).contains(name))
         .await;
     assert!(
         !stores[other].is("shop/web", Aspect::Available) && !stores[other].list()[0].has_finalizer
     );
     runs[leader].abort();
-    world.until(3_600, "the other one takes over", || available(other)).await;
-    assert!(world.azure.state().foreign_changes.is_empty());
+    fixture.until(3_600, "the other one takes over", || available(other)).await;
+    assert!(fixture.azure.state().foreign_changes.is_empty());
 }
 
 /// Many random histories of three appliances, with calls that fail and hang.
@@ -385,16 +386,16 @@ fn at_most_one_appliance_holds_the_lease() {
                 if *due > now {
                     continue;
                 }
-                // A process that ends in it starts anew, sometimes after a pause.
+                // A process that ends during the step starts anew.
                 if once(lease.step(&azure, &azure)).is_none() {
                     *lease = Lease::new(names[at], &zone, PERIOD);
                 }
                 *due = now + 30 + if rng.u32(..20) == 0 { rng.u64(..400) } else { 0 };
             }
-            let stand = |(lease, _): &&(Lease, u64)| {
+            let is_owner = |(lease, _): &&(Lease, u64)| {
                 lease.role(Duration::from_secs(BEGUN + now)) == Role::Owner
             };
-            let owners = leases.iter().filter(stand).count();
+            let owners = leases.iter().filter(is_owner).count();
             assert!(owners < 2, "seed {seed} at {now}: {leases:#?}");
             led += owners;
         }

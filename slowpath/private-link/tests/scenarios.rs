@@ -1,5 +1,5 @@
 //! The real client against the emulator: creation, errors, deletion.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test states what it expects")]
 
 #[expect(dead_code, reason = "it uses a part of it")]
 mod side;
@@ -10,14 +10,14 @@ use private_link::object::{Aspect, Reason};
 use private_link::{Decision, Next, decide};
 use serde_json::json;
 
-use side::{GUEST, Side, guest, ours, side, world};
+use side::{GUEST, Side, guest, provider, sample_state, side};
 
 const MINUTES: u64 = 60;
 
 async fn working() -> Side {
-    let mut side = side(world()).await;
+    let mut side = side(sample_state()).await;
     side.play(20 * MINUTES).await;
-    assert!(side.is(Aspect::Available), "{}", side.told());
+    assert!(side.is(Aspect::Available), "{}", side.dump());
     side.at.azure.take_calls();
     side
 }
@@ -32,11 +32,11 @@ fn ends(operation: &str, end: End) -> Outcome {
 
 #[tokio::test]
 async fn everything_is_created_and_deleted() {
-    let mut side = side(world()).await;
-    side.at.azure.with(|world| world.page = Some(1));
+    let mut side = side(sample_state()).await;
+    side.at.azure.with(|cloud| cloud.page = Some(1));
     side.play(20 * MINUTES).await;
-    assert!(side.is(Aspect::Available), "{}", side.told());
-    let service = side.body(&ours("privateLinkServices", "pls-shop-web"));
+    assert!(side.is(Aspect::Available), "{}", side.dump());
+    let service = side.body(&provider("privateLinkServices", "pls-shop-web"));
     assert_eq!(service["properties"]["visibility"]["subscriptions"], json!([GUEST]));
     let alias = side.object.status.service.alias.clone().unwrap();
     assert!(alias.starts_with("pls-shop-web.") && alias.ends_with(".azure.privatelinkservice"));
@@ -46,7 +46,7 @@ async fn everything_is_created_and_deleted() {
     let list = json!([{ "ipv4Address": address }]);
     assert_eq!(record["properties"]["aRecords"], list);
     assert_eq!(side.object.status.service.connections[0].state, "Approved");
-    let hub = side.body(&ours("virtualNetworks", "hub"));
+    let hub = side.body(&provider("virtualNetworks", "hub"));
     let nat = hub["properties"]["subnets"]
         .as_array()
         .unwrap()
@@ -60,26 +60,26 @@ async fn everything_is_created_and_deleted() {
     assert!(!calls.is_empty() && calls.iter().all(|call| call.method == "GET"), "{calls:?}");
     side.delete();
     side.play(30 * MINUTES).await;
-    assert!(side.gone, "{}", side.told());
+    assert!(side.gone, "{}", side.dump());
     for id in [
-        ours("privateLinkServices", "pls-shop-web"),
+        provider("privateLinkServices", "pls-shop-web"),
         guest("privateEndpoints", "shop-web-pe"),
         guest("privateDnsZones", "web.hypershift.local"),
         guest("privateDnsZones", "web.hypershift.local").child("A", "api"),
     ] {
-        assert!(side.body(&id).is_null(), "{id} is there");
+        assert!(side.body(&id).is_null(), "{id} exists");
     }
 }
 
 #[tokio::test]
-async fn each_error_has_its_class() {
+async fn each_error_has_its_delay_and_condition() {
     let get = "GET privateLinkServices";
     let dated = |after, dated| Rule {
         retry_after: Some(after),
         dated,
         ..Rule::first(1, get, refuse(429, "TooManyRequests"))
     };
-    for (rule, least, most) in [
+    for (rule, min, max) in [
         (dated(77, false), 77, 77),
         // Seconds of two clocks are compared.
         (dated(200, true), 198, 201),
@@ -92,19 +92,19 @@ async fn each_error_has_its_class() {
         (Rule::first(1, get, Fault::Cut), 120, 120),
         (Rule::first(1, get, refuse(400, "InvalidRequestFormat")), 120, 120),
     ] {
-        let mut side = side(world()).await;
+        let mut side = side(sample_state()).await;
         side.object.spec.endpoint = None;
         side.object.spec.additional_allowed_subscriptions = vec![GUEST.to_owned()];
         side.at.azure.fault(rule.clone());
         assert_eq!((side.round().await, side.round().await), (Next::Now, Next::Now));
         side.round().await;
         let seconds = side.last.unwrap().as_secs();
-        assert!((least..=most).contains(&seconds), "{rule:?}: {seconds}");
+        assert!((min..=max).contains(&seconds), "{rule:?}: {seconds}");
         for aspect in [Aspect::Service, Aspect::Available] {
             assert_eq!(side.why(aspect), Some((false, Reason::AzureError)), "{rule:?}");
         }
         side.play(20 * MINUTES).await;
-        assert!(side.is(Aspect::Available), "{rule:?}: {}", side.told());
+        assert!(side.is(Aspect::Available), "{rule:?}: {}", side.dump());
     }
 }
 
@@ -119,23 +119,23 @@ async fn failed_operations_are_reported_by_step_and_repeated() {
         ("PUT privateDnsZones/virtualNetworkLinks", Aspect::Names, Reason::AzureError),
     ] {
         for end in [fail(), End::Cancel] {
-            let mut side = side(world()).await;
-            side.at.azure.with(|world| world.outcomes = vec![ends(operation, end.clone())]);
+            let mut side = side(sample_state()).await;
+            side.at.azure.with(|cloud| cloud.outcomes = vec![ends(operation, end.clone())]);
             let end_at = side.now() + 20 * MINUTES;
             side.until(end_at, |side| side.why(aspect) == Some((false, reason))).await;
             assert_eq!(side.why(aspect), Some((false, reason)), "{operation} {end:?}");
             side.play(30 * MINUTES).await;
-            assert!(side.is(Aspect::Available), "{operation} {end:?}: {}", side.told());
+            assert!(side.is(Aspect::Available), "{operation} {end:?}: {}", side.dump());
         }
     }
 }
 
 #[tokio::test]
 async fn hanging_operation_is_reported_after_5_min() {
-    let mut side = side(world()).await;
-    side.at.azure.with(|world| world.outcomes = vec![ends("PUT privateLinkServices", End::Hang)]);
+    let mut side = side(sample_state()).await;
+    side.at.azure.with(|cloud| cloud.outcomes = vec![ends("PUT privateLinkServices", End::Hang)]);
     side.play(4 * MINUTES).await;
-    assert_eq!(side.why(Aspect::Available), Some((false, Reason::InProgress)), "{}", side.told());
+    assert_eq!(side.why(Aspect::Available), Some((false, Reason::InProgress)), "{}", side.dump());
     assert!(side.object.status.service.running.is_some());
     side.play(4 * MINUTES).await;
     assert!(side.object.status.service.running.is_none());
@@ -163,26 +163,26 @@ async fn missing_permissions_are_reported_with_azures_details() {
         ("Microsoft.Network/privateEndpoints/write", Aspect::Endpoint, Reason::AzureError),
         ("Microsoft.Network/privateDnsZones/write", Aspect::Names, Reason::AzureError),
     ] {
-        let mut side = side(world()).await;
-        side.at.azure.with(|world| world.forbidden = vec![action.to_owned()]);
+        let mut side = side(sample_state()).await;
+        side.at.azure.with(|cloud| cloud.forbidden = vec![action.to_owned()]);
         side.play(6 * MINUTES).await;
-        assert_eq!(side.why(aspect), Some((false, reason)), "{action}: {}", side.told());
+        assert_eq!(side.why(aspect), Some((false, reason)), "{action}: {}", side.dump());
         let message = &side.object.status.condition(aspect).unwrap().message;
         assert!(message.contains("Microsoft.Network/"), "{message}");
-        side.at.azure.with(|world| world.forbidden.clear());
+        side.at.azure.with(|cloud| cloud.forbidden.clear());
         side.play(30 * MINUTES).await;
-        assert!(side.is(Aspect::Available), "{action}: {}", side.told());
+        assert!(side.is(Aspect::Available), "{action}: {}", side.dump());
     }
 }
 
 #[tokio::test]
 async fn drift_and_foreign_deletion_are_repaired() {
     let mut side = working().await;
-    let id = ours("privateLinkServices", "pls-shop-web");
-    side.at.azure.with(|world| {
-        let mut body = world.find(id.as_str()).unwrap().body.clone();
+    let id = provider("privateLinkServices", "pls-shop-web");
+    side.at.azure.with(|cloud| {
+        let mut body = cloud.find(id.as_str()).unwrap().body.clone();
         body["properties"]["visibility"]["subscriptions"] = json!(["*"]);
-        world.write(id.as_str(), body);
+        cloud.write(id.as_str(), body);
     });
     side.play(6 * MINUTES).await;
     assert_eq!(side.body(&id)["properties"]["visibility"]["subscriptions"], json!([GUEST]));
@@ -190,18 +190,18 @@ async fn drift_and_foreign_deletion_are_repaired() {
     let put = put.iter().find(|call| call.operation == "PUT privateLinkServices").unwrap();
     assert!(put.headers.contains_key("if-match"), "{put:?}");
     let alias = side.object.status.service.alias.clone();
-    side.at.azure.with(|world| world.resources.retain(|resource| resource.id != id.as_str()));
+    side.at.azure.with(|cloud| cloud.resources.retain(|resource| resource.id != id.as_str()));
     side.play(30 * MINUTES).await;
-    assert!(side.is(Aspect::Available), "{}", side.told());
+    assert!(side.is(Aspect::Available), "{}", side.dump());
     assert_ne!(side.object.status.service.alias, alias);
 }
 
 #[tokio::test]
 async fn unknown_subscription_waits_for_a_decision() {
-    let mut side = side(world()).await;
+    let mut side = side(sample_state()).await;
     side.object.spec.auto_approved_subscriptions = Some(Vec::new());
     side.play(10 * MINUTES).await;
-    assert_eq!(side.why(Aspect::Available), Some((false, Reason::NotApproved)), "{}", side.told());
+    assert_eq!(side.why(Aspect::Available), Some((false, Reason::NotApproved)), "{}", side.dump());
     assert_eq!(side.why(Aspect::ConnectionsWaiting), Some((true, Reason::Pending)));
     let name = side.object.status.service.connections[0].name.clone();
     let id = side.object.status.service.id.clone().unwrap();
@@ -227,10 +227,10 @@ async fn deletion_is_retried_until_complete() {
         side.round().await;
         assert!(side.object.has_finalizer);
         side.play(60 * MINUTES).await;
-        assert!(side.gone, "{rule:?}: {}", side.told());
-        let left = side.at.azure.with(|world| {
-            let ours = |body: &serde_json::Value| body["tags"]["weir-fleet"] == "east";
-            world.resources.iter().filter(|r| ours(&r.body)).count()
+        assert!(side.gone, "{rule:?}: {}", side.dump());
+        let left = side.at.azure.with(|cloud| {
+            let own = |body: &serde_json::Value| body["tags"]["weir-fleet"] == "east";
+            cloud.resources.iter().filter(|r| own(&r.body)).count()
         });
         assert_eq!(left, 0, "{rule:?}");
     }
@@ -238,9 +238,9 @@ async fn deletion_is_retried_until_complete() {
 
 #[tokio::test]
 async fn zone_linked_elsewhere_is_tolerated_when_reported_late() {
-    let world = {
-        let mut world = world();
-        world.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/other"));
+    let cloud = {
+        let mut cloud = sample_state();
+        cloud.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/other"));
         let other = azure::id::ResourceId::network(
             GUEST,
             "other",
@@ -249,16 +249,16 @@ async fn zone_linked_elsewhere_is_tolerated_when_reported_late() {
         );
         let link = other.child("virtualNetworkLinks", "theirs");
         let spoke = guest("virtualNetworks", "spoke");
-        world.write(other.as_str(), json!({ "location": "global", "properties": {} }));
+        cloud.write(other.as_str(), json!({ "location": "global", "properties": {} }));
         let to = json!({ "virtualNetwork": { "id": spoke }, "registrationEnabled": false });
-        world.write(link.as_str(), json!({ "location": "global", "properties": to }));
-        world
+        cloud.write(link.as_str(), json!({ "location": "global", "properties": to }));
+        cloud
     };
-    let mut side = side(world).await;
+    let mut side = side(cloud).await;
     side.play(20 * MINUTES).await;
-    assert!(side.is(Aspect::Available), "{}", side.told());
-    let told = side.events.iter().filter(|event| event.reason == "ZoneLinkedElsewhere").count();
-    assert_eq!(told, 1);
+    assert!(side.is(Aspect::Available), "{}", side.dump());
+    let events = side.events.iter().filter(|event| event.reason == "ZoneLinkedElsewhere").count();
+    assert_eq!(events, 1);
     side.delete();
     side.play(20 * MINUTES).await;
     assert!(side.gone);

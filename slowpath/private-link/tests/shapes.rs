@@ -1,6 +1,6 @@
-//! Compares requests with Microsoft's published examples (`make fixtures`): paths, versions and
-//! members.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+//! Compares requests with Microsoft's published examples (`make fixtures`): API versions, and the
+//! members of bodies with their types.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test states what it expects")]
 
 #[expect(dead_code, reason = "it uses a part of it")]
 mod side;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use cloud_emulators::azure::Call;
 use cloud_emulators::fixtures::folder;
-use side::{ours, side, world};
+use side::{provider, sample_state, side};
 
 fn example(name: &str) -> Value {
     let path = folder("azure-rest-examples").join(format!("network/{name}.json"));
@@ -26,7 +26,7 @@ fn example(name: &str) -> Value {
 
 /// Collects all members of a body by path, with their JSON types.
 fn members(at: &str, value: &Value, found: &mut BTreeMap<String, &'static str>) {
-    let sort = match value {
+    let json_type = match value {
         Value::Null => "nothing",
         Value::Bool(_) => "truth",
         Value::Number(_) => "number",
@@ -34,7 +34,7 @@ fn members(at: &str, value: &Value, found: &mut BTreeMap<String, &'static str>) 
         Value::Array(_) => "list",
         Value::Object(_) => "object",
     };
-    found.insert(at.to_owned(), sort);
+    found.insert(at.to_owned(), json_type);
     match value {
         Value::Array(list) => list.iter().for_each(|one| members(&format!("{at}[]"), one, found)),
         Value::Object(map) => {
@@ -62,8 +62,8 @@ const UNSHOWN: [(&str, &str); 7] = [
 ];
 
 /// Returns all calls of the life of one object, from its creation to its deletion.
-async fn each_request() -> Vec<Call> {
-    let mut side = side(world()).await;
+async fn record_lifecycle_calls() -> Vec<Call> {
+    let mut side = side(sample_state()).await;
     side.object.spec.auto_approved_subscriptions = Some(Vec::new());
     side.play(600).await;
     let connection = side.object.status.service.connections[0].name.clone();
@@ -72,9 +72,9 @@ async fn each_request() -> Vec<Call> {
     let judged = decide(&side.at.client, &pause, &id, &connection, Decision::Approved, "ok").await;
     assert!(judged.unwrap().is_some());
     side.play(600).await;
-    assert!(side.is(Aspect::Available), "{}", side.told());
-    let zone = ours("privateDnsZones", "weir.lease");
-    side.at.azure.with(|world| world.write(zone.as_str(), json!({ "location": "global" })));
+    assert!(side.is(Aspect::Available), "{}", side.dump());
+    let zone = provider("privateDnsZones", "weir.lease");
+    side.at.azure.with(|cloud| cloud.write(zone.as_str(), json!({ "location": "global" })));
     let mut lease = Lease::new("weir-1", &zone, Duration::from_secs(90));
     // The record is created, found to be old, and taken over.
     for seconds in [0, 91] {
@@ -110,24 +110,24 @@ const OPERATIONS: [(&str, &str, &str); 8] = [
 
 #[tokio::test]
 async fn one_lifecycle_uses_each_operation() {
-    let calls = each_request().await;
+    let calls = record_lifecycle_calls().await;
     for (operation, ..) in OPERATIONS {
-        assert!(calls.iter().any(|call| call.operation == operation), "{operation} is not asked");
+        assert!(calls.iter().any(|call| call.operation == operation), "{operation} is not called");
     }
 }
 
 #[tokio::test]
 #[ignore = "needs published examples: make fixtures FIXTURES=DIR"]
 async fn requests_match_microsofts_examples() {
-    let calls = each_request().await;
+    let calls = record_lifecycle_calls().await;
     for (operation, name, body) in OPERATIONS {
         let call = calls.iter().find(|call| call.operation == operation);
-        let call = call.unwrap_or_else(|| panic!("{operation} is not asked"));
+        let call = call.unwrap_or_else(|| panic!("{operation} is not called"));
         let example = example(name);
         let parameters = &example["parameters"];
         let version = call.query["api-version"].as_str();
-        let theirs = parameters["api-version"].as_str().unwrap();
-        assert!(version >= theirs, "{operation}: {version}, the example has {theirs}");
+        let documented = parameters["api-version"].as_str().unwrap();
+        assert!(version >= documented, "{operation}: {version}, the example has {documented}");
         if body.is_empty() {
             assert!(call.body.is_null(), "{operation}");
             continue;

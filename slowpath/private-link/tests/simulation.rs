@@ -5,7 +5,7 @@
 //! In the end each object is in its desired state or reports why not, and no resource of others was
 //! ever written or deleted. Each history is determined by its seed. `SIMULATION_SEED=7 cargo test
 //! -p private-link --test simulation` repeats one; `SIMULATIONS=100000` runs that many.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, reason = "a test states what it expects")]
 
 #[expect(dead_code, reason = "it uses a part of it")]
 mod emulator;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use emulator::Azure;
 use emulator::play::Player;
-use emulator::sample::{self, GUEST, OTHER, OURS, network};
+use emulator::sample::{self, GUEST, OTHER, PROVIDER, network};
 
 /// Default number of histories.
 const HISTORIES: u64 = 400;
@@ -38,24 +38,24 @@ struct History {
 fn history(rng: &mut Rng) {
     let azure = sample::azure();
     {
-        let mut world = azure.state();
-        world.rng = Some(Rng::with_seed(rng.u64(..)));
-        world.faults = 4 + rng.u64(..60);
-        world.slowness = rng.u64(..120);
+        let mut cloud = azure.state();
+        cloud.rng = Some(Rng::with_seed(rng.u64(..)));
+        cloud.faults = 4 + rng.u64(..60);
+        cloud.slowness = rng.u64(..120);
     }
     let players = ["shop/web", "shop/blog"].map(|name| Player::new(sample::object(name)));
     let mut history = History { azure, players: players.into(), rng: rng.clone() };
-    history.trouble();
-    history.peace();
+    history.disturb();
+    history.settle();
     for player in &history.players {
-        history.judge(player);
+        history.check(player);
     }
     history.end();
 }
 
 impl History {
     /// Half an hour to two and a half hours with random disturbances.
-    fn trouble(&mut self) {
+    fn disturb(&mut self) {
         let end = self.azure.state().now() + HOUR / 2 + self.rng.u64(..2 * HOUR);
         while self.azure.state().now() < end {
             let next = self.players.iter().map(|player| player.due).min().unwrap();
@@ -96,52 +96,52 @@ impl History {
         let endpoint = endpoint_of(&name);
         let foreign = json!({ "tags": { "made": "by hand" }, "properties": {} });
         let zone = network(GUEST, "privateDnsZones", "example.internal").to_string();
-        let mut world = self.azure.state();
-        let now = world.now();
+        let mut cloud = self.azure.state();
+        let now = cloud.now();
         match self.rng.u64(..16) {
-            0 => world.remove(&service),
-            1 => world.remove(&endpoint),
-            2 => world.remove(&zone),
-            3 => world.edit(&service, |body| {
-                body["properties"]["visibility"]["subscriptions"] = json!([OURS]);
+            0 => cloud.remove(&service),
+            1 => cloud.remove(&endpoint),
+            2 => cloud.remove(&zone),
+            3 => cloud.edit(&service, |body| {
+                body["properties"]["visibility"]["subscriptions"] = json!([PROVIDER]);
             }),
-            4 => world.edit(&service, |body| body["tags"] = json!({})),
-            5 => world.edit(&endpoint, |body| body["tags"] = json!({ "stripped": "yes" })),
-            6 => world.edit(&nat(), |body| {
+            4 => cloud.edit(&service, |body| body["tags"] = json!({})),
+            5 => cloud.edit(&endpoint, |body| body["tags"] = json!({ "stripped": "yes" })),
+            6 => cloud.edit(&nat(), |body| {
                 body["properties"]["privateLinkServiceNetworkPolicies"] = "Enabled".into();
             }),
             7 => {
-                world.remove(&service);
-                world.set(&service, foreign);
+                cloud.remove(&service);
+                cloud.set(&service, foreign);
             }
             8 => {
-                world.remove(&endpoint);
-                world.set(&endpoint, foreign);
+                cloud.remove(&endpoint);
+                cloud.set(&endpoint, foreign);
             }
             9 => {
                 let record = format!("{zone}/A/theirs-{}", self.rng.u64(..3));
-                if world.get(&zone).is_some() {
+                if cloud.get(&zone).is_some() {
                     let list = json!([{ "ipv4Address": "10.9.9.9" }]);
-                    world.set(&record, json!({ "properties": { "aRecords": list } }));
+                    cloud.set(&record, json!({ "properties": { "aRecords": list } }));
                 }
             }
             10 => {
                 let short = name.rsplit('/').next().unwrap_or_default();
                 let record = format!("{zone}/A/api-{short}");
-                world.remove(&record);
-                if world.get(&zone).is_some() && self.rng.u32(..2) == 0 {
+                cloud.remove(&record);
+                if cloud.get(&zone).is_some() && self.rng.u32(..2) == 0 {
                     let list = json!([{ "ipv4Address": "10.9.9.9" }]);
-                    world.set(&record, json!({ "properties": { "aRecords": list } }));
+                    cloud.set(&record, json!({ "properties": { "aRecords": list } }));
                 }
             }
             11 => {
                 let alias = self.players[which].status().service.alias.clone();
-                world.request_connection(OTHER, "theirs", alias.as_deref());
+                cloud.request_connection(OTHER, "theirs", alias.as_deref());
             }
             12 => {
-                let connections = world.below(&format!("{service}/privateEndpointConnections"));
+                let connections = cloud.below(&format!("{service}/privateEndpointConnections"));
                 for id in connections.iter().filter_map(|connection| connection["id"].as_str()) {
-                    world.edit(id, |body| {
+                    cloud.edit(id, |body| {
                         body["properties"]["privateLinkServiceConnectionState"]["status"] =
                             "Rejected".into();
                     });
@@ -149,9 +149,9 @@ impl History {
             }
             13 => {
                 // Azure keeps a subnet that is in use.
-                let services = network(OURS, "privateLinkServices", "");
-                if world.below(services.as_str().trim_end_matches('/')).is_empty() {
-                    world.remove(nat().as_str());
+                let services = network(PROVIDER, "privateLinkServices", "");
+                if cloud.below(services.as_str().trim_end_matches('/')).is_empty() {
+                    cloud.remove(nat().as_str());
                 }
             }
             14 => {
@@ -180,13 +180,13 @@ impl History {
     }
 
     /// Ends disturbances and hanging operations, and lets all objects continue for some hours.
-    fn peace(&mut self) {
+    fn settle(&mut self) {
         {
-            let mut world = self.azure.state();
-            (world.faults, world.slowness) = (0, 20);
-            world.end_all();
-            let now = world.now();
-            world.pass(now);
+            let mut cloud = self.azure.state();
+            (cloud.faults, cloud.slowness) = (0, 20);
+            cloud.end_all();
+            let now = cloud.now();
+            cloud.pass(now);
         }
         let now = self.azure.state().now();
         for player in &mut self.players {
@@ -194,11 +194,11 @@ impl History {
             player.object.generation += 1;
             player.due = now;
         }
-        self.go_on(2 * HOUR);
+        self.run_rounds(2 * HOUR);
     }
 
     /// Runs the rounds of all objects as they are due.
-    fn go_on(&mut self, seconds: u64) {
+    fn run_rounds(&mut self, seconds: u64) {
         let end = self.azure.state().now() + seconds;
         let mut rounds = 0;
         loop {
@@ -219,23 +219,23 @@ impl History {
 
     /// Checks that the object is in its desired state, or that a condition reports correctly why
     /// not.
-    fn judge(&self, player: &Player) {
-        let mut world = self.azure.state();
-        assert_eq!(world.foreign_changes, Vec::<String>::new());
+    fn check(&self, player: &Player) {
+        let mut cloud = self.azure.state();
+        assert_eq!(cloud.foreign_changes, Vec::<String>::new());
         let object = &player.object;
         let status = player.status();
         let (holds, reason) =
             player.why(Aspect::Available).expect("the condition Available is set");
         let message = player.message(Aspect::Available);
         let stripped = |id: &str| {
-            let tags = world.get(id).map(|body| body["tags"].clone());
+            let tags = cloud.get(id).map(|body| body["tags"].clone());
             tags.is_some_and(|tags| tags["weir-object"] != json!(object.name))
         };
         let service = service_of(&object.name);
         let endpoint = endpoint_of(&object.name);
-        let foreign = world.get(&service).is_some() && !world.is_ours(&service);
+        let foreign = cloud.get(&service).is_some() && !cloud.is_own(&service);
         if holds {
-            assert_wanted(&mut world, object, status);
+            assert_desired(&mut cloud, object, status);
             return;
         }
         let excuse = match reason {
@@ -246,7 +246,7 @@ impl History {
                     || message.contains("links another network")
             }
             Reason::NotApproved => {
-                let connections = world.below(&format!("{service}/privateEndpointConnections"));
+                let connections = cloud.below(&format!("{service}/privateEndpointConnections"));
                 let own = |one: &Value| one["properties"]["privateEndpoint"]["id"] == endpoint;
                 let connection = connections.into_iter().find(own);
                 connection.is_some_and(|body| {
@@ -254,7 +254,7 @@ impl History {
                 })
             }
             Reason::SubnetPoliciesEnabled => {
-                world.get(&nat()).is_some_and(|body| {
+                cloud.get(&nat()).is_some_and(|body| {
                     body["properties"]["privateLinkServiceNetworkPolicies"] == "Enabled"
                 }) && status.service.made_subnet.as_ref().map(ResourceId::to_string) != Some(nat())
             }
@@ -266,52 +266,52 @@ impl History {
     /// Deletes all objects, and checks that only the NAT subnet and resources of others are left.
     fn end(&mut self) {
         let others = |azure: &Azure| {
-            let mut theirs = azure.state().things(false);
-            theirs.sort_unstable();
-            theirs
+            let mut foreign = azure.state().things(false);
+            foreign.sort_unstable();
+            foreign
         };
         let before = others(&self.azure);
         for player in &mut self.players {
             player.delete(&self.azure);
         }
-        self.go_on(2 * HOUR);
-        let world = self.azure.state();
+        self.run_rounds(2 * HOUR);
+        let cloud = self.azure.state();
         for player in &self.players {
             assert!(player.gone, "{:#?}", player.status());
         }
-        assert_eq!(world.foreign_changes, Vec::<String>::new());
-        drop(world);
+        assert_eq!(cloud.foreign_changes, Vec::<String>::new());
+        drop(cloud);
         assert_eq!(others(&self.azure), before);
-        let mut world = self.azure.state();
+        let mut cloud = self.azure.state();
         // A zone with records of others stays; a resource without its tags is not recognized.
-        let ours = world.things(true).into_iter().filter(|id| *id != nat());
-        let ours = ours.filter(|id| !id.contains("example.internal"));
-        let left: Vec<String> = ours
-            .filter(|id| world.get(id).is_some_and(|body| body["tags"]["stripped"] != "yes"))
+        let own = cloud.things(true).into_iter().filter(|id| *id != nat());
+        let own = own.filter(|id| !id.contains("example.internal"));
+        let left: Vec<String> = own
+            .filter(|id| cloud.get(id).is_some_and(|body| body["tags"]["stripped"] != "yes"))
             .collect();
         let stripped = |id: &String| {
-            world.get(id).is_some_and(|body| body["tags"]["weir-object"].is_null())
+            cloud.get(id).is_some_and(|body| body["tags"]["weir-object"].is_null())
                 && id.contains("/privateLinkServices/")
         };
         let left: Vec<String> = left.into_iter().filter(|id| !stripped(id)).collect();
         assert_eq!(left, Vec::<String>::new());
         let zone = network(GUEST, "privateDnsZones", "example.internal").to_string();
-        let records = world.below(&format!("{zone}/A"));
-        let made = |record: &Value| world.is_ours(record["id"].as_str().unwrap());
+        let records = cloud.below(&format!("{zone}/A"));
+        let made = |record: &Value| cloud.is_own(record["id"].as_str().unwrap());
         assert!(!records.iter().any(made), "{records:?}");
-        if world.get(&zone).is_some() && world.is_ours(&zone) {
-            let links = world.below(&format!("{zone}/virtualNetworkLinks"));
+        if cloud.get(&zone).is_some() && cloud.is_own(&zone) {
+            let links = cloud.below(&format!("{zone}/virtualNetworkLinks"));
             assert!(!records.is_empty() || !links.is_empty(), "an empty zone was left");
         }
     }
 }
 
-fn assert_wanted(
-    world: &mut emulator::FaultyAzure,
+fn assert_desired(
+    cloud: &mut emulator::FaultyAzure,
     object: &private_link::object::Object,
     status: &Status,
 ) {
-    let service = world.get(&service_of(&object.name)).expect("the service is there");
+    let service = cloud.get(&service_of(&object.name)).expect("the service exists");
     let listed = |key: &str| {
         let list = service["properties"][key]["subscriptions"].as_array().cloned();
         let list = list.unwrap_or_default();
@@ -320,37 +320,38 @@ fn assert_wanted(
     let visible: std::collections::BTreeSet<String> = listed("visibility");
     assert_eq!(visible, object.spec.permitted_subscriptions());
     assert_eq!(status.service.alias.as_deref(), service["properties"]["alias"].as_str());
-    let endpoint = world.get(&endpoint_of(&object.name)).expect("the endpoint is there");
+    let endpoint = cloud.get(&endpoint_of(&object.name)).expect("the endpoint exists");
     let connection = endpoint
         .pointer("/properties/manualPrivateLinkServiceConnections/0/properties")
         .expect("it has a connection");
     assert_eq!(connection["privateLinkServiceId"], service["properties"]["alias"]);
     assert_eq!(connection["privateLinkServiceConnectionState"]["status"], "Approved");
     let interface = endpoint["properties"]["networkInterfaces"][0]["id"].as_str().unwrap();
-    let interface = world.get(interface).expect("the endpoint has an interface");
+    let interface = cloud.get(interface).expect("the endpoint has an interface");
     let address = &interface["properties"]["ipConfigurations"][0]["properties"]["privateIPAddress"];
     for zone in &object.spec.endpoint.as_ref().unwrap().zones {
         let id = network(GUEST, "privateDnsZones", &zone.name).to_string();
-        let mut wanted: Vec<&str> = zone.records.iter().map(String::as_str).collect();
+        let mut expected: Vec<&str> = zone.records.iter().map(String::as_str).collect();
         for record in &zone.records {
-            let there = world.get(&format!("{id}/A/{record}")).expect("the record is there");
-            let list = &there["properties"]["aRecords"];
+            let record_set = cloud.get(&format!("{id}/A/{record}")).expect("the record exists");
+            let list = &record_set["properties"]["aRecords"];
             assert_eq!(*list, json!([{ "ipv4Address": address }]));
         }
-        wanted.sort_unstable();
+        expected.sort_unstable();
         if zone.name.ends_with(".local") {
-            let there = world.below(&format!("{id}/A"));
-            let mut there: Vec<&str> =
-                there.iter().filter_map(|record| record["name"].as_str()).collect();
-            there.sort_unstable();
-            assert_eq!(there, wanted, "no DNS name is left over");
+            let names = cloud.below(&format!("{id}/A"));
+            let mut names: Vec<&str> =
+                names.iter().filter_map(|record| record["name"].as_str()).collect();
+            names.sort_unstable();
+            assert_eq!(names, expected, "no DNS name is left over");
         }
-        assert_eq!(world.below(&format!("{id}/virtualNetworkLinks")).len(), 1);
+        assert_eq!(cloud.below(&format!("{id}/virtualNetworkLinks")).len(), 1);
     }
 }
 
 fn service_of(object: &str) -> String {
-    network(OURS, "privateLinkServices", &format!("pls-{}", object.replace('/', "-"))).to_string()
+    let name = format!("pls-{}", object.replace('/', "-"));
+    network(PROVIDER, "privateLinkServices", &name).to_string()
 }
 
 fn endpoint_of(object: &str) -> String {
@@ -358,5 +359,5 @@ fn endpoint_of(object: &str) -> String {
 }
 
 fn nat() -> String {
-    network(OURS, "virtualNetworks", "hub").child("subnets", "weir-pls-nat").to_string()
+    network(PROVIDER, "virtualNetworks", "hub").child("subnets", "weir-pls-nat").to_string()
 }

@@ -1,5 +1,5 @@
 //! All steps, conditions, error classes and ways of deletion, against the Azure emulator.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test states what it expects")]
 
 mod emulator;
 
@@ -12,7 +12,7 @@ use private_link::{Decision, Next, Role, decide};
 use serde_json::{Value, json};
 
 use emulator::play::Player;
-use emulator::sample::{self, GUEST, OTHER, OURS, STRANGE, network};
+use emulator::sample::{self, GUEST, OTHER, PROVIDER, STRANGE, network};
 use emulator::{Azure, Fault, once};
 
 const MINUTES: u64 = 60;
@@ -26,7 +26,7 @@ fn begin(slowness: u64) -> (Azure, Player) {
 }
 
 fn service() -> String {
-    network(OURS, "privateLinkServices", "pls-shop-web").to_string()
+    network(PROVIDER, "privateLinkServices", "pls-shop-web").to_string()
 }
 
 fn endpoint() -> String {
@@ -38,7 +38,7 @@ fn zone(name: &str) -> String {
 }
 
 fn nat() -> String {
-    network(OURS, "virtualNetworks", "hub").child("subnets", "weir-pls-nat").to_string()
+    network(PROVIDER, "virtualNetworks", "hub").child("subnets", "weir-pls-nat").to_string()
 }
 
 fn body(azure: &Azure, id: &str) -> Value {
@@ -50,7 +50,7 @@ fn short(connection: &str) -> &str {
     connection.split('.').next().unwrap()
 }
 
-fn there(azure: &Azure, id: &str) -> bool {
+fn exists(azure: &Azure, id: &str) -> bool {
     azure.state().get(id).is_some()
 }
 
@@ -126,7 +126,7 @@ fn operations_are_stored_and_polled_not_awaited() {
     assert!(running.handle.operation.is_some());
     assert_eq!(web.why(Aspect::Service), Some((false, Reason::InProgress)));
     let calls = azure.state().calls.len();
-    // Before it is due no call is made.
+    // No call is made before the next poll is due.
     assert!(web.round(&azure, &Role::Owner).is_some());
     assert_eq!(azure.state().calls.len(), calls);
     web.play(&azure, 20 * MINUTES);
@@ -184,15 +184,15 @@ fn service_with_another_frontend_is_reported_and_corrected() {
                 web = Player::new(sample::object("shop/web"));
                 web.object.has_finalizer = true;
             }
-            let mut told = false;
+            let mut reported = false;
             let end = azure.state().now() + 8 * MINUTES;
             while azure.state().now() < end {
                 web.play(&azure, 1);
-                told |= web.why(Aspect::Service) == Some((false, Reason::FrontendDiffers))
+                reported |= web.why(Aspect::Service) == Some((false, Reason::FrontendDiffers))
                     && web.message(Aspect::Service).contains(right[0].as_str().unwrap())
                     && !web.is(Aspect::Available);
             }
-            assert!(told, "{taken_over} {wrong}: {:#?}", web.events);
+            assert!(reported, "{taken_over} {wrong}: {:#?}", web.events);
             assert_eq!(ids(&azure), right, "{taken_over} {wrong}");
             assert!(web.is(Aspect::Service), "{:#?}", web.status());
         }
@@ -202,11 +202,11 @@ fn service_with_another_frontend_is_reported_and_corrected() {
 #[test]
 fn missing_load_balancer_is_reported() {
     let (azure, mut web) = working(0);
-    azure.state().remove(network(OURS, "loadBalancers", "inner").as_str());
+    azure.state().remove(network(PROVIDER, "loadBalancers", "inner").as_str());
     web.play(&azure, 6 * MINUTES);
     assert_eq!(web.why(Aspect::Balancer), Some((false, Reason::BalancerNotFound)));
     assert!(!web.is(Aspect::Available));
-    assert!(there(&azure, &service()), "what consumers use stays");
+    assert!(exists(&azure, &service()), "what consumers use stays");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn drift_is_repaired_within_five_minutes() {
     azure.state().remove(&format!("{}/A/*.apps", zone("web.hypershift.local")));
     web.play(&azure, 6 * MINUTES);
     assert_eq!(body(&azure, &record)["properties"]["ttl"], json!(300));
-    assert!(there(&azure, &format!("{}/A/*.apps", zone("web.hypershift.local"))));
+    assert!(exists(&azure, &format!("{}/A/*.apps", zone("web.hypershift.local"))));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn subscription_lists_compare_as_case_insensitive_sets() {
 }
 
 #[test]
-fn ineffective_update_is_reported_and_repeated_after_a_delay() {
+fn ineffective_update_is_reported_and_not_repeated_at_once() {
     let (azure, mut web) = working(0);
     // Another party reverts every change.
     for _ in 0..10 {
@@ -285,8 +285,8 @@ fn deleted_service_is_recreated_with_its_endpoint() {
     azure.state().remove(&zone("example.internal"));
     web.play(&azure, 15 * MINUTES);
     assert!(
-        there(&azure, &endpoint())
-            && there(&azure, &format!("{}/A/api-web", zone("example.internal")))
+        exists(&azure, &endpoint())
+            && exists(&azure, &format!("{}/A/api-web", zone("example.internal")))
     );
     assert!(web.is(Aspect::Available));
 }
@@ -378,16 +378,16 @@ fn each_failed_step_is_named() {
     ] {
         let (azure, mut web) = begin(10);
         azure.state().script = vec![(calls, fault)];
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..60 {
             azure.state().pass(web.due);
             assert!(web.round(&azure, &Role::Owner).is_some());
-            told.extend(web.why(aspect));
+            reported.extend(web.why(aspect));
             if !web.is(Aspect::Available) {
                 assert_ne!(web.why(Aspect::Available), Some((true, Reason::AzureSuccess)));
             }
         }
-        assert!(told.contains(&(false, reason)), "{calls} {fault:?}: {told:?}");
+        assert!(reported.contains(&(false, reason)), "{calls} {fault:?}: {reported:?}");
         assert!(web.is(Aspect::Available), "{calls} {fault:?}: {:#?}", web.status());
         assert!(azure.state().foreign_changes.is_empty());
     }
@@ -405,8 +405,8 @@ fn operations_without_handle_or_end_are_checked_by_resource_state() {
             azure.state().script = vec![(calls, fault)];
             web.play(&azure, 30 * MINUTES);
             assert!(web.is(Aspect::Available), "{calls} {fault:?}: {:#?}", web.status());
-            let asked_for = azure.state().calls.iter().filter(|name| *name == calls).count();
-            assert_eq!(asked_for, 1, "{calls} {fault:?}");
+            let requests = azure.state().calls.iter().filter(|name| *name == calls).count();
+            assert_eq!(requests, 1, "{calls} {fault:?}");
         }
     }
     let (azure, mut web) = begin(10);
@@ -448,9 +448,9 @@ fn foreign_resources_with_our_names_are_reported_and_not_changed() {
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::NotOurs)));
     web.delete(&azure);
     web.play(&azure, 30 * MINUTES);
-    assert!(web.gone && !there(&azure, &service()) && !there(&azure, &endpoint()));
-    assert!(there(&azure, &zone("example.internal")) && there(&azure, &record));
-    assert!(!there(&azure, &zone("web.hypershift.local")));
+    assert!(web.gone && !exists(&azure, &service()) && !exists(&azure, &endpoint()));
+    assert!(exists(&azure, &zone("example.internal")) && exists(&azure, &record));
+    assert!(!exists(&azure, &zone("web.hypershift.local")));
     assert!(azure.state().foreign_changes.is_empty(), "{:?}", azure.state().foreign_changes);
 }
 
@@ -463,7 +463,7 @@ fn foreign_service_replacing_ours_is_not_deleted() {
     assert_eq!(web.why(Aspect::Service), Some((false, Reason::NotOurs)));
     web.delete(&azure);
     web.play(&azure, 30 * MINUTES);
-    assert!(web.gone && there(&azure, &service()) && !there(&azure, &endpoint()));
+    assert!(web.gone && exists(&azure, &service()) && !exists(&azure, &endpoint()));
     assert!(azure.state().foreign_changes.is_empty());
     assert!(web.events.iter().any(|event| event.reason == "NotDeleted"));
 }
@@ -495,7 +495,7 @@ fn policies_are_disabled_on_own_subnets_only() {
     assert!(web.is(Aspect::Available));
     // Configured, but absent.
     let (azure, mut web) = begin(0);
-    let given = network(OURS, "virtualNetworks", "hub").child("subnets", "given");
+    let given = network(PROVIDER, "virtualNetworks", "hub").child("subnets", "given");
     web.object.spec.nat_subnet = Some(private_link::object::Address(given.clone()));
     web.play(&azure, 10 * MINUTES);
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::SubnetFailed)));
@@ -504,13 +504,13 @@ fn policies_are_disabled_on_own_subnets_only() {
     });
     azure.state().set(given.as_str(), json!({ "properties": properties }));
     web.play(&azure, 10 * MINUTES);
-    assert!(web.is(Aspect::Available) && !there(&azure, &nat()));
+    assert!(web.is(Aspect::Available) && !exists(&azure, &nat()));
 }
 
 #[test]
 fn full_network_is_reported() {
     let (azure, mut web) = begin(0);
-    let hub = network(OURS, "virtualNetworks", "hub");
+    let hub = network(PROVIDER, "virtualNetworks", "hub");
     azure.state().edit(hub.as_str(), |body| {
         body["properties"]["addressSpace"]["addressPrefixes"] = json!(["10.1.0.0/24"]);
     });
@@ -553,8 +553,8 @@ fn connections_are_approved_by_subscription_and_others_wait() {
     let judged =
         once(decide(&azure, &azure, &id, &strange, Decision::Rejected, "not known")).unwrap();
     assert_eq!(judged.unwrap().unwrap().state, "Rejected");
-    let nobody = once(decide(&azure, &azure, &id, "nobody", Decision::Approved, "")).unwrap();
-    assert_eq!(nobody.unwrap(), None);
+    let absent = once(decide(&azure, &azure, &id, "absent", Decision::Approved, "")).unwrap();
+    assert_eq!(absent.unwrap(), None);
     web.play(&azure, 2 * MINUTES);
     assert_eq!(web.why(Aspect::ConnectionsWaiting), None);
     assert_eq!(web.status().service.connections[2].state, "Rejected");
@@ -589,13 +589,13 @@ fn shared_zones_are_deleted_with_the_last_record() {
     assert_eq!(azure.state().below(&links).len(), 1);
     web.delete(&azure);
     web.play(&azure, 10 * MINUTES);
-    assert!(web.gone && !there(&azure, &format!("{}/A/api-web", zone("example.internal"))));
+    assert!(web.gone && !exists(&azure, &format!("{}/A/api-web", zone("example.internal"))));
     blog.play(&azure, 10 * MINUTES);
     assert_eq!(azure.state().below(&links).len(), 1, "the remaining object creates the link");
     assert!(blog.is(Aspect::Available));
     blog.delete(&azure);
     blog.play(&azure, 10 * MINUTES);
-    assert!(blog.gone && !there(&azure, &zone("example.internal")));
+    assert!(blog.gone && !exists(&azure, &zone("example.internal")));
     // The subnet stays, because others may use it.
     assert_eq!(azure.state().things(true), [nat()]);
 }
@@ -610,7 +610,7 @@ fn undesired_dns_names_are_removed() {
     });
     web.play(&azure, 15 * MINUTES);
     assert!(web.is(Aspect::Available), "{:#?}", web.status());
-    assert!(!there(&azure, &zone("example.internal")));
+    assert!(!exists(&azure, &zone("example.internal")));
     let records = azure.state().below(&format!("{}/A", zone("web.hypershift.local"))).len();
     assert_eq!(records, 1);
     assert_eq!(web.status().endpoint.zones.len(), 1);
@@ -641,14 +641,14 @@ fn deletion_rejects_connections_first_and_removes_finalizer_last() {
     assert_eq!(web.why(Aspect::Available), Some((false, Reason::Deleting)));
     let list = format!("{}/privateEndpointConnections", service());
     let mut connections = azure.state().below(&list).into_iter();
-    let theirs = connections.find(|one| short(one["name"].as_str().unwrap()) == "theirs");
-    let state = theirs.unwrap()["properties"]["privateLinkServiceConnectionState"].clone();
+    let foreign = connections.find(|one| short(one["name"].as_str().unwrap()) == "theirs");
+    let state = foreign.unwrap()["properties"]["privateLinkServiceConnectionState"].clone();
     assert_eq!(state["status"], "Rejected");
     assert!(!azure.state().calls.iter().any(|name| name == "PrivateLinkServices_Delete"));
     web.play(&azure, 10 * MINUTES);
     assert!(web.gone && !web.object.has_finalizer);
-    assert!(!there(&azure, &service()) && !there(&azure, &endpoint()));
-    assert!(there(&azure, id.as_str()) && azure.state().foreign_changes.is_empty());
+    assert!(!exists(&azure, &service()) && !exists(&azure, &endpoint()));
+    assert!(exists(&azure, id.as_str()) && azure.state().foreign_changes.is_empty());
     let calls = azure.state().calls.clone();
     let first = |name: &str| calls.iter().position(|calls| calls == name).unwrap();
     assert!(first("RecordSets_Delete") < first("VirtualNetworkLinks_Delete"));
@@ -668,7 +668,7 @@ fn absent_resources_count_as_deleted_and_errors_keep_the_finalizer() {
     web.delete(&azure);
     assert_eq!(web.round(&azure, &Role::Owner), Some(Next::Never));
     assert!(web.gone && azure.state().calls.is_empty());
-    // Another party has deleted one of the resources before.
+    // Another party deleted one of the resources before the object is deleted.
     for gone in [service(), endpoint(), zone("web.hypershift.local"), zone("example.internal")] {
         let (azure, mut web) = working(0);
         azure.state().remove(&gone);
@@ -732,11 +732,11 @@ fn paused_objects_are_not_changed_unless_deleted() {
     web.change(&azure, |object| object.spec.paused = Paused::Until("tomorrow".to_owned()));
     azure.state().remove(&service());
     web.play(&azure, 10 * MINUTES);
-    assert!(there(&azure, &service()), "an invalid time does not pause");
+    assert!(exists(&azure, &service()), "an invalid time does not pause");
     web.change(&azure, |object| object.spec.paused = Paused::Yes(true));
     web.delete(&azure);
     web.play(&azure, 10 * MINUTES);
-    assert!(web.gone && !there(&azure, &service()));
+    assert!(web.gone && !exists(&azure, &service()));
 }
 
 #[test]

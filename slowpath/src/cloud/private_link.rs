@@ -61,11 +61,11 @@ pub fn open(
     let clients = [service.clone()].into_iter().chain(endpoint.clone()).collect();
     let state = PrivateLinkState { links, clients, pause };
     let endpoint = endpoint.unwrap_or_else(|| service.clone());
-    let run = run(config, settings, &state, [service, endpoint]);
+    let controller = controller(config, settings, &state, [service, endpoint]);
     let links = Arc::clone(&state.links);
     let task = async move {
         tokio::select! {
-            () = run.run(cancel) => {}
+            () = controller.run(cancel) => {}
             () = links.record_shadowed() => {}
         }
         drop(cancel_guard);
@@ -89,7 +89,7 @@ impl PrivateLinkState {
     }
 }
 
-fn run(
+fn controller(
     config: &Config,
     settings: &PrivateLink,
     state: &PrivateLinkState,

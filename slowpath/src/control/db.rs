@@ -23,8 +23,7 @@ use crate::live::Live;
 
 /// Interval at which a watched table is compared. A status may change without a new revision.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum number of changed rows queued for a slow client. The watch waits while the queue is
-/// full.
+/// Maximum number of lines queued for a slow client. The watch waits while the queue is full.
 const LINE_QUEUE: usize = 4096;
 
 /// Query parameters of a table.
@@ -45,8 +44,8 @@ pub(super) async fn table(
     Query(query): Query<TableQuery>,
 ) -> Response {
     let Some(source) = RowSource::named(&name) else {
-        let known = "services, frontends, backends, health";
-        let error = format!("there is no table `{name}`; tables are {known}");
+        let tables = "services, frontends, backends, health";
+        let error = format!("there is no table `{name}`; tables are {tables}");
         return error_response(StatusCode::NOT_FOUND, error);
     };
     let filter = match source.filter(query.prefix) {
@@ -54,9 +53,9 @@ pub(super) async fn table(
         Err(wrong) => return error_response(StatusCode::BAD_REQUEST, wrong),
     };
     if query.watch {
-        let (lines, taken) = mpsc::channel(LINE_QUEUE);
+        let (lines, received) = mpsc::channel(LINE_QUEUE);
         tokio::spawn(watch(live, source, filter, lines));
-        return Body::from_stream(Lines(taken)).into_response();
+        return Body::from_stream(Lines(received)).into_response();
     }
     blocking(move || Json(source.rows(&live, &filter))).await
 }
@@ -164,8 +163,9 @@ fn key(source: RowSource, row: &Row) -> &str {
 async fn watch(live: Arc<Live>, source: RowSource, filter: KeyFilter, lines: mpsc::Sender<String>) {
     let mut before: BTreeMap<String, Row> = BTreeMap::new();
     loop {
-        let (of, like) = (Arc::clone(&live), filter.clone());
-        let Ok(rows) = tokio::task::spawn_blocking(move || source.rows(&of, &like)).await else {
+        let (live, filter) = (Arc::clone(&live), filter.clone());
+        let Ok(rows) = tokio::task::spawn_blocking(move || source.rows(&live, &filter)).await
+        else {
             return;
         };
         let now: BTreeMap<String, Row> =

@@ -11,7 +11,7 @@ use tables::record::Mode;
 use tables::region::Region;
 
 use crate::control::report::{FlowPage, FlowReport};
-use crate::live::{Live, Published};
+use crate::live::{Live, PublishedTables};
 use state::text::{address_port, protocol_text};
 
 /// One end of a flow: an address, and optionally a port.
@@ -39,8 +39,8 @@ impl End {
     }
 
     /// Returns whether this end matches `addr` and `port`.
-    pub fn is(&self, addr: Addr, port: u16) -> bool {
-        self.addr == addr && self.port.is_none_or(|wanted| wanted == port)
+    pub fn matches(&self, addr: Addr, port: u16) -> bool {
+        self.addr == addr && self.port.is_none_or(|expected| expected == port)
     }
 }
 
@@ -98,7 +98,7 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    fn new(published: &'a Published, region: &Region) -> Names<'a> {
+    fn new(published: &'a PublishedTables, region: &Region) -> Names<'a> {
         let known = published.services(region).iter();
         let services =
             known.flat_map(|one| one.ids.iter().map(|id| (*id, one.service.name.as_str())));
@@ -115,19 +115,21 @@ impl<'a> Names<'a> {
 }
 
 impl FlowFilter {
-    fn takes(&self, flow: &Snapshot, names: &Names<'_>) -> bool {
-        let is =
-            |end: &Option<End>, (addr, port): (Addr, u16)| end.is_none_or(|end| end.is(addr, port));
+    fn matches(&self, flow: &Snapshot, names: &Names<'_>) -> bool {
+        let is = |end: &Option<End>, (addr, port): (Addr, u16)| {
+            end.is_none_or(|end| end.matches(addr, port))
+        };
         let forward = &flow.forward;
         is(&self.client, flow.front.end(flow.initiator))
             && is(&self.frontend, flow.front.end(flow.initiator.other()))
             && is(&self.backend, (forward.backend_addr, forward.backend_port))
-            && self.protocol.is_none_or(|wanted| wanted == forward.proto)
-            && self.service.as_deref().is_none_or(|wanted| wanted == names.service(flow))
+            && self.protocol.is_none_or(|expected| expected == forward.proto)
+            && self.service.as_deref().is_none_or(|expected| expected == names.service(flow))
     }
 
-    /// Returns the filter by which lcores trace `count` packets from the client's side. If the
-    /// filter names a service or backend, it selects that one's live flow with the latest packet.
+    /// Returns the filter by which lcores trace `count` packets from the client. Lcores know
+    /// neither services nor backends: a filter that names one is replaced by the addresses and
+    /// ports of the matching live flow with the latest packet.
     pub fn for_lcores(&self, live: &Live, count: u32) -> Result<TraceFilter, String> {
         let ends = |client: Option<End>, frontend: Option<End>| TraceFilter {
             src: client.map(|end| end.addr),
@@ -144,7 +146,7 @@ impl FlowFilter {
         let names = Names::new(&published, live.region);
         let flows = Flows::new(live.region);
         let all = (0..flows.capacity()).filter_map(|path| flows.snapshot(path));
-        let newest = all.filter(|flow| self.takes(flow, &names)).max_by_key(|f| f.last_seen_s);
+        let newest = all.filter(|flow| self.matches(flow, &names)).max_by_key(|f| f.last_seen_s);
         let flow = newest.ok_or("no live flow matches; `weir flows` lists all flows")?;
         let end = |(addr, port)| Some(End { addr, port: Some(port) });
         let filter =
@@ -162,7 +164,8 @@ impl Live {
         let now_s = self.region.now_s();
         let mut page = FlowPage { total: self.flows_in_use(), ..FlowPage::default() };
         for path in from..flows.capacity() {
-            let Some(flow) = flows.snapshot(path).filter(|flow| filter.takes(flow, &names)) else {
+            let Some(flow) = flows.snapshot(path).filter(|flow| filter.matches(flow, &names))
+            else {
                 continue;
             };
             if page.flows.len() as u32 == limit {
@@ -252,8 +255,8 @@ mod tests {
     fn an_address_without_a_port_matches_all_ports() {
         let any = End::read("client", "192.0.2.1").unwrap();
         let one = End::read("client", "192.0.2.1:80").unwrap();
-        assert!(any.is(addr("192.0.2.1"), 443) && !any.is(addr("192.0.2.2"), 443));
-        assert!(one.is(addr("192.0.2.1"), 80) && !one.is(addr("192.0.2.1"), 443));
+        assert!(any.matches(addr("192.0.2.1"), 443) && !any.matches(addr("192.0.2.2"), 443));
+        assert!(one.matches(addr("192.0.2.1"), 80) && !one.matches(addr("192.0.2.1"), 443));
     }
 
     #[test]

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use api::auth_failures::AuthFailures;
 use config::checked::Config;
-use listeners::{Conditions, Counts, Limits, ListenerStatus, Reserved, Slots};
+use listeners::{Conditions, Counts, Limits, ListenerStatus, ReservedNetworks, Slots};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors reserved for everything but listeners and probes: files, the region, BGP, cloud
 /// APIs, the log.
-const OTHERS: usize = 512;
+const OTHER_DESCRIPTORS: usize = 512;
 /// Limits of each address that answers HTTP probes.
 pub const HEALTH: Limits = Limits { connections: 512, per_source: 32, reserved: 256 };
 /// Limits of each address that answers TCP probes. Each connection is closed as soon as it is
@@ -39,13 +39,13 @@ pub struct Listening {
     api: Arc<Slots>,
     control: Arc<Slots>,
     conditions: Arc<Conditions>,
-    attempts: Arc<AuthFailures>,
+    auth_failures: Arc<AuthFailures>,
 }
 
 impl Listening {
     /// Creates the limits for the listeners of `config`, and raises the process's soft limit of
     /// descriptors to what they need.
-    pub fn new(config: &Config, reserved: Reserved) -> Listening {
+    pub fn new(config: &Config, reserved: ReservedNetworks) -> Listening {
         reserved.set(config.probe_networks());
         let percent = raise_descriptors(config);
         let slots = |limits: Limits| Slots::new(limits.scaled(percent), reserved.clone());
@@ -60,7 +60,7 @@ impl Listening {
             api: slots(API),
             control: slots(CONTROL),
             conditions: Arc::default(),
-            attempts: Arc::default(),
+            auth_failures: Arc::default(),
         }
     }
 
@@ -71,8 +71,8 @@ impl Listening {
     }
 
     /// Returns the counters of failed authentications to the API.
-    pub fn attempts(&self) -> &AuthFailures {
-        &self.attempts
+    pub fn auth_failures(&self) -> &AuthFailures {
+        &self.auth_failures
     }
 
     /// Returns every listener that has been tried, and whether it listens.
@@ -100,7 +100,7 @@ impl Listening {
 /// their connections that the listeners can have, in percent: less than 100 if the hard limit is
 /// too low.
 fn raise_descriptors(config: &Config) -> usize {
-    let fixed = config.health.probing.at_once as usize + OTHERS;
+    let fixed = config.health.probing.at_once as usize + OTHER_DESCRIPTORS;
     let listeners = HEALTH.descriptors() * config.health.listen.len()
         + HEALTH_TCP.descriptors() * config.health.tcp.len()
         + [NODE_PORTS, METRICS, API, CONTROL].iter().map(Limits::descriptors).sum::<usize>();
@@ -108,13 +108,13 @@ fn raise_descriptors(config: &Config) -> usize {
     if limit.current.is_none_or(|now| now >= needed as u64) {
         return 100;
     }
-    let most = limit.maximum.map_or(needed as u64, |most| most.min(needed as u64));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
-    let limit = if raised.is_ok() { Some(most) } else { limit.current };
-    let percent = share(limit.unwrap_or(most) as usize, fixed, listeners);
+    let target = limit.maximum.map_or(needed as u64, |maximum| maximum.min(needed as u64));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(target), ..limit });
+    let limit = if raised.is_ok() { Some(target) } else { limit.current };
+    let percent = share(limit.unwrap_or(target) as usize, fixed, listeners);
     if percent < 100 {
         tracing::warn!(
-            limit = limit.unwrap_or(most),
+            limit = limit.unwrap_or(target),
             needed,
             percent,
             "limit of open files too low: listeners accept fewer connections; raise LimitNOFILE \
@@ -138,8 +138,8 @@ mod tests {
         assert_eq!(share(4096, 1024, 2048), 100);
         assert_eq!(share(2048, 1024, 2048), 50);
         assert_eq!(share(512, 1024, 2048), 0);
-        let least = HEALTH.scaled(0);
-        assert_eq!((least.connections, least.per_source, least.reserved), (8, 8, 8));
+        let minimal = HEALTH.scaled(0);
+        assert_eq!((minimal.connections, minimal.per_source, minimal.reserved), (8, 8, 8));
         assert_eq!(METRICS.scaled(0).reserved, 0, "an unused reserve stays 0");
     }
 }

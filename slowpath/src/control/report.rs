@@ -288,7 +288,7 @@ pub struct DropReport {
 pub struct TraceLine {
     /// The lcore that processed the packet.
     pub lcore: u32,
-    /// Number of the packet within this trace.
+    /// Number of the packet at its lcore.
     pub packet: u32,
     /// Name of the stage, in pipeline order.
     pub stage: String,

@@ -19,8 +19,9 @@ use state::text::address_port;
 struct RunningTrace {
     lines: mpsc::Sender<TraceLine>,
     until: Instant,
-    wanted: usize,
-    through: HashSet<(u32, u32)>,
+    limit: usize,
+    /// Packets whose last stage was reported, by lcore and number.
+    completed: HashSet<(u32, u32)>,
 }
 
 /// The running trace, if any.
@@ -34,28 +35,29 @@ impl Tracer {
     pub fn begin(&mut self, request: TraceRequest, now: Instant) -> Command {
         self.running = Some(RunningTrace {
             lines: request.lines,
-            until: now + request.lasts,
-            wanted: request.filter.count as usize,
-            through: HashSet::new(),
+            until: now + request.duration,
+            limit: request.filter.count as usize,
+            completed: HashSet::new(),
         });
         Command::Trace(request.filter)
     }
 
-    /// Handles an event: an lcore reports a stage of a packet.
-    pub fn stage(
+    /// Sends the line for a stage of a packet that an lcore reported. `words` are its packet state,
+    /// `services` the published services, whose names the line contains.
+    pub fn record_stage(
         &mut self,
         lcore: u32,
         packet: u32,
         stage: u8,
         words: [u64; 5],
-        known: &[PublishedService],
+        services: &[PublishedService],
     ) {
         let Some(running) = &mut self.running else { return };
         let state = TraceState::read(words);
         // Each lcore counts to the limit on its own, so more packets may be reported than
         // requested.
-        let this = (lcore, packet);
-        if running.through.len() >= running.wanted || running.through.contains(&this) {
+        let number = (lcore, packet);
+        if running.completed.len() >= running.limit || running.completed.contains(&number) {
             return;
         }
         let stage = Stage::from_u8(stage).ok_or(stage);
@@ -63,21 +65,21 @@ impl Tracer {
         let last = stage.is_ok_and(|stage| stage == Stage::LAST)
             || stage.is_err()
             || state.decision() == Some(Decision::Drop);
-        let result = describe(&state, stage.unwrap_or(Stage::LAST), known);
+        let result = describe(&state, stage.unwrap_or(Stage::LAST), services);
         let line = TraceLine { lcore, packet, stage: name, result, last };
         // Lines are dropped if the client reads too slowly; the control loop must not wait.
         let _ = running.lines.try_send(line);
         if last {
-            running.through.insert(this);
+            running.completed.insert(number);
         }
     }
 
     /// Ends the trace if it is complete, timed out, or its client has disconnected. Returns the
     /// command that ends it on all lcores.
-    pub fn ended(&mut self, now: Instant) -> Option<Command> {
+    pub fn end_if_over(&mut self, now: Instant) -> Option<Command> {
         let running = self.running.as_ref()?;
         let over = now >= running.until
-            || running.through.len() >= running.wanted
+            || running.completed.len() >= running.limit
             || running.lines.is_closed();
         if !over {
             return None;

@@ -51,8 +51,8 @@ impl Heartbeat {
     }
 }
 
-fn millis(of: Duration) -> u64 {
-    u64::try_from(of.as_millis()).unwrap_or(u64::MAX)
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -64,12 +64,12 @@ mod tests {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let heart = Heartbeat::new(Duration::from_secs(5), start);
-        assert_eq!(heart.stalled(at(5_000)), None, "the first beat has the whole timeout");
+        assert_eq!(heart.stalled(at(5_000)), None, "the first beat is valid for the full timeout");
         assert!(heart.stalled(at(5_001)).unwrap().contains("more than 5000 ms"));
         heart.beat(at(20_000));
         assert_eq!(heart.stalled(at(25_000)), None);
-        let told = heart.stalled(at(25_001));
-        assert!(told.is_some() && told == heart.stalled(at(99_000)), "the text is constant");
+        let reason = heart.stalled(at(25_001));
+        assert!(reason.is_some() && reason == heart.stalled(at(99_000)), "the text is constant");
         // The time read by another thread may be slightly older than the beat.
         assert_eq!(heart.stalled(at(19_999)), None);
         heart.beat(at(99_001));

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use kernel::{Kernel, KernelEvent, Link, Neighbor, Route};
 
-/// Interval of probes for a neighbor without a MAC. The kernel itself probes three times a second.
+/// Interval of probes for a neighbor without a MAC. For each, the kernel sends up to three
+/// requests, one second apart.
 const PROBE_UNKNOWN_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of probes for a stale neighbor. An entry turns stale after 15 to 45 s.
 const PROBE_STALE_INTERVAL: Duration = Duration::from_secs(5);
@@ -44,14 +45,20 @@ pub struct Resolved {
 }
 
 struct NextHopState {
+    /// The kernel's route to the destination at the last full read.
     route: Option<Route>,
+    /// A MAC used while the kernel reports none, and until when.
     remembered: Option<([u8; 6], Instant)>,
+    /// The resolution that `step` returned last.
     reported: Option<Resolved>,
 }
 
+/// A neighbor that routes lead to: a router, or a destination on the link itself.
 struct Router {
     mac: Option<[u8; 6]>,
+    /// Whether the kernel considers its entry valid without another probe.
     fresh: bool,
+    /// Since when the neighbor has not responded.
     lost: Option<Instant>,
     probe_at: Instant,
 }
@@ -88,9 +95,9 @@ impl NextHops {
     }
 
     /// Replaces the set of (arm, destination) pairs in use.
-    pub fn set_needed(&mut self, wanted: impl IntoIterator<Item = (u8, IpAddr)>, now: Instant) {
+    pub fn set_needed(&mut self, needed: impl IntoIterator<Item = (u8, IpAddr)>, now: Instant) {
         let mut before = std::mem::take(&mut self.hops);
-        for key in wanted {
+        for key in needed {
             let hop = before.remove(&key).unwrap_or_else(|| {
                 self.rescan_at = now;
                 NextHopState { route: None, remembered: None, reported: None }
@@ -133,10 +140,10 @@ impl NextHops {
     }
 
     /// Returns the number of destinations in use, and the number of those with a MAC.
-    pub fn known(&self) -> (usize, usize) {
-        let known =
+    pub fn counts(&self) -> (usize, usize) {
+        let has_mac =
             |hop: &&NextHopState| hop.reported.is_some_and(|reported| reported.mac.is_some());
-        (self.hops.len(), self.hops.values().filter(known).count())
+        (self.hops.len(), self.hops.values().filter(has_mac).count())
     }
 
     /// Returns the last reported resolution of a destination if it has a MAC.
@@ -210,8 +217,8 @@ impl NextHops {
     }
 
     fn apply_neighbor(&mut self, neighbor: &Neighbor, now: Instant) {
-        let of = |arm: &Arm| arm.link.is_some_and(|link| link.index == neighbor.index);
-        let Some(arm) = self.arms.iter().position(of) else { return };
+        let is_arm = |arm: &Arm| arm.link.is_some_and(|link| link.index == neighbor.index);
+        let Some(arm) = self.arms.iter().position(is_arm) else { return };
         let Some(router) = self.routers.get_mut(&(arm as u8, neighbor.addr)) else { return };
         router.fresh = neighbor.fresh;
         match neighbor.mac {
@@ -263,10 +270,10 @@ impl NextHops {
             }
             let remembered = hop.remembered.filter(|(_, until)| now < *until);
             let mac = learned.or(remembered.map(|(mac, _)| mac));
-            let answer = Resolved { arm: *number, to: *to, mac, src_mac: link.mac, mtu };
-            if hop.reported != Some(answer) {
-                hop.reported = Some(answer);
-                changed.push(answer);
+            let resolved = Resolved { arm: *number, to: *to, mac, src_mac: link.mac, mtu };
+            if hop.reported != Some(resolved) {
+                hop.reported = Some(resolved);
+                changed.push(resolved);
             }
         }
         changed

@@ -28,8 +28,8 @@ const LOOPBACK_INDEX: u32 = 1;
 const SETTLE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long an address that no backend needs is kept: probes may be in progress.
 const REMOVAL_DELAY: Duration = Duration::from_secs(60);
-/// Maximum number of addresses added at once, to bound the time in the control loop.
-const CHANGES_PER_PASS: usize = 256;
+/// Maximum number of addresses added in one step, to bound the time in the control loop.
+const ADDITIONS_PER_STEP: usize = 256;
 
 /// An address of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -37,7 +37,7 @@ pub struct Address {
     /// The address.
     pub addr: IpAddr,
     /// Whether it is on `lo` and has the mark.
-    pub ours: bool,
+    pub own: bool,
 }
 
 /// The kernel operations that addresses need. Tests implement it too.
@@ -45,7 +45,7 @@ pub trait Addresses {
     /// Returns the addresses of all interfaces.
     fn addresses(&mut self) -> io::Result<Vec<Address>>;
     /// Adds or removes an address with the mark.
-    fn set(&mut self, addr: IpAddr, there: bool) -> io::Result<()>;
+    fn set(&mut self, addr: IpAddr, present: bool) -> io::Result<()>;
 }
 
 /// The source addresses that probes of backends need.
@@ -56,7 +56,7 @@ pub struct ProbeAddresses {
     /// When addresses were last compared, and for which revision of the tables.
     last_settled: Option<(Instant, u64)>,
     /// Marked addresses that no backend needs, and since when.
-    unwanted: BTreeMap<IpAddr, Instant>,
+    unneeded: BTreeMap<IpAddr, Instant>,
     failed: bool,
 }
 
@@ -73,7 +73,7 @@ impl ProbeAddresses {
             kernel,
             arms,
             last_settled: None,
-            unwanted: BTreeMap::new(),
+            unneeded: BTreeMap::new(),
             failed: false,
         }
     }
@@ -90,7 +90,7 @@ impl ProbeAddresses {
         match &settled {
             Err(why) if !self.failed => tracing::error!(
                 error = %why,
-                "probe source addresses not set; probes through tunnels fail"
+                "probe source addresses not updated; probes through tunnels may fail"
             ),
             Ok(_) if self.failed => tracing::info!("probe source addresses are set again"),
             _ => {}
@@ -98,35 +98,38 @@ impl ProbeAddresses {
         self.failed = settled.is_err();
     }
 
-    /// Returns whether all missing addresses were added.
+    /// Returns whether all missing addresses were added: false if there were too many for one step.
+    ///
+    /// # Errors
+    /// The first change that failed, with a remedy.
     fn settle(&mut self, tables: &Tables, now: Instant) -> Result<bool, String> {
-        let wanted = self.wanted(tables);
+        let needed = self.needed(tables);
         let failed = |e: io::Error| format!("cannot read the interface addresses: {e}");
-        let there = self.kernel.addresses().map_err(failed)?;
-        let any: BTreeSet<IpAddr> = there.iter().map(|address| address.addr).collect();
-        let ours = there.iter().filter(|address| address.ours).map(|address| address.addr);
-        let ours: BTreeSet<IpAddr> = ours.collect();
-        let missing: Vec<IpAddr> = wanted.difference(&any).copied().collect();
+        let existing = self.kernel.addresses().map_err(failed)?;
+        let any: BTreeSet<IpAddr> = existing.iter().map(|address| address.addr).collect();
+        let own = existing.iter().filter(|address| address.own).map(|address| address.addr);
+        let own: BTreeSet<IpAddr> = own.collect();
+        let missing: Vec<IpAddr> = needed.difference(&any).copied().collect();
         // An address that can't be added doesn't prevent the others.
         let mut refused = None;
-        for addr in missing.iter().take(CHANGES_PER_PASS) {
+        for addr in missing.iter().take(ADDITIONS_PER_STEP) {
             if let Err(e) = self.kernel.set(*addr, true) {
                 refused.get_or_insert(format!("{addr}: {e}; type: ip addr add {addr} dev lo"));
             }
         }
-        self.unwanted.retain(|addr, _| ours.contains(addr) && !wanted.contains(addr));
-        for addr in ours.difference(&wanted) {
-            let since = *self.unwanted.entry(*addr).or_insert(now);
+        self.unneeded.retain(|addr, _| own.contains(addr) && !needed.contains(addr));
+        for addr in own.difference(&needed) {
+            let since = *self.unneeded.entry(*addr).or_insert(now);
             if now >= since + REMOVAL_DELAY
                 && let Err(e) = self.kernel.set(*addr, false)
             {
                 refused.get_or_insert(format!("{addr}: {e}; type: ip addr del {addr} dev lo"));
             }
         }
-        refused.map_or(Ok(missing.len() <= CHANGES_PER_PASS), Err)
+        refused.map_or(Ok(missing.len() <= ADDITIONS_PER_STEP), Err)
     }
 
-    fn wanted(&self, tables: &Tables) -> BTreeSet<IpAddr> {
+    fn needed(&self, tables: &Tables) -> BTreeSet<IpAddr> {
         let sources = tables.entries().flat_map(|(_, entry)| {
             entry.used().filter_map(|instance| tunnel_source(entry, instance))
         });
@@ -136,12 +139,12 @@ impl ProbeAddresses {
 
 impl Addresses for Netlink {
     fn addresses(&mut self) -> io::Result<Vec<Address>> {
-        let there = self.all(|kernel| kernel.address().get().execute())?;
-        Ok(there.iter().filter_map(read).collect())
+        let existing = self.all(|kernel| kernel.address().get().execute())?;
+        Ok(existing.iter().filter_map(read).collect())
     }
 
-    fn set(&mut self, addr: IpAddr, there: bool) -> io::Result<()> {
-        let (message, flags, done) = match there {
+    fn set(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
+        let (message, flags, done) = match present {
             true => (RouteNetlinkMessage::NewAddress(message(addr)), NEW, libc::EEXIST),
             false => (RouteNetlinkMessage::DelAddress(message(addr)), 0, libc::EADDRNOTAVAIL),
         };
@@ -175,7 +178,7 @@ fn read(message: &AddressMessage) -> Option<Address> {
         })
     })?;
     let marked = message.attributes.contains(&A::Protocol(PROTOCOL.into()));
-    Some(Address { addr, ours: marked && message.header.index == LOOPBACK_INDEX })
+    Some(Address { addr, own: marked && message.header.index == LOOPBACK_INDEX })
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 //! are compared with the desired set, so that a restarted slowpath finds its own, and one that was
 //! removed by hand is restored.
 //!
-//! A rule matches addresses and ports. ICMP errors that the kernel sends about such packets leave
-//! through the NIC, and so do packets of a UDP proxy that does not bind to a local address.
+//! A rule matches source address, protocol and source port. ICMP errors that the kernel sends about
+//! such packets leave through the NIC, and so do packets of a UDP proxy that does not bind to a
+//! local address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -50,7 +51,7 @@ pub trait Rules {
     /// Returns slowpath's rules.
     fn rules(&mut self) -> io::Result<Vec<Rule>>;
     /// Adds or removes a rule.
-    fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()>;
+    fn set(&mut self, rule: &Rule, present: bool) -> io::Result<()>;
 }
 
 /// The routing rules that proxies need.
@@ -61,7 +62,7 @@ pub struct ProxyRules {
     /// When rules were last compared, and for which revision of the tables.
     last_settled: Option<(Instant, u64)>,
     /// Rules that no service needs, and since when.
-    unwanted: BTreeMap<Rule, Instant>,
+    unneeded: BTreeMap<Rule, Instant>,
     failed: bool,
 }
 
@@ -78,7 +79,7 @@ impl ProxyRules {
             (config.kernel_interface(arm), table, addresses)
         });
         let arms = arms.collect();
-        ProxyRules { kernel, arms, last_settled: None, unwanted: BTreeMap::new(), failed: false }
+        ProxyRules { kernel, arms, last_settled: None, unneeded: BTreeMap::new(), failed: false }
     }
 
     /// Compares the rules if it is time to, and adds or removes some. Errors are retried.
@@ -101,9 +102,9 @@ impl ProxyRules {
     }
 
     fn settle(&mut self, tables: &Tables, now: Instant) -> io::Result<()> {
-        let wanted = self.wanted(tables);
-        let there: BTreeSet<Rule> = self.kernel.rules()?.into_iter().collect();
-        let missing: Vec<Rule> = wanted.difference(&there).copied().collect();
+        let needed = self.needed(tables);
+        let existing: BTreeSet<Rule> = self.kernel.rules()?.into_iter().collect();
+        let missing: Vec<Rule> = needed.difference(&existing).copied().collect();
         for rule in &missing {
             self.kernel.set(rule, true)?;
         }
@@ -119,9 +120,9 @@ impl ProxyRules {
                 );
             }
         }
-        self.unwanted.retain(|rule, _| there.contains(rule) && !wanted.contains(rule));
-        for rule in there.difference(&wanted) {
-            let since = *self.unwanted.entry(*rule).or_insert(now);
+        self.unneeded.retain(|rule, _| existing.contains(rule) && !needed.contains(rule));
+        for rule in existing.difference(&needed) {
+            let since = *self.unneeded.entry(*rule).or_insert(now);
             if now >= since + REMOVAL_DELAY {
                 self.kernel.set(rule, false)?;
             }
@@ -129,10 +130,10 @@ impl ProxyRules {
         Ok(())
     }
 
-    fn wanted(&self, tables: &Tables) -> BTreeSet<Rule> {
+    fn needed(&self, tables: &Tables) -> BTreeSet<Rule> {
         let proxies = tables.services().filter_map(|service| service.spec.proxy_redirect.as_ref());
         let ports: BTreeSet<u16> = proxies.map(|proxy| proxy.port).collect();
-        let mut wanted = BTreeSet::new();
+        let mut needed = BTreeSet::new();
         for (_, table, addresses) in &self.arms {
             for from in addresses {
                 let each = |port: &u16| {
@@ -143,10 +144,10 @@ impl ProxyRules {
                         table: *table,
                     })
                 };
-                wanted.extend(ports.iter().flat_map(each));
+                needed.extend(ports.iter().flat_map(each));
             }
         }
-        wanted
+        needed
     }
 }
 
@@ -154,8 +155,8 @@ impl ProxyRules {
 /// kernel then accepts an IPv4 packet only if its response would leave by the same interface, which
 /// a proxy's responses never do.
 fn is_strict(interface: &str) -> bool {
-    let setting = |of: &str| {
-        let path = format!("/proc/sys/net/ipv4/conf/{of}/rp_filter");
+    let setting = |name: &str| {
+        let path = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
         std::fs::read_to_string(path).ok()?.trim().parse::<u8>().ok()
     };
     setting("all").max(setting(interface)) == Some(1)
@@ -166,8 +167,8 @@ impl Rules for Netlink {
         Ok(Netlink::rules(self)?.iter().filter_map(read).collect())
     }
 
-    fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()> {
-        let (message, flags, done) = match there {
+    fn set(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
+        let (message, flags, done) = match present {
             true => (RouteNetlinkMessage::NewRule(message(rule)), NEW, libc::EEXIST),
             false => (RouteNetlinkMessage::DelRule(message(rule)), 0, libc::ENOENT),
         };
@@ -199,8 +200,11 @@ fn message(rule: &Rule) -> RuleMessage {
 fn read(message: &RuleMessage) -> Option<Rule> {
     use RuleAttribute as A;
     let find = |of: &dyn Fn(&A) -> Option<u32>| message.attributes.iter().find_map(of);
-    let by = find(&|a| if let A::Protocol(by) = a { Some(u8::from(*by).into()) } else { None });
-    by.filter(|by| *by == u32::from(PROXY_RULE_PROTOCOL))?;
+    let mark = find(&|a| match a {
+        A::Protocol(mark) => Some(u8::from(*mark).into()),
+        _ => None,
+    });
+    mark.filter(|mark| *mark == u32::from(PROXY_RULE_PROTOCOL))?;
     let table = find(&|a| if let A::Table(table) = a { Some(*table) } else { None })?;
     let port = find(&|a| match a {
         A::SourcePortRange(ports) => Some(ports.start.into()),
@@ -243,12 +247,12 @@ mod tests {
         fn rules(&mut self) -> io::Result<Vec<Rule>> {
             Ok(self.0.lock().0.iter().copied().collect())
         }
-        fn set(&mut self, rule: &Rule, there: bool) -> io::Result<()> {
+        fn set(&mut self, rule: &Rule, present: bool) -> io::Result<()> {
             let mut kernel = self.0.lock();
             if kernel.1 {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
-            let changed = if there { kernel.0.insert(*rule) } else { kernel.0.remove(rule) };
+            let changed = if present { kernel.0.insert(*rule) } else { kernel.0.remove(rule) };
             assert!(changed, "{rule:?} was set twice");
             Ok(())
         }

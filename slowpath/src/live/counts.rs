@@ -9,7 +9,7 @@ use tables::set::TableSet;
 
 use crate::control::report::Frontends;
 
-/// Returns the number of services. A service may be several services of the region.
+/// Returns the number of services by name. One service may be several services in the region.
 pub(super) fn services(set: &TableSet<'_>) -> usize {
     let names = set.services().filter_map(|(id, _)| set.service_name(id));
     names.map(|name| service_of(&name).to_owned()).collect::<HashSet<_>>().len()
@@ -18,7 +18,7 @@ pub(super) fn services(set: &TableSet<'_>) -> usize {
 /// Counts frontends by their progress.
 pub(super) fn frontends(tables: &Tables) -> Frontends {
     let mut all = Frontends {
-        waiting_for: tables.waited_for().map(str::to_owned).collect(),
+        waiting_for: tables.pending_sources().map(str::to_owned).collect(),
         ..Frontends::default()
     };
     for row in tables.frontends() {

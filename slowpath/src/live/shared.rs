@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use announce::controller::Signal;
 use api::Wait;
 use clouds::report::Report;
-use listeners::Reserved;
+use listeners::ReservedNetworks;
 use parking_lot::{Mutex, RwLock};
 use state::appliance::Appliance;
 use state::sources::Settings;
@@ -23,7 +23,7 @@ use crate::control::trace::TraceRequest;
 use crate::health::Able;
 use crate::health::checks::Checks;
 use crate::health::heartbeat::Heartbeat;
-use crate::plane::published::Published;
+use crate::plane::published::PublishedTables;
 
 /// State of the single trace. Only one can run because all lcores apply the same filter.
 #[derive(Default)]
@@ -48,14 +48,15 @@ pub struct Shared {
     /// Notifies BGP of changes.
     changes: Signal,
     /// Reasons of the cloud's lifecycle against new traffic; empty if it has none.
-    held_back: Mutex<Vec<String>>,
+    cloud_reasons: Mutex<Vec<String>>,
     /// Whether probes are answered positively regardless of `own`.
     preboot_pass: AtomicBool,
-    /// The combination of the above, as health probes are answered.
+    /// The combination of `own`, `preboot_pass`, `cloud_reasons` and the heartbeat, as health
+    /// probes are answered.
     pub(super) able: watch::Sender<Able>,
     /// Settings reported by the cloud that override the configuration file.
     followed: Mutex<Followed>,
-    published: RwLock<Arc<Published>>,
+    published: RwLock<Arc<PublishedTables>>,
     desired: RwLock<DesiredState>,
     pub(super) trace: Mutex<TraceSlot>,
     waits: Mutex<Vec<Wait>>,
@@ -65,7 +66,7 @@ pub struct Shared {
     pub(super) checks: Checks,
     pub(super) cloud: RwLock<Report>,
     /// Networks of the configured health probes.
-    pub(crate) reserved: Reserved,
+    pub(crate) reserved: ReservedNetworks,
     /// Thread of the control loop, once it has rested.
     control_thread: OnceLock<Thread>,
 }
@@ -88,7 +89,7 @@ impl Shared {
             own: watch::Sender::new(starting.clone()),
             carries: RwLock::default(),
             changes: Signal::default(),
-            held_back: Mutex::default(),
+            cloud_reasons: Mutex::default(),
             preboot_pass: AtomicBool::new(false),
             able: watch::Sender::new(starting),
             followed: Mutex::default(),
@@ -101,7 +102,7 @@ impl Shared {
             reload: AtomicBool::new(false),
             checks: Checks::default(),
             cloud: RwLock::default(),
-            reserved: Reserved::default(),
+            reserved: ReservedNetworks::default(),
             control_thread: OnceLock::new(),
         }
     }
@@ -151,7 +152,7 @@ impl Shared {
     /// Sets the reasons of the cloud's lifecycle against new traffic; none if `reasons` is empty.
     /// Probes see the change when this returns.
     pub fn hold_back(&self, reasons: Vec<String>) {
-        *self.held_back.lock() = reasons;
+        *self.cloud_reasons.lock() = reasons;
         self.update_probe_status();
     }
 
@@ -164,14 +165,14 @@ impl Shared {
 
     fn update_probe_status(&self) {
         // Held until `able` is sent, so that concurrent changes are published in order.
-        let held_back = self.held_back.lock();
+        let cloud_reasons = self.cloud_reasons.lock();
         let mut able = match self.preboot_pass.load(Ordering::Relaxed) {
             true => self.with_stall(Able { able: true, reasons: Vec::new() }),
             false => self.own_now(),
         };
-        let others = held_back.iter().filter(|reason| !able.reasons.contains(reason));
+        let others = cloud_reasons.iter().filter(|reason| !able.reasons.contains(reason));
         let others: Vec<String> = others.cloned().collect();
-        able.able &= held_back.is_empty();
+        able.able &= cloud_reasons.is_empty();
         able.reasons.extend(others);
         let changed = self.able.send_if_modified(|before| {
             let changed = *before != able;
@@ -179,7 +180,7 @@ impl Shared {
             changed
         });
         // Writing to the log may block, so release the lock that probe responses need.
-        drop(held_back);
+        drop(cloud_reasons);
         if changed && able.able {
             tracing::info!("able");
         } else if changed {
@@ -241,7 +242,7 @@ impl Shared {
         self.followed.lock().clone()
     }
 
-    /// Requests that both files are read again, changed or not.
+    /// Requests that the configuration and the services are read again, changed or not.
     pub fn reload(&self) {
         self.reload.store(true, Ordering::Relaxed);
         self.wake();
@@ -268,12 +269,12 @@ impl Shared {
     }
 
     /// Publishes the state after a commit.
-    pub fn publish_tables(&self, published: Published) {
+    pub fn publish_tables(&self, published: PublishedTables) {
         *self.published.write() = Arc::new(published);
     }
 
     /// Returns the state published by the last commit.
-    pub fn published(&self) -> Arc<Published> {
+    pub fn published(&self) -> Arc<PublishedTables> {
         Arc::clone(&self.published.read())
     }
 
@@ -345,34 +346,35 @@ mod tests {
     fn probe_status_combines_own_health_and_the_clouds_holds() {
         let shared = Shared::default();
         let hold = |reasons: &[&str]| shared.hold_back(able(reasons).reasons);
-        let told = || shared.able_now();
+        let probe_status = || shared.able_now();
         hold(&["not registered"]);
-        assert_eq!(told(), able(&["slowpath is starting", "not registered"]));
+        assert_eq!(probe_status(), able(&["slowpath is starting", "not registered"]));
         assert_eq!(shared.carries(), None, "unknown before the first status");
         shared.publish_status(Status::default(), able(&[]), true);
-        assert_eq!(told(), able(&["not registered"]));
+        assert_eq!(probe_status(), able(&["not registered"]));
         assert_eq!(shared.carries(), Some(true));
         hold(&[]);
-        assert_eq!(told(), able(&[]));
+        assert_eq!(probe_status(), able(&[]));
         shared.publish_status(Status::default(), able(&["no lcore polls"]), false);
         // The cloud's lifecycle may have the same reason.
         hold(&["no lcore polls", "leaving"]);
-        assert_eq!(told(), able(&["no lcore polls", "leaving"]));
+        assert_eq!(probe_status(), able(&["no lcore polls", "leaving"]));
         assert_eq!(shared.own_now(), able(&["no lcore polls"]));
         // Before the appliance is able for the first time, probes may be answered positively.
         shared.set_preboot_pass(true);
-        assert_eq!(told(), able(&["no lcore polls", "leaving"]));
+        assert_eq!(probe_status(), able(&["no lcore polls", "leaving"]));
         hold(&[]);
-        assert_eq!(told(), able(&[]));
+        assert_eq!(probe_status(), able(&[]));
         shared.set_preboot_pass(false);
-        assert_eq!(told(), able(&["no lcore polls"]));
+        assert_eq!(probe_status(), able(&["no lcore polls"]));
     }
+
     #[test]
     fn a_stalled_loop_fails_all_published_health() {
         let shared = Shared::new(Duration::MAX);
         shared.publish_status(Status::default(), able(&[]), true);
         assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
-        let mut told = shared.able.subscribe();
+        let mut receiver = shared.able.subscribe();
         // Any beat is too old. Readers see it immediately, before `check_heartbeat` runs.
         shared.heartbeat.set_timeout(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
@@ -381,13 +383,13 @@ mod tests {
         assert_eq!(shared.carries(), Some(false), "routes are withdrawn");
         // `check_heartbeat` notifies receivers, also while probes are answered positively.
         shared.check_heartbeat();
-        assert!(told.has_changed().unwrap() && stalled(&told.borrow_and_update()));
+        assert!(receiver.has_changed().unwrap() && stalled(&receiver.borrow_and_update()));
         shared.set_preboot_pass(true);
         assert!(stalled(&shared.able_now()));
         shared.set_preboot_pass(false);
         shared.heartbeat.set_timeout(Duration::MAX);
         shared.check_heartbeat();
         assert_eq!((shared.able_now(), shared.carries()), (able(&[]), Some(true)));
-        assert!(told.has_changed().unwrap() && told.borrow_and_update().able);
+        assert!(receiver.has_changed().unwrap() && receiver.borrow_and_update().able);
     }
 }

@@ -8,19 +8,23 @@ use super::family::Family;
 
 const PHASES: [&str; 8] =
     ["looking", "outside", "registered", "ready", "leading", "following", "leaving", "over"];
-const AWS: [&str; 7] =
+/// States of a target as AWS reports them.
+const AWS_STATES: [&str; 7] =
     ["initial", "healthy", "unhealthy", "unhealthy.draining", "unused", "draining", "unavailable"];
 
-/// `member`: in the pool, and the probe decides; `down` and `up` are administrative states that
-/// override the probe.
-const AZURE: [&str; 3] = ["member", "down", "up"];
+/// States of a pool member at Azure. `member`: in the pool, and the probe decides; `down` and `up`
+/// are administrative states that override the probe.
+const AZURE_STATES: [&str; 3] = ["member", "down", "up"];
 
 /// Encodes all metrics of the cloud; none if no cloud is configured.
 pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -> fmt::Result {
     if report.cloud.is_empty() {
         return Ok(());
     }
-    let states = if report.cloud == "azure" { &AZURE[..] } else { &AWS };
+    let states = match report.cloud.as_str() {
+        "azure" => &AZURE_STATES[..],
+        _ => &AWS_STATES,
+    };
     let flag = |on: bool| f64::from(u8::from(on));
     family.gauges(
         "weir_cloud_phase",
@@ -38,7 +42,8 @@ pub(super) fn encode(report: &Report, able: bool, family: &mut Family<'_, '_>) -
     let differs = "1 if the health reported by the cloud has differed from the machine's own for \
                    a minute or longer.";
     family.gauge("weir_cloud_health_differs", differs, flag(report.differs))?;
-    let ready = "1 if the machine is able and the cloud reports it healthy.";
+    let ready = "1 if the appliance is able to serve and the cloud may send it traffic (AWS: the \
+                 target is healthy; Azure: it is in all pools, not Down, and the tunnels match).";
     family.gauge("weir_ready", ready, flag(report.ready && able))?;
     let count = |state: &str| report.peers.iter().filter(|peer| peer.state == state).count();
     family.gauges(

@@ -20,7 +20,7 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
     )?;
     family.counters(
         "weir_listener_accepted",
-        "Connections accepted and given a slot.",
+        "Connections accepted, without those that were closed at once (weir_listener_refused).",
         each(|counts| counts.accepted),
     )?;
     family.counters(
@@ -73,15 +73,15 @@ pub(super) fn encode(listening: &Listening, family: &mut Family<'_, '_>) -> fmt:
             ([("listener", key.as_str()), ("address", address.as_str())], f64::from(u8::from(*up)))
         }),
     )?;
-    let attempts = listening.attempts();
+    let auth_failures = listening.auth_failures();
     family.counter(
         "weir_api_auth_failures",
         "API requests with a wrong or missing token.",
-        attempts.failures(),
+        auth_failures.failures(),
     )?;
     family.counter(
         "weir_api_auth_limited",
         "API requests rejected because their source failed authentication too often.",
-        attempts.limited(),
+        auth_failures.limited(),
     )
 }

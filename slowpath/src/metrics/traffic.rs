@@ -172,10 +172,10 @@ fn service(known: &PublishedService, set: &TableSet<'_>, counters: &Counters<'_>
             all += 1;
         }
     }
-    let of = f64::from(all.max(1));
-    let backends = known.backends.iter().map(|(wanted, id)| {
-        let share = f64::from(slots.get(id).copied().unwrap_or(0)) / of;
-        backend(*id, wanted, share, set, counters)
+    let slot_count = f64::from(all.max(1));
+    let backends = known.backends.iter().map(|(instance, id)| {
+        let share = f64::from(slots.get(id).copied().unwrap_or(0)) / slot_count;
+        backend(*id, instance, share, set, counters)
     });
     let external =
         known.frontends.iter().filter(|row| row.address().traffic_scope == TrafficScope::External);
@@ -198,7 +198,7 @@ fn service(known: &PublishedService, set: &TableSet<'_>, counters: &Counters<'_>
 
 fn backend(
     id: u32,
-    wanted: &Instance,
+    instance: &Instance,
     share: f64,
     set: &TableSet<'_>,
     counters: &Counters<'_>,
@@ -207,10 +207,10 @@ fn backend(
     let hop = set.backend(id).and_then(|record| set.next_hop(record.next_hop));
     BackendReport {
         id,
-        address: wanted.endpoint.addr.to_string(),
-        port: wanted.endpoint.port,
-        state: wanted.effective().as_str().to_owned(),
-        weight: u32::from(wanted.weight),
+        address: instance.endpoint.addr.to_string(),
+        port: instance.endpoint.port,
+        state: instance.effective().as_str().to_owned(),
+        weight: u32::from(instance.weight),
         share,
         packets: counts.packets,
         bytes: counts.bytes,

@@ -105,7 +105,8 @@ fn local_ports(config: &Config) -> Vec<LocalPort> {
     all
 }
 
-/// A tunnel record and its name. The position in a list is the tunnel's id.
+/// A tunnel record and its name. `peer` in the record is a position in the list of tunnels; ids are
+/// assigned when the tunnels are written to the region.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamedTunnel {
     /// Name of the gateway, with the side for Azure; `backends/` and the encapsulation for
@@ -115,7 +116,8 @@ pub struct NamedTunnel {
     pub record: Tunnel,
 }
 
-/// Returns the tunnels of all gateways. Ids are positions in this list.
+/// Returns the tunnels of all gateways. Peers and gateway numbers are positions in the lists of
+/// tunnels and gateways.
 pub fn gateway_tunnels(config: &Config) -> Vec<NamedTunnel> {
     let mut all = Vec::new();
     for (number, gateway) in config.gateways.iter().enumerate() {
@@ -285,14 +287,14 @@ pub fn ranges(service: &Service) -> Vec<Prefix> {
 pub fn bounds(ranges: &[Prefix]) -> Vec<u32> {
     let mut spans: Vec<(u128, u128)> = ranges.iter().flat_map(spans).collect();
     spans.sort_unstable();
-    let mut whole: Vec<(u128, u128)> = Vec::new();
+    let mut merged: Vec<(u128, u128)> = Vec::new();
     for (first, last) in spans {
-        match whole.last_mut().filter(|(_, end)| first <= end.saturating_add(1)) {
+        match merged.last_mut().filter(|(_, end)| first <= end.saturating_add(1)) {
             Some((_, end)) => *end = last.max(*end),
-            None => whole.push((first, last)),
+            None => merged.push((first, last)),
         }
     }
-    let bounds = whole.into_iter().flat_map(|(first, last)| [Some(first), last.checked_add(1)]);
+    let bounds = merged.into_iter().flat_map(|(first, last)| [Some(first), last.checked_add(1)]);
     let words = |bound: u128| [96, 64, 32, 0].map(|shift| (bound >> shift) as u32);
     bounds.flatten().flat_map(words).collect()
 }

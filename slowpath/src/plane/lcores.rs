@@ -19,9 +19,13 @@ const POLL_TIMEOUT: Duration = Duration::from_millis(700);
 /// How long an lcore may take to serve a committed generation before it counts as late.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Progress of one lcore.
 struct Tick {
+    /// Its tick counter when it was last read.
     at: u64,
+    /// When the counter last advanced.
     moved: Option<Instant>,
+    /// Since when the lcore has not served the committed generation.
     behind: Option<Instant>,
 }
 
@@ -30,7 +34,7 @@ pub struct Lcores {
     expected: usize,
     arms: usize,
     ticks: Vec<Tick>,
-    busy: Vec<crate::plane::busy::Busy>,
+    busy: Vec<crate::plane::busy::LcoreLoad>,
 }
 
 impl Lcores {

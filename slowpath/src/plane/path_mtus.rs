@@ -25,8 +25,8 @@ impl PathMtus {
         PathMtus { until: all.map(|id| (id, now + LIFETIME)).collect() }
     }
 
-    /// Records that the fastpath learned a path MTU.
-    pub fn learned(&mut self, next_hop: u32, now: Instant) {
+    /// Records that the fastpath learned a path MTU, which expires [`LIFETIME`] after `now`.
+    pub fn record(&mut self, next_hop: u32, now: Instant) {
         self.until.insert(next_hop, now + LIFETIME);
     }
 
@@ -67,7 +67,7 @@ mod tests {
         mtu(3).store(1400, Ordering::Relaxed);
         let mut mtus = PathMtus::find(&region, now);
         mtu(4).store(1300, Ordering::Relaxed);
-        mtus.learned(4, now + LIFETIME / 2);
+        mtus.record(4, now + LIFETIME / 2);
         mtus.expire(&region, now + LIFETIME);
         assert_eq!((mtu(3).load(Ordering::Relaxed), mtu(4).load(Ordering::Relaxed)), (0, 1300));
         mtus.expire(&region, now + LIFETIME * 2);

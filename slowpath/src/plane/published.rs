@@ -1,4 +1,4 @@
-//! Published tables, joined with the ids of services and backends in the region.
+//! PublishedTables tables, joined with the ids of services and backends in the region.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -27,9 +27,9 @@ pub struct PublishedService {
     pub backends: Vec<(Arc<Instance>, u32)>,
 }
 
-/// State that changes only with a commit or with the desired state.
+/// The tables as of the last commit, for readers.
 #[derive(Debug, Default)]
-pub struct Published {
+pub struct PublishedTables {
     tables: Tables,
     /// Names of tunnels by id.
     pub tunnels: Vec<(u32, String)>,
@@ -37,18 +37,18 @@ pub struct Published {
     services: OnceLock<Vec<PublishedService>>,
 }
 
-impl Published {
+impl PublishedTables {
     /// Creates the state to publish after a commit.
-    pub fn new(tables: Tables, tunnels: Vec<(u32, String)>) -> Published {
-        Published { tables, tunnels, services: OnceLock::new() }
+    pub fn new(tables: Tables, tunnels: Vec<(u32, String)>) -> PublishedTables {
+        PublishedTables { tables, tunnels, services: OnceLock::new() }
     }
 
     /// Returns all services, ordered by name.
     pub fn services(&self, region: &Region) -> &[PublishedService] {
-        self.services.get_or_init(|| self.look_up(region))
+        self.services.get_or_init(|| self.join_with_region(region))
     }
 
-    fn look_up(&self, region: &Region) -> Vec<PublishedService> {
+    fn join_with_region(&self, region: &Region) -> Vec<PublishedService> {
         let set = region.tables(region.generation());
         let mut ids: HashMap<Address, Vec<u32>> = HashMap::new();
         for (key, id, note) in set.frontend_notes() {
@@ -57,8 +57,8 @@ impl Published {
         let backends: HashMap<(IpAddr, u16), u32> =
             set.backends().map(|(id, b)| ((b.addr.into(), b.port), id)).collect();
         let known = self.tables.entries().filter_map(|(_, entry)| {
-            let of = entry.frontends.iter().filter_map(|row| ids.get(row.address()));
-            let mut ids: Vec<u32> = of.flatten().copied().collect();
+            let frontend_ids = entry.frontends.iter().filter_map(|row| ids.get(row.address()));
+            let mut ids: Vec<u32> = frontend_ids.flatten().copied().collect();
             ids.sort_unstable();
             ids.dedup();
             let backend = |instance: &Arc<Instance>| {

@@ -136,13 +136,13 @@ impl<'r> RegionPlane<'r> {
             batch: (0, 0),
             last_sweep: None,
         };
-        plane.find();
+        plane.recover();
         plane.quarantined = dump::quarantined(&plane.writer.committed());
         Ok(plane)
     }
 
-    /// Reads the state kept beside the region from the region.
-    fn find(&mut self) {
+    /// Rebuilds the state kept beside the region from the region's tables.
+    fn recover(&mut self) {
         self.requirements.clear();
         self.needs.clear();
         self.tunnels_changed = true;
@@ -186,8 +186,8 @@ impl<'r> RegionPlane<'r> {
         changed
     }
 
-    /// Sets the appliance's attributes, which decide where node ports are served. The caller has to
-    /// apply all frontends again.
+    /// Sets the appliance's attributes, which decide at which addresses frontends are served. The
+    /// caller has to apply all frontends again.
     pub fn set_appliance(&mut self, appliance: &Appliance) {
         self.appliance.clone_from(appliance);
     }
@@ -212,7 +212,7 @@ impl<'r> RegionPlane<'r> {
         }
         self.broken = None;
         self.hops_idle = true;
-        self.find();
+        self.recover();
     }
 
     /// Takes the result of the last commit; `None` if there was none since the last call.
@@ -297,9 +297,9 @@ impl Plane for RegionPlane<'_> {
         Ok(())
     }
 
-    fn update(&mut self, wanted: &DesiredFrontend) -> Result<(), PlaneError> {
+    fn update(&mut self, desired: &DesiredFrontend) -> Result<(), PlaneError> {
         let before = self.writer.changes();
-        let applied = self.apply(wanted);
+        let applied = self.apply(desired);
         if applied.is_err() {
             self.batch.1 += self.writer.changes() - before;
         }
@@ -312,10 +312,10 @@ impl Plane for RegionPlane<'_> {
 
     fn prune(
         &mut self,
-        wanted: &dyn Fn(&Address) -> bool,
+        desired: &dyn Fn(&Address) -> bool,
         at_most: usize,
     ) -> Result<bool, PlaneError> {
-        self.sweep(wanted, at_most).map_err(PlaneError::new)
+        self.sweep(desired, at_most).map_err(PlaneError::new)
     }
 
     fn commit(&mut self) -> Result<Generation, PlaneError> {

@@ -58,8 +58,8 @@ impl Reconcile<'_> {
     fn write_done(&mut self, PendingFiles { config, services }: PendingFiles, time: Now) {
         let before = self.desired.writer.tables().revision();
         let synced = self.intake.is_synced();
-        let held = if synced { Vec::new() } else { self.plane.quarantined() };
-        let revision = self.desired.apply(&held, time.wall);
+        let quarantined = if synced { Vec::new() } else { self.plane.quarantined() };
+        let revision = self.desired.apply(&quarantined, time.wall);
         let config = config.map(|new| {
             let before = self.plane.configure(Arc::clone(&new));
             self.apply_appliance(&new, time.wall);

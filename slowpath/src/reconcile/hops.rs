@@ -16,18 +16,19 @@ use crate::kernel::neighbors::kernel::Kernel;
 use crate::plane::path_mtus::PathMtus;
 use crate::plane::region::RegionPlane;
 
-/// How long a change waits for the next hop of a new backend. Then the backend is served without:
-/// its source declares its state, and other backends of the change must not wait for it.
+/// How long a change waits for the next hop of a new backend. After that the backend gets traffic
+/// without a resolved next hop: its source decides whether it is active, and the change's other
+/// backends must not wait longer.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Resolved next hops, and the MTUs of the paths to them.
 pub(super) struct Hops {
-    known: NextHops,
+    next_hops: NextHops,
     kernel: Box<dyn Kernel + Send>,
     path_mtus: PathMtus,
     /// Until when a change may wait for the next hops of its new backends.
     until: Option<Instant>,
-    /// Resolution was requested for next hops that the region may never contain.
+    /// Whether resolution was requested for next hops that the region may never contain.
     new_hops_requested: bool,
 }
 
@@ -40,12 +41,12 @@ impl Hops {
         plane: &RegionPlane<'_>,
         now: Instant,
     ) -> Hops {
-        let mut known = NextHops::new(interfaces, now);
+        let mut next_hops = NextHops::new(interfaces, now);
         for (arm, addr, mac) in plane.next_hops() {
-            known.remember(arm, addr, mac, now);
+            next_hops.remember(arm, addr, mac, now);
         }
         let path_mtus = PathMtus::find(plane.region(), now);
-        Hops { known, kernel, path_mtus, until: None, new_hops_requested: false }
+        Hops { next_hops, kernel, path_mtus, until: None, new_hops_requested: false }
     }
 
     /// Handles an event of an lcore about a next hop.
@@ -53,14 +54,14 @@ impl Hops {
         match *event {
             Event::NextHopNeeded { next_hop } => {
                 if let Some((arm, addr)) = plane.next_hop(next_hop) {
-                    self.known.request_probe(arm, addr, now);
+                    self.next_hops.request_probe(arm, addr, now);
                 }
             }
             Event::PathMtu { next_hop, mtu } => {
                 let to = plane.next_hop(next_hop).map(|(_, addr)| addr.to_string());
                 let to = to.unwrap_or_else(|| format!("next hop {next_hop}"));
                 tracing::warn!(destination = %to, mtu, "path MTU is below the interface MTU");
-                self.path_mtus.learned(next_hop, now);
+                self.path_mtus.record(next_hop, now);
             }
             Event::Switched { .. } | Event::TraceStage { .. } => {}
         }
@@ -85,15 +86,15 @@ impl Hops {
             let until = *self.until.get_or_insert(now + RESOLVE_TIMEOUT);
             let known = plane.next_hops().map(|(arm, addr, _)| (arm, addr));
             self.new_hops_requested = true;
-            self.known.set_needed(known.chain(unresolved_hops.iter().copied()), now);
-            let resolved = |(arm, to): &(u8, IpAddr)| self.known.resolved(*arm, *to).is_some();
+            self.next_hops.set_needed(known.chain(unresolved_hops.iter().copied()), now);
+            let resolved = |(arm, to): &(u8, IpAddr)| self.next_hops.resolved(*arm, *to).is_some();
             if now < until && !unresolved_hops.iter().all(resolved) {
                 return false;
             }
         }
         self.until = None;
         let resolved =
-            unresolved_hops.iter().filter_map(|(arm, to)| self.known.resolved(*arm, *to));
+            unresolved_hops.iter().filter_map(|(arm, to)| self.next_hops.resolved(*arm, *to));
         plane.cache_resolved(resolved);
         true
     }
@@ -105,15 +106,15 @@ impl Hops {
             return;
         }
         let all = plane.next_hops();
-        self.known.set_needed(all.map(|(arm, addr, _)| (arm, addr)), now);
+        self.next_hops.set_needed(all.map(|(arm, addr, _)| (arm, addr)), now);
         for (arm, addr, _) in plane.next_hops().filter(|(.., mac)| mac.is_none()) {
-            self.known.report_again(arm, addr);
+            self.next_hops.report_again(arm, addr);
         }
     }
 
     /// Writes newly resolved next hops to the region, and expires learned path MTUs.
     pub(super) fn step(&mut self, plane: &mut RegionPlane<'_>, now: Instant) {
-        for resolved in self.known.step(self.kernel.as_mut(), now) {
+        for resolved in self.next_hops.step(self.kernel.as_mut(), now) {
             plane.set_next_hop(&resolved);
         }
         self.path_mtus.expire(plane.region(), now);
@@ -121,8 +122,8 @@ impl Hops {
 
     /// Returns the next hops for the status.
     pub(super) fn status(&self) -> NextHopStatus {
-        let (needed, known) = self.known.known();
-        NextHopStatus { needed, known, error: self.known.error().map(str::to_owned) }
+        let (needed, known) = self.next_hops.counts();
+        NextHopStatus { needed, known, error: self.next_hops.error().map(str::to_owned) }
     }
 }
 

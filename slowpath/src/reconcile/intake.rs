@@ -1,6 +1,6 @@
-//! Content of the files until it is taken. The configuration may change at run time: gateways and
-//! settings are table data and change like services, together with them, all or nothing. A change
-//! of a key that takes a restart is rejected, and the error names the keys.
+//! Content of the files from reading it until it is applied. The configuration may change at run
+//! time: gateways and settings are table data and change together with the services, all or
+//! nothing. A change of a key that takes a restart is rejected, and the error names the keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,8 +130,8 @@ impl Intake {
                         self.refuse_config(refusal);
                     }
                 }
-                Read::Services { against, fresh, wanted } => {
-                    self.read_services(&against, fresh, wanted);
+                Read::Services { against, fresh, objects } => {
+                    self.read_services(&against, fresh, objects);
                 }
             }
         }
@@ -208,14 +208,14 @@ impl Intake {
             self.of_config.applied.get_or_insert(now);
             if self.pending_config.is_some() {
                 // The configuration file was reverted before the change was taken.
-                self.keep_config();
+                self.drop_pending_config();
             }
         }
         Ok(changed)
     }
 
     /// Handles services that were read and checked.
-    fn read_services(&mut self, against: &Arc<Config>, fresh: bool, wanted: Result<List, String>) {
+    fn read_services(&mut self, against: &Arc<Config>, fresh: bool, objects: Result<List, String>) {
         let pending_config = self.pending_config.clone();
         let expected = pending_config.as_ref().unwrap_or(&self.config);
         if !Arc::ptr_eq(expected, against) {
@@ -225,7 +225,7 @@ impl Intake {
             }
             return;
         }
-        match wanted {
+        match objects {
             Ok(services) if pending_config.is_some() => {
                 self.of_config.refused = None;
                 self.waiting = Some(PendingFiles { config: pending_config, services });
@@ -256,12 +256,12 @@ impl Intake {
         tracing::error!(error = %refusal, "configuration rejected; previous one stays in force");
         self.of_config.refused = Some(refusal);
         if self.pending_config.is_some() {
-            self.keep_config();
+            self.drop_pending_config();
         }
     }
 
-    /// Drops the coming configuration, and has the services checked against that in force.
-    fn keep_config(&mut self) {
+    /// Drops the pending configuration, and has the services checked against the one in force.
+    fn drop_pending_config(&mut self) {
         (self.pending_config, self.waiting) = (None, None);
         self.files.check(Arc::clone(&self.config), true);
     }

@@ -1,5 +1,5 @@
 //! Communication of the control loop with the lcores: generations to switch to, events, traces and
-//! liveness.
+//! liveness checks.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(super) struct Lcores<'r> {
     monitor: lcores::Lcores,
     tracer: Tracer,
     last_sent: Instant,
-    /// When the last generation was sent that is not known to be acknowledged.
+    /// When the last switch was sent, if it is not known to be acknowledged.
     switching: Option<Instant>,
     last_status: Option<Instant>,
 }
@@ -48,7 +48,7 @@ impl<'r> Lcores<'r> {
         }
     }
 
-    /// Takes the lcores' events, and returns those about next hops.
+    /// Takes the lcores' events, starts and ends traces, and returns the events about next hops.
     pub(super) fn take_events(&mut self, shared: &Shared, now: Instant) -> Vec<Event> {
         let mut next_hops = Vec::new();
         for (lcore, event) in self.rings.take() {
@@ -58,8 +58,8 @@ impl<'r> Lcores<'r> {
                 }
                 Event::TraceStage { packet, stage, words } => {
                     let published = shared.published();
-                    let known = published.services(self.region);
-                    self.tracer.stage(lcore, packet, stage, words, known);
+                    let services = published.services(self.region);
+                    self.tracer.record_stage(lcore, packet, stage, words, services);
                 }
                 Event::NextHopNeeded { .. } | Event::PathMtu { .. } => next_hops.push(event),
             }
@@ -68,7 +68,7 @@ impl<'r> Lcores<'r> {
             let command = self.tracer.begin(request, now);
             self.send_all(&command);
         }
-        if let Some(command) = self.tracer.ended(now) {
+        if let Some(command) = self.tracer.end_if_over(now) {
             self.send_all(&command);
             shared.free_trace();
         }
@@ -96,12 +96,13 @@ impl<'r> Lcores<'r> {
         self.switching = Some(now);
     }
 
-    /// Notes that all lcores acknowledged the committed generation; returns true the first time.
-    pub(super) fn switched(&mut self) -> bool {
+    /// Records that all lcores acknowledged the committed generation. Returns true the first time
+    /// after a switch was sent.
+    pub(super) fn mark_switched(&mut self) -> bool {
         self.switching.take().is_some()
     }
 
-    /// When the last switch was sent, if it is not known to be acknowledged.
+    /// Returns when the last switch was sent, if it is not known to be acknowledged.
     pub(super) fn switching(&self) -> Option<Instant> {
         self.switching
     }
@@ -114,13 +115,13 @@ impl<'r> Lcores<'r> {
         }
     }
 
-    /// Whether the liveness check is due.
+    /// Returns whether the liveness check is due.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.last_status.is_none_or(|at| now >= at + STATUS_INTERVAL)
     }
 
-    /// Notes a liveness check, and returns what checks.
-    pub(super) fn start_status(&mut self, now: Instant) -> &mut lcores::Lcores {
+    /// Records the time of a liveness check, and returns the monitor that performs it.
+    pub(super) fn begin_check(&mut self, now: Instant) -> &mut lcores::Lcores {
         self.last_status = Some(now);
         &mut self.monitor
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Reconcile;
-use crate::live::{DesiredState, Published};
+use crate::live::{DesiredState, PublishedTables};
 use crate::sources::desired::precedence;
 
 impl Reconcile<'_> {
@@ -19,6 +19,6 @@ impl Reconcile<'_> {
     pub(super) fn publish(&self) {
         self.publish_desired();
         let tunnels = self.plane.tunnel_names();
-        self.shared.publish_tables(Published::new(self.desired.writer.tables(), tunnels));
+        self.shared.publish_tables(PublishedTables::new(self.desired.writer.tables(), tunnels));
     }
 }

@@ -46,9 +46,9 @@ const CONFIG: &str = r#"
 "#;
 
 /// A kernel that resolves every neighbor immediately.
-struct Kind;
+struct ResolvingKernel;
 
-impl Kernel for Kind {
+impl Kernel for ResolvingKernel {
     fn link(&mut self, name: &str) -> std::io::Result<Option<Link>> {
         let index = u32::from(name.ends_with("out"));
         Ok(Some(Link { index, mac: [2, 0, 0, 0, 1, index as u8], mtu: 9001, up: true }))
@@ -93,7 +93,7 @@ impl<'r> FakeLcore<'r> {
         }
     }
 
-    fn turn(&mut self) {
+    fn run_once(&mut self) {
         let lcore = &self.region.lcores()[0];
         lcore.count_iteration();
         while let Some(message) = self.commands.pop() {
@@ -106,7 +106,7 @@ impl<'r> FakeLcore<'r> {
 }
 
 /// Returns a store without persistence.
-fn nowhere() -> Arc<Store> {
+fn memory_store() -> Arc<Store> {
     Arc::new(crate::sources::desired::open_store(None).unwrap())
 }
 
@@ -135,7 +135,7 @@ impl Stage {
         // Lives until the test process ends: the loop refers to it while the stage advances the
         // time.
         let region = Box::leak(Box::new(Region::anonymous(&Sizes::SMALL).unwrap()));
-        let (file, reader, store) = (None, None, nowhere());
+        let (file, reader, store) = (None, None, memory_store());
         let config = Arc::new(config);
         let now = Instant::now();
         Stage { region, config, services, file, reader, store, thawed: true, now }
@@ -170,11 +170,11 @@ impl Stage {
         let config = Arc::clone(&self.config);
         let file = self.file.as_ref().map(|path| ConfigFile::new(path, &[]));
         let (files, reader) = watch(&config, file, wake(&shared));
-        (self.reader, self.store) = (Some(reader), nowhere());
+        (self.reader, self.store) = (Some(reader), memory_store());
         let reconcile = Reconcile::new(
             config,
             plane,
-            Box::new(Kind),
+            Box::new(ResolvingKernel),
             Arc::clone(&shared),
             Arc::clone(&self.store),
             files,
@@ -198,7 +198,7 @@ impl Stage {
                 self.store.write_waiting();
             }
             if let Some(lcore) = &mut lcore {
-                lcore.turn();
+                lcore.run_once();
             }
         }
     }
@@ -222,7 +222,7 @@ fn ids(region: &Region) -> (u32, Vec<(u8, u32)>) {
 }
 
 #[test]
-fn the_first_file_becomes_generation_1_and_makes_the_appliance_able() {
+fn the_first_file_is_committed_and_makes_the_appliance_able() {
     let mut stage = Stage::new("first");
     let (mut reconcile, shared) = stage.start();
     stage.pass(200_000, &mut reconcile, None);
@@ -520,24 +520,24 @@ fn a_removed_backend_drains_until_its_last_flow() {
     };
     let hit = flows.insert(&flow, &[], 1).unwrap();
 
-    let kept = |stage: &Stage| {
+    let retained = |stage: &Stage| {
         let set = stage.region.tables(stage.region.generation());
         *set.backend(both[1].1).expect("it keeps its flow")
     };
     let removed = BackendState::Removed as u8;
     stage.backends(&["10.0.2.11", "10.0.2.12 state = \"maintenance\""]);
     stage.pass(20_000, &mut reconcile, None);
-    assert_eq!(kept(&stage).state, BackendState::Terminating as u8, "a source still lists it");
+    assert_eq!(retained(&stage).state, BackendState::Terminating as u8, "a source still lists it");
     stage.backends(&["10.0.2.11"]);
     stage.pass(20_000, &mut reconcile, None);
-    assert_eq!(kept(&stage).state, removed);
+    assert_eq!(retained(&stage).state, removed);
     drop(reconcile);
     let (mut reconcile, _) = stage.start();
     stage.pass(20_000, &mut reconcile, None);
     let set = stage.region.tables(stage.region.generation());
-    let kept = kept(&stage);
-    assert_eq!(kept.state, removed, "also for a successor");
-    assert_eq!((kept.incarnation, kept.nat_ports), (record.incarnation, record.nat_ports));
+    let retained = retained(&stage);
+    assert_eq!(retained.state, removed, "also for a successor");
+    assert_eq!((retained.incarnation, retained.nat_ports), (record.incarnation, record.nat_ports));
     assert_eq!(set.service(web).unwrap().single, both[0].1, "new flows go elsewhere");
 
     assert!(flows.remove(&hit).is_some());

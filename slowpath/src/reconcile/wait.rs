@@ -28,8 +28,8 @@ impl Reconcile<'_> {
     /// again.
     fn outcome(&self, wait: &mut Wait) -> Option<Outcome> {
         let tables = self.desired.writer.tables();
-        let heard = self.reconciler.observed() >= tables.revision();
-        if self.desired.objects().revision() < wait.revision || !heard {
+        let observed = self.reconciler.observed() >= tables.revision();
+        if self.desired.objects().revision() < wait.revision || !observed {
             return None;
         }
         for _ in 0..AT_ONCE {

@@ -91,9 +91,9 @@ fn missing_secret(
     let of_keys = defects.iter().filter(|d| matches!(d.kind, DefectKind::MissingAuthSecret { .. }));
     let messages: Vec<String> = of_keys.map(ToString::to_string).collect();
     let before = object.lifecycle().status.iter().flat_map(|status| &status.conditions);
-    let had = before.filter(|condition| *condition.aspect == *MISSING_AUTH_SECRET).count() > 0;
+    let was_set = before.filter(|condition| *condition.aspect == *MISSING_AUTH_SECRET).count() > 0;
     let (status, reason) = match messages.is_empty() {
-        true if !had => return None,
+        true if !was_set => return None,
         true => (ConditionStatus::False, "Found"),
         false => (ConditionStatus::True, "NotUsable"),
     };

@@ -25,7 +25,7 @@ pub(super) struct Inputs {
     acknowledged: Acknowledged,
     /// Whether a write of conditions is in progress.
     writing: Arc<AtomicBool>,
-    /// The desired state at the last look.
+    /// The desired state as of the last [`StateSource::observe`].
     observed: DesiredState,
 }
 

@@ -51,7 +51,8 @@ pub struct Desired {
     pub writer: Arc<Writer>,
     /// Sources of files. Nothing is pruned until their initializers complete.
     files: Vec<(Source, Initializer)>,
-    /// Whether the files have been taken: the stored objects are then what they contain.
+    /// Whether a list of the files was stored by this process: the stored objects of their sources
+    /// are then the files' content.
     settled: bool,
     /// The write of the files' objects that is in progress, if any.
     pending: Option<Ticket>,
@@ -64,11 +65,11 @@ pub struct Desired {
 
 impl Desired {
     /// Creates the state from the stored objects, which apply until their sources send others.
-    /// `held` are the backends that the plane has as unhealthy.
+    /// `unhealthy` are the backends that are unhealthy in the plane.
     pub fn new(
         config: &Config,
         store: Arc<Store>,
-        held: &[(Address, Endpoint)],
+        unhealthy: &[(Address, Endpoint)],
         now: SystemTime,
     ) -> Desired {
         let writer = Writer::new();
@@ -95,7 +96,7 @@ impl Desired {
         let objects = desired.store.objects();
         if objects.revision() > 0 {
             let verdicts =
-                desired.reflect(objects.clone(), &objects.as_events(), false, held, now).1;
+                desired.reflect(objects.clone(), &objects.as_events(), false, unhealthy, now).1;
             desired.record_verdicts(verdicts, now);
         }
         desired
@@ -122,9 +123,9 @@ impl Desired {
     /// Submits the complete list of the files to the store, all or nothing. A list that removes
     /// more than `permit` allows is held, which is recorded in the store. The result is returned by
     /// [`Desired::written`]; only one call may be in progress.
-    pub fn write(&mut self, wanted: &[Object], permit: Permit, now: SystemTime) {
+    pub fn write(&mut self, desired: &[Object], permit: Permit, now: SystemTime) {
         let objects = self.store.objects();
-        let batch = match self.changes(&objects, wanted, permit, now) {
+        let batch = match self.changes(&objects, desired, permit, now) {
             Ok(batch) => batch,
             Err(held) => return self.hold(held, &objects, now),
         };
@@ -157,14 +158,14 @@ impl Desired {
     fn changes(
         &self,
         objects: &Objects,
-        wanted: &[Object],
+        desired: &[Object],
         permit: Permit,
         now: SystemTime,
     ) -> Result<Vec<Change>, Vec<Held>> {
         let (mut batch, mut held) = (Vec::new(), Vec::new());
         for (source, _) in &self.files {
             let of_source =
-                wanted.iter().filter(|object| object.source == *source).cloned().collect();
+                desired.iter().filter(|object| object.source == *source).cloned().collect();
             let changes = objects.changes_to(source, of_source);
             match removals::admit(source, objects, &changes, permit, now) {
                 Ok(more) => batch.extend(changes.into_iter().chain(more)),
@@ -221,11 +222,11 @@ impl Desired {
     }
 
     /// Derives rows from the files' objects, which are stored by now. Returns the revision of the
-    /// tables, which is unchanged if nothing changed. `held` are the backends that the plane had as
-    /// unhealthy before a restart.
-    pub fn apply(&mut self, held: &[(Address, Endpoint)], now: SystemTime) -> u64 {
+    /// tables, which is unchanged if nothing changed. `unhealthy` are the backends that were
+    /// unhealthy in the plane before a restart.
+    pub fn apply(&mut self, unhealthy: &[(Address, Endpoint)], now: SystemTime) -> u64 {
         let (objects, events) = self.updates();
-        let (revision, verdicts) = self.reflect(objects, &events, true, held, now);
+        let (revision, verdicts) = self.reflect(objects, &events, true, unhealthy, now);
         self.record_verdicts(verdicts, now);
         revision
     }
@@ -237,14 +238,14 @@ impl Desired {
     /// Fails if the objects are rejected or the store's disk does not accept them.
     pub fn apply_now(
         &mut self,
-        wanted: &[Object],
-        held: &[(Address, Endpoint)],
+        desired: &[Object],
+        unhealthy: &[(Address, Endpoint)],
         now: SystemTime,
     ) -> Result<u64, ChangeError> {
-        self.write(wanted, Permit::Any, now);
+        self.write(desired, Permit::Any, now);
         self.store.write_waiting();
         self.written().unwrap_or(Ok(()))?;
-        let revision = self.apply(held, now);
+        let revision = self.apply(unhealthy, now);
         self.store.write_waiting();
         Ok(revision)
     }
@@ -280,7 +281,7 @@ impl Desired {
         objects: Objects,
         events: &[Event],
         files_complete: bool,
-        held: &[(Address, Endpoint)],
+        unhealthy: &[(Address, Endpoint)],
         now: SystemTime,
     ) -> (u64, Vec<VerdictChange>) {
         let mut transaction = self.writer.begin(now);
@@ -288,7 +289,7 @@ impl Desired {
         if files_complete {
             self.files.iter().for_each(|(_, initializer)| transaction.complete(initializer));
         }
-        hold(&mut transaction, held);
+        mark_unhealthy(&mut transaction, unhealthy);
         let revision = transaction.commit();
         self.objects = objects;
         write_statuses(&self.store, completeness(events, now), now);
@@ -353,7 +354,8 @@ impl Desired {
         write_statuses(&self.store, batch, now);
     }
 
-    /// Sets a condition on a service's object that is in force, unless it has it already.
+    /// Sets the condition `aspect` on the object in force of a service, unless it has it already:
+    /// true, or false with `trouble` as its message.
     pub fn set_condition(
         &self,
         service: &Name,
@@ -420,11 +422,11 @@ fn write_statuses(store: &Arc<Store>, batch: Vec<Change>, now: SystemTime) {
     store.submit(WriteRequest::new(batch, now), answered);
 }
 
-/// Marks backends as unhealthy that were so before a restart, if they are health checked: the
-/// checker starts with that state, and failed backends get no traffic until they pass.
-fn hold(transaction: &mut Transaction<'_>, held: &[(Address, Endpoint)]) {
+/// Marks backends that were unhealthy before a restart as unhealthy again, if they are health
+/// checked and have no verdict yet: failed backends get no traffic until they pass.
+fn mark_unhealthy(transaction: &mut Transaction<'_>, unhealthy: &[(Address, Endpoint)]) {
     let tables = transaction.tables().clone();
-    for (address, endpoint) in held {
+    for (address, endpoint) in unhealthy {
         let Some(row) = tables.frontend(address) else { continue };
         let name = row.redirect_to.as_ref().unwrap_or(&row.service.name);
         let Some(entry) = tables.entry(name) else { continue };

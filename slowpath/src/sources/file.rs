@@ -1,7 +1,7 @@
-//! Watches the files: each read yields complete content or an error.
+//! Watches the configuration file and the services: each read yields complete content or an error.
 //!
 //! ```text
-//!   control loop -- Order --> Reader, on a thread of its own --> stat, read, check
+//!   control loop -- Command -> Reader, on a thread of its own --> stat, read, check
 //!        ^                                                            |
 //!        '-------------------------- Read, then wake the loop <-------'
 //! ```
@@ -36,13 +36,13 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 struct Watch {
     path: PathBuf,
     next_poll: Option<Instant>,
-    seen: Option<(Option<Stamp>, Instant)>,
+    observed: Option<(Option<Stamp>, Instant)>,
     read: Option<Option<Stamp>>,
 }
 
 impl Watch {
     fn new(path: &Path) -> Watch {
-        Watch { path: path.to_owned(), next_poll: None, seen: None, read: None }
+        Watch { path: path.to_owned(), next_poll: None, observed: None, read: None }
     }
 
     /// Returns whether to read the file: it has changed and is stable. The first content is read
@@ -54,14 +54,14 @@ impl Watch {
         self.next_poll = Some(now + POLL_INTERVAL);
         let stamp = stamp(&self.path);
         if self.read.as_ref() == Some(&stamp) {
-            self.seen = None;
+            self.observed = None;
             return false;
         }
-        let since = match &self.seen {
+        let since = match &self.observed {
             Some((same, since)) if *same == stamp => *since,
             _ => now,
         };
-        self.seen = Some((stamp.clone(), since));
+        self.observed = Some((stamp.clone(), since));
         if self.read.is_some() && now < since + SETTLE_TIME {
             return false;
         }
@@ -71,7 +71,7 @@ impl Watch {
 
     /// Makes the next poll read the file, changed or not, without a delay.
     fn reread(&mut self) {
-        (self.next_poll, self.seen, self.read) = (None, None, None);
+        (self.next_poll, self.observed, self.read) = (None, None, None);
     }
 }
 
@@ -94,7 +94,7 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Watches `path`; `sets` are the `--set` options of this process.
+    /// Watches `path`; `overrides` are the `--set` options of this process.
     pub fn new(path: &Path, overrides: &[String]) -> ConfigFile {
         ConfigFile { watch: Watch::new(path), overrides: overrides.to_vec() }
     }
@@ -103,11 +103,11 @@ impl ConfigFile {
     fn read(&self) -> Result<Config, String> {
         let path = &self.watch.path;
         regular::check(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        config::load(Some(path), &self.overrides).map_err(|refused| refused.to_string())
+        config::load(Some(path), &self.overrides).map_err(|error| error.to_string())
     }
 }
 
-/// Orders from the control loop to the reader.
+/// Commands from the control loop to the reader.
 enum Command {
     /// Read both files again, changed or not.
     Reread,
@@ -126,11 +126,11 @@ pub enum Read {
     Services {
         /// The configuration that they were checked against.
         against: Arc<Config>,
-        /// Whether the file has changed or was read by order; false if only the configuration
-        /// changed.
+        /// Whether the file has changed or was read again by command; false if only the
+        /// configuration changed.
         fresh: bool,
         /// The objects, or why they are rejected.
-        wanted: Result<List, String>,
+        objects: Result<List, String>,
     },
 }
 
@@ -161,18 +161,18 @@ impl Files {
         &self.config
     }
 
-    /// Orders both files to be read again, changed or not.
+    /// Requests that both files are read again, changed or not.
     pub fn reread(&self) {
         self.send(Command::Reread);
     }
 
-    /// Orders the configuration file to be read again, changed or not.
+    /// Requests that the configuration file is read again, changed or not.
     pub fn reread_config(&self) {
         self.send(Command::RereadConfig);
     }
 
-    /// Orders services to be checked against `config` from now on; if `now` is set, they are read
-    /// immediately.
+    /// Requests that services are checked against `config` from now on; if `now` is set, they are
+    /// read immediately.
     pub fn check(&self, config: Arc<Config>, now: bool) {
         self.send(Command::Check(config, now));
     }
@@ -237,7 +237,7 @@ impl Reader {
         }
     }
 
-    /// Processes pending orders, and reads what is due.
+    /// Processes pending commands, and reads what is due.
     pub fn poll(&mut self, now: Instant) {
         while let Ok(command) = self.commands.try_recv() {
             self.execute(command);
@@ -253,8 +253,8 @@ impl Reader {
             let path = &self.services.path;
             self.services.read = Some(stamp(path));
             let against = Arc::clone(&self.against);
-            let wanted = read::read(path, &against);
-            self.publish(Read::Services { against, fresh, wanted });
+            let objects = read::read(path, &against);
+            self.publish(Read::Services { against, fresh, objects });
         }
     }
 
@@ -276,10 +276,10 @@ impl Reader {
         let mut newest = self.newest.lock();
         match read {
             Read::Config(_) => newest.config = Some(read),
-            Read::Services { against, fresh, wanted } => {
+            Read::Services { against, fresh, objects } => {
                 // The replaced content was fresh as well.
                 let before = matches!(newest.services, Some(Read::Services { fresh: true, .. }));
-                newest.services = Some(Read::Services { against, fresh: fresh | before, wanted });
+                newest.services = Some(Read::Services { against, fresh: fresh | before, objects });
             }
         }
         drop(newest);

@@ -109,9 +109,9 @@ fn parse(
         let own = services::objects(&written, &file_source()).map_err(|e| e.to_string())?;
         all.extend(own.into_iter().map(|object| (name.clone(), object)));
     }
-    let mut wanted = reject_duplicates(all)?;
-    wanted.extend(from_kubernetes(&kubernetes_texts, config)?);
-    Ok((wanted, allow_removal))
+    let mut objects = reject_duplicates(all)?;
+    objects.extend(from_kubernetes(&kubernetes_texts, config)?);
+    Ok((objects, allow_removal))
 }
 
 /// Returns whether a file is a Kubernetes manifest: its first document has an `apiVersion`.
@@ -154,15 +154,15 @@ fn check_writable(object: Object) -> Result<Object, ChangeError> {
     let Some(why) = object.kind().read_only() else { return Ok(object) };
     let wrong = format!("{} cannot be defined in a file: {why}", object.kind());
     let allowed = "allowed: Service, Backends, BgpPeeringPolicy, PrivateLinkService";
-    Err(ChangeError::new("kind", wrong, allowed).of(&object.key()))
+    Err(ChangeError::new("kind", wrong, allowed).with_object(&object.key()))
 }
 
 /// Returns an error if two files contain objects of the same kind and name.
 fn reject_duplicates(all: Vec<(String, Object)>) -> Result<Vec<(String, Object)>, String> {
-    let mut seen: HashMap<Key, String> = HashMap::new();
+    let mut defined_in: HashMap<Key, String> = HashMap::new();
     let mut objects = Vec::with_capacity(all.len());
     for (file, object) in all {
-        if let Some(other) = seen.insert(object.key(), file.clone()) {
+        if let Some(other) = defined_in.insert(object.key(), file.clone()) {
             let (kind, name) = (object.kind().as_str().to_lowercase(), &object.name);
             return Err(format!(
                 "{kind} {name} is defined in {other} and in {file}; keep one of them"

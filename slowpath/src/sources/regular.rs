@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Maximum size of a file in bytes (256 MiB).
-const LARGEST: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Returns the text of a regular file.
 ///
@@ -18,13 +18,13 @@ pub fn read(path: &Path) -> io::Result<String> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let about = file.metadata()?;
     regular(&about)?;
-    if about.len() > LARGEST {
+    if about.len() > MAX_BYTES {
         return Err(too_large());
     }
     let mut text = String::new();
     // The file may grow while it is read.
-    let length = file.take(LARGEST + 1).read_to_string(&mut text)?;
-    if length as u64 > LARGEST {
+    let length = file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if length as u64 > MAX_BYTES {
         return Err(too_large());
     }
     Ok(text)
@@ -58,6 +58,6 @@ fn kind(of: FileType) -> &'static str {
 }
 
 fn too_large() -> io::Error {
-    let wrong = format!("it has more than {LARGEST} bytes");
+    let wrong = format!("it has more than {MAX_BYTES} bytes");
     io::Error::new(io::ErrorKind::FileTooLarge, wrong)
 }

@@ -109,7 +109,7 @@ fn main() {
         report(&format!("insert, {what}"), order.len(), load.insert(&order));
         let after = resident();
         println!("{:>62} bytes resident each", after.saturating_sub(before) / u64::from(services));
-        report(&format!("say the same again, {what}"), order.len(), load.insert(&order));
+        report(&format!("write the same again, {what}"), order.len(), load.insert(&order));
         report(&format!("change of health, {what}"), order.len(), load.verdicts(&order, false));
         let load = Load { at_once: 1, ..load };
         let some = &order[..order.len().min(5_000)];
@@ -129,16 +129,16 @@ fn big_service() {
     let load = Load { writer: Writer::new(), source: Source::new("file"), at_once: 1 };
     let Ok(name) = Name::new("big") else { return };
     let all: Vec<u32> = (0..10_000).collect();
-    let whole = || all.iter().map(|n| instance(&name, &load.source, *n)).collect::<Vec<_>>();
+    let list = || all.iter().map(|n| instance(&name, &load.source, *n)).collect::<Vec<_>>();
     let set = |backends| {
         load.each(&[0], |transaction, _| {
             transaction.set_backends(&name, &load.source, Vec::clone(&backends));
         })
     };
-    report("10,000 backends set at once, each", all.len(), set(whole()));
-    report("10,000 backends said again, each", all.len(), set(whole()));
+    report("10,000 backends set at once, each", all.len(), set(list()));
+    report("10,000 backends set again, each", all.len(), set(list()));
     report("10,000 backends set to none, each", all.len(), set(Vec::new()));
-    set(whole());
+    set(list());
     let order = shuffled(10_000);
     let healths = load.each(&order[..1000], |transaction, n| {
         let at = instance(&name, &load.source, n).endpoint;

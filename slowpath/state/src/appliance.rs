@@ -1,4 +1,4 @@
-//! Properties of the appliance that selection and planes use: location and own addresses.
+//! Properties of the appliance on which selection and reflection depend.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::object::ApplianceSpec;
 /// Node port range that applies unless the appliance sets another: the default of Kubernetes.
 pub const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
-/// Identity, location and addresses of an appliance.
+/// Identity, location, addresses and node ports of an appliance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Appliance {
     /// Name of the appliance.
@@ -26,7 +26,7 @@ pub struct Appliance {
     pub addresses: Vec<IpAddr>,
     /// Number of the appliance's cluster; 0 if there is only one.
     pub cluster: u32,
-    /// Whether packets from outside may be sent to cluster addresses.
+    /// Whether packets from outside the cluster to frontends of type ClusterIP are accepted.
     pub external_cluster_ip: bool,
     /// Range of ports that are node ports.
     pub node_ports: RangeInclusive<u16>,
@@ -65,8 +65,8 @@ impl Appliance {
         }
     }
 
-    /// Returns whether a backend there is local: its node or zone is in `local`, or its node is
-    /// unknown.
+    /// Returns whether a backend with this placement is local: its node or zone is in `local`, or
+    /// its node is unknown.
     pub fn is_local(&self, placement: Option<&Placement>) -> bool {
         let Some(placement) = placement else { return true };
         placement.node.is_empty()

@@ -32,7 +32,7 @@ pub struct Instance {
     /// Rank of the source in the precedence. Among the instances of one endpoint the lowest rank is
     /// used; the others are shadows.
     pub priority: u8,
-    /// Weight relative to the service's other backends; 0 means `Maintenance`.
+    /// Weight relative to the service's other backends; 0 for no new flows.
     pub weight: u16,
     /// State, as the source wrote it.
     pub state: State,
@@ -66,8 +66,9 @@ impl Instance {
         }
     }
 
-    /// Returns the state that applies to this service: a failed health check overrides the source's
-    /// state, and an instance of weight 0 gets no new flows.
+    /// Returns the state that applies to this service. An active instance of weight 0 is in
+    /// maintenance; other active and terminating instances are quarantined while their health check
+    /// fails; a terminating instance of weight 0 does not serve.
     pub fn effective(&self) -> State {
         match self.state {
             State::Active if self.weight == 0 => State::Maintenance,
@@ -78,12 +79,13 @@ impl Instance {
     }
 }
 
-/// Sorts backends, given in the order of endpoints, into slot order. Returns how many of them, from
-/// the first, get new flows.
+/// Sorts backends into slot order: healthy before unhealthy, then by effective state, then by
+/// endpoint. Returns how many of them, from the first, get new flows.
 pub fn arrange(backends: &mut [Arc<Instance>]) -> usize {
     backends
         .sort_by_key(|backend| (backend.health.unhealthy, backend.effective(), backend.endpoint));
-    // Neither state includes an instance that failed its health check, so both sort first.
+    // The effective states `Active` and `Terminating` exclude instances that failed their health
+    // check, so their instances come first.
     let first = |state| backends.partition_point(|backend| backend.effective() == state);
     match first(State::Active) {
         0 => first(State::Terminating),

@@ -29,7 +29,7 @@ pub use flags::Flags;
 #[cfg(test)]
 mod tests;
 
-/// Distribution of a frontend's packets.
+/// Distribution of a frontend's packets: to backends, or to a proxy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Spread {
     /// Packets go to the backends.
@@ -124,7 +124,7 @@ pub enum Record {
     },
 }
 
-/// Format and selection of the text output.
+/// Format of the text output, and selection of its records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextFormat {
     /// Selects the frontends at this address with all their entries, and the backends at it.
@@ -140,8 +140,8 @@ impl Default for TextFormat {
 }
 
 impl TextFormat {
-    /// Everything, without identifiers, for comparing planes.
-    pub const COMPARED: TextFormat = TextFormat { only: None, identifiers: false };
+    /// All records, without identifiers, for comparing planes.
+    pub const WITHOUT_IDENTIFIERS: TextFormat = TextFormat { only: None, identifiers: false };
 }
 
 /// Returns the records as sorted lines.
@@ -149,24 +149,24 @@ pub fn text(records: &[Record], form: &TextFormat) -> Vec<String> {
     let names = Names::of(records, form);
     let mut lines: Vec<String> = records
         .iter()
-        .filter(|record| names.takes(record))
+        .filter(|record| names.selects(record))
         .map(|record| names.line(record))
         .collect();
     lines.sort();
     lines
 }
 
-/// Names of identifiers, and the selection of records.
+/// Addresses that replace identifiers, and the selection of records.
 struct Names {
     services: HashMap<u32, Address>,
-    masters: HashMap<Address, (u32, Flags)>,
+    frontends: HashMap<Address, (u32, Flags)>,
     backends: HashMap<u32, Endpoint>,
     identifiers: bool,
-    only: Option<Only>,
+    only: Option<AddressSelection>,
 }
 
-/// Identifiers that belong to one address.
-struct Only {
+/// Identifiers of the services and backends that belong to one address.
+struct AddressSelection {
     addr: IpAddr,
     services: HashSet<u32>,
     backends: HashSet<u32>,
@@ -176,7 +176,7 @@ impl Names {
     fn of(records: &[Record], form: &TextFormat) -> Names {
         let mut names = Names {
             services: HashMap::new(),
-            masters: HashMap::new(),
+            frontends: HashMap::new(),
             backends: HashMap::new(),
             identifiers: form.identifiers,
             only: None,
@@ -185,7 +185,7 @@ impl Names {
             match record {
                 Record::Service { id, address, flags, .. } => {
                     names.services.insert(*id, *address);
-                    names.masters.insert(*address, (*id, *flags));
+                    names.frontends.insert(*address, (*id, *flags));
                 }
                 Record::Backend { id, endpoint, .. } => {
                     names.backends.insert(*id, *endpoint);
@@ -193,11 +193,11 @@ impl Names {
                 _ => {}
             }
         }
-        names.only = form.only.map(|addr| Only::of(records, addr));
+        names.only = form.only.map(|addr| AddressSelection::of(records, addr));
         names
     }
 
-    fn takes(&self, record: &Record) -> bool {
+    fn selects(&self, record: &Record) -> bool {
         let Some(only) = &self.only else { return true };
         match record {
             Record::Service { address, .. } | Record::Slot { address, .. } => only.is_at(address),
@@ -209,7 +209,7 @@ impl Names {
         }
     }
 
-    /// Returns the name of a service in a line that has no address of its own.
+    /// Returns the text that stands for a service in a line without an address of its own.
     fn service(&self, id: u32) -> String {
         named(id, self.services.get(&id).filter(|_| !self.identifiers))
     }
@@ -231,7 +231,7 @@ impl Names {
                 spread
             ),
             Record::Slot { address, slot, backend, quarantined } => {
-                let (id, flags) = self.masters.get(address).copied().unwrap_or_default();
+                let (id, flags) = self.frontends.get(address).copied().unwrap_or_default();
                 format!(
                     "SVC: {}ADDR={address} SLOT={slot} BEID={} COUNT=0 QCOUNT=0 FLAGS={}",
                     self.id(id),
@@ -271,9 +271,10 @@ impl Names {
     }
 }
 
-impl Only {
-    fn of(records: &[Record], addr: IpAddr) -> Only {
-        let mut only = Only { addr, services: HashSet::new(), backends: HashSet::new() };
+impl AddressSelection {
+    fn of(records: &[Record], addr: IpAddr) -> AddressSelection {
+        let (services, backends) = (HashSet::new(), HashSet::new());
+        let mut only = AddressSelection { addr, services, backends };
         for record in records {
             match record {
                 Record::Service { id, address, .. } if only.is_at(address) => {

@@ -31,8 +31,8 @@ pub struct Status {
     pub progress: Progress,
     /// Time of the last change of `progress`.
     pub since: SystemTime,
-    /// Reason why no backend serves although there are backends (for example, a local traffic
-    /// policy that none of them matches); `None` if backends serve.
+    /// Reason why no backend serves, for example a local traffic policy that no backend matches;
+    /// `None` if a backend serves, or the service has no backends.
     pub note: Option<&'static str>,
 }
 

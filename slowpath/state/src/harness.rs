@@ -17,8 +17,8 @@ pub fn kubernetes(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let settings = kubernetes::Settings::new(Source::new("kubernetes"));
     match kubernetes::read([("objects.yaml", text.as_ref())], &settings) {
-        Ok(found) => applied(found.objects),
-        Err(broken) => assert!(broken.iter().all(|one| !one.to_string().is_empty())),
+        Ok(found) => apply(found.objects),
+        Err(errors) => assert!(errors.iter().all(|one| !one.to_string().is_empty())),
     }
 }
 
@@ -26,17 +26,18 @@ pub fn kubernetes(bytes: &[u8]) {
 pub fn object(bytes: &[u8]) {
     let Ok(json) = serde_json::from_slice(bytes) else { return };
     match Object::from_json(&json) {
-        Ok(object) => applied([object]),
+        Ok(object) => apply([object]),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
-/// Applies the objects to a store and to the tables.
-fn applied(all: impl IntoIterator<Item = Object>) {
+/// Checks that objects survive a round trip through JSON, and applies them to a set of objects and
+/// to the tables.
+fn apply(all: impl IntoIterator<Item = Object>) {
     let (mut objects, mut events) = (Objects::default(), Vec::new());
     for object in all {
-        let text = serde_json::to_string(&object).expect("an object is written as JSON");
-        let again: Object = serde_json::from_str(&text).expect("and read again");
+        let text = serde_json::to_string(&object).expect("an object serializes to JSON");
+        let again: Object = serde_json::from_str(&text).expect("a serialized object parses");
         assert_eq!(again, object);
         if let Ok(event) = objects.apply(&Change::put(object), UNIX_EPOCH) {
             events.extend(event);
@@ -51,7 +52,8 @@ fn applied(all: impl IntoIterator<Item = Object>) {
 
 #[cfg(test)]
 mod tests {
-    fn spoilt(text: &str, each: impl Fn(&[u8])) {
+    /// Calls `each` with the text, each prefix of it, and each text with one byte changed.
+    fn for_each_corruption(text: &str, each: impl Fn(&[u8])) {
         for at in 0..text.len() {
             each(&text.as_bytes()[..at]);
             for new in [0, b'"', b'{', b'-', b'9', 0xff] {
@@ -69,13 +71,13 @@ mod tests {
                     type: LoadBalancer\n  clusterIP: 10.0.0.1\n  \
                     ports: [{port: 80, nodePort: 30001}]\n\
                     status: {loadBalancer: {ingress: [{ip: 203.0.113.1}]}}\n";
-        spoilt(text, super::kubernetes);
+        for_each_corruption(text, super::kubernetes);
     }
 
     #[test]
     fn api_objects_are_accepted_or_rejected() {
         let text = r#"{"kind":"Service","name":"a/b","source":"api","labels":{"x":"y"},"spec":
             {"frontends":[{"address":"203.0.113.1","port":80,"protocol":"tcp"}],"mode":"nat"}}"#;
-        spoilt(text, super::object);
+        for_each_corruption(text, super::object);
     }
 }

@@ -19,7 +19,7 @@ pub struct Name(ArcStr);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{0}` is not a valid name: write \"name\", \"namespace/name\" or \"cluster/namespace/name\" \
-     of letters, digits, `-`, `.`, `_` and `:`, at most {NAME_BYTES} bytes"
+     of ASCII letters, digits, `-`, `.`, `_` and `:`, at most {NAME_BYTES} bytes"
 )]
 pub struct InvalidName(pub String);
 
@@ -99,33 +99,33 @@ impl fmt::Display for Source {
     }
 }
 
-/// Order of preference among sources: the first named is preferred, sources that are not named come
-/// last.
+/// Order of preference among sources: the first listed is preferred, sources that are not listed
+/// come after the listed ones, and demoted sources after all others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Precedence {
     order: Vec<Source>,
-    behind: Vec<Source>,
+    demoted: Vec<Source>,
 }
 
 impl Precedence {
     /// Creates a precedence from the sources, most preferred first.
     pub fn new(order: impl IntoIterator<Item = Source>) -> Precedence {
-        Precedence { order: order.into_iter().collect(), behind: Vec::new() }
+        Precedence { order: order.into_iter().collect(), demoted: Vec::new() }
     }
 
     /// Returns a copy in which these sources come after all others, in the same order among
     /// themselves.
     #[must_use]
     pub fn demote<'s>(&self, sources: impl IntoIterator<Item = &'s Source>) -> Precedence {
-        Precedence { order: self.order.clone(), behind: sources.into_iter().cloned().collect() }
+        Precedence { order: self.order.clone(), demoted: sources.into_iter().cloned().collect() }
     }
 
-    /// Returns the rank of a source; the lowest is preferred. Sources that are not named share the
-    /// last rank.
-    pub fn of(&self, source: &Source) -> u8 {
+    /// Returns the rank of a source; the lowest is preferred. Sources that are not listed share a
+    /// rank, and so do those of them that are demoted.
+    pub fn rank(&self, source: &Source) -> u8 {
         let rank = self.order.iter().position(|s| s == source).unwrap_or(self.order.len());
-        let before = if self.behind.contains(source) { self.order.len() + 1 } else { 0 };
-        u8::try_from(rank + before).unwrap_or(u8::MAX)
+        let demotion = if self.demoted.contains(source) { self.order.len() + 1 } else { 0 };
+        u8::try_from(rank + demotion).unwrap_or(u8::MAX)
     }
 }
 
@@ -147,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn unlisted_source_has_lowest_precedence() {
+    fn unlisted_sources_come_after_listed_ones_and_demoted_sources_last() {
         let order = Precedence::new([Source::new("api"), Source::new("file")]);
-        assert_eq!(order.of(&Source::new("api")), 0);
-        assert_eq!(order.of(&Source::new("file")), 1);
-        assert_eq!(order.of(&Source::new("kubernetes")), 2);
+        assert_eq!(order.rank(&Source::new("api")), 0);
+        assert_eq!(order.rank(&Source::new("file")), 1);
+        assert_eq!(order.rank(&Source::new("kubernetes")), 2);
         let order = order.demote(&[Source::new("api"), Source::new("kubernetes")]);
-        let places =
-            ["file", "other", "api", "kubernetes"].map(|name| order.of(&Source::new(name)));
-        assert_eq!(places, [1, 2, 3, 5]);
+        let ranks =
+            ["file", "other", "api", "kubernetes"].map(|name| order.rank(&Source::new(name)));
+        assert_eq!(ranks, [1, 2, 3, 5]);
     }
 }

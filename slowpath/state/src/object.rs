@@ -1,7 +1,7 @@
 //! Objects of all kinds in one envelope.
 //!
-//! A kind is one line in `kind.rs`, one line of [`specs!`] and a type that implements
-//! [`ObjectSpec`]. Changes, the store, watches, the API and the command-line tool name no kind.
+//! A new kind requires a line and an arm of [`Kind::read_only`] in `kind.rs`, a line of [`specs!`]
+//! and a type that implements [`ObjectSpec`]. Changes, the store and watches depend on no kind.
 
 mod appliance;
 mod backends;
@@ -89,7 +89,7 @@ specs! {
     Service(Arc<ServiceSpec>);
     /// Backends of a service: one source's list, or a part of it.
     Backends(Arc<BackendsSpec>);
-    /// This appliance as configured: its zone, addresses, and which nodes and zones are local.
+    /// This appliance as configured: its location, addresses, cluster and node ports.
     Appliance(Arc<ApplianceSpec>);
     /// Source that uses the API: its lease and the revision that it last committed.
     Source(Arc<SourceSpec>);
@@ -107,7 +107,7 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Kind, ChangeError> {
         let plain = |name: &str| name.replace('-', "").to_ascii_lowercase();
         let is = |name: &str| plain(name) == plain(text);
-        let found = Kind::ALL.iter().find(|kind| is(kind.as_str()) || is(kind.many()));
+        let found = Kind::ALL.iter().find(|kind| is(kind.as_str()) || is(kind.plural()));
         found.copied().ok_or_else(|| {
             let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
             let wrong = format!("unknown kind `{text}`");
@@ -133,7 +133,7 @@ pub struct Object {
     pub generation: u64,
     /// Desired state.
     pub spec: Spec,
-    /// Status, deletion and progress; `None` for most objects.
+    /// Status, deletion, finalizers and progress; `None` if the object has none of them.
     lifecycle: Option<Box<Lifecycle>>,
 }
 
@@ -150,8 +150,8 @@ pub struct Lifecycle {
     pub progress: Option<Arc<serde_json::Value>>,
 }
 
-/// Lifecycle data of an object that has none.
-static NEW: Lifecycle =
+/// Lifecycle data without status, deletion, finalizers and progress.
+static EMPTY: Lifecycle =
     Lifecycle { status: None, deletion: None, finalizers: Vec::new(), progress: None };
 
 impl Object {
@@ -171,13 +171,13 @@ impl Object {
 
     /// Returns the lifecycle data.
     pub fn lifecycle(&self) -> &Lifecycle {
-        self.lifecycle.as_deref().unwrap_or(&NEW)
+        self.lifecycle.as_deref().unwrap_or(&EMPTY)
     }
 
     /// Returns the object with its lifecycle data replaced.
     #[must_use]
     pub fn with_lifecycle(mut self, lifecycle: Lifecycle) -> Object {
-        self.lifecycle = (lifecycle != NEW).then(|| Box::new(lifecycle));
+        self.lifecycle = (lifecycle != EMPTY).then(|| Box::new(lifecycle));
         self
     }
 
@@ -213,7 +213,7 @@ pub struct Status {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// Type of the condition: `Accepted`, ...
+    /// Type of the condition, for example `Accepted`.
     #[serde(rename = "type")]
     pub aspect: Box<str>,
     /// Whether the condition holds.

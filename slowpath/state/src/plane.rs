@@ -27,7 +27,8 @@ pub struct DesiredFrontend {
     /// Number of backends, from the first, that get new flows: the active ones, or the terminating
     /// ones where none is active. The others keep their established flows.
     pub serving: usize,
-    /// Reason why no backend serves although there are backends; shown in the frontend's status.
+    /// Reason why no backend serves, shown in the frontend's status; `None` if a backend serves, or
+    /// the service has no backends.
     pub note: Option<&'static str>,
 }
 
@@ -91,13 +92,14 @@ pub fn maglev_text(endpoint: &Endpoint) -> String {
     }
 }
 
-/// Reason why a plane rejects an operation, as a message for the operator: which setting to raise.
+/// Reason why a plane rejects an operation, as a message for the operator with the setting to
+/// change.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PlaneError(pub String);
 
 impl PlaneError {
-    /// Creates a rejection with this message.
+    /// Creates an error with this message.
     pub fn new(text: impl fmt::Display) -> PlaneError {
         PlaneError(text.to_string())
     }

@@ -38,6 +38,7 @@ pub use health::Health;
 use queue::WriteQueue;
 use schedule::{Prune, delay};
 pub use settings::{Now, Settings};
+
 /// Reconciler of one plane.
 #[derive(Debug)]
 pub struct Reconciler {
@@ -50,7 +51,7 @@ pub struct Reconciler {
     observed: u64,
     queue: WriteQueue,
     /// Position of the full pass that is in progress.
-    pass: Option<From>,
+    pass: Option<PassPosition>,
     next_pass: Option<Instant>,
     prune: Prune,
     /// Revision from which changes were not observed one by one; a full pass and a prune make up
@@ -69,7 +70,7 @@ pub struct Reconciler {
 }
 
 /// Address after which a pass continues; `None` at its start.
-type From = Option<Address>;
+type PassPosition = Option<Address>;
 
 /// Batch that is being written to the plane.
 struct OpenBatch<'a> {
@@ -80,7 +81,7 @@ struct OpenBatch<'a> {
     writes: Vec<FrontendWrite>,
 }
 
-/// Updates of one committed generation.
+/// Writes of one committed generation.
 #[derive(Debug)]
 struct Batch {
     generation: Generation,
@@ -89,7 +90,7 @@ struct Batch {
     writes: Vec<FrontendWrite>,
 }
 
-/// Frontend that the plane accepted.
+/// Update or deletion of one frontend.
 #[derive(Debug)]
 struct FrontendWrite {
     address: Address,
@@ -173,7 +174,8 @@ impl Reconciler {
         self.pass = Some(None);
     }
 
-    /// Sets the number of frontends written in one step ([`Settings::at_once`]).
+    /// Sets the maximum number of frontends written in one step ([`Settings::at_once`]), and ends
+    /// the single writes that follow a rejected batch.
     pub fn set_at_once(&mut self, frontends: usize) {
         self.settings.at_once = frontends.max(1);
         self.single_writes = 0;
@@ -314,19 +316,19 @@ impl Reconciler {
         let write = FrontendWrite { address, revision, row: row.cloned(), note };
         match result {
             Ok(()) => batch.writes.push(write),
-            Err(error) => self.rejected(batch.now, write, &error),
+            Err(error) => self.reject(batch.now, write, &error),
         }
     }
 
     /// Keeps backends that were quarantined before a restart quarantined until their first health
-    /// check, or until they are removed.
+    /// check, until they are removed, or until a prune ends the inherited quarantine.
     fn keep_quarantined(&mut self, desired: DesiredFrontend, tables: &Tables) -> DesiredFrontend {
         let address = *desired.frontend.address();
         let Some(endpoints) = self.quarantined.get_mut(&address) else { return desired };
         endpoints.retain(|endpoint| {
             let found = desired.backends.iter().find(|instance| instance.endpoint == *endpoint);
-            // If a source rather than a health check had quarantined it, the source's new state
-            // replaces that.
+            // A backend that its source quarantines needs no inherited quarantine: the source also
+            // ends it.
             found.map_or(!tables.initialized(), |instance| {
                 instance.health.since.is_none() && instance.state != State::Quarantined
             })
@@ -338,7 +340,8 @@ impl Reconciler {
         desired.with_quarantined(endpoints)
     }
 
-    fn rejected(&mut self, now: Now, write: FrontendWrite, error: &PlaneError) {
+    /// Records a rejected write, to be retried after a delay that grows with the failures.
+    fn reject(&mut self, now: Now, write: FrontendWrite, error: &PlaneError) {
         let Settings { retry_min, retry_max, .. } = self.settings;
         let failures = self.queue.failures(&write.address);
         self.reject_until(now.steady + delay(retry_min, retry_max, failures), now, write, error);
@@ -364,10 +367,10 @@ impl Reconciler {
             Ok(generation) => generation,
             Err(error) => {
                 if let [_] = writes.as_slice() {
-                    writes.into_iter().for_each(|write| self.rejected(now, write, &error));
+                    writes.into_iter().for_each(|write| self.reject(now, write, &error));
                     return;
                 }
-                // One of them may be the cause; written one by one, the others are not affected.
+                // One of the writes may be the cause. Written one by one, the others succeed.
                 self.single_writes = writes.len();
                 for write in writes {
                     self.reject_until(now.steady, now, write, &error);
@@ -376,7 +379,7 @@ impl Reconciler {
             }
         };
         for write in &writes {
-            // It was shown as rejected and is now accepted.
+            // The row's status shows an earlier rejection, but the plane has now accepted the row.
             if let (Some(row), 1..) = (&write.row, self.queue.failures(&write.address)) {
                 row.set_status(Progress::Pending, write.note, now.wall);
                 self.status_changed = true;

@@ -1,10 +1,10 @@
 //! Reflector: derives the services, frontends and backends of the tables from objects.
 //!
-//! All operations are idempotent; the writer drops what changes nothing. Of several sources with a
-//! service of one name, the preferred source's service is written and the others wait. A service
-//! whose address belongs to another service waits until that one gives it up, whatever their order
-//! of arrival. Backends of a quarantined source get no new flows, and other sources' instances of
-//! the same endpoint take precedence.
+//! All operations are idempotent; the writer ignores writes that change nothing. Of several sources
+//! with a service of one name, the preferred source's service is written and the others wait. A
+//! service whose address belongs to another service waits until that service releases it, whatever
+//! their order of arrival. Backends of a quarantined source get no new flows, and other sources'
+//! instances of the same endpoint take precedence.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -58,14 +58,15 @@ pub struct Reflector {
     reserved: Reserved,
     /// Lists of backends by service.
     lists: Lists,
-    /// Services that wait for something another service has, by the other's name.
+    /// Services that wait for an address or name that a service in the tables has, by the name of
+    /// that service.
     waiting: BTreeMap<Name, BTreeSet<Name>>,
     /// Published verdicts on objects that are not accepted.
     verdicts: BTreeMap<Key, Verdict>,
 }
 
 impl Reflector {
-    /// Creates a reflector that has seen no objects; start it with [`Objects::as_events`].
+    /// Creates a reflector that has applied no objects; first pass it [`Objects::as_events`].
     pub fn new(precedence: Precedence, arm: ArmName) -> Reflector {
         let (lists, waiting, verdicts) = (Lists::default(), BTreeMap::new(), BTreeMap::new());
         let (precedence_written, quarantined) = (false, BTreeSet::new());
@@ -208,10 +209,11 @@ impl Reflector {
         mut services: BTreeMap<Name, Sources>,
         to: &mut Transaction<'_>,
     ) -> Vec<VerdictChange> {
-        let is_over =
+        let is_released =
             |owner: &Name| services.contains_key(owner) || to.tables().service(owner).is_none();
-        let over: Vec<Name> = self.waiting.keys().filter(|owner| is_over(owner)).cloned().collect();
-        for name in over.iter().filter_map(|owner| self.waiting.remove(owner)).flatten() {
+        let owners: Vec<Name> =
+            self.waiting.keys().filter(|owner| is_released(owner)).cloned().collect();
+        for name in owners.iter().filter_map(|owner| self.waiting.remove(owner)).flatten() {
             services.entry(name).or_default();
         }
         // All services release their addresses before any takes one: addresses may be exchanged.
@@ -260,13 +262,15 @@ impl Reflector {
         }
     }
 
-    /// Returns the object of the preferred source of a service name.
+    /// Returns the preferred source's object for a service name; objects in deletion do not count.
     fn preferred(&self, objects: &Objects, name: &Name) -> Option<Arc<Object>> {
         let candidates =
             objects.named(Kind::Service, name).filter(|o| o.lifecycle().deletion.is_none());
-        candidates.min_by_key(|object| self.precedence.of(&object.source)).cloned()
+        candidates.min_by_key(|object| self.precedence.rank(&object.source)).cloned()
     }
 
+    /// Writes the preferred object of a service name, and adds the changed verdicts on all objects
+    /// of that name.
     fn write(
         &mut self,
         objects: &Objects,
@@ -282,7 +286,7 @@ impl Reflector {
                 cause: Box::new(cause),
             });
             Some(checked.and_then(|checked| {
-                self.ports_of(name, &checked)?;
+                self.check_ports(name, &checked)?;
                 let frontends = frontends(&checked);
                 to.upsert_service_and_frontends(row(object, checked), frontends)
             }))
@@ -334,7 +338,7 @@ impl Reflector {
     }
 
     /// Rejects a service that uses a port of the appliance itself, or a node port out of range.
-    fn ports_of(&self, service: &Name, spec: &ServiceSpec) -> Result<(), Error> {
+    fn check_ports(&self, service: &Name, spec: &ServiceSpec) -> Result<(), Error> {
         if let Some((frontend, holder)) = reserved_of(&self.reserved, spec) {
             let (service, address) = (service.clone(), frontend.address);
             return Err(Error::ReservedPort { service, address, holder: holder.into() });
@@ -428,8 +432,8 @@ fn changes_tables(event: &Event) -> bool {
     }
 }
 
-/// Removes from the tables what a service gives up: everything if no source, or another source,
-/// defines it now; otherwise the addresses that it no longer has.
+/// Removes from the tables what a service releases: the service with its frontends if no source, or
+/// another source, defines it now; otherwise the frontends that it no longer has.
 fn release(
     to: &mut Transaction<'_>,
     name: &Name,
@@ -449,7 +453,7 @@ fn release(
             let desired = frontends(spec);
             for row in &entry.frontends {
                 if !desired.iter().any(|frontend| frontend.address == *row.address()) {
-                    // It exists: its entry was read in this transaction.
+                    // It cannot fail: the row was read in this transaction.
                     let _ = to.delete_frontend(row.address());
                 }
             }

@@ -40,12 +40,12 @@ impl Exclusion {
                  a zone that the appliance names in `local`"
             }
             Exclusion::PortName => "no backend serves its port name",
-            Exclusion::Maintenance => "all backends are in maintenance or have weight 0",
+            Exclusion::Maintenance => "all matching backends are in maintenance or have weight 0",
         }
     }
 }
 
-/// Returns the desired state of a frontend, as a plane is given it.
+/// Returns the desired state of a frontend for [`crate::plane::Plane::update`].
 pub fn select_backends(
     tables: &Tables,
     frontend: &Arc<Frontend>,
@@ -75,7 +75,7 @@ pub fn select_backends(
 }
 
 /// Returns the reason why no packet at the appliance can match a frontend, with a remedy where
-/// there is one; `None` if packets can match. A plane holds nothing of such a frontend.
+/// there is one; `None` if packets can match. Planes write nothing for an unreachable frontend.
 pub fn unreachable(frontend: &Frontend, appliance: &Appliance) -> Option<&'static str> {
     let (spec, service) = (&frontend.spec, &frontend.service);
     if spec.address.traffic_scope == TrafficScope::Internal {

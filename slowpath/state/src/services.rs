@@ -1,5 +1,5 @@
-//! Converts the services file to objects: a service and its list of backends, each under the
-//! service's name.
+//! Converts the services file to objects: for each service a Service and a Backends object, both
+//! with the service's name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, Inva
     for service in &services.services {
         let name = Name::new(&service.name)?;
         let protocol = protocol(service);
-        let of_frontends = |backend: &BackendSpec| match backend.protocol {
+        let with_protocol = |backend: &BackendSpec| match backend.protocol {
             0 => BackendSpec { protocol, ..backend.clone() },
             _ => backend.clone(),
         };
-        let endpoints = service.backends.iter().map(of_frontends).collect();
+        let endpoints = service.backends.iter().map(with_protocol).collect();
         let backends = BackendsSpec { service: name.clone(), endpoints };
         let spec = Spec::Service(Arc::clone(&service.spec));
         let mut object = Object::new(name.clone(), source.clone(), spec);
@@ -35,14 +35,14 @@ pub fn objects(services: &Services, source: &Source) -> Result<Vec<Object>, Inva
     Ok(all)
 }
 
-fn pairs(written: &BTreeMap<String, String>) -> Pairs {
-    let pairs = written.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
-    (!written.is_empty()).then(|| Arc::new(pairs.collect()))
+fn pairs(map: &BTreeMap<String, String>) -> Pairs {
+    let pairs = map.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+    (!map.is_empty()).then(|| Arc::new(pairs.collect()))
 }
 
-/// Returns the protocol of the service's backends. Where all frontends have the same protocol,
-/// backends have it too, which makes the Maglev tables equal to Cilium's slot for slot. Where
-/// frontends differ, backends serve any protocol (0).
+/// Returns the protocol of a service's backends that set none. If all frontends have the same
+/// protocol with ports, it is that protocol, which makes the Maglev tables equal to Cilium's slot
+/// for slot. Otherwise it is 0: the backends serve any protocol.
 fn protocol(service: &Service) -> u8 {
     const WITH_PORTS: [u8; 3] = [6, 17, 132];
     let mut all = service.spec.frontends.iter().map(|frontend| frontend.address.protocol);

@@ -1,4 +1,4 @@
-//! SharedBTree map whose clones share structure: a B-tree of reference-counted nodes.
+//! Ordered map whose clones share structure: a B-tree of reference-counted nodes.
 //!
 //! A clone costs one reference count. A write copies the nodes from the root to its leaf if they
 //! are shared, and writes in place otherwise, so a transaction that works on its own clone pays for
@@ -17,7 +17,7 @@ const MIN_ENTRIES: usize = MAX_ENTRIES / 4;
 /// Capacity, in entries, that is added to a full vector.
 const GROWTH: usize = 4;
 
-/// SharedBTree map with cheap clones.
+/// Ordered map with cheap clones.
 #[derive(Clone, Debug)]
 pub struct SharedBTree<K, V> {
     root: Arc<Node<K, V>>,
@@ -100,7 +100,8 @@ impl<K: Ord, V> SharedBTree<K, V> {
 
 impl<K: Ord + Clone, V: Clone> SharedBTree<K, V> {
     /// Returns the value of a key for changing it in place. The call copies shared nodes on the
-    /// path to the key: check with [`SharedBTree::get`] first whether there is anything to change.
+    /// path to the key, even if the value is absent or stays as it is: check with
+    /// [`SharedBTree::get`] first.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let mut node = Arc::make_mut(&mut self.root);
         loop {
@@ -156,8 +157,9 @@ fn reserve_spare<T>(entries: &mut Vec<T>) {
     }
 }
 
-/// Splits a node that has become too large and returns its right part. The split is at the end if
-/// the node grew there, so that keys inserted in ascending order fill their nodes.
+/// Splits a node that has become too large and returns its right part; `None` if it has not. The
+/// split is at the end if the node grew there, so that keys inserted in ascending order fill their
+/// nodes.
 fn split<T>(entries: &mut Vec<T>, grown_at: usize) -> Option<Vec<T>> {
     let end = entries.len() - 1;
     let at = if grown_at == end { end } else { entries.len() / 2 };
@@ -226,7 +228,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
                 right[0].0 = key;
                 left.extend(right);
             }
-            _ => unreachable!("all leaves are as far from the root"),
+            _ => unreachable!("all leaves have the same depth"),
         }
     }
 }
@@ -318,7 +320,7 @@ mod tests {
         Insert(u16, u32),
         Remove(u16),
         Change(u16),
-        Keep,
+        Snapshot,
         RemoveFrom(u16, u16),
         InsertFrom(u16, u16),
     }
@@ -329,13 +331,13 @@ mod tests {
             (key(), any::<u32>()).prop_map(|(k, v)| Step::Insert(k, v)),
             key().prop_map(Step::Remove),
             key().prop_map(Step::Change),
-            Just(Step::Keep),
+            Just(Step::Snapshot),
             (key(), 0..700u16).prop_map(|(k, n)| Step::RemoveFrom(k, n)),
             (key(), 0..700u16).prop_map(|(k, n)| Step::InsertFrom(k, n)),
         ]
     }
 
-    fn same(map: &SharedBTree<u16, u32>, model: &BTreeMap<u16, u32>) {
+    fn assert_same(map: &SharedBTree<u16, u32>, model: &BTreeMap<u16, u32>) {
         check(&map.root, None, None);
         assert_eq!((map.len(), map.is_empty()), (model.len(), model.is_empty()));
         assert!(map.iter().eq(model.iter()));
@@ -358,13 +360,13 @@ mod tests {
                     Step::Insert(k, v) => prop_assert_eq!(map.insert(k, v), model.insert(k, v)),
                     Step::Remove(k) => prop_assert_eq!(map.remove(&k), model.remove(&k)),
                     Step::Change(k) => {
-                        let (mine, other) = (map.get_mut(&k), model.get_mut(&k));
-                        prop_assert_eq!(&mine, &other);
-                        for value in mine.into_iter().chain(other) {
+                        let (actual, expected) = (map.get_mut(&k), model.get_mut(&k));
+                        prop_assert_eq!(&actual, &expected);
+                        for value in actual.into_iter().chain(expected) {
                             *value = value.wrapping_add(1);
                         }
                     }
-                    Step::Keep => snapshots.push((map.clone(), model.clone())),
+                    Step::Snapshot => snapshots.push((map.clone(), model.clone())),
                     Step::RemoveFrom(k, n) => for k in k..k + n {
                         prop_assert_eq!(map.remove(&k), model.remove(&k));
                     },
@@ -376,10 +378,10 @@ mod tests {
                     prop_assert_eq!(map.get(&key), model.get(&key));
                     prop_assert!(map.from(|k| *k < key).eq(model.range(key..)));
                 }
-                same(&map, &model);
+                assert_same(&map, &model);
             }
             for (map, model) in &snapshots {
-                same(map, model);
+                assert_same(map, model);
             }
         }
     }

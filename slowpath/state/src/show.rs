@@ -74,9 +74,9 @@ impl Table {
     /// Returns the rows, in the tables' order of the first column.
     pub fn rows(self, tables: &Tables, appliance: &Appliance) -> Vec<Row> {
         match self {
-            Table::Services => tables.services().map(|of| service(of)).collect(),
+            Table::Services => tables.services().map(|row| service(row)).collect(),
             Table::Frontends => {
-                tables.frontends().map(|of| frontend(tables, of, appliance)).collect()
+                tables.frontends().map(|row| frontend(tables, row, appliance)).collect()
             }
             Table::Backends => backends(tables),
         }
@@ -107,7 +107,7 @@ fn service(service: &Service) -> Row {
     )
 }
 
-/// Returns the settings of a service that differ from their defaults.
+/// Returns the settings of a service in the column `flags`, those that differ from their defaults.
 fn flags(spec: &ServiceSpec) -> Vec<String> {
     let mut flags = Vec::new();
     let mut add = |name: &str, value: String| flags.push(format!("{name}={value}"));
@@ -152,7 +152,7 @@ fn frontend(tables: &Tables, frontend: &Arc<Frontend>, appliance: &Appliance) ->
     let (progress, error) = match (&status.progress, unreachable(frontend, appliance)) {
         (Progress::Pending, _) => ("Pending", String::new()),
         (Progress::Error(text), _) => ("Error", text.to_string()),
-        // No plane contains anything of it.
+        // Planes accept unreachable frontends, and write nothing for them.
         (Progress::Done, Some(why)) => ("Unreachable", why.to_owned()),
         (Progress::Done, None) => ("Done", String::new()),
     };
@@ -190,10 +190,10 @@ fn backends(tables: &Tables) -> Vec<Row> {
         let entries = tables.services_at(endpoint).filter_map(|name| tables.entry(name));
         let (mut used, mut shadows, mut nodes) = (Vec::new(), Vec::new(), BTreeSet::new());
         for entry in entries {
-            let mut here = instances(entry, endpoint).iter();
-            let Some(first) = here.next() else { continue };
+            let mut found = instances(entry, endpoint).iter();
+            let Some(first) = found.next() else { continue };
             used.push(instance(first));
-            shadows.extend(here.map(|shadow| format!("{} ({})", instance(shadow), shadow.source)));
+            shadows.extend(found.map(|shadow| format!("{} ({})", instance(shadow), shadow.source)));
             nodes.extend(first.placement.iter().map(|placement| placement.node.to_string()));
         }
         let nodes: Vec<String> = nodes.into_iter().filter(|node| !node.is_empty()).collect();
@@ -213,7 +213,8 @@ fn instances<'e>(entry: &'e Entry, endpoint: &Endpoint) -> &'e [Arc<Instance>] {
     from.get(..count).unwrap_or_default()
 }
 
-/// Formats an instance as `shop/web (http)`, with state and weight if they differ from the default.
+/// Formats an instance as `shop/web (http)`: service and port names, and state and weight if they
+/// differ from their defaults.
 fn instance(instance: &Instance) -> String {
     let mut about: Vec<String> = instance.port_names.iter().map(ToString::to_string).collect();
     let state = instance.effective();
@@ -230,16 +231,16 @@ fn instance(instance: &Instance) -> String {
 }
 
 /// Maximum number of list entries in a cell of a text table.
-const SHOWN: usize = 5;
+const CELL_ENTRIES_MAX: usize = 5;
 
-/// Formats a value as a cell of a text table; of a list the first five entries, and the number of
-/// others.
+/// Formats a value as a cell of a text table; a list as its first five entries and the number of
+/// the others.
 pub fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Array(all) => {
-            let first = all.iter().take(SHOWN).map(cell).collect::<Vec<_>>().join(", ");
-            match all.len().saturating_sub(SHOWN) {
+            let first = all.iter().take(CELL_ENTRIES_MAX).map(cell).collect::<Vec<_>>().join(", ");
+            match all.len().saturating_sub(CELL_ENTRIES_MAX) {
                 0 => first,
                 more => format!("{first} + {more} more"),
             }

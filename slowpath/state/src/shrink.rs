@@ -39,8 +39,8 @@ mod tests {
         for round in 0..50 {
             let ids = round * ENTRIES..(round + 1) * ENTRIES;
             map.extend(ids.clone().map(|id| (id, id)));
-            // `capacity` leaves out the slots of removed entries: it is more than half of twice as
-            // many.
+            // `capacity` does not count the slots of removed entries, so it may be lower in later
+            // rounds, but not higher.
             first_capacity = if round == 0 { map.capacity() } else { first_capacity };
             assert!(map.capacity() <= first_capacity, "{} in round {round}", map.capacity());
             for id in ids {

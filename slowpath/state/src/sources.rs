@@ -77,7 +77,7 @@ pub struct Limits {
     pub session: usize,
     /// Maximum number of open sessions.
     pub sessions: usize,
-    /// Time without a request after which a session is dropped.
+    /// Time without a chunk or commit after which a session is dropped.
     pub idle: Duration,
 }
 
@@ -95,7 +95,7 @@ pub struct Sources {
     sessions: BTreeMap<Source, Session>,
     leases: BTreeMap<Source, RunningLease>,
     /// Number of the newest session.
-    last: u64,
+    last_session: u64,
 }
 
 /// Uncommitted list of a source.
@@ -122,7 +122,7 @@ impl Sources {
     /// Creates the state without sessions. Leases of the sources in the store restart.
     pub fn new(settings: Settings, objects: &Objects, now: Now) -> Sources {
         let (sessions, leases) = (BTreeMap::new(), BTreeMap::new());
-        let mut sources = Sources { settings, sessions, leases, last: 0 };
+        let mut sources = Sources { settings, sessions, leases, last_session: 0 };
         for object in objects.of_kind(Kind::Source) {
             if let Spec::Source(spec) = &object.spec {
                 sources.restart_lease(&object.source, spec.lease_s, now);
@@ -136,8 +136,8 @@ impl Sources {
         self.settings = settings;
     }
 
-    /// Begins a session, in which a source sends its complete list under a revision of its own. An
-    /// open session of the same source ends.
+    /// Begins a session, in which a source sends its complete list under a revision of its own, and
+    /// restarts the source's lease. An open session of the same source ends.
     pub fn begin(
         &mut self,
         source: &str,
@@ -145,7 +145,7 @@ impl Sources {
         objects: &Objects,
         now: Now,
     ) -> Result<(Begun, Batch), Error> {
-        let source = self.named(source)?;
+        let source = self.writable_source(source)?;
         let lease_s = self.lease_s(&source, request.lease_s)?;
         let found = request.revision.chars().count();
         if found > REVISION_MAX {
@@ -157,9 +157,10 @@ impl Sources {
         }
         // Milliseconds since 1970: sessions of an earlier process have other numbers.
         let since = now.wall.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        self.last = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(self.last + 1);
+        let unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        self.last_session = unix_ms.max(self.last_session + 1);
         let session = Session {
-            id: self.last,
+            id: self.last_session,
             revision: request.revision.clone(),
             lease_s,
             objects: BTreeMap::new(),
@@ -171,11 +172,11 @@ impl Sources {
         self.restart_lease(&source, lease_s, now);
         let batch = lease_status::set_lease(&source, objects, lease_s);
         let Limits { chunk, session, .. } = self.settings.limits;
-        Ok((Begun { session: self.last, lease_s, chunk, items: session }, batch))
+        Ok((Begun { session: self.last_session, lease_s, chunk, items: session }, batch))
     }
 
-    /// Adds a chunk to the session, as a whole or not at all. A chunk that was added already is
-    /// ignored as a repetition.
+    /// Adds a chunk to the session, as a whole or not at all, and restarts the source's lease. A
+    /// chunk that was added already is ignored as a repetition.
     pub fn add(
         &mut self,
         source: &str,
@@ -184,14 +185,14 @@ impl Sources {
         added: Vec<Object>,
         now: Now,
     ) -> Result<Added, Error> {
-        let source = self.named(source)?;
+        let source = self.writable_source(source)?;
         let Limits { chunk, session: max, .. } = self.settings.limits;
         let session = self.session(&source, id)?;
         if number > session.next {
             return Err(Error::MissingChunk { expected: session.next, found: number });
         }
         if number == session.next {
-            let new = checked(&source, added, &session.objects)?;
+            let new = validate_chunk(&source, added, &session.objects)?;
             let items: usize = new.values().map(items).sum();
             if items > chunk {
                 return Err(Error::Chunk { items, max: chunk });
@@ -220,7 +221,7 @@ impl Sources {
         objects: &Objects,
         now: Now,
     ) -> Result<(Committed, Batch), Error> {
-        let source = self.named(source)?;
+        let source = self.writable_source(source)?;
         let session = self.session(&source, id)?;
         session.last_request = now.steady;
         let mut desired: Vec<Object> = session.objects.values().cloned().collect();
@@ -257,7 +258,7 @@ impl Sources {
         objects: &Objects,
         now: Now,
     ) -> Result<(Confirmed, Batch), Error> {
-        let source = name(source)?;
+        let source = parse_name(source)?;
         let found = removals::confirm(&source, objects, now.wall);
         let Some((removal, batch)) = found else {
             return Err(Error::NotHeld { source_of: source });
@@ -267,7 +268,7 @@ impl Sources {
 
     /// Drops the session. The source's previous list stays in effect.
     pub fn abort(&mut self, source: &str, id: u64) -> Result<(), Error> {
-        let source = self.named(source)?;
+        let source = self.writable_source(source)?;
         self.session(&source, id)?;
         self.sessions.remove(&source);
         Ok(())
@@ -282,7 +283,7 @@ impl Sources {
         objects: &Objects,
         now: Now,
     ) -> Result<(Renewed, Batch), Error> {
-        let source = self.named(source)?;
+        let source = self.writable_source(source)?;
         let lease_s = self.lease_s(&source, request.lease_s)?;
         let Some(revision) = lease_status::revision(&source, objects) else {
             return Err(Error::NeverBegun { source_of: source });
@@ -315,7 +316,8 @@ impl Sources {
         batches.filter(|batch| !batch.is_empty()).collect()
     }
 
-    /// Returns the state of each source that has ever begun a session, sorted by name.
+    /// Returns the state of each source that has an object of its own, because it has begun a
+    /// session or its list was held, sorted by name.
     pub fn report(&self, objects: &Objects, now: Now) -> Vec<Report> {
         let one = |object: &Arc<Object>| {
             let Spec::Source(spec) = &object.spec else { return None };
@@ -365,10 +367,10 @@ impl Sources {
         }
     }
 
-    /// Parses the name of a source and rejects those that are reserved for the appliance. The
-    /// syntax is that of the configuration.
-    fn named(&self, text: &str) -> Result<Source, Error> {
-        let source = name(text)?;
+    /// Parses the name of a source that requests may write; those reserved for the appliance are
+    /// rejected. The syntax is that of the configuration.
+    fn writable_source(&self, text: &str) -> Result<Source, Error> {
+        let source = parse_name(text)?;
         match text == API || self.settings.own.contains(&source) {
             true => Err(Error::Reserved { source_of: source }),
             false => Ok(source),
@@ -385,7 +387,7 @@ impl Sources {
     }
 }
 
-fn name(text: &str) -> Result<Source, Error> {
+fn parse_name(text: &str) -> Result<Source, Error> {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b);
     if text.is_empty() || text.len() > 63 || !text.bytes().all(good) {
         return Err(Error::Name(text.into()));
@@ -394,7 +396,7 @@ fn name(text: &str) -> Result<Source, Error> {
 }
 
 /// Validates the objects of a chunk and returns them by key.
-fn checked(
+fn validate_chunk(
     source: &Source,
     added: Vec<Object>,
     existing: &BTreeMap<Key, Object>,
@@ -410,7 +412,7 @@ fn checked(
         if !matches!(key.kind, Kind::Service | Kind::Backends) {
             return Err(Error::Kind { object: key });
         }
-        object.spec.check().map_err(|wrong| Error::Invalid(Box::new(wrong.of(&key))))?;
+        object.spec.check().map_err(|wrong| Error::Invalid(Box::new(wrong.with_object(&key))))?;
         if existing.contains_key(&key) || new.insert(key.clone(), object).is_some() {
             return Err(Error::DuplicateObject { object: key });
         }

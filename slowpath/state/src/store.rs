@@ -6,9 +6,9 @@
 //! which serves after a restart until the source has sent its list again.
 //!
 //! Everything in the files was acknowledged, with one exception: an interrupted write at the end of
-//! the log. Only this is truncated, after copying the file. Anything else that is not as it was
-//! written is damage: the files are left as they are and copied, the store is empty and takes no
-//! changes, and [`Store::damage`] describes the place and the remedy.
+//! the log, which is cut after the file was copied. Anything else that is not as it was written is
+//! damage: the damaged file is copied and both are left as they are, the store is empty and takes
+//! no changes, and [`Store::damage`] describes the place and the remedy.
 
 mod damage;
 mod disk;
@@ -62,11 +62,11 @@ pub struct Store<D> {
     unconfirmed: BTreeSet<Key>,
     /// Number of bytes of the log that are valid and on disk.
     log: u64,
-    /// Bytes of the snapshot.
+    /// Length of the snapshot, bytes.
     snapshot: u64,
     /// Bytes after `log`, to be cut before the next write.
     tail: Tail,
-    /// Whether a file is in the first format; both are then rewritten before the next change.
+    /// Whether a file is in the first format; the next change then rewrites both.
     old: bool,
     /// Reason why the store is not used.
     damage: Option<Damage>,
@@ -81,21 +81,21 @@ impl<D: Disk> Store<D> {
     /// damaged or cannot be read, the store is empty and takes no changes.
     pub fn open(mut disk: D) -> Store<D> {
         match read(&mut disk) {
-            Ok((loaded, snapshot)) => Store::over(disk, loaded, snapshot),
+            Ok((loaded, snapshot)) => Store::with_loaded(disk, loaded, snapshot),
             Err((file, flaw)) => {
                 let copy = disk.copy(file, "damaged").map_err(|error| error.to_string());
                 let damage = Damage::new(file, disk.path(file), flaw, copy);
                 error!(%damage, "store not used, tables unchanged");
                 let damage = Some(damage);
-                Store { damage, ..Store::over(disk, load::Loaded::default(), 0) }
+                Store { damage, ..Store::with_loaded(disk, load::Loaded::default(), 0) }
             }
         }
     }
 
-    fn over(disk: D, loaded: load::Loaded, snapshot: u64) -> Store<D> {
+    fn with_loaded(disk: D, loaded: load::Loaded, snapshot: u64) -> Store<D> {
         let load::Loaded { objects, log, torn, stale, old } = loaded;
-        let strange = objects.all().filter(|object| object.source.as_str() != API);
-        let unconfirmed = strange.map(|object| object.key()).collect();
+        let of_sources = objects.all().filter(|object| object.source.as_str() != API);
+        let unconfirmed = of_sources.map(|object| object.key()).collect();
         let tail = match (torn, stale) {
             (0, false) => Tail::None,
             (0, true) => Tail::Void,
@@ -144,7 +144,7 @@ impl<D: Disk> Store<D> {
 
     /// Applies batches of changes in order, each as a whole or not at all, with one sync for all of
     /// them. Returns, for each batch, the revision after it or the reason why it was rejected. If
-    /// the disk fails, no batch is made.
+    /// the disk fails, no batch is applied.
     pub fn commit(&mut self, batches: &[Batch], now: SystemTime) -> Vec<Result<u64, ChangeError>> {
         if let Some(damage) = &self.damage {
             return batches.iter().map(|_| Err(damage.change_error())).collect();
@@ -152,20 +152,20 @@ impl<D: Disk> Store<D> {
         let mut next = self.objects.clone();
         let (mut lines, mut events, mut answers) = (Vec::new(), Vec::new(), Vec::new());
         for batch in batches {
-            let made = apply(&mut next, batch, now);
-            answers.push(made.map(|made| {
-                lines.extend(made.iter().filter_map(Line::of));
-                events.extend(made);
+            let applied = apply(&mut next, batch, now);
+            answers.push(applied.map(|applied| {
+                lines.extend(applied.iter().filter_map(Line::of));
+                events.extend(applied);
                 next.revision()
             }));
         }
         if let Err(error) = self.append(&lines) {
             error!(%error, "store write failed");
             let wrong = format!("the write to the store's disk failed: {error}");
-            let refusal =
+            let failure =
                 ChangeError::new("", wrong, "check the disk of control.state, and try again")
                     .with_class(ErrorClass::Disk);
-            return answers.into_iter().map(|a| a.and(Err(refusal.clone()))).collect();
+            return answers.into_iter().map(|a| a.and(Err(failure.clone()))).collect();
         }
         for change in batches.iter().zip(&answers).filter(|(_, a)| a.is_ok()).flat_map(|(b, _)| b) {
             if let Change::Put { object, .. } = change {
@@ -176,7 +176,7 @@ impl<D: Disk> Store<D> {
         self.objects = next;
         self.events.extend(events);
         if self.log > self.min_snapshot_log.max(2 * self.snapshot)
-            && let Err(error) = self.fold()
+            && let Err(error) = self.write_snapshot()
         {
             warn!(%error, "store snapshot failed, log not shortened");
         }
@@ -187,9 +187,9 @@ impl<D: Disk> Store<D> {
     /// be applied when the source has sent its complete list.
     pub fn unconfirmed_deletions(&self, source: &Source) -> Batch {
         let keys = self.unconfirmed.iter().filter(|key| key.source == *source);
-        let there = keys
+        let existing = keys
             .filter(|key| self.objects.get(key).is_some_and(|o| o.lifecycle().deletion.is_none()));
-        there.cloned().map(Change::delete).collect()
+        existing.cloned().map(Change::delete).collect()
     }
 
     /// Marks all objects of a source as confirmed, after its complete list was applied with
@@ -203,8 +203,8 @@ impl<D: Disk> Store<D> {
         self.unconfirmed.iter().map(|key| key.source.clone()).collect()
     }
 
-    /// Writes one record. With several records, a crash could leave the second without the first,
-    /// which would look like damage.
+    /// Appends all lines to the log as one record. With several records, a crash could leave the
+    /// second without the first, which would look like damage.
     fn append(&mut self, lines: &[Line]) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
@@ -212,7 +212,7 @@ impl<D: Disk> Store<D> {
         let mut bytes = Vec::new();
         record::put(&mut bytes, self.objects.revision(), lines)?;
         if self.old {
-            self.fold()?;
+            self.write_snapshot()?;
         }
         self.cut_tail()?;
         self.tail = Tail::Void;
@@ -250,7 +250,7 @@ impl<D: Disk> Store<D> {
 
     /// Writes all objects to a new snapshot, renames it into place, and empties the log. After a
     /// crash between the last two steps, the log repeats what the snapshot contains.
-    fn fold(&mut self) -> io::Result<()> {
+    fn write_snapshot(&mut self) -> io::Result<()> {
         let (mut bytes, mut count) = (Vec::new(), 0);
         for object in self.objects.all() {
             record::put(&mut bytes, 0, &[Line::Put(object.clone())])?;

@@ -15,7 +15,8 @@ use crate::name::Name;
 use crate::service::Service;
 use crate::shared_btree::SharedBTree;
 
-/// Everything under one service name. Backends may exist before their service does.
+/// Service with its frontends and backends, under its name. Backends may exist before their service
+/// does.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
     /// The service; `None` while only backends of that name are known.
@@ -158,10 +159,10 @@ impl Tables {
 
     /// Returns whether any service has an instance at an address and port, of any protocol and
     /// state.
-    pub fn is_named(&self, addr: IpAddr, port: u16) -> bool {
-        let here = (addr, port);
-        let mut from = self.endpoints.from(move |(at, _)| (at.addr, at.port) < here);
-        from.next().is_some_and(|((at, _), ())| (at.addr, at.port) == here)
+    pub fn has_instance_at(&self, addr: IpAddr, port: u16) -> bool {
+        let target = (addr, port);
+        let mut from = self.endpoints.from(move |(at, _)| (at.addr, at.port) < target);
+        from.next().is_some_and(|((at, _), ())| (at.addr, at.port) == target)
     }
 
     /// Returns whether every source has completed its initial list, so that entries that no source
@@ -171,7 +172,7 @@ impl Tables {
     }
 
     /// Returns the sources that have not completed their initial list, in order of registration.
-    pub fn waited_for(&self) -> impl Iterator<Item = &str> {
+    pub fn pending_sources(&self) -> impl Iterator<Item = &str> {
         self.initializers.values().map(|name| &**name)
     }
 }

@@ -1,4 +1,4 @@
-//! Text for values that the tables hold as numbers.
+//! Text for values that the tables hold as numbers, and names in the region.
 
 /// Names of the arms, indexed by arm number.
 pub const ARMS: [&str; 2] = ["ingress", "egress"];

@@ -10,14 +10,15 @@ use crate::address::{Address, Endpoint};
 use crate::name::Name;
 use crate::tables::Tables;
 
-/// Number of names, addresses and endpoints remembered, over all revisions. A reader that is
-/// further behind has to read the whole snapshot.
+/// Maximum number of names, addresses and endpoints remembered, over all revisions; each revision
+/// counts as one more. A reader that is further behind has to read the whole snapshot.
 const HISTORY_MAX: usize = 16_384;
 
-/// Keys that a revision added, changed or removed; the snapshot shows which of the three. It is
-/// empty for a revision that only completes an initializer.
+/// Keys that a revision added, changed or removed; the snapshot shows which of the three. The lists
+/// are empty for a revision that only registers or completes an initializer, or only changes
+/// priorities without changing the order of instances.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Touched {
+pub struct TouchedKeys {
     /// Revision number.
     pub revision: u64,
     /// Services whose row, frontends or instances changed, sorted by name.
@@ -28,7 +29,7 @@ pub struct Touched {
     pub endpoints: Vec<Endpoint>,
 }
 
-impl Touched {
+impl TouchedKeys {
     /// Returns the number of items that count towards [`HISTORY_MAX`].
     fn items(&self) -> usize {
         1 + self.services.len() + self.frontends.len() + self.endpoints.len()
@@ -40,9 +41,9 @@ impl Touched {
 pub struct TableChanges {
     /// Current tables.
     pub tables: Tables,
-    /// Changes of each revision after the given one, oldest first. `None` if that is no longer
-    /// remembered: the reader has to read the whole snapshot.
-    pub touched: Option<Vec<Arc<Touched>>>,
+    /// Changes of each revision after the reader's, oldest first. `None` if some of them are no
+    /// longer remembered: the reader has to read the whole snapshot.
+    pub touched: Option<Vec<Arc<TouchedKeys>>>,
 }
 
 /// Publishes the writer's snapshots to readers.
@@ -55,7 +56,7 @@ pub(crate) struct Watch {
 #[derive(Debug, Default)]
 struct Published {
     tables: Tables,
-    history: VecDeque<Arc<Touched>>,
+    history: VecDeque<Arc<TouchedKeys>>,
     items: usize,
     /// Latest revision whose changes are no longer remembered.
     forgotten: u64,
@@ -74,10 +75,10 @@ impl Watch {
         self.current.subscribe()
     }
 
-    pub(crate) fn publish(&self, tables: Tables, touched: Touched) {
+    pub(crate) fn publish(&self, tables: Tables, touched: TouchedKeys) {
         self.published.lock().push(tables.clone(), touched);
-        // Outside the lock: a woken receiver may call `news` at once. The previous snapshot, which
-        // may take long to drop, is dropped here.
+        // Outside the lock: a woken receiver may call `changes_since` at once, and dropping the
+        // previous snapshot here may take long.
         self.current.send_replace(tables);
     }
 
@@ -93,7 +94,7 @@ impl Watch {
 }
 
 impl Published {
-    fn push(&mut self, tables: Tables, touched: Touched) {
+    fn push(&mut self, tables: Tables, touched: TouchedKeys) {
         self.tables = tables;
         self.items += touched.items();
         self.history.push_back(Arc::new(touched));
@@ -113,7 +114,7 @@ mod tests {
     fn publish(watch: &Watch, revision: u64, services: usize) {
         let tables = Tables { revision, ..Tables::default() };
         let services = vec![Name::new("web").unwrap(); services];
-        watch.publish(tables, Touched { revision, services, ..Touched::default() });
+        watch.publish(tables, TouchedKeys { revision, services, ..TouchedKeys::default() });
     }
 
     fn since(watch: &Watch, revision: u64) -> Option<Vec<u64>> {

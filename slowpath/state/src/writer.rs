@@ -21,7 +21,7 @@ use crate::frontend::Frontend;
 use crate::name::{Name, Precedence};
 use crate::service::Service;
 use crate::tables::{Entry, Tables};
-use crate::watch::{TableChanges, Touched, Watch};
+use crate::watch::{TableChanges, TouchedKeys, Watch};
 
 mod backends;
 mod error;
@@ -50,19 +50,19 @@ struct State {
 
 /// Token of a source that has not completed its initial list ([`Writer::register_initializer`]).
 #[derive(Debug)]
-#[must_use = "nothing is pruned until it is completed"]
+#[must_use = "nothing is pruned until a transaction completes the token"]
 pub struct Initializer(u64);
 
 /// Set of changes that are published together, or discarded if the transaction is dropped. Other
 /// writers wait for its end; readers do not.
-#[must_use = "without `commit` nothing is changed"]
+#[must_use = "a transaction without `commit` changes nothing"]
 pub struct Transaction<'w> {
     state: MutexGuard<'w, State>,
     watch: &'w Watch,
     now: SystemTime,
     precedence: Option<Precedence>,
     next: Tables,
-    touched: Touched,
+    touched: TouchedKeys,
     written: bool,
 }
 
@@ -97,7 +97,7 @@ impl Writer {
     /// second transaction while it holds one deadlocks. `now` is the timestamp of the rows written.
     pub fn begin(&self, now: SystemTime) -> Transaction<'_> {
         let (state, next) = (self.state.lock(), self.watch.tables());
-        let touched = Touched { revision: next.revision + 1, ..Touched::default() };
+        let touched = TouchedKeys { revision: next.revision + 1, ..TouchedKeys::default() };
         let (watch, precedence, written) = (&self.watch, None, false);
         Transaction { state, watch, now, precedence, next, touched, written }
     }
@@ -110,7 +110,7 @@ impl Writer {
     }
 
     /// Blocks pruning until a transaction completes the returned token. A source registers before
-    /// its initial list is complete.
+    /// it writes its initial list.
     pub fn register_initializer(&self, name: &str) -> Initializer {
         let mut transaction = self.begin(SystemTime::UNIX_EPOCH);
         let number = transaction.state.initializers;
@@ -148,28 +148,28 @@ impl Transaction<'_> {
         }
         let revision = self.touched.revision;
         self.next.revision = revision;
-        self.link();
+        self.renew_rows();
         self.watch.publish(self.next, self.touched);
         revision
     }
 
     /// Creates new rows for the frontends of the services that were written, and for frontends
     /// redirected to those services.
-    fn link(&mut self) {
+    fn renew_rows(&mut self) {
         let mut names = mem::take(&mut self.touched.services);
         names.sort_unstable();
         names.dedup();
         let mut redirected = Vec::new();
         for name in &names {
-            self.link_rows(name, |_| true);
+            self.renew_rows_of(name, |_| true);
             redirected.extend(self.next.redirected_to(name).copied());
         }
         for address in redirected {
             if let Some(owner) = self.next.owners.get(&address).cloned() {
-                self.link_rows(&owner, |row| row.address() == &address);
+                self.renew_rows_of(&owner, |row| row.address() == &address);
             }
         }
-        let Touched { services, frontends, endpoints, .. } = &mut self.touched;
+        let TouchedKeys { services, frontends, endpoints, .. } = &mut self.touched;
         *services = names;
         frontends.sort_unstable();
         frontends.dedup();
@@ -177,20 +177,21 @@ impl Transaction<'_> {
         endpoints.dedup();
     }
 
-    fn link_rows(&mut self, name: &Name, which: impl Fn(&Frontend) -> bool) {
+    /// Creates new rows for the selected frontends of a service, unless they have current ones.
+    fn renew_rows_of(&mut self, name: &Name, selects: impl Fn(&Frontend) -> bool) {
         let (revision, now) = (self.touched.revision, self.now);
         let Some(entry) = self.next.entries.get(name) else { return };
         let Some(service) = entry.service.clone() else { return };
         let is_stale =
             |row: &Frontend| row.revision != revision || !Arc::ptr_eq(&row.service, &service);
-        let addresses = entry.frontends.iter().filter(|row| which(row)).map(|row| *row.address());
+        let addresses = entry.frontends.iter().filter(|row| selects(row)).map(|row| *row.address());
         self.touched.frontends.extend(addresses);
-        if !entry.frontends.iter().any(|row| which(row) && is_stale(row)) {
+        if !entry.frontends.iter().any(|row| selects(row) && is_stale(row)) {
             return;
         }
         let Some(entry) = self.next.entries.get_mut(name) else { return };
         for row in &mut Arc::make_mut(entry).frontends {
-            if which(row) && is_stale(row) {
+            if selects(row) && is_stale(row) {
                 let (spec, to) = (row.spec.clone(), row.redirect_to.clone());
                 *row = Arc::new(Frontend::new(spec, Arc::clone(&service), to, revision, now));
             }

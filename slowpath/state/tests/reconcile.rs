@@ -29,11 +29,12 @@ struct ControlledPlane {
     begin: Result<(), PlaneError>,
     commit: Result<(), PlaneError>,
     /// Address whose batches cannot be committed.
-    poison: Option<Address>,
+    uncommittable: Option<Address>,
     batch: Vec<Address>,
     prunes: usize,
     prune: Result<(), PlaneError>,
     update_calls: usize,
+    /// Backends that [`Plane::quarantined`] returns.
     restored: Vec<(Address, Endpoint)>,
 }
 
@@ -47,7 +48,7 @@ impl ControlledPlane {
             rejected: Vec::new(),
             begin: Ok(()),
             commit: Ok(()),
-            poison: None,
+            uncommittable: None,
             batch: Vec::new(),
             prunes: 0,
             prune: Ok(()),
@@ -96,8 +97,8 @@ impl Plane for ControlledPlane {
     fn commit(&mut self) -> Result<Generation, PlaneError> {
         let batch = std::mem::take(&mut self.batch);
         self.commit.clone()?;
-        if self.poison.is_some_and(|poison| batch.contains(&poison)) {
-            return Err(PlaneError::new("there is room for 64 tunnels"));
+        if self.uncommittable.is_some_and(|address| batch.contains(&address)) {
+            return Err(PlaneError::new("64 tunnels are the maximum"));
         }
         let committed = self.plane.commit()?;
         Ok(self.generation.unwrap_or(committed))
@@ -125,7 +126,7 @@ struct Fixture {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Every generation is acknowledged.
+/// Acknowledgement of every generation.
 const ALL: Option<Generation> = Some(1000);
 
 impl Fixture {
@@ -189,7 +190,7 @@ impl Fixture {
     }
 
     fn lines(&self) -> Vec<String> {
-        dump::text(&self.plane.dump(), &TextFormat::COMPARED)
+        dump::text(&self.plane.dump(), &TextFormat::WITHOUT_IDENTIFIERS)
     }
 
     fn has(&self, number: u8) -> bool {
@@ -223,7 +224,7 @@ fn row_is_done_once_all_lcores_acknowledge() {
     let revision = fixture.put(1);
     fixture.step();
     assert!(fixture.has(1));
-    assert_eq!(fixture.status(1).progress, Progress::Pending, "no packets are forwarded");
+    assert_eq!(fixture.status(1).progress, Progress::Pending, "no lcore runs");
     assert!(fixture.reconciler.reconciled() < revision);
 
     fixture.plane.acknowledged = Some(1);
@@ -390,7 +391,7 @@ fn unsupported_combination_is_an_error_of_its_frontend() {
 #[test]
 fn failed_commit_is_retried() {
     let mut fixture = Fixture::new();
-    fixture.plane.commit = Err(PlaneError::new("the region has no room; raise tables.slots"));
+    fixture.plane.commit = Err(PlaneError::new("the region is full; raise tables.slots"));
     let revision = fixture.put(1);
     for wait in [50, 100, 200] {
         fixture.step();
@@ -410,7 +411,7 @@ fn frontend_that_fails_every_commit_does_not_block_others() {
     for number in 1..=5 {
         fixture.put(number);
     }
-    fixture.plane.poison = Some(address(3));
+    fixture.plane.uncommittable = Some(address(3));
     for _ in 0..6 {
         fixture.step();
     }
@@ -421,7 +422,7 @@ fn frontend_that_fails_every_commit_does_not_block_others() {
     fixture.put(6);
     fixture.step();
     assert!(fixture.is_done(6));
-    fixture.plane.poison = None;
+    fixture.plane.uncommittable = None;
     fixture.pass(SECOND);
     fixture.step();
     assert!(fixture.is_done(3));
@@ -513,7 +514,7 @@ fn failed_prune_is_retried_without_blocking_others() {
 }
 
 #[test]
-fn a_full_pass_changes_nothing_where_nothing_differs() {
+fn full_pass_over_an_up_to_date_plane_changes_nothing() {
     let mut fixture = Fixture::new();
     for number in 1..=20 {
         fixture.put(number);
@@ -532,7 +533,7 @@ fn a_full_pass_changes_nothing_where_nothing_differs() {
 }
 
 #[test]
-fn a_full_pass_repairs() {
+fn full_pass_restores_deleted_entries() {
     use map_plane::{Key, Map, Maps};
     let mut fixture = Fixture::new();
     for number in 1..=3 {
@@ -551,7 +552,7 @@ fn a_full_pass_repairs() {
 }
 
 #[test]
-fn one_step_writes_a_bounded_number() {
+fn step_writes_a_bounded_number_of_frontends() {
     let mut fixture = Fixture::with(Settings { at_once: 4, ..Settings::default() });
     fixture.plane.acknowledged = ALL;
     for number in 1..=10 {

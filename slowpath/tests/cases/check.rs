@@ -6,24 +6,24 @@ use state::show::{Table, cell};
 
 use super::planes::PlaneKind;
 use super::script::{Case, Section, Step};
-use super::stage::Shown;
+use super::stage::ObservedState;
 
 /// Returns all differences between a plane and the case, with the actual state.
-pub fn mismatches(case: &Case, shown: &[Shown], plane_kind: PlaneKind) -> Vec<String> {
+pub fn mismatches(case: &Case, shown: &[ObservedState], plane_kind: PlaneKind) -> Vec<String> {
     let mut wrong = Vec::new();
     let nothing = Vec::new();
     for (number, (step, now)) in case.steps.iter().zip(shown).enumerate() {
         let before = number.checked_sub(1).map_or(&nothing, |before| &shown[before].lines);
         let region = plane_kind.is_region().then(|| Region::of(step));
         let refused = region.as_ref().map(|region| region.refuses.clone()).unwrap_or_default();
-        let mut complain = |title: &str, expected: &[String], there: &[String]| {
-            if expected != there {
+        let mut complain = |title: &str, expected: &[String], actual: &[String]| {
+            if expected != actual {
                 let (name, sentence) = (&case.name, &case.sentence);
                 wrong.push(format!(
                     "{name}, step {} over {plane_kind:?}: {sentence}\n{}-- {title} --\n{}\n",
                     number + 1,
-                    difference(expected, there),
-                    there.join("\n"),
+                    difference(expected, actual),
+                    actual.join("\n"),
                 ));
             }
         };
@@ -32,7 +32,7 @@ pub fn mismatches(case: &Case, shown: &[Shown], plane_kind: PlaneKind) -> Vec<St
         let gone = refused.iter().filter(|(at, _)| !now.refused.contains_key(*at));
         let gone: Vec<String> = gone.map(|(at, why)| format!("{at} {why}")).collect();
         complain("region refuses (these are not refused: delete the lines)", &gone, &[]);
-        for section in &step.there {
+        for section in &step.expected {
             match section.words().as_slice() {
                 ["maps", kinds @ ..] => {
                     let expected: Vec<String> = section.lines().map(str::to_owned).collect();
@@ -48,13 +48,13 @@ pub fn mismatches(case: &Case, shown: &[Shown], plane_kind: PlaneKind) -> Vec<St
                 }
                 ["region", ..] => {}
                 _ => {
-                    let (expected, there) = compared(section, now, &refused);
-                    complain(&section.title, &expected, &there);
+                    let (expected, actual) = compared(section, now, &refused);
+                    complain(&section.title, &expected, &actual);
                 }
             }
         }
         // Sections of frontends show errors. Without one, `region refuses` must list them.
-        if step.there.iter().all(|section| section.words()[0] != "frontends") {
+        if step.expected.iter().all(|section| section.words()[0] != "frontends") {
             let others: Vec<String> =
                 others.iter().map(|(at, why)| format!("{at} {why}")).collect();
             complain("region refuses", &[], &others);
@@ -64,11 +64,11 @@ pub fn mismatches(case: &Case, shown: &[Shown], plane_kind: PlaneKind) -> Vec<St
 }
 
 /// Returns the missing lines and the additional lines.
-fn difference(expected: &[String], there: &[String]) -> String {
-    let missing = expected.iter().filter(|line| !there.contains(line));
-    let surplus = there.iter().filter(|line| !expected.contains(line));
-    let missing = missing.map(|line| format!("  not there: {line}\n"));
-    missing.chain(surplus.map(|line| format!("  there:     {line}\n"))).collect()
+fn difference(expected: &[String], actual: &[String]) -> String {
+    let missing = expected.iter().filter(|line| !actual.contains(line));
+    let surplus = actual.iter().filter(|line| !expected.contains(line));
+    let missing = missing.map(|line| format!("  missing: {line}\n"));
+    missing.chain(surplus.map(|line| format!("  surplus: {line}\n"))).collect()
 }
 
 /// The expected differences of the region in a step.
@@ -81,7 +81,7 @@ struct Region {
 impl Region {
     fn of(step: &Step) -> Region {
         let lines = |title: &str| -> Vec<String> {
-            step.there(title).iter().flat_map(|s| s.lines()).map(str::to_owned).collect()
+            step.expected(title).iter().flat_map(|s| s.lines()).map(str::to_owned).collect()
         };
         let refuses = lines("region refuses").into_iter().map(|line| {
             let (at, why) = line.split_once(' ').expect("an address and why");
@@ -98,10 +98,10 @@ impl Region {
         for line in &of_kinds(&self.lacks, kinds) {
             let was = lines.len();
             lines.retain(|other| other != line);
-            assert!(lines.len() < was, "`region lacks` what isn't there anyway: {line}");
+            assert!(lines.len() < was, "`region lacks` has a line of no effect: {line}");
         }
         for line in of_kinds(&self.adds, kinds) {
-            assert!(!lines.contains(&line), "`region adds` what is there anyway: {line}");
+            assert!(!lines.contains(&line), "`region adds` has a line of no effect: {line}");
             lines.push(line);
         }
         lines.sort();
@@ -118,16 +118,16 @@ fn without_refused(
     let (_, mut lines) = parted(plain, refused);
     lines.retain(|line| !line.starts_with("BE:"));
     lines.extend(parted(before, refused).0);
-    let mut held: BTreeMap<&str, &String> = BTreeMap::new();
+    let mut referenced: BTreeMap<&str, &String> = BTreeMap::new();
     for line in before.iter().chain(plain).filter(|line| line.starts_with("BE:")) {
         let address = word_after(line, "ADDR=").unwrap_or_default();
         let slot = format!(" BEID={address} COUNT");
         if lines.iter().any(|other| other.contains(&slot)) {
-            held.insert(address, line);
+            referenced.insert(address, line);
         }
     }
-    let held: Vec<String> = held.into_values().cloned().collect();
-    lines.extend(held);
+    let referenced: Vec<String> = referenced.into_values().cloned().collect();
+    lines.extend(referenced);
     lines.sort();
     lines
 }
@@ -169,7 +169,7 @@ fn of_shown(lines: Vec<String>, kinds: &[&str]) -> Vec<String> {
 
 fn columns(section: &Section) -> (Table, Vec<String>) {
     let words = section.words();
-    let table = Table::named(words[0]).expect("a title of what is there");
+    let table = Table::named(words[0]).expect("a title of expected state");
     let columns = match &words[1..] {
         [] => table.columns().iter().filter(|column| **column != "since").copied().collect(),
         some => some.to_vec(),
@@ -178,7 +178,7 @@ fn columns(section: &Section) -> (Table, Vec<String>) {
 }
 
 /// Returns the cells of a table by line.
-fn cells(section: &Section, shown: &Shown) -> Vec<Vec<String>> {
+fn cells(section: &Section, shown: &ObservedState) -> Vec<Vec<String>> {
     let (table, columns) = columns(section);
     let rows =
         &shown.rows[Table::ALL.iter().position(|other| *other == table).expect("one of all")];
@@ -209,17 +209,17 @@ fn aligned(cells: &[Vec<String>]) -> Vec<String> {
 /// be rejected is compared elsewhere.
 fn compared(
     section: &Section,
-    shown: &Shown,
+    shown: &ObservedState,
     refused: &BTreeMap<String, String>,
 ) -> (Vec<String>, Vec<String>) {
-    let mut there = cells(section, shown);
+    let mut actual = cells(section, shown);
     let split = |line: &str| -> Vec<String> {
         let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
         cells.map(str::to_owned).collect()
     };
     let mut expected: Vec<Vec<String>> = section.lines().map(split).collect();
     let (_, columns) = columns(section);
-    for rows in [&mut there, &mut expected] {
+    for rows in [&mut actual, &mut expected] {
         for row in rows.iter_mut().filter(|row| refused.contains_key(&row[0])) {
             for (cell, column) in row.iter_mut().zip(&columns) {
                 if ["status", "error"].contains(&column.as_str()) {
@@ -228,21 +228,25 @@ fn compared(
             }
         }
     }
-    let whole = expected.iter().all(|row| row.len() == columns.len());
+    let complete = expected.iter().all(|row| row.len() == columns.len());
     let expected =
-        if whole { aligned(&expected) } else { section.lines().map(str::to_owned).collect() };
-    (expected, aligned(&there))
+        if complete { aligned(&expected) } else { section.lines().map(str::to_owned).collect() };
+    (expected, aligned(&actual))
 }
 
 /// Returns the expected sections of each step, generated from the actual state.
-pub fn written(case: &Case, plain: &[Shown], region: &[Shown]) -> Vec<Vec<Section>> {
+pub fn written(
+    case: &Case,
+    plain: &[ObservedState],
+    region: &[ObservedState],
+) -> Vec<Vec<Section>> {
     let nothing = Vec::new();
     let mut all = Vec::new();
     for (number, step) in case.steps.iter().enumerate() {
-        let (now, there) = (&plain[number], &region[number]);
+        let (now, actual) = (&plain[number], &region[number]);
         let mut sections = Vec::new();
         let mut kinds: Vec<&str> = Vec::new();
-        for section in step.there.iter().filter(|section| section.words()[0] != "region") {
+        for section in step.expected.iter().filter(|section| section.words()[0] != "region") {
             let lines = match section.words().as_slice() {
                 ["maps", some @ ..] => {
                     kinds.extend(if some.is_empty() {
@@ -257,7 +261,7 @@ pub fn written(case: &Case, plain: &[Shown], region: &[Shown]) -> Vec<Vec<Sectio
             };
             sections.push(Section::new(&section.title, &lines));
         }
-        let refused: BTreeMap<String, String> = there
+        let refused: BTreeMap<String, String> = actual
             .refused
             .iter()
             .filter(|(at, _)| !now.refused.contains_key(*at))
@@ -265,8 +269,8 @@ pub fn written(case: &Case, plain: &[Shown], region: &[Shown]) -> Vec<Vec<Sectio
             .collect();
         let before = number.checked_sub(1).map_or(&nothing, |before| &region[before].lines);
         let expected = without_refused(&refused, &now.lines, before);
-        let missing = expected.iter().filter(|line| !there.lines.contains(line)).cloned();
-        let surplus = there.lines.iter().filter(|line| !expected.contains(line)).cloned();
+        let missing = expected.iter().filter(|line| !actual.lines.contains(line)).cloned();
+        let surplus = actual.lines.iter().filter(|line| !expected.contains(line)).cloned();
         let refuses = refused.iter().map(|(at, why)| format!("{at} {why}"));
         for (title, lines) in [
             ("region refuses", refuses.collect::<Vec<_>>()),

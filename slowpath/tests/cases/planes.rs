@@ -85,7 +85,7 @@ impl TestPlane for Maps {
         &mut self.0
     }
 
-    /// Whether cluster addresses are open is fixed at process start.
+    /// Restarts the plane, because it reads `open_cluster` only when it is created.
     fn set_appliance(&mut self, appliance: &Appliance) {
         self.restart(appliance);
     }
@@ -180,11 +180,11 @@ impl InRegion {
 
 impl TestPlane for InRegion {
     fn plane(&mut self) -> &mut dyn Plane {
-        self.plane.as_mut().expect("there is one except during a restart")
+        self.plane.as_mut().expect("the plane exists except during a restart")
     }
 
     fn set_appliance(&mut self, appliance: &Appliance) {
-        let plane = self.plane.as_mut().expect("there is one except during a restart");
+        let plane = self.plane.as_mut().expect("the plane exists except during a restart");
         plane.set_appliance(appliance);
     }
 
@@ -199,7 +199,7 @@ impl TestPlane for InRegion {
         self.fastpath.lcores()[0].acknowledge(self.fastpath.generation());
         self.plane
             .as_mut()
-            .expect("there is one except during a restart")
+            .expect("the plane exists except during a restart")
             .reclaim(now, &|_, _| true);
     }
 

@@ -16,7 +16,7 @@ pub struct Case {
 #[derive(Default)]
 pub struct Step {
     pub done: Vec<Section>,
-    pub there: Vec<Section>,
+    pub expected: Vec<Section>,
 }
 
 /// A title and the lines below it.
@@ -27,7 +27,7 @@ pub struct Section {
 }
 
 /// First words of the titles of expected state.
-const THERE: [&str; 6] = ["services", "frontends", "backends", "conditions", "maps", "region"];
+const EXPECTED: [&str; 6] = ["services", "frontends", "backends", "conditions", "maps", "region"];
 
 impl Section {
     pub fn new(title: &str, lines: &[String]) -> Section {
@@ -47,8 +47,8 @@ impl Section {
 
 impl Step {
     /// Returns the expected section with this title.
-    pub fn there(&self, title: &str) -> Option<&Section> {
-        self.there.iter().find(|section| section.title == title)
+    pub fn expected(&self, title: &str) -> Option<&Section> {
+        self.expected.iter().find(|section| section.title == title)
     }
 }
 
@@ -81,24 +81,24 @@ impl Case {
         assert!(sentence.ends_with('.'), "{name} does not begin with a sentence");
         let mut steps: Vec<Step> = Vec::new();
         for section in sections {
-            let is_there = THERE.contains(&section.words()[0]);
-            let new = steps.last().is_none_or(|step| !is_there && !step.there.is_empty());
+            let is_expected = EXPECTED.contains(&section.words()[0]);
+            let new = steps.last().is_none_or(|step| !is_expected && !step.expected.is_empty());
             if new {
                 steps.push(Step::default());
             }
             let step = steps.last_mut().expect("the step exists");
-            if is_there { &mut step.there } else { &mut step.done }.push(section);
+            if is_expected { &mut step.expected } else { &mut step.done }.push(section);
         }
-        let shown = steps.iter().all(|step| !step.there.is_empty() && !step.done.is_empty());
+        let shown = steps.iter().all(|step| !step.expected.is_empty() && !step.done.is_empty());
         assert!(shown && !steps.is_empty(), "{name}: a step without action or output");
         Case { name, path: path.to_owned(), sentence, steps }
     }
 
     /// Replaces the expected state in the file by the given one.
-    pub fn write(&self, there: &[Vec<Section>]) {
+    pub fn write(&self, expected: &[Vec<Section>]) {
         let mut text = format!("{}\n", self.sentence);
-        for (step, there) in self.steps.iter().zip(there) {
-            for Section { title, body } in step.done.iter().chain(there) {
+        for (step, expected) in self.steps.iter().zip(expected) {
+            for Section { title, body } in step.done.iter().chain(expected) {
                 let body = match body.trim_end() {
                     "" => String::new(),
                     body => format!("{body}\n"),

@@ -23,11 +23,11 @@ use state::writer::{Initializer, Writer};
 use super::planes::{PlaneKind, TestPlane};
 use super::script::{Case, Section};
 
-/// Longer than any retry interval and any patience.
+/// Longer than any retry interval and any timeout of the reconciler.
 const ROUND: Duration = Duration::from_secs(61);
 
 /// State of a plane and the tables after a step.
-pub struct Shown {
+pub struct ObservedState {
     /// Services, frontends, backends.
     pub rows: [Vec<Row>; 3],
     pub conditions: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Shown {
 
 /// The result of a case.
 pub struct Run {
-    pub shown: Vec<Shown>,
+    pub shown: Vec<ObservedState>,
     /// Number of injected write errors.
     pub faults: u64,
 }
@@ -148,23 +148,23 @@ impl Stage {
     fn reflect(&mut self, events: &[Event]) {
         let Process { writer, reflector, .. } = &mut self.process;
         let mut to = writer.begin(self.now.wall);
-        let told = reflector.apply(&self.objects, events, &mut to);
+        let changes = reflector.apply(&self.objects, events, &mut to);
         to.commit();
-        self.record_verdicts(told);
+        self.record_verdicts(changes);
     }
 
     fn prefer(&mut self, section: &Section) {
         self.precedence = Precedence::new(section.body.split_whitespace().map(Source::new));
         let Process { writer, reflector, .. } = &mut self.process;
         let mut to = writer.begin(self.now.wall);
-        let told = reflector.set_precedence(self.precedence.clone(), &self.objects, &mut to);
+        let changes = reflector.set_precedence(self.precedence.clone(), &self.objects, &mut to);
         to.commit();
-        self.record_verdicts(told);
+        self.record_verdicts(changes);
     }
 
     /// Stores verdicts as conditions of the objects.
-    fn record_verdicts(&mut self, told: Vec<VerdictChange>) {
-        let conditions = told.into_iter().map(|told| told.into_change(self.now.wall)).collect();
+    fn record_verdicts(&mut self, changes: Vec<VerdictChange>) {
+        let conditions = changes.into_iter().map(|one| one.into_change(self.now.wall)).collect();
         self.changed(conditions);
     }
 
@@ -213,8 +213,8 @@ impl Stage {
         }
         self.test_plane.restart(&self.appliance);
         let found = self.numbered();
-        let strange: Vec<&String> = found.iter().filter(|line| !before.contains(line)).collect();
-        assert!(strange.is_empty(), "after the restart: {strange:#?}\nbefore: {before:#?}");
+        let unexpected: Vec<&String> = found.iter().filter(|line| !before.contains(line)).collect();
+        assert!(unexpected.is_empty(), "after the restart: {unexpected:#?}\nbefore: {before:#?}");
         let same = changes.is_empty();
         self.changed(changes);
         let events = self.objects.as_events();
@@ -289,17 +289,17 @@ impl Stage {
         dump::text(&self.test_plane.plane().dump(), &TextFormat::default())
     }
 
-    fn shown(&mut self) -> Shown {
+    fn shown(&mut self) -> ObservedState {
         let tables = self.process.writer.tables();
         let refused = tables.frontends().filter_map(|row| match row.status().progress {
             Progress::Error(why) => Some((row.address().to_string(), why.to_string())),
             _ => None,
         });
-        Shown {
+        ObservedState {
             refused: refused.collect(),
             rows: Table::ALL.map(|table| table.rows(&tables, &self.appliance)),
             conditions: self.objects.all().flat_map(|object| conditions(object)).collect(),
-            lines: dump::text(&self.test_plane.plane().dump(), &TextFormat::COMPARED),
+            lines: dump::text(&self.test_plane.plane().dump(), &TextFormat::WITHOUT_IDENTIFIERS),
         }
     }
 }
@@ -347,8 +347,8 @@ fn deletes(section: &Section) -> Vec<Change> {
 fn conditions(object: &Object) -> Vec<String> {
     let status = object.lifecycle().status.iter().flat_map(|status| &status.conditions);
     let line = |condition: &state::object::Condition| {
-        let told = format!("{}={:?}", condition.aspect, condition.status);
-        let line = format!("{}: {told} {}: {}", object.key(), condition.reason, condition.message);
+        let state = format!("{}={:?}", condition.aspect, condition.status);
+        let line = format!("{}: {state} {}: {}", object.key(), condition.reason, condition.message);
         line.trim_end_matches([' ', ':']).to_owned()
     };
     status.map(line).collect()

@@ -45,13 +45,13 @@ fn etag(answer: &Answer) -> &str {
 }
 
 #[track_caller]
-fn is_problem(answer: &Answer, status: u16, sort: &str, told: &[&str]) {
+fn is_problem(answer: &Answer, status: u16, sort: &str, parts: &[&str]) {
     assert_eq!(answer.status, status, "{answer:?}");
     assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
     let problem = answer.json();
     assert_eq!(problem["type"], format!("urn:weir:{sort}"), "{answer:?}");
     assert_eq!(problem["status"], status);
-    for part in told {
+    for part in parts {
         assert!(answer.body.contains(part), "no {part:?} in {answer:?}");
     }
 }
@@ -249,22 +249,22 @@ fn a_watch_streams_changes_after_a_revision() {
         .unwrap();
     let mut lines = BufReader::new(weir.stdout.take().unwrap()).lines();
     let mut next = || -> Value {
-        let mut told = lines.by_ref().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
-        told.find(|line: &Value| line["type"] != "bookmark").unwrap()
+        let mut events = lines.by_ref().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        events.find(|line: &Value| line["type"] != "bookmark").unwrap()
     };
     put(&folder, "services/b", &service(2, 80));
     put(&folder, "backends/b", &backends("b"));
     folder.request("DELETE", "/v1/objects/services/a", &[], "");
-    let told = next();
-    assert_eq!((&told["type"], &told["object"]["name"]), (&json!("put"), &json!("b")), "{told}");
-    let told = next();
+    let event = next();
+    assert_eq!((&event["type"], &event["object"]["name"]), (&json!("put"), &json!("b")), "{event}");
+    let event = next();
     let gone = json!({ "kind": "Service", "name": "a", "source": "api" });
-    assert_eq!((&told["type"], &told["object"]), (&json!("removed"), &gone), "{told}");
-    let last = told["revision"].as_u64().unwrap();
+    assert_eq!((&event["type"], &event["object"]), (&json!("removed"), &gone), "{event}");
+    let last = event["revision"].as_u64().unwrap();
     slowpath.kill();
-    let mut said = String::new();
-    weir.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(!weir.wait().unwrap().success() && said.contains("the stream ended"), "{said}");
+    let mut error = String::new();
+    weir.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert!(!weir.wait().unwrap().success() && error.contains("the stream ended"), "{error}");
     // The next process has the current state, but not the history.
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
@@ -275,8 +275,8 @@ fn a_watch_streams_changes_after_a_revision() {
     is_problem(&old, 410, "too-old", &["read all objects again"]);
     is_problem(&watch("&revision=999999"), 410, "too-old", &["there is no revision"]);
     assert_eq!(watch(&format!("&revision={last}")).status, 200);
-    let whole = watch("").body;
-    let lines: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let body = watch("").body;
+    let lines: Vec<Value> = body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((&lines[0]["object"]["name"], &lines[1]["type"]), (&json!("b"), &json!("bookmark")));
     let shown = folder.weir(&["get", "service", "--watch", "--revision", "1"]);
     assert!(String::from_utf8_lossy(&shown.stderr).contains("forgotten"), "{shown:?}");
@@ -298,8 +298,8 @@ fn wait_returns_when_lcores_serve_the_change_or_the_reason() {
     is_problem(&waited("c", &node), 409, "not-in-force", &["30000 to 32767", "node_ports"]);
     // The object's conditions are written after the response.
     eventually("the condition Rejected", || {
-        let kept = folder.request("GET", "/v1/objects/services/c", &[], "").json();
-        check(kept["status"]["conditions"][0]["reason"] == "Rejected", || kept.to_string())
+        let object = folder.request("GET", "/v1/objects/services/c", &[], "").json();
+        check(object["status"]["conditions"][0]["reason"] == "Rejected", || object.to_string())
     });
 
     // An lcore that only acknowledges generations.
@@ -420,15 +420,15 @@ fn the_openapi_document_matches_the_routes() {
     let document = folder.request("GET", "/v1/openapi.json", &[], "").json();
     let paths = document["paths"].as_object().unwrap();
     for kind in state::object::Kind::ALL {
-        assert!(paths.keys().any(|path| **path == format!("/v1/objects/{}", kind.many())));
+        assert!(paths.keys().any(|path| **path == format!("/v1/objects/{}", kind.plural())));
     }
     for (path, methods) in paths {
-        let asked = ["{name}", "{source}", "{session}", "{chunk}"];
-        let asked = asked.iter().fold(path.clone(), |path, of| path.replace(of, "1"));
-        let answer = folder.request("GET", &asked, &[], "");
+        let placeholders = ["{name}", "{source}", "{session}", "{chunk}"];
+        let requested = placeholders.iter().fold(path.clone(), |path, of| path.replace(of, "1"));
+        let answer = folder.request("GET", &requested, &[], "");
         let expected = match methods.get("get") {
             None => 405,
-            Some(_) if asked != *path => 404,
+            Some(_) if requested != *path => 404,
             Some(_) => 200,
         };
         assert_eq!(answer.status, expected, "{path}: {answer:?}");
@@ -482,8 +482,8 @@ fn the_appliance_object_is_read_only() {
     folder.write("edge.json", &shown.to_string());
     let file = folder.path.join("edge.json").display().to_string();
     let out = folder.weir(&["apply", "-f", &file, "--wait", "0"]);
-    let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(out.status.success() && told.contains("Appliance weir-p: left out"), "{out:?}");
+    let error = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && error.contains("Appliance weir-p: left out"), "{out:?}");
     slowpath.kill();
     folder.write("weir.toml", &config("b"));
     let _slowpath = folder.slowpath();

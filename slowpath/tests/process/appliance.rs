@@ -13,8 +13,10 @@ use patience::{DEFAULT_TIMEOUT, eventually_within};
 use serde_json::Value;
 use tables::region::RegionLocation;
 
+/// The folder of an appliance, with its configuration, region, socket and log.
 pub struct Folder {
     pub path: PathBuf,
+    /// Ports of `health.listen`, `health.tcp` and `metrics.listen`.
     pub ports: [u16; 3],
 }
 
@@ -91,16 +93,18 @@ impl Folder {
         RegionLocation::Maps(Path::new("/sys/fs/bpf").join(name))
     }
 
+    /// Replaces a file atomically, so that slowpath never reads half of it.
     pub fn write(&self, name: &str, text: &str) {
-        let beside = self.path.join("beside");
-        std::fs::write(&beside, text).unwrap();
-        std::fs::rename(&beside, self.path.join(name)).unwrap();
+        let temporary = self.path.join("temporary");
+        std::fs::write(&temporary, text).unwrap();
+        std::fs::rename(&temporary, self.path.join(name)).unwrap();
     }
 
     pub fn socket(&self) -> String {
         self.path.join("control.sock").display().to_string()
     }
 
+    /// Writes the services file: the service `default/web` with these backends.
     pub fn services(&self, backends: &[&str]) {
         let backends: Vec<String> =
             backends.iter().map(|b| format!("{{address = \"{b}\", port = 80}}")).collect();
@@ -145,11 +149,11 @@ impl Folder {
     /// Same, with another timeout.
     pub fn until_within(
         &self,
-        patience: Duration,
+        timeout: Duration,
         args: &[&str],
         fits: impl Fn(&serde_json::Value) -> bool,
     ) -> serde_json::Value {
-        eventually_within(patience, &format!("what fits of `weir {}`", args.join(" ")), || {
+        eventually_within(timeout, &format!("what fits of `weir {}`", args.join(" ")), || {
             let out = self.weir(&[args, &["--json"]].concat());
             let value = serde_json::from_slice(&out.stdout).ok().filter(|value| fits(value));
             value.ok_or_else(|| format!("{out:?}\n{}", self.log()))
@@ -173,7 +177,7 @@ impl Folder {
         tried.unwrap_or_else(|e| panic!("{method} {path}: {e}"))
     }
 
-    /// Same, but returns `None` if there is no response.
+    /// Same, but returns the error if there is no response.
     pub fn try_request(
         &self,
         method: &str,
@@ -189,6 +193,7 @@ impl Folder {
         Ok(Answer { status, head, body: response.text()? })
     }
 
+    /// Sends a GET request over TCP, and returns the response with its head.
     pub fn get(&self, port: u16, path: &str, accept: &str) -> String {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\nAccept: {accept}\r\n\r\n").unwrap();
@@ -237,8 +242,9 @@ impl Answer {
         let (head, body) = text.split_once("\r\n\r\n")?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
         let answer = Answer { status, head: head.to_owned(), body: body.to_owned() };
-        let whole = answer.header("content-length").is_none_or(|len| len == body.len().to_string());
-        whole.then_some(answer)
+        let complete =
+            answer.header("content-length").is_none_or(|len| len == body.len().to_string());
+        complete.then_some(answer)
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {

@@ -68,10 +68,10 @@ impl Stage {
     /// Polls the status of the control socket until it satisfies `fits`.
     fn until(&self, fits: impl Fn(&Value) -> bool) -> Value {
         eventually("a report of the cloud that fits", || {
-            let told = self.folder.try_request("GET", "/cloud", &[], "");
-            let told = told.ok().filter(|answer| answer.status == 200).map(|a| a.json());
-            let fitting = told.clone().filter(|told| fits(told));
-            fitting.ok_or_else(|| format!("{told:?}\n{}", self.folder.log()))
+            let report = self.folder.try_request("GET", "/cloud", &[], "");
+            let report = report.ok().filter(|answer| answer.status == 200).map(|a| a.json());
+            let fitting = report.clone().filter(|report| fits(report));
+            fitting.ok_or_else(|| format!("{report:?}\n{}", self.folder.log()))
         })
     }
 
@@ -81,7 +81,7 @@ impl Stage {
     }
 
     /// Waits for the process to exit with status 0; returns its log.
-    fn ended(&self, slowpath: &mut Running) -> String {
+    fn await_exit(&self, slowpath: &mut Running) -> String {
         let status = slowpath.0.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.folder.log());
         self.folder.log()
@@ -101,9 +101,9 @@ fn without_a_fastpath_it_returns_503_and_does_not_register() {
     let _port = Port::new("wsp-aws0");
     let stage = Stage::new("aws-unable", "wsp-aws0");
     let _slowpath = stage.slowpath();
-    let read = |told: &Value| told["deregistration_delay_s"] == 120;
-    let told = stage.until(read);
-    assert_eq!((&told["phase"], &told["target"]), (&"outside".into(), &OWN_IP.into()));
+    let read = |report: &Value| report["deregistration_delay_s"] == 120;
+    let report = stage.until(read);
+    assert_eq!((&report["phase"], &report["target"]), (&"outside".into(), &OWN_IP.into()));
     let health = stage.folder.get(stage.folder.ports[0], "/", "*/*");
     for part in [" 503 ", "fastpath is not running", "not registered with the target group yet"] {
         assert!(health.contains(part), "no {part:?} in {health}");
@@ -121,11 +121,11 @@ fn sigterm_during_discovery_ends_it() {
     // The interface does not exist, so discovery can't finish.
     let stage = Stage::new("aws-looking", "wsp-none9");
     let mut slowpath = stage.slowpath();
-    let told = stage.until(|told| told["error"] != "");
-    assert_eq!(told["phase"], "looking");
-    assert!(told["error"].as_str().unwrap().contains("is the fastpath running?"), "{told}");
+    let report = stage.until(|report| report["error"] != "");
+    assert_eq!(report["phase"], "looking");
+    assert!(report["error"].as_str().unwrap().contains("is the fastpath running?"), "{report}");
     stage.signal(&slowpath, "-TERM");
-    let log = stage.ended(&mut slowpath);
+    let log = stage.await_exit(&mut slowpath);
     assert!(log.contains("left the cloud cloud=\"AWS\" outcome=Drained"), "{log}");
     assert!(!stage.was_called("DeregisterTargets"));
 }
@@ -135,14 +135,14 @@ fn sigterm_deregisters_and_the_second_ends_it_at_once() {
     let _port = Port::new("wsp-aws1");
     let stage = Stage::new("aws-second", "wsp-aws1").registered();
     let mut slowpath = stage.slowpath();
-    stage.until(|told| told["state"] == "healthy");
+    stage.until(|report| report["state"] == "healthy");
     stage.signal(&slowpath, "-TERM");
-    let told = stage.until(|told| told["phase"] == "leaving");
-    assert_eq!(told["drain"]["reason"], "leaving: SIGTERM received");
+    let report = stage.until(|report| report["phase"] == "leaving");
+    assert_eq!(report["drain"]["reason"], "leaving: SIGTERM received");
     // The deregistration is in progress; a second signal would abort it.
     stage.until(|_| stage.state() == Some(State::Draining));
     stage.signal(&slowpath, "-TERM");
-    let log = stage.ended(&mut slowpath);
+    let log = stage.await_exit(&mut slowpath);
     assert!(log.contains("left the cloud cloud=\"AWS\" outcome=Forced"), "{log}");
     assert_eq!(stage.state(), Some(State::Draining));
 }
@@ -152,14 +152,14 @@ fn sigint_ends_it_and_leaves_the_registration() {
     let _port = Port::new("wsp-aws2");
     let stage = Stage::new("aws-interrupt", "wsp-aws2").registered();
     let mut slowpath = stage.slowpath();
-    stage.until(|told| told["state"] == "healthy");
+    stage.until(|report| report["state"] == "healthy");
     stage.signal(&slowpath, "-INT");
-    stage.ended(&mut slowpath);
+    stage.await_exit(&mut slowpath);
     assert_eq!(stage.state(), Some(State::Healthy));
     assert!(!stage.was_called("DeregisterTargets"));
     // The successor finds it so, and its target in the persisted state.
     assert!(stage.folder.path.join("state/aws.json").exists());
     let _again = stage.slowpath();
-    stage.until(|told| told["state"] == "healthy");
+    stage.until(|report| report["state"] == "healthy");
     assert!(!stage.was_called("RegisterTargets"));
 }

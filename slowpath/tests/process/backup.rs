@@ -16,7 +16,7 @@ fn run(folder: &Folder, args: &[&str], code: i32) -> (String, String) {
 }
 
 /// Returns kind, name, source and spec of all desired objects.
-fn wanted(folder: &Folder) -> Vec<[Value; 4]> {
+fn desired(folder: &Folder) -> Vec<[Value; 4]> {
     let (all, _) = run(folder, &["get", "all", "-o", "json"], 0);
     let all: Vec<Value> = serde_json::from_str(&all).unwrap();
     let parts = |object: &Value| ["kind", "name", "source", "spec"].map(|key| object[key].clone());
@@ -47,7 +47,7 @@ fn a_backup_restores_api_objects_and_on_request_all_sources() {
     let object = r#"[{"kind": "Service", "name": "inventory/dns", "spec": {"frontends": []}}]"#;
     session("PUT", &format!("/{at}/chunks/0"), object);
     session("POST", &format!("/{at}/commit"), "");
-    let before = wanted(&folder);
+    let before = desired(&folder);
     for (source, objects) in [("api", 2), ("file", 2), ("inventory", 1)] {
         assert_eq!(of_source(&before, source).len(), objects, "{before:#?}");
     }
@@ -59,17 +59,17 @@ fn a_backup_restores_api_objects_and_on_request_all_sources() {
     };
 
     // Applied as it is: nothing changes, and objects of other sources are skipped with a notice.
-    let (text, told) = apply(&[], 0);
+    let (text, error) = apply(&[], 0);
     assert!(text.contains("Service shop/web: unchanged"), "{text}");
     for (object, source) in [("default/web", "file"), ("inventory/dns", "inventory")] {
         let left = format!("Service {object}: skipped: source `{source}` defines it");
-        assert!(told.contains(&left), "{told}");
+        assert!(error.contains(&left), "{error}");
     }
     // An older file does not create a deleted object again unless `--restore` is given.
     run(&folder, &["service", "delete", "shop/web", "--wait", "0"], 0);
     assert!(apply(&[], 1).1.contains("the object no longer exists"));
     apply(&["--restore"], 0);
-    assert_eq!(wanted(&folder), before);
+    assert_eq!(desired(&folder), before);
 
     // Another machine, without the files.
     slowpath.kill();
@@ -77,9 +77,9 @@ fn a_backup_restores_api_objects_and_on_request_all_sources() {
     folder.write("weir.toml", &without_file(&folder));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| s["version"].is_string());
-    assert_eq!(wanted(&folder), Vec::<[Value; 4]>::new());
+    assert_eq!(desired(&folder), Vec::<[Value; 4]>::new());
     apply(&["--restore"], 0);
-    assert_eq!(wanted(&folder), of_source(&before, "api"));
+    assert_eq!(desired(&folder), of_source(&before, "api"));
     apply(&["--restore", "--as-api"], 0);
     let mut all = before;
     all.iter_mut().for_each(|object| object[2] = "api".into());
@@ -87,7 +87,7 @@ fn a_backup_restores_api_objects_and_on_request_all_sources() {
         all.sort_by_key(|object| format!("{} {}", object[0], object[1]));
         all
     };
-    assert_eq!(sorted(wanted(&folder)), sorted(all));
+    assert_eq!(sorted(desired(&folder)), sorted(all));
 }
 
 #[test]

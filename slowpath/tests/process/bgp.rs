@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use routers::{DEFAULT_TIMEOUT, Daemon, End, Frr, Netns, cable, namespace, wait_for};
+use routers::{DEFAULT_TIMEOUT, Daemon, End, Frr, Netns, namespace, veth_pair, wait_for};
 use serde_json::{Value, json};
 use tables::region::{Region, Role};
 
@@ -15,8 +15,8 @@ use crate::appliance::{Folder, Running};
 use crate::check_with_promtool;
 
 /// Address of the ingress port, at which the neighbor reaches the appliance.
-const OURS: &str = "10.97.1.10";
-const THEIRS: &str = "10.97.1.1";
+const LOCAL: &str = "10.97.1.10";
+const PEER: &str = "10.97.1.1";
 
 const FRR: &str = "\
 router bgp 65002
@@ -63,43 +63,44 @@ impl Drop for Polling {
 /// The appliance in its network namespace, and the neighbor's namespace.
 struct Stage {
     folder: Folder,
-    theirs: Arc<Netns>,
+    neighbor: Arc<Netns>,
     _polling: Polling,
     _slowpath: Running,
-    _ours: Arc<Netns>,
+    _local: Arc<Netns>,
 }
 
 impl Stage {
     /// Creates a stage with a service and no policy.
     fn new() -> Stage {
-        let (ours, theirs) = (namespace("ours").unwrap(), namespace("theirs").unwrap());
+        let (local, neighbor) = (namespace("local").unwrap(), namespace("neighbor").unwrap());
         let end = |ns, device, address| End { ns, device, addresses: address };
-        let addresses = [[format!("{OURS}/24")], [format!("{THEIRS}/24")]];
+        let addresses = [[format!("{LOCAL}/24")], [format!("{PEER}/24")]];
         let addresses = addresses.each_ref().map(|all| all.each_ref().map(String::as_str));
-        cable(end(&ours, "data0", &addresses[0]), end(&theirs, "data0", &addresses[1])).unwrap();
+        let ends = (end(&local, "data0", &addresses[0]), end(&neighbor, "data0", &addresses[1]));
+        veth_pair(ends.0, ends.1).unwrap();
         let folder = Folder::new("bgp");
-        std::fs::create_dir_all(folder.path.join("wanted")).unwrap();
-        folder.write("weir.toml", &folder.config().replace("services.toml", "wanted"));
+        std::fs::create_dir_all(folder.path.join("desired")).unwrap();
+        folder.write("weir.toml", &folder.config().replace("services.toml", "desired"));
         let frontend = json!({ "address": "203.0.113.1", "port": 80, "protocol": "tcp",
             "type": "LoadBalancer" });
         let spec = json!({ "mode": "nat", "frontends": [frontend] });
         let service = json!({ "kind": "Service", "name": "shop/web", "spec": spec });
-        folder.write("wanted/service.yaml", &service.to_string());
+        folder.write("desired/service.yaml", &service.to_string());
         let log = std::fs::File::create(folder.path.join("log")).unwrap();
         let config = folder.path.join("weir.toml").display().to_string();
         let args = ["--config".to_owned(), config];
-        let slowpath = ours.spawn(env!("CARGO_BIN_EXE_slowpath"), &args, &[], log).unwrap();
+        let slowpath = local.spawn(env!("CARGO_BIN_EXE_slowpath"), &args, &[], log).unwrap();
         let slowpath = Running(slowpath);
         folder.until(&["status"], |status| status["generation"].as_u64() > Some(0));
         let _polling = Polling::start(&folder);
         folder.until(&["status"], |status| status["able"] == true);
-        Stage { folder, theirs, _polling, _slowpath: slowpath, _ours: ours }
+        Stage { folder, neighbor, _polling, _slowpath: slowpath, _local: local }
     }
 
     fn write(&self, name: &str, routers: &Value) {
         let policy = json!({ "kind": "BgpPeeringPolicy", "name": name,
             "spec": { "routers": routers } });
-        self.folder.write(&format!("wanted/{name}.yaml"), &policy.to_string());
+        self.folder.write(&format!("desired/{name}.yaml"), &policy.to_string());
     }
 
     /// Runs `weir bgp ARGS`; returns exit code, stdout and stderr.
@@ -119,22 +120,22 @@ impl Stage {
     }
 
     #[track_caller]
-    fn refused(&self, args: &[&str], told: &[&str]) {
+    fn refused(&self, args: &[&str], parts: &[&str]) {
         let (code, out, error) = self.shown(args);
         assert_eq!((code, out.as_str()), (Some(2), ""), "{args:?}: {error}");
-        assert!(told.iter().all(|part| error.contains(part)), "{args:?}: {error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{args:?}: {error}");
     }
 }
 
 /// Returns a router that advertises the addresses of all services to one neighbor.
 fn router(asn: u32, neighbor: &Value) -> Value {
-    json!({ "local_asn": asn, "router_id": OURS, "neighbors": [neighbor],
+    json!({ "local_asn": asn, "router_id": LOCAL, "neighbors": [neighbor],
         "advertisements": [{ "services": {}, "attributes": { "communities": ["65001:7"] } }] })
 }
 
 fn neighbor() -> Value {
     let families = [json!({ "family": "ipv4-unicast" })];
-    json!({ "address": THEIRS, "asn": 65002, "connect_retry_s": 1, "families": families,
+    json!({ "address": PEER, "asn": 65002, "connect_retry_s": 1, "families": families,
         "bfd": { "enabled": true } })
 }
 
@@ -152,7 +153,7 @@ fn sessions_routes_and_policies_appear_in_command_api_and_metrics() {
     stage.refused(&["routes", "available", "--router", "65001"], &["no router 65001"]);
     stage.write("edge", &json!([router(65001, &neighbor())]));
     not_up(&stage);
-    let frr = Frr::start(&stage.theirs, &[Daemon::Bgpd, Daemon::Bfdd], FRR).unwrap();
+    let frr = Frr::start(&stage.neighbor, &[Daemon::Bgpd, Daemon::Bfdd], FRR).unwrap();
     up(&stage, &frr);
     what_is_wrong(&stage);
 }
@@ -162,13 +163,13 @@ fn not_up(stage: &Stage) {
     let is_one = |all: &Value| rows(all).len() == 1;
     let available = stage.until(&["routes", "available"], is_one);
     let row = &available[0];
-    assert_eq!((&row["prefix"], &row["next_hop"]), (&"203.0.113.1/32".into(), &OURS.into()));
+    assert_eq!((&row["prefix"], &row["next_hop"]), (&"203.0.113.1/32".into(), &LOCAL.into()));
     let peers = stage.until(&["peers"], is_one);
     assert_ne!(peers[0]["state"], "established", "{peers}");
     assert_eq!(stage.until(&["routes", "advertised"], |_| true), json!([]));
     let (code, text, _) = stage.shown(&["routes", "advertised"]);
-    let told = "nothing to show; policy edge is in force\n";
-    assert_eq!((code, text.as_str()), (Some(0), told));
+    let expected = "nothing to show; policy edge is in force\n";
+    assert_eq!((code, text.as_str()), (Some(0), expected));
     let metrics = stage.metrics();
     let down = "weir_bgp_session_state{router=\"65001\",neighbor=\"10.97.1.1:179\",\
                 neighbor_asn=\"65002\"} 0";
@@ -197,8 +198,8 @@ fn up(stage: &Stage, frr: &Frr) {
         )
     );
     wait_for("our route at FRR", DEFAULT_TIMEOUT, || {
-        let said = frr.json("show bgp ipv4 unicast 203.0.113.1/32")?;
-        Ok((said["paths"][0]["community"]["string"] == "65001:7", said.to_string()))
+        let route = frr.json("show bgp ipv4 unicast 203.0.113.1/32")?;
+        Ok((route["paths"][0]["community"]["string"] == "65001:7", route.to_string()))
     })
     .unwrap();
     let (code, table, _) = stage.shown(&["peers"]);
@@ -216,17 +217,17 @@ fn up(stage: &Stage, frr: &Frr) {
 }
 
 fn routes(stage: &Stage) {
-    let asked = ["routes", "advertised", "ipv4", "unicast", "--peer", THEIRS];
-    let advertised = stage.until(&asked, |all| rows(all).len() == 1);
+    let query = ["routes", "advertised", "ipv4", "unicast", "--peer", PEER];
+    let advertised = stage.until(&query, |all| rows(all).len() == 1);
     assert_eq!(advertised[0]["attributes"], "origin igp, communities 65001:7");
-    let (_, table, _) = stage.shown(&[&asked[..], &["--router", "65001"]].concat());
+    let (_, table, _) = stage.shown(&[&query[..], &["--router", "65001"]].concat());
     let heads = "NODE    VROUTER  PEER           PREFIX          NEXTHOP     AGE";
-    assert!(table.starts_with(heads) && table.contains(OURS), "{table}");
+    assert!(table.starts_with(heads) && table.contains(LOCAL), "{table}");
     assert_eq!(stage.until(&["routes", "available", "ipv6"], |_| true), json!([]));
-    let there = ["no neighbor 10.97.1.2", "available: 10.97.1.1:179"];
-    stage.refused(&["routes", "available", "--peer", "10.97.1.2"], &there);
-    let there = ["no router 65009", "available: 65001"];
-    stage.refused(&["routes", "advertised", "--router", "65009"], &there);
+    let expected = ["no neighbor 10.97.1.2", "available: 10.97.1.1:179"];
+    stage.refused(&["routes", "available", "--peer", "10.97.1.2"], &expected);
+    let expected = ["no router 65009", "available: 65001"];
+    stage.refused(&["routes", "advertised", "--router", "65009"], &expected);
     stage.refused(&["routes", "advertised", "--peer", "x"], &["`x` is not an address"]);
     let policies = stage.until(&["policies"], |all| rows(all).len() == 2);
     assert_eq!((&policies[0]["type"], &policies[0]["policy"]), (&"export".into(), &"edge".into()));
@@ -262,26 +263,26 @@ fn details(stage: &Stage) {
 
 fn metrics(stage: &Stage) {
     let text = stage.metrics();
-    let who = "router=\"65001\",neighbor=\"10.97.1.1:179\",neighbor_asn=\"65002\"";
+    let labels = "router=\"65001\",neighbor=\"10.97.1.1:179\",neighbor_asn=\"65002\"";
     for (name, more, value) in [
         ("session_state", "", "1"),
         ("bfd_session_state", "", "1"),
         ("advertised_routes", ",afi=\"ipv4\",safi=\"unicast\"", "1"),
         ("malformed_updates_total", ",treated=\"treat-as-withdraw\"", "0"),
     ] {
-        let line = format!("weir_bgp_{name}{{{who}{more}}} {value}");
+        let line = format!("weir_bgp_{name}{{{labels}{more}}} {value}");
         assert!(text.contains(&line), "{line} is missing in\n{text}");
     }
-    let keepalives = format!("weir_bgp_received_messages_total{{{who},type=\"keepalive\"}} ");
+    let keepalives = format!("weir_bgp_received_messages_total{{{labels},type=\"keepalive\"}} ");
     // FRR may advertise the appliance's own route back. The number of flaps before BFD was up
     // depends on FRR.
-    let flaps = format!("weir_bgp_session_flaps_total{{{who}}} ");
-    let received = format!("weir_bgp_received_routes{{{who},afi=\"ipv4\",safi=\"unicast\"}} ");
+    let flaps = format!("weir_bgp_session_flaps_total{{{labels}}} ");
+    let received = format!("weir_bgp_received_routes{{{labels},afi=\"ipv4\",safi=\"unicast\"}} ");
     let seconds = "weir_bgp_reconcile_run_duration_seconds_sum ";
-    for (part, least) in [(&*keepalives, 1.0), (&flaps, 0.0), (&received, 0.0), (seconds, 1e-9)] {
+    for (part, min) in [(&*keepalives, 1.0), (&flaps, 0.0), (&received, 0.0), (seconds, 1e-9)] {
         let values = text.lines().filter_map(|line| line.strip_prefix(part));
         let values: Vec<f64> = values.map(|value| value.parse().unwrap()).collect();
-        assert!(values.len() == 1 && values[0] >= least, "{part}: {values:?}");
+        assert!(values.len() == 1 && values[0] >= min, "{part}: {values:?}");
     }
     check_with_promtool(&text, &stage.folder.path);
 }
@@ -298,7 +299,7 @@ fn what_is_wrong(stage: &Stage) {
     let metrics = stage.metrics();
     assert!(metrics.contains("weir_bgp_reconcile_errors_total{router=\"0\"} "), "{metrics}");
     assert!(metrics.contains("weir_bgp_reconcile_failing 1"), "{metrics}");
-    std::fs::remove_file(stage.folder.path.join("wanted/rim.yaml")).unwrap();
+    std::fs::remove_file(stage.folder.path.join("desired/rim.yaml")).unwrap();
 
     let mut wrong = neighbor();
     wrong["next_hop"] = json!({ "ipv4": "192.0.2.1" });
@@ -309,7 +310,7 @@ fn what_is_wrong(stage: &Stage) {
     assert!(code == Some(1) && table.contains("10.97.1.1:179"), "{table}");
     assert!(error.contains("router 65001") && error.contains("192.0.2.1"), "{error}");
     let several = ["several routers", "65001, 65004"];
-    stage.refused(&["routes", "available", "--peer", THEIRS], &several);
+    stage.refused(&["routes", "available", "--peer", PEER], &several);
     let status = stage.folder.until(&["status"], |s| s["bgp"].to_string().contains("192.0.2.1"));
     assert!(status["bgp"].as_str().unwrap().contains("sessions established; router 65001"));
 }

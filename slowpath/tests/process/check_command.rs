@@ -34,8 +34,8 @@ fn the_check_command_rejects_what_slowpath_rejects_at_start() {
     folder.write("weir.toml", &few);
     assert!(check(&folder, 1).contains("region.nat_maps"));
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2), "refused as it is read");
-    let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
-    assert!(said.contains("region.nat_maps") && said.contains("4096"), "{said}");
+    let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert!(log.contains("region.nat_maps") && log.contains("4096"), "{log}");
 }
 
 #[test]

@@ -94,10 +94,10 @@ fn the_leader_points_the_routes_at_itself_once_able() {
         assert_eq!(ready["peers"][0]["state"], "leading");
         let status = cloud.folder.until(&["status"], |s| s["ready"] == true);
         assert!(status["cloud"].as_str().unwrap().starts_with("aws: leading"), "{status}");
-        let said = cloud.weir(&["cloud", "status", "--calls"]);
-        let said = (text(&said.stdout), said.status.code());
-        assert!(said.1 == Some(0) && said.0.starts_with("ready"), "{said:?}");
-        assert!(said.0.contains("ReplaceRoute") && said.0.contains("this machine"), "{said:?}");
+        let shown = cloud.weir(&["cloud", "status", "--calls"]);
+        let shown = (text(&shown.stdout), shown.status.code());
+        assert!(shown.1 == Some(0) && shown.0.starts_with("ready"), "{shown:?}");
+        assert!(shown.0.contains("ReplaceRoute") && shown.0.contains("this machine"), "{shown:?}");
     });
     let pid = slowpath.0.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -138,7 +138,7 @@ fn doctor_needs_no_slowpath() {
 }
 
 /// Completes each command, as if the instance had run it.
-fn run_there(aws: &Emulator, code: i32, output: &str) {
+fn run_command(aws: &Emulator, code: i32, output: &str) {
     eventually("a command", || {
         aws.with(|world| {
             world.now += Duration::from_secs(1);
@@ -159,7 +159,7 @@ fn a_remote_command_returns_its_exit_status() {
     let cloud = Cloud::new("cloud-exec", "cluster = \"north\"");
     let exec = |code, output: &str, args: &[&str]| {
         std::thread::scope(|scope| {
-            scope.spawn(|| run_there(&cloud.aws, code, output));
+            scope.spawn(|| run_command(&cloud.aws, code, output));
             cloud.weir(&[&["cloud", "exec"], args].concat())
         })
     };
@@ -171,33 +171,33 @@ fn a_remote_command_returns_its_exit_status() {
     assert_eq!(document["script"], "test -e 'a b'");
     let long = exec(0, &"x".repeat(24_000), &[OTHER, "--", "yes"]);
     assert!(text(&long.stderr).contains("24000 characters of output"), "{long:?}");
-    let nobody = cloud.weir(&["cloud", "exec", "i-0", "--", "true"]);
-    assert_eq!(nobody.status.code(), Some(255));
-    assert!(text(&nobody.stderr).contains("SSM agent"), "{nobody:?}");
+    let unknown = cloud.weir(&["cloud", "exec", "i-0", "--", "true"]);
+    assert_eq!(unknown.status.code(), Some(255));
+    assert!(text(&unknown.stderr).contains("SSM agent"), "{unknown:?}");
 }
 
 #[test]
 fn wait_returns_on_the_state_or_reports_the_current_one() {
     let cloud = Cloud::new("cloud-wait", "cluster = \"north\"");
     let wait = |args: &[&str]| cloud.run_json(&[&["cloud", "wait"], args].concat());
-    let (told, code) = wait(&["instance", OTHER, "running"]);
-    assert_eq!((code, &told["reached"]), (Some(0), &json!(true)));
-    let (told, code) = wait(&["instance", OTHER, "stopped", "--timeout", "0"]);
-    assert_eq!((code, &told["last"]), (Some(1), &json!("running")));
+    let (state, code) = wait(&["instance", OTHER, "running"]);
+    assert_eq!((code, &state["reached"]), (Some(0), &json!(true)));
+    let (state, code) = wait(&["instance", OTHER, "stopped", "--timeout", "0"]);
+    assert_eq!((code, &state["last"]), (Some(1), &json!("running")));
     // The group is found by its tag from the configuration.
-    let (told, code) = wait(&["target", "10.0.1.11", "--timeout", "0"]);
-    assert_eq!((code, &told["last"]), (Some(1), &json!("unused")));
-    let (told, code) = wait(&["target", "10.0.1.11", "unused"]);
-    assert_eq!((code, &told["reached"]), (Some(0), &json!(true)));
-    let (told, code) = wait(&["target", "--timeout", "0"]);
-    assert!(code == Some(1) && told["last"].as_str().unwrap().contains("no slowpath"), "{told}");
+    let (state, code) = wait(&["target", "10.0.1.11", "--timeout", "0"]);
+    assert_eq!((code, &state["last"]), (Some(1), &json!("unused")));
+    let (state, code) = wait(&["target", "10.0.1.11", "unused"]);
+    assert_eq!((code, &state["reached"]), (Some(0), &json!(true)));
+    let (state, code) = wait(&["target", "--timeout", "0"]);
+    assert!(code == Some(1) && state["last"].as_str().unwrap().contains("no slowpath"), "{state}");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();
-    let (told, code) = wait(&["tcp", &at]);
-    assert_eq!((code, &told["last"]), (Some(0), &json!("connected")));
+    let (state, code) = wait(&["tcp", &at]);
+    assert_eq!((code, &state["last"]), (Some(0), &json!("connected")));
     drop(listener);
-    let (told, code) = wait(&["tcp", &at, "--timeout", "0"]);
-    assert!(code == Some(1) && told["last"].as_str().unwrap().contains("refused"), "{told}");
+    let (state, code) = wait(&["tcp", &at, "--timeout", "0"]);
+    assert!(code == Some(1) && state["last"].as_str().unwrap().contains("refused"), "{state}");
     let wrong = cloud.weir(&["cloud", "wait", "tcp", "nowhere"]);
     assert!(wrong.status.code() == Some(2) && text(&wrong.stderr).contains("HOST:PORT"));
     let wrong = cloud.weir(&["cloud", "wait", "instance", OTHER, "happy"]);

@@ -22,11 +22,12 @@ backends = [{address = \"10.97.2.21\", port = 80}, {address = \"10.97.2.22\", po
 /// Runs `weir`, which must exit with this code; returns stdout and stderr.
 #[track_caller]
 fn run(folder: &Folder, args: &[&str], code: i32) -> (String, String) {
-    ended(args, &folder.weir(args), code)
+    assert_exit(args, &folder.weir(args), code)
 }
 
+/// Asserts the exit code; returns stdout and stderr.
 #[track_caller]
-fn ended(args: &[&str], out: &Output, code: i32) -> (String, String) {
+fn assert_exit(args: &[&str], out: &Output, code: i32) -> (String, String) {
     assert_eq!(out.status.code(), Some(code), "{args:?}: {out:?}");
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&out.stdout), text(&out.stderr))
@@ -95,7 +96,7 @@ fn a_service_is_applied_diffed_changed_drained_and_deleted() {
             let input = std::fs::File::open(folder.path.join("got")).unwrap();
             let mut command = Command::new(weir());
             command.arg("--socket").arg(folder.socket()).args(["diff", "-f", "-"]).stdin(input);
-            let (text, _) = ended(&["diff", output], &command.output().unwrap(), 1);
+            let (text, _) = assert_exit(&["diff", output], &command.output().unwrap(), 1);
             assert!(text.contains("-spec.affinity_s: 30\n+spec.affinity_s: 40\n"), "{text}");
         }
         let (got, _) = run(&folder, &["get", "service", "shop/web", "-o", "yaml"], 0);
@@ -105,9 +106,9 @@ fn a_service_is_applied_diffed_changed_drained_and_deleted() {
         assert_eq!(text, format!("{changed}in force on all lcores\n"));
         // A file based on an older revision is rejected with a message.
         folder.write("got", &got.replace("30", "40"));
-        let (_, told) = run(&folder, &["apply", "-f", &path(&folder, "got")], 1);
-        assert!(told.contains("the object has changed since"), "{told}");
-        assert!(told.contains("got:") && told.ends_with("nothing was written\n"), "{told}");
+        let (_, error) = run(&folder, &["apply", "-f", &path(&folder, "got")], 1);
+        assert!(error.contains("the object has changed since"), "{error}");
+        assert!(error.contains("got:") && error.ends_with("nothing was written\n"), "{error}");
 
         let backend = ["backend", "weight", "shop/web", "10.97.2.21:80", "50"];
         assert!(run(&folder, &backend, 0).0.contains("weight 50"));
@@ -121,15 +122,15 @@ fn a_service_is_applied_diffed_changed_drained_and_deleted() {
         let set = ["service", "set", "shop/web", "--remove-backend", "10.97.2.21:80"];
         run(&folder, &[&set[..], &["--backend", "10.97.2.24:80"]].concat(), 0);
         let list = folder.request("GET", "/v1/objects/backends/shop/web", &[], "").json();
-        let told = ["address", "protocol"].map(|key| list["spec"]["endpoints"][1][key].clone());
-        assert_eq!(told, ["10.97.2.24", "tcp"], "{list}");
+        let values = ["address", "protocol"].map(|key| list["spec"]["endpoints"][1][key].clone());
+        assert_eq!(values, ["10.97.2.24", "tcp"], "{list}");
         let (text, _) = run(&folder, &["service", "delete", "shop/web"], 0);
         assert_eq!(
             text,
             "Service shop/web: deleted\nBackends shop/web: deleted\nin force on all lcores\n"
         );
-        let (_, told) = run(&folder, &["service", "delete", "shop/web"], 1);
-        assert!(told.contains("there is no service shop/web"), "{told}");
+        let (_, error) = run(&folder, &["service", "delete", "shop/web"], 1);
+        assert!(error.contains("there is no service shop/web"), "{error}");
 
         let add = ["service", "add", "shop/dns", "--frontend", "udp://203.0.113.8:53", "--health"];
         let add = [&add[..], &["tcp:53", "--backend", "10.97.2.23:53,weight=7,zone=a"]].concat();
@@ -152,18 +153,18 @@ fn services_of_a_file_are_read_only_but_their_backends_can_be_drained() {
     folder.until(&["status"], |s| generation(s) > 0);
     let (service, backend) = ("default/web", "10.97.2.11:80");
     for what in [&["set", service, "--affinity", "9"][..], &["delete", service]] {
-        let (_, told) = run(&folder, &[&["service"], what].concat(), 1);
+        let (_, error) = run(&folder, &[&["service"], what].concat(), 1);
         assert!(
-            told.contains("belongs to source `file`") && told.contains("services file"),
-            "{told}"
+            error.contains("belongs to source `file`") && error.contains("services file"),
+            "{error}"
         );
     }
-    let (_, told) = run(&folder, &["backend", "drain", service, "10.97.2.99:80"], 1);
-    assert!(told.contains("it has 10.97.2.11:80, 10.97.2.12:80"), "{told}");
-    let states = |wanted: [&'static str; 2]| {
+    let (_, error) = run(&folder, &["backend", "drain", service, "10.97.2.99:80"], 1);
+    assert!(error.contains("it has 10.97.2.11:80, 10.97.2.12:80"), "{error}");
+    let states = |expected: [&'static str; 2]| {
         move |services: &Value| {
             let all = services[0]["backends"].as_array();
-            all.is_some_and(|all| all.iter().map(|one| one["state"].as_str().unwrap()).eq(wanted))
+            all.is_some_and(|all| all.iter().map(|one| one["state"].as_str().unwrap()).eq(expected))
         }
     };
     let (text, _) = run(&folder, &["backend", "drain", service, backend], 0);
@@ -188,8 +189,8 @@ fn services_of_a_file_are_read_only_but_their_backends_can_be_drained() {
     folder.write("weir.toml", &(folder.config() + order));
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
-    let (_, told) = run(&folder, &["backend", "drain", service, backend], 1);
-    assert!(told.contains("`file`, which takes precedence over the API"), "{told}");
+    let (_, error) = run(&folder, &["backend", "drain", service, backend], 1);
+    assert!(error.contains("`file`, which takes precedence over the API"), "{error}");
     assert_eq!(folder.until(&["get", "backends"], |_| true).as_array().unwrap().len(), 1);
 }
 
@@ -205,25 +206,25 @@ fn apply_is_all_or_nothing() {
     };
     let apply = ["apply", "-f", &file, "--wait", "0"];
     folder.write("objects.yaml", &format!("{}---\n{}", service("a", 0), service("b", 9461)));
-    let (text, told) = run(&folder, &apply, 1);
+    let (text, error) = run(&folder, &apply, 1);
     assert_eq!(text, "");
     let begins = format!("{file}:10: Service b of api: spec.mss: 9461 is out of range; allowed");
-    assert!(told.starts_with(&begins) && told.ends_with("nothing was written\n"), "{told}");
+    assert!(error.starts_with(&begins) && error.ends_with("nothing was written\n"), "{error}");
     // The same name twice, in two formats.
     let doubled = SHOP.replace("shop/web", "a");
     folder.write("objects.yaml", &service("a", 0));
     folder.write("more.toml", &doubled);
     let more = path(&folder, "more.toml");
-    let (_, told) = run(&folder, &["apply", "-f", &file, "-f", &more, "--wait", "0"], 1);
-    assert!(told.contains("Service a is also in") && told.contains("keep one"), "{told}");
+    let (_, error) = run(&folder, &["apply", "-f", &file, "-f", &more, "--wait", "0"], 1);
+    assert!(error.contains("Service a is also in") && error.contains("keep one"), "{error}");
     assert_eq!(folder.until(&["get", "services"], |_| true), json!([]));
-    let (_, told) = run(&folder, &["apply", "-f", "/nowhere"], 2);
-    assert!(told.contains("/nowhere"), "{told}");
+    let (_, error) = run(&folder, &["apply", "-f", "/nowhere"], 2);
+    assert!(error.contains("/nowhere"), "{error}");
     run(&folder, &["apply"], 2);
     // Stored, but without a fastpath not in force.
-    let (text, told) = run(&folder, &["apply", "-f", &more, "--wait", "1"], 1);
+    let (text, error) = run(&folder, &["apply", "-f", &more, "--wait", "1"], 1);
     assert_eq!(text, "Service a: created\nBackends a: created\n");
-    assert!(told.contains("stored, but not in force on all lcores after 1 s"), "{told}");
+    assert!(error.contains("stored, but not in force on all lcores after 1 s"), "{error}");
     let (text, _) = run(&folder, &["apply", "-f", &more, "--wait", "0", "-o", "json"], 0);
     let reports: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
@@ -262,7 +263,7 @@ fn applied_objects_survive_a_kill() {
     folder.write("weir.toml", &without_file(&folder));
     let mut slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
-    let (mut whole, mut broken) = (0, 0);
+    let (mut applied, mut interrupted) = (0, 0);
     for round in 1..=40_u64 {
         let object = |n: u64| {
             format!(
@@ -285,33 +286,33 @@ fn applied_objects_survive_a_kill() {
         slowpath = folder.slowpath();
         folder.until(&["status"], |s| generation(s) > 0);
         let objects = folder.until(&["get", "services"], |_| true);
-        let there = |name: &str| {
+        let is_of_round = |name: &str| {
             let all = objects.as_array().unwrap();
             let found = all.iter().find(|object| object["name"] == name);
             found.map(|object| object["annotations"]["round"] == round.to_string().as_str())
         };
-        let said = String::from_utf8(out.stdout.clone()).unwrap();
-        for line in said.lines() {
+        let output = String::from_utf8(out.stdout.clone()).unwrap();
+        for line in output.lines() {
             let (name, done) =
                 line.strip_prefix("Service ").and_then(|rest| rest.split_once(": ")).unwrap();
-            let is_there = there(name) == Some(true);
+            let is_written = is_of_round(name) == Some(true);
             match done.split(':').next().unwrap() {
-                "created" | "changed" => assert!(is_there, "{round}: {line}: {objects}"),
-                "skipped" => assert!(!is_there, "{round}: {line}: {objects}"),
+                "created" | "changed" => assert!(is_written, "{round}: {line}: {objects}"),
+                "skipped" => assert!(!is_written, "{round}: {line}: {objects}"),
                 "unknown" => {}
                 other => panic!("{round}: {other}: {out:?}"),
             }
         }
         match out.status.success() {
-            true => whole += 1,
-            false => broken += u32::from(said.lines().any(|line| line.ends_with("skipped"))),
+            true => applied += 1,
+            false => interrupted += u32::from(output.lines().any(|line| line.ends_with("skipped"))),
         }
     }
-    println!("{whole} of 40 were applied whole, {broken} were interrupted");
+    println!("{applied} of 40 were applied completely, {interrupted} were interrupted");
 }
 
 #[test]
-fn every_read_command_supports_json_and_yaml() {
+fn commands_support_json_and_yaml() {
     let folder = Folder::new("command-json");
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);

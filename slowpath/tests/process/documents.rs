@@ -32,8 +32,7 @@ fn repository_path(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// The pages of the book that are written by hand. Those of the reference are generated, and what
-/// they name is the programs' own help.
+/// Returns the pages of the book that are written by hand; those of the reference are generated.
 fn pages() -> Vec<PathBuf> {
     let (mut pages, mut folders) = (Vec::new(), vec![repository_path("docs/src")]);
     while let Some(folder) = folders.pop() {
@@ -78,8 +77,8 @@ fn blocks(text: &str, language: &str) -> (Vec<String>, String) {
 fn of_line(line: &str) -> Vec<String> {
     let line = line.split(" #").next().unwrap_or_default().trim();
     // Shell functions and substitutions stay whole; other lines are split at `;`.
-    let whole = line.contains("() {") || line.contains("$(");
-    let parts = if whole { vec![line] } else { line.split("; ").collect() };
+    let unsplit = line.contains("() {") || line.contains("$(");
+    let parts = if unsplit { vec![line] } else { line.split("; ").collect() };
     let plain = |part: &str| {
         let part = part.trim().trim_end_matches('&').trim();
         part.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -131,10 +130,10 @@ fn every_documented_command_is_listed_once() {
 }
 
 /// Returns the list's commands with a method, to be run.
-fn of(way: &str) -> Vec<&'static str> {
+fn of(method: &str) -> Vec<&'static str> {
     let all: Vec<_> =
-        listed().into_iter().filter(|(how, _)| *how == way).map(|(_, one)| one).collect();
-    assert!(!all.is_empty(), "{way}");
+        listed().into_iter().filter(|(how, _)| *how == method).map(|(_, one)| one).collect();
+    assert!(!all.is_empty(), "{method}");
     all
 }
 
@@ -187,8 +186,8 @@ fn documented_commands_run_as_written() {
         for (how, command) in listed() {
             if let Some(code) = how.strip_prefix("run ") {
                 let out = output(&mut shell(&folder, command));
-                let wanted: i32 = code.parse().unwrap();
-                assert_eq!(out.status.code(), Some(wanted), "{command}: {out:?}");
+                let expected: i32 = code.parse().unwrap();
+                assert_eq!(out.status.code(), Some(expected), "{command}: {out:?}");
             } else if how == "follow" {
                 let mut bash = shell(
                     &folder,
@@ -209,7 +208,7 @@ fn documented_commands_run_as_written() {
 }
 
 #[test]
-fn arguments_of_other_programs_are_not_checked() {
+fn documented_arguments_are_accepted_by_their_programs() {
     let folder = weir().parent().unwrap().to_owned();
     for command in of("program") {
         let mut words = command.split(' ');

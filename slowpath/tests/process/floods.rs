@@ -45,7 +45,7 @@ fn probe_from(source: Ipv4Addr, port: u16) -> io::Result<String> {
 /// Opens connections from 200 addresses without completing a request, with a probe after every 50
 /// connections.
 fn flood(port: u16, connections: usize) -> Vec<TcpStream> {
-    let mut held = Vec::with_capacity(connections);
+    let mut streams = Vec::with_capacity(connections);
     for i in 0..connections {
         let source = Ipv4Addr::new(127, 1, (i % 200) as u8, 1);
         let mut stream = connect_from(source, port).unwrap();
@@ -53,12 +53,12 @@ fn flood(port: u16, connections: usize) -> Vec<TcpStream> {
         if i % 2 == 0 {
             let _ = stream.write_all(b"GET / HT");
         }
-        held.push(stream);
+        streams.push(stream);
         if i % 50 == 49 {
             probe_from(PROBER, port).unwrap_or_else(|e| panic!("after {i} connections: {e}"));
         }
     }
-    held
+    streams
 }
 
 /// Returns the value of a metric, given with its labels.
@@ -79,10 +79,10 @@ fn slowpath_with_few_descriptors(folder: &Folder) -> Running {
     Running(shell.arg(folder.path.join("weir.toml")).stderr(log).spawn().unwrap())
 }
 
-fn allow_descriptors(wanted: u64) {
+fn allow_descriptors(needed: u64) {
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit })
-        .unwrap_or_else(|e| panic!("{wanted} descriptors are needed (`ulimit -Hn`): {e}"));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..limit })
+        .unwrap_or_else(|e| panic!("{needed} descriptors are needed (`ulimit -Hn`): {e}"));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn probes_are_answered_despite_10_000_half_open_connections() {
     let _slowpath = slowpath_with_few_descriptors(&folder);
     folder.until(&["status"], |s| generation(s) > 0);
 
-    let held = flood(folder.ports[0], 10_000);
+    let streams = flood(folder.ports[0], 10_000);
     for _ in 0..50 {
         probe_from(PROBER, folder.ports[0]).unwrap();
     }
@@ -119,7 +119,7 @@ fn probes_are_answered_despite_10_000_half_open_connections() {
     // Everything else still has descriptors.
     folder.services(&["10.97.2.12"]);
     folder.until(&["services"], |s| s[0]["backends"][0]["address"] == "10.97.2.12");
-    drop((held, of_ports));
+    drop((streams, of_ports));
 }
 
 /// A client of the API: HTTP/1.1 over TLS.
@@ -186,22 +186,22 @@ fn a_client_is_served_despite_connections_that_pipeline_and_never_read() {
     let _slowpath = folder.slowpath();
     folder.until(&["status"], |s| generation(s) > 0);
     let request = "GET /v1/objects/services HTTP/1.1\r\nHost: weir\r\n\r\n".repeat(4_000);
-    let mut held = Vec::new();
+    let mut attackers = Vec::new();
     for i in 0..320_u16 {
         let source = Ipv4Addr::new(127, 2, (i / 40) as u8, 1);
         let mut attacker = client.connect(source).unwrap();
         attacker.sock.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
         // The server may close the connection while it is written to.
         let _ = attacker.write_all(request.as_bytes());
-        held.push(attacker);
+        attackers.push(attacker);
         if i % 40 == 39 {
             let honest = client.list(Ipv4Addr::LOCALHOST, TOKEN);
-            assert_eq!(honest.ok(), Some(200), "beside {} connections", held.len());
+            assert_eq!(honest.ok(), Some(200), "beside {} connections", attackers.len());
         }
     }
     // Each connection got at most one response.
     assert!(metric(&folder, "weir_api_auth_failures_total") <= 320);
-    drop(held);
+    drop(attackers);
 }
 
 #[test]

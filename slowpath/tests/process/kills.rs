@@ -1,7 +1,7 @@
 //! slowpath is killed at random moments while clients write: acknowledged writes persist, and no
 //! write is applied in part.
 //!
-//! `KILLS=1000 cargo test -p slowpath --test process killed` sets the number of kills.
+//! `KILLS=1000 cargo test -p slowpath --test process kills::` sets the number of kills.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const WRITERS: u64 = 4;
 const DELETES: u64 = 7;
 
 /// Returns the object of a write; all of its fields depend on the number.
-fn wanted(writer: u64, number: u64) -> Value {
+fn desired(writer: u64, number: u64) -> Value {
     let address = format!("203.0.113.{writer}");
     let frontend =
         |port: u64| json!({ "address": address.clone(), "port": port, "protocol": "tcp" });
@@ -31,9 +31,9 @@ fn wanted(writer: u64, number: u64) -> Value {
 /// writes.
 fn number_of(writer: u64, object: &Value) -> u64 {
     let number: u64 = object["annotations"]["number"].as_str().unwrap().parse().unwrap();
-    let wanted = wanted(writer, number);
-    let there = object["spec"]["frontends"].as_array().unwrap();
-    assert_eq!(there.len(), wanted["spec"]["frontends"].as_array().unwrap().len(), "{object}");
+    let desired = desired(writer, number);
+    let actual = object["spec"]["frontends"].as_array().unwrap();
+    assert_eq!(actual.len(), desired["spec"]["frontends"].as_array().unwrap().len(), "{object}");
     number
 }
 
@@ -59,7 +59,7 @@ fn write(folder: &Folder, writer: u64, over: &AtomicBool, written: &AtomicU64) {
         sent += 1;
         let answer = match sent % DELETES {
             0 => folder.try_request("DELETE", &path, &[], ""),
-            _ => folder.try_request("PUT", &path, &json, &wanted(writer, sent).to_string()),
+            _ => folder.try_request("PUT", &path, &json, &desired(writer, sent).to_string()),
         };
         match answer {
             // The deletion before may have been made without a response.

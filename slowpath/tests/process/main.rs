@@ -90,13 +90,13 @@ fn state_survives_a_kill() {
         assert_eq!(id(&after, address), id(&before, address));
     }
     // Without a fastpath no MAC address is resolved, so no backend can be reached yet.
-    let told =
+    let explanation =
         folder.until(&["explain", "tcp 192.0.2.1:1234 -> 203.0.113.1:80"], |t| t[0].is_object());
     assert_eq!(
-        (&told[0]["frontend"], &told[0]["verdict"]),
+        (&explanation[0]["frontend"], &explanation[0]["verdict"]),
         (&"203.0.113.1:80/tcp".into(), &"drop".into())
     );
-    assert_eq!(told[0]["service_id"], after[0]["id"]);
+    assert_eq!(explanation[0]["service_id"], after[0]["id"]);
     let maps = |folder: &Folder| folder.until(&["maps", "dump"], |lines| lines[0].is_string());
     let dump = maps(&folder);
 
@@ -105,8 +105,8 @@ fn state_survives_a_kill() {
     slowpath.0.kill().unwrap();
     slowpath.0.wait().unwrap();
     let dead = folder.weir(&["status"]);
-    let said = String::from_utf8_lossy(&dead.stderr).into_owned();
-    assert!(dead.status.code() == Some(2) && said.contains("start it with"), "{said}");
+    let error = String::from_utf8_lossy(&dead.stderr).into_owned();
+    assert!(dead.status.code() == Some(2) && error.contains("start it with"), "{error}");
     let _again = folder.slowpath();
     let again = folder.until(&["services"], |s| s[0]["backends"].as_array().is_some());
     assert_eq!(again, after, "every id, share and counter is what it was");
@@ -157,21 +157,21 @@ fn a_second_slowpath_is_rejected_by_region_state_and_socket() {
         assert_eq!(out.status.code(), Some(1));
         String::from_utf8_lossy(&out.stderr).into_owned()
     };
-    let said = run(&[]);
-    assert!(said.contains("another slowpath (process"), "{said}");
+    let text = run(&[]);
+    assert!(text.contains("another slowpath (process"), "{text}");
     let other = folder.path.join("other");
     let region = format!("region.path={}", other.join("region").display());
     let socket = format!("control.socket={}", other.join("sock").display());
-    let said = run(&["--set", &region, "--set", &socket]);
-    assert!(said.contains("control.state") && said.contains("in use by another process"), "{said}");
+    let text = run(&["--set", &region, "--set", &socket]);
+    assert!(text.contains("control.state") && text.contains("in use by another process"), "{text}");
     let state = format!("control.state={}", other.join("state").display());
     let region = [&region, "--set", &state];
-    let said = run(&["--set", region[0], region[1], region[2]]);
-    assert!(said.contains("another slowpath answers there"), "{said}");
+    let text = run(&["--set", region[0], region[1], region[2]]);
+    assert!(text.contains("another process, probably slowpath, listens there"), "{text}");
 }
 
 #[test]
-fn a_typo_is_reported_with_file_key_and_allowed_values() {
+fn a_typo_is_reported_with_file_and_key() {
     let folder = Folder::new("typo");
     folder.write("weir.toml", &folder.config().replace("[metrics]", "[metrix]"));
     for program in [PathBuf::from(env!("CARGO_BIN_EXE_slowpath")), weir()] {
@@ -181,9 +181,9 @@ fn a_typo_is_reported_with_file_key_and_allowed_values() {
             command.args(["config", "check"]);
         }
         let out = command.output().unwrap();
-        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
         assert!(!out.status.success(), "{program:?}");
-        assert!(said.contains("metrix") && said.contains("weir.toml"), "{program:?}: {said}");
+        assert!(error.contains("metrix") && error.contains("weir.toml"), "{program:?}: {error}");
     }
 }
 
@@ -197,8 +197,8 @@ fn a_region_of_another_version_is_rejected_with_a_remedy() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let mut slowpath = folder.slowpath();
     assert_eq!(slowpath.0.wait().unwrap().code(), Some(1));
-    let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
-    assert!(said.contains("not a region of Weir") && said.contains("region.path"), "{said}");
+    let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert!(log.contains("not a region of Weir") && log.contains("region.path"), "{log}");
 }
 
 #[test]
@@ -209,10 +209,10 @@ fn a_truncated_region_ends_slowpath_with_a_message() {
     let file = folder.path.join("region/file");
     std::fs::File::options().write(true).open(&file).unwrap().set_len(0).unwrap();
     let status = slowpath.0.wait().unwrap();
-    let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
-    assert_eq!(status.code(), Some(74), "{status:?}: {said}");
-    assert!(said.contains("the region's file was truncated"), "{said}");
-    assert!(said.contains(&format!("rm {}", file.display())), "{said}");
+    let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert_eq!(status.code(), Some(74), "{status:?}: {log}");
+    assert!(log.contains("the region's file was truncated"), "{log}");
+    assert!(log.contains(&format!("rm {}", file.display())), "{log}");
 }
 
 #[test]
@@ -234,12 +234,12 @@ fn the_control_socket_belongs_to_root_or_the_configured_group() {
     slowpath.kill();
     named("group = \"weir-none\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(1));
-    let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
-    assert!(said.contains("control.group = \"weir-none\"") && said.contains("groupadd"), "{said}");
+    let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert!(log.contains("control.group = \"weir-none\"") && log.contains("groupadd"), "{log}");
     named("group = \"weir-data\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2));
-    let said = std::fs::read_to_string(folder.path.join("log")).unwrap();
-    assert!(said.contains("group of region.group"), "{said}");
+    let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
+    assert!(log.contains("group of region.group"), "{log}");
 }
 
 #[test]
@@ -295,8 +295,8 @@ fn metrics_pass_promtool_and_every_view_renders() {
         assert!(out.status.success() && text.lines().count() > 1, "{view:?}: {out:?}");
     }
     let out = folder.weir(&["trace", "--service", "default/web", "--seconds", "1"]);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(said.contains("no live flow matches"), "{said}");
+    let error = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(error.contains("no live flow matches"), "{error}");
     let out = folder.weir(&["trace", "--client", "nonsense"]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("ADDRESS:PORT"));
 }

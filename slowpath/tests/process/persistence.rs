@@ -222,8 +222,8 @@ fn a_full_disk_rejects_writes_until_space_is_free() {
     );
     let refused = |s: &Value| s["services_file"]["error"].as_str().map(str::to_owned);
     let status = folder.until(&["status"], |s| refused(s).is_some());
-    let told = refused(&status).unwrap();
-    assert!(told.contains("store's disk failed: No space left"), "{told}");
+    let error = refused(&status).unwrap();
+    assert!(error.contains("store's disk failed: No space left"), "{error}");
     assert_eq!(generation(&status), at);
     assert_eq!(names(&folder.until(&["services"], |s| s[0]["name"].is_string())), ["shop/a"]);
     let answer = folder.request("DELETE", "/v1/objects/services/none", &[], "");

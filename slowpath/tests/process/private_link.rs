@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::appliance::{Folder, Running};
 
-const OURS: &str = "00000000-0000-0000-0000-0000000000aa";
+const SUBSCRIPTION: &str = "00000000-0000-0000-0000-0000000000aa";
 const FOREIGN: &str = "00000000-0000-0000-0000-0000000000bb";
 /// Azure is polled every few seconds, and there are many steps.
 const TIMEOUT: Duration = Duration::from_secs(240);
@@ -53,7 +53,7 @@ impl Stage {
     /// configuration of the ownership.
     fn appliance(&self, name: &str, owner: &str) -> Folder {
         let folder = Folder::new(&format!("pls-{name}"));
-        std::fs::create_dir_all(folder.path.join("wanted")).unwrap();
+        std::fs::create_dir_all(folder.path.join("desired")).unwrap();
         self.configure(&folder, name, owner);
         folder
     }
@@ -62,18 +62,18 @@ impl Stage {
         let config = folder.config().replace("name = \"weir-p\"", &format!("name = \"{name}\""));
         let (resources, metadata) = (&self.azure.url, &self.azure.imds);
         let section = format!(
-            "[private_link]\n{owner}\nfleet = \"east\"\nsubscription = \"{OURS}\"\n\
+            "[private_link]\n{owner}\nfleet = \"east\"\nsubscription = \"{SUBSCRIPTION}\"\n\
              resource_group = \"north\"\nlocation = \"westeurope\"\n\
              resource_manager = \"{resources}\"\nmetadata = \"{metadata}\"\n"
         );
-        folder.write("weir.toml", &(config.replace("services.toml", "wanted") + &section));
+        folder.write("weir.toml", &(config.replace("services.toml", "desired") + &section));
     }
 
     /// Connects a foreign endpoint, which still exists after the appliance's own is deleted.
     fn connect_foreign_endpoint(&self) {
-        let endpoint = "/subscriptions/00000000-0000-0000-0000-0000000000ff/resourceGroups/theirs/\
-                        providers/Microsoft.Network/privateEndpoints/theirs";
-        let connection = json!({ "name": "theirs.1", "properties": {
+        let endpoint = "/subscriptions/00000000-0000-0000-0000-0000000000ff/resourceGroups/other/\
+                        providers/Microsoft.Network/privateEndpoints/other";
+        let connection = json!({ "name": "other.1", "properties": {
             "privateEndpoint": { "id": endpoint }, "linkIdentifier": "77",
             "privateLinkServiceConnectionState": {
                 "status": "Pending", "description": "let us in", "actionsRequired": "None",
@@ -95,7 +95,7 @@ impl Stage {
 /// Returns a link whose connections have to be approved by hand.
 fn link() -> String {
     let spec = json!({
-        "load_balancer_ip": "10.1.0.5", "subscription": OURS, "resource_group": "north",
+        "load_balancer_ip": "10.1.0.5", "subscription": SUBSCRIPTION, "resource_group": "north",
         "location": "westeurope", "auto_approved_subscriptions": [],
         "endpoint": {
             "subnet": format!("{}/subnets/endpoints", spoke()), "network": spoke(),
@@ -107,7 +107,7 @@ fn link() -> String {
 
 /// Removes the only file of the services' folder, and confirms the removal.
 fn remove_the_only_file(folder: &Folder) {
-    std::fs::remove_file(folder.path.join("wanted/link.yaml")).unwrap();
+    std::fs::remove_file(folder.path.join("desired/link.yaml")).unwrap();
     folder.until(&["status"], |status| status["held"][0]["source"] == "file");
     let confirmed = folder.weir(&["source", "confirm", "file"]);
     assert!(confirmed.status.success(), "{confirmed:?}");
@@ -135,7 +135,7 @@ fn text(bytes: &[u8]) -> String {
 fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     let stage = Stage::new();
     let folder = stage.appliance("weir-a", "owner = \"weir-a\"");
-    folder.write("wanted/link.yaml", &link());
+    folder.write("desired/link.yaml", &link());
     let mut slowpath = stage.slowpath(&folder);
     let show = ["show", "shop/web"];
     let waits = until(&folder, &show, |shown| is(shown, "ConnectionsWaiting"));
@@ -147,11 +147,11 @@ fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     let _again = stage.slowpath(&folder);
     let known = until(&folder, &show, |shown| shown["status"]["service"]["alias"].is_string());
     assert_eq!(known["status"]["service"]["alias"], waits["status"]["service"]["alias"]);
-    let done = folder.weir(&["pls", "approve", "shop/web", connection, "--reason", "ours"]);
+    let done = folder.weir(&["pls", "approve", "shop/web", connection, "--reason", "reviewed"]);
     assert!(done.status.success() && text(&done.stdout).contains("is Approved"), "{done:?}");
-    let nobody = folder.weir(&["pls", "reject", "shop/web", "nobody"]);
-    let said = text(&nobody.stderr);
-    assert!(nobody.status.code() == Some(2) && said.contains(connection), "{said}");
+    let unknown = folder.weir(&["pls", "reject", "shop/web", "unknown"]);
+    let error = text(&unknown.stderr);
+    assert!(unknown.status.code() == Some(2) && error.contains(connection), "{error}");
     let rows = until(&folder, &["list"], |rows| rows[0]["available"] == true);
     assert!(rows[0]["endpoint_address"].as_str().unwrap().starts_with("10.7.0."), "{rows}");
     let table = text(&folder.weir(&["pls", "list"]).stdout);
@@ -162,9 +162,9 @@ fn a_private_link_file_creates_a_service_that_survives_a_kill_and_is_deleted() {
     assert_eq!(object["finalizers"], json!(["weir.dev/private-link-cleanup"]));
     let metrics = folder.get(folder.ports[2], "/metrics", "text/plain");
     assert!(metrics.contains("weir_private_link_available 1"), "{metrics}");
-    let asked =
+    let metric =
         r#"weir_private_link_calls_total{operation="PrivateLinkServices_Get",outcome="ok"}"#;
-    assert!(metrics.contains(asked), "{metrics}");
+    assert!(metrics.contains(metric), "{metrics}");
     let happened = |shown: &Value| shown["events"].to_string().contains("ServiceCreated");
     assert!(happened(&until(&folder, &show, |_| true)), "events outlive the process");
     assert_second_object_is_shadowed(&folder);
@@ -191,13 +191,13 @@ fn assert_second_object_is_shadowed(folder: &Folder) {
     let path = "/v1/objects/private-link-services/shop/web";
     let put = folder.request("PUT", path, &[("Content-Type", "application/json")], &link());
     assert_eq!(put.status, 201, "{put:?}");
-    let told = eventually_within(TIMEOUT, "the condition Accepted", || {
+    let accepted = eventually_within(TIMEOUT, "the condition Accepted", || {
         let object = folder.request("GET", path, &[], "").json();
         condition(&object, "Accepted").cloned().ok_or_else(|| object.to_string())
     });
-    let said = (&told["status"], &told["reason"]);
-    assert_eq!(said, (&json!("False"), &json!("Shadowed")), "{told}");
-    assert!(told["message"].as_str().unwrap().contains("`file`"), "{told}");
+    let verdict = (&accepted["status"], &accepted["reason"]);
+    assert_eq!(verdict, (&json!("False"), &json!("Shadowed")), "{accepted}");
+    assert!(accepted["message"].as_str().unwrap().contains("`file`"), "{accepted}");
     assert!(matches!(folder.request("DELETE", path, &[], "").status, 202 | 204));
 }
 
@@ -253,7 +253,7 @@ fn observes(shown: &Value, owner: &str) -> bool {
 fn ownership_moves_by_configuration() {
     let stage = Stage::new();
     let folders = ["weir-1", "weir-2"].map(|name| stage.appliance(name, "owner = \"weir-1\""));
-    folders.iter().for_each(|folder| folder.write("wanted/link.yaml", &plain_link()));
+    folders.iter().for_each(|folder| folder.write("desired/link.yaml", &plain_link()));
     let mut first = stage.slowpath(&folders[0]);
     let owned = until(&folders[0], &SHOW, available);
     assert!(!is(&owned, "Observed"), "{owned}");
@@ -272,27 +272,27 @@ fn ownership_moves_by_configuration() {
     let calls = stage.azure.take_calls();
     let written = calls.iter().filter(|call| ["PUT", "DELETE"].contains(&&*call.method));
     let written: Vec<&str> = written.map(|call| call.operation.as_str()).collect();
-    assert!(written.is_empty(), "what is there is found, not made again: {written:?}");
+    assert!(written.is_empty(), "existing resources are found, not created again: {written:?}");
 }
 
 #[test]
 fn ownership_by_lease_moves_when_the_owner_is_killed() {
     let stage = Stage::new();
     let zone = format!(
-        "/subscriptions/{OURS}/resourceGroups/north/providers/Microsoft.Network/privateDnsZones/\
-         weir.lease"
+        "/subscriptions/{SUBSCRIPTION}/resourceGroups/north/providers/Microsoft.Network/\
+         privateDnsZones/weir.lease"
     );
     stage.azure.with(|world| world.write(&zone, json!({ "location": "global", "properties": {} })));
     let names = ["weir-3", "weir-4"];
     let lease = format!("lease_zone = \"{zone}\"\nlease_s = 15");
     let folders = names.map(|name| stage.appliance(name, &lease));
-    folders.iter().for_each(|folder| folder.write("wanted/link.yaml", &plain_link()));
+    folders.iter().for_each(|folder| folder.write("desired/link.yaml", &plain_link()));
     let mut running = [stage.slowpath(&folders[0]), stage.slowpath(&folders[1])];
     // Whichever is the owner, the other one reports it.
     let owner = eventually_within(TIMEOUT, "one owner and one observer", || {
         let shown = folders.each_ref().map(|folder| until(folder, &SHOW, |_| true));
-        let told = |at: usize| available(&shown[at]) && observes(&shown[1 - at], names[at]);
-        [0, 1].into_iter().find(|at| told(*at)).ok_or_else(|| format!("{shown:?}"))
+        let is_owner = |at: usize| available(&shown[at]) && observes(&shown[1 - at], names[at]);
+        [0, 1].into_iter().find(|at| is_owner(*at)).ok_or_else(|| format!("{shown:?}"))
     });
     let other = 1 - owner;
     let owned = until(&folders[owner], &SHOW, available);

@@ -36,7 +36,7 @@ fn names(folder: &Folder) -> Vec<String> {
 /// Waits until the files are rejected with an error that contains `why`; returns the status.
 fn assert_held(folder: &Folder, why: &str) -> Value {
     folder.until(&["status"], |status| {
-        status["services_file"]["error"].as_str().is_some_and(|told| told.contains(why))
+        status["services_file"]["error"].as_str().is_some_and(|error| error.contains(why))
     })
 }
 
@@ -178,8 +178,11 @@ fn a_held_removal_survives_restarts_until_confirmed() {
     assert!(names(&folder).is_empty());
     // The confirmation was for that list only.
     let again = folder.weir(&["source", "confirm", "file"]);
-    let told = String::from_utf8_lossy(&again.stderr).into_owned();
-    assert!(again.status.code() == Some(2) && told.contains("no list of source `file`"), "{told}");
+    let stderr = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(
+        again.status.code() == Some(2) && stderr.contains("no list of source `file`"),
+        "{stderr}"
+    );
     folder.write("services.toml", &text(1, 1));
     folder.until(&["status"], |status| status["services"] == 1);
     folder.write("services.toml", "");
@@ -275,7 +278,7 @@ fn a_session_that_lost_its_services_is_held_but_single_deletes_are_applied() {
     // By the operator, who permits that list only.
     let confirmed = shown(&folder, &["source", "confirm", "inventory"]);
     assert_eq!(confirmed, "inventory: the removal of 12 of 12 objects is confirmed\n");
-    assert_eq!(names(&folder).len(), 12, "the source says it again");
+    assert_eq!(names(&folder).len(), 12, "the source lists it again");
     let other = session(&folder, &json!([service(1)]));
     assert_eq!(request(&folder, "POST", &other, &none).status, 409);
     let commit = session(&folder, &json!([]));

@@ -76,8 +76,8 @@ fn responses_match_the_openapi_document() {
         .args(["--generation-database", "none", "--workers", "1"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success(), "{said}\n{}", String::from_utf8_lossy(&out.stderr));
-    println!("{said}");
+    let output = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{output}\n{}", String::from_utf8_lossy(&out.stderr));
+    println!("{output}");
     assert_eq!(folder.request("GET", "/v1/objects/services", &[], "").status, 200);
 }

@@ -55,8 +55,8 @@ fn request(folder: &Folder, method: &str, path: &str, body: &Value) -> Answer {
 
 /// Opens a session and sends all objects in one chunk; returns the path for the commit.
 fn write_source(folder: &Folder, source: &str, revision: &str, objects: &Value) -> String {
-    let asked = json!({ "revision": revision });
-    let begun = request(folder, "POST", &format!("{source}/sessions"), &asked);
+    let body = json!({ "revision": revision });
+    let begun = request(folder, "POST", &format!("{source}/sessions"), &body);
     assert_eq!(begun.status, 201, "{begun:?}");
     let session = begun.header("location").unwrap().strip_prefix("/v1/sources/").unwrap();
     let chunk = request(folder, "PUT", &format!("{session}/chunks/0"), objects);
@@ -171,8 +171,8 @@ fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
     let mut others = Vec::new();
     for (n, source) in all.into_iter().enumerate() {
         let service = format!("shop/{source}");
-        let said = web(&service, &frontend(n), &hosts(n));
-        let path = write_source(&folder, source, "1", &said);
+        let objects = web(&service, &frontend(n), &hosts(n));
+        let path = write_source(&folder, source, "1", &objects);
         commit(&folder, &path);
         let list = web(&service, &frontend(n), &hosts(n)[1..]);
         others.extend(list.as_array().unwrap().clone());
@@ -196,8 +196,8 @@ fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
     assert_eq!(names(&folder, "backends", "quarantine"), ["shop/quarantine"]);
     let shown = folder.weir(&["get", "source"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    for told in ["other", "still applies", "no new flows", "are released"] {
-        assert!(shown.contains(told), "no {told:?} in\n{shown}");
+    for part in ["other", "still applies", "no new flows", "are released"] {
+        assert!(shown.contains(part), "no {part:?} in\n{shown}");
     }
 
     // The state persists over a kill, independent of the new process's leases.
@@ -219,11 +219,11 @@ fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
     serves(&folder, &frontend(1), &[12, 13]);
     let late = request(&folder, "POST", "release/renew", &longer);
     assert_eq!((late.status, &late.json()["type"]), (409, &json!("urn:weir:released")));
-    let asked = json!({ "revision": "2", "lease_s": 600 });
-    let begun = request(&folder, "POST", "release/sessions", &asked).json();
+    let body = json!({ "revision": "2", "lease_s": 600 });
+    let begun = request(&folder, "POST", "release/sessions", &body).json();
     let session = format!("release/sessions/{}", begun["session"]);
-    let said = web("shop/release", &frontend(2), &hosts(2));
-    assert_eq!(request(&folder, "PUT", &format!("{session}/chunks/0"), &said).status, 200);
+    let objects = web("shop/release", &frontend(2), &hosts(2));
+    assert_eq!(request(&folder, "PUT", &format!("{session}/chunks/0"), &objects).status, 200);
     commit(&folder, &format!("{session}/commit"));
     serves(&folder, &frontend(2), &[13, 14]);
     assert_eq!(report(&folder, "release")["lease_status"], "valid");
@@ -233,28 +233,28 @@ fn an_expired_lease_keeps_quarantines_or_releases_as_configured() {
 fn a_session_is_applied_all_or_nothing_over_a_kill() {
     let folder = appliance("sources-kills", &["\"a\""]);
     let mut slowpath = start(&folder);
-    let mut there = Value::Null;
+    let mut persisted = Value::Null;
     for round in 0..10_u8 {
-        let said = web("shop/web", WEB, &[(11 + round, false), (31 + round, false)]);
+        let desired = web("shop/web", WEB, &[(11 + round, false), (31 + round, false)]);
         let revision = round.to_string();
-        let path = write_source(&folder, "a", &revision, &said);
+        let path = write_source(&folder, "a", &revision, &desired);
         let objects = |folder: &Folder| {
             let list = folder.request("GET", "/v1/objects/backends/shop/web?source=a", &[], "");
             list.json()["spec"].clone()
         };
         slowpath.kill();
         slowpath = start(&folder);
-        assert_eq!(objects(&folder), there, "round {round}: nothing of it was promised");
+        assert_eq!(objects(&folder), persisted, "round {round}: nothing of it was acknowledged");
         let gone = folder.request("POST", &format!("/v1/sources/{path}"), &[], "");
         assert_eq!(gone.status, 404, "{gone:?}");
         assert_eq!(report(&folder, "a")["session"], Value::Null);
 
-        let path = write_source(&folder, "a", &revision, &said);
+        let path = write_source(&folder, "a", &revision, &desired);
         commit(&folder, &path);
         slowpath.kill();
         slowpath = start(&folder);
-        there = objects(&folder);
-        assert_eq!(there["endpoints"][1]["address"], format!("10.97.2.{}", 31 + round));
+        persisted = objects(&folder);
+        assert_eq!(persisted["endpoints"][1]["address"], format!("10.97.2.{}", 31 + round));
         assert_eq!(report(&folder, "a")["revision"], revision);
     }
     folder.until(&["status"], |status| generation(status) > 0);

@@ -118,8 +118,8 @@ fn able(folder: &Folder) -> (Running, Lcore) {
 #[track_caller]
 fn until_able(folder: &Folder) {
     until("health by 200", || {
-        let told = health(folder);
-        check(told.contains(" 200 "), || told)
+        let answer = health(folder);
+        check(answer.contains(" 200 "), || answer)
     });
 }
 
@@ -138,8 +138,8 @@ fn status(folder: &Folder) -> (Option<i32>, Value) {
 #[track_caller]
 fn fails(folder: &Folder, reason: &str) {
     until(reason, || {
-        let told = health(folder);
-        check(told.contains(" 503 ") && told.contains(reason), || told)
+        let answer = health(folder);
+        check(answer.contains(" 503 ") && answer.contains(reason), || answer)
     });
     until("a refused TCP probe", || {
         let probe = TcpStream::connect(("127.0.0.1", folder.ports[1]));
@@ -172,10 +172,10 @@ fn exists(folder: &Folder, name: &str) -> bool {
 }
 
 #[track_caller]
-fn is_unavailable(answer: &Answer, sort: &str, told: &str) {
+fn is_unavailable(answer: &Answer, sort: &str, part: &str) {
     assert_eq!(answer.status, 503, "{answer:?}");
     assert_eq!(answer.json()["type"], format!("urn:weir:{sort}"), "{answer:?}");
-    assert!(answer.body.contains(told) && answer.body.contains("control.state"), "{answer:?}");
+    assert!(answer.body.contains(part) && answer.body.contains("control.state"), "{answer:?}");
 }
 
 fn backends(folder: &Folder, many: usize) {
@@ -212,8 +212,8 @@ fn a_frozen_disk_fails_writes_but_not_health_checks() {
     folder.until(&["status"], |s| refused(s).contains("has not answered"));
     let begun = Instant::now();
     while begun.elapsed() < STALL + Duration::from_secs(2) {
-        let told = health(&folder);
-        assert!(told.contains(" 200 "), "a slow disk does not change ability: {told}");
+        let answer = health(&folder);
+        assert!(answer.contains(" 200 "), "a slow disk does not change ability: {answer}");
         std::thread::sleep(Duration::from_millis(100));
     }
     // A write queued behind it is withdrawn: it is certain not to be made.
@@ -280,9 +280,9 @@ fn a_fifo_as_services_file_is_reported_and_blocks_nothing() {
     let fifo = folder.path.join("fifo");
     run("mkfifo", &[&fifo.display().to_string()]);
     std::fs::rename(&fifo, &services).unwrap();
-    let told = refused(&folder.until(&["status"], |s| !refused(s).is_empty()));
+    let error = refused(&folder.until(&["status"], |s| !refused(s).is_empty()));
     let path = services.display().to_string();
-    assert!(told.contains(&path) && told.contains("is a FIFO, not a regular file"), "{told}");
+    assert!(error.contains(&path) && error.contains("is a FIFO, not a regular file"), "{error}");
     assert!(health(&folder).contains(" 200 "), "the previous services stay in force");
     backends(&folder, 2);
     lcore.link(false);

@@ -126,7 +126,7 @@ fn services_and_backends_beyond_the_counted_ones_are_counted_together() {
 }
 
 #[test]
-fn what_has_no_service_and_no_backend_counts_nothing() {
+fn packet_without_service_and_backend_counts_nothing() {
     let region = Region::anonymous(&Sizes::SMALL).unwrap();
     assert!(region.counters().lcore(Sizes::SMALL.lcores).is_none());
     let page = region.counters().lcore(1).unwrap();

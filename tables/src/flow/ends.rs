@@ -1,5 +1,5 @@
-//! Forwarding of packet ends: paths of new flows, keys towards backends, and rewrites by NAT. Both
-//! data planes and `weir explain` use it.
+//! Addresses and ports of forwarded packets: paths of new flows, keys towards backends, and
+//! rewrites by NAT. Both data planes and `weir explain` use them.
 
 use super::{Ends, Forward, NatOrDigest, PATH_CROSSES, PATH_REDIRECT};
 use crate::record::{Backend, Mode, NONE};
@@ -24,13 +24,13 @@ impl Forward {
         }
     }
 
-    /// Creates the path of a new flow of `ip` to the service's proxy at the local address `ours`
+    /// Creates the path of a new flow of `ip` to the service's proxy at the local address `local`
     /// and `port`: translated, with the client's own address as source.
     #[inline(always)]
-    pub fn to_proxy(ip: &Ip, service: u32, ours: &Addr, port: u16) -> Forward {
+    pub fn to_proxy(ip: &Ip, service: u32, local: &Addr, port: u16) -> Forward {
         Forward {
             nat_or_digest: NatOrDigest::nat(ip.src),
-            backend_addr: *ours,
+            backend_addr: *local,
             nat_port: ip.sport,
             backend_port: port,
             service,
@@ -86,28 +86,28 @@ impl Forward {
         self.key_from(ip, self.backend_proto(ip), self.nat_addr(), self.nat_port)
     }
 
-    /// As [`Forward::backend_key`], for protocol `proto` and the local address and port `ours` and
+    /// As [`Forward::backend_key`], for protocol `proto` and the local address and port `local` and
     /// `port`.
     #[inline(always)]
-    pub fn key_from(&self, ip: &Ip, proto: u8, ours: &Addr, port: u16) -> (FlowKey, Side) {
+    pub fn key_from(&self, ip: &Ip, proto: u8, local: &Addr, port: u16) -> (FlowKey, Side) {
         let to = if is_echo(ip) { port } else { self.backend_port };
-        FlowKey::new(SCOPE_PLAIN, proto, *ours, port, self.backend_addr, to)
+        FlowKey::new(SCOPE_PLAIN, proto, *local, port, self.backend_addr, to)
     }
 
     /// Returns the rewrites of a packet from the client's side of a translated flow, and of the
     /// packet that it quotes, if any.
     #[inline(always)]
     pub fn forward_rewrites(&self, ip: &Ip, quoted: Option<&Ip>) -> (Rewrite, Rewrite) {
-        let (ours, backend) = (*self.nat_addr(), self.backend_addr);
+        let (local, backend) = (*self.nat_addr(), self.backend_addr);
         let port = |ip: &Ip| if is_echo(ip) { self.nat_port } else { self.backend_port };
         let Some(quoted) = quoted else {
-            let to = Rewrite { src: ours, sport: self.nat_port, dst: backend, dport: port(ip) };
+            let to = Rewrite { src: local, sport: self.nat_port, dst: backend, dport: port(ip) };
             return (to, Rewrite::none());
         };
         // The error concerns a reply, which the backend sent to the local address.
         let (sport, dport) = (port(quoted), self.nat_port);
-        let quote = Rewrite { src: backend, sport, dst: ours, dport };
-        (Rewrite { src: ours, dst: backend, ..Rewrite::none() }, quote)
+        let quote = Rewrite { src: backend, sport, dst: local, dport };
+        (Rewrite { src: local, dst: backend, ..Rewrite::none() }, quote)
     }
 }
 

@@ -44,39 +44,39 @@ unsafe impl Shared for Entry {
 }
 
 impl Entry {
-    /// Returns the entry's state if it is live and appears to have the key `wanted`, else 0.
-    /// Callers that read further verify with [`Entry::still`] at the end.
+    /// Returns the entry's state if it is live and appears to have the key `expected`, else 0.
+    /// Callers that read further verify with [`Entry::is_unchanged`] at the end.
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
-    pub(super) fn stamp_of(&self, wanted: &Words) -> u32 {
-        self.stamp_if(self.state.load(Acquire), wanted)
+    pub(super) fn stamp_of(&self, expected: &KeyWords) -> u32 {
+        self.stamp_if(self.state.load(Acquire), expected)
     }
 
     /// Returns `stamp`, the entry's state, if it denotes a live entry and the key appears to be
-    /// `wanted`, else 0.
+    /// `expected`, else 0.
     #[inline(always)]
-    fn stamp_if(&self, stamp: u32, wanted: &Words) -> u32 {
-        let mut differs = u64::from(self.scope.load(Relaxed) ^ wanted.0);
-        for (word, wanted) in self.rest.iter().zip(&wanted.1) {
-            differs |= word.load(Relaxed) ^ wanted;
+    fn stamp_if(&self, stamp: u32, expected: &KeyWords) -> u32 {
+        let mut differs = u64::from(self.scope.load(Relaxed) ^ expected.0);
+        for (word, expected) in self.rest.iter().zip(&expected.1) {
+            differs |= word.load(Relaxed) ^ expected;
         }
         if differs != 0 || stamp & (LIVE | WRITING) != LIVE { 0 } else { stamp }
     }
 
-    /// Returns a consistent copy of the entry if it is live and has the key `wanted`.
+    /// Returns a consistent copy of the entry if it is live and has the key `expected`.
     #[inline(always)]
     #[cfg(not(target_arch = "bpf"))]
-    pub(super) fn compare(&self, i: u32, wanted: &FlowKey) -> Option<Hit> {
+    pub(super) fn compare(&self, i: u32, expected: &FlowKey) -> Option<Hit> {
         let state = self.state.load(Acquire);
         // The words of the key are read only here, so that they occupy no registers earlier.
-        self.copied(i, self.stamp_if(state, &Words::of(wanted)))
+        self.copied(i, self.stamp_if(state, &KeyWords::of(expected)))
     }
 
     /// As `compare`, for key words and a state that were read before.
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
-    pub(super) fn compare_since(&self, i: u32, state: u32, wanted: &Words) -> Option<Hit> {
-        self.copied(i, self.stamp_if(state, wanted))
+    pub(super) fn compare_since(&self, i: u32, state: u32, expected: &KeyWords) -> Option<Hit> {
+        self.copied(i, self.stamp_if(state, expected))
     }
 
     #[inline(always)]
@@ -86,14 +86,14 @@ impl Entry {
         }
         let hit = self.hit(i, stamp);
         // A changed state means that the key left this entry, which equals a miss.
-        self.still(stamp).then_some(hit)
+        self.is_unchanged(stamp).then_some(hit)
     }
 
     /// Returns a consistent copy of key and contents if the entry is live.
     pub(super) fn read(&self, i: u32) -> Option<(FlowKey, Hit)> {
         let stamp = self.state.load(Acquire);
         let found = (self.key(), self.hit(i, stamp));
-        (stamp & (LIVE | WRITING) == LIVE && self.still(stamp)).then_some(found)
+        (stamp & (LIVE | WRITING) == LIVE && self.is_unchanged(stamp)).then_some(found)
     }
 
     #[inline(always)]
@@ -117,14 +117,14 @@ impl Entry {
 
     pub(super) fn key(&self) -> FlowKey {
         let rest = core::array::from_fn(|w| self.rest[w].load(Relaxed));
-        Words(self.scope.load(Relaxed), rest).key()
+        KeyWords(self.scope.load(Relaxed), rest).key()
     }
 
     /// Writes a claimed entry except its state, and returns the state that makes it visible.
     pub(super) fn write(&self, filling: &Filling<'_>) -> u32 {
         let stamp = (self.state.load(Relaxed) & !(LIVE | WRITING)).wrapping_add(VERSION) | LIVE;
         fence(Release);
-        let words = Words::of(filling.key);
+        let words = KeyWords::of(filling.key);
         self.scope.store(words.0, Relaxed);
         self.last_seen_s.store(filling.now_s, Relaxed);
         self.path.store(filling.path, Relaxed);
@@ -138,7 +138,7 @@ impl Entry {
     /// Returns whether the state is unchanged, so that everything read before this call is
     /// consistent.
     #[inline(always)]
-    pub(super) fn still(&self, stamp: u32) -> bool {
+    pub(super) fn is_unchanged(&self, stamp: u32) -> bool {
         fence(Acquire);
         self.state.load(Relaxed) == stamp
     }
@@ -155,15 +155,15 @@ impl Entry {
 }
 
 /// A key in the form in which entries store it.
-pub(super) struct Words(pub(super) u32, pub(super) [u64; 5]);
+pub(super) struct KeyWords(pub(super) u32, pub(super) [u64; 5]);
 
-impl Words {
+impl KeyWords {
     #[inline(always)]
-    pub(super) fn of(key: &FlowKey) -> Words {
+    pub(super) fn of(key: &FlowKey) -> KeyWords {
         let pair = |a: u32, b: u32| u64::from(a) | u64::from(b) << 32;
         let (l, h) = (&key.low.words, &key.high.words);
         let ends = [pair(l[0], l[1]), pair(l[2], l[3]), pair(h[0], h[1]), pair(h[2], h[3])];
-        Words(key.scope, [pair(key.proto, key.ports), ends[0], ends[1], ends[2], ends[3]])
+        KeyWords(key.scope, [pair(key.proto, key.ports), ends[0], ends[1], ends[2], ends[3]])
     }
 
     pub(super) fn key(&self) -> FlowKey {

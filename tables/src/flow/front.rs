@@ -2,14 +2,14 @@
 //!
 //! Entries are at hashed positions: with many flows, a packet's entry is in no cache, and only the
 //! entry contains the path's id. A caller that remembers the path of a flow (see
-//! [`lately`](super::lately)) needs no entry, and paths and fronts are ordered by the time at which
-//! flows began. A front belongs to its path and is guarded by the path's seqlock. A path is live
-//! before its entries are visible and ends before they are cleared, so a live path whose front has
-//! a key belongs to that key's flow.
+//! [`flow_hints`](super::flow_hints)) needs no entry, and paths and fronts are ordered by the time
+//! at which flows began. A front belongs to its path and is guarded by the path's seqlock. A path
+//! is live before its entries are visible and ends before they are cleared, so a live path whose
+//! front has a key belongs to that key's flow.
 
 #[cfg(test)]
 use super::Hit;
-use super::entry::Words;
+use super::entry::KeyWords;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::rows::Shared;
 use packet::flow::{FlowKey, Side};
@@ -25,7 +25,7 @@ pub(crate) struct Front {
     pub(super) digest: AtomicU32,
     /// Time at which the front entry was last touched through the path, in seconds of the region's
     /// clock.
-    pub(super) seen_s: AtomicU32,
+    pub(super) last_seen_s: AtomicU32,
     spare: AtomicU64,
 }
 
@@ -36,30 +36,30 @@ const _: () = assert!(size_of::<Front>() == 64);
 unsafe impl Shared for Front {}
 
 impl Front {
-    /// Writes the front for a flow whose path the caller holds.
+    /// Writes the front for a flow whose path the caller has locked.
     #[inline(always)]
-    pub(super) fn set(&self, key: &FlowKey, initiator: Side, digest: u32, seen_s: u32) {
-        let words = Words::of(key);
+    pub(super) fn set(&self, key: &FlowKey, initiator: Side, digest: u32, last_seen_s: u32) {
+        let words = KeyWords::of(key);
         self.scope.store(words.0, Relaxed);
         self.high.store(u32::from(initiator == Side::High), Relaxed);
         self.rest.iter().zip(words.1).for_each(|(to, word)| to.store(word, Relaxed));
         self.digest.store(digest, Relaxed);
-        self.seen_s.store(seen_s, Relaxed);
+        self.last_seen_s.store(last_seen_s, Relaxed);
     }
 
-    /// Returns a copy of its key, which is consistent only within [`Stored::consistent`].
+    /// Returns a copy of its key, which is consistent only within [`PathRecord::consistent`].
     #[inline(always)]
     pub(super) fn key(&self) -> FlowKey {
         let rest = core::array::from_fn(|i| self.rest[i].load(Relaxed));
-        Words(self.scope.load(Relaxed), rest).key()
+        KeyWords(self.scope.load(Relaxed), rest).key()
     }
 
     /// Returns 0 if the front has this key.
     #[inline(always)]
-    pub(super) fn differs(&self, wanted: &Words) -> u64 {
-        let mut differs = u64::from(self.scope.load(Relaxed) ^ wanted.0);
-        for (word, wanted) in self.rest.iter().zip(&wanted.1) {
-            differs |= word.load(Relaxed) ^ wanted;
+    pub(super) fn differs(&self, expected: &KeyWords) -> u64 {
+        let mut differs = u64::from(self.scope.load(Relaxed) ^ expected.0);
+        for (word, expected) in self.rest.iter().zip(&expected.1) {
+            differs |= word.load(Relaxed) ^ expected;
         }
         differs
     }
@@ -70,7 +70,7 @@ impl Front {
 impl Front {
     pub(super) fn matches_entry(&self, key: &FlowKey, hit: &Hit) -> bool {
         let high = hit.initiator() == Side::High;
-        self.differs(&Words::of(key)) == 0
+        self.differs(&KeyWords::of(key)) == 0
             && self.high.load(Relaxed) == u32::from(high)
             && self.digest.load(Relaxed) == hit.digest
     }

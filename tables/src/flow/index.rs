@@ -58,7 +58,7 @@ pub(crate) struct Index<'r> {
     #[cfg(not(target_arch = "bpf"))]
     mask: u32,
     #[cfg(not(target_arch = "bpf"))]
-    by: HashKey,
+    hash_key: HashKey,
     /// Lock bits of this writer.
     owner: u64,
 }
@@ -84,7 +84,7 @@ impl<'r> Index<'r> {
             #[cfg(not(target_arch = "bpf"))]
             mask: words.count() - 1,
             #[cfg(not(target_arch = "bpf"))]
-            by: region.hash_key(),
+            hash_key: region.hash_key(),
             owner: 1,
         }
     }
@@ -106,7 +106,7 @@ impl<'r> Index<'r> {
     #[inline(always)]
     pub(crate) fn hash(&self, key: &FlowKey) -> u64 {
         #[cfg(not(target_arch = "bpf"))]
-        return key.hash(&self.by);
+        return key.hash(&self.hash_key);
         #[cfg(target_arch = "bpf")]
         key.hash(&Region.hash_key())
     }
@@ -261,11 +261,11 @@ impl<'r> Index<'r> {
         bucket: u32,
         word: u64,
         at: &KeyPosition,
-        wanted: &FlowKey,
+        expected: &FlowKey,
     ) -> Option<Hit> {
         let mut equal = equal_tags(word, at);
         while equal != 0 {
-            if let Some(hit) = self.compare(bucket * 4 + equal.trailing_zeros() / 8, wanted) {
+            if let Some(hit) = self.compare(bucket * 4 + equal.trailing_zeros() / 8, expected) {
                 return Some(hit);
             }
             equal &= equal - 1;
@@ -275,8 +275,8 @@ impl<'r> Index<'r> {
 
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
-    fn compare(&self, i: u32, wanted: &FlowKey) -> Option<Hit> {
-        self.entry(i)?.compare(i, wanted)
+    fn compare(&self, i: u32, expected: &FlowKey) -> Option<Hit> {
+        self.entry(i)?.compare(i, expected)
     }
 
     /// Returns a consistent copy of an entry's key and contents, if it is live.
@@ -296,17 +296,17 @@ impl<'r> Index<'r> {
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(crate) fn lock_as(&self, home: u32, owner: u64) -> bool {
         let Some(word) = self.word(home) else { return false };
-        let mut seen = word.load(Relaxed);
+        let mut current = word.load(Relaxed);
         for _ in 0..TRIES {
-            if seen & OWNER == 0 {
-                let locked = (seen & !LOCK) | owner;
-                match word.compare_exchange_weak(seen, locked, Acquire, Relaxed) {
+            if current & OWNER == 0 {
+                let locked = (current & !LOCK) | owner;
+                match word.compare_exchange_weak(current, locked, Acquire, Relaxed) {
                     Ok(_) => return true,
-                    Err(now) => seen = now,
+                    Err(now) => current = now,
                 }
             } else {
                 spin_loop();
-                seen = word.load(Relaxed);
+                current = word.load(Relaxed);
             }
         }
         false

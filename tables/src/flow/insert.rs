@@ -1,7 +1,7 @@
 //! Insertion and removal of flows: both entries and the path record, or nothing.
 
 use super::entry::{FRONT, INITIATOR_HIGH};
-use super::path::{Forward, GatewayLeg, Stored};
+use super::path::{Forward, GatewayLeg, PathRecord};
 use super::step::step;
 use super::words::{Options, Words as _};
 use super::{Filling, Flows, Hit, MAX_OPTIONS};
@@ -35,7 +35,7 @@ pub struct NewFlow {
 
 /// A flow that ended, for the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ended {
+pub struct EndedFlow {
     /// Number of its path record, which may belong to another flow by now.
     pub path: u32,
     /// How its packets were forwarded.
@@ -95,7 +95,7 @@ impl NewFlow {
 }
 
 /// Hashes of a flow's keys.
-struct Sides {
+struct KeyHashes {
     front: u64,
     back: u64,
     /// Whether the back key differs from the front key.
@@ -104,14 +104,14 @@ struct Sides {
 
 /// Outcome of an insertion as plain integers: the kernel's verifier rejects values that are
 /// initialized on some paths only, as the payload of an enum is.
-struct Begun {
+struct InsertOutcome {
     outcome: u32,
     /// Number of the entry, or of the conflicting path.
     number: u32,
     stamp: u32,
 }
 
-const BEGUN: u32 = 0;
+const INSERTED: u32 = 0;
 const EXISTS: u32 = 1;
 const BACK_TAKEN: u32 = 2;
 const NO_SLAB: u32 = 3;
@@ -149,7 +149,7 @@ impl Flows<'_> {
         if options.bytes() > MAX_OPTIONS {
             return Err(InsertError::OptionsTooLong);
         }
-        let sides = Sides { front, back, has_back: *new.back_key() != new.front };
+        let sides = KeyHashes { front, back, has_back: *new.back_key() != new.front };
         let home = self.index.position(sides.front).home;
         let other = self.index.position(sides.back).home;
         // All of these lines are written, so they are fetched in parallel. The BPF program has
@@ -177,7 +177,7 @@ impl Flows<'_> {
         step!();
         self.index.unlock(first);
         match begun.outcome {
-            BEGUN => {
+            INSERTED => {
                 let entry = self.index.entry(begun.number).ok_or(InsertError::Full)?;
                 Ok(entry.hit(begun.number, begun.stamp))
             }
@@ -221,15 +221,15 @@ impl Flows<'_> {
         &self,
         new: &NewFlow,
         options: &Options<'_>,
-        sides: &Sides,
+        sides: &KeyHashes,
         now_s: u32,
-    ) -> Begun {
-        let no = |outcome, number| Begun { outcome, number, stamp: 0 };
-        if let Some(path) = self.holder(sides.front, &new.front) {
+    ) -> InsertOutcome {
+        let no = |outcome, number| InsertOutcome { outcome, number, stamp: 0 };
+        if let Some(path) = self.live_path_of(sides.front, &new.front) {
             return no(EXISTS, path);
         }
         if sides.has_back
-            && let Some(path) = self.holder(sides.back, new.back_key())
+            && let Some(path) = self.live_path_of(sides.back, new.back_key())
         {
             return no(BACK_TAKEN, path);
         }
@@ -284,7 +284,7 @@ impl Flows<'_> {
         if let Some(state) = self.own_state() {
             state.live.fetch_add(1, Relaxed);
         }
-        Begun { outcome: BEGUN, number: entry, stamp }
+        InsertOutcome { outcome: INSERTED, number: entry, stamp }
     }
 
     /// Frees a record that has ended or was never published, and its slab.
@@ -301,9 +301,9 @@ impl Flows<'_> {
     }
 
     /// Ends the flow found by `hit`; `None` if it has already ended or stays busy.
-    pub fn remove(&self, hit: &Hit) -> Option<Ended> {
+    pub fn remove(&self, hit: &Hit) -> Option<EndedFlow> {
         let entry = self.index.entry(hit.entry)?;
-        self.end(hit.path, || entry.still(hit.stamp))
+        self.end(hit.path, || entry.is_unchanged(hit.stamp))
     }
 
     /// Returns the path of the flow that has a key. If that flow has ended, its entry is cleared
@@ -313,29 +313,29 @@ impl Flows<'_> {
     /// A path is live before an entry refers to it, so a path that is not live has ended. Its
     /// record is reused only after its entries were cleared, which the entry's state reveals.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    fn holder(&self, hash: u64, key: &FlowKey) -> Option<u32> {
+    fn live_path_of(&self, hash: u64, key: &FlowKey) -> Option<u32> {
         // In the BPF program, the search is a function call.
         #[cfg(target_arch = "bpf")]
         if self.index.lacks(hash) {
             return None;
         }
         let hit = self.index.find(hash, key)?;
-        if self.paths.row(hit.path).is_some_and(Stored::is_live) {
+        if self.paths.row(hit.path).is_some_and(PathRecord::is_live) {
             return Some(hit.path);
         }
         step!();
-        self.index.clear_here(hit.entry, hit.stamp);
+        self.index.clear_inline(hit.entry, hit.stamp);
         None
     }
 
     /// Ends a flow in this order: readers can no longer read its path, lookups no longer find it,
-    /// and its resources (NAT port, slabs, record) are freed. `meant` returns whether it is the
-    /// intended flow. A concurrent packet of the flow is still forwarded by it or begins it anew,
-    /// and never waits.
-    pub(super) fn end(&self, id: u32, meant: impl Fn() -> bool) -> Option<Ended> {
+    /// and its resources (NAT port, slabs, record) are freed. `is_intended` returns whether it is
+    /// the intended flow. A concurrent packet of the flow is still forwarded by it or begins it
+    /// anew, and never waits.
+    pub(super) fn end(&self, id: u32, is_intended: impl Fn() -> bool) -> Option<EndedFlow> {
         let path = self.paths.row(id)?;
         step!();
-        if !path.end(meant) {
+        if !path.end(is_intended) {
             return None;
         }
         step!();
@@ -357,6 +357,6 @@ impl Flows<'_> {
         step!();
         self.drop_record(id);
         self.own_state()?.live.fetch_sub(1, Relaxed);
-        Some(Ended { path: id, forward, scope })
+        Some(EndedFlow { path: id, forward, scope })
     }
 }

@@ -1,6 +1,6 @@
 //! `LegCopy`: the gateway legs of one path before an update (see `leg_updates`).
 
-use super::path::{Answer, Slab, Stored};
+use super::path::{Answer, PathRecord, Slab};
 use super::step::step;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use crate::rows::{Rows, Shared};
@@ -12,8 +12,8 @@ pub(crate) struct LegCopy {
     claimed: AtomicU32,
     /// 1 if the responder's leg differs from the initiator's.
     responder: AtomicU32,
-    /// Path and held state to which the copy belongs: [`of`]. 0 while it is being filled.
-    of: AtomicU64,
+    /// Path and locked state to which the copy belongs: [`owner_word`]. 0 while it is being filled.
+    owner: AtomicU64,
     /// Legs of the initiator and of the responder.
     legs: [Slab; 2],
 }
@@ -24,9 +24,9 @@ const _: () = assert!(size_of::<LegCopy>() == 704);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for LegCopy {}
 
-/// Combines a path and its state. The state of a held path is not 0.
+/// Combines a path and its state. The state of a locked path is not 0.
 #[inline(always)]
-const fn of(path: u32, state: u32) -> u64 {
+const fn owner_word(path: u32, state: u32) -> u64 {
     (path as u64) << 32 | state as u64
 }
 
@@ -41,23 +41,29 @@ impl LegCopy {
         self.claimed.store(0, Release);
     }
 
-    /// Copies the legs of a path, which the caller is about to hold with state `held`.
+    /// Copies the legs of a path, which the caller is about to lock with state `locked`.
     #[inline(always)]
-    pub(super) fn fill(&self, id: u32, path: &Stored, held: u32, slabs: Rows<'_, Slab>) {
-        self.of.store(0, Relaxed);
+    pub(super) fn fill(&self, id: u32, path: &PathRecord, locked: u32, slabs: Rows<'_, Slab>) {
+        self.owner.store(0, Relaxed);
         fence(Release);
         step!();
         path.copy_leg(slabs, &self.legs[0]);
         let differs = path.copy_responder(slabs, &self.legs[1]);
         self.responder.store(u32::from(differs), Relaxed);
         step!();
-        self.of.store(of(id, held), Release);
+        self.owner.store(owner_word(id, locked), Release);
     }
 
     /// Copies a leg to `out` if the copy belongs to this path and state; returns whether it does.
     #[inline(always)]
-    pub(super) fn read(&self, id: u32, held: u32, from_initiator: bool, out: &mut Answer) -> bool {
-        if self.of.load(Acquire) != of(id, held) {
+    pub(super) fn read(
+        &self,
+        id: u32,
+        locked: u32,
+        from_initiator: bool,
+        out: &mut Answer,
+    ) -> bool {
+        if self.owner.load(Acquire) != owner_word(id, locked) {
             return false;
         }
         match !from_initiator && self.responder.load(Relaxed) != 0 {
@@ -65,13 +71,13 @@ impl LegCopy {
             false => self.legs[0].read(out),
         }
         fence(Acquire);
-        self.of.load(Relaxed) == of(id, held)
+        self.owner.load(Relaxed) == owner_word(id, locked)
     }
 
     /// Clears the copy, for recovery.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn clear(&self) {
-        self.of.store(0, Relaxed);
+        self.owner.store(0, Relaxed);
         self.claimed.store(0, Relaxed);
     }
 }

@@ -1,28 +1,28 @@
 //! Copies of gateway legs during updates.
 //!
-//! A writer holds a path while it updates the path's legs, and the kernel may preempt the lcore at
-//! that point. Therefore the writer first copies the current legs to a place that readers find by
+//! A writer locks a path while it updates the path's legs, and the kernel may preempt the lcore at
+//! that point. Therefore the writer first copies the current legs to a record that readers find by
 //! the path's number, and replies use the copy until the new leg is published:
 //!
 //! ```text
-//!  claim a copy > fill it > hold the path > update legs > publish the path > release the copy
+//!  claim a copy > fill it > lock the path > update legs > publish the path > release the copy
 //!                           |<----- replies use the copy ----->|
 //! ```
 //! Paths share the few copies by their number. If a copy is in use for another path, the update is
 //! left to a later packet. A released copy keeps its contents, so that a reader that began while
-//! the path was held can finish.
+//! the path was locked can finish.
 
 use super::leg_copy::LegCopy;
-use super::path::{ANSWER_TRIES, Answer, Stored};
+use super::path::{ANSWER_TRIES, Answer, PathRecord};
 use super::step::step;
-use super::{Flows, Hit, Missed};
+use super::{Flows, Hit, PathError};
 use crate::layout::LEG_COPIES;
 use crate::rows::Numbered;
 #[cfg(target_arch = "bpf")]
 use crate::{layout::Section, region::Region, rows::Rows};
 
-/// Number of attempts of a reader to read the copy of a held path, and of a writer to claim a copy.
-/// The kernel's verifier checks each iteration.
+/// Number of attempts of a reader to read the copy of a locked path, and of a writer to claim a
+/// copy. The kernel's verifier checks each iteration.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { 512 };
 
 impl<'r> Flows<'r> {
@@ -35,20 +35,20 @@ impl<'r> Flows<'r> {
         copies.row(path & (LEG_COPIES - 1))
     }
 
-    /// Holds a live path to update its legs. The caller releases it by [`Stored::publish`] and then
-    /// calls [`LegCopy::release`]. `None` if the path ended, or if the path or its copy stays
+    /// Locks a live path to update its legs. The caller releases it by [`PathRecord::publish`] and
+    /// then calls [`LegCopy::release`]. `None` if the path ended, or if the path or its copy stays
     /// busy.
     #[inline(always)]
-    pub(super) fn hold_legs(&self, id: u32, path: &Stored) -> Option<&'r LegCopy> {
+    pub(super) fn lock_legs(&self, id: u32, path: &PathRecord) -> Option<&'r LegCopy> {
         let copy = self.copy_of(id)?;
         for _ in 0..TRIES {
             let state = path.live_state()?;
-            if Stored::is_free(state) && copy.claim() {
+            if PathRecord::is_unlocked(state) && copy.claim() {
                 step!();
-                copy.fill(id, path, Stored::held(state), self.slabs);
+                copy.fill(id, path, PathRecord::locked(state), self.slabs);
                 step!();
                 // The copy is consistent if the path did not change up to here.
-                if path.hold(state) {
+                if path.lock(state) {
                     return Some(copy);
                 }
                 copy.release();
@@ -61,27 +61,27 @@ impl<'r> Flows<'r> {
     /// As [`Flows::answer`] for a path whose legs are being updated: uses the previous legs.
     #[cold]
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub fn answer_held(
+    pub fn answer_locked(
         &self,
         hit: &Hit,
         from_initiator: bool,
         out: &mut Answer,
-    ) -> Result<(), Missed> {
-        let path = self.paths.row(hit.path).ok_or(Missed::Gone)?;
-        let copy = self.copy_of(hit.path).ok_or(Missed::Gone)?;
+    ) -> Result<(), PathError> {
+        let path = self.paths.row(hit.path).ok_or(PathError::Gone)?;
+        let copy = self.copy_of(hit.path).ok_or(PathError::Gone)?;
         for _ in 0..TRIES {
-            let state = path.live_state().ok_or(Missed::Gone)?;
-            if !Stored::is_free(state) && copy.read(hit.path, state, from_initiator, out) {
-                return self.forward_held(hit, &mut out.forward);
+            let state = path.live_state().ok_or(PathError::Gone)?;
+            if !PathRecord::is_unlocked(state) && copy.read(hit.path, state, from_initiator, out) {
+                return self.forward_locked(hit, &mut out.forward);
             }
-            // The path was released, and may be held again.
+            // The path was released, and may be locked again.
             let done = self.consistent_in(hit, ANSWER_TRIES, |path| {
                 path.answer(from_initiator, self.slabs, out);
             });
-            if done != Err(Missed::Busy) {
+            if done != Err(PathError::Busy) {
                 return done;
             }
         }
-        Err(Missed::Busy)
+        Err(PathError::Busy)
     }
 }

@@ -9,11 +9,11 @@
 //!  with it, and no slab       both directions arrived with equal legs: the path's leg serves both
 //!  with it, and a slab        the path's leg is the initiator's, the slab's the responder's
 //! ```
-//! During an update, packets return by the previous leg ([`copies`](super::copies)). The first
-//! packet whose leg differs allocates the slab. If none is free, the flow has one leg, and each
-//! further change tries again.
+//! During an update, packets return by the previous leg ([`leg_updates`](super::leg_updates)). The
+//! first packet whose leg differs allocates the slab. If none is free, the flow has one leg, and
+//! each further change tries again.
 
-use super::path::{GatewayLeg, Slab, Stored, needs_slab};
+use super::path::{GatewayLeg, PathRecord, Slab, needs_slab};
 use super::step::step;
 use super::words::{Options, Words as _};
 use super::{Entry, Flows, Hit, MAX_OPTIONS};
@@ -32,7 +32,7 @@ pub enum LegUpdate {
     Shared,
     /// The flow has ended or is being updated, its copy is in use, or no slab is free for long
     /// options. Nothing changed, and the next packet tries again.
-    Missed,
+    Skipped,
 }
 
 /// Leg, options and digest of the latest packet.
@@ -54,19 +54,19 @@ impl<'r> Flows<'r> {
         options: Options<'_>,
         digest: u32,
     ) -> LegUpdate {
-        let Some(path) = self.paths.row(hit.path) else { return LegUpdate::Missed };
-        let Some(entry) = self.index.entry(hit.entry) else { return LegUpdate::Missed };
+        let Some(path) = self.paths.row(hit.path) else { return LegUpdate::Skipped };
+        let Some(entry) = self.index.entry(hit.entry) else { return LegUpdate::Skipped };
         if !hit.is_front() || options.bytes() > MAX_OPTIONS {
-            return LegUpdate::Missed;
+            return LegUpdate::Skipped;
         }
-        let Some(copy) = self.hold_legs(hit.path, path) else { return LegUpdate::Missed };
+        let Some(copy) = self.lock_legs(hit.path, path) else { return LegUpdate::Skipped };
         step!();
         let latest = Latest { leg, options, digest };
-        // A flow cannot end while its path is held, so the entry stays valid.
-        let done = match entry.still(hit.stamp) {
+        // A flow cannot end while its path is locked, so the entry stays valid.
+        let done = match entry.is_unchanged(hit.stamp) {
             true if from_initiator || path.is_nat() => self.update_initiator(path, entry, latest),
             true => self.update_responder(path, entry, latest),
-            false => LegUpdate::Missed,
+            false => LegUpdate::Skipped,
         };
         path.publish();
         step!();
@@ -74,7 +74,7 @@ impl<'r> Flows<'r> {
         done
     }
 
-    fn update_initiator(&self, path: &Stored, entry: &Entry, latest: Latest<'_>) -> LegUpdate {
+    fn update_initiator(&self, path: &PathRecord, entry: &Entry, latest: Latest<'_>) -> LegUpdate {
         let of_both = path.has_responder_leg() && path.owns.load(Relaxed) == NONE;
         if !of_both || self.part(path) {
             return self.overwrite(path, entry, latest, LegUpdate::Changed);
@@ -84,7 +84,7 @@ impl<'r> Flows<'r> {
         self.overwrite(path, entry, latest, LegUpdate::Shared)
     }
 
-    fn update_responder(&self, path: &Stored, entry: &Entry, latest: Latest<'_>) -> LegUpdate {
+    fn update_responder(&self, path: &PathRecord, entry: &Entry, latest: Latest<'_>) -> LegUpdate {
         let is_shared = path.owns.load(Relaxed) == NONE;
         let done = if is_shared && entry.digest.load(Relaxed) == latest.digest {
             LegUpdate::Same
@@ -106,13 +106,13 @@ impl<'r> Flows<'r> {
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn overwrite(
         &self,
-        path: &Stored,
+        path: &PathRecord,
         entry: &Entry,
         latest: Latest<'_>,
         done: LegUpdate,
     ) -> LegUpdate {
         if !self.give_slab(path, &latest.options) {
-            return LegUpdate::Missed;
+            return LegUpdate::Skipped;
         }
         step!();
         path.set_gateway(latest.leg, &latest.options, self.slabs);
@@ -128,7 +128,7 @@ impl<'r> Flows<'r> {
     /// Copies the shared leg to the responder's slab, so that the initiator's can change; returns
     /// false if no slab is free.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    fn part(&self, path: &Stored) -> bool {
+    fn part(&self, path: &PathRecord) -> bool {
         let Some(slab) = self.responders_slab(path) else { return false };
         path.copy_leg(self.slabs, slab);
         step!();
@@ -138,7 +138,7 @@ impl<'r> Flows<'r> {
     /// Returns the slab of the responder's leg, and allocates it if needed. It is freed at the end
     /// of the flow.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    fn responders_slab(&self, path: &Stored) -> Option<&'r Slab> {
+    fn responders_slab(&self, path: &PathRecord) -> Option<&'r Slab> {
         if path.owns.load(Relaxed) == NONE {
             let slab = self.free_slabs()?.pop();
             if slab == NONE {
@@ -150,9 +150,9 @@ impl<'r> Flows<'r> {
         self.slabs.row(path.owns.load(Relaxed))
     }
 
-    /// Ensures that a path held by the caller has space for these options.
+    /// Ensures that a path locked by the caller has space for these options.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(super) fn give_slab(&self, path: &Stored, options: &Options<'_>) -> bool {
+    pub(super) fn give_slab(&self, path: &PathRecord, options: &Options<'_>) -> bool {
         if needs_slab(options.bytes()) && path.slab.load(Relaxed) == NONE {
             let slab = self.free_slabs().map_or(NONE, |free| free.pop());
             if slab == NONE {

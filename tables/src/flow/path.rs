@@ -139,7 +139,8 @@ impl Forward {
     }
 }
 
-/// Line 1: the gateway leg of the initiator's latest packet.
+/// Line 1: the gateway leg of the latest packet, or of the initiator's latest one in a flow with a
+/// responder's leg.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GatewayLeg {
@@ -172,7 +173,7 @@ pub struct GatewayLeg {
 }
 
 const _: () = assert!(size_of::<Forward>() == 56 && size_of::<GatewayLeg>() == 64);
-/// Offset assumed by [`Stored::set_digest`].
+/// Offset assumed by [`PathRecord::set_digest`].
 const _: () = assert!(core::mem::offset_of!(Forward, nat_or_digest) == 0);
 
 // SAFETY: repr(C), the fields sum up to the size (above: 16+16+2+2+16+4 and 32+4+6+18+4), integers.
@@ -223,7 +224,7 @@ impl Answer {
 
 /// Error of reading a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Missed {
+pub enum PathError {
     /// The flow has ended.
     Gone,
     /// The path was being changed for too long.
@@ -232,7 +233,7 @@ pub enum Missed {
 
 /// A path record in the region.
 #[repr(C, align(64))]
-pub(crate) struct Stored {
+pub(crate) struct PathRecord {
     seq: AtomicU32,
     pub(super) tcp: AtomicU32,
     forward: [AtomicU64; 7],
@@ -245,11 +246,11 @@ pub(crate) struct Stored {
     pub(super) idle_s: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Stored>() == 192);
+const _: () = assert!(size_of::<PathRecord>() == 192);
 
 // SAFETY: atomics only.
 #[expect(unsafe_code, reason = "see the trait")]
-unsafe impl Shared for Stored {}
+unsafe impl Shared for PathRecord {}
 
 /// Overflow space of a path record: a leg with its options, or long options alone.
 #[repr(C, align(64))]
@@ -290,25 +291,25 @@ impl Slab {
     }
 }
 
-impl Stored {
+impl PathRecord {
     /// Runs `copy` until the record did not change during it. `copy` must have no side effects on
     /// shared state.
     #[inline(always)]
-    pub(super) fn consistent<T>(&self, copy: impl FnMut(&Stored) -> T) -> Result<T, Missed> {
+    pub(super) fn consistent<T>(&self, copy: impl FnMut(&PathRecord) -> T) -> Result<T, PathError> {
         self.consistent_in(TRIES, copy)
     }
 
-    /// As [`Stored::consistent`], with a limit of `tries`.
+    /// As [`PathRecord::consistent`], with a limit of `tries`.
     #[inline(always)]
     pub(super) fn consistent_in<T>(
         &self,
         tries: u64,
-        mut copy: impl FnMut(&Stored) -> T,
-    ) -> Result<T, Missed> {
+        mut copy: impl FnMut(&PathRecord) -> T,
+    ) -> Result<T, PathError> {
         for _ in 0..tries {
             let seq = self.seq.load(Acquire);
             if seq & LIVE == 0 {
-                return Err(Missed::Gone);
+                return Err(PathError::Gone);
             }
             if seq & WRITING == 0 {
                 let copied = copy(self);
@@ -320,7 +321,7 @@ impl Stored {
             }
             spin_loop();
         }
-        Err(Missed::Busy)
+        Err(PathError::Busy)
     }
 
     #[inline(always)]
@@ -333,7 +334,7 @@ impl Stored {
         words::load(&self.gateway)
     }
 
-    /// Copies options out. Called within [`Stored::consistent`].
+    /// Copies options out. Called within [`PathRecord::consistent`].
     #[inline(always)]
     pub(super) fn options(&self, len: u8, slabs: Rows<'_, Slab>, to: &mut OptionRoom) {
         let len = usize::from(len);
@@ -351,7 +352,7 @@ impl Stored {
         self.options.iter().zip(to).for_each(|(from, to)| *to = from.load(Relaxed));
     }
 
-    /// Copies everything out that a reply needs. Called within [`Stored::consistent`].
+    /// Copies everything out that a reply needs. Called within [`PathRecord::consistent`].
     #[inline(always)]
     pub(super) fn answer(&self, from_initiator: bool, slabs: Rows<'_, Slab>, out: &mut Answer) {
         out.forward = self.forward();
@@ -477,7 +478,7 @@ impl Stored {
 const FRONT_WORD: usize = core::mem::offset_of!(Forward, front) / 8;
 #[cfg(not(target_arch = "bpf"))]
 const FRONT_SHIFT: usize = core::mem::offset_of!(Forward, front) % 8 * 8;
-/// Offsets in [`Stored::tail`].
+/// Offsets in [`PathRecord::tail`].
 const MODE: usize = core::mem::offset_of!(Forward, mode) - 48;
 const FLAGS: usize = core::mem::offset_of!(Forward, flags) - 48;
 /// Offset in the last word of a leg.

@@ -2,9 +2,9 @@
 
 #[cfg(not(target_arch = "bpf"))]
 use super::Hit;
-use super::entry::Words;
+use super::entry::KeyWords;
 use super::front::Front;
-use super::path::{Forward, GatewayLeg, PATH_ONE_WAY, Stored};
+use super::path::{Forward, GatewayLeg, PATH_ONE_WAY, PathRecord};
 use super::{Flows, tcp};
 use crate::atomic::Ordering::Relaxed;
 use crate::record::{Mode, NONE};
@@ -14,7 +14,7 @@ use packet::geneve::OWN_OPTIONS;
 
 /// A candidate path for a packet's flow, being fetched.
 pub struct PathCandidate<'r> {
-    path: Option<&'r Stored>,
+    path: Option<&'r PathRecord>,
     front: Option<&'r Front>,
 }
 
@@ -103,10 +103,10 @@ impl<'r> Flows<'r> {
         candidate: &PathCandidate<'r>,
         key: &FlowKey,
     ) -> Option<PathHit<'r>> {
-        let (path, front, wanted) = (candidate.path?, candidate.front?, &Words::of(key));
-        let copy = |path: &Stored| {
+        let (path, front, expected) = (candidate.path?, candidate.front?, &KeyWords::of(key));
+        let copy = |path: &PathRecord| {
             let (digest, high) = (front.digest.load(Relaxed), front.high.load(Relaxed));
-            (front.differs(wanted), path.forward(), digest, high, path.tcp.load(Relaxed))
+            (front.differs(expected), path.forward(), digest, high, path.tcp.load(Relaxed))
         };
         let (differs, forward, digest, high, tcp) = path.consistent(copy).ok()?;
         if differs != 0 {
@@ -131,7 +131,7 @@ impl<'r> Flows<'r> {
         out: &mut ReplyPath,
     ) -> Option<ReplyHit<'r>> {
         let (path, front) = (candidate.path?, candidate.front?);
-        let copy = |path: &Stored| {
+        let copy = |path: &PathRecord| {
             out.forward = path.forward();
             out.gateway = path.gateway();
             path.inline_options(&mut out.options);
@@ -174,8 +174,8 @@ impl<'r> Flows<'r> {
     /// Updates the front entry's time of last use, once per second.
     #[inline(always)]
     fn touch_front(&self, front: &Front, forward: &Forward, now_s: u32) {
-        if front.seen_s.load(Relaxed) != now_s {
-            front.seen_s.store(now_s, Relaxed);
+        if front.last_seen_s.load(Relaxed) != now_s {
+            front.last_seen_s.store(now_s, Relaxed);
             if let Some(entry) = self.index.entry(forward.front) {
                 entry.last_seen_s.store(now_s, Relaxed);
             }

@@ -2,7 +2,7 @@
 
 use super::entry::FRONT;
 use super::free::FreeList;
-use super::path::Stored;
+use super::path::PathRecord;
 use super::{Flows, Hit, MAX_OPTIONS};
 use crate::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::record::NONE;
@@ -94,7 +94,7 @@ impl Flows<'_> {
 
     /// Returns whether a path's entries are complete and refer to it, and marks its NAT port, which
     /// no other flow may have.
-    fn is_consistent(&self, id: u32, path: &Stored) -> bool {
+    fn is_consistent(&self, id: u32, path: &PathRecord) -> bool {
         let (forward, back) = (path.forward(), path.back.load(Relaxed));
         let refers = |i: u32, front: bool| {
             let (key, hit): (FlowKey, Hit) = self.index.read(i)?;
@@ -110,8 +110,8 @@ impl Flows<'_> {
 
     /// Repairs a path left by a kill during `update_gateway`: the flow is kept, and its next packet
     /// of each direction writes leg and options again.
-    fn repair(&self, path: &Stored, slabs_used: &mut [bool]) {
-        if path.is_held() {
+    fn repair(&self, path: &PathRecord, slabs_used: &mut [bool]) {
+        if path.is_locked() {
             if let Some(entry) = self.index.entry(path.forward().front) {
                 entry.digest.fetch_xor(u32::MAX, Relaxed);
             }
@@ -137,7 +137,7 @@ impl Flows<'_> {
     }
 
     /// Removes the responder's leg, so that the flow has one leg.
-    fn drop_responder(&self, path: &Stored) {
+    fn drop_responder(&self, path: &PathRecord) {
         let forward = path.forward();
         if !forward.is_nat() {
             path.owns.store(NONE, Relaxed);

@@ -1,8 +1,8 @@
 //! Expiry of idle flows: each lcore examines a few records of its share at a time.
 
-use super::path::{Forward, GatewayLeg, Missed, PATH_ONE_WAY, Stored};
+use super::path::{Forward, GatewayLeg, PATH_ONE_WAY, PathError, PathRecord};
 use super::tcp::{self, TcpState};
-use super::{Ended, Entry, Flows, Hit, Index};
+use super::{EndedFlow, Entry, Flows, Hit, Index};
 use crate::atomic::Ordering::Relaxed;
 use crate::record::{NONE, Timeouts};
 use packet::flow::{FlowKey, Side};
@@ -34,7 +34,7 @@ fn since(now_s: u32, then_s: u32) -> u32 {
 }
 
 /// Idle timeout of a path in seconds.
-fn limit_s(path: &Stored, forward: &Forward, timeouts: &Timeouts) -> u32 {
+fn limit_s(path: &PathRecord, forward: &Forward, timeouts: &Timeouts) -> u32 {
     let one_way = forward.flags & PATH_ONE_WAY != 0;
     let own_or = |limit_s| match path.idle_s.load(Relaxed) {
         0 => limit_s,
@@ -79,7 +79,7 @@ impl Flows<'_> {
         lcores: u32,
         now_s: u32,
         timeouts: &Timeouts,
-        mut on_end: impl FnMut(&Ended),
+        mut on_end: impl FnMut(&EndedFlow),
     ) -> u32 {
         let lcores = lcores.max(1);
         let share = self.capacity().saturating_sub(lcore % lcores).div_ceil(lcores);
@@ -89,7 +89,7 @@ impl Flows<'_> {
             let id = *cursor * lcores + lcore % lcores;
             *cursor += 1;
             let Some(path) = self.paths.get(id as usize) else { continue };
-            let Ok(forward) = path.consistent(Stored::forward) else { continue };
+            let Ok(forward) = path.consistent(PathRecord::forward) else { continue };
             let idle = |forward: &Forward| self.is_idle(path, forward, now_s, timeouts);
             if !idle(&forward) {
                 // The entry's line was just read. If it belongs to another flow by now, that flow
@@ -108,7 +108,13 @@ impl Flows<'_> {
         ended
     }
 
-    fn is_idle(&self, path: &Stored, forward: &Forward, now_s: u32, timeouts: &Timeouts) -> bool {
+    fn is_idle(
+        &self,
+        path: &PathRecord,
+        forward: &Forward,
+        now_s: u32,
+        timeouts: &Timeouts,
+    ) -> bool {
         let limit_s = limit_s(path, forward, timeouts);
         // An active flow is usually seen from both sides, so the back entry's line is rarely
         // needed.
@@ -122,12 +128,12 @@ impl Flows<'_> {
     /// Returns a flow for display; `None` if the record is free or being changed.
     pub fn snapshot(&self, path: u32) -> Option<Snapshot> {
         let record = self.paths.get(path as usize)?;
-        let copy = |p: &Stored| (p.forward(), p.gateway(), p.back.load(Relaxed));
+        let copy = |p: &PathRecord| (p.forward(), p.gateway(), p.back.load(Relaxed));
         let (forward, gateway, back) = record.consistent(copy).ok()?;
         let of_path = |(_, hit): &(FlowKey, Hit)| hit.path == path;
         let (front, hit) = self.index.read(forward.front).filter(of_path)?;
         let back = self.index.read(back).filter(of_path);
-        let seen = [Some(hit), back.map(|(_, hit)| hit)].into_iter().flatten();
+        let hits = [Some(hit), back.map(|(_, hit)| hit)].into_iter().flatten();
         let one_way = forward.flags & PATH_ONE_WAY != 0;
         Some(Snapshot {
             front,
@@ -137,25 +143,25 @@ impl Flows<'_> {
             forward: forward.without_responder(),
             gateway,
             tcp: (forward.proto == TCP).then(|| TcpState::of(record.tcp.load(Relaxed), one_way)),
-            last_seen_s: seen.map(|hit| hit.last_seen_s).max().unwrap_or(0),
+            last_seen_s: hits.map(|hit| hit.last_seen_s).max().unwrap_or(0),
         })
     }
 
     /// Number of flows for which packets are still expected: all except reset ones, which are kept
     /// because the reset may be spoofed. Walks the table.
     pub fn awaited(&self) -> u32 {
-        let awaited = |path: &&Stored| path.is_live() && !tcp::is_reset(path.tcp.load(Relaxed));
+        let awaited = |path: &&PathRecord| path.is_live() && !tcp::is_reset(path.tcp.load(Relaxed));
         self.paths.iter().filter(awaited).count() as u32
     }
 
     /// Calls `mark` with the backend of every live flow, so that ids in use are not reclaimed.
     pub fn each_backend(&self, mut mark: impl FnMut(u32)) {
         for path in self.paths.iter().filter(|path| path.is_live()) {
-            match path.consistent(Stored::forward) {
+            match path.consistent(PathRecord::forward) {
                 Ok(forward) => mark(forward.backend),
-                Err(Missed::Gone) => {}
+                Err(PathError::Gone) => {}
                 // A transient state; an id marked in error is only reclaimed later.
-                Err(Missed::Busy) => mark(path.forward().backend),
+                Err(PathError::Busy) => mark(path.forward().backend),
             }
         }
     }

@@ -37,11 +37,13 @@ const TRIES: u32 = if cfg!(target_arch = "bpf") { 16 } else { u32::MAX };
 pub enum TcpState {
     /// Not confirmed yet.
     Embryonic,
-    /// Confirmed by packets of both sides.
+    /// Confirmed: by packets of both sides, or by two packets of the initiator if replies bypass
+    /// this appliance.
     Established,
     /// One side sent FIN.
     Closing,
-    /// Both sides sent FIN, or the connection was reset before it was established.
+    /// Both sides sent FIN (the initiator alone if replies bypass this appliance), or the
+    /// connection was reset before it was established.
     Closed,
     /// An RST arrived, which may be spoofed: handled as established, but evicted first if space is
     /// short. The next segment of the RST's apparent sender reverts it.
@@ -151,24 +153,24 @@ impl Flows<'_> {
         for _ in 0..TRIES {
             // The word counts the record's flows, so the exchange below fails if this flow ended
             // after the check.
-            if !entry.still(hit.stamp) {
+            if !entry.is_unchanged(hit.stamp) {
                 return TcpState::Closed;
             }
             step!();
-            let wanted = next(word, flags, from_initiator, one_way);
-            if wanted == word {
+            let updated = next(word, flags, from_initiator, one_way);
+            if updated == word {
                 break;
             }
-            match path.tcp.compare_exchange_weak(word, wanted, AcqRel, Acquire) {
-                Ok(_) if flags & SYN != 0 && wanted & BITS == 0 => {
+            match path.tcp.compare_exchange_weak(word, updated, AcqRel, Acquire) {
+                Ok(_) if flags & SYN != 0 && updated & BITS == 0 => {
                     self.recheck(hit, forward.front);
                     return TcpState::Reopened;
                 }
                 Ok(_) => {
-                    if is_reset(wanted) && !is_reset(word) {
+                    if is_reset(updated) && !is_reset(word) {
                         self.recheck(hit, forward.front);
                     }
-                    word = wanted;
+                    word = updated;
                     break;
                 }
                 Err(now) => word = now,

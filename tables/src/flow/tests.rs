@@ -30,7 +30,7 @@ pub(super) fn addr(n: u32) -> Addr {
     Addr::v4(n.to_be())
 }
 
-const OURS: u32 = 0x0a00_0001;
+const NAT_ADDR: u32 = 0x0a00_0001;
 const BACKEND: u32 = 0x0a00_0063;
 const FRONTEND: u32 = 0x0a00_00c8;
 
@@ -44,13 +44,13 @@ pub(super) fn nat_flow(n: u32, port: u16) -> NewFlow {
         addr(FRONTEND),
         80,
     );
-    let back = FlowKey::new(SCOPE_PLAIN, TCP, addr(OURS), port, addr(BACKEND), 8080);
+    let back = FlowKey::new(SCOPE_PLAIN, TCP, addr(NAT_ADDR), port, addr(BACKEND), 8080);
     NewFlow {
         front,
         front_initiator,
         back: Some(back),
         forward: Forward {
-            nat_or_digest: NatOrDigest::nat(addr(OURS)),
+            nat_or_digest: NatOrDigest::nat(addr(NAT_ADDR)),
             backend_addr: addr(BACKEND),
             nat_port: port,
             backend_port: 8080,
@@ -73,16 +73,16 @@ pub(super) fn find(flows: &Flows<'_>, key: &FlowKey) -> Option<Hit> {
 }
 
 /// Asserts all invariants of a table at rest.
-pub(super) fn assert_whole(flows: &Flows<'_>) {
+pub(super) fn assert_consistent(flows: &Flows<'_>) {
     let words = flows.index.word_values();
     let mut live = Vec::new();
     let (cleared, locks) = flows.index.rebuild(|i, key, hit| {
         let path = &flows.paths[hit.path as usize];
-        assert!(path.is_live() && !path.is_held(), "entry {i} has a path");
+        assert!(path.is_live() && !path.is_locked(), "entry {i} has a path");
         let (front, back) = (path.forward().front, path.back.load(Relaxed));
         assert_eq!(if hit.is_front() { front } else { back }, i);
-        let says = !hit.is_front() || flows.fronts[hit.path as usize].matches_entry(key, hit);
-        assert!(says, "path {} has the front of entry {i}", hit.path);
+        let matches = !hit.is_front() || flows.fronts[hit.path as usize].matches_entry(key, hit);
+        assert!(matches, "path {} has the front of entry {i}", hit.path);
         live.push(*key);
         true
     });
@@ -115,7 +115,7 @@ pub(super) fn assert_whole(flows: &Flows<'_>) {
     assert_eq!(nat.count() as u32, flows.nat.used(0), "NAT ports are those of the flows");
 }
 
-/// Records a leg of the initiator; returns false if the update was missed.
+/// Records a leg of the initiator; returns false if the update was skipped.
 pub(super) fn update(
     flows: &Flows<'_>,
     hit: &Hit,
@@ -151,7 +151,8 @@ fn flow_is_found_by_both_keys_with_its_forwarding() {
     assert_eq!(flows.revisit(back.path, front.stamp), Some(front));
 
     let (_, from_client) = FlowKey::new(1, TCP, addr(0x6440_0000), 7, addr(FRONTEND), 80);
-    let (key, from_backend) = FlowKey::new(SCOPE_PLAIN, TCP, addr(BACKEND), 8080, addr(OURS), 1024);
+    let (key, from_backend) =
+        FlowKey::new(SCOPE_PLAIN, TCP, addr(BACKEND), 8080, addr(NAT_ADDR), 1024);
     assert_eq!(key, back_key);
     assert!(front.from_initiator(from_client) && !back.from_initiator(from_backend));
 
@@ -168,17 +169,17 @@ fn flow_is_found_by_both_keys_with_its_forwarding() {
         proto: TCP,
     };
     assert_eq!((flows.ends(&front), flows.ends(&back)), (Ok(ends), Ok(ends)));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 
     let ended = flows.remove(&front).unwrap();
     assert_eq!((ended.forward, ended.scope), (forward, 1));
     assert_eq!(flows.remove(&front), None);
     assert_eq!(find(&flows, &new.front).or(find(&flows, &back_key)), None);
-    assert_eq!(flows.forward(&front), Err(Missed::Gone));
-    assert_eq!(flows.answer(&back, true, &mut answer), Err(Missed::Gone));
-    assert_eq!(flows.ends(&back), Err(Missed::Gone));
+    assert_eq!(flows.forward(&front), Err(PathError::Gone));
+    assert_eq!(flows.answer(&back, true, &mut answer), Err(PathError::Gone));
+    assert_eq!(flows.ends(&back), Err(PathError::Gone));
     assert!(!update(&flows, &front, &new.gateway, &[], 1));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -188,18 +189,18 @@ fn path_forwards_to_backend_during_leg_update() {
     let hit = insert_nat(&flows, 1, &[]).unwrap();
     let (forward, mut out) = (flows.forward(&hit).unwrap(), Forward::default());
     let path = &flows.paths[hit.path as usize];
-    let copy = flows.hold_legs(hit.path, path).unwrap();
-    assert_eq!(flows.forward(&hit), Err(Missed::Busy));
+    let copy = flows.lock_legs(hit.path, path).unwrap();
+    assert_eq!(flows.forward(&hit), Err(PathError::Busy));
     assert_eq!((flows.forward_to(&hit, &mut out), out), (Ok(()), forward));
     path.publish();
     copy.release();
     flows.remove(&hit).unwrap();
-    assert_eq!(flows.forward_to(&hit, &mut out), Err(Missed::Gone));
+    assert_eq!(flows.forward_to(&hit, &mut out), Err(PathError::Gone));
     let new = insert_nat(&flows, 2, &[]).unwrap();
     assert_eq!(new.path, hit.path);
-    assert!(flows.hold_legs(hit.path, path).is_some());
-    assert_eq!(flows.forward_to(&hit, &mut out), Err(Missed::Gone));
-    assert_eq!(flows.answer(&hit, true, &mut Answer::empty()), Err(Missed::Gone));
+    assert!(flows.lock_legs(hit.path, path).is_some());
+    assert_eq!(flows.forward_to(&hit, &mut out), Err(PathError::Gone));
+    assert_eq!(flows.answer(&hit, true, &mut Answer::empty()), Err(PathError::Gone));
     path.publish();
 }
 
@@ -211,14 +212,15 @@ fn stale_hit_does_not_resolve_to_reused_record() {
     flows.remove(&old);
     let new = insert_nat(&flows, 2, &[]).unwrap();
     assert_eq!(old.path, new.path);
-    assert_eq!((flows.forward(&old), flows.ends(&old)), (Err(Missed::Gone), Err(Missed::Gone)));
+    assert_eq!(flows.forward(&old), Err(PathError::Gone));
+    assert_eq!(flows.ends(&old), Err(PathError::Gone));
     assert_eq!(flows.note(&old, 4, true), TcpState::Closed);
     assert_eq!(flows.remove(&old), None);
     assert!(!update(&flows, &old, &GatewayLeg::default(), &[], 0));
     assert_eq!(flows.note(&new, 2, true), TcpState::Embryonic);
     assert_eq!(flows.revisit(old.path, old.stamp).filter(|hit| hit.entry == old.entry), None);
     assert_eq!(flows.revisit(new.path, new.stamp), Some(new));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -229,14 +231,14 @@ fn duplicate_flow_and_taken_back_key_are_rejected() {
     assert_eq!(insert_nat(&flows, 1, &[]), Err(InsertError::Exists(hit.path)));
     let same_back = NewFlow { nat_map: NONE, ..nat_flow(2, 1024) };
     assert_eq!(flows.insert(&same_back, &[], 0), Err(InsertError::BackTaken(hit.path)));
-    assert_whole(&flows);
+    assert_consistent(&flows);
     // A tunnel flow that arrived plain has the same key on both sides.
     let plain = nat_flow(3, 0);
     let back = Some((plain.front, plain.front_initiator));
     let hit = flows.insert(&NewFlow { back, nat_map: NONE, ..plain }, &[], 0).unwrap();
     assert_eq!(find(&flows, &plain.front), Some(hit));
     assert!(!hit.from_initiator(hit.initiator().other()));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -252,11 +254,11 @@ fn full_flow_table_rejects_inserts_and_keeps_flows() {
     }
     assert_eq!(flows.live(), capacity);
     assert!((0..capacity).all(|n| find(&flows, &nat_flow(n, 0).front).is_some()));
-    assert_whole(&flows);
+    assert_consistent(&flows);
     let hit = find(&flows, &nat_flow(3, 0).front).unwrap();
     assert!(flows.remove(&hit).is_some());
     insert_nat(&flows, capacity, &[]).unwrap();
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -273,7 +275,7 @@ fn reply_uses_latest_options_of_any_length() {
         assert_eq!((answer.options(), answer.gateway.node), (&options[..], leg.node));
         assert_eq!(find(&flows, &nat_flow(1, 0).front).unwrap().digest, round as u32);
     }
-    assert_whole(&flows);
+    assert_consistent(&flows);
     let slabs = flows.slabs.len() as u32;
     for n in 2..=slabs {
         insert_nat(&flows, n, &[9; 49]).unwrap();
@@ -284,7 +286,7 @@ fn reply_uses_latest_options_of_any_length() {
     assert!(!update(&flows, &short, &GatewayLeg::default(), &[9; 49], 5));
     assert!(flows.remove(&hit).is_some());
     assert!(update(&flows, &short, &GatewayLeg::default(), &[9; 49], 5));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -295,7 +297,7 @@ fn idle_flows_end_by_their_protocol_and_state() {
         let (mut cursor, mut gone) = (0, Vec::new());
         for lcore in 0..2 {
             let all = flows.capacity();
-            let end = |ended: &Ended| gone.push((ended.forward.backend, ended.scope));
+            let end = |ended: &EndedFlow| gone.push((ended.forward.backend, ended.scope));
             flows.sweep(&mut cursor, all, lcore, 2, now_s, &Timeouts::DEFAULT, end);
         }
         gone.sort_unstable();
@@ -337,7 +339,7 @@ fn idle_flows_end_by_their_protocol_and_state() {
     assert_eq!(sweep(110), [(3, 1)]);
     assert_eq!(sweep(120), [(1, 1)]);
     assert_eq!(find(&flows, &nat_flow(1, 0).front), None);
-    assert_eq!(flows.forward(&embryonic), Err(Missed::Gone));
+    assert_eq!(flows.forward(&embryonic), Err(PathError::Gone));
     // One was not confirmed; the other's client sent after a reply.
     assert_eq!(sweep(129), []);
     assert_eq!(sweep(130), [(5, 1), (6, 1)]);
@@ -351,7 +353,7 @@ fn idle_flows_end_by_their_protocol_and_state() {
     assert_eq!(sweep(450), [(2, 1)]);
     assert_eq!((sweep(649), sweep(650)), (vec![], vec![(4, 1)]));
     assert_eq!(flows.live(), 0);
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -381,10 +383,10 @@ fn each_backend_reports_all_backends_in_use() {
     let flows = table(&region);
     let hits = [3, 9, 12].map(|n| insert_nat(&flows, n, &[]).unwrap());
     flows.remove(&hits[1]);
-    let mut seen = Vec::new();
-    flows.each_backend(|backend| seen.push(backend));
-    seen.sort_unstable();
-    assert_eq!(seen, [3, 12]);
+    let mut backends = Vec::new();
+    flows.each_backend(|backend| backends.push(backend));
+    backends.sort_unstable();
+    assert_eq!(backends, [3, 12]);
 }
 
 /// With flows 0 to 9 present, kills `work` at each of its steps in turn and lets a successor
@@ -409,12 +411,12 @@ pub(super) fn killed_everywhere_after(
         let killed = kill::after(steps, || work(&flows));
         let successor = Flows::new(&region).as_owner(0, 8);
         let recovery = successor.recover();
-        assert_whole(&successor);
+        assert_consistent(&successor);
         for n in (0..10).filter(|n| *n != 4) {
             assert!(find(&successor, &nat_flow(n, 0).front).is_some(), "flow {n} survives");
         }
         then(&successor, recovery);
-        assert_whole(&successor);
+        assert_consistent(&successor);
         if !killed {
             assert!(steps >= 3, "the work has steps");
             return;
@@ -543,9 +545,9 @@ fn region_with_random_contents_recovers_to_empty_table() {
     let recovery = flows.recover();
     assert_eq!(recovery.recovered, 0);
     assert!(recovery.cleared_entries > 0 && recovery.cleared_paths > 0);
-    assert_whole(&flows);
+    assert_consistent(&flows);
     for n in 0..flows.capacity() {
         insert_nat(&flows, n, &[]).unwrap();
     }
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }

@@ -17,10 +17,10 @@
 use super::budget::{DEFAULT_PERCENT, MAX_PERCENT, budget, unconfirmed_ring_slots};
 #[cfg(not(target_arch = "bpf"))]
 use super::free::State;
-use super::path::Stored;
+use super::path::PathRecord;
 use super::ring_positions::RingPositions;
 use super::step::step;
-use super::{Ended, Flows, Hit, tcp};
+use super::{EndedFlow, Flows, Hit, tcp};
 use crate::atomic::Ordering::Relaxed;
 #[cfg(target_arch = "bpf")]
 use crate::record::NONE;
@@ -50,7 +50,7 @@ impl Flows<'_> {
     /// Puts a new flow into the next slot of its ring. Returns the flow that was evicted for it, if
     /// any.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub fn add_unconfirmed(&self, hit: &Hit, one_way: bool) -> Option<Ended> {
+    pub fn add_unconfirmed(&self, hit: &Hit, one_way: bool) -> Option<EndedFlow> {
         let (rings, ring) = (&self.state()?.rings, usize::from(one_way));
         let next = self.next_slot(rings, ring);
         let at = rings.slot_index(ring, next);
@@ -116,24 +116,24 @@ impl Flows<'_> {
     /// Evicts the oldest unconfirmed flow found within a bounded number of slots, else a reset one.
     /// Returns `None` if neither was found.
     #[cfg(not(target_arch = "bpf"))]
-    pub fn evict_any(&self) -> Option<Ended> {
+    pub fn evict_any(&self) -> Option<EndedFlow> {
         self.end_oldest(false).or_else(|| self.end_oldest(true)).or_else(|| self.end_reset())
     }
 
     /// Evicts this flow if it is unconfirmed or was reset, so that its NAT port can be reused.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub fn evict(&self, hit: &Hit) -> Option<Ended> {
+    pub fn evict(&self, hit: &Hit) -> Option<EndedFlow> {
         let (entry, path) = (self.index.entry(hit.entry)?, self.paths.row(hit.path)?);
         let is_evictable = || {
             let word = path.tcp.load(Relaxed);
-            entry.still(hit.stamp) && (tcp::is_unconfirmed(word) || tcp::is_reset(word))
+            entry.is_unchanged(hit.stamp) && (tcp::is_unconfirmed(word) || tcp::is_reset(word))
         };
         if is_evictable() { self.end(hit.path, is_evictable) } else { None }
     }
 
     /// Evicts the oldest unconfirmed flow of a ring, within a bounded number of slots.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub fn end_oldest(&self, one_way: bool) -> Option<Ended> {
+    pub fn end_oldest(&self, one_way: bool) -> Option<EndedFlow> {
         let (rings, ring) = (&self.state()?.rings, usize::from(one_way));
         let (next, budget) = (rings.next[ring].load(Relaxed), rings.budget(ring));
         let mut oldest = rings.oldest[ring].load(Relaxed);
@@ -154,7 +154,7 @@ impl Flows<'_> {
 
     /// Evicts a reset flow, within a bounded number of path records.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub fn end_reset(&self) -> Option<Ended> {
+    pub fn end_reset(&self) -> Option<EndedFlow> {
         let rings = &self.state()?.rings;
         let records = self.paths.count();
         let mut at = rings.record.load(Relaxed);
@@ -164,7 +164,7 @@ impl Flows<'_> {
                 break;
             }
             at = if at >= records { 0 } else { at };
-            let reset = |path: &Stored| tcp::is_reset(path.tcp.load(Relaxed));
+            let reset = |path: &PathRecord| tcp::is_reset(path.tcp.load(Relaxed));
             if let Some(path) = self.paths.row(at).filter(|path| reset(path)) {
                 ended = self.end(at, || reset(path));
             }
@@ -176,7 +176,7 @@ impl Flows<'_> {
 
     /// Evicts the flow in this slot, if it is unconfirmed.
     #[inline(always)]
-    fn end_at(&self, at: u32) -> Option<Ended> {
+    fn end_at(&self, at: u32) -> Option<EndedFlow> {
         let slot = self.unconfirmed.row(at)?.load(Relaxed);
         let (id, count) = ((slot as u32).wrapping_sub(1), (slot >> 32) as u32);
         let path = self.paths.row(id)?;
@@ -189,14 +189,14 @@ impl Flows<'_> {
 
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
-    fn path_at(&self, at: u32) -> Option<&Stored> {
+    fn path_at(&self, at: u32) -> Option<&PathRecord> {
         let slot = self.unconfirmed.row(at)?.load(Relaxed);
         self.paths.row((slot as u32).wrapping_sub(1))
     }
 
     /// Sets the shares of the table in percent for unconfirmed flows whose replies pass this
-    /// appliance and for those whose replies bypass it. Lcores may run meanwhile; flows beyond a
-    /// smaller budget remain until they time out or the table is full.
+    /// appliance and for those whose replies bypass it. Lcores may run meanwhile. Flows beyond a
+    /// smaller budget remain until they time out: an eviction begins at the oldest flow within it.
     #[cfg(not(target_arch = "bpf"))]
     pub fn set_unconfirmed_budget(&self, percent: [u32; 2]) {
         let Some(State { rings, .. }) = self.state() else { return };
@@ -224,7 +224,7 @@ impl Flows<'_> {
 
     /// Puts a recovered flow into its ring, if it is unconfirmed.
     #[cfg(not(target_arch = "bpf"))]
-    pub(super) fn add_recovered(&self, id: u32, path: &Stored) {
+    pub(super) fn add_recovered(&self, id: u32, path: &PathRecord) {
         let Some(State { rings, .. }) = self.state() else { return };
         let (word, ring) = (path.tcp.load(Relaxed), usize::from(path.is_one_way()));
         if !tcp::is_unconfirmed(word) {

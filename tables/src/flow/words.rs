@@ -80,12 +80,12 @@ impl Words for Options<'_> {
     #[inline(always)]
     fn word(&self, i: usize) -> u64 {
         let rest = self.get(i * 8..).unwrap_or_default();
-        if let Some(whole) = rest.first_chunk() {
-            return u64::from_ne_bytes(*whole);
+        if let Some(chunk) = rest.first_chunk() {
+            return u64::from_ne_bytes(*chunk);
         }
-        let mut whole = [0; 8];
-        whole[..rest.len()].copy_from_slice(rest);
-        u64::from_ne_bytes(whole)
+        let mut padded = [0; 8];
+        padded[..rest.len()].copy_from_slice(rest);
+        u64::from_ne_bytes(padded)
     }
 }
 

@@ -34,9 +34,9 @@ pub const fn flow_entries(flows: u32) -> usize {
     if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }
 }
 
-/// Entries for `things` datagrams or clients: load factor at most 4/5, a power of two.
-pub const fn single_entries(things: u32) -> usize {
-    let entries = (things as usize * 5 / 4).next_power_of_two();
+/// Entries for `keys` datagrams or clients: load factor at most 4/5, a power of two.
+pub const fn single_entries(keys: u32) -> usize {
+    let entries = (keys as usize * 5 / 4).next_power_of_two();
     if entries < 2 * BUCKET_ENTRIES { 2 * BUCKET_ENTRIES } else { entries }
 }
 

@@ -44,8 +44,8 @@ pub(super) fn hash128(bytes: &[u8], seed: u32) -> (u64, u64) {
 }
 
 fn halves(block: &[u8; 16]) -> (u64, u64) {
-    let whole = u128::from_le_bytes(*block);
-    (whole as u64, (whole >> 64) as u64)
+    let number = u128::from_le_bytes(*block);
+    (number as u64, (number >> 64) as u64)
 }
 
 #[cfg(test)]

@@ -8,15 +8,16 @@ use crate::rows::records;
 /// Number of punt classes (packets to this host's kernel).
 pub const PUNT_CLASSES: usize = 4;
 
-/// Flow timeouts in seconds (contract §2).
+/// Timeouts of flows and fragments in seconds.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// TCP until packets of both directions were seen.
+    /// TCP until the client sends again after a reply; if replies bypass this appliance, until the
+    /// client's second packet.
     pub tcp_embryonic_s: u32,
-    /// TCP, established.
+    /// TCP, established, half-closed, or reset after it was established.
     pub tcp_established_s: u32,
-    /// TCP after FIN from both sides, or RST.
+    /// TCP after FIN from both sides, or after a reset before it was established.
     pub tcp_closed_s: u32,
     /// UDP and other non-TCP protocols until the client sends again after a reply; capped at the
     /// protocol's own timeout.

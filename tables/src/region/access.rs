@@ -64,8 +64,8 @@ pub(super) fn open(path: &Path, group: Option<u32>, create: bool) -> Result<File
     }
 }
 
-/// Creates a missing folder for such files, accessible by its owner and readable by `group` if
-/// given. An existing folder is not changed; [`super::Region`] checks it on opening.
+/// Creates the folder of a region's file if it is missing, accessible by its owner and readable by
+/// `group` if given. An existing folder is not changed; [`super::Region`] checks it on opening.
 ///
 /// # Errors
 /// Returns the error of a failed system call.
@@ -88,7 +88,8 @@ pub(super) fn make_locks_folder() -> Result<(), RegionError> {
     made.map_err(|source| RegionError::open(Path::new(LOCKS), source))
 }
 
-/// Assigns a file owned by this process's user to the group, if one is given.
+/// Assigns a file owned by this process's user to the group, if one is given, and permits the group
+/// to read and write it.
 fn set_group(file: &File, about: &Metadata, group: Option<u32>) -> io::Result<()> {
     let Some(gid) = group else { return Ok(()) };
     if about.uid() != user() || (about.gid() == gid && about.mode() & MODE_BITS == MAX_MODE) {

@@ -77,8 +77,8 @@ impl Shape {
     }
 
     /// Returns whether both are equal, ignoring the map id.
-    pub(super) fn fits(&self, wanted: &Shape) -> bool {
-        Shape { id: 0, ..*self } == *wanted
+    pub(super) fn fits(&self, expected: &Shape) -> bool {
+        Shape { id: 0, ..*self } == *expected
     }
 
     /// Size of all values in bytes.
@@ -111,9 +111,9 @@ fn create(kind: u32, (value_bytes, entries): (u32, u32), flags: u32, inner: u32)
 
 /// Creates a zeroed array map of this shape. The name (at most 15 bytes) is displayed by `bpftool`.
 pub(super) fn make(name: &str, shape: &Shape) -> io::Result<OwnedFd> {
-    let mut wanted = create(shape.kind, (shape.value_bytes, shape.entries), shape.flags, 0);
-    wanted.name[..name.len()].copy_from_slice(name.as_bytes());
-    call(MAP_CREATE, &mut wanted).map(owned)
+    let mut request = create(shape.kind, (shape.value_bytes, shape.entries), shape.flags, 0);
+    request.name[..name.len()].copy_from_slice(name.as_bytes());
+    call(MAP_CREATE, &mut request).map(owned)
 }
 
 fn object(command: libc::c_int, path: &Path, fd: u32) -> io::Result<libc::c_long> {

@@ -31,11 +31,11 @@ impl<'r> Claim<'r> {
 impl Region {
     /// Claims a role and begins a new epoch. Only one process can hold a role at a time.
     pub fn claim(&self, role: Role) -> Result<Claim<'_>, RegionError> {
-        let here = &self.claimed[role as usize];
-        let mine = !here.swap(true, Ordering::AcqRel);
-        if !mine || !self.lock_byte(role, libc::F_WRLCK) {
-            if mine {
-                here.store(false, Ordering::Release);
+        let claimed = &self.claimed[role as usize];
+        let acquired = !claimed.swap(true, Ordering::AcqRel);
+        if !acquired || !self.lock_byte(role, libc::F_WRLCK) {
+            if acquired {
+                claimed.store(false, Ordering::Release);
             }
             let path = self.path().map_or_else(|| PathBuf::from("(anonymous)"), PathBuf::from);
             let pid = self.header().pid(role).load(Ordering::Relaxed);

@@ -36,7 +36,7 @@ pub(super) fn head(folder: &Path) -> Result<[u8; FIXED_BYTES], RegionError> {
     let map = match bpf::get(&path) {
         Ok(map) => map,
         Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok([0; FIXED_BYTES]),
-        Err(source) => return Err(refused(&path, source)),
+        Err(source) => return Err(kernel_error(&path, source)),
     };
     let mut page = Memory::reserve(SECTION_ALIGN).map_err(|e| RegionError::open(&path, e))?;
     page.cover(0, SECTION_ALIGN, &map).map_err(|e| RegionError::open(&path, e))?;
@@ -56,10 +56,10 @@ pub(super) fn create(folder: &Path, layout: &Layout) -> Result<Memory, RegionErr
                         let (path, needed) = (folder.to_path_buf(), layout.bytes());
                         RegionError::Memory { path, needed, page: SECTION_ALIGN, source }
                     }
-                    _ => refused(&path, source),
+                    _ => kernel_error(&path, source),
                 }
             })?;
-        bpf::pin(&map, &path).map_err(|source| refused(&path, source))?;
+        bpf::pin(&map, &path).map_err(|source| kernel_error(&path, source))?;
         Ok(map)
     };
     cover(folder, layout, make)
@@ -69,11 +69,11 @@ pub(super) fn create(folder: &Path, layout: &Layout) -> Result<Memory, RegionErr
 pub(super) fn open(folder: &Path, layout: &Layout) -> Result<Memory, RegionError> {
     cover(folder, layout, |term| {
         let path = folder.join(term.section.map_name());
-        let map = bpf::get(&path).map_err(|source| refused(&path, source))?;
-        let found = bpf::shape(&map).map_err(|source| refused(&path, source))?;
-        let wanted = shape(term);
-        if !found.fits(&wanted) {
-            let (found, wanted) = (found.bytes(), wanted.bytes());
+        let map = bpf::get(&path).map_err(|source| kernel_error(&path, source))?;
+        let found = bpf::shape(&map).map_err(|source| kernel_error(&path, source))?;
+        let expected = shape(term);
+        if !found.fits(&expected) {
+            let (found, wanted) = (found.bytes(), expected.bytes());
             return Err(RegionError::Size { path, found, wanted });
         }
         Ok(map)
@@ -102,7 +102,7 @@ pub(super) fn unpin(folder: &Path) -> Result<(), RegionError> {
         let path = folder.join(section.map_name());
         match std::fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(refused(&path, source));
+                return Err(kernel_error(&path, source));
             }
             _ => {}
         }
@@ -123,14 +123,14 @@ fn prepare(folder: &Path) -> Result<(), RegionError> {
         }
     }
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|source| refused(folder, source))
+    made.map_err(|source| kernel_error(folder, source))
 }
 
 /// Returns whether the folder is, or would be, in a BPF file system.
 fn on_bpffs(folder: &Path) -> bool {
-    let there = folder.ancestors().find(|path| path.exists());
-    let there = there.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
-    let Some(path) = there else { return false };
+    let existing = folder.ancestors().find(|path| path.exists());
+    let existing = existing.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
+    let Some(path) = existing else { return false };
     let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: a NUL-terminated string and a zeroed output structure.
     #[expect(unsafe_code, reason = "a system call that std lacks")]
@@ -148,6 +148,6 @@ fn mount(at: &str) -> bool {
     rc == 0
 }
 
-fn refused(path: &Path, source: io::Error) -> RegionError {
+fn kernel_error(path: &Path, source: io::Error) -> RegionError {
     RegionError::Kernel { path: path.to_path_buf(), source }
 }

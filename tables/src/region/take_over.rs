@@ -109,8 +109,8 @@ impl Region {
             Err(why) => return Ok(TakeOver::Left { why }),
         };
         // Each plane has its own number of lcores.
-        let wanted = Sizes { lcores: old.sizes().lcores, ..*self.sizes() };
-        if let Err(why) = header::same_sizes(other.path(), old.sizes(), &wanted) {
+        let expected = Sizes { lcores: old.sizes().lcores, ..*self.sizes() };
+        if let Err(why) = header::same_sizes(other.path(), old.sizes(), &expected) {
             return Ok(TakeOver::Left { why });
         }
         if old.hash_seed() != self.hash_seed() {

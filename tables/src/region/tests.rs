@@ -108,8 +108,8 @@ fn version_checksum_and_size_errors_are_distinct() {
 #[test]
 fn size_mismatch_names_the_setting() {
     let (_region, file) = made("sizes");
-    let wanted = Sizes { backends: 64, ..Sizes::SMALL };
-    let refused = Region::create_or_open(&file.0, &wanted, SEED).unwrap_err().to_string();
+    let requested = Sizes { backends: 64, ..Sizes::SMALL };
+    let refused = Region::create_or_open(&file.0, &requested, SEED).unwrap_err().to_string();
     assert!(refused.contains("set region.max_backends = 32"), "{refused}");
     let odd = Sizes { ring_slots: 3, ..Sizes::SMALL };
     let refused = Region::anonymous(&odd).unwrap_err().to_string();

@@ -6,7 +6,7 @@ use crate::record::{Prefix, TUNNEL_SOURCES};
 use crate::writer::Writer;
 use packet::geneve::CLASS_AWS;
 
-const OURS: Addr = Addr::v4(u32::from_ne_bytes([10, 0, 1, 10]));
+const LOCAL: Addr = Addr::v4(u32::from_ne_bytes([10, 0, 1, 10]));
 
 fn node(n: u16) -> Addr {
     let [high, low] = n.to_be_bytes();
@@ -16,7 +16,7 @@ fn node(n: u16) -> Addr {
 fn leg(n: u16) -> GatewayLeg {
     GatewayLeg {
         node: node(n),
-        local: OURS,
+        local: LOCAL,
         local_port: 6081,
         gateway_mac: [2, 0, 0, 0, 0, 9],
         ..GatewayLeg::default()
@@ -28,7 +28,7 @@ fn tunnel() -> Tunnel {
     let mut sources = [Prefix::default(); TUNNEL_SOURCES];
     sources[0] = nodes;
     Tunnel {
-        local: OURS,
+        local: LOCAL,
         sources,
         scope_key: 0,
         vni: 0,

@@ -30,8 +30,8 @@ fn version_is_visible_within_its_lifetime() {
     assert!((0..9).all(|at| !lifetime.sees(at)));
     lifetime.renew(&writer, 3, || ());
     lifetime.end(&writer, 6);
-    let seen: Vec<u32> = (0..9).filter(|at| lifetime.sees(*at)).collect();
-    assert_eq!(seen, [3, 4, 5]);
+    let visible: Vec<u32> = (0..9).filter(|at| lifetime.sees(*at)).collect();
+    assert_eq!(visible, [3, 4, 5]);
     lifetime.recover(&writer, 5);
     assert!(lifetime.sees(8), "a death that was only prepared is taken back");
     lifetime.recover(&writer, 2);
@@ -79,9 +79,9 @@ impl LoomTwin {
     /// Returns what a reader of generation `at` sees.
     #[expect(unsafe_code, reason = "loom's cells give pointers and check accesses")]
     fn read(&self, at: u32) -> Vec<u32> {
-        let seen = self.versions.iter().filter(|(lifetime, _)| lifetime.sees(at));
+        let visible = self.versions.iter().filter(|(lifetime, _)| lifetime.sees(at));
         // SAFETY: loom fails the test on a concurrent write.
-        seen.map(|(_, cell)| cell.with(|value| unsafe { *value })).collect()
+        visible.map(|(_, cell)| cell.with(|value| unsafe { *value })).collect()
     }
 
     /// As `Twin::put` and `Writer::commit` do it.
@@ -235,7 +235,7 @@ fn change(writer: &mut Writer<'_>, web: u32, round: u32, size: u32) -> Result<()
 /// Asserts the invariants of every generation.
 fn look(set: &crate::set::TableSet<'_>, web: u32) {
     let addr = frontend(1).addr;
-    let found = set.frontend(0, &addr, 1, 6).expect("its key is there in every generation");
+    let found = set.frontend(0, &addr, 1, 6).expect("its key exists in every generation");
     let (one, two) = (set.service(found).unwrap(), set.service(web).unwrap());
     assert_eq!(
         one.mss,

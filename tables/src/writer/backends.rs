@@ -17,8 +17,8 @@ impl<'r> Writer<'r> {
     /// `incarnation` is ignored; the writer assigns it. A value of `nat_ports` other than [`NONE`]
     /// requests NAT port maps, which the writer assigns. A backend that is added again while flows
     /// still refer to it gets its former id and incarnation.
-    pub fn put_backend(&mut self, wanted: &Backend) -> Result<u32, UpdateError> {
-        let known = self.index.backend_ids.get(&(wanted.addr, wanted.port)).copied();
+    pub fn put_backend(&mut self, requested: &Backend) -> Result<u32, UpdateError> {
+        let known = self.index.backend_ids.get(&(requested.addr, requested.port)).copied();
         let id = known.or_else(|| self.index.backends.peek()).ok_or_else(|| {
             let (used, capacity, retired) = self.index.backends.usage();
             let setting = "region.max_backends";
@@ -29,8 +29,8 @@ impl<'r> Writer<'r> {
             Some(_) => self.last_incarnation(id),
             None => self.last_incarnation(id).wrapping_add(1).max(1),
         };
-        let mut backend = Backend { incarnation, pad: 0, ..*wanted };
-        backend.nat_ports = self.nat_ports(id, wanted)?;
+        let mut backend = Backend { incarnation, pad: 0, ..*requested };
+        backend.nat_ports = self.nat_ports(id, requested)?;
         if backend.next_hop != NONE {
             self.existing_hop(backend.next_hop)?;
         }
@@ -78,8 +78,8 @@ impl<'r> Writer<'r> {
     }
 
     /// Port maps are assigned by backend id, so that they need no search after a restart.
-    fn nat_ports(&self, id: u32, wanted: &Backend) -> Result<u32, UpdateError> {
-        if wanted.nat_ports == NONE {
+    fn nat_ports(&self, id: u32, requested: &Backend) -> Result<u32, UpdateError> {
+        if requested.nat_ports == NONE {
             return Ok(NONE);
         }
         match self.nat_stride() {
@@ -130,7 +130,7 @@ impl<'r> Writer<'r> {
         })?;
         self.index.next_hops.allocate(id);
         self.index.next_hop_ids.insert((*addr, arm), id);
-        self.parts.next_hops[id as usize].take(&self.region_writer, addr, &NextHop::unknown(arm));
+        self.parts.next_hops[id as usize].assign(&self.region_writer, addr, &NextHop::unknown(arm));
         chain::link(self.parts.next_hops, &self.region_writer, id);
         Ok(id)
     }
@@ -149,7 +149,8 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
-    /// Removes a next hop that no backend refers to; its id is free after the next commit.
+    /// Removes a next hop that no backend refers to. Its id is free once no reader uses the
+    /// generation before the next commit.
     pub fn remove_next_hop(&mut self, id: u32) -> Result<(), UpdateError> {
         self.existing_hop(id)?;
         let uses = self.index.hop_uses[id as usize];

@@ -42,29 +42,29 @@ impl Writer<'_> {
     fn verify(&mut self) -> Result<Vec<bool>, RegionError> {
         let tables = self.committed();
         self.sum = tables_sum(&tables);
-        self.same("table set", self.sum, self.region.stored_sum(self.committed))?;
+        self.check_equal("table set", self.sum, self.region.stored_sum(self.committed))?;
         let frontends = &self.parts.frontends;
         let mut linked = vec![false; frontends.entries.len()];
-        let mut seen = 0;
+        let mut visible = 0;
         for head in frontends.heads {
             let mut link = head.load(Ordering::Acquire);
             while let Some(number) = link.checked_sub(1) {
                 let entry = frontends.entries.get(number as usize);
                 let Some(entry) = entry.filter(|_| !linked[number as usize]) else {
                     // A link that is out of range or closes a cycle.
-                    self.same("frontend chains", u64::from(link), 0)?;
+                    self.check_equal("frontend chains", u64::from(link), 0)?;
                     break;
                 };
                 linked[number as usize] = true;
-                seen += u64::from(entry.lifetime.sees(self.committed));
+                visible += u64::from(entry.lifetime.sees(self.committed));
                 link = entry.next.load(Ordering::Acquire);
             }
         }
-        self.same("frontend chains", seen, tables.entries().count() as u64)?;
+        self.check_equal("frontend chains", visible, tables.entries().count() as u64)?;
         Ok(linked)
     }
 
-    fn same(&self, part: &'static str, found: u64, wanted: u64) -> Result<(), RegionError> {
+    fn check_equal(&self, part: &'static str, found: u64, wanted: u64) -> Result<(), RegionError> {
         if found == wanted {
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl Writer<'_> {
             for array in arrays.into_iter().filter(|array| array.count > 0) {
                 if !self.index.arena.allocate_at(array.first, array.count) {
                     // Two services share slots, or slots lie outside the arena.
-                    self.same("slot arena", u64::from(array.first), u64::MAX)?;
+                    self.check_equal("slot arena", u64::from(array.first), u64::MAX)?;
                 }
             }
         }
@@ -156,7 +156,7 @@ impl Writer<'_> {
 
     fn learn_backends(&mut self) {
         let tables = self.committed();
-        chain::renew(self.parts.next_hops, &self.region_writer);
+        chain::rebuild(self.parts.next_hops, &self.region_writer);
         for (id, addr, hop) in tables.next_hops() {
             self.index.next_hops.allocate(id);
             self.index.next_hop_ids.insert((addr, hop.arm), id);
@@ -194,17 +194,17 @@ impl Writer<'_> {
 fn tables_sum(tables: &TableSet<'_>) -> u64 {
     fn all<T: Record>(section: Section, twins: &[Twin<T>], at: u32) -> u64 {
         let numbered = twins.iter().enumerate();
-        let seen = numbered.filter_map(|(id, twin)| Some(sum(section, id as u32, twin.get(at)?)));
-        seen.fold(0, |a, b| a ^ b)
+        let sums = numbered.filter_map(|(id, twin)| Some(sum(section, id as u32, twin.get(at)?)));
+        sums.fold(0, |a, b| a ^ b)
     }
     let (parts, at) = (&tables.parts, tables.generation());
-    let mut whole = all(Section::Tunnels, parts.tunnels, at)
+    let mut total = all(Section::Tunnels, parts.tunnels, at)
         ^ all(Section::Settings, parts.settings, at)
         ^ all(Section::Services, parts.services, at)
         ^ all(Section::FrontendKinds, parts.kinds, at)
         ^ all(Section::Backends, parts.backends, at);
     for (id, service) in tables.services() {
-        whole ^= name_sum(id, &parts.notes[id as usize].name());
+        total ^= name_sum(id, &parts.notes[id as usize].name());
         let runs = [
             (Section::Slots, service.slots),
             (BOUNDS, service.ranges),
@@ -212,12 +212,12 @@ fn tables_sum(tables: &TableSet<'_>) -> u64 {
         ];
         for (section, run) in runs {
             if run.count > 0 {
-                whole ^= array_sum(tables, section, id, &run);
+                total ^= array_sum(tables, section, id, &run);
             }
         }
         if let Some(note) = tables.service_note(id) {
-            whole ^= note_sum(tables, id, note);
+            total ^= note_sum(tables, id, note);
         }
     }
-    tables.visible_entries().fold(whole, |sum, entry| sum ^ entry_sum(entry))
+    tables.visible_entries().fold(total, |sum, entry| sum ^ entry_sum(entry))
 }

@@ -17,7 +17,8 @@ pub(super) const RANGES: Section = Section::Frontends;
 impl Writer<'_> {
     /// Permits only clients in these ranges, or with [`crate::record::SERVICE_DENY`] only others;
     /// without ranges, all clients. `bounds` are the ranges in the form of [`crate::run`]. The
-    /// service must have its note already.
+    /// service must have its note already, and [`Writer::check_slots`] must have succeeded: if only
+    /// the bounds fit, the change is incomplete.
     pub fn set_ranges(
         &mut self,
         id: u32,

@@ -261,7 +261,7 @@ fn id_is_reused_only_without_flow_references() {
     writer.remove_backend(id).unwrap();
     writer.commit().unwrap();
     assert_eq!(writer.put_backend(&backend(2)).unwrap(), 1);
-    assert_eq!(writer.reclaim(|who| who == Referred::Backend(id)), 0);
+    assert_eq!(writer.reclaim(|referred| referred == Referred::Backend(id)), 0);
     assert_eq!(writer.reclaim(|_| false), 1);
     assert_eq!(writer.put_backend(&backend(3)).unwrap(), id);
     writer.commit().unwrap();

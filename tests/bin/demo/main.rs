@@ -73,8 +73,8 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
     outcome
 }
 
-/// Removes the lab's files on SIGINT, SIGTERM and SIGHUP; namespaces and daemons end with this
-/// process by themselves.
+/// Removes the lab's files on SIGINT, SIGTERM and SIGHUP, and ends this process; the namespaces and
+/// daemons end with it.
 fn clean_up_on_signals() -> Result<()> {
     // Caught, not blocked: a child would inherit the blocked signals and never receive SIGTERM.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
@@ -95,7 +95,7 @@ fn summary(outcome: &Outcome) -> ExitCode {
     let claims = outcome.claims();
     println!("\nResults after {:.1?} of traffic:", outcome.took);
     for claim in &claims {
-        println!("  {} {}", if claim.holds { "ok   " } else { "WRONG" }, claim.words);
+        println!("  {} {}", if claim.holds { "ok   " } else { "WRONG" }, claim.text);
     }
     let wrong = claims.iter().filter(|claim| !claim.holds).count();
     if wrong == 0 {
@@ -103,8 +103,8 @@ fn summary(outcome: &Outcome) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!("{wrong} of {} claims do not hold. Details:", claims.len());
-    for (name, seen) in &outcome.clients {
-        print!("client {name}: {seen}");
+    for (name, stats) in &outcome.clients {
+        print!("client {name}: {stats}");
     }
     print!("AWS gateway: {}", outcome.gateway);
     println!("{}", LabError::Other("run with WEIR_LAB_KEEP=1 to keep the logs".into()));

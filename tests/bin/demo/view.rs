@@ -34,7 +34,7 @@ impl View {
         self.drawn = if self.live { text.lines().count() } else { 0 };
     }
 
-    /// Leaves the last picture on the screen.
+    /// Leaves the last progress on the screen, so that further output follows it.
     pub fn end(&mut self) {
         self.drawn = 0;
     }
@@ -53,11 +53,11 @@ impl View {
             "  {:<14}{:>9}{:>9}{:>13}{:>8}",
             "client", "correct", "failed", "connections", "moved"
         );
-        for (name, seen) in &progress.clients {
+        for (name, stats) in &progress.clients {
             let _ = writeln!(
                 text,
                 "  {name:<14}{:>9}{:>9}{:>13}{:>8}",
-                seen.right, seen.failed, seen.connections, seen.moved
+                stats.right, stats.failed, stats.connections, stats.moved
             );
         }
         for service in &progress.services {
@@ -85,10 +85,10 @@ impl View {
         }
         let gateway = &progress.gateway;
         let wrong: u64 = gateway.failures.values().map(|failure| failure.count).sum();
-        let (sent, came, answered) = (gateway.sent, gateway.returned, gateway.answered);
+        let (sent, returned, answered) = (gateway.sent, gateway.returned, gateway.answered);
         let _ = writeln!(
             text,
-            "\n  AWS gateway: {sent} packets sent, {came} returned, {answered} answered,\n  \
+            "\n  AWS gateway: {sent} packets sent, {returned} returned, {answered} answered,\n  \
              {wrong} wrong; {} cookie changes, {} node changes",
             gateway.cookies_changed, gateway.nodes_changed
         );
@@ -98,8 +98,8 @@ impl View {
 
     fn line(&self, progress: &Progress<'_>) -> String {
         let mut text = format!("{:5.1} s  {}:", progress.elapsed.as_secs_f32(), progress.step);
-        for (name, seen) in &progress.clients {
-            let _ = write!(text, " {name} {}/{}", seen.right, seen.failed);
+        for (name, stats) in &progress.clients {
+            let _ = write!(text, " {name} {}/{}", stats.right, stats.failed);
         }
         text.push_str(" (correct/failed);");
         for backend in progress.services.iter().flat_map(|service| &service.backends) {

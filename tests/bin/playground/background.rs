@@ -10,9 +10,9 @@ use std::time::Duration;
 use tests::lab::{LabError, Result};
 
 /// Time limit for the lab to serve its first requests.
-const START: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time limit for the lab to end: clients complete their requests, both daemons stop.
-const STOP: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts the lab in a session of its own and waits until it serves.
 pub fn start(home: &Home) -> Result<()> {
@@ -37,7 +37,7 @@ pub fn start(home: &Home) -> Result<()> {
         .stderr(copy)
         .spawn()
         .map_err(LabError::io("starting setsid (package util-linux)"))?;
-    poll("the lab's first answers", START, || {
+    poll("the lab's first answers", START_TIMEOUT, || {
         if home.file("commands").is_file() {
             return Ok(Ok(()));
         }
@@ -46,7 +46,7 @@ pub fn start(home: &Home) -> Result<()> {
             Ok(Some(status)) => Ok(Err(LabError::Ended {
                 program: "playground run".into(),
                 status: status.to_string(),
-                words: log_text(home),
+                log: log_text(home),
             })),
             Err(source) => Ok(Err(LabError::Io { what: "waiting for the lab".into(), source })),
         }
@@ -61,13 +61,13 @@ pub fn stop(home: &Home) -> Result<()> {
         return home.remove();
     };
     kill(Pid::from_raw(pid), Signal::SIGTERM)
-        .map_err(LabError::errno(format!("SIGTERM to {pid}")))?;
-    poll("the end of the lab", STOP, || match running(home) {
+        .map_err(LabError::errno(format!("sending SIGTERM to {pid}")))?;
+    poll("the end of the lab", STOP_TIMEOUT, || match running(home) {
         None => Ok(()),
         Some(_) => Err(log_text(home)),
     })?;
     home.remove()?;
-    // The lab reports here whether a request failed.
+    // The log contains the number of failed requests.
     print!("{}", log_text(home));
     println!("The playground has ended; nothing is left.");
     let log = home.log();
@@ -79,8 +79,8 @@ fn show(home: &Home) -> Result<()> {
     home.read("commands").map(|text| print!("{text}"))
 }
 
-/// Returns the process of the running lab. A process id that belongs to another program now is of a
-/// lab that was killed.
+/// Returns the process id of the running lab. The file of a killed lab may contain an id that
+/// belongs to another program now.
 fn running(home: &Home) -> Option<i32> {
     let pid: i32 = home.read("pid").ok()?.trim().parse().ok()?;
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;

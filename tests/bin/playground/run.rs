@@ -1,5 +1,5 @@
-//! The lab in the foreground: starts everything, restarts daemons that end as systemd would, and
-//! publishes how the clients fare.
+//! The lab in the foreground: starts everything, restarts daemons that end, as systemd would, and
+//! publishes the clients' results.
 
 use super::home::Home;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -15,10 +15,10 @@ use tests::lab::traffic::Traffic;
 use tests::lab::weir::Weir;
 use tests::lab::{LabError, Result};
 
-/// Pause of each client after each request: enough traffic to watch, and a processor to spare.
+/// Pause of a client's workers after each request: enough traffic to watch, at little CPU time.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Interval at which the daemons are checked and the clients' results are published.
-const CHECK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the lab until SIGINT, SIGTERM or SIGHUP.
 pub fn run(home: &Home) -> Result<()> {
@@ -32,12 +32,12 @@ pub fn run(home: &Home) -> Result<()> {
     let gateway = lab.aws_gateway(changing_gateway())?;
     let mut weir = Weir::start(&lab, &Settings::default(), &first)?;
     let traffic = Traffic::start(&lab, PAUSE)?;
-    traffic.until(10)?;
+    traffic.wait_for_responses(10)?;
     publish(home, &weir, &traffic)?;
     write_programs(home, &lab)?;
     home.write("commands", &commands(home))?;
     while signals.pending().next().is_none() {
-        std::thread::sleep(CHECK);
+        std::thread::sleep(CHECK_INTERVAL);
         restart(&mut weir)?;
         publish(home, &weir, &traffic)?;
     }
@@ -117,7 +117,7 @@ fn commands(home: &Home) -> String {
     let all = [
         ("weir status", "is the appliance able to serve, and if not, why"),
         ("weir services", "traffic by service and backend"),
-        ("weir top --looks 5", "the same, live, for five seconds"),
+        ("weir top --samples 5", "the same, live, for five seconds"),
         ("weir flows --service lab/web --limit 5", "five flows of the flow table"),
         (&explained, "what would happen to this packet"),
         ("weir trace --service lab/web --packets 2", "two packets through the pipeline"),

@@ -11,12 +11,13 @@ pub(super) struct Ends {
     pub(super) frontend: &'static str,
     /// A frontend that serves any port.
     pub(super) any: &'static str,
-    pub(super) ours: &'static str,
+    pub(super) nat: &'static str,
     pub(super) backend: &'static str,
     /// The backend of `any`, without a port.
     pub(super) any_backend: &'static str,
     /// A router on the client's side, and one on the backend's.
     pub(super) routers: [&'static str; 2],
+    /// Whether the clients are IPv6.
     pub(super) six: bool,
 }
 
@@ -25,7 +26,7 @@ pub(super) const W46: Ends = Ends {
     client: CLIENT,
     frontend: FRONTEND,
     any: "203.0.113.20",
-    ours: OUR_NAT6,
+    nat: OUR_NAT6,
     backend: BACKEND6,
     any_backend: "fd00:2::12",
     routers: ["198.51.100.1", "fd00:9::9"],
@@ -37,7 +38,7 @@ pub(super) const W64: Ends = Ends {
     client: CLIENT6,
     frontend: FRONTEND6,
     any: "2001:db8:f::20",
-    ours: OUR_NAT,
+    nat: OUR_NAT,
     backend: BACKEND,
     any_backend: "10.0.2.12",
     routers: ["2001:db8:c::1", "10.9.9.9"],
@@ -92,20 +93,20 @@ impl Ends {
 
     /// Returns the client's packet with the addresses of the backend's side, with the same TTL.
     pub(super) fn beyond(&self, ip: Ip) -> Ip {
-        ip.from(self.ours).from_port(NAT_1).to(self.backend)
+        ip.from(self.nat).from_port(NAT_1).to(self.backend)
     }
 
     /// Returns the frontend's packet as the backend sends it.
     pub(super) fn behind(&self, ip: Ip) -> Ip {
-        ip.from(self.backend).to(self.ours).to_port(NAT_1)
+        ip.from(self.backend).to(self.nat).to_port(NAT_1)
     }
 
     /// A step from an AWS gateway to the backend.
-    pub(super) fn there(&self, ip: Ip) -> Step {
-        self.there_by(|ip| from_gateway(1, ip), ip)
+    pub(super) fn forward(&self, ip: Ip) -> Step {
+        self.forward_by(|ip| from_gateway(1, ip), ip)
     }
 
-    pub(super) fn there_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
+    pub(super) fn forward_by(&self, by: fn(Ip) -> Frame, ip: Ip) -> Step {
         let out = written(self.beyond(ip.clone()).hop());
         arrives(INGRESS, by(ip)).leaves(EGRESS, to_backend(11, out), "nat")
     }
@@ -122,9 +123,9 @@ impl Ends {
     }
 
     /// A step to the backend of `any`, which keeps the port.
-    pub(super) fn any_there(&self, ip: Ip) -> Step {
+    pub(super) fn any_forward(&self, ip: Ip) -> Step {
         let port = ip.dst.port();
-        let out = ip.clone().from(self.ours).from_port(NAT_1).to(self.any_backend).to_port(port);
+        let out = ip.clone().from(self.nat).from_port(NAT_1).to(self.any_backend).to_port(port);
         let out = to_backend(12, written(out.hop()));
         arrives(INGRESS, from_gateway(1, ip)).leaves(EGRESS, out, "nat")
     }
@@ -135,26 +136,27 @@ impl Ends {
         arrives(EGRESS, from_backend(12, plain)).leaves(INGRESS, frame, "answer")
     }
 
-    /// A step with an error from the backend's side about the request, from `router` or the
-    /// backend itself, and its translation for the client.
+    /// A step with an error from the backend's side about the request, sent by address `from`, and
+    /// its translation for the client. `was` and `is` are type, code and the rest of the ICMP
+    /// header before and after.
     pub(super) fn error_back(&self, from: &str, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
         let about = written(self.beyond(self.request()).hop());
-        let plain = error(from, self.ours, (was.0, was.1), was.2, about).quoting(1_000);
-        let told = quoted(self.request().hop());
+        let plain = error(from, self.nat, (was.0, was.1), was.2, about).quoting(1_000);
+        let quote = quoted(self.request().hop());
         let (from, to) = (alone(self.frontend), alone(self.client));
-        let inner = error(&from, &to, (is.0, is.1), is.2, told).quoting(1_000);
+        let inner = error(&from, &to, (is.0, is.1), is.2, quote).quoting(1_000);
         let frame = to_gateway(1, written(inner.hop()));
         arrives(EGRESS, from_backend(11, plain)).leaves(INGRESS, frame, "answer")
     }
 
-    /// A step with an error from the client's side about an answer, and its translation for the
-    /// backend.
-    pub(super) fn error_there(&self, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
+    /// A step with an error from a router on the client's side about an answer, and its translation
+    /// for the backend; `was` and `is` as for [`Ends::error_back`].
+    pub(super) fn error_forward(&self, was: (u8, u8, u32), is: (u8, u8, u32)) -> Step {
         let (at, to) = (alone(self.frontend), alone(self.backend));
         let about = written(self.response().hop());
         let inner = error(self.routers[0], &at, (was.0, was.1), was.2, about).quoting(1_000);
-        let told = quoted(self.behind(self.response()).hop());
-        let plain = error(self.ours, &to, (is.0, is.1), is.2, told).quoting(1_000);
+        let quote = quoted(self.behind(self.response()).hop());
+        let plain = error(self.nat, &to, (is.0, is.1), is.2, quote).quoting(1_000);
         let out = to_backend(11, written(plain.hop()));
         arrives(INGRESS, from_gateway(1, inner)).leaves(EGRESS, out, "nat")
     }

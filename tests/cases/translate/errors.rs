@@ -9,10 +9,10 @@ use crate::frames::{Frame, Ip, echo, error, flags, tcp};
 use tables::reason::DropReason;
 
 /// Errors of one family and their translation: type, code and the rest of the header.
-type Words = &'static [((u8, u8, u32), (u8, u8, u32))];
+type Pairs = &'static [((u8, u8, u32), (u8, u8, u32))];
 
 /// From IPv6 to IPv4.
-const TO_FOUR: Words = &[
+const TO_FOUR: Pairs = &[
     ((1, 0, 0), (3, 1, 0)),
     ((1, 1, 0), (3, 10, 0)),
     ((1, 3, 0), (3, 1, 0)),
@@ -23,7 +23,7 @@ const TO_FOUR: Words = &[
 ];
 
 /// From IPv4 to IPv6.
-const TO_SIX: Words = &[
+const TO_SIX: Pairs = &[
     ((3, 0, 0), (1, 0, 0)),
     ((3, 2, 0), (4, 1, 6)),
     ((3, 4, 1_400), (2, 0, 1_420)),
@@ -34,22 +34,22 @@ const TO_SIX: Words = &[
 ];
 
 fn errors() -> Vec<Case> {
-    let words = |six: bool| if six { TO_FOUR } else { TO_SIX };
+    let pairs = |six: bool| if six { TO_FOUR } else { TO_SIX };
     let about_requests = |who: Ends| {
-        let mut steps = vec![who.there(who.syn())];
-        let words = words(!who.six).iter();
-        steps.extend(words.map(|(was, is)| who.error_back(who.routers[1], *was, *is)));
+        let mut steps = vec![who.forward(who.syn())];
+        let pairs = pairs(!who.six).iter();
+        steps.extend(pairs.map(|(was, is)| who.error_back(who.routers[1], *was, *is)));
         steps
     };
     let about_answers = |who: Ends| {
-        let mut steps = vec![who.there(who.syn()), who.back(who.syn_ack())];
-        steps.extend(words(who.six).iter().map(|(was, is)| who.error_there(*was, *is)));
+        let mut steps = vec![who.forward(who.syn()), who.back(who.syn_ack())];
+        steps.extend(pairs(who.six).iter().map(|(was, is)| who.error_forward(*was, *is)));
         steps
     };
     let refused = |who: Ends, was: (u8, u8), is: (u8, u8)| {
         let own = alone(who.backend);
         let port = who.error_back(&own, (was.0, was.1, 0), (is.0, is.1, 0));
-        vec![who.there(who.syn()), port]
+        vec![who.forward(who.syn()), port]
     };
     vec![
         case(
@@ -93,23 +93,24 @@ fn errors() -> Vec<Case> {
 fn short_quotes() -> Vec<Case> {
     let about = written(W64.beyond(W64.request()).hop());
     let plain = error("10.9.9.9", OUR_NAT, (11, 0), 0, about).quoting(28);
-    let told = error("2001:db8:f::10", "2001:db8:c::7", (3, 0), 0, W64.request().hop()).quoting(48);
+    let translated = error("2001:db8:f::10", "2001:db8:c::7", (3, 0), 0, W64.request().hop());
+    let translated = translated.quoting(48);
     let pinged = |six: bool| match six {
         true => echo(OUR_NAT6, "fd00:2::12", true).from_port(NAT_1).load(b"ping").hop(),
         false => echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping").hop(),
     };
     let ping = echo("198.51.100.7", "203.0.113.20", true).from_port(77).load(b"ping");
     let plain6 = error("fd00:2::12", OUR_NAT6, (1, 4), 0, pinged(true)).quoting(1_000);
-    let told4 = error("203.0.113.20", "198.51.100.7", (3, 3), 0, quoted(pinged(false)));
+    let translated4 = error("203.0.113.20", "198.51.100.7", (3, 3), 0, quoted(pinged(false)));
     vec![
         case(
             "An error that quotes only ports matches its flow, and quotes the same bytes in IPv6.",
             aws_translated(),
             vec![
-                W64.there(W64.syn()),
+                W64.forward(W64.syn()),
                 arrives(EGRESS, from_backend(11, plain)).leaves(
                     INGRESS,
-                    to_gateway(1, told.hop()),
+                    to_gateway(1, translated.hop()),
                     "answer",
                 ),
             ],
@@ -118,10 +119,10 @@ fn short_quotes() -> Vec<Case> {
             "An error about a translated ping quotes the client's ping.",
             aws_translated(),
             vec![
-                W46.any_there(ping),
+                W46.any_forward(ping),
                 arrives(EGRESS, from_backend(12, plain6)).leaves(
                     INGRESS,
-                    to_gateway(1, written(told4.quoting(1_000).hop())),
+                    to_gateway(1, written(translated4.quoting(1_000).hop())),
                     "answer",
                 ),
             ],
@@ -136,20 +137,20 @@ impl Ends {
     }
 
     /// Returns a packet of `len` bytes as the client receives it.
-    fn gets(&self, len: usize) -> Ip {
+    fn received(&self, len: usize) -> Ip {
         tcp(self.frontend, self.client, flags::ACK).sized(len)
     }
 
     /// Returns a packet of `len` bytes as the backend sends it.
-    fn sends(&self, len: usize) -> Ip {
+    fn sent(&self, len: usize) -> Ip {
         self.behind(tcp(self.frontend, self.client, flags::ACK)).sized(len)
     }
 
     /// A step with an answer of `from` bytes that has `to` bytes towards the gateway.
     fn fits(&self, from: usize, to: usize) -> Step {
-        arrives(EGRESS, from_backend(11, self.sends(from))).leaves(
+        arrives(EGRESS, from_backend(11, self.sent(from))).leaves(
             INGRESS,
-            to_gateway(1, written(self.gets(to).hop())),
+            to_gateway(1, written(self.received(to).hop())),
             "answer",
         )
     }
@@ -157,11 +158,11 @@ impl Ends {
     /// A step with an answer that is too big; the error to its backend reports `mtu`.
     fn too_big(&self, len: usize, mtu: u32) -> Step {
         let (is, quotes) = if self.six { ((3, 4), 548) } else { ((2, 0), 1_232) };
-        let told = error(self.ours, &alone(self.backend), is, mtu, self.sends(len));
-        let told = Frame::new(OUT_MAC, backend_mac(11), told.quoting(quotes).tos(0xc0));
-        arrives(EGRESS, from_backend(11, self.sends(len))).answered(
+        let reported = error(self.nat, &alone(self.backend), is, mtu, self.sent(len));
+        let reported = Frame::new(OUT_MAC, backend_mac(11), reported.quoting(quotes).tos(0xc0));
+        arrives(EGRESS, from_backend(11, self.sent(len))).answered(
             EGRESS,
-            told,
+            reported,
             DropReason::TooBigAnswered,
         )
     }
@@ -176,8 +177,8 @@ fn sizes() -> Vec<Case> {
              with the size that fits in IPv4.",
             plain_translated(),
             vec![
-                W46.there_by(from_router, W46.syn()),
-                W46.there_by(from_router, W46.big(8_981)),
+                W46.forward_by(from_router, W46.syn()),
+                W46.forward_by(from_router, W46.big(8_981)),
                 arrives(INGRESS, from_router(W46.big(8_982))).answered(
                     INGRESS,
                     needed,
@@ -190,8 +191,8 @@ fn sizes() -> Vec<Case> {
              header is answered with an error.",
             plain_translated(),
             vec![
-                W64.there_by(from_router, W64.syn()),
-                W64.back_by(to_router, W64.gets(9_001)),
+                W64.forward_by(from_router, W64.syn()),
+                W64.back_by(to_router, W64.received(9_001)),
                 W64.too_big(8_982, 8_981),
             ],
         ),
@@ -199,13 +200,13 @@ fn sizes() -> Vec<Case> {
             "An answer of 8,480 bytes becomes one of 8,500 for the gateway; a longer one is \
              answered with an error.",
             aws_translated(),
-            vec![W64.there(W64.syn()), W64.fits(8_480, 8_500), W64.too_big(8_481, 8_480)],
+            vec![W64.forward(W64.syn()), W64.fits(8_480, 8_500), W64.too_big(8_481, 8_480)],
         ),
         case(
             "An answer of 8,520 bytes becomes one of 8,500 over IPv4; a longer one is answered \
              with an error.",
             aws_translated(),
-            vec![W46.there(W46.syn()), W46.fits(8_520, 8_500), W46.too_big(8_521, 8_520)],
+            vec![W46.forward(W46.syn()), W46.fits(8_520, 8_500), W46.too_big(8_521, 8_520)],
         ),
     ]
 }

@@ -17,13 +17,13 @@ pub fn answer(
             let name = need(request, "AutoScalingGroupName")?;
             let found = cloud.scaling.iter().find(|s| s.name == name);
             let hooks = found.map(|s| s.hooks.as_slice()).unwrap_or_default();
-            let each = hooks.iter().map(|(name, transition, heartbeat, whole)| {
+            let each = hooks.iter().map(|(name, transition, heartbeat, global)| {
                 format!(
                     "<member>{}{}{}{}</member>",
                     element("LifecycleHookName", name),
                     element("LifecycleTransition", transition),
                     element("HeartbeatTimeout", heartbeat),
-                    element("GlobalTimeout", whole)
+                    element("GlobalTimeout", global)
                 )
             });
             Ok(format!("<LifecycleHooks>{}</LifecycleHooks>", each.collect::<String>()))

@@ -15,8 +15,8 @@ pub fn answer(
         "DescribeNetworkInterfaces" => interfaces(cloud, request),
         "DescribeSecurityGroups" => security_groups(cloud, request),
         "DescribeRouteTables" => tables(cloud, request),
-        "ReplaceRoute" => route(cloud, request, dry),
-        "ModifyNetworkInterfaceAttribute" => modify(cloud, request, dry),
+        "ReplaceRoute" => replace_route(cloud, request, dry),
+        "ModifyNetworkInterfaceAttribute" => modify_interface(cloud, request, dry),
         _ => fail("InvalidAction", format!("The action {operation} is not valid")),
     }
 }
@@ -35,12 +35,12 @@ fn matches_filters<'a>(
     tags: &StringMap,
     value: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<bool, ServiceError> {
-    for (name, wanted) in filters {
+    for (name, values) in filters {
         let matched = match name.strip_prefix("tag:") {
-            Some(key) => tags.get(key).is_some_and(|v| wanted.contains(v)),
-            None if name == "tag-key" => wanted.iter().any(|key| tags.contains_key(key)),
+            Some(key) => tags.get(key).is_some_and(|v| values.contains(v)),
+            None if name == "tag-key" => values.iter().any(|key| tags.contains_key(key)),
             None => match value(name) {
-                Some(v) => wanted.iter().any(|w| w == v),
+                Some(v) => values.iter().any(|w| w == v),
                 None => {
                     let why = format!("The filter '{name}' is invalid");
                     return fail("InvalidParameterValue", why);
@@ -59,11 +59,12 @@ fn items(name: &str, each: impl Iterator<Item = String>) -> String {
     format!("<{name}>{each}</{name}>")
 }
 
-fn tags(words: &StringMap) -> String {
-    items("tagSet", words.iter().map(|(k, v)| element("key", k) + &element("value", v)))
+fn tags(all: &StringMap) -> String {
+    items("tagSet", all.iter().map(|(k, v)| element("key", k) + &element("value", v)))
 }
 
-fn shown<T: Clone>(
+/// Returns a page of items in an element, with the token of the next page.
+fn list_page<T: Clone>(
     cloud: &AwsState,
     request: &Members,
     all: &[T],
@@ -95,7 +96,7 @@ fn instances(cloud: &AwsState, request: &Members) -> Result<String, ServiceError
             found.push(instance.clone());
         }
     }
-    shown(cloud, request, &found, "reservationSet", |i: &Instance| {
+    list_page(cloud, request, &found, "reservationSet", |i: &Instance| {
         let first = i.interfaces.first();
         let nics = (0..).zip(&i.interfaces).map(|(n, nic): (u32, _)| {
             let attachment = format!("<attachment>{}</attachment>", element("deviceIndex", n));
@@ -154,27 +155,27 @@ fn interfaces(cloud: &AwsState, request: &Members) -> Result<String, ServiceErro
             + &items("privateIpAddressesSet", four_items)
             + &items("ipv6AddressesSet", six.iter().map(|a| element("ipv6Address", a)))
     };
-    shown(cloud, request, &found, "networkInterfaceSet", one)
+    list_page(cloud, request, &found, "networkInterfaceSet", one)
 }
 
 fn security_groups(cloud: &AwsState, request: &Members) -> Result<String, ServiceError> {
     let ids = list(request, "GroupId", "");
-    let known = |id: &&str| cloud.security_groups.iter().any(|g| g.id == **id);
-    if let Some(id) = ids.iter().find(|id| !known(id)) {
+    let exists = |id: &&str| cloud.security_groups.iter().any(|g| g.id == **id);
+    if let Some(id) = ids.iter().find(|id| !exists(id)) {
         return fail("InvalidGroup.NotFound", format!("The security group '{id}' does not exist"));
     }
     let meant = cloud.security_groups.iter().filter(|g| ids.contains(&g.id.as_str()));
     let found: Vec<_> = meant.cloned().collect();
-    shown(cloud, request, &found, "securityGroupInfo", |group| {
+    list_page(cloud, request, &found, "securityGroupInfo", |group| {
         let rules = group.ingress.iter().map(|(protocol, ports, prefix)| {
             let ports = ports.map(|(a, b)| element("fromPort", a) + &element("toPort", b));
-            let (set, word) = match prefix.contains(':') {
+            let (set, member) = match prefix.contains(':') {
                 true => ("ipv6Ranges", "cidrIpv6"),
                 false => ("ipRanges", "cidrIp"),
             };
             element("ipProtocol", protocol)
                 + &ports.unwrap_or_default()
-                + &items(set, std::iter::once(element(word, prefix)))
+                + &items(set, std::iter::once(element(member, prefix)))
         });
         element("groupId", &group.id)
             + &element("groupName", "weir")
@@ -190,7 +191,7 @@ fn tables(cloud: &AwsState, request: &Members) -> Result<String, ServiceError> {
             found.push(table.clone());
         }
     }
-    shown(cloud, request, &found, "routeTableSet", |table: &Table| {
+    list_page(cloud, request, &found, "routeTableSet", |table: &Table| {
         let bound = table.subnets.iter().map(|s| element("subnetId", s) + "<main>false</main>");
         let main = table.main.then(|| "<main>true</main>".to_owned());
         let routes = table.routes.iter().map(|(destination, target)| {
@@ -225,7 +226,11 @@ fn dry_run_error<T>() -> Result<T, ServiceError> {
     Err(ServiceError { status: 412, code: "DryRunOperation".into(), message })
 }
 
-fn route(cloud: &mut AwsState, request: &Members, dry: bool) -> Result<String, ServiceError> {
+fn replace_route(
+    cloud: &mut AwsState,
+    request: &Members,
+    dry: bool,
+) -> Result<String, ServiceError> {
     let destination = match get(request, "DestinationIpv6CidrBlock") {
         Some(destination) => destination,
         None => need(request, "DestinationCidrBlock")?,
@@ -249,7 +254,11 @@ fn route(cloud: &mut AwsState, request: &Members, dry: bool) -> Result<String, S
     }
 }
 
-fn modify(cloud: &mut AwsState, request: &Members, dry: bool) -> Result<String, ServiceError> {
+fn modify_interface(
+    cloud: &mut AwsState,
+    request: &Members,
+    dry: bool,
+) -> Result<String, ServiceError> {
     let id = need(request, "NetworkInterfaceId")?;
     let value = need(request, "SourceDestCheck.Value")? == "true";
     let mut all = cloud.instances.iter_mut().flat_map(|i| &mut i.interfaces);

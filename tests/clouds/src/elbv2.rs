@@ -57,12 +57,12 @@ fn attributes(set: &StringMap) -> String {
 }
 
 fn groups(cloud: &mut AwsState, request: &Members) -> Result<String, ServiceError> {
-    let wanted = list(request, "TargetGroupArns.member", "");
-    for arn in &wanted {
+    let requested = list(request, "TargetGroupArns.member", "");
+    for arn in &requested {
         cloud.group(arn)?;
     }
-    let meant = |g: &&Group| wanted.is_empty() || wanted.contains(&g.arn.as_str());
-    let found: Vec<Group> = cloud.groups.iter().filter(meant).cloned().collect();
+    let selected = |g: &&Group| requested.is_empty() || requested.contains(&g.arn.as_str());
+    let found: Vec<Group> = cloud.groups.iter().filter(selected).cloned().collect();
     let (shown, next) = page(found, get(request, "Marker"), cloud.page)?;
     let mut text = String::from("<TargetGroups>");
     for g in shown {
@@ -93,7 +93,7 @@ fn health(cloud: &mut AwsState, request: &Members) -> Result<String, ServiceErro
     let used = cloud.is_used(arn);
     let zones: StringMap = cloud.instances.iter().map(|i| (i.id.clone(), i.zone.clone())).collect();
     let group = cloud.group(arn)?;
-    let wanted = list(request, "Targets.member", ".Id");
+    let requested = list(request, "Targets.member", ".Id");
     let mut text = String::from("<TargetHealthDescriptions>");
     let mut one = |id: &str, state: &str, why: Option<(&str, &str)>| {
         let zone = zones.get(id).map(|z| element("AvailabilityZone", z)).unwrap_or_default();
@@ -108,12 +108,12 @@ fn health(cloud: &mut AwsState, request: &Members) -> Result<String, ServiceErro
         );
     };
     for target in &group.targets {
-        if wanted.is_empty() || wanted.contains(&target.id.as_str()) {
+        if requested.is_empty() || requested.contains(&target.id.as_str()) {
             let state = target.reported(used);
             one(&target.id, state.as_str(), state.reason());
         }
     }
-    for id in wanted.iter().filter(|id| group.targets.iter().all(|t| t.id != **id)) {
+    for id in requested.iter().filter(|id| group.targets.iter().all(|t| t.id != **id)) {
         one(id, "unused", Some(("Target.NotRegistered", "Target is not registered")));
     }
     Ok(text + "</TargetHealthDescriptions>")

@@ -69,7 +69,7 @@ impl Rule {
     }
 }
 
-/// All rules in order; the first that matches applies.
+/// All rules in order; the first applies that matches and whose `chance` hits.
 #[derive(Clone, Debug)]
 pub struct Faults {
     /// The rules.
@@ -85,12 +85,12 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// Returns the fault for a call, if any, and the requested delay.
+    /// Returns the fault for a call with the requested delay, if a rule applies, and counts it.
     pub fn match_call(&mut self, operation: &str) -> Option<(Fault, Option<u64>)> {
         self.rule(operation).map(|rule| (rule.fault, rule.retry_after))
     }
 
-    /// Returns the rule that applies to a call, if any.
+    /// Returns the rule that applies to a call, if any, and counts the call against its `times`.
     pub fn rule(&mut self, operation: &str) -> Option<Rule> {
         for rule in &mut self.rules {
             let start = rule.operation.strip_suffix('*');

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::state::{AwsState, Interface};
 
-/// Returns the text at a path.
-pub fn at(cloud: &AwsState, path: &str) -> Option<String> {
+/// Returns the text at a path; `None` if there is none.
+pub fn read_path(cloud: &AwsState, path: &str) -> Option<String> {
     let own = cloud.instances.first()?;
     let path = path.strip_prefix("/latest/")?;
     if path == "dynamic/instance-identity/document" {
@@ -22,7 +22,7 @@ pub fn at(cloud: &AwsState, path: &str) -> Option<String> {
             None => Some(own.interfaces.iter().map(|n| format!("{}/\n", n.mac)).collect()),
             Some((mac, name)) => {
                 let index = own.interfaces.iter().position(|n| n.mac == mac)?;
-                of(&own.interfaces[index], index, &own.vpc, name)
+                interface_text(&own.interfaces[index], index, &own.vpc, name)
             }
         };
     }
@@ -47,7 +47,7 @@ pub fn at(cloud: &AwsState, path: &str) -> Option<String> {
     }
 }
 
-fn of(nic: &Interface, index: usize, vpc: &str, name: &str) -> Option<String> {
+fn interface_text(nic: &Interface, index: usize, vpc: &str, name: &str) -> Option<String> {
     let addresses = |six: bool| {
         let found: Vec<_> =
             nic.addresses.iter().filter(|a| a.contains(':') == six).cloned().collect();

@@ -29,7 +29,7 @@ fn array<'a>(request: &'a Value, name: &str) -> &'a [Value] {
 
 fn resources(cloud: &AwsState, request: &Value) -> Result<String, ServiceError> {
     let kinds = array(request, "ResourceTypeFilters");
-    let ours = kinds.is_empty() || kinds.iter().any(|k| k == "elasticloadbalancing:targetgroup");
+    let matches = kinds.is_empty() || kinds.iter().any(|k| k == "elasticloadbalancing:targetgroup");
     let selected = |group: &&Group| {
         array(request, "TagFilters").iter().all(|filter| {
             let values = array(filter, "Values");
@@ -38,7 +38,7 @@ fn resources(cloud: &AwsState, request: &Value) -> Result<String, ServiceError> 
         })
     };
     let found: Vec<Group> =
-        cloud.groups.iter().filter(|_| ours).filter(selected).cloned().collect();
+        cloud.groups.iter().filter(|_| matches).filter(selected).cloned().collect();
     let (shown, next) = page(found, Some(text(request, "PaginationToken")), cloud.page)?;
     let each = shown.iter().map(|group| {
         let tags = group.tags.iter().map(|(k, v)| json!({ "Key": k, "Value": v }));

@@ -122,7 +122,7 @@ impl Emulator {
         });
         for (id, to, path, timeout) in targets {
             let response =
-                tokio::time::timeout(Duration::from_secs(timeout), ask(&to, &path)).await;
+                tokio::time::timeout(Duration::from_secs(timeout), http_status(&to, &path)).await;
             let good = matches!(response, Ok(Ok(200..=399)));
             self.with(|cloud| cloud.set_probe_result(&id, good));
         }
@@ -130,7 +130,7 @@ impl Emulator {
 }
 
 /// Sends a GET request, and returns the status of the response.
-async fn ask(to: &str, path: &str) -> std::io::Result<u16> {
+async fn http_status(to: &str, path: &str) -> std::io::Result<u16> {
     let mut stream = TcpStream::connect(to).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -187,11 +187,11 @@ async fn serve(State(emulator): State<Emulator>, request: Request) -> Response {
     let format = Format::of(&parsed.service);
     let (status, text, after) = match fault {
         Some((Fault::Hang, _)) => {
-            note(&emulator, parsed, 0);
+            record_call(&emulator, parsed, 0);
             return std::future::pending().await;
         }
         Some((Fault::Cut, _)) => {
-            note(&emulator, parsed, 0);
+            record_call(&emulator, parsed, 0);
             return Response::new(Body::new(ResetBody));
         }
         Some((Fault::Status(status), after)) => (status, "<html>not AWS</html>".to_owned(), after),
@@ -217,14 +217,14 @@ async fn serve(State(emulator): State<Emulator>, request: Request) -> Response {
     };
     let silent = parsed.operation == "PUT /latest/api/token"
         && emulator.with(|cloud| cloud.imds.mode == "silent");
-    note(&emulator, parsed, status);
+    record_call(&emulator, parsed, status);
     if silent {
         return std::future::pending().await;
     }
     reply(status, &text, format, after)
 }
 
-fn note(emulator: &Emulator, parsed: ParsedRequest, status: u16) {
+fn record_call(emulator: &Emulator, parsed: ParsedRequest, status: u16) {
     let ParsedRequest { service, operation, members, json } = parsed;
     emulator.lock().calls.push(Call { service, operation, members, json, status });
 }
@@ -348,7 +348,7 @@ fn metadata(cloud: &mut AwsState, request: &signature::Request) -> Result<String
         Some(n) if n > cloud.imds.expired && n <= cloud.imds.tokens => {}
         _ => return fail(401, "Unauthorized"),
     }
-    match imds::at(cloud, request.path) {
+    match imds::read_path(cloud, request.path) {
         Some(text) => Ok(text),
         None => fail(404, "Not Found"),
     }

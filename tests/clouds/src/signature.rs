@@ -106,8 +106,8 @@ impl Request<'_> {
         let Some(secret) = secret(&scope.key) else {
             return fail("UnrecognizedClientException", "The security token is invalid");
         };
-        let ought = self.signature(&scope, &secret, signed);
-        if self.field("Signature=") != Some(ought.as_str()) {
+        let expected = self.signature(&scope, &secret, signed);
+        if self.field("Signature=") != Some(expected.as_str()) {
             return fail(
                 "SignatureDoesNotMatch",
                 "The request signature we calculated does not match the signature you provided",

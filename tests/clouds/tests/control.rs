@@ -69,7 +69,7 @@ async fn probes_use_the_listeners_status_and_fail_without_a_listener() {
 }
 
 /// Sends a control request; returns status and body.
-fn ask(url: &str, method: &str, command: &str, body: &str) -> (u16, String) {
+fn control(url: &str, method: &str, command: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     let head =
         format!("{method} /_weir/{command} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -107,7 +107,7 @@ fn the_program_probes_and_its_state_is_read_and_written_over_http() {
     assert!(line.starts_with(&format!("export AWS_ENDPOINT_URL={url} ")), "{line}");
 
     let cloud = || -> AwsState {
-        let (status, body) = ask(url, "GET", "world", "");
+        let (status, body) = control(url, "GET", "world", "");
         assert_eq!(status, 200);
         serde_json::from_str(&body).unwrap()
     };
@@ -125,10 +125,10 @@ fn the_program_probes_and_its_state_is_read_and_written_over_http() {
     other.groups[0].name = "south".to_owned();
     other.groups[0].targets.clear();
     let written = serde_json::to_string(&other).unwrap();
-    assert_eq!(ask(url, "PUT", "world", &written), (200, "done\n".to_owned()));
+    assert_eq!(control(url, "PUT", "world", &written), (200, "done\n".to_owned()));
     let read = cloud();
     assert_eq!((read.groups[0].name.as_str(), read.groups[0].targets.len()), ("south", 0));
-    let (status, body) = ask(url, "PUT", "world", "{\"now\": 1}");
+    let (status, body) = control(url, "PUT", "world", "{\"now\": 1}");
     assert_eq!(status, 400, "{body}");
     assert_eq!(cloud().groups[0].name, "south", "an invalid state changes nothing");
 }

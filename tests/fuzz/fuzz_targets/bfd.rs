@@ -1,4 +1,4 @@
-//! Any bytes for `bfd`, as one packet and as several: its harness says what must hold.
+//! Any bytes for `bfd`, as one packet and as several; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Any bytes for `state::object`: the JSON of an object: its harness says what must hold.
+//! Any bytes for `state::object`, as the JSON of an object; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| state::harness::object(bytes));

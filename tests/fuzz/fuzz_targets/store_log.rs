@@ -1,4 +1,4 @@
-//! Any bytes for `state::store`: the store's log: its harness says what must hold.
+//! Any bytes for `state::store`, as the store's log; its harness checks the invariants.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| state::store::harness::harness(bytes));

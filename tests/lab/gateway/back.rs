@@ -5,7 +5,7 @@ use crate::lab::wire::{self, GENEVE_LEN, Header};
 use std::net::Ipv4Addr;
 
 /// A packet that arrived at a node, by its layers.
-pub struct Back<'f> {
+pub struct IncomingPacket<'f> {
     /// The outer source.
     pub src: Ipv4Addr,
     /// The outer destination.
@@ -20,11 +20,11 @@ pub struct Back<'f> {
     pub inner: &'f [u8],
 }
 
-impl<'f> Back<'f> {
+impl<'f> IncomingPacket<'f> {
     /// Parses an IPv4 packet with UDP; the error names the failed check and describes it.
     pub fn read(packet: &'f [u8]) -> Result<Self, (Check, String)> {
-        let broken = |words: &str| {
-            (Check::OuterHeader, format!("{words}: {:02x?}", first(packet, 28 + GENEVE_LEN)))
+        let broken = |reason: &str| {
+            (Check::OuterHeader, format!("{reason}: {:02x?}", first(packet, 28 + GENEVE_LEN)))
         };
         let outer = Header::read(packet, false).ok_or_else(|| broken("truncated IPv4 packet"))?;
         let (std::net::IpAddr::V4(src), std::net::IpAddr::V4(dst)) = (outer.src, outer.dst) else {

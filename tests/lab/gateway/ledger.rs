@@ -1,6 +1,6 @@
 //! The gateway's flow table: the packets it sent, and therefore those that may return.
 
-use super::back::{Back, first};
+use super::back::{IncomingPacket, first};
 use super::report::{Check, Report};
 use super::setup::{Admits, Setup, Side};
 use crate::lab::wire::{self, Header, Options, Tuple};
@@ -10,10 +10,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 /// The maximum number of packets awaited per direction of a flow.
-const AWAITED: usize = 1_024;
-/// The number of recently returned packets kept, to distinguish a duplicate from a modified
-/// packet.
-const REMEMBERED: usize = 64;
+const MAX_AWAITED: usize = 1_024;
+/// The maximum number of recently returned packets that a flow records, to distinguish a duplicate
+/// from a modified packet.
+const MAX_RETURNED: usize = 64;
 /// A direction without packets for this long is removed: the gateway's idle timeout.
 const IDLE: Duration = Duration::from_secs(350);
 
@@ -38,6 +38,7 @@ enum Expect {
     Any,
 }
 
+/// A sent packet that may return.
 struct Sent {
     at: Instant,
     leg: Leg,
@@ -53,7 +54,7 @@ struct Flow {
     last: Instant,
     expect: Expect,
     sent: VecDeque<Sent>,
-    came_back: VecDeque<u64>,
+    returned: VecDeque<u64>,
 }
 
 /// The state and the checks of the gateway, without sockets and clock.
@@ -117,10 +118,10 @@ impl Ledger {
             return None;
         }
         let tuple = Tuple::of(inner, &header);
-        let known = |tuple: &Tuple| self.flows.contains_key(tuple);
+        let exists = |tuple: &Tuple| self.flows.contains_key(tuple);
         let admitted = match self.admits {
             Admits::All => true,
-            Admits::Known => known(&tuple) || known(&tuple.reversed()),
+            Admits::Known => exists(&tuple) || exists(&tuple.reversed()),
             Admits::None => false,
         };
         if !admitted {
@@ -159,8 +160,8 @@ impl Ledger {
                 false if setup.far.is_empty() => Expect::Any,
                 false => Expect::Answer,
             };
-            let (former, sent, came_back) = Default::default();
-            Flow { leg, former, packets: 0, last: now, expect, sent, came_back }
+            let (former, sent, returned) = Default::default();
+            Flow { leg, former, packets: 0, last: now, expect, sent, returned }
         });
         let due =
             |every: u32| every != 0 && flow.packets != 0 && flow.packets % u64::from(every) == 0;
@@ -180,7 +181,7 @@ impl Ledger {
         flow.packets += 1;
         flow.last = now;
         if flow.expect != Expect::Answer {
-            if flow.sent.len() == AWAITED {
+            if flow.sent.len() == MAX_AWAITED {
                 let first = flow.sent.pop_front();
                 lost(report, flow.expect, &tuple, first.as_slice());
             }
@@ -198,28 +199,28 @@ impl Ledger {
         let packet = frame.get(14..)?;
         let src = Ipv4Addr::from(wire::be32(packet, 12)?);
         let dst = Ipv4Addr::from(wire::be32(packet, 16)?);
-        let ours = self.setup.nodes.contains(&dst) || self.setup.nodes.contains(&src);
-        if packet[0] >> 4 != 4 || packet[9] != wire::UDP || !ours {
+        let own = self.setup.nodes.contains(&dst) || self.setup.nodes.contains(&src);
+        if packet[0] >> 4 != 4 || packet[9] != wire::UDP || !own {
             return None;
         }
-        let back = match Back::read(packet) {
+        let back = match IncomingPacket::read(packet) {
             Ok(back) => back,
-            Err((check, words)) => {
-                self.report.fail(check, || words);
+            Err((check, text)) => {
+                self.report.fail(check, || text);
                 return None;
             }
         };
         let header = Header::read(back.inner, false);
         let Some(header) = header.filter(|h| h.end == back.inner.len()) else {
-            let words = || format!("truncated inner packet: {:02x?}", first(back.inner, 24));
-            self.report.fail(Check::InnerBytes, words);
+            let text = || format!("truncated inner packet: {:02x?}", first(back.inner, 24));
+            self.report.fail(Check::InnerBytes, text);
             return None;
         };
         let tuple = Tuple::of(back.inner, &header);
         let right = if self.flows.contains_key(&tuple) {
-            self.came_back(&tuple, &back)
+            self.returned(&tuple, &back)
         } else if let Some((about, quote)) = Tuple::quoted(back.inner, &header) {
-            self.is_about(&about, quote);
+            self.remove_quoted(&about, quote);
             let flow = if self.flows.contains_key(&about) { about } else { about.reversed() };
             self.answered(&flow, &back, &header, now)
         } else {
@@ -230,7 +231,7 @@ impl Ledger {
     }
 
     /// Checks a packet of a direction that was sent: it must be one of those sent.
-    fn came_back(&mut self, tuple: &Tuple, back: &Back<'_>) -> bool {
+    fn returned(&mut self, tuple: &Tuple, back: &IncomingPacket<'_>) -> bool {
         let Some(flow) = self.flows.get_mut(tuple) else { return false };
         let hash = self.hash.hash_one(back.inner);
         let same = |sent: &Sent| *sent.inner == *back.inner;
@@ -239,30 +240,30 @@ impl Ledger {
         let exact = flow.sent.iter().position(|s| same(s) && s.leg.agrees(back, &self.setup));
         let found = exact.or_else(|| flow.sent.iter().position(same));
         if flow.expect == Expect::Answer {
-            let words = || format!("{tuple}: returned, expected an answer of a service");
-            self.report.fail(Check::Direction, words);
+            let text = || format!("{tuple}: returned, expected an answer of a service");
+            self.report.fail(Check::Direction, text);
             return false;
         }
-        if found.is_none() && flow.came_back.contains(&hash) {
+        if found.is_none() && flow.returned.contains(&hash) {
             self.report.fail(Check::Duplicate, || format!("{tuple}: returned twice"));
             return false;
         }
         let alike = || flow.sent.iter().position(|s| s.inner.len() == back.inner.len());
         let Some(at) = found.or_else(alike).or((!flow.sent.is_empty()).then_some(0)) else {
             let bytes = first(back.inner, 40);
-            let words = || format!("{tuple}: no packet was awaited: {bytes:02x?}");
-            self.report.fail(Check::InnerBytes, words);
+            let text = || format!("{tuple}: no packet was awaited: {bytes:02x?}");
+            self.report.fail(Check::InnerBytes, text);
             return false;
         };
         let Some(sent) = flow.sent.remove(at) else { return false };
-        if flow.came_back.len() == REMEMBERED {
-            flow.came_back.pop_front();
+        if flow.returned.len() == MAX_RETURNED {
+            flow.returned.pop_front();
         }
-        flow.came_back.push_back(hash);
+        flow.returned.push_back(hash);
         let mut right = self.leg_is_right(&sent.leg, back, tuple);
         if found.is_none() {
-            let words = || format!("{tuple}: {}", difference(&sent.inner, back.inner));
-            self.report.fail(Check::InnerBytes, words);
+            let text = || format!("{tuple}: {}", difference(&sent.inner, back.inner));
+            self.report.fail(Check::InnerBytes, text);
             right = false;
         }
         self.report.returned += u64::from(right);
@@ -270,18 +271,24 @@ impl Ledger {
     }
 
     /// Checks a packet that answers the flow sent as `tuple`.
-    fn answered(&mut self, tuple: &Tuple, back: &Back<'_>, header: &Header, now: Instant) -> bool {
+    fn answered(
+        &mut self,
+        tuple: &Tuple,
+        back: &IncomingPacket<'_>,
+        header: &Header,
+        now: Instant,
+    ) -> bool {
         let Some(flow) = self.flows.get_mut(tuple) else {
-            let words = || format!("{}: no such flow", Tuple::of(back.inner, header));
-            self.report.fail(Check::Unexpected, words);
+            let text = || format!("{}: no such flow", Tuple::of(back.inner, header));
+            self.report.fail(Check::Unexpected, text);
             return false;
         };
         flow.former.retain(|(until, _)| *until >= now);
         let latest = flow.leg;
         let former = flow.former.iter().any(|(_, leg)| leg.agrees(back, &self.setup));
         if flow.expect == Expect::Return && Tuple::quoted(back.inner, header).is_none() {
-            let words = || format!("{tuple}: answered, expected to be returned");
-            self.report.fail(Check::Direction, words);
+            let text = || format!("{tuple}: answered, expected to be returned");
+            self.report.fail(Check::Direction, text);
             return false;
         }
         let mut right = true;
@@ -291,8 +298,8 @@ impl Ledger {
             right = self.leg_is_right(&latest, back, tuple);
         }
         if !header.sums_are_right(back.inner) {
-            let words = || format!("{tuple}: wrong checksum in {:02x?}", first(back.inner, 60));
-            self.report.fail(Check::InnerChecksum, words);
+            let text = || format!("{tuple}: wrong checksum in {:02x?}", first(back.inner, 60));
+            self.report.fail(Check::InnerChecksum, text);
             right = false;
         }
         self.report.answered += u64::from(right);
@@ -300,7 +307,7 @@ impl Ledger {
     }
 
     /// Removes the packet that an ICMP error quotes: it was dropped and will not return.
-    fn is_about(&mut self, tuple: &Tuple, quote: &[u8]) {
+    fn remove_quoted(&mut self, tuple: &Tuple, quote: &[u8]) {
         if let Some(flow) = self.flows.get_mut(tuple) {
             let quoted = |sent: &Sent| sent.inner.starts_with(&quote[..quote.len().min(28)]);
             if let Some(at) = flow.sent.iter().position(quoted) {
@@ -310,13 +317,13 @@ impl Ledger {
     }
 
     /// Checks everything around the inner packet against the expected values.
-    fn leg_is_right(&mut self, leg: &Leg, back: &Back<'_>, tuple: &Tuple) -> bool {
+    fn leg_is_right(&mut self, leg: &Leg, back: &IncomingPacket<'_>, tuple: &Tuple) -> bool {
         let expected = leg.options(&self.setup).geneve(self.setup.class, back.inner[0]);
         let report = &mut self.report;
         let before = report.failures.values().map(|f| f.count).sum::<u64>();
         if (back.src, back.dst) != (leg.appliance, leg.node) {
-            let words = || format!("{tuple}: from {} to {}, expected {leg:?}", back.src, back.dst);
-            report.fail(Check::OuterAddresses, words);
+            let text = || format!("{tuple}: from {} to {}, expected {leg:?}", back.src, back.dst);
+            report.fail(Check::OuterAddresses, text);
         }
         if (back.sport, back.dport) != (leg.sport, self.setup.port) {
             report.fail(Check::UdpPorts, || {
@@ -375,7 +382,7 @@ impl Leg {
         Options { endpoint, attachment: setup.attachment, cookie }
     }
 
-    fn agrees(&self, back: &Back<'_>, setup: &Setup) -> bool {
+    fn agrees(&self, back: &IncomingPacket<'_>, setup: &Setup) -> bool {
         let options = self.options(setup);
         (back.src, back.dst) == (self.appliance, self.node)
             && (back.sport, back.dport) == (self.sport, setup.port)
@@ -384,9 +391,9 @@ impl Leg {
 }
 
 /// Describes the first difference of two packets.
-fn difference(sent: &[u8], came: &[u8]) -> String {
-    match sent.iter().zip(came).position(|(a, b)| a != b) {
-        Some(at) => format!("byte {at} is {:02x}, sent as {:02x}", came[at], sent[at]),
-        None => format!("{} bytes, {} sent", came.len(), sent.len()),
+fn difference(sent: &[u8], received: &[u8]) -> String {
+    match sent.iter().zip(received).position(|(a, b)| a != b) {
+        Some(at) => format!("byte {at} is {:02x}, sent as {:02x}", received[at], sent[at]),
+        None => format!("{} bytes, {} sent", received.len(), sent.len()),
     }
 }

@@ -17,11 +17,11 @@ pub enum Check {
     UdpPorts,
     /// The UDP checksum is 0 or correct.
     UdpChecksum,
-    /// The GENEVE header is that of the answered packet: version, flags, length, VNI 0, and the
-    /// protocol type of the inner packet.
+    /// The GENEVE header is that of a sent packet: version, flags, length, VNI 0, and the protocol
+    /// type of the inner packet.
     GeneveHeader,
-    /// The options are those of the answered packet, byte for byte; for a packet of a backend,
-    /// the flow's latest.
+    /// The options are those of the returned packet, byte for byte; for an answer, the flow's
+    /// latest or, shortly after a change, its former ones.
     Options,
     /// A returned packet equals the one that was sent, byte for byte.
     InnerBytes,
@@ -61,7 +61,7 @@ pub struct Report {
     pub too_big: u64,
     /// Packets not sent: not IP, multicast (the kernel's own), or not accepted by the kernel.
     pub not_sent: u64,
-    /// Packets not sent: no appliance was admitted for them.
+    /// Packets not sent: the gateway did not admit them ([`Admits`](super::Admits)).
     pub held: u64,
     /// Correct packets that the client's or server's side did not accept.
     pub not_delivered: u64,
@@ -123,8 +123,8 @@ impl std::fmt::Display for Report {
             ("answered with a flow's former options", self.answered_with_former),
             ("still awaited", self.awaited),
         ];
-        for (words, count) in odd.into_iter().filter(|(_, count)| *count > 0) {
-            writeln!(f, "  {words}: {count}")?;
+        for (label, count) in odd.into_iter().filter(|(_, count)| *count > 0) {
+            writeln!(f, "  {label}: {count}")?;
         }
         if self.clean() {
             return writeln!(f, "  every returned packet was correct, byte by byte");

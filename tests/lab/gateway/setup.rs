@@ -41,8 +41,8 @@ pub struct Setup {
     /// Both directions of a flow share cookie, node and source port. Otherwise each direction has
     /// its own, which is harder for an appliance; cannot be combined with `churn` or `roam`.
     pub symmetric: bool,
-    /// The allowed decrease of a returned packet's TTL: 0 for an appliance that only returns,
-    /// more if it routes the packet on its path.
+    /// The exact decrease of a returned packet's TTL: 0 for an appliance that only returns, more if
+    /// it routes the packet on its path.
     pub hops: u8,
     /// Compute outer UDP checksums; gateways send 0.
     pub outer_checksum: bool,

@@ -1,4 +1,4 @@
-//! Tests of the emulated gateway: it must detect every defect that it is there to detect.
+//! Tests of the emulated gateway: it must detect every defect that it is meant to detect.
 
 use fastrand::Rng;
 
@@ -53,7 +53,7 @@ fn send(ledger: &mut Ledger, inner: &[u8]) -> Vec<u8> {
 
 /// Asserts that the ledger rejects `frame` for exactly this reason.
 #[track_caller]
-fn refused(ledger: &mut Ledger, frame: &[u8], check: Check) {
+fn assert_rejected(ledger: &mut Ledger, frame: &[u8], check: Check) {
     assert_eq!(ledger.incoming(frame, Instant::now()), None);
     let report = ledger.report();
     assert_eq!(report.failures.keys().collect::<Vec<_>>(), [&check], "{report}");
@@ -94,22 +94,22 @@ fn a_wrong_cookie_is_detected() {
     let mut ledger = Ledger::new(setup());
     let mut frame = returned(&send(&mut ledger, &to(SERVER, b"hello")));
     frame[14 + 67] ^= 1;
-    refused(&mut ledger, &frame, Check::Options);
+    assert_rejected(&mut ledger, &frame, Check::Options);
 }
 
 #[test]
 fn each_changed_byte_is_detected() {
     let inner = to(SERVER, b"hello");
     let len = returned(&send(&mut Ledger::new(setup()), &inner)).len();
-    // All but Ethernet and the IPv4 fields that a hop may change: TOS, id, flags, TTL, checksum.
+    // All but Ethernet and the first 12 bytes of the outer IPv4 header, which a hop may change.
     for at in (14..len).filter(|at| !(14..26).contains(at)) {
         let mut ledger = Ledger::new(setup());
         let mut frame = returned(&send(&mut ledger, &inner));
         frame[at] ^= 0x10;
-        let came = ledger.incoming(&frame, Instant::now()).is_some();
+        let accepted = ledger.incoming(&frame, Instant::now()).is_some();
         // A packet with a wrong destination is counted as lost after its time limit.
         ledger.expire(Instant::now() + setup().patience * 2);
-        assert!(!came && !ledger.report().clean(), "a change of byte {at} was not detected");
+        assert!(!accepted && !ledger.report().clean(), "a change of byte {at} was not detected");
     }
 }
 
@@ -124,7 +124,7 @@ fn each_kind_of_error_has_its_name() {
             let sum = checksum(&[&frame[14..24], &frame[26..34]]);
             frame[24..26].copy_from_slice(&sum.to_be_bytes());
         }
-        refused(&mut ledger, &frame, check);
+        assert_rejected(&mut ledger, &frame, check);
     };
     wrong(29, Check::OuterAddresses);
     wrong(35, Check::UdpPorts);
@@ -142,7 +142,7 @@ fn addresses_not_swapped_are_detected() {
     let mut ledger = Ledger::new(setup());
     let mut frame = vec![0; 14];
     frame.extend(send(&mut ledger, &to(SERVER, b"hello")));
-    refused(&mut ledger, &frame, Check::OuterAddresses);
+    assert_rejected(&mut ledger, &frame, Check::OuterAddresses);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_duplicate_packet_is_detected() {
     let mut ledger = Ledger::new(setup());
     let frame = returned(&send(&mut ledger, &to(SERVER, b"hello")));
     assert!(ledger.incoming(&frame, Instant::now()).is_some());
-    refused(&mut ledger, &frame, Check::Duplicate);
+    assert_rejected(&mut ledger, &frame, Check::Duplicate);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn two_packets_of_one_flow_each_need_their_own_cookie_back() {
     let mut ledger = Ledger::new(churning);
     let (_, second) = (send(&mut ledger, &inner), send(&mut ledger, &inner));
     assert!(ledger.incoming(&returned(&second), Instant::now()).is_some());
-    refused(&mut ledger, &returned(&second), Check::Options);
+    assert_rejected(&mut ledger, &returned(&second), Check::Options);
 }
 
 #[test]
@@ -188,12 +188,12 @@ fn a_reply_needs_the_flows_latest_options() {
     let mut ledger = Ledger::new(Setup { churn: 1, former_for: Duration::ZERO, ..setup() });
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     let first = send(&mut ledger, &to(FRONTEND, b"hello"));
-    let came = answered(&first, &answer);
-    assert_eq!(ledger.incoming(&came, Instant::now()), Some((Side::Near, &answer[..])));
+    let received = answered(&first, &answer);
+    assert_eq!(ledger.incoming(&received, Instant::now()), Some((Side::Near, &answer[..])));
     let second = send(&mut ledger, &to(FRONTEND, b"hello again"));
     assert!(ledger.incoming(&answered(&second, &answer), Instant::now()).is_some());
     assert!(ledger.report().clean(), "{}", ledger.report());
-    refused(&mut ledger, &came, Check::Options);
+    assert_rejected(&mut ledger, &received, Check::Options);
 }
 
 #[test]
@@ -202,11 +202,11 @@ fn a_reply_may_carry_the_options_from_just_before_a_change() {
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     let first = send(&mut ledger, &to(FRONTEND, b"hello"));
     send(&mut ledger, &to(FRONTEND, b"hello again"));
-    let came = answered(&first, &answer);
-    assert!(ledger.incoming(&came, Instant::now()).is_some());
+    let received = answered(&first, &answer);
+    assert!(ledger.incoming(&received, Instant::now()).is_some());
     assert_eq!(ledger.report().answered_with_former, 1);
     let later = Instant::now() + setup().former_for + Duration::from_millis(1);
-    assert!(ledger.incoming(&came, later).is_none(), "the former options are not accepted forever");
+    assert!(ledger.incoming(&received, later).is_none(), "the former options expire");
 }
 
 #[test]
@@ -215,14 +215,14 @@ fn a_reply_with_a_wrong_checksum_is_detected() {
     let mut answer = udp4((FRONTEND, 80), (CLIENT, 40_000), &[b"welcome"], true);
     answer[30] ^= 1;
     let sent = send(&mut ledger, &to(FRONTEND, b"hello"));
-    refused(&mut ledger, &answered(&sent, &answer), Check::InnerChecksum);
+    assert_rejected(&mut ledger, &answered(&sent, &answer), Check::InnerChecksum);
 }
 
 #[test]
 fn a_flow_that_a_service_should_answer_must_not_come_back() {
     let mut ledger = Ledger::new(setup());
     let sent = send(&mut ledger, &to(FRONTEND, b"hello"));
-    refused(&mut ledger, &returned(&sent), Check::Direction);
+    assert_rejected(&mut ledger, &returned(&sent), Check::Direction);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_reply_without_a_flow_is_detected() {
     let mut ledger = Ledger::new(setup());
     let sent = send(&mut ledger, &to(FRONTEND, b"hello"));
     let answer = udp4((FRONTEND, 80), (CLIENT, 40_001), &[b"welcome"], true);
-    refused(&mut ledger, &answered(&sent, &answer), Check::Unexpected);
+    assert_rejected(&mut ledger, &answered(&sent, &answer), Check::Unexpected);
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn inner_ipv6_is_parsed() {
 }
 
 #[test]
-fn new_flows_without_a_target_are_held_and_established_ones_continue() {
+fn new_flows_without_a_target_are_not_sent_and_existing_ones_continue() {
     let mut ledger = Ledger::new(setup());
     send(&mut ledger, &to(SERVER, b"hello"));
     ledger.admit(Admits::Known);

@@ -37,7 +37,8 @@ impl Frames {
         Ok(Self(fd))
     }
 
-    /// Returns the next frame, or `None` if none arrived for a while.
+    /// Returns the next frame. If there is none, waits for one for at most
+    /// [`POLL_INTERVAL`](crate::lab::tun::POLL_INTERVAL) and returns `None`.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         match recv(self.0.as_raw_fd(), buffer, MsgFlags::empty()) {
             Ok(len) => return Ok(Some(&mut buffer[..len])),
@@ -61,24 +62,24 @@ pub struct Wire {
     packets: OwnedFd,
     /// Binds the port, so that the kernel does not send "port unreachable"; a second gateway in
     /// the namespace binds it as well. Its packets are never read.
-    _held: Socket,
+    _reserved: Socket,
 }
 
 impl Wire {
     /// Opens the wire in the calling thread's namespace.
     pub fn open(interface: &str, port: u16) -> Result<Self> {
-        let held = || {
-            let held = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-            held.set_reuse_address(true)?;
-            held.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())?;
-            Ok(held)
+        let reserve = || {
+            let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())?;
+            Ok(socket)
         };
-        let held = held().map_err(LabError::io(format!("reserving UDP port {port}")))?;
+        let reserved = reserve().map_err(LabError::io(format!("reserving UDP port {port}")))?;
         let frames = Frames::open(interface, SockProtocol::EthIp)?;
         let flags = SockFlag::SOCK_CLOEXEC;
         let packets = socket(AddressFamily::Inet, SockType::Raw, flags, SockProtocol::Raw)
             .map_err(LabError::errno("opening a raw IPv4 socket"))?;
-        Ok(Self { frames, packets, _held: held })
+        Ok(Self { frames, packets, _reserved: reserved })
     }
 
     /// Sends an IPv4 packet; the kernel resolves route and neighbor.
@@ -87,7 +88,7 @@ impl Wire {
         sendto(self.packets.as_raw_fd(), packet, &to, MsgFlags::empty()).is_ok()
     }
 
-    /// Returns the next frame, or `None` if none arrived for a while.
+    /// Returns the next frame, like [`Frames::receive`].
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         self.frames.receive(buffer)
     }

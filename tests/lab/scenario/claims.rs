@@ -10,7 +10,7 @@ pub struct Claim {
     /// Whether it holds.
     pub holds: bool,
     /// The statement, with its numbers.
-    pub words: String,
+    pub text: String,
 }
 
 /// Drops that the lab itself causes: packets that the namespaces' kernels send on their own.
@@ -30,7 +30,7 @@ impl Outcome {
     /// Returns all statements, whether they hold or not.
     pub fn claims(&self) -> Vec<Claim> {
         let mut claims = Vec::new();
-        let mut claim = |holds: bool, words: String| claims.push(Claim { holds, words });
+        let mut claim = |holds: bool, text: String| claims.push(Claim { holds, text });
         for (name, cloud) in [("aws", "AWS"), ("azure", "Azure")] {
             let (web, steady) = (self.stats(name), self.stats(&format!("{name}-steady")));
             let right = web.right + steady.right;
@@ -57,8 +57,8 @@ impl Outcome {
         self.gateway_claims(&mut claim);
         self.change_claims(&mut claim);
         self.packet_claims(&mut claim);
-        let words = "both daemons ended in time and with status 0 on SIGTERM";
-        claim(self.ended_badly.is_none(), self.ended_badly.clone().unwrap_or(words.into()));
+        let text = "both daemons ended in time and with status 0 on SIGTERM";
+        claim(self.ended_badly.is_none(), self.ended_badly.clone().unwrap_or(text.into()));
         claims
     }
 
@@ -88,33 +88,36 @@ impl Outcome {
             moved == 0,
             format!(
                 "the backend set changed twice under load (in force on all lcores after {:.0?} and \
-                 {:.0?}); {moved} of {connections} connections moved",
+                 {:.0?}); flows moved {moved} times on {connections} connections",
                 self.change_took[0], self.change_took[1]
             ),
         );
         let fourth: u64 = self.clients.iter().filter_map(|(_, s)| s.by_backend.get("web-4")).sum();
         claim(fourth > 0, format!("the added backend web-4 served {fourth} requests"));
         claim(
-            self.late_connections == 0 && self.kept_requests > 0,
+            self.late_connections == 0 && self.later_requests > 0,
             format!(
                 "web-1, terminating, served {} more requests on its connections and received {} \
                  new connections",
-                self.kept_requests, self.late_connections
+                self.later_requests, self.late_connections
             ),
         );
     }
 
     fn packet_claims(&self, claim: &mut impl FnMut(bool, String)) {
-        let (came, went) = self.totals.sides();
-        claim(came == went && came > 0, format!("every packet is accounted for: {}", self.totals));
+        let (entered, left) = self.totals.sides();
+        claim(
+            entered == left && entered > 0,
+            format!("every packet is accounted for: {}", self.totals),
+        );
         let (wires, totals) = (&self.wires, &self.totals);
         // If the NIC is also the kernel's, the kernel sends ARP and answers of its own.
         let own = wires.from_weir.wrapping_sub(totals.tx);
         let by_xdp = Plane::from_env().is_xdp();
-        let most = if by_xdp { totals.to_kernel + KERNELS_OWN } else { 0 };
+        let max = if by_xdp { totals.to_kernel + KERNELS_OWN } else { 0 };
         let share = if by_xdp { format!(", {own} of them by the kernel") } else { "".into() };
         claim(
-            wires.to_weir == totals.rx && own <= most,
+            wires.to_weir == totals.rx && own <= max,
             format!(
                 "the kernel's counters at the far ends of the wires agree: {} to Weir, {} from \
                  it{share}",

@@ -68,20 +68,20 @@ impl Totals {
 
     /// Returns the packets that entered, and those that left or were dropped.
     pub fn sides(&self) -> (u64, u64) {
-        let came = self.rx + self.from_kernel + self.originated;
-        (came, self.tx + self.to_kernel + self.dropped())
+        let entered = self.rx + self.from_kernel + self.originated;
+        (entered, self.tx + self.to_kernel + self.dropped())
     }
 }
 
 impl std::fmt::Display for Totals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { rx, from_kernel, originated, tx, to_kernel, .. } = self;
-        let (dropped, (came, went)) = (self.dropped(), self.sides());
-        let sign = if came == went { '=' } else { '≠' };
+        let (dropped, (entered, left)) = (self.dropped(), self.sides());
+        let sign = if entered == left { '=' } else { '≠' };
         write!(
             f,
             "{rx} received + {from_kernel} from the kernel + {originated} originated {sign} \
-             {tx} sent + {to_kernel} to the kernel + {dropped} dropped   ({came} {sign} {went})"
+             {tx} sent + {to_kernel} to the kernel + {dropped} dropped   ({entered} {sign} {left})"
         )
     }
 }
@@ -91,7 +91,7 @@ impl std::fmt::Display for Totals {
 pub struct Wires {
     /// Frames that were sent to Weir.
     pub to_weir: u64,
-    /// Frames that came from Weir.
+    /// Frames from Weir.
     pub from_weir: u64,
 }
 
@@ -140,8 +140,8 @@ pub fn at_rest(
             to_weir: frames.to_weir - wires.to_weir,
             from_weir: frames.from_weir - wires.from_weir,
         };
-        let (came, went) = totals.sides();
-        let agreed = first == now && came == went && frames.to_weir == totals.rx;
+        let (entered, left) = totals.sides();
+        let agreed = first == now && entered == left && frames.to_weir == totals.rx;
         if agreed || begun.elapsed() > Duration::from_secs(20) {
             return Ok((totals, frames));
         }

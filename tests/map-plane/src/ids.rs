@@ -78,8 +78,8 @@ impl Identifiers {
     pub fn retain(&mut self, claimed: impl Fn(u32) -> bool) {
         self.used.retain(|at, word| {
             let bits = (0..u64::BITS).filter(|bit| *word >> bit & 1 != 0);
-            let gone = bits.filter(|bit| !claimed(at * u64::BITS + bit)).map(|bit| 1 << bit);
-            *word &= !gone.fold(0, |all, bit: u64| all | bit);
+            let unclaimed = bits.filter(|bit| !claimed(at * u64::BITS + bit)).map(|bit| 1 << bit);
+            *word &= !unclaimed.fold(0, |all, bit: u64| all | bit);
             *word != 0
         });
         self.in_use = self.used.values().map(|word| word.count_ones() as usize).sum();

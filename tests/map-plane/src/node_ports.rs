@@ -89,8 +89,8 @@ impl<M: Maps> MapPlane<M> {
 
     /// Writes the copy of an address, if it has one and no row exists there.
     fn copy_to(&mut self, address: &Address) -> Result<(), Failure> {
-        let ours = self.options.addresses.contains(&address.prefix.addr);
-        let Some(of) = wildcard_of(address).filter(|_| ours) else { return Ok(()) };
+        let local = self.options.addresses.contains(&address.prefix.addr);
+        let Some(of) = wildcard_of(address).filter(|_| local) else { return Ok(()) };
         let taken = self.addresses.contains_key(address);
         let Some(wildcard) = self.wildcards.get_mut(&of) else { return Ok(()) };
         let Some(desired) = wildcard.desired.clone() else { return Ok(()) };
@@ -114,7 +114,7 @@ impl<M: Maps> MapPlane<M> {
             match self.erase(copy) {
                 Ok(()) => {
                     if let Some(wildcard) = self.wildcards.get_mut(wildcard) {
-                        wildcard.copies.retain(|there| there != copy);
+                        wildcard.copies.retain(|other| other != copy);
                     }
                 }
                 failed => result = result.and(failed),

@@ -53,15 +53,15 @@ pub(super) struct AddressRows {
     pub table: u64,
     /// Backends that slots or tables may refer to, by identifier, with their states at this
     /// address.
-    pub held: SmallVec<[(u32, State); 1]>,
+    pub backends: SmallVec<[(u32, State); 1]>,
     /// Source ranges that may exist.
     pub ranges: Vec<Prefix>,
 }
 
 impl AddressRows {
     pub fn new(id: u32) -> AddressRows {
-        let held = SmallVec::new();
-        AddressRows { id, slots: 0, matches: false, table: 0, held, ranges: Vec::new() }
+        let backends = SmallVec::new();
+        AddressRows { id, slots: 0, matches: false, table: 0, backends, ranges: Vec::new() }
     }
 }
 

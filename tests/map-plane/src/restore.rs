@@ -87,11 +87,11 @@ impl<M: Maps> MapPlane<M> {
     fn restore_holder(&mut self, address: &Address, id: u32) {
         let Some(rows) = self.addresses.get_mut(address) else { return };
         let Some(of) = self.backend_uses.get_mut(&id) else { return };
-        if let Err(at) = rows.held.binary_search_by_key(&id, |held| held.0)
+        if let Err(at) = rows.backends.binary_search_by_key(&id, |entry| entry.0)
             && let Some(Value::Backend(backend)) = self.maps.get(&Key::Backend(id))
         {
             of.add(backend.state);
-            rows.held.insert(at, (id, backend.state));
+            rows.backends.insert(at, (id, backend.state));
         }
     }
 
@@ -127,14 +127,14 @@ impl<M: Maps> MapPlane<M> {
         desired: &dyn Fn(&Address) -> bool,
         at_most: usize,
     ) -> Result<bool, Failure> {
-        let keeps = |plane: &Self, address: &Address| {
+        let stays = |plane: &Self, address: &Address| {
             let of = wildcard_of(address).filter(desired);
             let copies = of.and_then(|of| plane.wildcards.get(&of)).map(|of| &of.copies);
             desired(address) || copies.is_some_and(|copies| copies.contains(address))
         };
         let mut all: Vec<Address> = self.addresses.keys().copied().collect();
         all.sort_unstable();
-        all.retain(|address| !keeps(self, address));
+        all.retain(|address| !stays(self, address));
         let (mut result, mut remaining) = (Ok(()), at_most);
         for address in &all {
             if remaining == 0 {
@@ -179,7 +179,7 @@ impl<M: Maps> MapPlane<M> {
             Key::Backend(id) => self.backend_uses.get(id).is_some_and(|of| of.holders() > 0),
             Key::Reverse(id) | Key::Maglev(id) => rows(id).is_some(),
             Key::Match(id, backend) => rows(id).is_some_and(|rows| {
-                rows.matches && rows.held.binary_search_by_key(backend, |held| held.0).is_ok()
+                rows.matches && rows.backends.binary_search_by_key(backend, |entry| entry.0).is_ok()
             }),
             Key::Range(id, prefix) => rows(id).is_some_and(|rows| rows.ranges.contains(prefix)),
         }

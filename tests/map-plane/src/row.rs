@@ -150,16 +150,16 @@ impl<M: Maps> MapPlane<M> {
                 }
             };
             let of = self.backend_uses.entry(id).or_insert_with(|| BackendUse::of(endpoint));
-            match rows.held.binary_search_by_key(&id, |held| held.0) {
-                Ok(at) if rows.held[at].1 == state => {}
+            match rows.backends.binary_search_by_key(&id, |entry| entry.0) {
+                Ok(at) if rows.backends[at].1 == state => {}
                 Ok(at) => {
-                    of.remove(rows.held[at].1);
+                    of.remove(rows.backends[at].1);
                     of.add(state);
-                    rows.held[at].1 = state;
+                    rows.backends[at].1 = state;
                 }
                 Err(at) => {
                     of.add(state);
-                    rows.held.insert(at, (id, state));
+                    rows.backends.insert(at, (id, state));
                 }
             }
             let state = of.state().unwrap_or_default();
@@ -195,7 +195,7 @@ impl<M: Maps> MapPlane<M> {
         if !rows.matches {
             return Ok(());
         }
-        for (id, _) in &rows.held {
+        for (id, _) in &rows.backends {
             self.remove(Key::Match(rows.id, *id))?;
         }
         rows.matches = false;
@@ -309,13 +309,13 @@ impl<M: Maps> MapPlane<M> {
         rows: &mut AddressRows,
         ids: &[u32],
     ) -> Result<(), Failure> {
-        if rows.held.len() == ids.len() {
+        if rows.backends.len() == ids.len() {
             return Ok(());
         }
         let mut desired_ids: Ids = ids.into();
         desired_ids.sort_unstable();
-        for at in (0..rows.held.len()).rev() {
-            let (id, state) = rows.held[at];
+        for at in (0..rows.backends.len()).rev() {
+            let (id, state) = rows.backends[at];
             if desired_ids.binary_search(&id).is_ok() {
                 continue;
             }
@@ -323,7 +323,7 @@ impl<M: Maps> MapPlane<M> {
                 self.remove(Key::Match(rows.id, id))?;
             }
             self.release_backend(id, state)?;
-            rows.held.remove(at);
+            rows.backends.remove(at);
         }
         Ok(())
     }
@@ -356,9 +356,9 @@ impl<M: Maps> MapPlane<M> {
     /// Returns whether capacity can be gained from backends that only this address holds and that
     /// are no longer desired.
     fn can_free_backends(&self, rows: &AddressRows, desired: &DesiredFrontend) -> bool {
-        let wants = |id| desired.backends.iter().any(|b| self.ids.get(&b.endpoint) == Some(&id));
-        let only_here = |id| self.backend_uses.get(&id).is_some_and(|of| of.holders() == 1);
-        rows.held.iter().any(|(id, _)| only_here(*id) && !wants(*id))
+        let needed = |id| desired.backends.iter().any(|b| self.ids.get(&b.endpoint) == Some(&id));
+        let is_sole_holder = |id| self.backend_uses.get(&id).is_some_and(|of| of.holders() == 1);
+        rows.backends.iter().any(|(id, _)| is_sole_holder(*id) && !needed(*id))
     }
 
     /// Returns the desired state without the backends that are not in the map yet.

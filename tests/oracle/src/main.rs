@@ -1,12 +1,13 @@
 //! Checks the request bodies that Weir writes to Azure with the models that Microsoft generated
 //! from the API specification, `azure_mgmt_network` and `azure_mgmt_privatedns`. `oracle FOLDER`
 //! reads the bodies that the Azure emulator recorded there, and fails if a model does not reproduce
-//! one of them.
+//! one of them, or if no body was recorded for an operation.
 //!
 //! The models accept almost any resource: every member is optional, and unknown members are
 //! ignored. A body is therefore parsed, serialized again and compared with the original. A
-//! misspelled name, a misplaced member or a list in place of an object is then missing. Members
-//! that the models cannot express are listed in [`BEYOND`] with the reason; each must occur.
+//! misspelled name or a misplaced member is then missing; a value of another JSON type is rejected.
+//! Members that the models cannot express are listed in [`UNSUPPORTED`] with the reason; each must
+//! occur.
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,38 +21,41 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// A body as serialized by a model, and whether it has enumeration values unknown to the model.
-struct Read {
-    again: Value,
+struct RoundTrip {
+    reproduced: Value,
     unknown: bool,
 }
 
-fn by<Model: DeserializeOwned + Serialize + std::fmt::Debug>(body: &Value) -> Result<Read, String> {
+/// Parses a body with a model, and serializes it again.
+fn round_trip<Model: DeserializeOwned + Serialize + std::fmt::Debug>(
+    body: &Value,
+) -> Result<RoundTrip, String> {
     let model: Model = serde_json::from_value(body.clone()).map_err(|error| error.to_string())?;
-    let again = serde_json::to_value(&model).map_err(|error| error.to_string())?;
-    Ok(Read { again, unknown: format!("{model:?}").contains("UnknownValue(") })
+    let reproduced = serde_json::to_value(&model).map_err(|error| error.to_string())?;
+    Ok(RoundTrip { reproduced, unknown: format!("{model:?}").contains("UnknownValue(") })
 }
 
-type Reader = fn(&Value) -> Result<Read, String>;
+type Reader = fn(&Value) -> Result<RoundTrip, String>;
 
 /// The operations of Weir and their models. Each must occur.
 const READERS: [(&str, Reader); 10] = [
-    (POOLS, by::<network::BackendAddressPool>),
-    (INTERFACES, by::<network::NetworkInterface>),
-    ("PUT privateDnsZones", by::<dns::PrivateZone>),
-    ("PUT privateDnsZones/A", by::<dns::RecordSet>),
-    ("PUT privateDnsZones/TXT", by::<dns::RecordSet>),
-    ("PUT privateDnsZones/virtualNetworkLinks", by::<dns::VirtualNetworkLink>),
-    ("PUT privateEndpoints", by::<network::PrivateEndpoint>),
-    ("PUT privateLinkServices", by::<network::PrivateLinkService>),
+    (POOLS, round_trip::<network::BackendAddressPool>),
+    (INTERFACES, round_trip::<network::NetworkInterface>),
+    ("PUT privateDnsZones", round_trip::<dns::PrivateZone>),
+    ("PUT privateDnsZones/A", round_trip::<dns::RecordSet>),
+    ("PUT privateDnsZones/TXT", round_trip::<dns::RecordSet>),
+    ("PUT privateDnsZones/virtualNetworkLinks", round_trip::<dns::VirtualNetworkLink>),
+    ("PUT privateEndpoints", round_trip::<network::PrivateEndpoint>),
+    ("PUT privateLinkServices", round_trip::<network::PrivateLinkService>),
     (
         "PUT privateLinkServices/privateEndpointConnections",
-        by::<network::PrivateEndpointConnection>,
+        round_trip::<network::PrivateEndpointConnection>,
     ),
-    ("PUT virtualNetworks/subnets", by::<network::Subnet>),
+    ("PUT virtualNetworks/subnets", round_trip::<network::Subnet>),
 ];
 
-/// Members that the models cannot express: operation, member, reason. Each must occur.
-const BEYOND: [(&str, &str, &str); 13] = [
+/// Members that the models cannot express: operation, member, reason. Each must occur in a body.
+const UNSUPPORTED: [(&str, &str, &str); 13] = [
     (POOLS, ".properties.loadBalancerBackendAddresses = []", EMPTY),
     (POOLS, ".properties.loadBalancerBackendAddresses[].etag", UNDOCUMENTED),
     (POOLS, ".properties.loadBalancerBackendAddresses[].id", UNDOCUMENTED),
@@ -80,24 +84,26 @@ const EMPTY: &str = "the model omits an empty list, which would never remove the
 const UNDOCUMENTED: &str = "Azure returns it, the specification lacks it; it is written back";
 const LATER: &str = "a test's member of a later API version; it is written back";
 
-/// Collects the members that the model lost or changed, by path, for example
+/// Collects the members that the model lost, changed or added, by path, for example
 /// `.properties.ipConfigurations[].name`. A lost empty list is reported with `= []`.
-fn differences(at: &str, meant: &Value, again: &Value, found: &mut BTreeSet<String>) {
-    match (meant, again) {
-        (Value::Object(meant), Value::Object(again)) => {
-            for (key, value) in meant {
-                let other = again.get(key).unwrap_or(&Value::Null);
+fn differences(at: &str, original: &Value, reproduced: &Value, found: &mut BTreeSet<String>) {
+    match (original, reproduced) {
+        (Value::Object(original), Value::Object(reproduced)) => {
+            for (key, value) in original {
+                let other = reproduced.get(key).unwrap_or(&Value::Null);
                 differences(&format!("{at}.{key}"), value, other, found);
             }
-            let more = again.keys().filter(|key| !meant.contains_key(*key));
-            found.extend(more.map(|key| format!("{at}.{key}")));
+            let added = reproduced.keys().filter(|key| !original.contains_key(*key));
+            found.extend(added.map(|key| format!("{at}.{key}")));
         }
-        (Value::Array(meant), Value::Array(again)) if meant.len() == again.len() => {
-            let pairs = meant.iter().zip(again);
+        (Value::Array(original), Value::Array(reproduced))
+            if original.len() == reproduced.len() =>
+        {
+            let pairs = original.iter().zip(reproduced);
             pairs.for_each(|(one, other)| differences(&format!("{at}[]"), one, other, found));
         }
-        _ if meant == again => {}
-        (Value::Array(meant), Value::Null) if meant.is_empty() => {
+        _ if original == reproduced => {}
+        (Value::Array(original), Value::Null) if original.is_empty() => {
             found.insert(format!("{at} = []"));
         }
         _ => drop(found.insert(at.to_owned())),
@@ -108,7 +114,7 @@ fn differences(at: &str, meant: &Value, again: &Value, found: &mut BTreeSet<Stri
 fn check_folder(folder: &Path) -> Result<(Vec<String>, BTreeMap<&'static str, usize>), String> {
     let listed = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let (mut wrong, mut counts) = (Vec::new(), BTreeMap::new());
-    let mut beyond: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let mut unsupported: BTreeSet<(&str, &str)> = BTreeSet::new();
     for entry in listed {
         let path = entry.map_err(|error| error.to_string())?.path();
         let text = std::fs::read_to_string(&path);
@@ -134,18 +140,23 @@ fn check_folder(folder: &Path) -> Result<(Vec<String>, BTreeMap<&'static str, us
             report("it has an enumeration value unknown to the model".to_owned());
         }
         let mut found = BTreeSet::new();
-        differences("", &call["body"], &read.again, &mut found);
+        differences("", &call["body"], &read.reproduced, &mut found);
         for member in found {
-            match BEYOND.iter().find(|(of, known, _)| of == operation && *known == member) {
-                Some((of, known, _)) => drop(beyond.insert((of, known))),
+            match UNSUPPORTED.iter().find(|(of, known, _)| of == operation && *known == member) {
+                Some((of, known, _)) => drop(unsupported.insert((of, known))),
                 None => report(format!("the model changes {member}")),
             }
         }
     }
-    let unseen = READERS.iter().filter(|(operation, _)| !counts.contains_key(operation));
-    wrong.extend(unseen.map(|(operation, _)| format!("{operation}: no body was recorded")));
-    let stale = BEYOND.iter().filter(|(of, member, _)| !beyond.contains(&(*of, *member)));
-    wrong.extend(stale.map(|(of, member, _)| format!("{of}: {member} is equal; remove the entry")));
+    let unrecorded = READERS.iter().filter(|(operation, _)| !counts.contains_key(operation));
+    wrong.extend(unrecorded.map(|(operation, _)| format!("{operation}: no body was recorded")));
+    let stale = UNSUPPORTED.iter().filter(|(of, member, _)| !unsupported.contains(&(*of, *member)));
+    wrong.extend(stale.map(|(of, member, _)| {
+        format!(
+            "{of}: {member} is in no body, or the model reproduces it; record a body with it, or \
+             remove it from UNSUPPORTED"
+        )
+    }));
     wrong.sort();
     Ok((wrong, counts))
 }
@@ -163,7 +174,7 @@ fn main() -> ExitCode {
         Ok((wrong, counts)) => {
             counts.iter().for_each(|(operation, count)| println!("{count:5}  {operation}"));
             println!("members that the models cannot express:");
-            BEYOND.iter().for_each(|(of, member, why)| println!("  {of} {member}: {why}"));
+            UNSUPPORTED.iter().for_each(|(of, member, why)| println!("  {of} {member}: {why}"));
             wrong.iter().for_each(|what| eprintln!("oracle: {what}"));
             if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
@@ -176,10 +187,10 @@ mod tests {
 
     use super::*;
 
-    fn lost(body: &Value) -> (Vec<String>, bool) {
-        let read = by::<network::PrivateLinkService>(body).unwrap();
+    fn differences_of(body: &Value) -> (Vec<String>, bool) {
+        let read = round_trip::<network::PrivateLinkService>(body).unwrap();
         let mut found = BTreeSet::new();
-        differences("", body, &read.again, &mut found);
+        differences("", body, &read.reproduced, &mut found);
         (found.into_iter().collect(), read.unknown)
     }
 
@@ -190,16 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn misspelled_or_misplaced_members_are_found() {
+    fn misspelled_members_unknown_values_and_wrong_types_are_found() {
         let (key, at) = ("privateIPAllocationMethod", ".properties.ipConfigurations[].properties");
-        assert_eq!(lost(&service(key, "Dynamic")), (vec![], false));
-        assert_eq!(lost(&service(key, "Dynamical")), (vec![], true));
+        assert_eq!(differences_of(&service(key, "Dynamic")), (vec![], false));
+        assert_eq!(differences_of(&service(key, "Dynamical")), (vec![], true));
         let misspelled = "privateIpAllocationMethod";
-        let found = lost(&service(misspelled, "Dynamic")).0;
+        let found = differences_of(&service(misspelled, "Dynamic")).0;
         assert_eq!(found, [format!("{at}.{misspelled}")]);
-        let list = json!({ "location": "here", "properties": { "ipConfigurations": {} } });
-        assert!(by::<network::PrivateLinkService>(&list).is_err());
+        let object = json!({ "location": "here", "properties": { "ipConfigurations": {} } });
+        assert!(round_trip::<network::PrivateLinkService>(&object).is_err());
         let empty = json!({ "location": "here", "properties": { "fqdns": [] } });
-        assert_eq!(lost(&empty).0, [".properties.fqdns = []"]);
+        assert_eq!(differences_of(&empty).0, [".properties.fqdns = []"]);
     }
 }

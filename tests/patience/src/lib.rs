@@ -1,5 +1,5 @@
-//! Waiting in tests on the machine's clock: a condition is polled until it holds. A test that
-//! times out reports the condition, the duration, and the last result.
+//! Waits of tests, on the real clock: a condition is polled until it holds. A test that times out
+//! reports the condition, the duration, and the last result.
 //!
 //! ```
 //! use patience::{check, eventually};
@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 /// The default time limit: the machine may be busy with other tests.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pause between two polls: a hundredth of the elapsed wait, within these bounds. So the
-/// moment at which a condition becomes true is known to 1 %, and long waits use little CPU time.
+/// Bounds of the pause between two polls, which is a hundredth of the elapsed wait. The moment at
+/// which a condition becomes true is thus known to 5 ms in waits below half a second and to 1 %
+/// above, up to ten seconds, and long waits use little CPU time.
 const MIN_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
@@ -43,13 +44,14 @@ impl fmt::Display for TimeoutError {
 
 impl std::error::Error for TimeoutError {}
 
-/// Returns the result of one poll of a condition without a value: whether it holds, or a
-/// description of what was found instead.
+/// Converts a condition without a value into the result of one poll: `Ok` if it holds, otherwise
+/// the description of what was found instead.
 pub fn check(holds: bool, found: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(found()) }
 }
 
-/// Polls until `poll_once` returns a value, at least once. Its errors describe what was found.
+/// Calls `poll_once` until it returns a value, at least once, and returns that value. After
+/// `timeout` its last error, which describes what was found, is part of the [`TimeoutError`].
 pub fn poll<T>(
     what: &str,
     timeout: Duration,
@@ -64,13 +66,13 @@ pub fn poll<T>(
     }
 }
 
-/// Polls for [`DEFAULT_TIMEOUT`], then panics.
+/// Polls until `poll_once` returns a value, and returns it; panics after [`DEFAULT_TIMEOUT`].
 #[track_caller]
 pub fn eventually<T>(what: &str, poll_once: impl FnMut() -> Result<T, String>) -> T {
     eventually_within(DEFAULT_TIMEOUT, what, poll_once)
 }
 
-/// Polls for the given time, then panics.
+/// Polls until `poll_once` returns a value, and returns it; panics after `timeout`.
 #[track_caller]
 #[expect(clippy::panic, reason = "a timeout fails the test")]
 pub fn eventually_within<T>(
@@ -84,7 +86,8 @@ pub fn eventually_within<T>(
     }
 }
 
-/// Polls for [`DEFAULT_TIMEOUT`] in a task, yielding between two polls; then panics.
+/// Polls in a task until `poll_once` returns a value, and returns it; panics after
+/// [`DEFAULT_TIMEOUT`]. Other tasks run in the pauses.
 #[expect(clippy::panic, reason = "a timeout fails the test")]
 pub async fn eventually_async<T>(
     what: &str,
@@ -137,12 +140,12 @@ mod tests {
     #[test]
     fn a_timeout_reports_the_condition_and_the_last_value() {
         let mut polls = 0;
-        let late = poll("rain", MAX_PAUSE, || -> Result<(), String> {
+        let late = poll("an answer", MAX_PAUSE, || -> Result<(), String> {
             polls += 1;
-            Err(format!("sun {polls}"))
+            Err(format!("poll {polls}"))
         });
         let late = late.unwrap_err();
-        assert_eq!((late.what.as_str(), late.found), ("rain", format!("sun {polls}")));
+        assert_eq!((late.what.as_str(), late.found), ("an answer", format!("poll {polls}")));
         assert!(polls > 1 && late.waited > MAX_PAUSE);
     }
 

@@ -85,6 +85,6 @@ impl Bird {
 
 fn query(ns: &Netns, folder: &Folder, command: &str) -> Result<String> {
     let socket = folder.file("bird.ctl").display().to_string();
-    let words: Vec<&str> = ["-s", &socket].into_iter().chain(command.split(' ')).collect();
-    ns.command("birdc", &words)
+    let arguments: Vec<&str> = ["-s", &socket].into_iter().chain(command.split(' ')).collect();
+    ns.command("birdc", &arguments)
 }

@@ -28,7 +28,7 @@ pub fn namespace(name: &str) -> Result<Arc<Netns>> {
 
 /// Creates a veth pair between two namespaces, both ends up and with their addresses. `ip link
 /// set DEVICE down` at either end removes the carrier of both.
-pub fn cable(one: End<'_>, two: End<'_>) -> Result<()> {
+pub fn veth_pair(one: End<'_>, two: End<'_>) -> Result<()> {
     let link = format!(
         "link add {} type veth peer name {} netns {}",
         one.device,
@@ -49,22 +49,23 @@ pub fn cable(one: End<'_>, two: End<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Creates two ends with a router between them: 10.0.1.1 and fd01::1 on `here`, the router's
-/// `left` and `right`, and 10.0.2.2 and fd02::2 on `there`.
-pub fn beyond_a_router() -> Result<[Arc<Netns>; 3]> {
-    let [ours, middle, theirs] = [namespace("ours")?, namespace("middle")?, namespace("theirs")?];
-    cable(
-        End { ns: &ours, device: "here", addresses: &["10.0.1.1/24", "fd01::1/64"] },
-        End { ns: &middle, device: "left", addresses: &["10.0.1.9/24", "fd01::9/64"] },
+/// Creates two namespaces with a router between them, and returns the near one, the router's and
+/// the far one. The near one has 10.0.1.1 and fd01::1 on `to-middle`, the far one 10.0.2.2 and
+/// fd02::2 on `to-middle`; the router's devices are `to-near` and `to-far`.
+pub fn routed_namespaces() -> Result<[Arc<Netns>; 3]> {
+    let [near, middle, far] = [namespace("near")?, namespace("middle")?, namespace("far")?];
+    veth_pair(
+        End { ns: &near, device: "to-middle", addresses: &["10.0.1.1/24", "fd01::1/64"] },
+        End { ns: &middle, device: "to-near", addresses: &["10.0.1.9/24", "fd01::9/64"] },
     )?;
-    cable(
-        End { ns: &theirs, device: "there", addresses: &["10.0.2.2/24", "fd02::2/64"] },
-        End { ns: &middle, device: "right", addresses: &["10.0.2.9/24", "fd02::9/64"] },
+    veth_pair(
+        End { ns: &far, device: "to-middle", addresses: &["10.0.2.2/24", "fd02::2/64"] },
+        End { ns: &middle, device: "to-far", addresses: &["10.0.2.9/24", "fd02::9/64"] },
     )?;
     middle.sysctl("ipv4/ip_forward", "1")?;
     middle.sysctl("ipv6/conf/all/forwarding", "1")?;
     // No default route: FRR does not use one to reach a neighbor.
-    ours.ip(&["route add 10.0.2.0/24 via 10.0.1.9", "route add fd02::/64 via fd01::9"])?;
-    theirs.ip(&["route add 10.0.1.0/24 via 10.0.2.9", "route add fd01::/64 via fd02::9"])?;
-    Ok([ours, middle, theirs])
+    near.ip(&["route add 10.0.2.0/24 via 10.0.1.9", "route add fd02::/64 via fd01::9"])?;
+    far.ip(&["route add 10.0.1.0/24 via 10.0.2.9", "route add fd01::/64 via fd02::9"])?;
+    Ok([near, middle, far])
 }

@@ -76,17 +76,17 @@ impl Frr {
     pub fn start(ns: &Arc<Netns>, daemons: &[Daemon], configuration: &str) -> Result<Frr> {
         let folder = Folder::new()?;
         let own = folder.file("frr");
-        let output = || LabError::NoProgram { program: "FRR".into(), package: "frr" };
+        let missing = || LabError::NoProgram { program: "FRR".into(), package: "frr" };
         let user = User::from_name(USER).map_err(LabError::errno("looking up FRR's user"))?;
-        let user = user.ok_or_else(output)?;
+        let user = user.ok_or_else(missing)?;
         std::fs::create_dir(&own)
             .and_then(|()| chown(&own, Some(user.uid.as_raw()), Some(user.gid.as_raw())))
             .map_err(LabError::io(format!("creating {}", own.display())))?;
         folder.write("frr.conf", configuration)?;
         let mut frr = Frr { ns: ns.clone(), daemons: BTreeMap::new(), folder };
-        let mut wanted = vec![Daemon::Zebra];
-        wanted.extend(daemons.iter().filter(|daemon| **daemon != Daemon::Zebra));
-        for daemon in wanted {
+        let mut started = vec![Daemon::Zebra];
+        started.extend(daemons.iter().filter(|daemon| **daemon != Daemon::Zebra));
+        for daemon in started {
             let program = frr.program(daemon);
             frr.daemons.insert(daemon, program);
             frr.begin(daemon)?;
@@ -138,8 +138,8 @@ impl Frr {
     fn begin(&mut self, daemon: Daemon) -> Result<()> {
         let mut program = self.daemons.remove(&daemon).unwrap_or_else(|| self.program(daemon));
         let begun = program.start(&[]).and_then(|()| {
-            let asked = ["--daemon", daemon.name(), "--command", "show version"];
-            program.wait_until_up(|| self.vtysh(&asked))
+            let arguments = ["--daemon", daemon.name(), "--command", "show version"];
+            program.wait_until_up(|| self.vtysh(&arguments))
         });
         self.daemons.insert(daemon, program);
         begun
@@ -173,7 +173,7 @@ impl Frr {
         let (ends, waiting) = (&shown["gracefulRestartInfo"], &shown["messageStats"]["depthOutq"]);
         let families = shown["addressFamilyInfo"].as_object();
         let ended = |family: &String| {
-            ["endOfRibSend", "endOfRibRecv"].iter().all(|way| ends[way][family] == true)
+            ["endOfRibSend", "endOfRibRecv"].iter().all(|direction| ends[direction][family] == true)
         };
         let all = families.is_some_and(|all| !all.is_empty() && all.keys().all(ended));
         Ok((all && *waiting == 0, format!("{ends}; messages to send: {waiting}")))
@@ -182,23 +182,23 @@ impl Frr {
     /// Runs these lines after `configure terminal`.
     pub fn configure(&self, lines: &[&str]) -> Result<()> {
         let lines = ["configure terminal"].iter().chain(lines);
-        let words: Vec<&str> = lines.flat_map(|line| ["--command", line]).collect();
-        self.vtysh(&words).map(drop)
+        let arguments: Vec<&str> = lines.flat_map(|line| ["--command", line]).collect();
+        self.vtysh(&arguments).map(drop)
     }
 
     /// Kills a daemon with SIGKILL, so that it cannot notify its neighbors.
     pub fn kill(&mut self, daemon: Daemon) -> Result<()> {
-        kill(daemon, self.named(daemon)?)
+        kill(daemon, self.daemon(daemon)?)
     }
 
     /// Stops a daemon and waits for its end.
     pub fn stop(&mut self, daemon: Daemon) -> Result<()> {
-        self.named(daemon)?.stop()
+        self.daemon(daemon)?.stop()
     }
 
     /// Sends a signal to a daemon, for example SIGSTOP.
     pub fn signal(&mut self, daemon: Daemon, signal: Signal) -> Result<()> {
-        self.named(daemon)?.signal(signal)
+        self.daemon(daemon)?.signal(signal)
     }
 
     /// Returns the complete log of a daemon.
@@ -206,7 +206,7 @@ impl Frr {
         self.daemons.get(&daemon).map(Program::log).unwrap_or_default()
     }
 
-    fn named(&mut self, daemon: Daemon) -> Result<&mut Program> {
+    fn daemon(&mut self, daemon: Daemon) -> Result<&mut Program> {
         let missing = || LabError::Other(format!("this FRR was started without {daemon:?}"));
         self.daemons.get_mut(&daemon).ok_or_else(missing)
     }
@@ -217,9 +217,9 @@ impl Frr {
 fn kill(daemon: Daemon, program: &mut Program) -> Result<()> {
     let number = program.process.as_ref().map(|process| process.id());
     program.kill()?;
-    let room = number.map(|n| PathBuf::from(format!("/var/tmp/frr/{}.{n}", daemon.name())));
+    let crash_log = number.map(|n| PathBuf::from(format!("/var/tmp/frr/{}.{n}", daemon.name())));
     // A daemon that ended early created none.
-    let _ = room.map(std::fs::remove_dir_all);
+    let _ = crash_log.map(std::fs::remove_dir_all);
     Ok(())
 }
 

@@ -55,15 +55,17 @@ impl Gobgp {
 
     /// Runs an operator's command: `["global", "rib", "add", "192.0.2.0/24"]`. For an unknown
     /// command GoBGP reports success and prints nothing.
-    pub fn query(&self, words: &[&str]) -> Result<String> {
-        query(&self.program.ns, &self.folder, words)
+    pub fn query(&self, arguments: &[&str]) -> Result<String> {
+        query(&self.program.ns, &self.folder, arguments)
     }
 
     /// Runs a command and parses its JSON output.
-    pub fn json(&self, words: &[&str]) -> Result<Value> {
-        let output = self.query(&[&["--json"], words].concat())?;
-        serde_json::from_str(&output)
-            .map_err(|e| LabError::Other(format!("`gobgp {}`: {e} in: {output}", words.join(" "))))
+    pub fn json(&self, arguments: &[&str]) -> Result<Value> {
+        let output = self.query(&[&["--json"], arguments].concat())?;
+        serde_json::from_str(&output).map_err(|e| {
+            let command = arguments.join(" ");
+            LabError::Other(format!("`gobgp {command}`: {e} in: {output}"))
+        })
     }
 
     /// Kills it with SIGKILL, so that it cannot notify its neighbors.
@@ -91,7 +93,7 @@ fn target(folder: &Folder) -> String {
     format!("unix://{}", folder.file("gobgp.sock").display())
 }
 
-fn query(ns: &Netns, folder: &Folder, words: &[&str]) -> Result<String> {
+fn query(ns: &Netns, folder: &Folder, arguments: &[&str]) -> Result<String> {
     let target = target(folder);
-    ns.command("gobgp", &[&["--target", target.as_str()], words].concat())
+    ns.command("gobgp", &[&["--target", target.as_str()], arguments].concat())
 }

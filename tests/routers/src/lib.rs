@@ -2,15 +2,15 @@
 //! the test creates, with its own directories and sockets.
 //!
 //! ```no_run
-//! use routers::{Daemon, End, Frr, cable, namespace};
+//! use routers::{Daemon, End, Frr, namespace, veth_pair};
 //! # fn main() -> routers::Result<()> {
-//! let (ours, theirs) = (namespace("ours")?, namespace("theirs")?);
-//! cable(
-//!     End { ns: &ours, device: "up", addresses: &["10.0.0.1/24", "fd00::1/64"] },
-//!     End { ns: &theirs, device: "down", addresses: &["10.0.0.2/24", "fd00::2/64"] },
+//! let (local, peer) = (namespace("local")?, namespace("peer")?);
+//! veth_pair(
+//!     End { ns: &local, device: "to-peer", addresses: &["10.0.0.1/24", "fd00::1/64"] },
+//!     End { ns: &peer, device: "to-local", addresses: &["10.0.0.2/24", "fd00::2/64"] },
 //! )?;
 //! let mut frr = Frr::start(
-//!     &theirs,
+//!     &peer,
 //!     &[Daemon::Bgpd, Daemon::Bfdd],
 //!     "router bgp 65002\n neighbor 10.0.0.1 remote-as 65001\n neighbor 10.0.0.1 bfd\n",
 //! )?;
@@ -20,8 +20,9 @@
 //! # }
 //! ```
 //!
-//! Everything is removed with the last value that refers to it, also if a test panics; and with
-//! the process if that is killed: the kernel then ends the daemons and removes the namespaces.
+//! Daemons, directories and namespaces are removed when the last value that refers to them is
+//! dropped, also if a test panics. If the process is killed, the kernel ends the daemons and
+//! removes the namespaces.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +33,7 @@ mod gobgp;
 mod program;
 
 pub use bird::Bird;
-pub use cable::{End, beyond_a_router, cable, namespace};
+pub use cable::{End, namespace, routed_namespaces, veth_pair};
 pub use frr::{Daemon, Frr};
 pub use gobgp::Gobgp;
 pub use nix::sys::signal::Signal;
@@ -44,18 +45,18 @@ use std::time::{Duration, Instant};
 
 use patience::poll;
 
-/// Polls until the condition holds, and returns the time at which it did. The last observation is
-/// part of the error; an error of the poll itself is treated as an observation, since a starting
-/// daemon does not respond yet.
+/// Calls `look` until it returns true, and returns the time of that call's end. Otherwise `look`
+/// returns false and what it observed; the last observation is part of the error after `patience`.
+/// An error of `look` counts as false, since a starting daemon does not respond yet.
 pub fn wait_for(
     what: &str,
     patience: Duration,
     mut look: impl FnMut() -> Result<(bool, String)>,
 ) -> Result<Instant> {
-    let at = poll(what, patience, || match look() {
+    let held_at = poll(what, patience, || match look() {
         Ok((true, _)) => Ok(Instant::now()),
-        Ok((false, seen)) => Err(seen),
+        Ok((false, observed)) => Err(observed),
         Err(error) => Err(error.to_string()),
     })?;
-    Ok(at)
+    Ok(held_at)
 }

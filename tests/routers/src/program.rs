@@ -29,7 +29,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it with `more` after its usual arguments. Does nothing if it runs.
+    /// Starts it with `more` after its usual arguments. Does nothing if it was started before and
+    /// neither killed nor stopped since.
     pub fn start(&mut self, more: &[&str]) -> Result<()> {
         if self.process.is_some() {
             return Ok(());
@@ -38,11 +39,11 @@ impl Program {
             let (program, package) = (self.path.to_owned(), self.package);
             return Err(LabError::NoProgram { program, package });
         }
-        let mut words: Vec<String> = self.wrapper.iter().map(|word| (*word).to_owned()).collect();
-        words.push(self.path.to_owned());
-        words.extend(self.args.iter().cloned());
-        words.extend(more.iter().map(|word| (*word).to_owned()));
-        let (path, args) = (words.remove(0), words);
+        let mut command: Vec<String> = self.wrapper.iter().map(|arg| (*arg).to_owned()).collect();
+        command.push(self.path.to_owned());
+        command.extend(self.args.iter().cloned());
+        command.extend(more.iter().map(|arg| (*arg).to_owned()));
+        let (path, args) = (command.remove(0), command);
         let log = self.log.clone();
         self.process = Some(Process::start(&self.ns, path.as_ref(), &args, &[], log)?);
         Ok(())
@@ -64,8 +65,8 @@ impl Program {
     }
 
     /// Returns an error with the end of its log if it ended by itself.
-    pub fn must_live(&mut self) -> Result<()> {
-        self.process.as_mut().map_or(Ok(()), Process::must_live)
+    pub fn check_running(&mut self) -> Result<()> {
+        self.process.as_mut().map_or(Ok(()), Process::check_running)
     }
 
     /// Returns its complete log.
@@ -74,11 +75,11 @@ impl Program {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// Waits until `answers` succeeds, or the program ends.
+    /// Waits until `answers` succeeds; fails early if the program ends.
     pub fn wait_until_up(&mut self, answers: impl Fn() -> Result<String>) -> Result<()> {
         let mut ended = None;
         crate::wait_for(self.path, DEFAULT_TIMEOUT, || {
-            if let Err(error) = self.must_live() {
+            if let Err(error) = self.check_running() {
                 ended = Some(error);
                 return Ok((true, String::new()));
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use routers::{
-    Bird, DEFAULT_TIMEOUT, Daemon, End, Frr, Gobgp, LabError, Netns, cable, namespace, wait_for,
+    Bird, DEFAULT_TIMEOUT, Daemon, End, Frr, Gobgp, LabError, Netns, namespace, veth_pair, wait_for,
 };
 
 const FRR: &str = "\
@@ -70,11 +70,11 @@ struct Three {
 
 fn three() -> routers::Result<Three> {
     let [middle, one, two] = [namespace("frr")?, namespace("bird")?, namespace("gobgp")?];
-    cable(
+    veth_pair(
         End { ns: &middle, device: "v1", addresses: &["10.0.1.1/24", "fd01::1/64"] },
         End { ns: &one, device: "up", addresses: &["10.0.1.2/24", "fd01::2/64"] },
     )?;
-    cable(
+    veth_pair(
         End { ns: &middle, device: "v2", addresses: &["10.0.2.1/24"] },
         End { ns: &two, device: "up", addresses: &["10.0.2.2/24"] },
     )?;
@@ -88,30 +88,30 @@ impl Three {
     /// Waits until each router has the others' routes.
     fn wait_for_routes(&self) -> routers::Result<()> {
         let frr = || {
-            let said = self.frr.json("show bgp ipv4 unicast")?;
-            let routes = said["routes"].as_object().map_or(0, |routes| routes.len());
-            Ok((routes == 3, said.to_string()))
+            let output = self.frr.json("show bgp ipv4 unicast")?;
+            let routes = output["routes"].as_object().map_or(0, |routes| routes.len());
+            Ok((routes == 3, output.to_string()))
         };
         wait_for("three routes at FRR", DEFAULT_TIMEOUT, frr)?;
         wait_for("FRR's and GoBGP's routes at BIRD", DEFAULT_TIMEOUT, || {
-            let said = self.bird.query("show route")?;
+            let output = self.bird.query("show route")?;
             let all = ["192.0.2.1/32", "192.0.2.3/32", "2001:db8::1/128"];
-            Ok((all.iter().all(|route| said.contains(route)), said))
+            Ok((all.iter().all(|route| output.contains(route)), output))
         })?;
         wait_for("FRR's and BIRD's routes at GoBGP", DEFAULT_TIMEOUT, || {
-            let said = self.gobgp.json(&["global", "rib"])?;
-            Ok((said.get("192.0.2.1/32").and(said.get("192.0.2.2/32")).is_some(), said.to_string()))
+            let rib = self.gobgp.json(&["global", "rib"])?;
+            Ok((rib.get("192.0.2.1/32").and(rib.get("192.0.2.2/32")).is_some(), rib.to_string()))
         })?;
         Ok(())
     }
 }
 
-/// Returns the ids of the processes whose command line contains this word.
-fn processes(word: &str) -> Vec<String> {
+/// Returns the ids of the processes whose command line contains this text.
+fn processes(text: &str) -> Vec<String> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let named = all.filter(|entry| {
-        let said = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&said).contains(word)
+        let command_line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command_line).contains(text)
     });
     named.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
@@ -124,14 +124,14 @@ fn folders() -> String {
 #[test]
 fn routes_follow_the_daemon_and_nothing_is_left() -> Result<(), Box<dyn Error>> {
     let _alone = alone();
-    let before = namespaces();
+    let before = crash_log_directories();
     let mut three = three()?;
     three.wait_for_routes()?;
 
     three.frr.kill(Daemon::Bgpd)?;
     wait_for("no route at BIRD", DEFAULT_TIMEOUT, || {
-        let said = three.bird.query("show route")?;
-        Ok((!said.contains("192.0.2.1/32"), said))
+        let output = three.bird.query("show route")?;
+        Ok((!output.contains("192.0.2.1/32"), output))
     })?;
     three.frr.restart(Daemon::Bgpd)?;
     three.wait_for_routes()?;
@@ -145,13 +145,13 @@ fn routes_follow_the_daemon_and_nothing_is_left() -> Result<(), Box<dyn Error>> 
 
     three.frr.configure(&["router bgp 65001", "neighbor 10.0.2.2 shutdown"])?;
     wait_for("no neighbor at GoBGP", DEFAULT_TIMEOUT, || {
-        let said = three.gobgp.json(&["global", "rib"])?;
-        Ok((said.get("192.0.2.1/32").is_none(), said.to_string()))
+        let output = three.gobgp.json(&["global", "rib"])?;
+        Ok((output.get("192.0.2.1/32").is_none(), output.to_string()))
     })?;
     three.bird.configure(&BIRD.replace("192.0.2.2/32", "192.0.2.9/32"))?;
     wait_for("BIRD's other route at FRR", DEFAULT_TIMEOUT, || {
-        let said = three.frr.json("show bgp ipv4 unicast")?;
-        Ok((said["routes"].get("192.0.2.9/32").is_some(), said.to_string()))
+        let output = three.frr.json("show bgp ipv4 unicast")?;
+        Ok((output["routes"].get("192.0.2.9/32").is_some(), output.to_string()))
     })?;
 
     three.frr.stop(Daemon::Bgpd)?;
@@ -160,42 +160,42 @@ fn routes_follow_the_daemon_and_nothing_is_left() -> Result<(), Box<dyn Error>> 
     assert!(three.bird.log().contains("Shutdown completed"), "{}", three.bird.log());
     assert!(three.frr.log(Daemon::Bgpd).contains("Terminating on signal"));
     drop(three);
-    nothing_is_left(&before);
+    assert_nothing_left(&before);
     Ok(())
 }
 
 #[test]
 fn a_panic_leaves_nothing_behind() {
     let _alone = alone();
-    let before = namespaces();
+    let before = crash_log_directories();
     let unwound = std::panic::catch_unwind(|| {
         let three = three().unwrap();
         assert!(!processes(&folders()).is_empty(), "the daemons run");
-        let _kept = three;
+        let _running = three;
         std::panic::panic_any(FAILS);
     });
-    let word = unwound.unwrap_err();
-    assert_eq!(word.downcast_ref(), Some(&FAILS), "another failure");
-    nothing_is_left(&before);
+    let payload = unwound.unwrap_err();
+    assert_eq!(payload.downcast_ref(), Some(&FAILS), "another failure");
+    assert_nothing_left(&before);
 }
 
 #[test]
 fn router_errors_are_reported_verbatim() -> Result<(), Box<dyn Error>> {
     let _alone = alone();
     let ns = namespace("one")?;
-    let said = |result: Result<(), LabError>| result.unwrap_err().to_string();
+    let message = |result: Result<(), LabError>| result.unwrap_err().to_string();
     let wrong = "router bgp 1\n neighbour 10.0.0.1 remote-as 2\n";
-    let error = said(Frr::start(&ns, &[Daemon::Bgpd], wrong).map(drop));
+    let error = message(Frr::start(&ns, &[Daemon::Bgpd], wrong).map(drop));
     assert!(error.contains("Unknown command"), "{error}");
-    let error = said(Bird::start(&ns, "protocol bgq {}").map(drop));
+    let error = message(Bird::start(&ns, "protocol bgq {}").map(drop));
     assert!(error.contains("syntax error"), "{error}");
-    let error = said(Gobgp::start(&ns, "[global.config]\n as = \"no\"\n").map(drop));
+    let error = message(Gobgp::start(&ns, "[global.config]\n as = \"no\"\n").map(drop));
     assert!(error.contains("ended"), "{error}");
     Ok(())
 }
 
 /// Returns the names of the crash log directories of FRR daemons that have ended.
-fn namespaces() -> BTreeSet<String> {
+fn crash_log_directories() -> BTreeSet<String> {
     let all = std::fs::read_dir("/var/tmp/frr").into_iter().flatten().flatten();
     let names = all.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let number = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
@@ -203,13 +203,14 @@ fn namespaces() -> BTreeSet<String> {
 }
 
 #[track_caller]
-fn nothing_is_left(namespaces_before: &BTreeSet<String>) {
+fn assert_nothing_left(crash_logs_before: &BTreeSet<String>) {
     let (name, left) = (folders(), processes(&folders()));
     assert!(left.is_empty(), "processes {left:?} with {name} in their command line");
     let folders = std::fs::read_dir("/tmp").into_iter().flatten().flatten();
     let folders = folders.map(|entry| entry.path().display().to_string());
     let left: Vec<String> = folders.filter(|path| path.starts_with(&name)).collect();
     assert!(left.is_empty(), "{left:?}");
-    let left: Vec<String> = namespaces().difference(namespaces_before).cloned().collect();
+    let crash_logs = crash_log_directories();
+    let left: Vec<String> = crash_logs.difference(crash_logs_before).cloned().collect();
     assert!(left.is_empty(), "{left:?} in /var/tmp/frr");
 }

@@ -93,7 +93,7 @@ impl PlanePair {
         self.memory.load(&self.setup);
         let behind = self.now_s().wrapping_sub(self.xdp.loaded().lcore.now_s());
         self.xdp.loaded().lcore.advance_s(behind);
-        self.turn(true);
+        self.sync_clock(true);
         self.totals = totals(&page(self.memory.loaded()));
         self.shown.clear();
     }
@@ -109,7 +109,7 @@ impl PlanePair {
     pub fn advance_s(&mut self, seconds: u32) {
         self.memory.advance_s(seconds);
         self.xdp.advance_s(seconds);
-        self.turn(true);
+        self.sync_clock(true);
     }
 
     /// Returns the second of both planes' clock, which stands still between two
@@ -132,7 +132,7 @@ impl PlanePair {
     }
 
     /// Synchronizes the kernel plane's clock with the other one.
-    fn turn(&mut self, set: bool) {
+    fn sync_clock(&mut self, set: bool) {
         let second = self.second();
         if set || second != self.second {
             self.second = second;
@@ -153,7 +153,7 @@ impl PlanePair {
         }
         if self.second() != self.second {
             self.end_burst()?;
-            self.turn(false);
+            self.sync_clock(false);
         }
         let found = arrive(&mut self.xdp, trial);
         self.shown.push((trial.clone(), found.clone()));
@@ -174,14 +174,14 @@ impl PlanePair {
         let is_kernels = |(trial, _): &(Trial, Output)| trial.arrival == Arrival::Kernel;
         let parts = shown.chunk_by(|one, next| is_kernels(one) == is_kernels(next));
         for part in parts.flat_map(|part| part.chunks(BURST)) {
-            self.compare_burst(part).map_err(|text| format!("{text}{}", listed(part)))?;
+            self.compare_burst(part).map_err(|text| format!("{text}{}", list_burst(part)))?;
         }
         if shown.is_empty() {
             return Ok(());
         }
         let same = self.compare_counters().and_then(|()| self.compare_flows());
         same.map_err(|text| {
-            format!("after a burst, with tables {}:\n{text}{}", self.setup.name, listed(&shown))
+            format!("after a burst, with tables {}:\n{text}{}", self.setup.name, list_burst(&shown))
         })
     }
 
@@ -210,7 +210,7 @@ impl PlanePair {
             })?;
         }
         let after = ends(&page(self.memory.loaded()));
-        counted_once(part.len(), before, after)
+        check_counted_once(part.len(), before, after)
     }
 
     fn allow(&mut self, exception: Exception) {
@@ -232,8 +232,8 @@ impl PlanePair {
                     }
                 }
                 (one, other) => {
-                    for (plane, came) in [("memory", one), ("the kernel", other)] {
-                        let shown = came.map(|(exit, frame)| (exit, describe(frame)));
+                    for (plane, left) in [("memory", one), ("the kernel", other)] {
+                        let shown = left.map(|(exit, frame)| (exit, describe(frame)));
                         let _ = match shown {
                             Some((exit, frame)) => writeln!(text, "  {plane}: {exit:?}{frame}"),
                             None => writeln!(text, "  {plane}: nothing"),
@@ -252,8 +252,8 @@ impl PlanePair {
     /// Compares all counters of both since their start.
     fn compare_counters(&mut self) -> Result<(), String> {
         let (memory, xdp) = (page(self.memory.loaded()), page(self.xdp.loaded()));
-        let (ours, kernels) = (totals(&memory), totals(&xdp));
-        let before = std::mem::replace(&mut self.totals, ours);
+        let (in_memory, kernels) = (totals(&memory), totals(&xdp));
+        let before = std::mem::replace(&mut self.totals, in_memory);
         if self.totals == kernels {
             return Ok(());
         }
@@ -271,9 +271,9 @@ impl PlanePair {
 
     /// Compares all flows of both.
     fn compare_flows(&mut self) -> Result<(), String> {
-        let (ours, kernels) = (flows(self.memory.loaded()), flows(self.xdp.loaded()));
-        self.flows += ours.iter().flatten().count();
-        let both = ours.iter().zip(&kernels).enumerate();
+        let (in_memory, kernels) = (flows(self.memory.loaded()), flows(self.xdp.loaded()));
+        self.flows += in_memory.iter().flatten().count();
+        let both = in_memory.iter().zip(&kernels).enumerate();
         let differ =
             both.into_iter().find(|(_, (one, other))| !alike(one.as_ref(), other.as_ref()));
         match differ {
@@ -387,17 +387,17 @@ fn ends(page: &LcorePage<'_>) -> [u64; 3] {
 }
 
 /// Lists the frames of a burst, one per line.
-fn listed(part: &[(Trial, Output)]) -> String {
+fn list_burst(part: &[(Trial, Output)]) -> String {
     let mut text = String::from("\n  the burst:\n");
-    for (n, (trial, came)) in part.iter().enumerate() {
-        let exits: Vec<&Exit> = came.iter().map(|(exit, _)| exit).collect();
+    for (n, (trial, output)) in part.iter().enumerate() {
+        let exits: Vec<&Exit> = output.iter().map(|(exit, _)| exit).collect();
         let _ = writeln!(text, "  {n}: {trial:?} -> {exits:?}");
     }
     text
 }
 
 /// Checks that `packets` packets arrived, and that they and the originated ones ended once.
-fn counted_once(packets: usize, before: [u64; 3], after: [u64; 3]) -> Result<(), String> {
+fn check_counted_once(packets: usize, before: [u64; 3], after: [u64; 3]) -> Result<(), String> {
     let [arrived, made, ended] = std::array::from_fn(|n| after[n].wrapping_sub(before[n]));
     if arrived == packets as u64 && arrived + made == ended {
         return Ok(());

@@ -85,6 +85,7 @@ fn one_of<T: Copy>(of: &[T], rng: &mut Rng) -> T {
     of[rng.usize(..of.len())]
 }
 
+/// Returns true with a probability of seven eighths.
 fn often(rng: &mut Rng) -> bool {
     rng.usize(..8) > 0
 }
@@ -234,7 +235,7 @@ fn finish(ends: Ends, proto: u8, out: &mut [u8], at: usize) {
 }
 
 /// Builds a well-formed packet.
-fn whole(rng: &mut Rng) -> Vec<u8> {
+fn well_formed(rng: &mut Rng) -> Vec<u8> {
     let ends = Ends::any(rng);
     let (proto, rest) = transport(ends, rng);
     ends.packet(proto, &rest)
@@ -266,8 +267,8 @@ fn lengths(rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Builds an options area whose length is a multiple of four.
-fn option_area(most: usize, rng: &mut Rng) -> Vec<u8> {
-    let len = 4 * (1 + rng.usize(..most / 4));
+fn option_area(max: usize, rng: &mut Rng) -> Vec<u8> {
+    let len = 4 * (1 + rng.usize(..max / 4));
     let pattern: Vec<u8> = match rng.usize(..7) {
         0 => vec![1],
         1 => vec![one_of(&[2, 3, 7, 0x83, 0x89, 0x94, 30], rng), 0],
@@ -309,15 +310,15 @@ fn extensions(rng: &mut Rng) -> Vec<u8> {
     let mut rest = Vec::new();
     for n in 0..count {
         let next = kinds.get(n + 1).copied().unwrap_or(last);
-        let said = if often(rng) { rng.u8(..2) } else { rng.u8(..) };
+        let len_field = if often(rng) { rng.u8(..2) } else { rng.u8(..) };
         let len = match kinds[n] {
             44 => 8,
-            51 => (usize::from(said) + 2) * 4,
-            _ => (usize::from(said) + 1) * 8,
+            51 => (usize::from(len_field) + 2) * 4,
+            _ => (usize::from(len_field) + 1) * 8,
         };
         let mut header = vec![0; if often(rng) { len.min(64) } else { 8 }];
         header[0] = next;
-        header[1] = said;
+        header[1] = len_field;
         if kinds[n] == 44 {
             put(&mut header, 2, one_of(&[0, 1, 8, 0xfff8, 0xfff9, 6], rng));
         } else {
@@ -369,9 +370,9 @@ fn quote(depth: usize, rng: &mut Rng) -> Vec<u8> {
         3 => extensions(rng),
         4 => fragments(rng),
         5 => bytes_of(rng.usize(..60), rng),
-        _ => whole(rng),
+        _ => well_formed(rng),
     };
-    let keep = if rng.usize(..3) == 0 { rng.usize(..inside.len() + 1) } else { inside.len() };
+    let len = if rng.usize(..3) == 0 { rng.usize(..inside.len() + 1) } else { inside.len() };
     let ends = Ends::any(rng);
     let (proto, kind) = match ends {
         Ends::Four(_) => (ICMP, one_of(&[3, 3, 3, 4, 5, 11, 12, 0, 8, 18, 255], rng)),
@@ -382,7 +383,7 @@ fn quote(depth: usize, rng: &mut Rng) -> Vec<u8> {
     rest.extend(
         (one_of(&[0, 67, 68, 576, 1_279, 1_280, 1_400, 1_500, 65_535], rng) as u16).to_be_bytes(),
     );
-    rest.extend(&inside[..keep]);
+    rest.extend(&inside[..len]);
     if often(rng) {
         finish(ends, proto, &mut rest, 2);
     }
@@ -413,14 +414,14 @@ fn ethernet(from: [u8; 6], to: [u8; 6], packet: &[u8]) -> Vec<u8> {
 }
 
 /// Builds a datagram from a gateway to the appliance.
-fn outer(ports: [u16; 2], body: &[u8], spoilt: bool, rng: &mut Rng) -> Vec<u8> {
+fn outer(ports: [u16; 2], body: &[u8], defective: bool, rng: &mut Rng) -> Vec<u8> {
     let mut rest = vec![0; 8];
     put(&mut rest, 0, usize::from(ports[0]));
     put(&mut rest, 2, usize::from(ports[1]));
     put(&mut rest, 4, 8 + body.len());
     rest.extend(body);
     let ends = [[10, 0, 1, 100], [10, 0, 1, 10]];
-    if !spoilt {
+    if !defective {
         return four(ends, UDP, (7, 0x4000), &[], &rest);
     }
     let area = if rng.usize(..3) == 0 { option_area(40, rng) } else { Vec::new() };
@@ -459,19 +460,19 @@ fn geneve_options(rng: &mut Rng) -> Vec<u8> {
     out
 }
 
-/// Encapsulates a packet in a tunnel, with defective headers if `spoilt`.
-fn wrapped(wrap: Wrap, packet: &[u8], spoilt: bool, rng: &mut Rng) -> Vec<u8> {
+/// Encapsulates a packet in a tunnel, with defective headers if `defective`.
+fn wrapped(wrap: Wrap, packet: &[u8], defective: bool, rng: &mut Rng) -> Vec<u8> {
     let v6 = packet.first().is_some_and(|first| first >> 4 == 6);
     let body = match wrap {
         Wrap::Plain => return ethernet(ROUTER, IN_MAC, packet),
         Wrap::Geneve => {
-            let options = if spoilt { geneve_options(rng) } else { aws_options(ENDPOINT, 7, 1) };
+            let options = if defective { geneve_options(rng) } else { aws_options(ENDPOINT, 7, 1) };
             let words = (options.len() / 4) as u8;
             let mut out = vec![words & 0x3f, 0, 0x08, 0, 0, 0, 0, 0];
             if v6 {
                 put(&mut out, 2, 0x86dd);
             }
-            if spoilt {
+            if defective {
                 match rng.usize(..5) {
                     0 => out[0] = rng.u8(..),
                     1 => out[1] = rng.u8(..),
@@ -488,12 +489,12 @@ fn wrapped(wrap: Wrap, packet: &[u8], spoilt: bool, rng: &mut Rng) -> Vec<u8> {
             let vni: u32 = if wrap == Wrap::External { 801 } else { 800 };
             let mut out = vec![0x08, 0, 0, 0];
             out.extend((vni << 8).to_be_bytes());
-            if spoilt {
+            if defective {
                 let at = rng.usize(..out.len());
                 out[at] ^= 1 << rng.usize(..8);
             }
             let mut inner = ethernet(AZURE_FROM, AZURE_TO, packet);
-            if spoilt && rng.usize(..3) == 0 {
+            if defective && rng.usize(..3) == 0 {
                 put(&mut inner, 12, one_of(&[0x8100, 0x88a8, 0x0806, 0x86dd, 0, 64], rng));
             }
             out.extend(inner);
@@ -505,7 +506,7 @@ fn wrapped(wrap: Wrap, packet: &[u8], spoilt: bool, rng: &mut Rng) -> Vec<u8> {
         Wrap::External => 10_801,
         _ => 10_800,
     };
-    let packet = outer([60_001, port], &body, spoilt && rng.usize(..2) == 0, rng);
+    let packet = outer([60_001, port], &body, defective && rng.usize(..2) == 0, rng);
     ethernet(ROUTER, IN_MAC, &packet)
 }
 
@@ -517,7 +518,8 @@ pub struct Malformed {
     made: usize,
 }
 
-/// One in this many frames is truncated at each of its bytes.
+/// One in this many frames is truncated at each byte after its Ethernet header, unless it has 400
+/// bytes or more.
 const CUT_ONE_IN: usize = 192;
 
 impl Malformed {
@@ -554,7 +556,7 @@ impl Malformed {
             Fault::Extensions => extensions(rng),
             Fault::Fragments => fragments(rng),
             Fault::Quote => quote(0, rng),
-            Fault::Tunnel | Fault::Cut => whole(rng),
+            Fault::Tunnel | Fault::Cut => well_formed(rng),
         };
         let frame = wrapped(wrap, &packet, fault == Fault::Tunnel, rng);
         if self.made.is_multiple_of(CUT_ONE_IN) && frame.len() < 400 {
@@ -564,8 +566,8 @@ impl Malformed {
     }
 }
 
-/// Creates the arrival of a frame at the ingress port or, rarely, at the other; rarely with its
-/// headers in two buffers.
+/// Creates the arrival of a frame at the ingress port or, rarely, at the egress port; rarely in two
+/// buffers.
 fn trial(mut bytes: Vec<u8>, rng: &mut Rng) -> Trial {
     let arm = if rng.usize(..16) == 0 { EGRESS } else { INGRESS };
     if arm == EGRESS {

@@ -25,7 +25,8 @@ pub struct Trial {
 impl fmt::Debug for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Trial { arm, arrival, first, bytes } = self;
-        write!(f, "{arrival:?} by arm {arm}, {first} of {} bytes at hand: ", bytes.len())?;
+        let len = bytes.len();
+        write!(f, "{arrival:?} by arm {arm}, {first} of {len} bytes in the first segment: ")?;
         bytes.iter().take(REACH).try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -63,7 +64,7 @@ pub enum Mutation {
     Untag,
     /// Add a word of options to its IPv4 header.
     Option(u32),
-    /// Correct the IPv4 header's checksum after the change.
+    /// Apply this mutation, then correct the IPv4 header's checksum.
     Mended(Box<Mutation>),
     /// Apply both, in this order.
     Both(Box<Mutation>, Box<Mutation>),
@@ -124,11 +125,11 @@ fn insert_option(bytes: &mut Vec<u8>, option: u32) {
 
 impl Mutation {
     /// Applies the mutation to `seed`.
-    pub fn of(&self, seed: &Trial) -> Trial {
+    pub fn apply_to(&self, seed: &Trial) -> Trial {
         let mut trial = seed.clone();
-        let whole = trial.first == trial.bytes.len();
+        let unsplit = trial.first == trial.bytes.len();
         self.change(&mut trial);
-        if whole && trial.first == seed.first {
+        if unsplit && trial.first == seed.first {
             trial.first = trial.bytes.len();
         }
         trial
@@ -206,6 +207,7 @@ fn shapes(seed: &Trial) -> Vec<Mutation> {
     out
 }
 
+/// Returns mutations of the arm, the arrival, the VLAN tag and the IPv4 options.
 fn elsewhere() -> Vec<Mutation> {
     let mut out = vec![
         Mutation::OtherArm,
@@ -255,8 +257,8 @@ pub fn double(single: &[Mutation], count: usize, rng: &mut Rng) -> Vec<Mutation>
 
 /// Returns `seed` with an increasing part of the front of `other`.
 pub fn splices(seed: &Trial, other: &Trial) -> impl Iterator<Item = (Mutation, Trial)> {
-    let most = seed.bytes.len().min(other.bytes.len()).min(REACH);
-    (1..most).map(|n| {
+    let max = seed.bytes.len().min(other.bytes.len()).min(REACH);
+    (1..max).map(|n| {
         let mut trial = seed.clone();
         set(&mut trial.bytes, 0, &other.bytes[..n]);
         mend(&mut trial.bytes);

@@ -77,10 +77,10 @@ fn option_shapes() -> Vec<Vec<u8>> {
 
 /// Returns unusual tunnel headers around the same packet.
 fn dressed(inner: &Ip) -> Vec<Frame> {
-    let default_setups = aws_options(ENDPOINT, 0, 1);
-    let plain = gateways(inner, &default_setups);
+    let aws = aws_options(ENDPOINT, 0, 1);
+    let plain = gateways(inner, &aws);
     let frame = |ip: Ip| Frame::new(ROUTER, IN_MAC, ip);
-    let geneve = || inner.clone().in_geneve(NODE, OUR_GENEVE, default_setups.clone());
+    let geneve = || inner.clone().in_geneve(NODE, OUR_GENEVE, aws.clone());
     vec![
         plain.clone(),
         plain.clone().vlan(0x2007),
@@ -112,8 +112,8 @@ fn tagged_inside(inner: Ip) -> Vec<u8> {
     Frame::new(ROUTER, IN_MAC, udp(NODE, OUR_EXTERNAL).load(&load)).bytes()
 }
 
-/// Returns frames of the maximum length that is parsed, and of a greater one.
-fn giants() -> Vec<Frame> {
+/// Returns frames around the maximum length that is parsed, 65,535 bytes.
+fn longest_frames() -> Vec<Frame> {
     [65_000, 65_535, 70_000].map(|len| from_gateway(1, syn()).pad(len)).into()
 }
 
@@ -188,7 +188,7 @@ pub fn cases() -> Vec<Case> {
         case("seeds: outer IPv6", gateways_by_six(), outer_six()),
         case("seeds: VXLAN", azure_nat(), vxlan),
         case("seeds: segments", aws_return(), segments),
-        case("seeds: giants", aws_return(), all(giants())),
+        case("seeds: giants", aws_return(), all(longest_frames())),
     ];
     cases.extend(legs());
     cases

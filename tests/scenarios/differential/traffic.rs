@@ -136,8 +136,9 @@ fn replace(frame: &mut [u8], at: usize, sum: usize, new: u16) -> Option<()> {
     Some(())
 }
 
-/// Turns the packet at `at` into one of the opposite direction.
-pub fn turn(frame: &mut [u8], at: usize, ports: bool, rng: &mut Rng) -> Option<()> {
+/// Turns the packet at `at` into one of the opposite direction; with `ports`, also its ports, and
+/// its TCP flags into random ones.
+pub fn reverse(frame: &mut [u8], at: usize, ports: bool, rng: &mut Rng) -> Option<()> {
     let (header, proto) = ip_at(frame, at)?;
     let l4 = at + header;
     match header {
@@ -147,9 +148,9 @@ pub fn turn(frame: &mut [u8], at: usize, ports: bool, rng: &mut Rng) -> Option<(
     match (proto, frame.get(l4)) {
         (6, _) if ports => {
             exchange(frame, l4, l4 + 2, 2)?;
-            let said = 0x5000 | u16::from(one_of(&FLAGS, rng));
+            let flags = 0x5000 | u16::from(one_of(&FLAGS, rng));
             let long = u16::from(*frame.get(l4 + 12)? & 0xf0) << 8;
-            replace(frame, l4 + 12, l4 + 16, long | said & 0xff)
+            replace(frame, l4 + 12, l4 + 16, long | flags & 0xff)
         }
         (17, _) if ports => exchange(frame, l4, l4 + 2, 2),
         (1, Some(8)) => replace(frame, l4, l4 + 2, 0),
@@ -158,8 +159,8 @@ pub fn turn(frame: &mut [u8], at: usize, ports: bool, rng: &mut Rng) -> Option<(
     }
 }
 
-/// Builds an ICMP error about a frame's packet, from a router on its path. An ICMPv6 checksum is
-/// not computed, since it is not verified.
+/// Builds an ICMP error about a frame's packet, from a router on its path. An ICMPv6 checksum lacks
+/// the pseudo-header, since it is not verified.
 pub fn error_about(frame: &[u8], arm: u8, rng: &mut Rng) -> Option<Trial> {
     let at = l3(frame);
     let six = frame.get(at)? >> 4 == 6;
@@ -168,8 +169,8 @@ pub fn error_about(frame: &[u8], arm: u8, rng: &mut Rng) -> Option<Trial> {
         true => <[u8; 16]>::try_from(quote.get(8..24)?).ok()?.into(),
         false => <[u8; 4]>::try_from(quote.get(12..16)?).ok()?.into(),
     };
-    let said = [[(3, 4), (3, 1), (3, 3), (11, 0)], [(2, 0), (1, 0), (1, 4), (3, 0)]];
-    let (kind, code) = one_of(&said[usize::from(six)], rng);
+    let types = [[(3, 4), (3, 1), (3, 3), (11, 0)], [(2, 0), (1, 0), (1, 4), (3, 0)]];
+    let (kind, code) = one_of(&types[usize::from(six)], rng);
     let mtu = 1_280 + rng.u16(..3) * 100;
     let mut load = vec![kind, code, 0, 0, 0, 0, (mtu >> 8) as u8, mtu as u8];
     load.extend(quote);
@@ -177,9 +178,9 @@ pub fn error_about(frame: &[u8], arm: u8, rng: &mut Rng) -> Option<Trial> {
     load[2..4].copy_from_slice(&sum);
     let arms = [[("10.0.1.1", 1), ("fd00:1::1", 58)], [("10.0.2.1", 1), ("fd00:2::1", 58)]];
     let (from, proto) = arms[usize::from(arm & 1)][usize::from(six)];
-    let (router, ours) = [(ROUTER, IN_MAC), (EGRESS_ROUTER, OUT_MAC)][usize::from(arm & 1)];
+    let (router, mac) = [(ROUTER, IN_MAC), (EGRESS_ROUTER, OUT_MAC)][usize::from(arm & 1)];
     let error = raw(from, &to.to_string(), proto).load(&load);
-    Some(arrives(arm, Frame::new(router, ours, error).bytes()))
+    Some(arrives(arm, Frame::new(router, mac, error).bytes()))
 }
 
 /// Builds a response to an outgoing frame: an answer, the same through its tunnel, or an error.
@@ -195,19 +196,19 @@ pub fn answer(exit: Exit, frame: &[u8], rng: &mut Rng) -> Option<Trial> {
         Some(inner) if rng.usize(..4) == 0 => {
             // Plain, without the tunnel; the backend decapsulates.
             let ethertype = if *frame.get(inner)? >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] };
-            turn(&mut frame, inner, true, rng)?;
+            reverse(&mut frame, inner, true, rng)?;
             let mut plain = frame[..12].to_vec();
             plain.extend(ethertype);
             plain.extend(&frame[inner..]);
             return Some(arrives(arm, plain));
         }
         Some(inner) => {
-            turn(&mut frame, at, false, rng)?;
+            reverse(&mut frame, at, false, rng)?;
             if rng.usize(..2) == 0 {
-                turn(&mut frame, inner, true, rng)?;
+                reverse(&mut frame, inner, true, rng)?;
             }
         }
-        None => turn(&mut frame, at, true, rng)?,
+        None => reverse(&mut frame, at, true, rng)?,
     }
     Some(arrives(arm, frame))
 }

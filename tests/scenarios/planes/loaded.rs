@@ -39,7 +39,7 @@ pub struct Loaded {
     desired: Desired,
     reconciler: Reconciler,
     /// Slowpath's clock: changes are further apart than its checks of draining backends.
-    slowpaths: Instant,
+    slowpath_clock: Instant,
     /// The writer of the tables; `None` if the test writes them itself.
     pub target: Option<RegionPlane<'static>>,
     /// Packets without a verdict. Zero, unless the test itself skips the stages.
@@ -76,7 +76,7 @@ impl Loaded {
         let store = Arc::new(open_store(None).expect("a store without persistence"));
         let desired = Desired::new(&config, store, &[], SystemTime::UNIX_EPOCH);
         let reconciler = Reconciler::new(Settings { at_once: usize::MAX, ..Settings::default() });
-        let slowpaths = Instant::now();
+        let slowpath_clock = Instant::now();
         let mut loaded = Loaded {
             region,
             lcore,
@@ -84,7 +84,7 @@ impl Loaded {
             config,
             desired,
             reconciler,
-            slowpaths,
+            slowpath_clock,
             target,
             undecided: 0,
         };
@@ -97,8 +97,8 @@ impl Loaded {
     pub fn change(&mut self, services: &str) {
         let services = config::services_from_toml(services, &self.config)
             .unwrap_or_else(|e| panic!("{}", e.render()));
-        self.slowpaths += Duration::from_secs(2);
-        let now = Now { steady: self.slowpaths, wall: SystemTime::UNIX_EPOCH };
+        self.slowpath_clock += Duration::from_secs(2);
+        let now = Now { steady: self.slowpath_clock, wall: SystemTime::UNIX_EPOCH };
         let source = Source::new("file");
         let objects = state::services::objects(&services, &source).expect("valid names");
         self.desired.apply_now(&objects, &[], now.wall).expect("valid objects");
@@ -112,7 +112,7 @@ impl Loaded {
         self.lcore.poll_control();
         resolve(&self.setup, target);
         let tables = self.desired.writer.tables();
-        target.reclaim(now.steady, &|addr, port| tables.is_named(addr, port));
+        target.reclaim(now.steady, &|addr, port| tables.has_instance_at(addr, port));
         self.lcore.poll_control();
     }
 
@@ -162,10 +162,10 @@ impl Loaded {
     /// Asserts that the address filter contains all flows: packets of others would be returned as
     /// unmatched.
     fn check_addresses(&self) {
-        let (known, flows) = (AddressFilter::of_flows(self.region), Flows::new(self.region));
+        let (filter, flows) = (AddressFilter::of_flows(self.region), Flows::new(self.region));
         for flow in (0..flows.capacity()).filter_map(|path| flows.snapshot(path)) {
             let (target, _) = flow.front.end(flow.initiator.other());
-            assert!(known.may_contain(&target), "no spray bit for the flow to {target}");
+            assert!(filter.may_contain(&target), "the address filter lacks a flow's {target}");
         }
     }
 }
@@ -189,11 +189,11 @@ pub fn checked(setup: &Setup) -> Config {
 /// Sets the MAC address of each next hop from the setup.
 fn resolve(setup: &Setup, target: &mut RegionPlane<'_>) {
     for (arm, to, _) in target.next_hops() {
-        let known = setup.neighbors.iter().find(|n| {
+        let neighbor = setup.neighbors.iter().find(|n| {
             n.arm == arm && n.address.parse::<IpAddr>().is_ok_and(|address| address == to)
         });
         let src_mac = [IN_MAC, OUT_MAC][usize::from(arm)];
-        let mac = known.map(|n| n.mac);
+        let mac = neighbor.map(|n| n.mac);
         target.set_next_hop(&Resolved { arm, to, mac, src_mac, mtu: 9_001 });
     }
 }

@@ -31,12 +31,12 @@ impl Exits<Frame> for Captured {
     }
 
     fn kernel(&mut self, arm: u8, frame: Frame) -> bool {
-        let room = self.kernel_capacity > 0;
-        if room {
+        let accepted = self.kernel_capacity > 0;
+        if accepted {
             self.kernel_capacity -= 1;
             self.frames.push((Exit::Kernel(arm), frame.to_vec()));
         }
-        room
+        accepted
     }
 }
 
@@ -63,10 +63,10 @@ impl Memory {
         let kernel_capacity = self.kernel_capacity;
         let loaded = self.loaded();
         let page = loaded.region.counters().lcore(0).expect("the lcore's counter page");
-        let mut came = Captured { frames: Vec::new(), kernel_capacity, page };
-        loaded.lcore.forward(burst, &mut came);
-        self.kernel_capacity = came.kernel_capacity;
-        came.frames
+        let mut output = Captured { frames: Vec::new(), kernel_capacity, page };
+        loaded.lcore.forward(burst, &mut output);
+        self.kernel_capacity = output.kernel_capacity;
+        output.frames
     }
 }
 

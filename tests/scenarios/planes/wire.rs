@@ -25,7 +25,8 @@ use tests::cases::{Counts, Exit, Plane, Setup};
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The default capacity of the exception path, in frames.
 const KERNEL_QUEUE: usize = 64;
-/// Bytes of a buffer: the driver requires that of its ring's frames, and headroom.
+/// Bytes of a buffer: the size of the af_packet ring's frames, which that driver requires, and
+/// headroom.
 const BUFFER_BYTES: usize = 16_384 + 128;
 
 /// A DPDK driver of a kernel interface.
@@ -60,7 +61,7 @@ impl Driver {
     }
 
     /// Returns `ip` lines for its two links; the MACs are those of the cases.
-    pub fn cables(self) -> Vec<String> {
+    pub fn link_commands(self) -> Vec<String> {
         let [near_in, near_out, far_in, far_out] = self.interfaces();
         let mut lines = Vec::new();
         for (near, far, mac) in
@@ -103,7 +104,7 @@ pub const ARGUMENTS: [&str; 10] = [
 /// A frame on the exception path, with its arm.
 type KernelFrame = (u8, Mbuf);
 
-/// The result of a buffer chain.
+/// The outgoing frames of an injected buffer, and the page that counts them.
 struct Captured {
     frames: Vec<(Exit, Vec<u8>)>,
     page: LcorePage<'static>,
@@ -206,18 +207,18 @@ impl Wire {
         burst.push(mbuf, arm, Arrival::Plain);
         let loaded = self.loaded();
         let page = loaded.region.counters().lcore(0).expect("the lcore's counter page");
-        let mut came = Captured { frames: Vec::new(), page };
-        loaded.lcore.forward(&mut burst, &mut came);
-        came.frames
+        let mut output = Captured { frames: Vec::new(), page };
+        loaded.lcore.forward(&mut burst, &mut output);
+        output.frames
     }
 
     /// Receives a frame while no buffer of the pool is free.
     pub fn send_without_buffers(&mut self, arm: u8, frame: &[u8]) -> Vec<(Exit, Vec<u8>)> {
         let mbuf = self.buffer(frame);
-        let held: Vec<Mbuf> = std::iter::from_fn(|| self.pool.alloc()).collect();
-        let came = self.inject(mbuf, arm);
-        drop(held);
-        came
+        let allocated: Vec<Mbuf> = std::iter::from_fn(|| self.pool.alloc()).collect();
+        let output = self.inject(mbuf, arm);
+        drop(allocated);
+        output
     }
 
     /// Sends a frame from the kernel `count` times, without collecting the outgoing frames.
@@ -244,15 +245,15 @@ impl Wire {
             let loaded = self.loaded.as_mut().expect("a loaded case");
             poll::run(&mut loaded.lcore, &mut self.ends, &stop, Idle::Yield);
         }
-        let mut came = Vec::new();
+        let mut output = Vec::new();
         if self.kernel_reads {
             while let Ok((arm, mbuf)) = self.punted.pop() {
-                came.push((Exit::Kernel(arm), mbuf.bytes().to_vec()));
+                output.push((Exit::Kernel(arm), mbuf.bytes().to_vec()));
             }
         } else if let Ok(waiting) = self.punted.read_chunk(self.punted.slots()) {
             let (first, second) = waiting.as_slices();
             for (arm, mbuf) in first.iter().chain(second).skip(self.waiting) {
-                came.push((Exit::Kernel(*arm), mbuf.bytes().to_vec()));
+                output.push((Exit::Kernel(*arm), mbuf.bytes().to_vec()));
             }
             self.waiting = waiting.len();
         }
@@ -266,12 +267,12 @@ impl Wire {
                 for mut mbuf in row.drain() {
                     // The kernel removes VLAN tags from the frame and passes them as metadata.
                     assert!(mbuf.restore_vlan(), "headroom for a VLAN tag");
-                    came.push((Exit::Port(arm as u8), mbuf.bytes().to_vec()));
+                    output.push((Exit::Port(arm as u8), mbuf.bytes().to_vec()));
                     arrived += 1;
                 }
             }
         }
-        came
+        output
     }
 }
 
@@ -309,7 +310,7 @@ impl Plane for Wire {
     }
 
     fn send_split(&mut self, arm: u8, frame: &[u8], first: usize) -> Vec<(Exit, Vec<u8>)> {
-        // This driver never creates chains, so the chain is inserted after the driver.
+        // The drivers never create chains, so the chain is passed to the pipeline directly.
         let (head, rest) = frame.split_at(first);
         let mut mbuf = self.buffer(rest);
         mbuf.chain_front(self.buffer(head)).expect("a chain of two segments");

@@ -59,7 +59,7 @@ struct Call<C, A> {
 
 /// A call that was answered.
 #[derive(Debug)]
-pub struct Ended<C, A> {
+pub struct AnsweredCall<C, A> {
     /// Kind of the call.
     pub call: C,
     /// Number of the process that made it.
@@ -103,7 +103,7 @@ impl<C: Copy, A: Clone> Calls<C, A> {
         self.calls.iter().filter(pending).map(|call| call.call).collect()
     }
 
-    /// Returns the next call that takes effect by now; [`Calls::answer`] sets its answer.
+    /// Returns the next call that takes effect by now, once; [`Calls::answer`] sets its answer.
     pub fn effect(&mut self, now: Instant) -> Option<(usize, C)> {
         let due = |call: &mut Call<C, A>| call.effect.take_if(|at| now >= *at).is_some();
         let index = self.calls.iter_mut().position(due)?;
@@ -115,8 +115,8 @@ impl<C: Copy, A: Clone> Calls<C, A> {
         self.calls[index].answer.get_or_insert(answer);
     }
 
-    /// Returns one of the answers that have arrived by now.
-    pub fn ended(&mut self, now: Instant, rng: &mut Rng) -> Option<Ended<C, A>> {
+    /// Takes one of the answers that have arrived by now, at random.
+    pub fn take_answer(&mut self, now: Instant, rng: &mut Rng) -> Option<AnsweredCall<C, A>> {
         self.calls.retain(|call| call.effect.is_some() || !call.answered);
         let ready = |call: &Call<C, A>| !call.answered && call.answer_at <= now;
         let ready = |(_, call): &(usize, &Call<C, A>)| ready(call) && call.answer.is_some();
@@ -125,6 +125,6 @@ impl<C: Copy, A: Clone> Calls<C, A> {
         let call = &mut self.calls[*ready.get(rng.usize(..ready.len().max(1)))?];
         call.answered = true;
         let (started, answer) = (call.started, call.answer.clone()?);
-        Some(Ended { call: call.call, process: call.process, started, answer })
+        Some(AnsweredCall { call: call.call, process: call.process, started, answer })
     }
 }

@@ -8,7 +8,7 @@ use clouds::appliance::{Appliance, Ingress};
 use clouds::report::Report;
 use tokio::sync::watch;
 
-use crate::running::TEST_TIMEOUT;
+use crate::lifecycle_task::TEST_TIMEOUT;
 
 /// The cloud's view of an appliance's health probes.
 pub trait Probes: Send + Sync + 'static {

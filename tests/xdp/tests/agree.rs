@@ -1,5 +1,5 @@
-//! The kernel accepts the programs, and `packet` gives the same results in the kernel as on the
-//! host.
+//! The kernel accepts the program `parse`, and `packet` gives the same results in the kernel as on
+//! the host.
 #![expect(clippy::panic, reason = "test setup panics on failure")]
 
 mod loading;
@@ -11,7 +11,7 @@ use aya::programs::TestRun;
 use aya::{Ebpf, EbpfLoader, TestRunOptions};
 use fastrand::Rng;
 use loading::{load, program};
-use open::{Found, PARSED, Report};
+use open::{PARSED, ParsedPacket, Report};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, HashKey};
 use packet::ip::Ip;
@@ -33,7 +33,7 @@ fn on_host(bytes: &mut [u8]) -> Report {
     let (outer, inner, key) = (Ip::default(), Ip::default(), FlowKey::default());
     let (hash, endpoint, attachment, cookie, options) = (0, 0, 0, 0, 0);
     let (inner_at, inner_type) = (0, 0);
-    let mut found = Found {
+    let mut found = ParsedPacket {
         hash,
         endpoint,
         attachment,
@@ -110,7 +110,7 @@ fn assert_agreed(ebpf: &mut Ebpf, bytes: &mut [u8]) -> u32 {
 
 #[test]
 fn kernel_and_host_parse_every_case_frame_alike() {
-    let mut ebpf = loaded(xdp_test_programs::FLOOR, &["nothing", "parse"]);
+    let mut ebpf = loaded(xdp_test_programs::BASELINE, &["nothing", "parse"]);
     let mut frames = frames();
     let opened =
         frames.iter_mut().filter_map(|f| (assert_agreed(&mut ebpf, f) == PARSED).then_some(()));
@@ -121,7 +121,7 @@ fn kernel_and_host_parse_every_case_frame_alike() {
 
 #[test]
 fn kernel_and_host_agree_on_damaged_frames() {
-    let mut ebpf = loaded(xdp_test_programs::FLOOR, &["parse"]);
+    let mut ebpf = loaded(xdp_test_programs::BASELINE, &["parse"]);
     let frames = frames();
     let mut rng = Rng::with_seed(0x9e37_79b9_7f4a_7c15);
     let mut outcomes = [0; 6];

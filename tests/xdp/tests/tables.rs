@@ -38,7 +38,7 @@ fn verifier_accepts_the_programs_for_default_region_sizes() {
     assert_eq!(kernel.differs(&region), []);
 }
 
-fn nothing() -> Query {
+fn empty_query() -> Query {
     Query {
         scope_key: 0,
         hash: 0,
@@ -78,7 +78,7 @@ fn fill_tables(writer: &mut Writer<'_>) -> Vec<u32> {
     let mut backends = Vec::new();
     for n in 0..12 {
         let addr = v4(0x0a00_0200 + n);
-        let next_hop = writer.put_next_hop(&addr, 1).expect("there is room");
+        let next_hop = writer.put_next_hop(&addr, 1).expect("sufficient capacity");
         let hop = NextHop { mtu: 1500 + n as u16, known: n % 2 == 0, ..NextHop::unknown(1) };
         writer.set_next_hop(next_hop, &hop).expect("the next hop exists");
         let backend = Backend {
@@ -93,22 +93,22 @@ fn fill_tables(writer: &mut Writer<'_>) -> Vec<u32> {
             arm: 1,
             pad: 0,
         };
-        backends.push(writer.put_backend(&backend).expect("there is room"));
+        backends.push(writer.put_backend(&backend).expect("sufficient capacity"));
     }
     let policy =
         Service { tunnel_port: 6081, mode: Mode::Tunnel as u8, tunnel: 1, ..Service::EMPTY };
     let mut service = |n: usize| {
-        let id = writer.put_service(&format!("web/{n}"), &policy).expect("there is room");
+        let id = writer.put_service(&format!("web/{n}"), &policy).expect("sufficient capacity");
         let count = [0, 1, 2, 5, 12, 3, 7, 1][n];
         writer
             .set_table(id, &backends[..count], |_| maglev::shares(&vec![1; count], 251), 251)
-            .expect("there is room");
+            .expect("sufficient capacity");
         // Some of the clients 198.51.100.0 to .31; of an odd number of bounds the last range has
         // no end.
         let bounds = (0..[0, 1, 2, 5, 8, 3, 7, 4][n]).map(|at| 0xc633_6400 + 4 * at);
         let words: Vec<u32> = bounds.flat_map(|last| [0, 0, 0xffff, last]).collect();
-        writer.put_note(id, &ServiceNote::default(), &[]).expect("there is room");
-        writer.set_ranges(id, &[], &words).expect("there is room");
+        writer.put_note(id, &ServiceNote::default(), &[]).expect("sufficient capacity");
+        writer.set_ranges(id, &[], &words).expect("sufficient capacity");
         id
     };
     (0..8).map(&mut service).collect()
@@ -145,7 +145,7 @@ fn kernel_and_host_select_the_same_services_and_backends() {
         let mut rng = Rng::with_seed(7 + kinds);
         for n in 0..48 {
             let key = frontend_key(&mut rng, kinds);
-            writer.put_noted_frontend(&key, services[n % 8], 0).expect("there is room");
+            writer.put_noted_frontend(&key, services[n % 8], 0).expect("sufficient capacity");
         }
         let generation = writer.commit().expect("the set is complete");
         // Changes that are prepared after the commit are not visible to it.
@@ -158,20 +158,20 @@ fn kernel_and_host_select_the_same_services_and_backends() {
         let (mut found, mut picked, mut admitted) = (0, 0, 0);
         for _ in 0..1000 {
             let key = frontend_key(&mut rng, 0);
-            let mut here = nothing();
-            here.scope_key = [0, 5, 9, 11][rng.usize(..4)];
-            (here.addr, here.port, here.proto) = (key.addr, key.port, key.proto);
+            let mut host = empty_query();
+            host.scope_key = [0, 5, 9, 11][rng.usize(..4)];
+            (host.addr, host.port, host.proto) = (key.addr, key.port, key.proto);
             if rng.u64(..4) == 0 {
-                here.port = 8000 + rng.u16(..6);
+                host.port = 8000 + rng.u16(..6);
             }
-            here.hash = rng.u64(..);
-            here.front.low = v4(0xc633_6400 + rng.u32(..32));
-            let there = kernel.run("frontend", &here);
-            query::frontend(&mut here, &set);
-            assert_eq!(here, there);
-            found += u32::from(here.outcome != MISSED);
-            picked += u32::from(here.more[0] != MISSED);
-            admitted += u32::from(here.outcome != MISSED && here.more[2] == 1);
+            host.hash = rng.u64(..);
+            host.front.low = v4(0xc633_6400 + rng.u32(..32));
+            let in_kernel = kernel.run("frontend", &host);
+            query::frontend(&mut host, &set);
+            assert_eq!(host, in_kernel);
+            found += u32::from(host.outcome != MISSED);
+            picked += u32::from(host.more[0] != MISSED);
+            admitted += u32::from(host.outcome != MISSED && host.more[2] == 1);
         }
         assert!(found > 300 && picked > 200 && found > picked, "{found} found, {picked} picked");
         assert!(admitted > 100 && found > admitted + 50, "{admitted} admitted of {found}");
@@ -180,7 +180,7 @@ fn kernel_and_host_select_the_same_services_and_backends() {
 
 /// Builds flow number `n`: with a back entry or without, and with options of any length.
 fn flow(rng: &mut Rng, n: u32) -> Query {
-    let mut query = nothing();
+    let mut query = empty_query();
     let (front, side) = FlowKey::new(1, 6, v4(0xc633_0000 + n), n as u16, v4(0xcb00_7105), 80);
     let (back, other) = FlowKey::new(SCOPE_PLAIN, 6, v4(0x0a00_0001), n as u16, v4(9), 8080);
     (query.front, query.back) = (front, back);
@@ -218,7 +218,7 @@ fn insert(flows: &Flows<'_>, query: &Query) -> u32 {
         idle_s: 0,
     };
     query::new_flow(query, &mut new);
-    query::begun(flows.insert(&new, &bytes(query), query.now_s))
+    query::insert_outcome(flows.insert(&new, &bytes(query), query.now_s))
 }
 
 #[test]
@@ -230,9 +230,9 @@ fn kernel_and_host_insert_identical_flows() {
     let all: Vec<Query> = (0..300).map(|n| flow(&mut rng, n)).collect();
     let mut refused = 0;
     for query in &all {
-        let there = kernel.run("insert", query);
-        assert_eq!(insert(&flows, query), there.outcome);
-        refused += u32::from(there.outcome > MISSED - 10);
+        let in_kernel = kernel.run("insert", query);
+        assert_eq!(insert(&flows, query), in_kernel.outcome);
+        refused += u32::from(in_kernel.outcome > MISSED - 10);
     }
     assert_eq!(kernel.differs(&region), []);
     println!("{} flows, {refused} refused", flows.live());
@@ -240,19 +240,19 @@ fn kernel_and_host_insert_identical_flows() {
     let (mut known, mut states) = (0, [0; 6]);
     for query in all.iter().chain(&all) {
         for key in [query.front, query.back] {
-            let mut here = Query { front: key, now_s: 101 + rng.u32(..2), ..*query };
-            let there = kernel.run("find", &here);
-            query::find(&mut here, &flows);
-            assert_eq!(here, there);
-            known += u32::from(here.outcome != MISSED);
+            let mut host = Query { front: key, now_s: 101 + rng.u32(..2), ..*query };
+            let in_kernel = kernel.run("find", &host);
+            query::find(&mut host, &flows);
+            assert_eq!(host, in_kernel);
+            known += u32::from(host.outcome != MISSED);
             let flags = [2, 16, 16, 16, 17, 20][rng.usize(..6)];
             let sides = rng.u8(..2);
-            here = Query { proto: flags, sides, answer: Answer::empty(), ..here };
-            let there = kernel.run("answer", &here);
-            query::answer(&mut here, &flows);
-            assert_eq!(here, there);
-            if here.outcome != MISSED {
-                states[here.more[0] as usize] += 1;
+            host = Query { proto: flags, sides, answer: Answer::empty(), ..host };
+            let in_kernel = kernel.run("answer", &host);
+            query::answer(&mut host, &flows);
+            assert_eq!(host, in_kernel);
+            if host.outcome != MISSED {
+                states[host.more[0] as usize] += 1;
             }
         }
     }
@@ -271,35 +271,35 @@ fn kernel_and_host_update_legs_and_remove_flows_alike() {
     for query in &all {
         assert_eq!(insert(&flows, query), kernel.run("insert", query).outcome);
     }
-    let (mut legs, mut gone) = ([0; 4], 0);
-    for turn in 0..1500 {
+    let (mut legs, mut removals) = ([0; 4], 0);
+    for round in 0..1500 {
         let n = rng.u32(..40);
-        let mut here = Query { front: all[n as usize].front, ..flow(&mut rng, n) };
-        here.sides = rng.u8(..2);
-        let there = kernel.run("leg", &here).outcome;
-        let update = query::leg(&here, &bytes(&here), &flows);
-        assert_eq!(update, there);
+        let mut host = Query { front: all[n as usize].front, ..flow(&mut rng, n) };
+        host.sides = rng.u8(..2);
+        let in_kernel = kernel.run("leg", &host).outcome;
+        let update = query::leg(&host, &bytes(&host), &flows);
+        assert_eq!(update, in_kernel);
         if update != MISSED {
             legs[update as usize] += 1;
         }
         let key = [all[n as usize].front, all[n as usize].back][rng.usize(..2)];
-        here = Query { front: key, proto: 16, answer: Answer::empty(), more: [0; 5], ..here };
-        let there = kernel.run("ends", &here);
-        query::ends(&mut here, &flows);
-        assert_eq!(here, there);
-        let there = kernel.run("answer", &here);
-        query::answer(&mut here, &flows);
-        assert_eq!(here, there);
-        if turn % 100 == 99 {
-            let there = kernel.run("remove", &here).outcome;
-            let removed = query::remove(&here, &flows);
-            assert_eq!(removed, there);
-            gone += u32::from(removed < MISSED - 1);
+        host = Query { front: key, proto: 16, answer: Answer::empty(), more: [0; 5], ..host };
+        let in_kernel = kernel.run("ends", &host);
+        query::ends(&mut host, &flows);
+        assert_eq!(host, in_kernel);
+        let in_kernel = kernel.run("answer", &host);
+        query::answer(&mut host, &flows);
+        assert_eq!(host, in_kernel);
+        if round % 100 == 99 {
+            let in_kernel = kernel.run("remove", &host).outcome;
+            let removed = query::remove(&host, &flows);
+            assert_eq!(removed, in_kernel);
+            removals += u32::from(removed < MISSED - 1);
         }
         assert_eq!(kernel.differs(&region), []);
     }
-    println!("changed, same, shared, missed: {legs:?}; {gone} ended");
-    assert!(legs[0] > 100 && legs[2] > 0 && legs[3] > 0 && gone > 3);
+    println!("changed, same, shared, missed: {legs:?}; {removals} ended");
+    assert!(legs[0] > 100 && legs[2] > 0 && legs[3] > 0 && removals > 3);
 }
 
 #[test]
@@ -332,17 +332,17 @@ fn kernel_and_host_claim_nat_ports_in_the_same_order() {
     let ranges = [(0, 1000, 1300), (1, 65_500, 65_535), (2, 0, 140), (63, 2000, 2000)];
     for (map, first, last) in ranges {
         loop {
-            let query = Query { nat_map: map, first, last, ..nothing() };
-            let there = kernel.run("claim", &query);
-            let here = ports.claim(map, first..=last, 0, 1).map_or(MISSED, u32::from);
-            assert_eq!(here, there.outcome);
-            if here == MISSED {
+            let query = Query { nat_map: map, first, last, ..empty_query() };
+            let in_kernel = kernel.run("claim", &query);
+            let host = ports.claim(map, first..=last, 0, 1).map_or(MISSED, u32::from);
+            assert_eq!(host, in_kernel.outcome);
+            if host == MISSED {
                 break;
             }
         }
         assert_eq!(ports.used(map), u32::from(last - first.max(128)) + 1);
     }
-    let query = Query { nat_map: 64, first: 1, last: u16::MAX, ..nothing() };
+    let query = Query { nat_map: 64, first: 1, last: u16::MAX, ..empty_query() };
     assert_eq!(kernel.run("claim", &query).outcome, MISSED, "the map does not exist");
     assert_eq!(kernel.differs(&region), []);
 }
@@ -354,20 +354,20 @@ fn kernel_and_host_store_fragments_alike() {
     let table = Fragments::new(&region).as_owner(1, 1);
     let (mut rng, mut outcomes, mut known) = (Rng::with_seed(17), [0; 3], 0);
     for n in 0..400 {
-        let mut here = nothing();
-        here.front = FlowKey { scope: 1, ports: rng.u32(..150), ..v6_front() };
-        here.proto = 17;
-        (here.nat_map, here.digest) = (n, rng.u32(..));
-        (here.sides, here.now_s) = (rng.u8(..2), 100 + n / 20);
-        let there = kernel.run("remember", &here);
-        query::remember(&mut here, &table);
-        assert_eq!(here, there);
-        outcomes[here.outcome as usize] += 1;
-        here.front.ports = rng.u32(..150);
-        let there = kernel.run("datagram", &here);
-        query::datagram(&mut here, &table);
-        assert_eq!(here, there);
-        known += u32::from(here.outcome == 0);
+        let mut host = empty_query();
+        host.front = FlowKey { scope: 1, ports: rng.u32(..150), ..v6_front() };
+        host.proto = 17;
+        (host.nat_map, host.digest) = (n, rng.u32(..));
+        (host.sides, host.now_s) = (rng.u8(..2), 100 + n / 20);
+        let in_kernel = kernel.run("remember", &host);
+        query::remember(&mut host, &table);
+        assert_eq!(host, in_kernel);
+        outcomes[host.outcome as usize] += 1;
+        host.front.ports = rng.u32(..150);
+        let in_kernel = kernel.run("datagram", &host);
+        query::datagram(&mut host, &table);
+        assert_eq!(host, in_kernel);
+        known += u32::from(host.outcome == 0);
     }
     println!("stored, full, contended: {outcomes:?}; {known} found");
     assert!(outcomes[0] > 100 && outcomes[1] > 20 && known > 50);
@@ -381,27 +381,27 @@ fn kernel_and_host_agree_on_scopes_and_counters() {
     let (scopes, mut rng) = (Scopes::new(&region), Rng::with_seed(19));
     let mut refused = 0;
     for _ in 0..200 {
-        let mut here = nothing();
-        here.scope_key = [u64::MAX, rng.u64(..20), rng.u64(..)][rng.usize(..3)];
-        (here.proto, here.port) = (1 + rng.u8(..2), rng.u16(..2));
-        here.now_s = 100 + rng.u32(..3);
-        let there = kernel.run("scope", &here);
-        let scope = scopes.intern(here.proto, here.port, here.scope_key, here.now_s);
-        assert_eq!(scope.unwrap_or(MISSED), there.outcome);
+        let mut host = empty_query();
+        host.scope_key = [u64::MAX, rng.u64(..20), rng.u64(..)][rng.usize(..3)];
+        (host.proto, host.port) = (1 + rng.u8(..2), rng.u16(..2));
+        host.now_s = 100 + rng.u32(..3);
+        let in_kernel = kernel.run("scope", &host);
+        let scope = scopes.intern(host.proto, host.port, host.scope_key, host.now_s);
+        assert_eq!(scope.unwrap_or(MISSED), in_kernel.outcome);
         refused += u32::from(scope.is_none());
     }
     assert!(refused > 20 && scopes.taken() == Sizes::SMALL.scopes);
     for _ in 0..300 {
         let (lcore, arm) = (rng.u32(..3), rng.u8(..2));
         let (service, backend) = (rng.u32(..20), rng.u32(..40));
-        let mut here = Query { nat_map: lcore, proto: arm, hash: rng.u64(..1500), ..nothing() };
-        (here.more[0], here.more[1], here.addr) = (service, backend, v4(rng.u32(..)));
-        kernel.run("count", &here);
+        let mut host = Query { nat_map: lcore, proto: arm, hash: rng.u64(..1500), ..empty_query() };
+        (host.more[0], host.more[1], host.addr) = (service, backend, v4(rng.u32(..)));
+        kernel.run("count", &host);
         if let Some(page) = region.counters().lcore(lcore) {
-            page.passage(service, backend, here.hash);
+            page.passage(service, backend, host.hash);
             page.drop(arm, DropReason::NoFlow);
         }
-        AddressFilter::of_flows(&region).add(&here.addr);
+        AddressFilter::of_flows(&region).add(&host.addr);
     }
     assert!(region.counters().sum(|page| page.dropped(0, DropReason::NoFlow)) > 50);
     assert_eq!(kernel.differs(&region), []);

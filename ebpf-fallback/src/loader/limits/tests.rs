@@ -26,13 +26,15 @@ fn auto(nic: &Nic) -> (Vec<Mode>, String) {
     (choice.modes, choice.notes.join("\n"))
 }
 
+/// Asserts that `auto` selects generic mode and `native` fails, both with the remedy, and that
+/// `generic` succeeds.
 #[track_caller]
-fn assert_generic(nic: &Nic, cure: &str) {
+fn assert_generic(nic: &Nic, remedy: &str) {
     let (modes, notes) = auto(nic);
     assert_eq!(modes, [Mode::Generic]);
-    assert!(notes.contains(cure), "no {cure} in: {notes}");
+    assert!(notes.contains(remedy), "no {remedy} in: {notes}");
     let native = select_modes(nic, 2, Attach::Native).expect_err("native is configured");
-    assert!(native.contains("fastpath.attach") && native.contains(cure), "{native}");
+    assert!(native.contains("fastpath.attach") && native.contains(remedy), "{native}");
     let generic = select_modes(nic, 2, Attach::Generic).expect("generic is always possible");
     assert_eq!(generic.modes, [Mode::Generic]);
 }
@@ -81,9 +83,11 @@ fn virtio_needs_guest_offloads_off_and_reports_missing_queues() {
 
 #[test]
 fn veth_is_native_only_with_a_program_on_its_peer() {
-    assert_eq!(auto(&Nic { peer: Some(Peer::Here(true)), ..nic("veth") }).0[0], Mode::Native);
-    assert_generic(&Nic { peer: Some(Peer::Here(false)), ..nic("veth") }, "peer has an XDP");
-    let elsewhere = Nic { peer: Some(Peer::Elsewhere), ..nic("veth") };
+    let with_peer =
+        |has_program| Nic { peer: Some(Peer::SameNamespace(has_program)), ..nic("veth") };
+    assert_eq!(auto(&with_peer(true)).0[0], Mode::Native);
+    assert_generic(&with_peer(false), "peer has an XDP");
+    let elsewhere = Nic { peer: Some(Peer::OtherNamespace), ..nic("veth") };
     let (modes, notes) = auto(&elsewhere);
     assert!(modes == [Mode::Generic] && notes.contains("fastpath.attach"), "{notes}");
     let native = select_modes(&elsewhere, 2, Attach::Native).expect("the operator may know");

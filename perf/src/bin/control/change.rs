@@ -32,11 +32,11 @@ const TABLE: u32 = 16_381;
 pub struct Step {
     /// Until the change is on disk.
     pub disk: Duration,
-    /// From there until the generation is committed and the lcores are notified.
+    /// From then until the generation is committed and the lcores are notified.
     pub committed: Duration,
-    /// CPU time of the control loop for that; less sensitive to a busy machine.
+    /// CPU time of the control loop until the commit; less sensitive to a busy machine.
     pub cpu: Duration,
-    /// From there until the lcore has acknowledged and the frontends are done.
+    /// From the change being on disk until the lcore has acknowledged and the frontends are done.
     pub done: Duration,
 }
 
@@ -148,7 +148,7 @@ fn run_loop(
     answers: &Sender<Answer>,
 ) -> Result<(), String> {
     use std::sync::mpsc::TryRecvError;
-    let mut under_way: Option<(u64, Instant, Duration)> = None;
+    let mut pending: Option<(u64, Instant, Duration)> = None;
     loop {
         match orders.try_recv() {
             Ok((change, _)) => {
@@ -156,19 +156,18 @@ fn run_loop(
                 let revision = control.apply(&[change])?;
                 control.step();
                 let cpu = thread_time()?.saturating_sub(started);
-                under_way = Some((revision, Instant::now(), cpu));
+                pending = Some((revision, Instant::now(), cpu));
             }
             Err(TryRecvError::Empty) => control.step(),
             Err(TryRecvError::Disconnected) => return Ok(()),
         }
         let reconciled = control.reconciler.reconciled();
-        if let Some((_, committed, cpu)) =
-            under_way.take_if(|(revision, ..)| *revision <= reconciled)
+        if let Some((_, committed, cpu)) = pending.take_if(|(revision, ..)| *revision <= reconciled)
         {
             // The receiver may have ended with an error of its own.
             let _ = answers.send(Ok((committed, Instant::now(), cpu)));
         }
-        shared.rest(rest(under_way.map(|(_, committed, _)| committed), Instant::now()));
+        shared.rest(rest(pending.map(|(_, committed, _)| committed), Instant::now()));
     }
 }
 
@@ -184,8 +183,8 @@ fn request_changes(
     let mut steps = Vec::new();
     answers.recv().map_err(|_| over(()))??;
     for n in 0..changes {
-        // Spread over the whole range; each backend goes into maintenance once and comes back
-        // later.
+        // Spread over the whole range; each backend goes into maintenance once and leaves it with
+        // the next change.
         let (service, backend) = match load.services {
             1 => (0, (n / 2).wrapping_mul(7_919) % load.backends),
             services => ((n / 2).wrapping_mul(7_919) % services, 0),

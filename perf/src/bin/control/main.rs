@@ -6,7 +6,7 @@
 //! objects are built first; then each round inserts all of them, waits until the plane has them,
 //! deletes all and waits until the plane is empty. CPU time is the process's own. Bytes are heap
 //! bytes that are still reachable after an insert, less those before; the objects belong to the
-//! caller and don't count. A region's bytes are those of its tables, which are allocated at
+//! caller and do not count. A region's bytes are those of its tables, which are allocated at
 //! start.
 
 #![forbid(unsafe_code)]
@@ -112,9 +112,9 @@ fn show_changes(changes: &Changes) {
         println!("  {what:<44} {middle:>8.3} ms median {late:>8.3} ms p99");
     };
     row("on disk (append and sync)", &|step| step.disk);
-    row("from there: committed, lcores notified", &|step| step.committed);
-    row("CPU time of the control loop for this", &|step| step.cpu);
-    row("from there: acknowledged, frontends done", &|step| step.done);
+    row("from disk: committed, lcores notified", &|step| step.committed);
+    row("CPU time of the control loop until committed", &|step| step.cpu);
+    row("from disk: acknowledged, frontends done", &|step| step.done);
 }
 
 fn show_restart(services: u32, restart: &Restart) {

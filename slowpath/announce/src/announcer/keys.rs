@@ -12,7 +12,7 @@ use super::{Announcer, RunningPeer};
 use crate::apply::DefectKind;
 use crate::controller::Signal;
 use crate::peers::{self, Identity, Keys};
-use crate::secrets::{Read, SecretWatch};
+use crate::secrets::{ReadKeys, SecretWatch};
 use crate::speaker::Speaker;
 
 /// Interval between checks of the files.
@@ -49,7 +49,7 @@ impl<S: Speaker> Announcer<S> {
     }
 
     /// Logs passwords that cannot be read, unless `before` has the same error.
-    pub(super) fn log_secrets(&self, before: &Read) {
+    pub(super) fn log_secrets(&self, before: &ReadKeys) {
         for (named, read) in &self.passwords {
             if let Err(cause) = read
                 && before.get(named) != Some(read)

@@ -237,16 +237,16 @@ fn missing_key_prevents_a_session_and_keeps_an_authenticated_one() {
 fn restart_bit_is_sent_only_to_peers_from_before_the_restart() {
     let settings = Settings { restarted: true, ..Settings::default() };
     let mut announcer = announcer(settings);
-    let of = |addresses: &[&str]| {
+    let routers = |addresses: &[&str]| {
         let neighbors: Vec<Value> = addresses
             .iter()
             .map(|address| json!({"address": address, "graceful_restart": {"enabled": true}}))
             .collect();
         json!([{"local_asn": 65001, "neighbors": neighbors}])
     };
-    announcer.round(of(&["192.0.2.1"]), &web(&[]));
+    announcer.round(routers(&["192.0.2.1"]), &web(&[]));
     // The R bit of the first session does not count as a difference in later rounds.
-    let calls = announcer.round(of(&["192.0.2.1", "192.0.2.2"]), &web(&[]));
+    let calls = announcer.round(routers(&["192.0.2.1", "192.0.2.2"]), &web(&[]));
     assert_eq!(calls, ["add 65001-192.0.2.2", "complete"]);
     let restart_bits = |announcer: &Announcer<Recorder>| -> Vec<(bool, bool)> {
         let peers = announcer.speaker.peers.values();
@@ -256,7 +256,7 @@ fn restart_bit_is_sent_only_to_peers_from_before_the_restart() {
     assert_eq!(restart_bits(&announcer), [(true, true), (false, true)]);
     // After a restart of the machine, routes that neighbors kept are not served.
     let mut fresh = self::announcer(Settings::default());
-    fresh.round(of(&["192.0.2.1"]), &web(&[]));
+    fresh.round(routers(&["192.0.2.1"]), &web(&[]));
     assert_eq!(restart_bits(&fresh), [(false, false)]);
 }
 
@@ -299,21 +299,21 @@ fn drain_withdraws_at_once_or_after_graceful_shutdown() {
 
     let wait = Duration::from_secs(30);
     let drain = DrainFirst::GracefulShutdown(wait);
-    let mut kind = announcer(Settings { drain, ..Settings::default() });
+    let mut graceful = announcer(Settings { drain, ..Settings::default() });
     state.plane.draining = false;
-    kind.round(routers.clone(), &state);
+    graceful.round(routers.clone(), &state);
     state.plane.draining = true;
     let began = state.taken;
-    let calls = kind.round(routers.clone(), &state);
+    let calls = graceful.round(routers.clone(), &state);
     assert_eq!(calls, ["graceful shutdown true", "complete"]);
-    assert_eq!((kind.next_due(), kind.is_withdrawn()), (Some(began + wait), false));
+    assert_eq!((graceful.next_due(), graceful.is_withdrawn()), (Some(began + wait), false));
     state.taken = began + wait;
-    let calls = kind.round(routers.clone(), &state);
+    let calls = graceful.round(routers.clone(), &state);
     assert_eq!(calls, ["routes 65001-192.0.2.254 0", "complete"]);
-    assert_eq!((kind.next_due(), kind.is_withdrawn()), (None, true));
+    assert_eq!((graceful.next_due(), graceful.is_withdrawn()), (None, true));
     // After the drain all is as before.
     state.plane.draining = false;
-    let calls = kind.round(routers, &state);
+    let calls = graceful.round(routers, &state);
     assert_eq!(calls, ["graceful shutdown false", "routes 65001-192.0.2.254 1", "complete"]);
 }
 

@@ -39,7 +39,7 @@ struct FakeApplier(Arc<Calls>);
 #[derive(Default)]
 struct Calls {
     calls: Mutex<Vec<Option<String>>>,
-    is_in: AtomicBool,
+    in_call: AtomicBool,
     /// Number of following calls that fail.
     failing: AtomicUsize,
     withdrawals: AtomicUsize,
@@ -53,11 +53,11 @@ impl PolicyApplier for FakeApplier {
         policy: Option<&Policy>,
         _: &ControlPlaneState,
     ) -> Result<(), PolicyDefects> {
-        assert!(!self.0.is_in.swap(true, Ordering::SeqCst), "two rounds run concurrently");
+        assert!(!self.0.in_call.swap(true, Ordering::SeqCst), "two rounds run concurrently");
         // Long enough for a concurrent call to be detected.
         std::thread::sleep(Duration::from_millis(1));
         self.0.calls.lock().push(policy.map(|policy| policy.name.to_string()));
-        self.0.is_in.store(false, Ordering::SeqCst);
+        self.0.in_call.store(false, Ordering::SeqCst);
         let failing = &self.0.failing;
         let fails =
             failing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
@@ -210,18 +210,18 @@ fn retries_back_off_and_end() {
         let (mut retries, now) = (Retries::new(seed), Instant::now());
         // After the failed round of a signal, five retries follow, after 500 ms, 1 s and so on,
         // each with up to 50 % jitter.
-        retries.note(now, false, false);
+        retries.record(now, false, false);
         for n in 0..5 {
             let wait = retries.due.unwrap() - now;
             let min = RETRY * 2_u32.pow(n);
             assert!(wait >= min && wait < min * 3 / 2, "{wait:?}");
-            retries.note(now, false, true);
+            retries.record(now, false, true);
         }
         assert_eq!(retries.due, None);
         // The next signal starts over, and a successful round is not retried.
-        retries.note(now, false, false);
+        retries.record(now, false, false);
         assert!(retries.due.is_some());
-        retries.note(now, true, true);
+        retries.record(now, true, true);
         assert_eq!(retries.due, None);
     }
 }
@@ -263,7 +263,7 @@ fn signal_burst_causes_few_rounds_and_none_concurrently() {
     });
     source.0.lock().policies = vec![policy("last", json!([router(65001, "192.0.2.254")]))];
     signal.event();
-    until(&applier, "the last", |calls| calls.last() == Some(&Some("last".to_owned())));
+    until(&applier, "the last policy", |calls| calls.last() == Some(&Some("last".to_owned())));
     // A round takes at least 1 ms; signals given meanwhile count as one.
     let rounds = applier.calls().len() - before;
     assert!(rounds < 5_000, "{rounds} rounds for a burst of 10,000");

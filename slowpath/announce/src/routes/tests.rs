@@ -107,9 +107,9 @@ fn local_traffic_policy_needs_an_active_local_backend() {
     let external = json!({"external_policy": "local"});
     let internal = json!({"internal_policy": "local"});
     let (lb, cluster) = ("203.0.113.1/32", "10.96.0.1/32");
-    let here = ("10.0.0.1", "active", "n1");
+    let local = ("10.0.0.1", "active", "n1");
     for (policy, backend, expected) in [
-        (&external, vec![here], vec![cluster, lb]),
+        (&external, vec![local], vec![cluster, lb]),
         (&external, vec![("10.0.0.1", "active", "n2")], vec![cluster]),
         (&external, vec![("10.0.0.1", "terminating", "n1")], vec![cluster]),
         (&external, vec![("10.0.0.1", "quarantined", "n1")], vec![cluster]),
@@ -122,7 +122,7 @@ fn local_traffic_policy_needs_an_active_local_backend() {
         (&external, vec![("10.0.0.1", "active", "")], vec![cluster, lb]),
         (&external, vec![], vec![cluster]),
         (&internal, vec![("10.0.0.1", "active", "n2")], vec![lb]),
-        (&internal, vec![here], vec![cluster, lb]),
+        (&internal, vec![local], vec![cluster, lb]),
         (&json!({}), vec![], vec![cluster, lb]),
     ] {
         let frontends = [("203.0.113.1", 80, LB), ("10.96.0.1", 80, "ClusterIP")];
@@ -226,7 +226,7 @@ fn attributes_of_all_matching_advertisements_are_merged() {
         let router = policy("edge", json!([router])).spec.routers[0].clone();
         let (table, defects) = table_of(&router, &state, NoBackends::Announce);
         assert_eq!(defects, []);
-        let words = |(net, attributes): (&IpNet, &Arc<Attributes>)| {
+        let text = |(net, attributes): (&IpNet, &Arc<Attributes>)| {
             let local_pref = attributes.local_pref.unwrap_or_default();
             let (med, large) = (attributes.med.unwrap_or_default(), attributes.large.len());
             assert_eq!(attributes.next_hop.to_string(), "192.0.2.10");
@@ -235,7 +235,7 @@ fn attributes_of_all_matching_advertisements_are_merged() {
                 attributes.communities, attributes.prepend
             )
         };
-        table.routes.iter().map(words).collect::<Vec<_>>()
+        table.routes.iter().map(text).collect::<Vec<_>>()
     };
     let external = [
         "198.51.100.1/32 [fde80002, ffffff01] 0 0 20 3",
@@ -338,7 +338,7 @@ proptest! {
         prop_assert!(defects.is_empty());
         for net in table.routes.keys() {
             prop_assert!(forwarding && in_force.contains(&net.addr()), "{net}");
-            let why = state.plane.tables.frontends().any(|row| {
+            let is_served = state.plane.tables.frontends().any(|row| {
                 let i: usize = row.service.name.as_str()[1..].parse().unwrap();
                 let (_, kind, backend, local, done) = services[i];
                 let named = match kind {
@@ -349,7 +349,7 @@ proptest! {
                 let served = if local { backend == 1 } else { backend > 0 };
                 row.address().prefix.addr == net.addr() && named && done && served
             });
-            prop_assert!(why, "{net} of {services:?}");
+            prop_assert!(is_served, "{net} of {services:?}");
         }
         // All prefixes that should be announced are.
         let expected = services.iter().filter(|(_, kind, backend, local, done)| {

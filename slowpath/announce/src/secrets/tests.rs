@@ -91,6 +91,7 @@ fn rotated_key_signals_and_the_next_round_uses_it() {
         assert_eq!(round(), (true, Some("second".to_owned())));
         watching.abort();
     });
-    assert!(announcer.lock().secret_watch().changed_keys().is_none(), "no key changed");
+    let changed = announcer.lock().secret_watch().changed_keys();
+    assert!(changed.is_none(), "unchanged keys are reported as changed");
     std::fs::remove_dir_all(&folder).unwrap();
 }

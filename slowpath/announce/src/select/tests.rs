@@ -68,5 +68,7 @@ fn first_cilium_generation_takes_precedence() {
     assert_eq!(select(&all, &rack("b")), Ok(Some(&elsewhere)));
     assert_eq!(select(std::slice::from_ref(&second), &rack("a")), Ok(Some(&second)));
     let own = of("own", "a", Origin::Own);
-    assert!(select(&[own, first], &rack("a")).is_err(), "a native policy has no generation");
+    let both = [own, first];
+    let conflict = select(&both, &rack("a"));
+    assert!(conflict.is_err(), "a native policy and a Cilium policy do not conflict");
 }

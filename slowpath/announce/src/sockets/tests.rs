@@ -1,4 +1,5 @@
-//! Test of two speakers on this machine, through the trait that the control loop uses.
+//! Tests of BFD settings, and of two speakers on this machine through the trait that the control
+//! loop uses.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -26,7 +27,7 @@ fn bfd_of(hops: u8, bfd: serde_json::Value) -> PeerBfd {
     config.settings.transport.hops = Some(hops);
     config.bfd = Some(serde_json::from_value(bfd).unwrap());
     config.interface = Some("up0".to_owned());
-    let peer = peer(&config);
+    let peer = speaker_config(&config);
     assert_eq!(peer.interface.as_deref(), Some("up0"));
     let bfd = peer.bfd.unwrap();
     bfd.settings.check().unwrap();

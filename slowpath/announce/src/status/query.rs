@@ -16,7 +16,7 @@ use crate::speaker::{PeerKey, Speaker};
 pub enum RouteView {
     /// Desired routes of peers, whether they are up or not.
     Available,
-    /// Routes that peers have.
+    /// Routes that were sent to peers.
     Advertised,
 }
 
@@ -44,7 +44,7 @@ pub enum QueryError {
     /// The peer is not an address.
     #[error("peer: `{0}` is not an address; set 192.0.2.1, 2001:db8::1 or [2001:db8::1]:179")]
     Peer(String),
-    /// A peer is given without one of several routers.
+    /// A peer is given without its router although there are several routers.
     #[error(
         "peer: several routers may have this neighbor; set `router` as well; available: {available}"
     )]
@@ -91,12 +91,12 @@ impl RouteQuery {
     /// Returns a predicate for peers that match the query's address, with or without port.
     fn peer(&self) -> Result<impl Fn(&PeerKey) -> bool + use<>, QueryError> {
         let address: Option<IpAddr> = self.peer.parse().ok();
-        let whole: Option<SocketAddr> = self.peer.parse().ok();
+        let socket: Option<SocketAddr> = self.peer.parse().ok();
         let all = self.peer.is_empty();
-        if !all && address.is_none() && whole.is_none() {
+        if !all && address.is_none() && socket.is_none() {
             return Err(QueryError::Peer(self.peer.clone()));
         }
-        Ok(move |key: &PeerKey| all || Some(key.peer.ip()) == address || Some(key.peer) == whole)
+        Ok(move |key: &PeerKey| all || Some(key.peer.ip()) == address || Some(key.peer) == socket)
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn single_router_is_implied_and_no_policy_has_none() {
+    fn single_router_is_implied_and_without_a_policy_nothing_matches() {
         let mut announcer = announcer(json!([router(65001, "192.0.2.254")]));
         let list_routes = |announcer: &Announcer<Recorder>, router, peer: &str| {
             announcer.routes(Instant::now(), RouteView::Available, &query(router, peer))

@@ -24,7 +24,7 @@ const KEEPALIVE: [u8; 19] = [
 ];
 
 #[test]
-fn status_rows_of_an_established_session() {
+fn status_rows_show_an_established_session() {
     let files = Arc::new(Files::default());
     let mut announcer = Announcer::new(Recorder::default(), files, Settings::default());
     let web = service("web", json!({}), &[("203.0.113.1", 80, "LoadBalancer")]);

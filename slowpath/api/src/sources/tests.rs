@@ -1,5 +1,5 @@
-//! Endpoints of sources: the response of each, and random histories checked against the model of
-//! the state machine.
+//! Endpoints of sources: their responses, except that of `confirm`, and random histories checked
+//! against the model of the state machine.
 
 use axum::http::StatusCode;
 use config::checked::OnExpiry;
@@ -20,7 +20,7 @@ mod model;
 
 use fixture::Fixture;
 
-/// Number of random histories.
+/// Number of random histories that `model` plays over HTTP.
 const CASES: u32 = 100;
 
 fn service(name: &str, address: &str) -> Value {
@@ -46,7 +46,7 @@ fn problem(
     fixture: &mut Fixture,
     request: (&str, &str, Option<Value>),
     status: u16,
-    sort: &str,
+    problem_type: &str,
 ) -> Problem {
     let (method, path, body) = request;
     let revision = fixture.store.objects().revision();
@@ -55,7 +55,7 @@ fn problem(
     let found = (code.as_u16(), problem.status, &*problem.problem_type);
     assert_eq!(
         found,
-        (status, status, &*format!("urn:weir:{sort}")),
+        (status, status, &*format!("urn:weir:{problem_type}")),
         "{method} {path}: {problem:?}"
     );
     assert_eq!(fixture.store.objects().revision(), revision, "the failed request changed objects");
@@ -63,7 +63,7 @@ fn problem(
 }
 
 #[test]
-fn session_replaces_the_list_chunk_by_chunk() {
+fn commit_replaces_the_list_by_all_chunks_at_once() {
     let mut fixture = Fixture::new();
     let (status, begun) =
         fixture.request("POST", "/k8s/sessions", Some(json!({ "revision": "7", "lease_s": 30 })));
@@ -115,67 +115,67 @@ fn invalid_requests_return_problem_type_and_field() {
     let mut fixture = Fixture::new();
     let id = fixture.begin("k8s", "1").unwrap();
     let first = id;
-    let (session, w) = (format!("/k8s/sessions/{id}"), &mut fixture);
+    let (session, f) = (format!("/k8s/sessions/{id}"), &mut fixture);
     let chunk = |n: u64| format!("{session}/chunks/{n}");
     let field = |problem: Problem| problem.field.unwrap_or_default().into_string();
     let begin = |body: Value| ("POST", "/k8s/sessions", Some(body));
-    assert_eq!(field(problem(w, begin(json!({ "lease_s": 0 })), 422, "invalid")), "lease_s");
-    assert_eq!(field(problem(w, begin(json!({ "lease_s": 86_401 })), 422, "invalid")), "lease_s");
-    assert_eq!(field(problem(w, begin(json!({ "lease_s": "x" })), 422, "invalid")), "lease_s");
+    assert_eq!(field(problem(f, begin(json!({ "lease_s": 0 })), 422, "invalid")), "lease_s");
+    assert_eq!(field(problem(f, begin(json!({ "lease_s": 86_401 })), 422, "invalid")), "lease_s");
+    assert_eq!(field(problem(f, begin(json!({ "lease_s": "x" })), 422, "invalid")), "lease_s");
     let long = json!({ "revision": "x".repeat(257) });
-    assert_eq!(field(problem(w, begin(long), 422, "invalid")), "revision");
-    problem(w, begin(json!({ "lease": 1 })), 422, "invalid");
-    problem(w, begin(json!([])), 400, "request");
-    problem(w, ("POST", "/K8s/sessions", None), 404, "not-found");
+    assert_eq!(field(problem(f, begin(long), 422, "invalid")), "revision");
+    problem(f, begin(json!({ "lease": 1 })), 422, "invalid");
+    problem(f, begin(json!([])), 400, "request");
+    problem(f, ("POST", "/K8s/sessions", None), 404, "not-found");
     for own in ["file", "api"] {
-        problem(w, ("POST", &format!("/{own}/sessions"), None), 403, "foreign");
-        problem(w, ("DELETE", &format!("/{own}/sessions/1"), None), 403, "foreign");
+        problem(f, ("POST", &format!("/{own}/sessions"), None), 403, "foreign");
+        problem(f, ("DELETE", &format!("/{own}/sessions/1"), None), 403, "foreign");
     }
-    problem(w, ("POST", "/k8s/sessions?wait=1s", None), 400, "request");
-    problem(w, ("GET", "/none", None), 404, "not-found");
-    problem(w, ("POST", "/none/renew", None), 404, "not-found");
-    problem(w, ("DELETE", "/k8s", None), 405, "method");
+    problem(f, ("POST", "/k8s/sessions?wait=1s", None), 400, "request");
+    problem(f, ("GET", "/none", None), 404, "not-found");
+    problem(f, ("POST", "/none/renew", None), 404, "not-found");
+    problem(f, ("DELETE", "/k8s", None), 405, "method");
 
-    problem(w, ("PUT", &format!("{session}x/chunks/0"), Some(shop())), 400, "request");
-    let gap = problem(w, ("PUT", &chunk(1), Some(shop())), 409, "missing-chunk");
+    problem(f, ("PUT", &format!("{session}x/chunks/0"), Some(shop())), 400, "request");
+    let gap = problem(f, ("PUT", &chunk(1), Some(shop())), 409, "missing-chunk");
     assert!(gap.detail.contains("send 0 first"), "{gap:?}");
-    problem(w, ("PUT", &chunk(0), Some(json!({}))), 400, "request");
-    problem(w, ("PUT", &chunk(0), None), 415, "media");
+    problem(f, ("PUT", &chunk(0), Some(json!({}))), 400, "request");
+    problem(f, ("PUT", &chunk(0), None), 415, "media");
     let mut bad = shop();
     bad[1]["spec"]["endpoints"][1]["port"] = json!(70_000);
-    let rejected = problem(w, ("PUT", &chunk(0), Some(bad)), 422, "invalid");
+    let rejected = problem(f, ("PUT", &chunk(0), Some(bad)), 422, "invalid");
     assert_eq!(rejected.field.as_deref(), Some("[1].spec.endpoints[1].port"), "{rejected:?}");
     assert_eq!(rejected.object.as_deref(), Some("Backends shop/web of api"));
-    assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(json!([7]))), 422, "invalid")), "[0]");
+    assert_eq!(field(problem(f, ("PUT", &chunk(0), Some(json!([7]))), 422, "invalid")), "[0]");
     let mut foreign = shop();
     foreign[0]["source"] = json!("file");
-    assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(foreign)), 403, "foreign")), "source");
+    assert_eq!(field(problem(f, ("PUT", &chunk(0), Some(foreign)), 403, "foreign")), "source");
     let appliance = json!([{ "kind": "Appliance", "name": "a", "spec": {} }]);
-    assert_eq!(field(problem(w, ("PUT", &chunk(0), Some(appliance)), 422, "invalid")), "kind");
+    assert_eq!(field(problem(f, ("PUT", &chunk(0), Some(appliance)), 422, "invalid")), "kind");
     let twice = json!([shop()[0], shop()[0]]);
-    let rejected = problem(w, ("PUT", &chunk(0), Some(twice)), 422, "invalid");
+    let rejected = problem(f, ("PUT", &chunk(0), Some(twice)), 422, "invalid");
     assert_eq!(rejected.object.as_deref(), Some("Service shop/web of k8s"), "{rejected:?}");
 
-    let second = w.begin("k8s", "2").unwrap();
+    let second = f.begin("k8s", "2").unwrap();
     for (method, path) in [("POST", format!("{session}/commit")), ("DELETE", session.clone())] {
-        problem(w, (method, &path, None), 409, "superseded");
+        problem(f, (method, &path, None), 409, "superseded");
     }
-    problem(w, ("PUT", &chunk(0), Some(shop())), 409, "superseded");
-    assert!(second > first && w.abort("k8s", second).is_ok());
-    problem(w, ("DELETE", &session, None), 404, "not-found");
-    w.clock.settings.lock().limits =
+    problem(f, ("PUT", &chunk(0), Some(shop())), 409, "superseded");
+    assert!(second > first && f.abort("k8s", second).is_ok());
+    problem(f, ("DELETE", &session, None), 404, "not-found");
+    f.clock.settings.lock().limits =
         Limits { chunk: 4, session: 7, sessions: 1, ..Limits::default() };
-    let id = w.begin("k8s", "3").unwrap();
+    let id = f.begin("k8s", "3").unwrap();
     let chunk = |n: u64| format!("/k8s/sessions/{id}/chunks/{n}");
-    problem(w, ("PUT", &chunk(0), Some(shop())), 413, "too-large");
+    problem(f, ("PUT", &chunk(0), Some(shop())), 413, "too-large");
     let part = |name: &str| json!([backends(name, "a", &["10.0.0.1", "10.0.0.2", "10.0.0.3"])]);
-    assert_eq!(w.request("PUT", &chunk(0), Some(part("a"))).0, StatusCode::OK);
-    problem(w, ("PUT", &chunk(1), Some(part("b"))), 413, "too-large");
-    problem(w, ("POST", "/other/sessions", None), 429, "busy");
+    assert_eq!(f.request("PUT", &chunk(0), Some(part("a"))).0, StatusCode::OK);
+    problem(f, ("PUT", &chunk(1), Some(part("b"))), 413, "too-large");
+    problem(f, ("POST", "/other/sessions", None), 429, "busy");
 }
 
 #[test]
-fn failed_disk_write_keeps_the_session_open() {
+fn failed_disk_write_changes_nothing_and_can_be_repeated() {
     let mut fixture = Fixture::new();
     fixture.fail_disk(1);
     problem(&mut fixture, ("POST", "/k8s/sessions", None), 503, "store");
@@ -197,7 +197,7 @@ fn failed_disk_write_keeps_the_session_open() {
 }
 
 #[test]
-fn commit_with_wait_returns_when_all_objects_are_in_force() {
+fn commit_with_wait_returns_200_in_force_202_on_timeout_and_409_if_rejected() {
     let mut fixture = Fixture::new();
     let mut commit_list = |outcome: Option<Outcome>, list: Value| {
         *fixture.clock.outcome.lock() = outcome;

@@ -1,4 +1,4 @@
-//! Events consumed and actions produced by the BFD session state machine.
+//! Output of the BFD session state machine, and what it stores about the neighbor.
 
 use std::fmt;
 use std::time::{Duration, Instant};

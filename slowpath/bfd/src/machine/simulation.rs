@@ -107,10 +107,11 @@ impl Pair {
         self.sides.iter().all(|side| side.state == State::Up)
     }
 
+    /// Returns all changes other than [`Change::Up`], with side and time since the start.
     fn downs(&self) -> Vec<(usize, Duration, Change)> {
-        let of =
+        let changes =
             |side: usize| self.changes[side].iter().map(move |(at, change)| (side, at, change));
-        let all = of(0).chain(of(1)).filter(|(_, _, change)| **change != Change::Up);
+        let all = changes(0).chain(changes(1)).filter(|(_, _, change)| **change != Change::Up);
         all.map(|(side, at, change)| (side, *at - self.started, *change)).collect()
     }
 }

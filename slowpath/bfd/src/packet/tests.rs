@@ -61,7 +61,7 @@ fn every_discard_reason_is_detected_and_named() {
     assert_eq!(names.len(), Discard::ALL.len());
     let mut discards = Discards::default();
     Discard::ALL.iter().for_each(|why| discards.count(*why));
-    assert!(Discard::ALL.iter().all(|why| discards.of(*why) == 1));
+    assert!(Discard::ALL.iter().all(|why| discards.get(*why) == 1));
 }
 
 proptest! {

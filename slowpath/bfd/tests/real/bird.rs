@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::network::{LocalDriver, Outcome, neighbors, single_hop_keys};
 use bfd::machine::{Change, Reason};
 use bfd::{Key, Settings};
-use routers::{Bird, DEFAULT_TIMEOUT, beyond_a_router, wait_for};
+use routers::{Bird, DEFAULT_TIMEOUT, routed_namespaces, wait_for};
 
 const BIRD: &str = "\
 log stderr all;
@@ -21,20 +21,20 @@ fn wait(bird: &Bird, address: &str, expected: [&str; 3]) -> routers::Result<()> 
     wait_for(&format!("{address} at BIRD: {expected:?}"), DEFAULT_TIMEOUT, || {
         let output = bird.query("show bfd sessions")?;
         let row = output.lines().find(|line| line.split_whitespace().next() == Some(address));
-        let words: Vec<&str> = row.unwrap_or_default().split_whitespace().collect();
-        let so = matches!(words[..], [_, _, state, _, every, patience]
-            if [state, every, patience] == expected);
-        Ok((so, output))
+        let columns: Vec<&str> = row.unwrap_or_default().split_whitespace().collect();
+        let matches = matches!(columns[..], [_, _, state, _, interval, detection_time]
+            if [state, interval, detection_time] == expected);
+        Ok((matches, output))
     })
     .map(drop)
 }
 
 #[test]
 fn bird_failure_and_admin_down_are_distinguished() -> Outcome {
-    let (here, there) = neighbors()?;
+    let (local_ns, remote_ns) = neighbors()?;
     let configuration = format!("{BIRD} neighbor 10.0.0.1; neighbor fd00::1; }}");
-    let mut bird = Bird::start(&there, &configuration)?;
-    let mut local = LocalDriver::start(&here, 5)?;
+    let mut bird = Bird::start(&remote_ns, &configuration)?;
+    let mut local = LocalDriver::start(&local_ns, 5)?;
     let keys = single_hop_keys();
     let settings =
         Settings { transmit_ms: 300, receive_ms: 200, multiplier: 4, ..Settings::default() };
@@ -65,7 +65,7 @@ fn bird_failure_and_admin_down_are_distinguished() -> Outcome {
     bird.restart(false)?;
     up(&mut local)?;
 
-    // One session is ended here, one by BIRD.
+    // The driver under test ends one session, BIRD the other.
     local.bfd.remove(keys[0].clone());
     assert_eq!(local.event(&keys[0])?.change, Change::Down(Reason::Stopped));
     wait_for("down at BIRD", DEFAULT_TIMEOUT, || {
@@ -80,13 +80,13 @@ fn bird_failure_and_admin_down_are_distinguished() -> Outcome {
 
 #[test]
 fn bird_multihop_session_with_minimum_ttl() -> Outcome {
-    let [here, _middle, there] = beyond_a_router()?;
+    let [local_ns, _middle, remote_ns] = routed_namespaces()?;
     let configuration = format!(
         "{BIRD} neighbor 10.0.1.1 local 10.0.2.2 multihop on; \
          neighbor fd01::1 local fd02::2 multihop on; }}"
     );
-    let bird = Bird::start(&there, &configuration)?;
-    let driver = LocalDriver::start(&here, 6)?;
+    let bird = Bird::start(&remote_ns, &configuration)?;
+    let driver = LocalDriver::start(&local_ns, 6)?;
     for (peer, local) in [("10.0.2.2", "10.0.1.1"), ("fd02::2", "fd01::1")] {
         let key = Key {
             peer: peer.parse()?,

@@ -6,7 +6,7 @@ use crate::network::{LocalDriver, Outcome, neighbors, single_hop_keys};
 use bfd::machine::{Change, Reason};
 use bfd::packet::{Diagnostic, State};
 use bfd::{Key, Settings};
-use routers::{DEFAULT_TIMEOUT, Daemon, Frr, beyond_a_router, wait_for};
+use routers::{DEFAULT_TIMEOUT, Daemon, Frr, routed_namespaces, wait_for};
 use serde_json::Value;
 
 const FRR: &str = "\
@@ -22,7 +22,8 @@ bfd
  exit
 ";
 
-fn of(frr: &Frr, address: &str) -> routers::Result<Value> {
+/// Returns what FRR shows for the session with `address`; null if there is none.
+fn peer_status(frr: &Frr, address: &str) -> routers::Result<Value> {
     let all = frr.json("show bfd peers")?;
     let mut peers = all.as_array().into_iter().flatten();
     Ok(peers.find(|peer| peer["peer"] == address).cloned().unwrap_or_default())
@@ -31,7 +32,7 @@ fn of(frr: &Frr, address: &str) -> routers::Result<Value> {
 /// Waits until FRR shows these values for a session.
 fn wait(frr: &Frr, address: &str, expected: &[(&str, Value)]) -> routers::Result<()> {
     wait_for(&format!("{address} at FRR: {expected:?}"), DEFAULT_TIMEOUT, || {
-        let output = of(frr, address)?;
+        let output = peer_status(frr, address)?;
         Ok((expected.iter().all(|(key, value)| output[*key] == *value), output.to_string()))
     })
     .map(drop)
@@ -39,9 +40,9 @@ fn wait(frr: &Frr, address: &str, expected: &[(&str, Value)]) -> routers::Result
 
 #[test]
 fn frr_sessions_negotiate_timers_and_change_them_while_up() -> Outcome {
-    let (here, there) = neighbors()?;
-    let frr = Frr::start(&there, &[Daemon::Bfdd], FRR)?;
-    let mut local = LocalDriver::start(&here, 1)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let frr = Frr::start(&remote_ns, &[Daemon::Bfdd], FRR)?;
+    let mut local = LocalDriver::start(&local_ns, 1)?;
     let [four, six] = single_hop_keys();
     let settings =
         Settings { transmit_ms: 300, receive_ms: 200, multiplier: 4, ..Settings::default() };
@@ -53,7 +54,7 @@ fn frr_sessions_negotiate_timers_and_change_them_while_up() -> Outcome {
     local.wait(&four, "timers", |status| timers(status) == (400_000, 250_000, 1_250_000))?;
     local.wait_until_up(&six)?;
     local.wait(&six, "timers", |status| timers(status) == (300_000, 200_000, 600_000))?;
-    let ours_there = |transmit: u32, receive: u32, multiplier: u32| {
+    let expected = |transmit: u32, receive: u32, multiplier: u32| {
         [
             ("status", Value::from("up")),
             ("remote-transmit-interval", transmit.into()),
@@ -62,7 +63,7 @@ fn frr_sessions_negotiate_timers_and_change_them_while_up() -> Outcome {
         ]
     };
     for address in ["10.0.0.1", "fd00::1"] {
-        wait(&frr, address, &ours_there(300, 200, 4))?;
+        wait(&frr, address, &expected(300, 200, 4))?;
     }
 
     // Changes our timers, to longer and to shorter ones, then FRR's.
@@ -70,7 +71,7 @@ fn frr_sessions_negotiate_timers_and_change_them_while_up() -> Outcome {
     for settings in [slower, settings, slower] {
         local.bfd.set(four.clone(), settings)?;
         let Settings { transmit_ms, receive_ms, multiplier, .. } = settings;
-        wait(&frr, "10.0.0.1", &ours_there(transmit_ms, receive_ms, multiplier.into()))?;
+        wait(&frr, "10.0.0.1", &expected(transmit_ms, receive_ms, multiplier.into()))?;
     }
     frr.configure(&["bfd", "peer 10.0.0.1", "transmit-interval 900", "receive-interval 800"])?;
     local.wait(&four, "timers", |status| timers(status) == (800_000, 900_000, 4_500_000))?;
@@ -84,23 +85,23 @@ fn frr_sessions_negotiate_timers_and_change_them_while_up() -> Outcome {
 
 #[test]
 fn admin_down_is_no_failure_at_either_end() -> Outcome {
-    let (here, there) = neighbors()?;
-    let frr = Frr::start(&there, &[Daemon::Bfdd], FRR)?;
-    let mut local = LocalDriver::start(&here, 2)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let frr = Frr::start(&remote_ns, &[Daemon::Bfdd], FRR)?;
+    let mut local = LocalDriver::start(&local_ns, 2)?;
     let [four, six] = single_hop_keys();
     for key in [&four, &six] {
         local.bfd.set(key.clone(), Settings::default())?;
         local.wait_until_up(key)?;
         assert_eq!(local.event(key)?.change, Change::Up);
     }
-    let held = [
+    let admin_down = [
         ("status", Value::from("down")),
         ("diagnostic", "neighbor signaled session down".into()),
         ("remote-diagnostic", "administratively down".into()),
     ];
     // Removes a session and adds it again.
     local.bfd.remove(four.clone());
-    wait(&frr, "10.0.0.1", &held)?;
+    wait(&frr, "10.0.0.1", &admin_down)?;
     assert_eq!(local.event(&four)?.change, Change::Down(Reason::Stopped));
     local.bfd.set(four.clone(), Settings::default())?;
     local.wait_until_up(&four)?;
@@ -118,16 +119,16 @@ fn admin_down_is_no_failure_at_either_end() -> Outcome {
     // Planned shutdown of all sessions.
     local.stop();
     for address in ["10.0.0.1", "fd00::1"] {
-        wait(&frr, address, &held)?;
+        wait(&frr, address, &admin_down)?;
     }
     Ok(())
 }
 
 #[test]
 fn killed_neighbor_and_link_loss_are_detected_in_time() -> Outcome {
-    let (here, there) = neighbors()?;
-    let mut frr = Frr::start(&there, &[Daemon::Bfdd], FRR)?;
-    let mut local = LocalDriver::start(&here, 3)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let mut frr = Frr::start(&remote_ns, &[Daemon::Bfdd], FRR)?;
+    let mut local = LocalDriver::start(&local_ns, 3)?;
     let [four, six] = single_hop_keys();
     let up =
         |local: &mut LocalDriver| -> Result<Vec<bfd::SessionStatus>, Box<dyn std::error::Error>> {
@@ -151,27 +152,27 @@ fn killed_neighbor_and_link_loss_are_detected_in_time() -> Outcome {
     frr.restart(Daemon::Bfdd)?;
     let before = up(&mut local)?;
     let cut = Instant::now();
-    there.ip(&["link set dev there down"])?;
+    remote_ns.ip(&["link set dev there down"])?;
     local.expires_each(&[&four, &six], &before, cut);
     let status = local.session_status(&four);
     assert_eq!((status.downs, status.diagnostic), (2, Diagnostic::DetectionTimeExpired));
 
     // Sessions recover by themselves. The link lost its IPv6 address when it went down.
-    there.ip(&["link set dev there up", "address replace fd00::2/64 dev there"])?;
+    remote_ns.ip(&["link set dev there up", "address replace fd00::2/64 dev there"])?;
     up(&mut local)?;
     Ok(())
 }
 
 #[test]
 fn frr_multihop_session_enforces_minimum_ttl() -> Outcome {
-    let [here, _middle, there] = beyond_a_router()?;
+    let [local_ns, _middle, remote_ns] = routed_namespaces()?;
     let frr = Frr::start(
-        &there,
+        &remote_ns,
         &[Daemon::Bfdd],
         "bfd\n peer 10.0.1.1 multihop local-address 10.0.2.2\n exit\n \
          peer fd01::1 multihop local-address fd02::2\n exit\n",
     )?;
-    let local = LocalDriver::start(&here, 4)?;
+    let local = LocalDriver::start(&local_ns, 4)?;
     let key = |peer: &str, local: &str| Key {
         peer: peer.parse().expect("an address"),
         local: Some(local.parse().expect("an address")),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bfd::machine::{Change, Reason};
 use bfd::packet::State;
 use bfd::{Bfd, BfdStatus, DriverParams, Event, Key, SessionStatus};
-use routers::{DEFAULT_TIMEOUT, End, Netns, cable, namespace, wait_for};
+use routers::{DEFAULT_TIMEOUT, End, Netns, namespace, veth_pair, wait_for};
 use tokio::sync::{mpsc, oneshot};
 
 pub type Outcome = Result<(), Box<dyn Error>>;
@@ -78,16 +78,16 @@ impl LocalDriver {
         self.status().sessions.into_iter().find(|status| status.key == *key).expect("a session")
     }
 
-    /// Waits until the status of a session satisfies `so`.
+    /// Waits until the status of a session satisfies `condition`.
     pub fn wait(
         &self,
         key: &Key,
         what: &str,
-        so: impl Fn(&SessionStatus) -> bool,
+        condition: impl Fn(&SessionStatus) -> bool,
     ) -> routers::Result<SessionStatus> {
         wait_for(&format!("{key}: {what}"), DEFAULT_TIMEOUT, || {
             let status = self.session_status(key);
-            Ok((so(&status), format!("{status:?}")))
+            Ok((condition(&status), format!("{status:?}")))
         })?;
         Ok(self.session_status(key))
     }
@@ -146,8 +146,8 @@ impl Drop for LocalDriver {
 /// Creates two connected namespaces: 10.0.0.1 and fd00::1 on `here` in the first, 10.0.0.2 and
 /// fd00::2 on `there` in the second.
 pub fn neighbors() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
-    let (local, neighbor) = (namespace("ours")?, namespace("theirs")?);
-    cable(
+    let (local, neighbor) = (namespace("local")?, namespace("remote")?);
+    veth_pair(
         End { ns: &local, device: "here", addresses: &["10.0.0.1/24", "fd00::1/64"] },
         End { ns: &neighbor, device: "there", addresses: &["10.0.0.2/24", "fd00::2/64"] },
     )?;

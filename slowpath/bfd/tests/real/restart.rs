@@ -139,9 +139,9 @@ fn keeps(
     begin: impl Fn(&Arc<Netns>) -> routers::Result<Neighbor>,
     failure: Failure,
 ) -> Result<bool, Box<dyn std::error::Error>> {
-    let (here, there) = neighbors()?;
-    let neighbor = begin(&there)?;
-    let mut gobgp = Gobgp::start(&here, GOBGP)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let neighbor = begin(&remote_ns)?;
+    let mut gobgp = Gobgp::start(&local_ns, GOBGP)?;
     announce(&gobgp)?;
     wait_for("the route", DEFAULT_TIMEOUT, || Ok((neighbor.has_route()?, String::new())))?;
     wait_for("all routes exchanged", DEFAULT_TIMEOUT, || neighbor.exchanged())?;
@@ -149,7 +149,7 @@ fn keeps(
     // session with Cease/BFD Down (RFC 9384) just after it received our routes, and then has no
     // routes to keep.
     let [key, _] = single_hop_keys();
-    let local = LocalDriver::start(&here, 7)?;
+    let local = LocalDriver::start(&local_ns, 7)?;
     local.bfd.set(key.clone(), Settings::default())?;
     wait_for("BFD up at the neighbor", DEFAULT_TIMEOUT, || neighbor.bfd_is(true))?;
     local.wait(&key, "fast timers", |status| status.detection_us == 900_000)?;
@@ -170,7 +170,7 @@ fn keeps(
         Failure::Gone => {
             let rules = "table inet gone { chain out { type filter hook output priority 0; \
                          policy drop; }; }";
-            here.fed("nft", &["-f", "-"], rules)?;
+            local_ns.command_with_input("nft", &["-f", "-"], rules)?;
             watch.until("BFD down", down)?;
             println!("{failure:?}: route gone after {:?}", watch.absent);
             return Ok(watch.absent.is_none());
@@ -178,7 +178,7 @@ fn keeps(
     }
     gobgp.restart(true)?;
     announce(&gobgp)?;
-    let local = LocalDriver::start(&here, 8)?;
+    let local = LocalDriver::start(&local_ns, 8)?;
     local.bfd.set(key.clone(), Settings::default())?;
     watch.until("BGP up again", || {
         let output = gobgp.json(&["neighbor"])?;

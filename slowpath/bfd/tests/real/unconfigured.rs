@@ -11,9 +11,9 @@ use socket2::SockRef;
 use crate::network::{LocalDriver, Outcome, neighbors, single_hop_keys};
 
 /// Sends a datagram from the neighbor's namespace with a given TTL.
-fn send_from(there: &Netns, from: &str, to: &str, ttl: u32, bytes: Vec<u8>) -> Outcome {
+fn send_from(remote_ns: &Netns, from: &str, to: &str, ttl: u32, bytes: Vec<u8>) -> Outcome {
     let (from, to): (SocketAddr, SocketAddr) = (from.parse()?, to.parse()?);
-    there.run(move || -> std::io::Result<()> {
+    remote_ns.run(move || -> std::io::Result<()> {
         let socket = UdpSocket::bind(from)?;
         match to {
             SocketAddr::V4(_) => SockRef::from(&socket).set_ttl_v4(ttl)?,
@@ -25,15 +25,15 @@ fn send_from(there: &Netns, from: &str, to: &str, ttl: u32, bytes: Vec<u8>) -> O
 }
 
 /// Sends a datagram from the neighbor's address.
-fn send(there: &Netns, to: &str, ttl: u32, bytes: Vec<u8>) -> Outcome {
+fn send(remote_ns: &Netns, to: &str, ttl: u32, bytes: Vec<u8>) -> Outcome {
     let from = if to.starts_with('[') { "[fd00::2]:0" } else { "10.0.0.2:0" };
-    send_from(there, from, to, ttl, bytes)
+    send_from(remote_ns, from, to, ttl, bytes)
 }
 
 #[test]
 fn discarded_packets_are_counted_by_reason_without_effect_on_sessions() -> Outcome {
-    let (here, there) = neighbors()?;
-    let local = LocalDriver::start(&here, 11)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let local = LocalDriver::start(&local_ns, 11)?;
     let [four, six] = single_hop_keys();
     // The multihop session with the same neighbor has a discriminator of its own.
     let far = Key { multihop: true, local: Some("10.0.0.1".parse()?), ..four.clone() };
@@ -49,20 +49,21 @@ fn discarded_packets_are_counted_by_reason_without_effect_on_sessions() -> Outco
         ..Packet::default()
     };
     let (near4, near6, far4) = ("10.0.0.1:3784", "[fd00::1]:3784", "10.0.0.1:4784");
-    let whole = down.emit().to_vec();
-    let name = local.session_status(&four).discriminator;
-    let named = |state, name| Packet { state, your_discriminator: name, ..down }.emit().to_vec();
+    let valid = down.emit().to_vec();
+    let discriminator = local.session_status(&four).discriminator;
+    let addressed =
+        |state, your_discriminator| Packet { state, your_discriminator, ..down }.emit().to_vec();
     let with = |at: usize, value: u8| {
-        let mut bytes = whole.clone();
+        let mut bytes = valid.clone();
         bytes[at] = value;
         bytes
     };
     let mut authenticated = [with(1, 0x44), vec![0; 8]].concat();
     authenticated[3] = 32;
     let all = [
-        ("hops", near4, 254, whole.clone()),
-        ("hops", near6, 254, whole.clone()),
-        ("hops", far4, 253, whole.clone()),
+        ("hops", near4, 254, valid.clone()),
+        ("hops", near6, 254, valid.clone()),
+        ("hops", far4, 253, valid.clone()),
         ("short", near4, 255, vec![0x20; 23]),
         ("short", near6, 255, Vec::new()),
         ("version", near4, 255, with(0, 0x40)),
@@ -71,20 +72,20 @@ fn discarded_packets_are_counted_by_reason_without_effect_on_sessions() -> Outco
         ("multiplier", near4, 255, with(2, 0)),
         ("multipoint", near4, 255, with(1, 0x41)),
         ("my-discriminator", near4, 255, with(7, 0)),
-        ("no-discriminator", near4, 255, named(State::Up, 0)),
-        ("unknown-discriminator", near4, 255, named(State::Up, name ^ 1)),
+        ("no-discriminator", near4, 255, addressed(State::Up, 0)),
+        ("unknown-discriminator", near4, 255, addressed(State::Up, discriminator ^ 1)),
         // Single-hop discriminator on the multihop port: the TTL rules differ, so it does not
         // match.
-        ("unknown-discriminator", far4, 255, named(State::Up, name)),
+        ("unknown-discriminator", far4, 255, addressed(State::Up, discriminator)),
         ("authenticated", near4, 255, authenticated),
     ];
     let mut expected = BTreeMap::<String, u64>::new();
     for (why, to, ttl, bytes) in all {
-        send(&there, to, ttl, bytes)?;
+        send(&remote_ns, to, ttl, bytes)?;
         *expected.entry(why.to_owned()).or_default() += 1;
     }
-    there.ip(&["address add 10.0.0.3/24 dev there"])?;
-    send_from(&there, "10.0.0.3:0", near4, 255, whole.clone())?;
+    remote_ns.ip(&["address add 10.0.0.3/24 dev there"])?;
+    send_from(&remote_ns, "10.0.0.3:0", near4, 255, valid.clone())?;
     expected.insert("unknown-neighbor".to_owned(), 1);
     wait_for("all to be counted", DEFAULT_TIMEOUT, || {
         let discarded = local.status().discarded;
@@ -95,45 +96,45 @@ fn discarded_packets_are_counted_by_reason_without_effect_on_sessions() -> Outco
         assert_eq!(status.discarded.get("hops").copied(), status.key.multihop.then_some(1));
     }
     // The same packet from the neighbor is accepted.
-    send(&there, near4, 255, whole)?;
+    send(&remote_ns, near4, 255, valid)?;
     local.wait(&four, "a packet", |status| status.received == 1 && status.state == State::Init)?;
     Ok(())
 }
 
 #[test]
 fn each_session_sends_from_its_own_port() -> Outcome {
-    let (here, there) = neighbors()?;
-    here.ip(&["address add 10.0.0.7/24 dev here"])?;
+    let (local_ns, remote_ns) = neighbors()?;
+    local_ns.ip(&["address add 10.0.0.7/24 dev here"])?;
     let listen = || -> std::io::Result<UdpSocket> {
         let socket = UdpSocket::bind("10.0.0.2:3784")?;
         socket.set_read_timeout(Some(DEFAULT_TIMEOUT))?;
         Ok(socket)
     };
-    let socket = there.run(listen)??;
-    let driver = LocalDriver::start(&here, 12)?;
+    let socket = remote_ns.run(listen)??;
+    let driver = LocalDriver::start(&local_ns, 12)?;
     for local in ["10.0.0.1", "10.0.0.7"] {
         let key = Key { local: Some(local.parse()?), ..single_hop_keys()[0].clone() };
         driver.bfd.set(key, Settings::default())?;
     }
-    let mut seen = BTreeSet::new();
+    let mut observed = BTreeSet::new();
     for _ in 0..6 {
         let mut bytes = [0; 64];
         let (length, from) = socket.recv_from(&mut bytes)?;
         assert!(from.port() >= 49_152, "{from}");
         let packet = Packet::parse(&bytes[..length]).map_err(|why| why.name())?;
         assert_eq!((packet.state, packet.desired_transmit_us), (State::Down, 1_000_000));
-        seen.insert((from, packet.my_discriminator));
+        observed.insert((from, packet.my_discriminator));
     }
-    assert_eq!(seen.len(), 2, "a port, an address and a name each, always the same: {seen:?}");
-    let ports: BTreeSet<u16> = seen.iter().map(|(from, _)| from.port()).collect();
-    assert_eq!(ports.len(), 2, "{seen:?}");
+    assert_eq!(observed.len(), 2, "a session changed its port or discriminator: {observed:?}");
+    let ports: BTreeSet<u16> = observed.iter().map(|(from, _)| from.port()).collect();
+    assert_eq!(ports.len(), 2, "{observed:?}");
     Ok(())
 }
 
 #[test]
 fn send_errors_are_reported_and_retried() -> Outcome {
-    let (here, _there) = neighbors()?;
-    let local = LocalDriver::start(&here, 13)?;
+    let (local_ns, _remote_ns) = neighbors()?;
+    let local = LocalDriver::start(&local_ns, 13)?;
     let [four, _] = single_hop_keys();
     let elsewhere = Key { local: Some("10.0.0.8".parse()?), ..four.clone() };
     let gone = Key { interface: Some("nowhere".to_owned()), ..four };
@@ -143,24 +144,25 @@ fn send_errors_are_reported_and_retried() -> Outcome {
         let status = local.wait(key, "an error", failed)?;
         assert_eq!(status.state, State::Down);
     }
-    here.ip(&["address add 10.0.0.8/24 dev here"])?;
+    local_ns.ip(&["address add 10.0.0.8/24 dev here"])?;
     local.wait(&elsewhere, "no error", |status| status.last_error.is_none())?;
     Ok(())
 }
 
 #[test]
 fn second_driver_reports_the_port_conflict() -> Outcome {
-    let (here, _there) = neighbors()?;
-    let _first = LocalDriver::start(&here, 14)?;
-    let error = LocalDriver::start(&here, 15).err().ok_or("a second driver started")?.to_string();
+    let (local_ns, _remote_ns) = neighbors()?;
+    let _first = LocalDriver::start(&local_ns, 14)?;
+    let second = LocalDriver::start(&local_ns, 15).err();
+    let error = second.ok_or("a second driver started")?.to_string();
     assert!(error.contains("UDP port 3784") && error.contains("bfdd"), "{error}");
     Ok(())
 }
 
 #[test]
 fn settings_out_of_range_are_rejected_by_name() -> Outcome {
-    let (here, _there) = neighbors()?;
-    let local = LocalDriver::start(&here, 16)?;
+    let (local_ns, _remote_ns) = neighbors()?;
+    let local = LocalDriver::start(&local_ns, 16)?;
     let [key, _] = single_hop_keys();
     let usual = Settings::default();
     let wrong = [

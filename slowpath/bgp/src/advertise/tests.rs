@@ -52,7 +52,7 @@ impl Router {
         let mut framer = Framer::default();
         framer.extend();
         framer.push(octets);
-        let (kind, body) = framer.next_message().unwrap().expect("one whole message");
+        let (kind, body) = framer.next_message().unwrap().expect("one complete message");
         match Message::read(kind, &body, &self.context).unwrap() {
             Message::Refresh(refresh) => self.received.push(Received::Mark(refresh.subtype)),
             Message::Update(update) => {
@@ -63,7 +63,7 @@ impl Router {
                 self.received.extend(first.map(Received::Routes));
                 self.received.extend(update.end_of_rib.map(Received::EndOfRib));
                 for prefix in update.withdrawn {
-                    assert!(self.routes.remove(&prefix).is_some(), "{prefix} was never there");
+                    assert!(self.routes.remove(&prefix).is_some(), "{prefix} was never advertised");
                 }
                 let path = update.path;
                 for prefix in update.announced {

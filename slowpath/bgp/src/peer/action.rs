@@ -14,6 +14,6 @@ pub enum Action {
     /// Close a connection once its queued octets are written. Also emitted for connections that are
     /// refused and for those that closed by themselves; the ID may be forgotten.
     Close(ConnectionId),
-    /// State, connection or progress changed.
+    /// The state, the established session or [`super::Peer::all_sent`] changed.
     Changed,
 }

@@ -77,8 +77,8 @@ impl Stop {
             Stop::Shutdown(message) => Notification::cease_with_message(cease::SHUTDOWN, message),
             Stop::Reset(message) => Notification::cease_with_message(cease::RESET, message),
             Stop::Deconfigured => Notification::cease(cease::DECONFIGURED),
-            // With graceful restart, the peer keeps the routes until the new session advertises
-            // them.
+            // With graceful restart for notifications (RFC 8538), the peer keeps the routes until
+            // the new session advertises them.
             Stop::Changed => return Notification::cease(cease::CHANGED).into(),
             Stop::Restart => return CloseReason::Lost("local restart"),
         };

@@ -34,7 +34,7 @@ pub fn harness(octets: &[u8]) {
         fixture.connect(now);
         fixture.receive(now, piece);
         let due = fixture.peer.next_deadline();
-        assert!(due.is_none_or(|due| due > now), "the deadline stays in the past");
+        assert!(due.is_none_or(|due| due > now), "the deadline is in the past after a step");
         rest = left;
     }
 }
@@ -89,12 +89,12 @@ impl Fixture {
         for action in self.peer.step(now, event) {
             match action {
                 Action::Send(id, octets) => {
-                    assert_eq!(self.open, Some(id), "sends on an open connection");
+                    assert_eq!(self.open, Some(id), "octets for a connection that is not open");
                     let mut framer = Framer::default();
                     framer.extend();
                     framer.push(&octets);
-                    assert!(matches!(framer.next_message(), Ok(Some(_))), "a whole message");
-                    assert!(matches!(framer.next_message(), Ok(None)), "one message only");
+                    assert!(matches!(framer.next_message(), Ok(Some(_))), "incomplete message");
+                    assert!(matches!(framer.next_message(), Ok(None)), "octets follow the message");
                 }
                 Action::Close(id) => assert_eq!(self.open.take(), Some(id)),
                 Action::Connect | Action::Abandon | Action::Changed => {}

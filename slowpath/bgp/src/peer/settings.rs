@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::wire::Family;
 
-/// Settings of one peer. [`Settings::check`] validates them.
+/// Settings of one peer. [`Settings::check`] validates them, except `transport`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// Local AS number.
@@ -27,7 +27,7 @@ pub struct Settings {
     /// Hold time to propose: 3 s to 65,535 s, or 0 for no hold timer.
     pub hold: Duration,
     /// Maximum time between two keepalives; a third of the negotiated hold time applies if it is
-    /// shorter.
+    /// shorter. With a negotiated hold time of 0, none are sent.
     pub keepalive: Duration,
     /// Address families to negotiate.
     pub families: Vec<Family>,
@@ -35,7 +35,8 @@ pub struct Settings {
     pub extended_next_hop: bool,
     /// Graceful restart to negotiate (RFC 4724); `None` for none.
     pub graceful_restart: Option<GracefulRestart>,
-    /// After a BFD failure, do not connect until BFD is up again.
+    /// After a BFD failure, neither connect nor accept connections until BFD is up again or the
+    /// neighbor reports AdminDown.
     pub strict_bfd: bool,
 }
 
@@ -66,7 +67,7 @@ pub struct Transport {
     pub tcp_ao: Vec<AoKey>,
     /// Maximum number of hops to an external peer; `None` and 1 mean directly connected.
     pub hops: Option<u8>,
-    /// Accept only packets that took at most `hops` hops (GTSM, RFC 5082).
+    /// Send with TTL 255, and accept only packets that took at most `hops` hops (GTSM, RFC 5082).
     pub ttl_security: bool,
 }
 
@@ -120,7 +121,7 @@ impl std::fmt::Debug for Transport {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettingsError {
     /// AS number 0 is reserved (RFC 7607).
-    #[error("local ASN 0 is reserved: set one from 1 to 4294967295")]
+    #[error("local ASN 0 is reserved: set one from 1 to 4294967294")]
     LocalAsn,
     /// The BGP identifier must not be 0 (RFC 6286).
     #[error("router id 0.0.0.0 is invalid: set any other, unique among your routers")]
@@ -129,7 +130,7 @@ pub enum SettingsError {
     #[error("hold time {0:?} is out of range: set 0, or 3 s to 65535 s")]
     Hold(Duration),
     /// The keepalive time must be greater than 0 and at most the hold time.
-    #[error("keepalive time {0:?} is 0 or above the hold time {1:?}: set a third of that")]
+    #[error("keepalive time {0:?} is 0 or above the hold time {1:?}: set a third of the hold time")]
     Keepalive(Duration, Duration),
     /// A time of less than 1 s would connect without pause.
     #[error("connect retry time is too short: set at least 1 s")]
@@ -166,7 +167,10 @@ impl Settings {
         }
     }
 
-    /// Returns the first invalid setting.
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// Returns the first error found.
     pub fn check(&self) -> Result<(), SettingsError> {
         let seconds = self.hold.as_secs();
         if self.local_asn == 0 {

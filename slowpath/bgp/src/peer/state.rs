@@ -63,7 +63,8 @@ impl History {
         }
     }
 
-    pub(super) fn ended(&mut self, now: Instant, down: &CloseReason) {
+    /// Records why a connection ended.
+    pub(super) fn record_end(&mut self, now: Instant, down: &CloseReason) {
         match down {
             CloseReason::SendNotification(notification) => {
                 self.sent = Some((now, notification.clone()))

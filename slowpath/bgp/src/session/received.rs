@@ -113,11 +113,11 @@ impl Received {
 
     /// Returns the number of prefixes of `family`.
     pub fn count(&self, family: Family) -> Count {
-        self.families.get(&family).map_or_else(Count::default, |of| Count {
-            prefixes: of.prefixes.len(),
-            or_more: of.truncated,
-            end_of_rib: of.end_of_rib,
-            disabled: of.disabled,
+        self.families.get(&family).map_or_else(Count::default, |routes| Count {
+            prefixes: routes.prefixes.len(),
+            or_more: routes.truncated,
+            end_of_rib: routes.end_of_rib,
+            disabled: routes.disabled,
         })
     }
 

@@ -156,7 +156,7 @@ impl Md5Signature {
 }
 
 /// Returns the prefix length of a host address.
-fn host(peer: IpAddr) -> u8 {
+fn host_prefix_length(peer: IpAddr) -> u8 {
     if peer.is_ipv4() { 32 } else { 128 }
 }
 
@@ -174,7 +174,7 @@ impl AoAddition {
             interface: 0,
             flags,
             reserved: 0,
-            prefix: host(peer),
+            prefix: host_prefix_length(peer),
             send_id: key.send_id,
             receive_id: key.receive_id,
             mac_length: MAC_LENGTH,
@@ -192,7 +192,7 @@ impl AoDeletion {
             interface: 0,
             flags: 0,
             reserved: 0,
-            prefix: host(peer),
+            prefix: host_prefix_length(peer),
             send_id,
             receive_id,
             current_key: 0,
@@ -204,13 +204,13 @@ impl AoDeletion {
 
 /// The keys of one peer that are installed on a listener.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(super) struct Installed {
+pub(super) struct InstalledKeys {
     md5: bool,
     /// Send and receive IDs of TCP-AO keys.
     ao: Vec<(u8, u8)>,
 }
 
-impl Installed {
+impl InstalledKeys {
     /// Replaces the installed keys of `peer` by those of `transport`; `None` removes them.
     ///
     /// # Errors
@@ -337,12 +337,12 @@ mod tests {
     fn missing_tcp_ao_support_is_reported() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let transport = Transport { tcp_ao: vec![key("secret")], ..Transport::default() };
-        let mut installed = Installed::default();
+        let mut installed = InstalledKeys::default();
         match installed.replace(&socket, Ipv4Addr::LOCALHOST.into(), Some(&transport)) {
-            Ok(()) => assert_ne!(installed, Installed::default()),
+            Ok(()) => assert_ne!(installed, InstalledKeys::default()),
             Err(error) => {
                 assert!(error.to_string().contains("CONFIG_TCP_AO"), "{error}");
-                assert_eq!(installed, Installed::default());
+                assert_eq!(installed, InstalledKeys::default());
             }
         }
     }

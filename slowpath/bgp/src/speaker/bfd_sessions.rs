@@ -54,8 +54,8 @@ fn key(peer_task: &PeerTask) -> Option<(Key, bfd::Settings)> {
 }
 
 impl BfdSessions {
-    /// Starts monitoring the path to a peer if it is configured. If several peers share one path,
-    /// the settings of the last one apply.
+    /// Starts monitoring the path to a peer that is configured with BFD. If several peers share one
+    /// path, the settings of the last one apply.
     pub(super) fn add(self: &Arc<Self>, peer_task: &Arc<PeerTask>, context: &SpeakerContext) {
         let Some((key, settings)) = key(peer_task) else { return };
         let mut inner = self.inner.lock();
@@ -101,7 +101,7 @@ impl BfdSessions {
         }
     }
 
-    /// Returns why BFD does not run.
+    /// Returns why BFD does not run, or which session has invalid settings.
     pub(super) fn last_error(&self) -> Option<String> {
         self.inner.lock().last_error.clone()
     }

@@ -15,12 +15,13 @@ pub(super) struct SpeakerContext {
     runtime: Handle,
     /// Signals the end of the speaker, which ends all of its tasks.
     shutdown: watch::Receiver<()>,
+    /// Number of changes so far.
     changes: watch::Sender<u64>,
     next_id: AtomicU64,
 }
 
 impl SpeakerContext {
-    /// Must be called within a tokio runtime.
+    /// Creates the context. Must be called within a tokio runtime.
     pub(super) fn new(shutdown: watch::Receiver<()>) -> SpeakerContext {
         SpeakerContext {
             runtime: Handle::current(),

@@ -42,6 +42,7 @@ struct Inner {
     connections: BTreeMap<ConnectionId, Connection>,
     /// The attempt to connect that is in progress: its number and its task.
     attempt: Option<(u64, AbortHandle)>,
+    /// Number of the last attempt to connect.
     attempts: u64,
     /// When the timer task wakes up by itself.
     due: Option<Instant>,
@@ -61,7 +62,7 @@ struct Connection {
 
 /// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum WriteOutcome {
     /// All queued octets were written.
     All,
     /// The kernel's send buffer is full.
@@ -98,7 +99,7 @@ impl PeerTask {
         peer_task
     }
 
-    /// Passes an input to the state machine and performs the resulting actions.
+    /// Passes an event to the state machine and performs the resulting actions.
     pub(super) fn handle(self: &Arc<Self>, event: Event<'_>) {
         self.step(&mut self.inner.lock(), event);
     }
@@ -234,7 +235,7 @@ impl PeerTask {
         Ok(id)
     }
 
-    /// Passes an input about a connection, unless the state machine has closed it.
+    /// Passes an event of a connection, unless the state machine has closed it.
     pub(super) fn handle_for(self: &Arc<Self>, id: ConnectionId, event: Event<'_>) {
         let mut inner = self.inner.lock();
         if inner.connections.get(&id).is_some_and(|connection| connection.close_by.is_none()) {
@@ -255,14 +256,16 @@ impl PeerTask {
         self: &Arc<Self>,
         id: ConnectionId,
         write: impl Fn(&[u8]) -> io::Result<usize>,
-    ) -> io::Result<Written> {
+    ) -> io::Result<WriteOutcome> {
         let mut inner = self.inner.lock();
-        let Some(connection) = inner.connections.get_mut(&id) else { return Ok(Written::All) };
+        let Some(connection) = inner.connections.get_mut(&id) else {
+            return Ok(WriteOutcome::All);
+        };
         while !connection.unwritten.is_empty() {
             match write(connection.unwritten.as_slices().0) {
                 Ok(taken) => drop(connection.unwritten.drain(..taken)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Written::Part);
+                    return Ok(WriteOutcome::Part);
                 }
                 Err(error) => return Err(error),
             }
@@ -270,7 +273,7 @@ impl PeerTask {
         if connection.close_by.is_none() {
             self.step(&mut inner, Event::Written(id));
         }
-        Ok(Written::All)
+        Ok(WriteOutcome::All)
     }
 
     /// Forgets a connection whose socket is closed.

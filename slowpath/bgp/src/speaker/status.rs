@@ -14,10 +14,10 @@ pub struct PeerSocketStatus {
     pub peer: PeerStatus,
     /// Octets queued in this process that the kernel has not accepted yet.
     pub unwritten: usize,
-    /// Why no connection can be established; absent if there is no such error.
+    /// Why the last attempt to connect failed; absent once a connection is opened.
     #[serde(rename = "error")]
     pub last_error: Option<String>,
-    /// Status of BFD on the path to the peer; absent without BFD.
+    /// Status of BFD on the path to the peer; absent without BFD, and before its first event.
     pub bfd: Option<BfdStatus>,
 }
 
@@ -43,7 +43,7 @@ pub struct ListenerStatus {
     pub accepted: u64,
     /// Connections refused: of no configured peer, or without authentication.
     pub refused: u64,
-    /// Why the socket could not be opened, or the last error of it.
+    /// Why the socket could not be opened, or the last error in installing a peer's key.
     #[serde(rename = "error")]
     pub last_error: Option<String>,
 }

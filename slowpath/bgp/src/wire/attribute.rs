@@ -298,13 +298,13 @@ impl Path {
         four.retain(|(kind, _)| !CONFEDERATION.contains(kind));
         let mut merged = Vec::new();
         for (kind, numbers) in two {
-            let whole = count(&[(*kind, numbers.clone())]);
+            let length = count(&[(*kind, numbers.clone())]);
             if ahead == 0 {
                 break;
             }
             let taken = if *kind == SEQUENCE { ahead.min(numbers.len()) } else { numbers.len() };
             merged.push((*kind, numbers[..taken].to_vec()));
-            ahead -= whole.min(ahead);
+            ahead -= length.min(ahead);
         }
         merged.extend(four);
         self.as_path = Some(merged);

@@ -11,6 +11,8 @@ use super::{ErrorHandling, Fault, Framer, HEAD, Kind, MESSAGE, Message, Notifica
 /// - The result does not depend on how the stream is cut into reads.
 /// - Announced and withdrawn prefixes have no host bits.
 /// - An OPEN that was decoded and encodes to at most [`MESSAGE`] octets decodes to the same OPEN.
+/// - A decoded ROUTE-REFRESH encodes and decodes to the same message.
+/// - An UPDATE that was treated as withdrawn announces nothing.
 /// - An error has a NOTIFICATION that fits in a message.
 pub fn harness(octets: &[u8]) {
     let (messages, end) = split(octets, octets.len());

@@ -1,4 +1,4 @@
-//! Encoding of ROUTE-REFRESH (RFC 2918, RFC 7313).
+//! Encoding and decoding of ROUTE-REFRESH (RFC 2918, RFC 7313).
 
 use super::family::Family;
 use super::frame::{self, HEAD, Kind};
@@ -56,8 +56,8 @@ impl Refresh {
         };
         // RFC 7313 section 5: the length of these two is checked.
         if !rest.is_empty() && matches!(subtype, RefreshKind::Begin | RefreshKind::End) {
-            let whole = frame::message(Kind::Refresh, body);
-            return Err(Notification::new(7, 1, whole).into());
+            let message = frame::message(Kind::Refresh, body);
+            return Err(Notification::new(7, 1, message).into());
         }
         Ok(Refresh { family: (u16::from_be_bytes([high, low]), safi), subtype })
     }

@@ -57,7 +57,7 @@ struct UpdateDecoder<'a> {
     multiprotocol: Multiprotocol,
     disabled: Option<Family>,
     error_handling: ErrorHandling,
-    seen: [bool; 256],
+    present: [bool; 256],
     /// Number of attributes other than MP_UNREACH_NLRI.
     others: usize,
 }
@@ -74,14 +74,14 @@ pub fn read(body: &[u8], context: &Context) -> Result<ReceivedUpdate, Fault> {
         multiprotocol: Multiprotocol::default(),
         disabled: None,
         error_handling: ErrorHandling::NoError,
-        seen: [false; 256],
+        present: [false; 256],
         others: 0,
     };
     decoder.attributes(attributes)?;
     let alone = withdrawn.is_empty() && announced.is_empty();
     let end_of_rib = decoder.end_of_rib(body.len()).filter(|_| alone);
     decoder.path.merge();
-    decoder.missing(!announced.is_empty());
+    decoder.check_mandatory(!announced.is_empty());
     let reaches = !announced.is_empty() || decoder.multiprotocol.reach.is_some();
     if let (ErrorHandling::TreatAsWithdraw(_), false, 1..) =
         (decoder.error_handling, reaches, decoder.others)
@@ -124,21 +124,22 @@ impl UpdateDecoder<'_> {
     fn attributes(&mut self, field: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader(field);
         while !reader.is_empty() {
-            let Some((flags, code, value, whole)) = next(&mut reader) else {
+            let Some((flags, code, value, bytes)) = next(&mut reader) else {
                 // RFC 7606 section 4: the total attribute length still delimits the routes.
                 self.others += 1;
                 self.malformed(Malformed::Withdraw("attribute exceeds the attributes field"));
                 return Ok(());
             };
-            self.attribute(flags, code, value, whole)?;
+            self.attribute(flags, code, value, bytes)?;
         }
         Ok(())
     }
 
-    fn attribute(&mut self, flags: u8, code: u8, value: &[u8], whole: &[u8]) -> Result<(), Fault> {
+    fn attribute(&mut self, flags: u8, code: u8, value: &[u8], bytes: &[u8]) -> Result<(), Fault> {
         let multiprotocol = matches!(code, code::MP_REACH | code::MP_UNREACH);
-        if std::mem::replace(&mut self.seen[usize::from(code)], true) {
-            // Of other duplicates the first one counts (RFC 7606 section 3 g).
+        if std::mem::replace(&mut self.present[usize::from(code)], true) {
+            // A second MP_REACH_NLRI or MP_UNREACH_NLRI ends the session; of all other attributes
+            // the first one counts (RFC 7606 section 3 g).
             return match multiprotocol {
                 true => Err(malformed_list().into()),
                 false => Ok(()),
@@ -147,7 +148,7 @@ impl UpdateDecoder<'_> {
         self.others += usize::from(code != code::MP_UNREACH);
         let Some(expected) = attribute::flags(code) else {
             return match flags & flag::OPTIONAL {
-                0 => Err(Notification::new(3, 2, whole.to_vec()).into()),
+                0 => Err(Notification::new(3, 2, bytes.to_vec()).into()),
                 _ => Ok(()),
             };
         };
@@ -156,8 +157,8 @@ impl UpdateDecoder<'_> {
             self.malformed(Malformed::Withdraw("attribute has invalid flags"));
         }
         match code {
-            code::MP_REACH => self.reach(value, whole),
-            code::MP_UNREACH => self.unreach(value, whole),
+            code::MP_REACH => self.reach(value, bytes),
+            code::MP_UNREACH => self.unreach(value, bytes),
             _ if wrong => Ok(()),
             _ => {
                 if let Err(malformed) = self.path.decode(code, value, self.context) {
@@ -181,11 +182,11 @@ impl UpdateDecoder<'_> {
 
     /// Decodes MP_REACH_NLRI. If its prefixes cannot be parsed, the family is ignored from now on,
     /// which is milder than ending the session and allowed by RFC 7606 section 7.11.
-    fn reach(&mut self, value: &[u8], whole: &[u8]) -> Result<(), Fault> {
+    fn reach(&mut self, value: &[u8], bytes: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader(value);
         let (family, length) = family(&mut reader)
             .zip(reader.u8())
-            .ok_or_else(|| Notification::new(3, 9, whole.to_vec()))?;
+            .ok_or_else(|| Notification::new(3, 9, bytes.to_vec()))?;
         let Some(family) = family else {
             self.multiprotocol.unsupported = true;
             return Ok(());
@@ -206,9 +207,9 @@ impl UpdateDecoder<'_> {
         Ok(())
     }
 
-    fn unreach(&mut self, value: &[u8], whole: &[u8]) -> Result<(), Fault> {
+    fn unreach(&mut self, value: &[u8], bytes: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader(value);
-        let family = family(&mut reader).ok_or_else(|| Notification::new(3, 9, whole.to_vec()))?;
+        let family = family(&mut reader).ok_or_else(|| Notification::new(3, 9, bytes.to_vec()))?;
         match (family, family.and_then(|family| prefix::read_all(family, reader.0))) {
             (None, _) => self.multiprotocol.unsupported = true,
             (Some(family), Some(prefixes)) => self.multiprotocol.unreach = Some((family, prefixes)),
@@ -231,11 +232,12 @@ impl UpdateDecoder<'_> {
     }
 
     /// Checks for mandatory attributes of routes (RFC 4271 section 5, RFC 7606 section 3 d).
-    fn missing(&mut self, classic: bool) {
+    /// `classic` if IPv4 prefixes are in the field of RFC 4271, which requires NEXT_HOP.
+    fn check_mandatory(&mut self, classic: bool) {
         if !classic && self.multiprotocol.reach.is_none() {
             return;
         }
-        let has = |code: u8| self.seen[usize::from(code)];
+        let has = |code: u8| self.present[usize::from(code)];
         let lacks = !has(code::ORIGIN)
             || !has(code::AS_PATH)
             || (classic && !has(code::NEXT_HOP))

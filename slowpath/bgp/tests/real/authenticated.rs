@@ -55,9 +55,9 @@ fn authenticated(address: &str, secrets: [&str; 2]) -> PeerConfig {
 #[test]
 #[ignore = "needs a kernel with TCP-AO: make tcp-ao"]
 fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
-    let (here, there) = neighbors()?;
-    let neighbor = Bird::start(&there, &bird())?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let neighbor = Bird::start(&remote_ns, &bird())?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let add = |local: &mut LocalSpeaker, secrets: [&str; 2]| {
         for address in [FOUR, SIX] {
             local.speaker.add(key(address), authenticated(address, secrets));
@@ -73,8 +73,8 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
 
     // Known key IDs with other secrets: the kernels drop each SYN.
     add(&mut local, ["Third", "Fourth"]);
-    for ns in [&here, &there] {
-        wait_for("codes that fail", DEFAULT_TIMEOUT, || {
+    for ns in [&local_ns, &remote_ns] {
+        wait_for("segments dropped for a wrong MAC", DEFAULT_TIMEOUT, || {
             let count = dropped(ns)?;
             Ok((count > 1, count.to_string()))
         })?;
@@ -83,7 +83,7 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
         assert!(!up(name)?);
         assert_eq!(local.status(key(address)).peer.flaps, 0);
     }
-    local.wait(key(SIX), "complaint", |status| {
+    local.wait(key(SIX), "an error", |status| {
         status.last_error.as_ref().is_some_and(|last_error| last_error.contains("TCP-AO"))
     })?;
 
@@ -99,7 +99,7 @@ fn sessions_with_equal_tcp_ao_keys_come_up_and_no_others() -> Outcome {
 
     // From the neighbor's address but without TCP-AO, SYNs are not answered.
     drop(neighbor);
-    let opened = there.run(|| {
+    let opened = remote_ns.run(|| {
         let to = ([10, 0, 0, 1], 179).into();
         TcpStream::connect_timeout(&to, Duration::from_secs(5)).map(|mut stream| {
             let read = stream.read(&mut [0; 64]);

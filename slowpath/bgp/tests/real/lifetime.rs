@@ -21,12 +21,12 @@ fn rich(next_hop: &str, med: u32) -> Attributes {
         med: Some(med),
         communities: vec![0xfde8_0001, NO_EXPORT],
         large: vec![[OUR_ASN, 1, 2], [OUR_ASN, 3, u32::MAX]],
-        ..by(next_hop)
+        ..via(next_hop)
     }
 }
 
 /// Returns the same route as the neighbor shows it.
-fn rich_there(next_hop: &str, med: u32) -> Route {
+fn expected_rich(next_hop: &str, med: u32) -> Route {
     Route {
         next_hop: next_hop.to_owned(),
         path: vec![OUR_ASN; 3],
@@ -58,7 +58,7 @@ impl Both {
     }
 
     /// Asserts that no session has ended, as seen by either side.
-    fn still(&self) -> Outcome {
+    fn assert_still_up(&self) -> Outcome {
         for (address, before) in ["10.0.0.1", "fd00::1"].iter().zip(&self.before) {
             let now = self.neighbor.session(address)?;
             assert!(now.up && now.is_still(before), "{before:?} {now:?}");
@@ -76,10 +76,10 @@ fn flaps(local: &LocalSpeaker) -> Vec<u64> {
 }
 
 /// Establishes both sessions with a hold time of 9 s and checks that all attributes arrive.
-fn arrive(kind: Kind) -> Outcome<Both> {
-    let (here, there) = neighbors()?;
-    let neighbor = Neighbor::start(kind, &there, &Plan::default())?;
-    let mut local = LocalSpeaker::start(&here)?;
+fn establish(kind: Kind) -> Outcome<Both> {
+    let (local_ns, remote_ns) = neighbors()?;
+    let neighbor = Neighbor::start(kind, &remote_ns, &Plan::default())?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     for address in [FOUR, SIX] {
         let mut config = peer_config(key(address));
         config.settings.hold = Duration::from_secs(9);
@@ -90,7 +90,7 @@ fn arrive(kind: Kind) -> Outcome<Both> {
     }
     let four = [
         ("192.0.2.1/32", rich("10.0.0.1", 7)),
-        ("198.51.100.0/24", by("10.0.0.1")),
+        ("198.51.100.0/24", via("10.0.0.1")),
         ("2001:db8::1/128", rich("fd00::1", 7)),
     ];
     let six = [("192.0.2.6/32", rich("fd00::1", 8)), ("2001:db8::6/128", rich("fd00::1", 8))];
@@ -104,11 +104,11 @@ fn arrive(kind: Kind) -> Outcome<Both> {
     assert_eq!([before[0].hold, before[1].hold], [9, 9]);
     let flaps = flaps(&local);
     let both = Both { local, neighbor, before, flaps };
-    both.wait_for("192.0.2.1/32", &rich_there("10.0.0.1", 7))?;
-    both.wait_for("2001:db8::1/128", &rich_there("fd00::1", 7))?;
-    both.wait_for("2001:db8::6/128", &rich_there("fd00::1", 8))?;
+    both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 7))?;
+    both.wait_for("2001:db8::1/128", &expected_rich("fd00::1", 7))?;
+    both.wait_for("2001:db8::6/128", &expected_rich("fd00::1", 8))?;
     if kind != Kind::Gobgp {
-        both.wait_for("192.0.2.6/32", &rich_there("fd00::1", 8))?;
+        both.wait_for("192.0.2.6/32", &expected_rich("fd00::1", 8))?;
     }
     // Received routes are counted and not installed.
     if kind != Kind::Gobgp {
@@ -123,9 +123,9 @@ fn arrive(kind: Kind) -> Outcome<Both> {
 fn many(count: u32) -> Arc<Table> {
     let mut routes = std::collections::BTreeMap::new();
     for index in 0..count / 2 {
-        let mut four = by("10.0.0.1");
+        let mut four = via("10.0.0.1");
         four.communities = vec![0xfde8_0000 + index / 64];
-        let mut six = by("fd00::1");
+        let mut six = via("fd00::1");
         six.communities = vec![0xfde8_0000 + index / 64];
         let prefix = std::net::Ipv4Addr::from(0x0b00_0000 + index);
         routes.insert(host(prefix), Arc::new(four));
@@ -144,21 +144,21 @@ fn wait_for_count(neighbor: &Neighbor, count: usize) -> Outcome {
     Ok(())
 }
 
-fn whole_life(kind: Kind) -> Outcome {
-    let mut both = arrive(kind)?;
+fn full_lifecycle(kind: Kind) -> Outcome {
+    let mut both = establish(kind)?;
 
     // Changed attributes and a withdrawn route leave the session alone.
-    let other = [("192.0.2.1/32", rich("10.0.0.1", 9)), ("2001:db8::1/128", by("fd00::1"))];
+    let other = [("192.0.2.1/32", rich("10.0.0.1", 9)), ("2001:db8::1/128", via("fd00::1"))];
     both.local.speaker.set_routes(key(FOUR), &table(other));
-    both.wait_for("192.0.2.1/32", &rich_there("10.0.0.1", 9))?;
+    both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
     let bare = Route { next_hop: "fd00::1".into(), path: vec![OUR_ASN], ..Route::default() };
     let is_bare = |route: Option<&Route>| {
-        let seen = route.map(|r| (&r.next_hop, &r.path, &r.communities, &r.large));
-        seen == Some((&bare.next_hop, &bare.path, &bare.communities, &bare.large))
+        let observed = route.map(|r| (&r.next_hop, &r.path, &r.communities, &r.large));
+        observed == Some((&bare.next_hop, &bare.path, &bare.communities, &bare.large))
     };
     both.neighbor.wait_for("2001:db8::1/128", "without attributes", is_bare)?;
     both.neighbor.wait_until_gone("198.51.100.0/24")?;
-    both.still()?;
+    both.assert_still_up()?;
 
     // All routes are sent again on request. GoBGP never requests them because it keeps received
     // routes.
@@ -168,16 +168,16 @@ fn whole_life(kind: Kind) -> Outcome {
         let requested = |refreshes: u64| refreshes > 0 || kind == Kind::Gobgp;
         connection.is_some_and(|it| requested(it.messages.refreshes) && it.all_sent)
     })?;
-    both.wait_for("192.0.2.1/32", &rich_there("10.0.0.1", 9))?;
-    both.still()?;
+    both.wait_for("192.0.2.1/32", &expected_rich("10.0.0.1", 9))?;
+    both.assert_still_up()?;
 
     both.local.speaker.set_routes(key(FOUR), &many(20_000));
     wait_for_count(&both.neighbor, 10_000)?;
     both.local.wait_until_all_sent()?;
-    both.still()?;
+    both.assert_still_up()?;
 
     // A drain: graceful shutdown, withdrawal, and the end of the session with a message.
-    both.local.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", by("10.0.0.1"))]));
+    both.local.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", via("10.0.0.1"))]));
     both.local.speaker.graceful_shutdown(true);
     both.neighbor.wait_for("192.0.2.1/32", "graceful shutdown", |route| {
         route.is_some_and(|route| route.communities.contains(&GRACEFUL_SHUTDOWN))
@@ -189,14 +189,14 @@ fn whole_life(kind: Kind) -> Outcome {
     for prefix in ["192.0.2.1/32", "2001:db8::6/128", "11.0.0.0/32"] {
         both.neighbor.wait_until_gone(prefix)?;
     }
-    both.still()?;
+    both.assert_still_up()?;
     both.end()
 }
 
 impl Both {
     /// Ends the sessions with a message; the neighbor keeps no routes, even with graceful restart.
     fn end(mut self) -> Outcome {
-        self.local.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", by("10.0.0.1"))]));
+        self.local.speaker.set_routes(key(FOUR), &table([("192.0.2.1/32", via("10.0.0.1"))]));
         self.neighbor.wait_for("192.0.2.1/32", "back", |route| route.is_some())?;
         for address in [FOUR, SIX] {
             self.local.speaker.remove(key(address), Stop::Shutdown("mended by noon".to_owned()));
@@ -211,9 +211,9 @@ impl Both {
             // FRR's status soon shows the next event instead.
             wait_for("the message in FRR's log", DEFAULT_TIMEOUT, || {
                 let output = frr.log(Daemon::Bgpd);
-                let words = "received from neighbor 10.0.0.1 6/2 (Cease/Administrative Shutdown)";
+                let reason = "received from neighbor 10.0.0.1 6/2 (Cease/Administrative Shutdown)";
                 let both =
-                    output.lines().any(|l| l.contains(words) && l.contains("mended by noon"));
+                    output.lines().any(|l| l.contains(reason) && l.contains("mended by noon"));
                 Ok((both && output.contains("Hard Reset"), output))
             })?;
         }
@@ -223,26 +223,26 @@ impl Both {
 
 #[test]
 fn frr_session_from_first_route_to_drain() -> Outcome {
-    whole_life(Kind::Frr)
+    full_lifecycle(Kind::Frr)
 }
 
 #[test]
 fn bird_session_from_first_route_to_drain() -> Outcome {
-    whole_life(Kind::Bird)
+    full_lifecycle(Kind::Bird)
 }
 
 #[test]
 fn gobgp_session_from_first_route_to_drain() -> Outcome {
-    whole_life(Kind::Gobgp)
+    full_lifecycle(Kind::Gobgp)
 }
 
 /// Tests TCP-MD5 with equal and with different keys, one session that only the peer opens, one that
 /// only the speaker opens, and attributes that only internal peers get.
 fn signed(kind: Kind) -> Outcome {
-    let (here, there) = neighbors()?;
+    let (local_ns, remote_ns) = neighbors()?;
     let plan = Plan { internal: true, password: Some("secret"), ..Plan::default() };
-    let neighbor = Neighbor::start(kind, &there, &plan)?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let neighbor = Neighbor::start(kind, &remote_ns, &plan)?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let add = |local: &mut LocalSpeaker, md5: &str| {
         for address in [FOUR, SIX] {
             let mut config = peer_config(key(address));
@@ -258,16 +258,16 @@ fn signed(kind: Kind) -> Outcome {
     let failures = |ns: &routers::Netns| -> routers::Result<u64> {
         Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMD5Failure"))
     };
-    // The neighbor's SYNs fail authentication here, and ours fail there.
+    // The SYNs of either side fail authentication at the other.
     add(&mut local, "Secret");
-    for ns in [&here, &there] {
+    for ns in [&local_ns, &remote_ns] {
         wait_for("signatures that fail", DEFAULT_TIMEOUT, || {
             let output = failures(ns)?;
             Ok((output > 1, output.to_string()))
         })?;
     }
-    for (ours_there, address) in [("10.0.0.1", FOUR), ("fd00::1", SIX)] {
-        assert!(!neighbor.session(ours_there)?.up);
+    for (local_addr, address) in [("10.0.0.1", FOUR), ("fd00::1", SIX)] {
+        assert!(!neighbor.session(local_addr)?.up);
         assert_eq!(local.status(key(address)).peer.flaps, 0);
     }
     local.wait(key(SIX), "an error", |status| {
@@ -283,7 +283,7 @@ fn signed(kind: Kind) -> Outcome {
         assert_eq!(status.peer.connection.map(|it| it.direction), Some(direction), "{address}");
         assert_eq!(status.last_error, None);
     }
-    let expected = Route { path: Vec::new(), local_pref: Some(250), ..rich_there("fd00::1", 3) };
+    let expected = Route { path: Vec::new(), local_pref: Some(250), ..expected_rich("fd00::1", 3) };
     neighbor.wait_for("2001:db8::6/128", &format!("{expected:?}"), |route| route == Some(&expected))
 }
 

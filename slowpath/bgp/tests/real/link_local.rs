@@ -2,7 +2,7 @@
 
 use bgp::peer::{State, Stop};
 use bgp::speaker::{PeerConfig, PeerKey};
-use routers::{DEFAULT_TIMEOUT, End, cable, namespace, wait_for};
+use routers::{DEFAULT_TIMEOUT, End, namespace, veth_pair, wait_for};
 
 use crate::neighbor::{Kind, Neighbor, Plan};
 use crate::network::*;
@@ -20,22 +20,22 @@ fn near(key: PeerKey) -> PeerConfig {
 /// speaker, while another peer listens on the same port on all interfaces; with BFD where the
 /// neighbor supports it.
 fn link_local(kind: Kind) -> Outcome {
-    let [here, there] = [namespace("ours")?, namespace("theirs")?];
-    for ns in [&here, &there] {
+    let [local_ns, remote_ns] = [namespace("local")?, namespace("remote")?];
+    for ns in [&local_ns, &remote_ns] {
         // Disables automatic link-local addresses.
         ns.sysctl("ipv6/conf/default/addr_gen_mode", "1")?;
     }
-    let ours_there = ["10.0.0.1/24", "fd00::1/64", "fe80::1/64"];
-    let theirs_there = ["10.0.0.2/24", "fd00::2/64", "fe80::2/64"];
-    cable(
-        End { ns: &here, device: "here", addresses: &ours_there },
-        End { ns: &there, device: "there", addresses: &theirs_there },
+    let local_addrs = ["10.0.0.1/24", "fd00::1/64", "fe80::1/64"];
+    let remote_addrs = ["10.0.0.2/24", "fd00::2/64", "fe80::2/64"];
+    veth_pair(
+        End { ns: &local_ns, device: "here", addresses: &local_addrs },
+        End { ns: &remote_ns, device: "there", addresses: &remote_addrs },
     )?;
     let with_bfd = kind != Kind::Gobgp;
     let plan = Plan { topology: Topology::LinkLocal, bfd: with_bfd, ..Plan::default() };
-    let neighbor = Neighbor::start(kind, &there, &plan)?;
-    let us = if kind == Kind::Gobgp { "fe80::1%there" } else { "fe80::1" };
-    let mut local = LocalSpeaker::start(&here)?;
+    let neighbor = Neighbor::start(kind, &remote_ns, &plan)?;
+    let local_addr = if kind == Kind::Gobgp { "fe80::1%there" } else { "fe80::1" };
+    let mut local = LocalSpeaker::start(&local_ns)?;
     // A wildcard listener on the same port, for a peer that does not exist.
     let mut absent = peer_config(key("fd00::9"));
     (absent.interface, absent.settings.transport.local) = (None, None);
@@ -56,11 +56,11 @@ fn link_local(kind: Kind) -> Outcome {
             Outbound => config.listen_port = None,
         }
         local.speaker.add(key, config);
-        local.speaker.set_routes(key, &table([("2001:db8::1/128", by("fd00::1"))]));
+        local.speaker.set_routes(key, &table([("2001:db8::1/128", via("fd00::1"))]));
         let status = local.wait_until_up(key)?;
         assert_eq!(status.peer.connection.map(|it| it.direction), Some(direction));
-        neighbor.wait_until_up(us)?;
-        neighbor.wait_for("2001:db8::1/128", "there", |route| {
+        neighbor.wait_until_up(local_addr)?;
+        neighbor.wait_for("2001:db8::1/128", "present", |route| {
             route.is_some_and(|route| route.next_hop.starts_with("fd00::1"))
         })?;
         if with_bfd {
@@ -92,8 +92,8 @@ fn gobgp_link_local_session_on_an_interface() -> Outcome {
 
 #[test]
 fn missing_interface_is_reported_until_it_appears() -> Outcome {
-    let (here, there) = neighbors()?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let key = key(LINK_LOCAL);
     let mut config = near(key);
     config.interface = Some("later".to_owned());
@@ -115,9 +115,9 @@ fn missing_interface_is_reported_until_it_appears() -> Outcome {
         Ok((both && bfd_reports_missing(&local), format!("{report:?}")))
     })?;
     assert_ne!(local.status(key).peer.state, State::Established);
-    cable(
-        End { ns: &here, device: "later", addresses: &["fe80::1/64"] },
-        End { ns: &there, device: "sooner", addresses: &[] },
+    veth_pair(
+        End { ns: &local_ns, device: "later", addresses: &["fe80::1/64"] },
+        End { ns: &remote_ns, device: "sooner", addresses: &[] },
     )?;
     wait_for("the listener, and no missing interface", DEFAULT_TIMEOUT, || {
         let report = local.speaker.status(std::time::Instant::now());

@@ -9,17 +9,18 @@ use routers::{DEFAULT_TIMEOUT, wait_for};
 use crate::neighbor::{Kind, Neighbor, Plan};
 use crate::network::*;
 
-const KEPT: &str = "192.0.2.1/32";
+const RETAINED: &str = "192.0.2.1/32";
 /// Community of routes that the neighbor keeps as a last resort (RFC 9494).
 const LLGR_STALE: u32 = 0xffff_0006;
 
 /// The speaker is killed and stays away for longer than the restart time: the neighbor keeps the
 /// route as a last resort, marks it with the community, and restores it afterwards.
 fn away_for_longer(kind: Kind) -> Outcome {
-    let (here, there) = neighbors()?;
-    let neighbor = Neighbor::start(kind, &there, &Plan { long_lived: true, ..Plan::default() })?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let plan = Plan { long_lived: true, ..Plan::default() };
+    let neighbor = Neighbor::start(kind, &remote_ns, &plan)?;
     let begin = |restarted: bool| -> Outcome<LocalSpeaker> {
-        let mut local = LocalSpeaker::start(&here)?;
+        let mut local = LocalSpeaker::start(&local_ns)?;
         let mut config = peer_config(key(FOUR));
         config.settings.graceful_restart = Some(GracefulRestart {
             time: Duration::from_secs(2),
@@ -28,26 +29,26 @@ fn away_for_longer(kind: Kind) -> Outcome {
             forwarding: true,
         });
         local.speaker.add(key(FOUR), config);
-        local.speaker.set_routes(key(FOUR), &table([(KEPT, by("10.0.0.1"))]));
+        local.speaker.set_routes(key(FOUR), &table([(RETAINED, via("10.0.0.1"))]));
         local.speaker.complete();
         local.wait_until_up(key(FOUR))?;
         local.wait_until_all_sent()?;
         Ok(local)
     };
     let local = begin(false)?;
-    neighbor.wait_for(KEPT, "there", |route| {
+    neighbor.wait_for(RETAINED, "present", |route| {
         route.is_some_and(|route| !route.communities.contains(&LLGR_STALE))
     })?;
     local.kill();
-    wait_for(&format!("{KEPT}: a last resort"), DEFAULT_TIMEOUT, || {
-        let route = neighbor.route(KEPT)?;
-        assert!(route.is_some(), "{KEPT} is gone at {kind:?}");
+    wait_for(&format!("{RETAINED}: a last resort"), DEFAULT_TIMEOUT, || {
+        let route = neighbor.route(RETAINED)?;
+        assert!(route.is_some(), "{RETAINED} is gone at {kind:?}");
         let marked = route.as_ref().is_some_and(|it| it.communities.contains(&LLGR_STALE));
         Ok((marked, format!("{route:?}")))
     })?;
     assert!(!neighbor.session("10.0.0.1")?.up);
-    let _ours = begin(true)?;
-    neighbor.wait_for(KEPT, "as before", |route| {
+    let _local = begin(true)?;
+    neighbor.wait_for(RETAINED, "as before", |route| {
         route.is_some_and(|route| !route.communities.contains(&LLGR_STALE) && !route.stale)
     })
 }
@@ -68,22 +69,22 @@ fn gobgp_keeps_routes_with_long_lived_graceful_restart() -> Outcome {
 }
 
 /// Drops BFD packets in both directions; other packets pass.
-const DEAF_AND_MUTE: &str = "table inet silent { \
+const DROP_BFD: &str = "table inet silent { \
     chain to { type filter hook input priority 0; udp dport 3784 drop; }; \
     chain from { type filter hook output priority 0; udp dport 3784 drop; }; }";
 
 #[test]
 fn admin_down_at_frr_ends_no_session_and_unblocks_strict_peers() -> Outcome {
-    let (here, there) = neighbors()?;
+    let (local_ns, remote_ns) = neighbors()?;
     // FRR's BFD runs but its BGP does not use it: any effect on sessions is caused by the speaker.
     let plan = Plan { bfd: true, frr: " no neighbor ADDRESS bfd\n", ..Plan::default() };
-    let neighbor = Neighbor::start(Kind::Frr, &there, &plan)?;
+    let neighbor = Neighbor::start(Kind::Frr, &remote_ns, &plan)?;
     let Neighbor::Frr(frr) = &neighbor else { unreachable!() };
     let hold = |down: bool| {
         frr.configure(&["bfd", "peer 10.0.0.1", if down { "shutdown" } else { "no shutdown" }])
     };
     hold(false)?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let mut config = peer_config(key(FOUR));
     config.settings.strict_bfd = true;
     config.bfd = Some(peer_bfd());
@@ -104,9 +105,9 @@ fn admin_down_at_frr_ends_no_session_and_unblocks_strict_peers() -> Outcome {
 
     // BFD lost: a strict peer waits, even if it receives the neighbor's packets again but not vice
     // versa.
-    here.fed("nft", &["-f", "-"], DEAF_AND_MUTE)?;
+    local_ns.command_with_input("nft", &["-f", "-"], DROP_BFD)?;
     local.wait(key(FOUR), "waits", |status| status.peer.state == State::Idle)?;
-    here.command("nft", &["flush", "chain", "inet", "silent", "to"])?;
+    local_ns.command("nft", &["flush", "chain", "inet", "silent", "to"])?;
     wait_for("packets of the neighbor", DEFAULT_TIMEOUT, || {
         let report = local.bfd_status();
         Ok((report.sessions[0].state == bfd::packet::State::Init, format!("{report:?}")))

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bgp::peer::State;
 use bgp::speaker::{PeerBfd, PeerConfig, PeerKey};
-use routers::{DEFAULT_TIMEOUT, beyond_a_router, wait_for};
+use routers::{DEFAULT_TIMEOUT, routed_namespaces, wait_for};
 
 use crate::lifetime::counter;
 use crate::neighbor::{Kind, Neighbor, Plan};
@@ -26,10 +26,10 @@ fn far(hops: u8, local: &str, key: PeerKey, minimum_ttl: Option<u8>) -> PeerConf
 /// With one hop no packets arrive; with two, both sessions are established and routes arrive.
 /// `minimum_ttl` is the TTL of the neighbor's BFD packets behind the router.
 fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
-    let [here, middle, there] = beyond_a_router()?;
+    let [local_ns, middle, remote_ns] = routed_namespaces()?;
     let plan = Plan { topology: Topology::Routed, bfd: minimum_ttl.is_some(), ..Plan::default() };
-    let neighbor = Neighbor::start(kind, &there, &plan)?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let neighbor = Neighbor::start(kind, &remote_ns, &plan)?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let ends = Topology::Routed.ends();
     let keys = ends.map(|(_, neighbor)| key(neighbor));
 
@@ -49,7 +49,7 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     for ((own, _), key) in ends.into_iter().zip(keys) {
         local.speaker.add(key, far(2, own, key, minimum_ttl));
     }
-    let rows = || [(PREFIXES[0], by("10.0.1.1")), (PREFIXES[1], by("fd01::1"))];
+    let rows = || [(PREFIXES[0], via("10.0.1.1")), (PREFIXES[1], via("fd01::1"))];
     keys.iter().for_each(|key| local.speaker.set_routes(*key, &table(rows())));
     local.speaker.complete();
     let up = || -> Outcome {
@@ -62,7 +62,8 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
             }
         }
         for (prefix, (own, _)) in PREFIXES.into_iter().zip(ends) {
-            neighbor.wait_for(prefix, "there", |route| route.is_some_and(|r| r.next_hop == own))?;
+            neighbor
+                .wait_for(prefix, "present", |route| route.is_some_and(|r| r.next_hop == own))?;
         }
         Ok(())
     };
@@ -80,7 +81,7 @@ fn over_a_router(kind: Kind, minimum_ttl: Option<u8>) -> Outcome {
     let closed = "table inet closed { chain through { type filter hook forward priority 0; \
                   policy drop; }; }";
     let cut = Instant::now();
-    middle.fed("nft", &["-f", "-"], closed)?;
+    middle.command_with_input("nft", &["-f", "-"], closed)?;
     for ((own, _), key) in ends.into_iter().zip(keys) {
         let status =
             local.wait(key, "down by BFD", |status| status.peer.state != State::Established)?;

@@ -163,20 +163,20 @@ impl Neighbor {
             Neighbor::Frr(frr) => {
                 let family = if six { "ipv6" } else { "ipv4" };
                 let output = frr.json(&format!("show bgp {family} unicast {prefix}"))?;
-                Ok(output["paths"].get(0).map(of_frr))
+                Ok(output["paths"].get(0).map(parse_frr_route))
             }
             Neighbor::Bird(bird) => {
                 let output = bird.query(&format!("show route {prefix} all"));
                 let sessions = bird.query("show protocols all")?;
                 let stale = sessions.contains("Neighbor graceful restart active");
                 // birdc treats "Network not found" as an error.
-                let route = output.ok().and_then(|output| of_bird(&output));
+                let route = output.ok().and_then(|output| parse_bird_route(&output));
                 Ok(route.map(|route| Route { stale, ..route }))
             }
             Neighbor::Gobgp(gobgp) => {
                 let family = if six { "ipv6" } else { "ipv4" };
                 let output = gobgp.json(&["global", "rib", "-a", family])?;
-                Ok(output[prefix].get(0).map(of_gobgp))
+                Ok(output[prefix].get(0).map(parse_gobgp_route))
             }
         }
     }
@@ -184,16 +184,16 @@ impl Neighbor {
     /// Returns the number of IPv4 or IPv6 routes.
     pub fn count(&self, six: bool) -> routers::Result<usize> {
         let number = |output: &str, at: usize| {
-            let words = output.split([' ', ',', '\n']).filter(|word| !word.is_empty());
-            let numbers = words.filter_map(|word| word.parse().ok());
+            let fields = output.split([' ', ',', '\n']).filter(|word| !word.is_empty());
+            let numbers = fields.filter_map(|word| word.parse().ok());
             numbers.clone().nth(at).unwrap_or(0)
         };
         let family = if six { "ipv6" } else { "ipv4" };
         Ok(match self {
             Neighbor::Frr(frr) => {
                 let output = frr.json(&format!("show bgp {family} unicast statistics"))?;
-                let of = output.as_object().and_then(|of| of.values().next());
-                of.and_then(|of| of[0]["totalPrefixes"].as_u64()).unwrap_or(0) as usize
+                let tables = output.as_object().and_then(|families| families.values().next());
+                tables.and_then(|all| all[0]["totalPrefixes"].as_u64()).unwrap_or(0) as usize
             }
             Neighbor::Bird(bird) => {
                 let table = if six { "master6" } else { "master4" };
@@ -210,23 +210,23 @@ impl Neighbor {
         let mut up = None;
         wait_for(&format!("the session with {local}"), DEFAULT_TIMEOUT, || {
             let output = self.session(local)?;
-            let seen = format!("{output:?}");
+            let observed = format!("{output:?}");
             up = output.up.then_some(output);
-            Ok((up.is_some(), seen))
+            Ok((up.is_some(), observed))
         })?;
-        up.ok_or_else(|| "waited for".into())
+        up.ok_or_else(|| "wait_for returned before the session was up".into())
     }
 
-    /// Waits until a route, or its absence, satisfies `so`.
+    /// Waits until a route, or its absence, satisfies `condition`.
     pub fn wait_for(
         &self,
         prefix: &str,
         what: &str,
-        so: impl Fn(Option<&Route>) -> bool,
+        condition: impl Fn(Option<&Route>) -> bool,
     ) -> Outcome {
         wait_for(&format!("{prefix}: {what}"), DEFAULT_TIMEOUT, || {
             let output = self.route(prefix)?;
-            Ok((so(output.as_ref()), format!("{output:?}")))
+            Ok((condition(output.as_ref()), format!("{output:?}")))
         })?;
         Ok(())
     }
@@ -241,7 +241,7 @@ fn strings(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-fn of_frr(path: &Value) -> Route {
+fn parse_frr_route(path: &Value) -> Route {
     let community = |word: &str| match word {
         "noExport" => 0xffff_ff01,
         "gracefulShutdown" => 0xffff_0000,
@@ -260,7 +260,7 @@ fn of_frr(path: &Value) -> Route {
     }
 }
 
-fn of_bird(output: &str) -> Option<Route> {
+fn parse_bird_route(output: &str) -> Option<Route> {
     let after = |what: &str| output.lines().find_map(|line| line.trim().strip_prefix(what));
     let numbers = |what: &str| {
         let output = after(what).unwrap_or_default();
@@ -270,19 +270,19 @@ fn of_bird(output: &str) -> Option<Route> {
     let next_hop = after("BGP.next_hop:")?.split_whitespace().next()?.to_owned();
     let pairs = numbers("BGP.community:");
     let triples = numbers("BGP.large_community:");
-    let large = triples.chunks(3).map(|of| format!("{}:{}:{}", of[0], of[1], of[2]));
+    let large = triples.chunks(3).map(|n| format!("{}:{}:{}", n[0], n[1], n[2]));
     Some(Route {
         next_hop,
         path: numbers("BGP.as_path:"),
         med: numbers("BGP.med:").first().map(|n| u64::from(*n)),
         local_pref: numbers("BGP.local_pref:").first().map(|n| u64::from(*n)),
-        communities: pairs.chunks(2).map(|of| (of[0] << 16) | of[1]).collect(),
+        communities: pairs.chunks(2).map(|n| (n[0] << 16) | n[1]).collect(),
         large: large.collect(),
         stale: false,
     })
 }
 
-fn of_gobgp(path: &Value) -> Route {
+fn parse_gobgp_route(path: &Value) -> Route {
     let attribute = |number: u64| {
         let mut all = path["attrs"].as_array().into_iter().flatten();
         all.find(|attribute| attribute["type"] == number)
@@ -291,21 +291,21 @@ fn of_gobgp(path: &Value) -> Route {
         let list = list.as_array().into_iter().flatten();
         list.filter_map(|n| n.as_u64().map(|n| n as u32)).collect()
     };
-    let number = |at: u64, name: &str| attribute(at).and_then(|of| of[name].as_u64());
-    let hop = attribute(3).or_else(|| attribute(14)).and_then(|of| of["nexthop"].as_str());
-    let large = attribute(32).map(|of| of["value"].clone()).unwrap_or_default();
+    let number = |at: u64, name: &str| attribute(at).and_then(|value| value[name].as_u64());
+    let hop = attribute(3).or_else(|| attribute(14)).and_then(|value| value["nexthop"].as_str());
+    let large = attribute(32).map(|large| large["value"].clone()).unwrap_or_default();
     let large = large
         .as_array()
         .into_iter()
         .flatten()
-        .map(|of| format!("{}:{}:{}", of["ASN"], of["LocalData1"], of["LocalData2"]));
+        .map(|n| format!("{}:{}:{}", n["ASN"], n["LocalData1"], n["LocalData2"]));
     Route {
         next_hop: hop.unwrap_or_default().to_owned(),
-        path: attribute(2).map(|of| numbers(&of["as_paths"][0]["asns"])).unwrap_or_default(),
+        path: attribute(2).map(|path| numbers(&path["as_paths"][0]["asns"])).unwrap_or_default(),
         med: number(4, "metric"),
         local_pref: number(5, "value"),
         communities: attribute(8)
-            .map(|of| numbers(&of["communities"]).into_iter().collect())
+            .map(|list| numbers(&list["communities"]).into_iter().collect())
             .unwrap_or_default(),
         large: large.collect(),
         stale: path["stale"] == true,

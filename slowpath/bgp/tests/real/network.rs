@@ -14,7 +14,7 @@ use bgp::speaker::status::PeerSocketStatus;
 use bgp::speaker::{PeerBfd, PeerConfig, PeerKey, Speaker};
 use bgp::wire::Attributes;
 use ipnet::IpNet;
-use routers::{DEFAULT_TIMEOUT, End, Netns, cable, namespace, wait_for};
+use routers::{DEFAULT_TIMEOUT, End, Netns, namespace, veth_pair, wait_for};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -90,20 +90,20 @@ impl LocalSpeaker {
         self.speaker.peer_status(key, Instant::now()).expect("the peer exists")
     }
 
-    /// Waits until the status of a peer satisfies `so`.
+    /// Waits until the status of a peer satisfies `condition`.
     pub fn wait(
         &self,
         key: PeerKey,
         what: &str,
-        so: impl Fn(&PeerSocketStatus) -> bool,
+        condition: impl Fn(&PeerSocketStatus) -> bool,
     ) -> Outcome<PeerSocketStatus> {
         let mut last = None;
         wait_for(&format!("{key}: {what}"), DEFAULT_TIMEOUT, || {
             let status = self.status(key);
-            let so = so(&status);
-            let seen = if so { String::new() } else { format!("{status:?}") };
+            let satisfied = condition(&status);
+            let observed = if satisfied { String::new() } else { format!("{status:?}") };
             last = Some(status);
-            Ok((so, seen))
+            Ok((satisfied, observed))
         })?;
         Ok(last.expect("wait_for polled at least once"))
     }
@@ -122,8 +122,8 @@ impl LocalSpeaker {
 /// Creates two connected namespaces: 10.0.0.1 and fd00::1 on `here` in the first, 10.0.0.2 and
 /// fd00::2 on `there` in the second.
 pub fn neighbors() -> routers::Result<(Arc<Netns>, Arc<Netns>)> {
-    let (local, neighbor) = (namespace("ours")?, namespace("theirs")?);
-    cable(
+    let (local, neighbor) = (namespace("local")?, namespace("remote")?);
+    veth_pair(
         End { ns: &local, device: "here", addresses: &["10.0.0.1/24", "fd00::1/64"] },
         End { ns: &neighbor, device: "there", addresses: &["10.0.0.2/24", "fd00::2/64"] },
     )?;
@@ -171,7 +171,8 @@ pub fn table<'a>(rows: impl IntoIterator<Item = (&'a str, Attributes)>) -> Arc<T
     Arc::new(Table { routes })
 }
 
-pub fn by(next_hop: &str) -> Attributes {
+/// Returns attributes with this next hop and defaults.
+pub fn via(next_hop: &str) -> Attributes {
     Attributes::new(next_hop.parse().expect("an address"))
 }
 

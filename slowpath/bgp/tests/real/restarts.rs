@@ -8,8 +8,8 @@ use routers::{DEFAULT_TIMEOUT, wait_for};
 use crate::neighbor::{Kind, Neighbor, Plan};
 use crate::network::*;
 
-const KEPT: &str = "192.0.2.1/32";
-const KEPT_SIX: &str = "2001:db8::1/128";
+const RETAINED: &str = "192.0.2.1/32";
+const RETAINED_V6: &str = "2001:db8::1/128";
 /// A route that is not announced any more after the restart.
 const OLD: &str = "192.0.2.2/32";
 
@@ -23,15 +23,15 @@ fn begin(local: &mut LocalSpeaker, restarted: bool, bfd: bool) {
 /// The speaker dies with its sockets and comes back; the neighbor keeps its routes until
 /// End-of-RIB, and never misses a route that stays.
 fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
-    let (here, there) = neighbors()?;
-    let mut neighbor = Neighbor::start(kind, &there, &Plan { bfd, ..Plan::default() })?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let mut neighbor = Neighbor::start(kind, &remote_ns, &Plan { bfd, ..Plan::default() })?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     begin(&mut local, false, bfd);
-    let rows = || [(KEPT, by("10.0.0.1")), (KEPT_SIX, by("fd00::1"))];
-    local.speaker.set_routes(key(FOUR), &table(rows().into_iter().chain([(OLD, by("10.0.0.1"))])));
+    let rows = || [(RETAINED, via("10.0.0.1")), (RETAINED_V6, via("fd00::1"))];
+    local.speaker.set_routes(key(FOUR), &table(rows().into_iter().chain([(OLD, via("10.0.0.1"))])));
     local.speaker.complete();
-    for prefix in [KEPT, KEPT_SIX, OLD] {
-        neighbor.wait_for(prefix, "there", |route| route.is_some())?;
+    for prefix in [RETAINED, RETAINED_V6, OLD] {
+        neighbor.wait_for(prefix, "present", |route| route.is_some())?;
     }
     neighbor.wait_until_exchanged("10.0.0.1")?;
     if bfd {
@@ -40,24 +40,24 @@ fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
     local.wait_until_all_sent()?;
     let before = neighbor.session("10.0.0.1")?;
 
-    let look = |neighbor: &Neighbor| -> routers::Result<()> {
-        for prefix in [KEPT, KEPT_SIX] {
+    let assert_retained = |neighbor: &Neighbor| -> routers::Result<()> {
+        for prefix in [RETAINED, RETAINED_V6] {
             assert!(neighbor.route(prefix)?.is_some(), "{prefix} is gone at {kind:?}");
         }
         Ok(())
     };
     local.kill();
-    for prefix in [KEPT, KEPT_SIX, OLD] {
-        neighbor.wait_for(prefix, "kept", |route| route.is_some_and(|route| route.stale))?;
+    for prefix in [RETAINED, RETAINED_V6, OLD] {
+        neighbor.wait_for(prefix, "stale", |route| route.is_some_and(|route| route.stale))?;
     }
     assert!(!neighbor.session("10.0.0.1")?.up);
 
-    let mut local = LocalSpeaker::start(&here)?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     begin(&mut local, true, bfd);
     local.speaker.set_routes(key(FOUR), &table(rows()));
-    for prefix in [KEPT, KEPT_SIX] {
+    for prefix in [RETAINED, RETAINED_V6] {
         wait_for(&format!("{prefix} advertised again"), DEFAULT_TIMEOUT, || {
-            look(&neighbor)?;
+            assert_retained(&neighbor)?;
             let all_sent = local.status(key(FOUR)).peer.connection.is_some_and(|it| it.all_sent);
             let route = neighbor.route(prefix)?;
             let fresh = kind == Kind::Bird || route.is_some_and(|route| !route.stale);
@@ -70,10 +70,10 @@ fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
     assert!(neighbor.route(OLD)?.is_some_and(|route| route.stale), "{:?}", neighbor.route(OLD)?);
     local.speaker.complete();
     wait_for(&format!("{OLD} gone"), DEFAULT_TIMEOUT, || {
-        look(&neighbor)?;
+        assert_retained(&neighbor)?;
         Ok((neighbor.route(OLD)?.is_none(), String::new()))
     })?;
-    look(&neighbor)?;
+    assert_retained(&neighbor)?;
     if let Neighbor::Frr(frr) = &neighbor {
         let output = &frr.json("show bgp neighbors 10.0.0.1")?["10.0.0.1"]["gracefulRestartInfo"];
         assert_eq!((&output["rBit"], &output["nBit"]), (&true.into(), &true.into()), "{output}");
@@ -85,8 +85,8 @@ fn we_come_back(kind: Kind, bfd: bool) -> Outcome {
     local.wait(key(FOUR), "down", |status| status.peer.state != State::Established)?;
     neighbor.restart()?;
     local.wait_until_up(key(FOUR))?;
-    for prefix in [KEPT, KEPT_SIX] {
-        neighbor.wait_for(prefix, "there again", |route| route.is_some())?;
+    for prefix in [RETAINED, RETAINED_V6] {
+        neighbor.wait_for(prefix, "present again", |route| route.is_some())?;
     }
     assert!(local.status(key(FOUR)).peer.flaps >= 1);
     Ok(())
@@ -113,9 +113,9 @@ pub const DETECTED: Duration = Duration::from_secs(10);
 
 /// Cuts the path while all links stay up, so that only BFD detects it.
 fn cut(kind: Kind) -> Outcome {
-    let (here, there) = neighbors()?;
-    let neighbor = Neighbor::start(kind, &there, &Plan { bfd: true, ..Plan::default() })?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let neighbor = Neighbor::start(kind, &remote_ns, &Plan { bfd: true, ..Plan::default() })?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let keys = [key(FOUR), key(SIX)];
     for key in keys {
         let mut config = peer_config(key);
@@ -124,10 +124,10 @@ fn cut(kind: Kind) -> Outcome {
         config.bfd = Some(peer_bfd());
         local.speaker.add(key, config);
     }
-    local.speaker.set_routes(keys[0], &table([(KEPT, by("10.0.0.1"))]));
+    local.speaker.set_routes(keys[0], &table([(RETAINED, via("10.0.0.1"))]));
     local.speaker.complete();
-    for (key, ours_at) in keys.into_iter().zip(["10.0.0.1", "fd00::1"]) {
-        neighbor.wait_until_exchanged(ours_at)?;
+    for (key, local_addr) in keys.into_iter().zip(["10.0.0.1", "fd00::1"]) {
+        neighbor.wait_until_exchanged(local_addr)?;
         local.wait_until_up(key)?;
         local.wait(key, "BFD up", |status| status.bfd.as_ref().is_some_and(|bfd| bfd.up))?;
     }
@@ -136,12 +136,12 @@ fn cut(kind: Kind) -> Outcome {
             local.bfd_status().sessions.iter().map(|status| status.detection_us).collect();
         Ok((output == [900_000, 900_000], format!("{output:?}")))
     })?;
-    neighbor.wait_for(KEPT, "there", |route| route.is_some())?;
+    neighbor.wait_for(RETAINED, "present", |route| route.is_some())?;
     let cut = Instant::now();
     let closed = "table inet closed { \
         chain in { type filter hook input priority 0; policy drop; }; \
         chain out { type filter hook output priority 0; policy drop; }; }";
-    here.fed("nft", &["-f", "-"], closed)?;
+    local_ns.command_with_input("nft", &["-f", "-"], closed)?;
     for key in keys {
         let status =
             local.wait(key, "down by BFD", |status| status.peer.state != State::Established)?;
@@ -153,8 +153,10 @@ fn cut(kind: Kind) -> Outcome {
     }
     // BIRD is configured to keep the routes as in a restart (`bfd graceful`); FRR removes them.
     match kind {
-        Kind::Bird => neighbor.wait_for(KEPT, "kept", |route| route.is_some_and(|it| it.stale))?,
-        Kind::Frr | Kind::Gobgp => neighbor.wait_for(KEPT, "gone", |route| route.is_none())?,
+        Kind::Bird => {
+            neighbor.wait_for(RETAINED, "stale", |route| route.is_some_and(|r| r.stale))?
+        }
+        Kind::Frr | Kind::Gobgp => neighbor.wait_for(RETAINED, "gone", |route| route.is_none())?,
     }
     for local in ["10.0.0.1", "fd00::1"] {
         wait_for("down at the neighbor", DEFAULT_TIMEOUT, || {
@@ -165,12 +167,12 @@ fn cut(kind: Kind) -> Outcome {
     println!("{kind:?}: down at the neighbor {:.0?} after the cut", cut.elapsed());
     assert!(cut.elapsed() < 2 * DETECTED, "{:?}", cut.elapsed());
 
-    here.command("nft", &["delete", "table", "inet", "closed"])?;
+    local_ns.command("nft", &["delete", "table", "inet", "closed"])?;
     for key in keys {
         local.wait_until_up(key)?;
         local.wait(key, "BFD up", |status| status.bfd.as_ref().is_some_and(|bfd| bfd.up))?;
     }
-    neighbor.wait_for(KEPT, "there again", |route| route.is_some_and(|route| !route.stale))
+    neighbor.wait_for(RETAINED, "present again", |route| route.is_some_and(|route| !route.stale))
 }
 
 #[test]

@@ -30,11 +30,11 @@ const CLASSES: &str = "table inet look { chain in { type filter hook input prior
 
 #[test]
 fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
-    let (here, there) = neighbors()?;
-    there.fed("nft", &["-f", "-"], CLASSES)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    remote_ns.command_with_input("nft", &["-f", "-"], CLASSES)?;
     let plan = Plan { frr: " neighbor ADDRESS ttl-security hops 1\n", ..Plan::default() };
-    let frr = Neighbor::start(neighbor::Kind::Frr, &there, &plan)?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let frr = Neighbor::start(neighbor::Kind::Frr, &remote_ns, &plan)?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let keys = [key(FOUR), key(SIX)];
     let drops = |ns: &Netns| -> routers::Result<u64> {
         Ok(counter(&ns.command("cat", &["/proc/net/netstat"])?, "TCPMinTTLDrop"))
@@ -42,35 +42,35 @@ fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
     // The speaker sends with TTL 1, and the neighbor has TTL security.
     keys.iter().for_each(|key| local.speaker.add(*key, guarded(*key, false)));
     wait_for("drops at the neighbor", DEFAULT_TIMEOUT, || {
-        let output = drops(&there)?;
+        let output = drops(&remote_ns)?;
         Ok((output > 2, output.to_string()))
     })?;
     assert!(!frr.session("10.0.0.1")?.up && !frr.session("fd00::1")?.up);
     keys.iter().for_each(|key| local.speaker.add(*key, guarded(*key, true)));
-    let Neighbor::Frr(there_frr) = &frr else { unreachable!() };
+    let Neighbor::Frr(daemon) = &frr else { unreachable!() };
     // The end of the previous connections did not reach the neighbor either.
-    there_frr.query("clear bgp *")?;
+    daemon.query("clear bgp *")?;
     for (key, address) in keys.iter().zip(["10.0.0.1", "fd00::1"]) {
         local.wait_until_up(*key)?;
         frr.wait_until_up(address)?;
     }
-    let before = drops(&here)?;
+    let before = drops(&local_ns)?;
     // Without TTL security the neighbor sends with TTL 1: its packets are dropped.
-    there_frr.configure(&[
+    daemon.configure(&[
         "router bgp 65002",
         "no neighbor 10.0.0.1 ttl-security hops 1",
         "no neighbor fd00::1 ttl-security hops 1",
         "end",
     ])?;
-    there_frr.query("clear bgp *")?;
-    wait_for("drops here", DEFAULT_TIMEOUT, || {
-        let output = drops(&here)?;
+    daemon.query("clear bgp *")?;
+    wait_for("local drops", DEFAULT_TIMEOUT, || {
+        let output = drops(&local_ns)?;
         Ok((output > before + 2, output.to_string()))
     })?;
     assert!(keys.iter().all(|key| local.status(*key).peer.state != State::Established));
 
     // All packets had the class of network control traffic.
-    let output = there.command("nft", &["list", "table", "inet", "look"])?;
+    let output = remote_ns.command("nft", &["list", "table", "inet", "look"])?;
     let counts: Vec<&str> = output.lines().filter(|line| line.contains("counter")).collect();
     let silent = |line: &&&str| line.contains("packets 0 ");
     assert_eq!(counts.iter().filter(silent).count(), 4, "{output}");
@@ -80,8 +80,8 @@ fn gtsm_is_enforced_by_both_neighbors() -> Outcome {
 /// The TTL limit also applies to packets before the connection is accepted.
 #[test]
 fn listener_with_ttl_security_ignores_distant_syns() -> Outcome {
-    let (here, there) = neighbors()?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let keys = [key(FOUR), key(SIX)];
     for key in keys {
         let mut passive = guarded(key, true);
@@ -94,7 +94,7 @@ fn listener_with_ttl_security_ignores_distant_syns() -> Outcome {
         Ok((listen == keys.len(), format!("{report:?}")))
     })?;
     let connect = |hops: u8, to: std::net::IpAddr| -> Outcome<std::io::Result<()>> {
-        Ok(there.run(move || {
+        Ok(remote_ns.run(move || {
             let to = std::net::SocketAddr::new(to, 179);
             let domain = socket2::Domain::for_address(to);
             let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
@@ -115,37 +115,37 @@ fn listener_with_ttl_security_ignores_distant_syns() -> Outcome {
     let mut open = guarded(keys[0], false);
     open.settings.passive = true;
     local.speaker.add(keys[0], open);
-    connect(254, "10.0.0.1".parse()?)?.map_err(|error| format!("without a guard: {error}"))?;
+    connect(254, "10.0.0.1".parse()?)?.map_err(|error| format!("without TTL security: {error}"))?;
     Ok(())
 }
 
 #[test]
 fn repeated_collisions_leave_one_connection() -> Outcome {
-    let (here, there) = neighbors()?;
-    let neighbor = Neighbor::start(neighbor::Kind::Frr, &there, &Plan::default())?;
+    let (local_ns, remote_ns) = neighbors()?;
+    let neighbor = Neighbor::start(neighbor::Kind::Frr, &remote_ns, &Plan::default())?;
     let Neighbor::Frr(frr) = &neighbor else { unreachable!() };
-    let mut local = LocalSpeaker::start(&here)?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let keys = [key(FOUR), key(SIX)];
     keys.iter().for_each(|key| local.speaker.add(*key, peer_config(*key)));
-    local.speaker.set_routes(keys[0], &table([("192.0.2.1/32", by("10.0.0.1"))]));
+    local.speaker.set_routes(keys[0], &table([("192.0.2.1/32", via("10.0.0.1"))]));
     for _ in 0..5 {
         for key in keys {
             local.speaker.remove(key, Stop::Changed);
             local.speaker.add(key, peer_config(key));
         }
-        local.speaker.set_routes(keys[0], &table([("192.0.2.1/32", by("10.0.0.1"))]));
+        local.speaker.set_routes(keys[0], &table([("192.0.2.1/32", via("10.0.0.1"))]));
         frr.query("clear bgp *")?;
         for (key, address) in keys.iter().zip(["10.0.0.1", "fd00::1"]) {
             wait_for("one connection, and up at both ends", DEFAULT_TIMEOUT, || {
                 let peer = format!("dst [{}]", key.peer.ip());
                 let filter = ["-Htn", "state", "established", "( sport = :179 or dport = :179 )"];
-                let open = here.command("ss", &[&filter[..], &[peer.as_str()]].concat())?;
+                let open = local_ns.command("ss", &[&filter[..], &[peer.as_str()]].concat())?;
                 let up = neighbor.session(address)?.up
                     && local.status(*key).peer.state == State::Established;
                 Ok((up && open.lines().count() == 1, open))
             })?;
         }
-        neighbor.wait_for("192.0.2.1/32", "there", |route| route.is_some())?;
+        neighbor.wait_for("192.0.2.1/32", "present", |route| route.is_some())?;
     }
     Ok(())
 }
@@ -157,9 +157,9 @@ fn connect(ns: &Arc<Netns>, to: &'static str) -> Outcome<TcpStream> {
 
 #[test]
 fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outcome {
-    let (here, there) = neighbors()?;
-    there.ip(&["address add 10.0.0.3/24 dev there"])?;
-    let mut local = LocalSpeaker::start(&here)?;
+    let (local_ns, remote_ns) = neighbors()?;
+    remote_ns.ip(&["address add 10.0.0.3/24 dev there"])?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     let mut passive = peer_config(key(FOUR));
     passive.settings.passive = true;
     local.speaker.add(key(FOUR), passive);
@@ -169,7 +169,7 @@ fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outco
     })?;
 
     // Connections from other addresses are refused.
-    let mut other = there.run(|| {
+    let mut other = remote_ns.run(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&std::net::SocketAddr::from(([10, 0, 0, 3], 0)).into())?;
         socket.connect(&std::net::SocketAddr::from(([10, 0, 0, 1], 179)).into())?;
@@ -182,7 +182,7 @@ fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outco
     assert_eq!((report.listeners[0].refused, report.listeners[0].accepted), (1, 0));
 
     // The peer sends OPEN and keepalives, but reads nothing.
-    let mut silent = connect(&there, "10.0.0.1")?;
+    let mut silent = connect(&remote_ns, "10.0.0.1")?;
     let open = Open {
         asn: THEIR_ASN as u16,
         hold_time: 3,
@@ -190,10 +190,10 @@ fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outco
         capabilities: Family::ALL.into_iter().map(Capability::family).collect(),
     };
     silent.write_all(&open.write())?;
-    let mut lives = silent.try_clone()?;
+    let mut sender = silent.try_clone()?;
     // Runs until the connection is closed.
-    let beats = std::thread::spawn(move || {
-        while lives.write_all(&frame::keepalive()).is_ok() {
+    let keepalives = std::thread::spawn(move || {
+        while sender.write_all(&frame::keepalive()).is_ok() {
             std::thread::sleep(std::time::Duration::from_millis(300));
         }
     });
@@ -205,7 +205,7 @@ fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outco
         let status = local.status(key(FOUR));
         (status.unwritten, status.peer.families[0].advertised)
     };
-    wait_for("a full pipe, and a keepalive that waits for it", DEFAULT_TIMEOUT, || {
+    wait_for("a full send buffer and a keepalive queued behind it", DEFAULT_TIMEOUT, || {
         let before = progress(&local);
         std::thread::sleep(std::time::Duration::from_millis(1_200));
         let (unwritten, advertised) = progress(&local);
@@ -224,7 +224,7 @@ fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outco
     local.speaker.remove(key(FOUR), Stop::Deconfigured);
     local.end();
     let kinds = reads.join().unwrap()?;
-    beats.join().unwrap();
+    keepalives.join().unwrap();
     assert_eq!(kinds.iter().filter(|kind| **kind == Kind::Update).count(), count);
     let first = kinds.iter().position(|kind| *kind == Kind::Update).unwrap();
     let last = kinds.iter().rposition(|kind| *kind == Kind::Update).unwrap();
@@ -237,7 +237,7 @@ fn unconfigured_addresses_are_refused_and_a_slow_reader_bounds_memory() -> Outco
 fn long_messages(count: u32) -> Arc<Table> {
     let route = |index: u32| {
         let communities = (0..50).map(|n| (index << 8) | n).collect();
-        let attributes = Attributes { communities, ..by("10.0.0.1") };
+        let attributes = Attributes { communities, ..via("10.0.0.1") };
         let prefix = std::net::Ipv4Addr::from(0x0b00_0000 + index);
         (host(prefix), Arc::new(attributes))
     };
@@ -260,12 +260,12 @@ fn message_kinds(mut from: TcpStream) -> std::io::Result<Vec<Kind>> {
 
 #[test]
 fn occupied_ports_are_reported_and_opened_once_free() -> Outcome {
-    let (here, _there) = neighbors()?;
-    let (tcp, udp) = here.run(|| {
+    let (local_ns, _remote_ns) = neighbors()?;
+    let (tcp, udp) = local_ns.run(|| {
         let tcp = std::net::TcpListener::bind("0.0.0.0:179")?;
         std::io::Result::Ok((tcp, std::net::UdpSocket::bind("0.0.0.0:3784")?))
     })??;
-    let mut local = LocalSpeaker::start(&here)?;
+    let mut local = LocalSpeaker::start(&local_ns)?;
     local.speaker.add(key(FOUR), PeerConfig { bfd: Some(peer_bfd()), ..peer_config(key(FOUR)) });
     let report = |local: &LocalSpeaker| local.speaker.status(std::time::Instant::now());
     wait_for("the errors of both ports", DEFAULT_TIMEOUT, || {
@@ -283,7 +283,7 @@ fn occupied_ports_are_reported_and_opened_once_free() -> Outcome {
         let silent = report.listeners[0].last_error.is_none() && report.bfd_error.is_none();
         Ok((both && silent, format!("{report:?}")))
     })?;
-    // No neighbor is there, which is reported as well.
+    // No neighbor answers, which is reported as well.
     local.wait(key(FOUR), "an error", |status| status.last_error.is_some())?;
     local.speaker.remove(key(FOUR), Stop::Deconfigured);
     assert_eq!(report(&local).listeners, []);

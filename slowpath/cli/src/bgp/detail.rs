@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::table::{Table, span};
 
-/// Formats the report; empty if it has no neighbors and listeners.
+/// Formats the report; empty if it has no neighbors, no listeners and no BFD error.
 pub fn text(report: &Value) -> String {
     let part = |name: &str| report[name].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut parts: Vec<String> = part("peers").iter().map(peer).collect();

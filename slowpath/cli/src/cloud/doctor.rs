@@ -60,13 +60,13 @@ async fn diagnose_azure(
 ) -> Result<Vec<Check>, String> {
     let (_cancel_sender, cancel) = watch::channel(false);
     let cloud = azure::runner::Cloud::new(settings, 0, cancel).map_err(|e| e.to_string())?;
-    let wants = azure::doctor::CheckConfig::of(config, settings);
+    let check_config = azure::doctor::CheckConfig::of(config, settings);
     let mut observations = azure::doctor::Observations::new(report);
     (observations.mac, observations.kernel_mtu) = interface(config);
     let timestamps = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_timestamps").ok();
     observations.timestamps = timestamps.map(|text| text.trim() != "0");
-    azure::doctor::collect(&cloud, RETRY_POLICY, &wants, &mut observations).await;
-    Ok(azure::doctor::evaluate(&wants, &observations))
+    azure::doctor::collect(&cloud, RETRY_POLICY, &check_config, &mut observations).await;
+    Ok(azure::doctor::evaluate(&check_config, &observations))
 }
 
 async fn diagnose_aws(
@@ -74,20 +74,20 @@ async fn diagnose_aws(
     settings: &Aws,
     report: Result<Report, String>,
 ) -> Result<Vec<Check>, String> {
-    let wants = aws::doctor::CheckConfig::of(config, settings);
+    let check_config = aws::doctor::CheckConfig::of(config, settings);
     let (_cancel_sender, cancel) = watch::channel(false);
     let metadata = Metadata::new(None, 0, cancel).map_err(|e| e.to_string())?;
     let identity = metadata.with_policy(RETRY_POLICY).identity().await;
     let region = identity.as_ref().ok().map(|identity| identity.region.clone());
-    let mut observations = aws::doctor::Observations::new(&wants, identity, report);
+    let mut observations = aws::doctor::Observations::new(&check_config, identity, report);
     (observations.mac, observations.kernel_mtu) = interface(config);
     match account(region, RETRY_POLICY, REQUEST_TIMEOUT).await {
         Ok((account, _cancel_sender)) => {
-            aws::doctor::collect(&account, &wants, &mut observations).await
+            aws::doctor::collect(&account, &check_config, &mut observations).await
         }
         Err(error) => observations.account = Some(error),
     }
-    Ok(aws::doctor::evaluate(&wants, &observations))
+    Ok(aws::doctor::evaluate(&check_config, &observations))
 }
 
 pub(super) fn text(checks: &[Check]) -> String {

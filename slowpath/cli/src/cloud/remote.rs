@@ -21,7 +21,7 @@ use super::account::{account, block_on};
 
 /// Timeout of a single request to AWS.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Exit code if the command could not be run, as of ssh.
+/// Exit code if the command could not be run or returned no exit code; ssh uses the same.
 const NOT_RUN: u8 = 255;
 
 /// Arguments of `weir cloud exec`.
@@ -135,7 +135,7 @@ impl WaitTimeout {
         Duration::from_secs(self.timeout)
     }
 
-    /// Returns the timeout of a single request, which does not exceed the whole wait.
+    /// Returns the timeout of a single request: at most the whole wait, but at least 1 s.
     fn per_request(self) -> Duration {
         self.total().clamp(Duration::from_secs(1), REQUEST_TIMEOUT)
     }
@@ -153,7 +153,7 @@ pub(super) fn wait(
             (format!("instance {id}"), state.clone(), waited.map_err(|e| e.to_string())?)
         }
         WaitCommand::Target { what, group, limit } => {
-            let (id, state) = target_words(what)?;
+            let (id, state) = parse_target(what)?;
             let waited = match (&id, group) {
                 (None, Some(_)) => return Err("--group requires the target's ID".to_owned()),
                 (None, None) => block_on(own_target(socket, state, *limit))?,
@@ -182,7 +182,7 @@ pub(super) fn wait(
 }
 
 /// Parses `[ID] [STATE]`; a single argument is a state if it is the name of one.
-pub(super) fn target_words(what: &[String]) -> Result<(Option<String>, &'static str), String> {
+pub(super) fn parse_target(what: &[String]) -> Result<(Option<String>, &'static str), String> {
     let state = |word: &str| TARGET_STATES.into_iter().find(|state| *state == word);
     match what {
         [] => Ok((None, "healthy")),

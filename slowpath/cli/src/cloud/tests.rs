@@ -2,7 +2,7 @@
 
 use clouds::report::{CallCount, DrainProgress, Peer, ReportedFinding};
 
-use super::remote::target_words;
+use super::remote::parse_target;
 use super::*;
 
 fn cloud_status() -> CloudStatus {
@@ -110,14 +110,14 @@ fn status_shows_deregistration_progress() {
 
 #[test]
 fn distinguishes_target_from_state() {
-    let words = |words: &[&str]| {
-        target_words(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    let parse = |arguments: &[&str]| {
+        parse_target(&arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
     };
     let id = || Some("i-1".to_owned());
-    assert_eq!(words(&[]), Ok((None, "healthy")));
-    assert_eq!(words(&["draining"]), Ok((None, "draining")));
-    assert_eq!(words(&["i-1"]), Ok((id(), "healthy")));
-    assert_eq!(words(&["i-1", "unhealthy.draining"]), Ok((id(), "unhealthy.draining")));
-    let wrong = words(&["i-1", "fine"]).unwrap_err();
+    assert_eq!(parse(&[]), Ok((None, "healthy")));
+    assert_eq!(parse(&["draining"]), Ok((None, "draining")));
+    assert_eq!(parse(&["i-1"]), Ok((id(), "healthy")));
+    assert_eq!(parse(&["i-1", "unhealthy.draining"]), Ok((id(), "unhealthy.draining")));
+    let wrong = parse(&["i-1", "fine"]).unwrap_err();
     assert!(wrong.contains("\"fine\"") && wrong.contains("unavailable"), "{wrong}");
 }

@@ -11,7 +11,7 @@ use super::types::{Attributes, Group, HealthCheck, Stickiness};
 pub mod permissions;
 
 /// Limit for the time in which the failure of a target should be detected.
-const SLOW: Duration = Duration::from_secs(30);
+const MAX_DETECTION_TIME: Duration = Duration::from_secs(30);
 /// Idle timeout of non-TCP flows at the gateway, in seconds; AWS has no setting for it.
 const OTHER_IDLE_S: u32 = 120;
 
@@ -19,7 +19,7 @@ const OTHER_IDLE_S: u32 = 120;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalSettings {
     /// Lifecycle settings.
-    pub life: Lifecycle,
+    pub lifecycle: Lifecycle,
     /// Ports that answer HTTP probes.
     pub http: Vec<u16>,
     /// Ports that answer TCP probes.
@@ -32,12 +32,12 @@ pub struct LocalSettings {
 
 impl LocalSettings {
     /// Extracts the settings from the configuration.
-    pub fn of(config: &Config, life: Lifecycle) -> LocalSettings {
+    pub fn of(config: &Config, lifecycle: Lifecycle) -> LocalSettings {
         let gateways = config.gateways.iter();
         let aws = gateways.filter(|g| g.kind == config::checked::GatewayKind::Aws);
         let tunnels = aws.flat_map(|gateway| &gateway.tunnels);
         LocalSettings {
-            life,
+            lifecycle,
             http: config.health.listen.iter().map(|socket| socket.port()).collect(),
             tcp: config.health.tcp.iter().map(|socket| socket.port()).collect(),
             sources: tunnels.map(|tunnel| tunnel.sources.len()).sum(),
@@ -118,7 +118,7 @@ fn failover(attributes: &Attributes, found: &mut Vec<Finding>) {
 }
 
 fn timeouts(attributes: &Attributes, local: &LocalSettings, found: &mut Vec<Finding>) {
-    let (delay, cap) = (attributes.deregistration_delay, local.life.drain_cap);
+    let (delay, cap) = (attributes.deregistration_delay, local.lifecycle.drain_cap);
     if delay > cap {
         found.push(finding(
             "drain-cap-short",
@@ -177,14 +177,14 @@ fn probes(group: &Group, local: &LocalSettings, found: &mut Vec<Finding>) {
         found.push(finding(
             "probe-elsewhere",
             format!("the health check probes {protocol} port {port}, but {key} has {ports:?}"),
-            "set the group's health check port to one of them",
+            &format!("add the port to {key}, or set the group's health check port to one in {key}"),
         ));
     }
-    let detects = detects(health);
-    if detects > SLOW {
+    let detection_time = detection_time(health);
+    if detection_time > MAX_DETECTION_TIME {
         found.push(finding(
             "detection-slow",
-            format!("a failed target is detected after {detects:?}"),
+            format!("a failed target is detected after {detection_time:?}"),
             "lower the health check's interval or its unhealthy threshold: 10 s, 2",
         ));
     }
@@ -201,7 +201,7 @@ fn probes(group: &Group, local: &LocalSettings, found: &mut Vec<Finding>) {
 }
 
 /// Returns the time after which a failed target is reported unhealthy.
-fn detects(health: &HealthCheck) -> Duration {
+fn detection_time(health: &HealthCheck) -> Duration {
     health.interval * health.unhealthy_threshold
 }
 

@@ -69,9 +69,9 @@ pub trait Aws: Send + Sync {
     /// Returns the lifecycle hooks of an Auto Scaling group (DescribeLifecycleHooks).
     fn lifecycle_hooks<'a>(&'a self, group: &'a str) -> Call<'a, Vec<Hook>>;
     /// Completes a lifecycle action with `CONTINUE` (CompleteLifecycleAction).
-    fn complete_lifecycle<'a>(&'a self, held: &'a HookedInstance) -> Call<'a, ()>;
+    fn complete_lifecycle<'a>(&'a self, hooked: &'a HookedInstance) -> Call<'a, ()>;
     /// Extends the timeout of a lifecycle action (RecordLifecycleActionHeartbeat).
-    fn lifecycle_heartbeat<'a>(&'a self, held: &'a HookedInstance) -> Call<'a, ()>;
+    fn lifecycle_heartbeat<'a>(&'a self, hooked: &'a HookedInstance) -> Call<'a, ()>;
 }
 
 /// A route that should point to an interface.

@@ -135,11 +135,11 @@ fn registered(id: &str, target: Option<&Target>) -> Check {
     let why = [&target.reason, &target.description].into_iter().flatten();
     let why: Vec<&str> = why.map(String::as_str).collect();
     let text = format!("{} {}", super::types::state_text(target.state), why.join(": "));
-    let not_there = target.reason.as_deref() == Some("Target.NotRegistered");
+    let not_registered = target.reason.as_deref() == Some("Target.NotRegistered");
     let (verdict, remedy) = match target.state {
         TargetState::Healthy => (Verdict::Ok, ""),
         TargetState::Initial => (Verdict::Warn, "wait for the first health checks"),
-        TargetState::Unused if not_there => {
+        TargetState::Unused if not_registered => {
             (Verdict::Fail, "start slowpath: it registers the instance when it is able")
         }
         TargetState::Unused => {

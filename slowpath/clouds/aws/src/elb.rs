@@ -153,8 +153,8 @@ fn merge<'a>(
     set: &mut BTreeMap<String, String>,
     attributes: impl Iterator<Item = (Option<&'a str>, Option<&'a str>)>,
 ) {
-    let whole = attributes.filter_map(|(key, value)| Some((key?.to_owned(), value?.to_owned())));
-    set.extend(whole);
+    let complete = attributes.filter_map(|(key, value)| Some((key?.to_owned(), value?.to_owned())));
+    set.extend(complete);
 }
 
 /// Converts attributes; missing ones have AWS's default.

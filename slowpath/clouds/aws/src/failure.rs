@@ -106,31 +106,31 @@ impl ErrorMapping for Operation {
         let response = error.raw_response();
         let status = response.map_or(0, |r| r.status().as_u16());
         let after = response.and_then(|r| retry_after(r.headers().get(RETRY_AFTER)));
-        let whole = DisplayErrorContext(&error).to_string();
+        let context = DisplayErrorContext(&error).to_string();
         let failed = match &error {
             SdkError::ServiceError(response) => {
                 let text = response.err().message().unwrap_or_default();
                 self.service_error(status, response.err().code().unwrap_or_default(), text)
             }
             SdkError::TimeoutError(_) | SdkError::DispatchFailure(_) => {
-                self.failed(Failure::Transient, "NoAnswer", whole)
+                self.failed(Failure::Transient, "NoAnswer", context)
             }
             // A response that was read completely and cannot be parsed is garbled. If it was not
             // read completely, the connection broke; the SDK reports that as a response error, too.
             SdkError::ResponseError(_) if TRANSIENT_STATUS.contains(&status) => {
-                self.failed(Failure::Transient, "NoAnswer", whole)
+                self.failed(Failure::Transient, "NoAnswer", context)
             }
             SdkError::ResponseError(answer) if answer.raw().body().bytes().is_none() => {
-                self.failed(Failure::Transient, "NoAnswer", whole)
+                self.failed(Failure::Transient, "NoAnswer", context)
             }
-            SdkError::ResponseError(_) => self.malformed(whole),
-            _ => self.failed(Failure::Invalid, "NotSent", whole),
+            SdkError::ResponseError(_) => self.malformed(context),
+            _ => self.failed(Failure::Invalid, "NotSent", context),
         };
         AttemptError { after, ..failed }
     }
 
     fn without_credentials(self, why: &CredentialsError) -> AttemptError {
-        let whole = DisplayErrorContext(why).to_string();
+        let context = DisplayErrorContext(why).to_string();
         match why {
             CredentialsError::CredentialsNotLoaded(_)
             | CredentialsError::InvalidConfiguration(_) => self.failed(
@@ -138,10 +138,10 @@ impl ErrorMapping for Operation {
                 "NoCredentials",
                 format!(
                     "this machine has no credentials: give the instance a role, or set \
-                     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; {whole}"
+                     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; {context}"
                 ),
             ),
-            _ => self.failed(Failure::Transient, "NoCredentials", whole),
+            _ => self.failed(Failure::Transient, "NoCredentials", context),
         }
     }
 }

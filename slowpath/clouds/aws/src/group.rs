@@ -41,22 +41,22 @@ pub enum GroupError {
     },
     /// No group has the configured ARN.
     #[error("target group {arn} does not exist; check aws.target_group, and the region in it")]
-    NotThere {
+    NotFound {
         /// The ARN.
         arn: String,
     },
     /// The ingress port is not an interface of this instance.
     #[error(
         "no interface of {instance} has the ingress port's MAC address {mac}; there are {}",
-        has.join(", ")
+        interfaces.join(", ")
     )]
-    NotOurs {
+    NoIngressInterface {
         /// Id of this instance.
         instance: String,
         /// MAC address of the ingress port.
         mac: String,
         /// The instance's interfaces with their MAC addresses.
-        has: Vec<String>,
+        interfaces: Vec<String>,
     },
     /// The group sends traffic to the primary interface, which is not the ingress port.
     #[error(
@@ -75,7 +75,7 @@ pub enum GroupError {
     /// The group's target type is not supported by gateway load balancers.
     #[error(
         "target group {arn} has a target type that gateway load balancers do not support; \
-             create one of type ip"
+         create one of type ip"
     )]
     OtherType {
         /// ARN of the group.
@@ -110,8 +110,8 @@ pub fn by_tag<'a>(
 
 /// Returns the group with this ARN, or an error if it is not a gateway load balancer's.
 pub fn by_arn<'a>(groups: &'a [Group], arn: &str) -> Result<&'a Group, GroupError> {
-    let not_there = || GroupError::NotThere { arn: arn.to_owned() };
-    let group = groups.iter().find(|group| group.arn == arn).ok_or_else(not_there)?;
+    let not_found = || GroupError::NotFound { arn: arn.to_owned() };
+    let group = groups.iter().find(|group| group.arn == arn).ok_or_else(not_found)?;
     if group.protocol != "GENEVE" {
         let (arn, protocol) = (group.arn.clone(), group.protocol.clone());
         return Err(GroupError::NotGeneve { arn, protocol });
@@ -121,17 +121,21 @@ pub fn by_arn<'a>(groups: &'a [Group], arn: &str) -> Result<&'a Group, GroupErro
 
 /// Returns the target to register in a group: an instance id or an address. `mac` is the MAC
 /// address of the ingress port, `preferred` its configured addresses in order of preference.
-pub fn registered_as(
+pub fn target_id(
     group: &Group,
     identity: &Identity,
     mac: [u8; 6],
     preferred: &[IpAddr],
 ) -> Result<String, GroupError> {
     let ingress = identity.interfaces.iter().find(|i| i.mac == mac);
-    let ingress = ingress.ok_or_else(|| GroupError::NotOurs {
+    let ingress = ingress.ok_or_else(|| GroupError::NoIngressInterface {
         instance: identity.instance_id.clone(),
         mac: mac_text(mac),
-        has: identity.interfaces.iter().map(|i| format!("{} {}", i.id, mac_text(i.mac))).collect(),
+        interfaces: identity
+            .interfaces
+            .iter()
+            .map(|i| format!("{} {}", i.id, mac_text(i.mac)))
+            .collect(),
     })?;
     match group.target_type {
         TargetType::Other => Err(GroupError::OtherType { arn: group.arn.clone() }),

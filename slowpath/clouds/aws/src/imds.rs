@@ -19,7 +19,7 @@ use clouds::requests::Requests;
 use clouds::retry::{Pause, Policy};
 
 /// Time limit of one attempt; IMDS runs on the instance's host and answers quickly or not at all.
-const BOUND: Duration = Duration::from_secs(2);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Operation name for errors; IMDS has paths instead of operations, and no permissions.
 const GET: Operation = Operation::new("imds", "IMDS");
@@ -55,8 +55,10 @@ impl Metadata {
     ) -> Result<Metadata, CallError> {
         let provider = ProviderConfig::without_region().with_http_client(http_client(connector()));
         // A single attempt: retries are made by `Requests`.
-        let mut builder =
-            Client::builder().configure(&provider).max_attempts(1).operation_attempt_timeout(BOUND);
+        let mut builder = Client::builder()
+            .configure(&provider)
+            .max_attempts(1)
+            .operation_attempt_timeout(ATTEMPT_TIMEOUT);
         if let Some(endpoint) = endpoint {
             builder = builder.endpoint(endpoint).map_err(|why| {
                 let why = format!("endpoint `{endpoint}` is not a URL: {why}");
@@ -94,7 +96,7 @@ impl Metadata {
     async fn require(&self, path: &str) -> Result<String, CallError> {
         self.get(path).await?.ok_or_else(|| {
             let why =
-                format!("nothing at {path}: this is not an EC2 instance, or not its own IMDS");
+                format!("no metadata at {path}: this is no EC2 instance, or the IMDS is not AWS's");
             GET.failed(Failure::Absent, "NotFound", why).error
         })
     }
@@ -161,15 +163,15 @@ impl Metadata {
 
 /// Returns the error for a failed metadata request.
 fn failed(path: &str, error: &ImdsError) -> AttemptError {
-    let whole = format!("{path}: {}", DisplayErrorContext(error));
+    let message = format!("{path}: {}", DisplayErrorContext(error));
     match error {
         ImdsError::ErrorResponse(e) => {
             let status = e.response().status().as_u16();
             match status {
                 // The token has expired early; the next attempt fetches a new one.
-                401 => GET.failed(Failure::Transient, "401", whole),
-                403 => GET.failed(Failure::Denied, "403", no_token(&whole)),
-                _ => GET.service_error(status, "", &whole),
+                401 => GET.failed(Failure::Transient, "401", message),
+                403 => GET.failed(Failure::Denied, "403", no_token(&message)),
+                _ => GET.service_error(status, "", &message),
             }
         }
         ImdsError::FailedToLoadToken(e) if e.is_dispatch_failure() => GET.failed(
@@ -177,23 +179,23 @@ fn failed(path: &str, error: &ImdsError) -> AttemptError {
             "NoToken",
             format!(
                 "no connection to the metadata service: check that this is an EC2 instance with \
-                 IMDS enabled; {whole}"
+                 IMDS enabled; {message}"
             ),
         ),
         ImdsError::FailedToLoadToken(_) => {
-            let forbidden = whole.contains("forbidden") || whole.contains("Forbidden");
+            let forbidden = message.contains("forbidden") || message.contains("Forbidden");
             let kind = if forbidden { Failure::Denied } else { Failure::Transient };
-            GET.failed(kind, "NoToken", no_token(&whole))
+            GET.failed(kind, "NoToken", no_token(&message))
         }
-        _ => GET.failed(Failure::Transient, "NoAnswer", whole),
+        _ => GET.failed(Failure::Transient, "NoAnswer", message),
     }
 }
 
-fn no_token(whole: &str) -> String {
+fn no_token(cause: &str) -> String {
     format!(
         "no token from the metadata service: in a container its hop limit of 1 is too low (aws ec2 \
          modify-instance-metadata-options --http-put-response-hop-limit 2); otherwise IMDS is \
-         disabled (--http-endpoint enabled); {whole}"
+         disabled (--http-endpoint enabled); {cause}"
     )
 }
 

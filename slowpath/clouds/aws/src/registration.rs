@@ -59,15 +59,15 @@ pub enum Entry {
     Unknown,
     /// There is no entry.
     Absent,
-    /// The entry as last reported.
-    Is(Target),
+    /// The entry as last reported by AWS.
+    Reported(Target),
 }
 
 impl Entry {
     /// Returns the state of the entry, if there is one.
     fn state(&self) -> Option<TargetState> {
         match self {
-            Entry::Is(target) => Some(target.state),
+            Entry::Reported(target) => Some(target.state),
             _ => None,
         }
     }
@@ -82,7 +82,7 @@ impl Entry {
             target.state == TargetState::Unused
                 && target.reason.as_deref() == Some("Target.NotRegistered")
         };
-        target.filter(|target| !unregistered(target)).map_or(Entry::Absent, Entry::Is)
+        target.filter(|target| !unregistered(target)).map_or(Entry::Absent, Entry::Reported)
     }
 }
 
@@ -102,8 +102,8 @@ pub struct Registration {
     able: Result<Instant, Vec<String>>,
     calls: [CallState; Call::COUNT],
     entry: Entry,
-    /// Set once the target is registered, was found registered, or the query failed. From then on
-    /// the probe reflects the appliance's ability.
+    /// Set once the target is registered, was found registered, or the query failed or stayed
+    /// unanswered. From then on the probe reflects the appliance's ability.
     admitted: bool,
     /// Why the last registration failed.
     registration_error: Option<String>,
@@ -342,7 +342,7 @@ impl Registration {
             return;
         }
         let since = *self.differs_since.get_or_insert(now);
-        if let Entry::Is(target) = &self.entry
+        if let Entry::Reported(target) = &self.entry
             && now >= since + DIFFERS_AFTER
             && !self.reported_differs
         {
@@ -373,10 +373,10 @@ impl Registration {
             self.start_call(now, Call::ReadNotices);
         }
         self.start_call(now, Call::ReadAttributes);
-        let warned = !self.settings.hook || self.calls[Call::ReadNotices as usize].answered;
-        let wanted = !self.lost || self.settings.on_lost == OnLost::Repair;
-        let fresh = self.entry.is_gone() && !self.is_in_progress(Call::ReadHealth);
-        if self.able.is_ok() && warned && wanted && fresh {
+        let notices_read = !self.settings.hook || self.calls[Call::ReadNotices as usize].answered;
+        let permitted = !self.lost || self.settings.on_lost == OnLost::Repair;
+        let is_gone = self.entry.is_gone() && !self.is_in_progress(Call::ReadHealth);
+        if self.able.is_ok() && notices_read && permitted && is_gone {
             self.start_call(now, Call::Register);
         }
         // A query during a registration would not reliably see its result.

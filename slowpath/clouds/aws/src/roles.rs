@@ -43,7 +43,7 @@ pub enum RoleError {
     /// The configuration names an interface that this instance does not have.
     #[error("aws.{} = {id:?}: this instance has no such interface; it has {}", role.as_str(),
             has.join(", "))]
-    NotThere {
+    UnknownInterface {
         /// The role.
         role: Role,
         /// Id of the configured interface.
@@ -54,7 +54,7 @@ pub enum RoleError {
     /// More than one interface has the role.
     #[error("{} are all marked as {}; set aws.{} to the intended one", ids.join(", "),
             role.as_str(), role.as_str())]
-    Several {
+    Ambiguous {
         /// The role.
         role: Role,
         /// Ids of the interfaces with that role.
@@ -63,7 +63,7 @@ pub enum RoleError {
     /// An interface has two roles.
     #[error("{id} is both {} and {}; set aws.{} and aws.{}", one.as_str(), other.as_str(),
             one.as_str(), other.as_str())]
-    Both {
+    TwoRoles {
         /// Id of the interface.
         id: String,
         /// Its first role.
@@ -93,7 +93,7 @@ pub fn roles<'a>(
         if let Some((first, second)) = first.zip(second)
             && first.id == second.id
         {
-            return Err(RoleError::Both { id: first.id.clone(), one, other });
+            return Err(RoleError::TwoRoles { id: first.id.clone(), one, other });
         }
     }
     Ok(Roles { management, ingress, egress })
@@ -109,7 +109,7 @@ fn role<'a>(
     if let Some(id) = configured {
         let found = interfaces.iter().find(|interface| interface.id == id);
         let has = ids(&interfaces.iter().collect::<Vec<_>>());
-        let missing = || RoleError::NotThere { role, id: id.to_owned(), has };
+        let missing = || RoleError::UnknownInterface { role, id: id.to_owned(), has };
         return found.map(Some).ok_or_else(missing);
     }
     let tagged = |i: &&NetworkInterface| i.tags.get(tag).is_some_and(|to| to == role.as_str());
@@ -123,7 +123,7 @@ fn role<'a>(
     match found[..] {
         [] => Ok(None),
         [one] => Ok(Some(one)),
-        ref several => Err(RoleError::Several { role, ids: ids(several) }),
+        ref several => Err(RoleError::Ambiguous { role, ids: ids(several) }),
     }
 }
 
@@ -178,8 +178,8 @@ mod tests {
         let several = found(&twice, &none).unwrap_err();
         assert!(several.contains("a, b are all marked as ingress") && several.contains("aws."));
         let unknown = AwsRoles { egress: Some("x".into()), ..none.clone() };
-        let not_there = found(&[interface("a", "", "")], &unknown).unwrap_err();
-        assert!(not_there.contains("aws.egress = \"x\"") && not_there.contains("it has a"));
+        let missing = found(&[interface("a", "", "")], &unknown).unwrap_err();
+        assert!(missing.contains("aws.egress = \"x\"") && missing.contains("it has a"));
         let both = AwsRoles { egress: Some("a".into()), ..none };
         let both = found(&[interface("a", "ingress", "")], &both).unwrap_err();
         assert!(both.contains("a is both ingress and egress"), "{both}");

@@ -26,7 +26,7 @@ use clouds::appliance::Appliance;
 use clouds::report::{Finding, Peer, Report};
 
 /// Interval of the rounds.
-const EVERY: Duration = Duration::from_secs(10);
+const ROUND_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT4: &str = "0.0.0.0/0";
 const DEFAULT6: &str = "::/0";
 
@@ -76,12 +76,12 @@ pub struct Round {
 /// replace with its current target, and the tables without an IPv4 default route.
 ///
 /// A subnet without an associated table uses the VPC's main one. An IPv6 default route is changed
-/// where one exists, if the interface has an IPv6 address (`six`).
+/// where one exists, if the interface has an IPv6 address (`with_ipv6`).
 pub fn plan(
     tables: &[RouteTable],
     subnets: &BTreeSet<String>,
     interface: &str,
-    six: bool,
+    with_ipv6: bool,
 ) -> (Vec<(RouteReplacement, String)>, Vec<String>) {
     let own = |subnet: &String| tables.iter().find(|table| table.subnets.contains(subnet));
     let main = tables.iter().find(|table| table.main);
@@ -101,7 +101,7 @@ pub fn plan(
         })
         .collect();
     let (mut replace, mut missing) = (Vec::new(), Vec::new());
-    for destination in [DEFAULT4, DEFAULT6].into_iter().take(1 + usize::from(six)) {
+    for destination in [DEFAULT4, DEFAULT6].into_iter().take(1 + usize::from(with_ipv6)) {
         for change in leader::changes(&ids, &routes, destination, interface) {
             match change {
                 Change::Replace { table, from } => {
@@ -165,7 +165,7 @@ async fn run_round(
     let ingress = ingress.ok_or(RoutesError::NoIngress { instance, prefix })?;
     round.ingress.clone_from(&ingress.id);
     let forwarding = [Some(ingress), roles.egress.filter(|nic| nic.id != ingress.id)];
-    switch_off_check(round, aws, forwarding.into_iter().flatten()).await;
+    disable_source_dest_check(round, aws, forwarding.into_iter().flatten()).await;
     if leads != own.instance_id {
         return Ok(());
     }
@@ -174,8 +174,8 @@ async fn run_round(
         subnets.extend(ingress_subnet(round, aws, &peer.id, settings).await?);
     }
     let tables = aws.route_tables(vpc).await?;
-    let six = ingress.addresses.iter().any(IpAddr::is_ipv6);
-    let (replace, missing) = plan(&tables, &subnets, &ingress.id, six);
+    let with_ipv6 = ingress.addresses.iter().any(IpAddr::is_ipv6);
+    let (replace, missing) = plan(&tables, &subnets, &ingress.id, with_ipv6);
     for table in missing {
         let text = format!("route table {table} has no route for {DEFAULT4} to replace");
         let remedy = "create one, to any target: the leader only replaces routes".to_owned();
@@ -210,7 +210,7 @@ fn peer(instance: &Instance, leader: Option<&str>) -> Peer {
 
 /// Disables the source/destination check of the interfaces: with the check on, EC2 drops packets
 /// that are neither from nor to an interface's own addresses.
-async fn switch_off_check(
+async fn disable_source_dest_check(
     round: &mut Round,
     aws: &dyn Aws,
     nics: impl Iterator<Item = &NetworkInterface>,
@@ -273,8 +273,9 @@ impl Routes {
         Routes { settings, addresses, cloud, appliance, report }
     }
 
-    /// Runs until a message on `terminate`. It ends at once: routes that point to this instance
-    /// stay, and the fastpath keeps forwarding, until the instance is no longer a peer.
+    /// Runs until a message on `terminate`, or until that channel is closed. It ends at once:
+    /// routes that point to this instance stay, and the fastpath keeps forwarding, until the
+    /// instance is no longer a peer.
     pub async fn run(mut self, mut terminate: mpsc::Receiver<()>) -> Exit {
         tracing::warn!(
             "aws.mode = \"routes\" is deprecated: a route table does not detect a failed \
@@ -299,16 +300,19 @@ impl Routes {
     async fn run_forever(&mut self) {
         loop {
             self.appliance.publish(self.report.clone());
-            let result = self.in_region().await;
+            let result = self.run_rounds().await;
             if let Err(error) = result {
                 self.report.set_error(error.to_string());
             }
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(ROUND_INTERVAL).await;
         }
     }
 
     /// Reads identity and account, then runs rounds forever.
-    async fn in_region(&mut self) -> Result<(), CallError> {
+    ///
+    /// # Errors
+    /// Fails if the identity or the account can't be read.
+    async fn run_rounds(&mut self) -> Result<(), CallError> {
         let own = self.cloud.identity().await?;
         let account = self.cloud.account(&own.region).await?.clone();
         self.report.instance.clone_from(&own.instance_id);
@@ -320,7 +324,7 @@ impl Routes {
             self.report.set_calls(self.cloud.calls());
             self.describe(round, able);
             self.appliance.publish(self.report.clone());
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(ROUND_INTERVAL).await;
         }
     }
 

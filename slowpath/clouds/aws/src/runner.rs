@@ -136,7 +136,7 @@ impl Lifecycle for AwsLifecycle {
         report.group.clone_from(&location.group.arn);
         report.target.clone_from(&location.target);
         let target = match registration.entry() {
-            Entry::Is(target) => Some(target),
+            Entry::Reported(target) => Some(target),
             _ => None,
         };
         let seconds = |of: fn(&Attributes) -> Duration| {

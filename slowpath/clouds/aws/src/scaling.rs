@@ -104,40 +104,41 @@ pub(super) async fn lifecycle_hooks(
         // AWS's defaults: heartbeat timeout one hour; global timeout a hundred times the heartbeat
         // timeout, at most two days.
         let heartbeat = item.heartbeat_timeout.unwrap_or(3_600);
-        let whole = item.global_timeout.unwrap_or(heartbeat.saturating_mul(100).min(172_800));
+        let default = heartbeat.saturating_mul(100).min(172_800);
+        let global_timeout = item.global_timeout.unwrap_or(default);
         Hook {
             name: item.lifecycle_hook_name,
             terminating: item.lifecycle_transition == "autoscaling:EC2_INSTANCE_TERMINATING",
             heartbeat: Duration::from_secs(heartbeat),
-            whole: Duration::from_secs(whole),
+            global_timeout: Duration::from_secs(global_timeout),
         }
     };
     let hooks = answer.describe_lifecycle_hooks_result.lifecycle_hooks.members;
     Ok(hooks.into_iter().map(hook).collect())
 }
 
-fn hooked_members(held: &HookedInstance) -> Members {
+fn hooked_members(hooked: &HookedInstance) -> Members {
     Members::default()
-        .with("AutoScalingGroupName", &held.group)
-        .with("LifecycleHookName", &held.hook)
-        .with("InstanceId", &held.instance)
+        .with("AutoScalingGroupName", &hooked.group)
+        .with("LifecycleHookName", &hooked.hook)
+        .with("InstanceId", &hooked.instance)
 }
 
 /// Result element of both operations, without content of interest.
 #[derive(Deserialize)]
-struct Nothing {}
+struct EmptyResult {}
 
 pub(super) async fn complete_lifecycle(
     account: &Account,
-    held: &HookedInstance,
+    hooked: &HookedInstance,
 ) -> Result<(), AttemptError> {
-    let members = hooked_members(held).with("LifecycleActionResult", "CONTINUE");
-    send::<Nothing>(account, COMPLETE, members).await.map(|_| ())
+    let members = hooked_members(hooked).with("LifecycleActionResult", "CONTINUE");
+    send::<EmptyResult>(account, COMPLETE, members).await.map(|_| ())
 }
 
 pub(super) async fn lifecycle_heartbeat(
     account: &Account,
-    held: &HookedInstance,
+    hooked: &HookedInstance,
 ) -> Result<(), AttemptError> {
-    send::<Nothing>(account, HEARTBEAT, hooked_members(held)).await.map(|_| ())
+    send::<EmptyResult>(account, HEARTBEAT, hooked_members(hooked)).await.map(|_| ())
 }

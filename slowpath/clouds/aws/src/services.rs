@@ -94,11 +94,11 @@ impl Aws for Account {
         self.with_retries(move || scaling::lifecycle_hooks(self, group))
     }
 
-    fn complete_lifecycle<'a>(&'a self, held: &'a HookedInstance) -> Call<'a, ()> {
-        self.with_retries(move || scaling::complete_lifecycle(self, held))
+    fn complete_lifecycle<'a>(&'a self, hooked: &'a HookedInstance) -> Call<'a, ()> {
+        self.with_retries(move || scaling::complete_lifecycle(self, hooked))
     }
 
-    fn lifecycle_heartbeat<'a>(&'a self, held: &'a HookedInstance) -> Call<'a, ()> {
-        self.with_retries(move || scaling::lifecycle_heartbeat(self, held))
+    fn lifecycle_heartbeat<'a>(&'a self, hooked: &'a HookedInstance) -> Call<'a, ()> {
+        self.with_retries(move || scaling::lifecycle_heartbeat(self, hooked))
     }
 }

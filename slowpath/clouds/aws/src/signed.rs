@@ -124,8 +124,9 @@ impl SignedClient {
                 let fixed = [("Action", operation.name), ("Version", *version)];
                 let members = members.iter().map(|(k, v)| (k.as_str(), v.as_str()));
                 let form = fixed.into_iter().chain(members);
-                let body: Vec<String> =
-                    form.map(|(k, v)| format!("{}={}", encoded(k), encoded(v))).collect();
+                let member =
+                    |(k, v): (&str, &str)| format!("{}={}", percent_encode(k), percent_encode(v));
+                let body: Vec<String> = form.map(member).collect();
                 ("application/x-www-form-urlencoded; charset=utf-8", None, body.join("&"))
             }
             RequestBody::Json { prefix, body } => {
@@ -210,7 +211,7 @@ impl Members {
 /// requires.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-fn encoded(text: &str) -> PercentEncode<'_> {
+fn percent_encode(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, RESERVED)
 }
 

@@ -280,7 +280,7 @@ pub struct Hook {
     /// Heartbeat timeout: maximum time between two heartbeats.
     pub heartbeat: Duration,
     /// Global timeout: maximum time that the hook can hold an instance.
-    pub whole: Duration,
+    pub global_timeout: Duration,
 }
 
 /// Status of an SSM command on one instance.

@@ -55,7 +55,7 @@ pub async fn until<F: Future<Output = Result<String, CallError>>>(
     }
 }
 
-/// Returns the state of an instance as EC2 spells it, or `not there`.
+/// Returns the state of an instance as EC2 spells it, or `absent`.
 ///
 /// # Errors
 /// Those of DescribeInstances.

@@ -68,7 +68,7 @@ async fn every_target_state_is_parsed() {
     let side = fixture("instance").await;
     let arn = arn(&side).await;
     side.account.register(&arn, OWN).await.unwrap();
-    for (theirs, ours) in [
+    for (reported, expected) in [
         (State::Initial, TargetState::Initial),
         (State::Healthy, TargetState::Healthy),
         (State::Unhealthy, TargetState::Unhealthy),
@@ -77,8 +77,8 @@ async fn every_target_state_is_parsed() {
         (State::Draining, TargetState::Draining),
         (State::Unavailable, TargetState::Unavailable),
     ] {
-        side.aws.with(|cloud| cloud.groups[0].targets[0].forced = Some(theirs));
-        assert_eq!(state(&side, &arn, OWN).await, ours);
+        side.aws.with(|cloud| cloud.groups[0].targets[0].forced = Some(reported));
+        assert_eq!(state(&side, &arn, OWN).await, expected);
     }
     side.aws.with(|cloud| {
         cloud.groups[0].targets[0].forced = None;
@@ -115,7 +115,7 @@ async fn instances_interfaces_rules_and_routes_are_read() {
     assert_eq!((own.state.as_str(), own.interfaces.len()), ("running", 3));
     assert_eq!(own.address, Some("10.0.0.11".parse().unwrap()));
     let vpc = own.vpc_id.unwrap();
-    assert!(account.instances_by_tag(&vpc, "nobody", None).await.unwrap().is_empty());
+    assert!(account.instances_by_tag(&vpc, "absent", None).await.unwrap().is_empty());
     let nics = account.network_interfaces(OWN).await.unwrap();
     let ingress = nics.iter().find(|n| n.description == "ingress").unwrap();
     assert_eq!(ingress.addresses.len(), 2);
@@ -390,7 +390,7 @@ async fn malformed_responses_never_panic() {
         side.aws.fault(Rule::always("*", Fault::Shorten(seed as usize * 31)));
         accepted += everything(&side, &group).await;
     }
-    println!("{accepted} of {} mutilated answers were accepted", 2 * 39 * 15);
+    println!("{accepted} of {} garbled responses were accepted", 2 * 39 * 15);
     assert!(accepted < 2 * 39 * 15 / 2, "{accepted}");
     side.aws.clear_faults();
     side.aws.fault(Rule::always("*", Fault::Body("<html>welcome</html>".into())));
@@ -439,7 +439,7 @@ async fn region_keys_and_endpoint_are_taken_from_the_environment_and_metadata() 
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
     let calls = aws.take_calls();
     let keys = calls.iter().filter(|c| c.operation.ends_with("security-credentials/weir"));
-    assert_eq!(keys.count(), 1, "keys are kept: {calls:?}");
+    assert_eq!(keys.count(), 1, "keys are reused: {calls:?}");
 }
 
 #[tokio::test]

@@ -135,8 +135,8 @@ async fn every_operation_works_against_moto() {
     let second = make(a, "ec2", "CreateSubnet", second, "subnetId").await;
     let other = with("SubnetId", &second);
     let other = make(a, "ec2", "CreateNetworkInterface", other, "networkInterfaceId").await;
-    let there = with("RouteTableId", &table.id).with("DestinationCidrBlock", "0.0.0.0/0");
-    make(a, "ec2", "CreateRoute", there.with("NetworkInterfaceId", &other), "return").await;
+    let default_route = with("RouteTableId", &table.id).with("DestinationCidrBlock", "0.0.0.0/0");
+    make(a, "ec2", "CreateRoute", default_route.with("NetworkInterfaceId", &other), "return").await;
     let to =
         RouteReplacement { table: table.id, destination: "0.0.0.0/0".into(), interface: nic.id };
     account.replace_route(&to, false).await.unwrap();

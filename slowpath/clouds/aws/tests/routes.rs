@@ -104,7 +104,7 @@ async fn the_source_destination_check_of_both_arms_is_disabled_once() {
     let round = round_of(&denied, FIRST, true).await;
     let stays = round.findings.iter().find(|f| f.name == "source-dest-check-on").unwrap();
     assert!(stays.remedy.contains("ec2:ModifyNetworkInterfaceAttribute"), "{}", stays.remedy);
-    assert_eq!(leads_to(&denied), FIRST_ENI, "and the routes are led all the same");
+    assert_eq!(leads_to(&denied), FIRST_ENI, "the routes are replaced nevertheless");
 }
 
 #[tokio::test]
@@ -168,11 +168,11 @@ async fn ingress_subnets_use_their_own_table_or_the_main_one() {
         let mut other = cloud.tables[0].clone();
         (other.id, other.main) = ("rtb-far".into(), false);
         other.subnets = vec!["subnet-far".into()];
-        let mut nobodys = other.clone();
-        (nobodys.id, nobodys.subnets) = ("rtb-nobody".into(), vec!["subnet-nobody".into()]);
+        let mut unused = other.clone();
+        (unused.id, unused.subnets) = ("rtb-unused".into(), vec!["subnet-unused".into()]);
         // The first subnet has no associated table, so the main table applies.
         cloud.tables[0].subnets.clear();
-        cloud.tables.extend([other, nobodys]);
+        cloud.tables.extend([other, unused]);
     });
     let round = round_of(&side, FIRST, true).await;
     let tables: Vec<_> = round.replaced.iter().map(|to| to.table.as_str()).collect();
@@ -182,8 +182,8 @@ async fn ingress_subnets_use_their_own_table_or_the_main_one() {
     assert_eq!(named(&missing), ["route-missing"]);
     assert!(missing.findings[0].text.contains("rtb-far"));
     side.aws.with(|cloud| cloud.instances[1].interfaces[1].description.clear());
-    let dumb = round_of(&side, FIRST, true).await;
-    assert_eq!(named(&dumb), ["peer-without-ingress"]);
+    let unmarked = round_of(&side, FIRST, true).await;
+    assert_eq!(named(&unmarked), ["peer-without-ingress"]);
 }
 
 #[tokio::test]

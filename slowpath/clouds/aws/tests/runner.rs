@@ -13,7 +13,7 @@ use cloud_emulators::target::State;
 use clouds::appliance::Ingress;
 use clouds::report::Report;
 use config::checked::OnLost;
-use simulation::File;
+use simulation::TemporaryFile;
 
 mod machine;
 use machine::{Begin, GROUP, Machine, OWN, OWN_IP, ingress, settings};
@@ -87,10 +87,10 @@ async fn search_errors_are_reported_and_recovered_without_a_restart() {
     ];
     for (spoil, answers) in table {
         let begin = Begin::at("ip").await;
-        let whole = begin.aws.with(|cloud| {
-            let whole = cloud.clone();
+        let original = begin.aws.with(|cloud| {
+            let original = cloud.clone();
             spoil(cloud);
-            whole
+            original
         });
         let mut machine = begin.start();
         let report = machine.until("error", |report| !report.error.is_empty()).await;
@@ -102,7 +102,7 @@ async fn search_errors_are_reported_and_recovered_without_a_restart() {
         }
         machine.aws.with(|cloud| {
             let (now, tokens) = (cloud.now, cloud.imds.tokens);
-            *cloud = whole;
+            *cloud = original;
             (cloud.now, cloud.imds.tokens) = (now, tokens);
         });
         let report = machine.until("ready", |report| report.phase == "ready").await;
@@ -127,7 +127,7 @@ async fn an_unable_appliance_does_not_register_and_its_reasons_come_first() {
     let begin = Begin::at("ip").await;
     *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
     let mut machine = begin.start();
-    machine.until("its place", |report| report.phase == "outside").await;
+    machine.until("its location", |report| report.phase == "outside").await;
     machine.pass(300).await;
     assert_eq!(machine.call_count("RegisterTargets", "ok"), 0);
     assert!(machine.appliance.probe().contains("lcore 1 is stalled"));
@@ -167,7 +167,7 @@ async fn a_removed_registration_is_repaired_or_reported() {
 
 #[tokio::test]
 async fn an_outage_at_start_keeps_a_machine_with_a_journal_in_service() {
-    let file = File::new("kept");
+    let file = TemporaryFile::new("journal");
     let mut begin = Begin::at("ip").await;
     begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
@@ -186,20 +186,20 @@ async fn an_outage_at_start_keeps_a_machine_with_a_journal_in_service() {
         begin.journal = Some(file.0.clone());
         begin.clock.run_during_calls(hangs);
         let mut machine = begin.start();
-        machine.until("its place", |report| report.group == GROUP).await;
+        machine.until("its location", |report| report.group == GROUP).await;
         machine.until_probe("").await;
         machine.pass(5).await;
         assert_eq!(machine.call_count("RegisterTargets", "ok"), 0);
         first.aws.clear_faults();
         machine.until("ready", |report| report.phase == "ready").await;
-        assert_eq!(machine.call_count("RegisterTargets", "ok"), 0, "it was there all the time");
+        assert_eq!(machine.call_count("RegisterTargets", "ok"), 0, "it remained registered");
         machine.kill().await;
     }
 }
 
 #[tokio::test]
 async fn an_outage_at_start_fails_probes_without_a_journal_of_this_machine() {
-    let file = File::new("others");
+    let file = TemporaryFile::new("others");
     let mut begin = Begin::at("ip").await;
     begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
@@ -255,7 +255,7 @@ async fn sigterm_fails_probes_and_deregisters_in_the_order_of_the_failover_setti
         machine.pass(30).await;
         assert_eq!(machine.call_count("DeregisterTargets", "ok"), 1);
         machine.appliance.flows(0);
-        assert_eq!(machine.ended().await, Exit::Drained);
+        assert_eq!(machine.wait_for_exit().await, Exit::Drained);
         assert_eq!(machine.report().phase, "over");
     }
 }
@@ -266,9 +266,9 @@ async fn it_forwards_flows_until_the_deregistration_delay_is_over() {
     machine.appliance.flows(1);
     let began = machine.aws.with(|cloud| cloud.now);
     machine.terminate();
-    assert_eq!(machine.ended().await, Exit::DelayOver);
+    assert_eq!(machine.wait_for_exit().await, Exit::DelayOver);
     let took = (machine.aws.with(|cloud| cloud.now) - began).as_secs();
-    assert!((120..140).contains(&took), "{took} s of the stand-in's time");
+    assert!((120..140).contains(&took), "{took} s of emulated time");
 }
 
 #[tokio::test]
@@ -277,7 +277,7 @@ async fn an_outage_while_draining_ends_by_the_drain_cap() {
     machine.appliance.flows(1);
     machine.aws.fault(out("*"));
     machine.terminate();
-    assert_eq!(machine.ended().await, Exit::CapOver);
+    assert_eq!(machine.wait_for_exit().await, Exit::CapOver);
     assert!(machine.call_count("DeregisterTargets", "transient") > 10, "it keeps trying");
     let named = |name: &str| machine.report().findings.iter().any(|found| found.name == name);
     assert!(named("call-failed") && named("drain-unconfirmed"));
@@ -292,7 +292,7 @@ async fn retries_in_progress_do_not_delay_the_drain() {
     machine.until_unavailable("DescribeTargetHealth").await;
     machine.aws.clear_faults();
     machine.terminate();
-    assert_eq!(machine.ended().await, Exit::Drained);
+    assert_eq!(machine.wait_for_exit().await, Exit::Drained);
     assert_eq!(machine.call_count("DeregisterTargets", "ok"), 1);
 }
 
@@ -303,12 +303,12 @@ async fn a_second_sigterm_exits_at_once_and_so_does_the_first_before_registratio
     machine.terminate();
     machine.until("leaving", |report| report.phase == "leaving").await;
     machine.terminate();
-    assert_eq!(machine.ended().await, Exit::Forced);
+    assert_eq!(machine.wait_for_exit().await, Exit::Forced);
     let begin = Begin::at("ip").await;
     begin.aws.fault(Rule::always("GetResources", Fault::Hang));
     let mut machine = begin.start();
     machine.terminate();
-    assert_eq!(machine.ended().await, Exit::Drained);
+    assert_eq!(machine.wait_for_exit().await, Exit::Drained);
     assert_eq!(machine.aws.with(|cloud| cloud.groups[0].targets.len()), 0);
 }
 
@@ -321,7 +321,7 @@ async fn an_auto_scaling_hook_gets_heartbeats_and_is_completed_at_the_end() {
     assert!(report.drain.unwrap().reason.contains("Auto Scaling"));
     machine.pass(70).await;
     machine.appliance.flows(0);
-    assert_eq!(machine.ended().await, Exit::Drained);
+    assert_eq!(machine.wait_for_exit().await, Exit::Drained);
     assert!(machine.call_count("RecordLifecycleActionHeartbeat", "ok") >= 3);
     assert_eq!(machine.call_count("CompleteLifecycleAction", "ok"), 1);
     let state = machine.aws.with(|cloud| cloud.scaling[0].instances[OWN].clone());
@@ -339,10 +339,10 @@ async fn a_spot_notice_ends_the_drain_before_the_instance() {
     machine.aws.with(|cloud| cloud.imds.spot = Some(notice));
     let report = machine.until("leaving", |report| report.drain.is_some()).await;
     assert!(report.drain.unwrap().reason.contains("interrupts this spot instance"));
-    assert_eq!(machine.ended().await, Exit::CapOver);
+    assert_eq!(machine.wait_for_exit().await, Exit::CapOver);
     assert_eq!(machine.call_count("DeregisterTargets", "ok"), 1);
     let took = (machine.aws.with(|cloud| cloud.now) - began).as_secs();
-    assert!(took < 120, "{took} s of the stand-in's time");
+    assert!(took < 120, "{took} s of emulated time");
 }
 
 #[tokio::test]

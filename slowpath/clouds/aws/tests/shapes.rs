@@ -37,12 +37,12 @@ fn judge(
         "structure" => {
             let members = found["members"].as_object().unwrap();
             let ec2 = model["metadata"]["protocol"] == "ec2";
-            let mut seen = Vec::new();
+            let mut present = Vec::new();
             for (name, member) in members {
                 let written = written(name, member, ec2);
                 let inside = below(pairs, &written);
                 if !inside.is_empty() {
-                    seen.push(written.clone());
+                    present.push(written.clone());
                     let next = member["shape"].as_str().unwrap();
                     judge(model, next, &format!("{path}.{name}"), &inside, problems);
                 } else if required(found, name) {
@@ -51,7 +51,7 @@ fn judge(
             }
             for (key, _) in pairs {
                 let first = key.split('.').next().unwrap_or_default();
-                if !seen.iter().any(|s| s == first) {
+                if !present.iter().any(|s| s == first) {
                     problems.push(format!("{path}: no member {key}"));
                 }
             }
@@ -262,7 +262,7 @@ async fn amazons_examples_are_parsed() {
     let side = fixture("ip").await;
     let elb = read(&folder, "elbv2-model-slice.json");
     let examples = read(&folder, "elbv2-examples-1.json");
-    let mut seen = 0;
+    let mut checked = 0;
     for operation in ["DescribeTargetHealth", "DescribeTargetGroups"] {
         let output = &elb["operations"][operation]["output"];
         for example in examples["examples"][operation].as_array().unwrap() {
@@ -273,7 +273,7 @@ async fn amazons_examples_are_parsed() {
             );
             side.aws.clear_faults();
             side.aws.fault(Rule::always(operation, Fault::Body(text)));
-            seen += 1;
+            checked += 1;
             if operation == "DescribeTargetGroups" {
                 let groups = side.account.groups(&[]).await.unwrap();
                 let name = &example["output"]["TargetGroups"][0]["TargetGroupName"];
@@ -281,13 +281,13 @@ async fn amazons_examples_are_parsed() {
                 continue;
             }
             let targets = side.account.targets("arn", None).await.unwrap();
-            let wanted = example["output"]["TargetHealthDescriptions"].as_array().unwrap();
-            assert_eq!(targets.len(), wanted.len());
-            for (target, wanted) in targets.iter().zip(wanted) {
-                assert_eq!(target.id, wanted["Target"]["Id"]);
-                let healthy = wanted["TargetHealth"]["State"] == "healthy";
+            let expected = example["output"]["TargetHealthDescriptions"].as_array().unwrap();
+            assert_eq!(targets.len(), expected.len());
+            for (target, expected) in targets.iter().zip(expected) {
+                assert_eq!(target.id, expected["Target"]["Id"]);
+                let healthy = expected["TargetHealth"]["State"] == "healthy";
                 assert_eq!(target.state == TargetState::Healthy, healthy);
-                assert_eq!(target.reason.as_deref(), wanted["TargetHealth"]["Reason"].as_str());
+                assert_eq!(target.reason.as_deref(), expected["TargetHealth"]["Reason"].as_str());
             }
         }
     }
@@ -300,22 +300,22 @@ async fn amazons_examples_are_parsed() {
             let text = format!("<{operation}Response>{inside}</{operation}Response>");
             side.aws.clear_faults();
             side.aws.fault(Rule::always(operation, Fault::Body(text)));
-            seen += 1;
+            checked += 1;
             if operation == "DescribeRouteTables" {
                 let tables = side.account.route_tables("vpc").await.unwrap();
-                let wanted = &example["output"]["RouteTables"][0];
-                assert_eq!(tables[0].id, wanted["RouteTableId"]);
-                assert_eq!(tables[0].main, wanted["Associations"][0]["Main"]);
-                let gateway = wanted["Routes"][0]["GatewayId"].as_str();
+                let expected = &example["output"]["RouteTables"][0];
+                assert_eq!(tables[0].id, expected["RouteTableId"]);
+                assert_eq!(tables[0].main, expected["Associations"][0]["Main"]);
+                let gateway = expected["Routes"][0]["GatewayId"].as_str();
                 assert_eq!(tables[0].routes[0].target.as_deref(), gateway);
             } else {
                 let nics = side.account.network_interfaces("i").await.unwrap();
-                let wanted = &example["output"]["NetworkInterfaces"][0];
-                assert_eq!(nics[0].id, wanted["NetworkInterfaceId"]);
-                assert_eq!(nics[0].source_dest_check, wanted["SourceDestCheck"]);
-                assert_eq!(nics[0].security_groups[0], wanted["Groups"][0]["GroupId"]);
+                let expected = &example["output"]["NetworkInterfaces"][0];
+                assert_eq!(nics[0].id, expected["NetworkInterfaceId"]);
+                assert_eq!(nics[0].source_dest_check, expected["SourceDestCheck"]);
+                assert_eq!(nics[0].security_groups[0], expected["Groups"][0]["GroupId"]);
             }
         }
     }
-    assert!(seen >= 5, "{seen}");
+    assert!(checked >= 5, "{checked}");
 }

@@ -15,7 +15,7 @@ use crate::types::{End, Tunnels};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// How the entry was made: by IP configuration or by address.
-    pub by: MembershipMode,
+    pub mode: MembershipMode,
     /// Name of the entry in the pool's list of addresses; an administrative state needs one.
     pub name: Option<String>,
     /// IP configuration that names the pool.
@@ -112,7 +112,7 @@ pub(crate) fn network_of(value: &Value) -> Option<ResourceId> {
 }
 
 /// Returns the private addresses of a load balancer's frontends, from which it sends to members.
-pub fn frontends(balancer: &Value) -> Vec<IpAddr> {
+pub fn frontend_addresses(balancer: &Value) -> Vec<IpAddr> {
     let frontends = list(balancer, "/properties/frontendIPConfigurations").iter();
     frontends.filter_map(|f| text(f, "/properties/privateIPAddress").parse().ok()).collect()
 }
@@ -120,37 +120,37 @@ pub fn frontends(balancer: &Value) -> Vec<IpAddr> {
 /// Returns all entries of a pool. A pool is by address as soon as one entry has an address: Azure
 /// then lists the interfaces behind those addresses as well.
 pub fn entries(pool: &Value) -> Vec<Entry> {
-    let listed = list(pool, "/properties/loadBalancerBackendAddresses").iter().map(entry);
+    let listed = list(pool, "/properties/loadBalancerBackendAddresses").iter().map(parse_entry);
     let mut entries: Vec<Entry> = listed.collect();
-    if entries.iter().any(|entry| entry.by == MembershipMode::Ip) {
+    if entries.iter().any(|entry| entry.mode == MembershipMode::Ip) {
         return entries;
     }
     for reference in list(pool, "/properties/backendIPConfigurations") {
         let configuration = id(reference, "/id");
         if configuration.is_some() && !entries.iter().any(|e| e.configuration == configuration) {
-            let (by, admin) = (MembershipMode::Nic, AdminState::None);
+            let (mode, admin) = (MembershipMode::Nic, AdminState::None);
             let (name, address, network) = (None, None, None);
-            entries.push(Entry { by, name, configuration, address, network, admin });
+            entries.push(Entry { mode, name, configuration, address, network, admin });
         }
     }
     entries
 }
 
-fn entry(listed: &Value) -> Entry {
+fn parse_entry(listed: &Value) -> Entry {
     let address = text(listed, "/properties/ipAddress");
-    let by = if address.is_empty() { MembershipMode::Nic } else { MembershipMode::Ip };
+    let mode = if address.is_empty() { MembershipMode::Nic } else { MembershipMode::Ip };
     let network = id(listed, "/properties/virtualNetwork/id").or_else(|| network_of(listed));
     Entry {
-        by,
+        mode,
         name: Some(text(listed, "/name").to_owned()).filter(|name| !name.is_empty()),
         configuration: id(listed, "/properties/networkInterfaceIPConfiguration/id"),
         address: address.parse().ok(),
         network,
-        admin: admin(text(listed, "/properties/adminState")),
+        admin: parse_admin_state(text(listed, "/properties/adminState")),
     }
 }
 
-fn admin(text: &str) -> AdminState {
+fn parse_admin_state(text: &str) -> AdminState {
     match text.to_ascii_lowercase().as_str() {
         "up" => AdminState::Up,
         "down" => AdminState::Down,
@@ -178,7 +178,7 @@ pub fn tunnels(pool: &Value) -> Result<Tunnels, String> {
     }
     let of = |side: &str| {
         let mut fits = interfaces.iter().filter(|t| text(t, "/type").eq_ignore_ascii_case(side));
-        fits.next().filter(|_| fits.next().is_none()).and_then(end)
+        fits.next().filter(|_| fits.next().is_none()).and_then(parse_tunnel)
     };
     match (interfaces.len(), of("External"), of("Internal")) {
         (2, Some(external), Some(internal)) => Ok(Tunnels { external, internal }),
@@ -186,7 +186,8 @@ pub fn tunnels(pool: &Value) -> Result<Tunnels, String> {
     }
 }
 
-fn end(tunnel: &Value) -> Option<End> {
+/// Parses one tunnel; returns `None` unless it is a valid VXLAN tunnel.
+fn parse_tunnel(tunnel: &Value) -> Option<End> {
     let port = number(tunnel, "/port").filter(|port| *port != 0)?;
     let vni = number(tunnel, "/identifier").filter(|vni| *vni < 1 << 24)?;
     text(tunnel, "/protocol").eq_ignore_ascii_case("VXLAN").then_some(End { port, vni })
@@ -204,15 +205,15 @@ pub fn rules(balancer: &Value, pool: &ResourceId) -> Vec<Rule> {
 }
 
 fn read_rule(balancer: &Value, rule: &Value) -> Rule {
-    let port = |pointer| number::<u16>(rule, pointer) == Some(0);
+    let is_zero = |pointer| number::<u16>(rule, pointer) == Some(0);
     let minutes = number(rule, "/properties/idleTimeoutInMinutes").unwrap_or(4_u64);
     let probe = id(rule, "/properties/probe/id");
     let mut probes = list(balancer, "/properties/probes").iter();
-    let probe = probe.and_then(|wanted| probes.find(|p| id(p, "/id").as_ref() == Some(&wanted)));
+    let probe = probe.and_then(|used| probes.find(|p| id(p, "/id").as_ref() == Some(&used)));
     Rule {
         name: text(rule, "/name").to_owned(),
         all_ports: text(rule, "/properties/protocol").eq_ignore_ascii_case("All")
-            && port("/properties/frontendPort"),
+            && is_zero("/properties/frontendPort"),
         idle: Duration::from_secs(minutes.saturating_mul(60)),
         resets: rule.pointer("/properties/enableTcpReset").and_then(Value::as_bool) == Some(true),
         probe: probe.map(read_probe),

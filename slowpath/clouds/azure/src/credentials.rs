@@ -139,13 +139,16 @@ impl Credentials {
         let mut sdk_credential = self.sdk_credential.lock().await;
         let credential = match sdk_credential.as_ref() {
             Some(credential) => credential.clone(),
-            None => sdk_credential.insert(self.make(kind)?).clone(),
+            None => sdk_credential.insert(self.create_sdk_credential(kind)?).clone(),
         };
         drop(sdk_credential);
         credential.get_token(scopes, None).await.map_err(|error| login_failed(&error))
     }
 
-    fn make(&self, kind: AzureCredential) -> Result<Arc<dyn TokenCredential>, AttemptError> {
+    fn create_sdk_credential(
+        &self,
+        kind: AzureCredential,
+    ) -> Result<Arc<dyn TokenCredential>, AttemptError> {
         let Variables { tenant, client, secret, token_file, .. } = &self.variables;
         let required = |name: &str, value: &Option<String>| {
             value.clone().ok_or_else(|| {

@@ -83,11 +83,11 @@ fn membership(
     entries: &[balancer::Entry],
 ) -> Check {
     let name = format!("member of {}", pool.id.name());
-    let mode_name = |by: MembershipMode| if by == MembershipMode::Nic { "nic" } else { "ip" };
+    let mode_name = |mode: MembershipMode| if mode == MembershipMode::Nic { "nic" } else { "ip" };
     let others =
         entries.iter().filter(|entry| own_entry(std::slice::from_ref(entry), pool).is_none());
     let others: Vec<String> =
-        others.map(|e| format!("{} by {}", display_name(e), mode_name(e.by))).collect();
+        others.map(|e| format!("{} by {}", display_name(e), mode_name(e.mode))).collect();
     let other_members = match others.is_empty() {
         true => "no other member".to_owned(),
         false => others.join(", "),
@@ -98,7 +98,7 @@ fn membership(
             let remedy = "name the pool in the scale set's model, and upgrade the instances";
             return Check::new(&name, Verdict::Fail, text, remedy);
         }
-        if entries.iter().any(|entry| entry.by != check_config.settings.membership) {
+        if entries.iter().any(|entry| entry.mode != check_config.settings.membership) {
             let text = format!("{text}; azure.membership differs, and a pool has only one kind");
             let remedy = "set azure.membership to the kind of the other members, or remove them";
             return Check::new(&name, Verdict::Fail, text, remedy);
@@ -107,7 +107,7 @@ fn membership(
         return Check::new(&name, Verdict::Warn, text, remedy);
     };
     let text =
-        format!("as {} by {}, with {other_members}", display_name(entry), mode_name(entry.by));
+        format!("as {} by {}, with {other_members}", display_name(entry), mode_name(entry.mode));
     match entry.admin {
         AdminState::None => Check::ok(&name, text),
         AdminState::Down => {
@@ -191,12 +191,12 @@ fn rule(rule: &Rule) -> Check {
         let path = &probe.path;
         let (protocol, port) = (&probe.protocol, probe.port);
         let every = probe.interval.as_secs();
-        let well = match protocol.eq_ignore_ascii_case("Tcp") {
+        let condition = match protocol.eq_ignore_ascii_case("Tcp") {
             true => "",
             false => ", only status 200 passes",
         };
         format!(
-            "probe {protocol} port {port} {path} every {every} s, down after {}{well}",
+            "probe {protocol} port {port} {path} every {every} s, down after {}{condition}",
             probe.failures
         )
     });

@@ -109,12 +109,12 @@ impl ErrorBody {
     /// - Metadata service: `{"error": "..."}`.
     /// - Login service: `{"error", "error_description"}`.
     pub fn read(body: &[u8]) -> ErrorBody {
-        let Ok(Value::Object(whole)) = serde_json::from_slice::<Value>(body) else {
+        let Ok(Value::Object(object)) = serde_json::from_slice::<Value>(body) else {
             let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
             return ErrorBody { code: String::new(), message: excerpt(&text, 160) };
         };
-        let text = |key: &str| whole.get(key).and_then(Value::as_str);
-        match whole.get("error") {
+        let text = |key: &str| object.get(key).and_then(Value::as_str);
+        match object.get("error") {
             Some(Value::String(word)) => match text("error_description") {
                 Some(why) => {
                     ErrorBody { code: word.clone(), message: excerpt(why, MAX_MESSAGE_LENGTH) }
@@ -124,7 +124,7 @@ impl ErrorBody {
                 }
             },
             Some(error) => ErrorBody::of(error),
-            None => ErrorBody::of(&Value::Object(whole)),
+            None => ErrorBody::of(&Value::Object(object)),
         }
     }
 
@@ -178,9 +178,9 @@ pub fn retry_after(headers: &Headers, now: SystemTime) -> Option<Duration> {
         Ok(pause) => pause,
         Err(_) => {
             let then = httpdate::parse_http_date(requested).ok()?;
-            let theirs = text(&HeaderName::from_static("date"))
+            let server_time = text(&HeaderName::from_static("date"))
                 .and_then(|date| httpdate::parse_http_date(date).ok());
-            then.duration_since(theirs.unwrap_or(now)).unwrap_or_default()
+            then.duration_since(server_time.unwrap_or(now)).unwrap_or_default()
         }
     };
     Some(pause.min(MAX_RETRY_AFTER))
@@ -233,11 +233,11 @@ impl ClassifyError for Operation {
             }
             next = error.source();
         }
-        let whole = excerpt(&chain(error), MAX_MESSAGE_LENGTH);
+        let message = excerpt(&chain(error), MAX_MESSAGE_LENGTH);
         match error.kind() {
-            ErrorKind::DataConversion => self.malformed(whole),
-            ErrorKind::Other => self.failed(Failure::Invalid, "NotSent", whole),
-            _ => self.failed(Failure::Transient, "NoAnswer", whole),
+            ErrorKind::DataConversion => self.malformed(message),
+            ErrorKind::Other => self.failed(Failure::Invalid, "NotSent", message),
+            _ => self.failed(Failure::Transient, "NoAnswer", message),
         }
     }
 }

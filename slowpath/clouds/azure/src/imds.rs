@@ -18,7 +18,7 @@ use crate::failure::{ClassifyError, ErrorBody, retry_after};
 use crate::transport::{HttpTransport, SETTINGS, send};
 use crate::types::{CallError, Family, Identity, ScheduledEvent, Tunnels};
 
-pub use read::{events, identity, mac, tunnels};
+pub use read::{parse_events, parse_identity, parse_mac, parse_tunnels};
 
 /// Time limit of one attempt; IMDS runs on the machine's host and answers quickly or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -100,7 +100,7 @@ impl Metadata {
     pub async fn instance(&self) -> Result<Identity, CallError> {
         let url = self.url("/metadata/instance", &self.version, &[]);
         let response = self.with_retries(INSTANCE, TIMEOUT, &url, None).await?;
-        identity(response.body()).map_err(|why| INSTANCE.malformed(why).error)
+        parse_identity(response.body()).map_err(|why| INSTANCE.malformed(why).error)
     }
 
     /// Reads the tunnels of the machine's pools; empty if it is in no pool of a gateway load
@@ -108,7 +108,9 @@ impl Metadata {
     pub async fn tunnels(&self) -> Result<Vec<(Family, Tunnels)>, CallError> {
         let url = self.url("/metadata/loadbalancer", &self.version, &[]);
         match self.with_retries(BALANCER, TIMEOUT, &url, None).await {
-            Ok(response) => tunnels(response.body()).map_err(|why| BALANCER.malformed(why).error),
+            Ok(response) => {
+                parse_tunnels(response.body()).map_err(|why| BALANCER.malformed(why).error)
+            }
             Err(error) if error.kind == Failure::Absent => Ok(Vec::new()),
             Err(error) => Err(error),
         }
@@ -118,7 +120,7 @@ impl Metadata {
     pub async fn events(&self, machine: &str) -> Result<Vec<ScheduledEvent>, CallError> {
         let url = self.url("/metadata/scheduledevents", EVENTS_VERSION, &[]);
         let response = self.with_retries(EVENTS, EVENTS_TIMEOUT, &url, None).await?;
-        events(response.body(), machine).map_err(|why| EVENTS.malformed(why).error)
+        parse_events(response.body(), machine).map_err(|why| EVENTS.malformed(why).error)
     }
 
     /// Acknowledges an event, so that it may start.
@@ -142,8 +144,8 @@ impl Metadata {
         members.extend(client_id.map(|id| ("client_id", id)));
         let url = self.url("/metadata/identity/oauth2/token", TOKEN_VERSION, &members);
         let response = self.attempt(TOKEN, TIMEOUT, &url, None).await?;
-        let (secret, lifetime) =
-            read::token(response.headers(), response.body()).map_err(|why| TOKEN.malformed(why))?;
+        let token = read::parse_token(response.headers(), response.body());
+        let (secret, lifetime) = token.map_err(|why| TOKEN.malformed(why))?;
         Ok(Token { secret: Secret::new(secret), lifetime })
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::arm::Arm;
 use crate::balancer;
 use crate::id::ResourceId;
-use crate::imds::mac;
+use crate::imds::parse_mac;
 use crate::operations;
 use crate::requests;
 use crate::types::{Failure, Family, Identity};
@@ -68,12 +68,12 @@ pub struct Nic {
 impl Nic {
     /// Returns the MAC address, if there is one.
     pub fn mac(&self) -> Option<[u8; 6]> {
-        mac(balancer::text(&self.body, "/properties/macAddress"))
+        parse_mac(balancer::text(&self.body, "/properties/macAddress"))
     }
 }
 
 impl Location {
-    /// Finds the location once.
+    /// Finds the location by reading the machine, its network interfaces and the load balancer.
     ///
     /// # Errors
     /// Fails if no usable location is found or Azure does not answer.
@@ -83,8 +83,8 @@ impl Location {
         identity: Identity,
         ingress: &Ingress,
     ) -> Result<Location, LocationError> {
-        let nics = interfaces(arm, &identity).await?;
-        let nic = ingress_nic(&nics, ingress)?;
+        let nics = read_interfaces(arm, &identity).await?;
+        let nic = find_ingress_nic(&nics, ingress)?;
         let balancer = find_balancer(arm, settings, &identity).await?;
         Location::from_resources(settings, identity, ingress, nic, &balancer)
     }
@@ -106,11 +106,11 @@ impl Location {
             return Err(LocationError::OtherRegion {
                 balancer: id.name().to_owned(),
                 region: region.to_owned(),
-                ours: identity.location,
+                machine_region: identity.location,
             });
         }
         let pools: Result<Vec<Pool>, LocationError> =
-            settings.pools.iter().map(|wanted| pool(wanted, ingress, nic, balancer)).collect();
+            settings.pools.iter().map(|one| locate_pool(one, ingress, nic, balancer)).collect();
         let (interface, managed) = (nic.id.clone(), nic.managed);
         Ok(Location { identity, interface, managed, balancer: id, pools: pools? })
     }
@@ -130,7 +130,10 @@ fn unreadable_id(what: &str) -> LocationError {
 ///
 /// # Errors
 /// Fails if a read fails.
-pub async fn interfaces(arm: &dyn Arm, identity: &Identity) -> Result<Vec<Nic>, LocationError> {
+pub async fn read_interfaces(
+    arm: &dyn Arm,
+    identity: &Identity,
+) -> Result<Vec<Nic>, LocationError> {
     let machine = ResourceId::parse(&identity.resource_id).map_err(|error| {
         let why = format!("resourceId: {error}");
         LocationError::Metadata(operations::MACHINES_GET.operation.malformed(why).error)
@@ -151,7 +154,7 @@ pub async fn interfaces(arm: &dyn Arm, identity: &Identity) -> Result<Vec<Nic>, 
 ///
 /// # Errors
 /// Fails if none matches.
-pub fn ingress_nic<'a>(nics: &'a [Nic], ingress: &Ingress) -> Result<&'a Nic, LocationError> {
+pub fn find_ingress_nic<'a>(nics: &'a [Nic], ingress: &Ingress) -> Result<&'a Nic, LocationError> {
     let own = nics.iter().find(|nic| nic.mac() == Some(ingress.mac));
     own.ok_or_else(|| {
         let one = |nic: &Nic| {
@@ -161,10 +164,11 @@ pub fn ingress_nic<'a>(nics: &'a [Nic], ingress: &Ingress) -> Result<&'a Nic, Lo
     })
 }
 
-/// Returns the gateway load balancer: by id, by name, or the one that has all configured pools.
+/// Returns the gateway load balancer that has all configured pools: the one of the configured id or
+/// name, or the only one in the resource group.
 ///
 /// # Errors
-/// Fails if there is none or more than one.
+/// Fails if there is none or more than one, or if Azure does not answer.
 pub async fn find_balancer(
     arm: &dyn Arm,
     settings: &Settings,
@@ -236,48 +240,48 @@ fn select_balancer(
 }
 
 /// Returns a configured pool with this machine's IP configuration of the same family.
-fn pool(
-    wanted: &AzurePool,
+fn locate_pool(
+    configured: &AzurePool,
     ingress: &Ingress,
     nic: &Nic,
     balancer: &Value,
 ) -> Result<Pool, LocationError> {
-    let document = balancer::pool(balancer, &wanted.name);
+    let document = balancer::pool(balancer, &configured.name);
     let missing = || {
         let has = balancer::pools(balancer).iter().map(|p| balancer::text(p, "/name").to_owned());
-        LocationError::NoPool { pool: wanted.clone(), has: has.collect() }
+        LocationError::NoPool { pool: configured.clone(), has: has.collect() }
     };
     let document = document.ok_or_else(missing)?;
     let id = balancer::id(document, "/id").ok_or_else(|| unreadable_id("the pool"))?;
     if balancer::list(document, "/properties/tunnelInterfaces").is_empty() {
-        return Err(LocationError::NoTunnels { pool: wanted.name.clone() });
+        return Err(LocationError::NoTunnels { pool: configured.name.clone() });
     }
-    let family = if wanted.ipv6 { Family::V6 } else { Family::V4 };
-    let (configuration, address, network) = configuration(family, ingress, nic)?;
-    let theirs = balancer::networks(balancer);
-    if !theirs.is_empty() && !theirs.contains(&network) {
+    let family = if configured.ipv6 { Family::V6 } else { Family::V4 };
+    let (configuration, address, network) = find_configuration(family, ingress, nic)?;
+    let networks = balancer::networks(balancer);
+    if !networks.is_empty() && !networks.contains(&network) {
         return Err(LocationError::OtherNetwork {
             balancer: balancer::text(balancer, "/name").to_owned(),
-            theirs,
-            ours: network,
+            balancer_networks: networks,
+            ingress_network: network,
         });
     }
-    Ok(Pool { family, gateway: wanted.gateway.clone(), id, configuration, address, network })
+    Ok(Pool { family, gateway: configured.gateway.clone(), id, configuration, address, network })
 }
 
 /// Returns the interface's IP configuration that has a configured address, with that address and
 /// its virtual network.
-fn configuration(
+fn find_configuration(
     family: Family,
     ingress: &Ingress,
     nic: &Nic,
 ) -> Result<(ResourceId, IpAddr, ResourceId), LocationError> {
     let all = balancer::list(&nic.body, "/properties/ipConfigurations");
     let of_family = |address: &&IpAddr| address.is_ipv6() == (family == Family::V6);
-    let ours: Vec<IpAddr> = ingress.addresses.iter().filter(of_family).copied().collect();
-    for address in &ours {
+    let configured: Vec<IpAddr> = ingress.addresses.iter().filter(of_family).copied().collect();
+    for address in &configured {
         for configuration in all {
-            let has = network(balancer::text(configuration, "/properties/privateIPAddress"));
+            let has = parse_prefix(balancer::text(configuration, "/properties/privateIPAddress"));
             let id = balancer::id(configuration, "/id");
             let of = balancer::network_of(configuration);
             if let (Some(has), Some(id), Some(of)) = (has, id, of)
@@ -289,11 +293,11 @@ fn configuration(
     }
     let address = |c: &Value| balancer::text(c, "/properties/privateIPAddress").to_owned();
     let has = all.iter().map(address).filter(|address| !address.is_empty()).collect();
-    Err(LocationError::NoAddress { family, interface: nic.id.name().to_owned(), ours, has })
+    Err(LocationError::NoAddress { family, interface: nic.id.name().to_owned(), configured, has })
 }
 
 /// Parses the address of an IP configuration: a single one, or a prefix such as `172.20.2.16/28`.
-fn network(text: &str) -> Option<Prefix> {
+fn parse_prefix(text: &str) -> Option<Prefix> {
     let (address, len) = match text.split_once('/') {
         Some((address, len)) => (address, len.parse::<u8>().ok()),
         None => (text, Some(128)),

@@ -166,7 +166,7 @@ pub(crate) fn parse_progress(
 }
 
 /// Returns true if the handle polls a resource that is being deleted, so that 404 means success.
-/// All deletions have such names ([`operations`](crate::operations)).
+/// The names of all deletions contain `_Delete` ([`operations`](crate::operations)).
 fn is_deletion(handle: &OperationHandle) -> bool {
     let url = handle.location.as_deref().filter(|_| handle.operation.is_none());
     let url = url.and_then(|url| Url::parse(url).ok());
@@ -195,11 +195,11 @@ fn failed(operation: Operation, state: &str, body: &Value) -> AttemptError {
 }
 
 /// Waits until a write is complete, at most for `timeout`; returns the resource if the first
-/// response contained it. The retries of a poll can exceed the timeout; with
-/// [`Policy::ONCE`](clouds::retry::Policy::ONCE) they do not.
+/// response contained it. The last poll may exceed the timeout by its attempts, of which
+/// [`Policy::ONCE`](clouds::retry::Policy::ONCE) makes a single one.
 ///
 /// # Errors
-/// Fails if the operation failed, the handle is unknown, or the timeout is exceeded.
+/// Fails if the operation failed, a poll fails permanently, or the timeout is exceeded.
 pub async fn finish(
     arm: &dyn Arm,
     outcome: WriteOutcome,

@@ -48,11 +48,12 @@ use drain::{Drain, ScheduledEvents};
 use observed::ObservedEntries;
 use tunnel_reports::TunnelReports;
 
-/// Interval of membership queries while everything is in order, and otherwise. A query makes up to
-/// 4 reads. `Microsoft.Network` allows 10,000 reads in 5 minutes per subscription and region,
-/// Resource Manager 25 a second per subscription and identity: with an interval of a minute, 500
-/// machines can share a subscription.
+/// Interval of membership queries while everything is in order. A query makes up to 4 reads.
+/// `Microsoft.Network` allows 10,000 reads in 5 minutes per subscription and region, Resource
+/// Manager 25 a second per subscription and identity: with an interval of a minute, 500 machines
+/// can share a subscription.
 const POOLS_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval of membership queries while a membership or its tunnels are not as desired.
 const POOLS_INTERVAL_UNSETTLED: Duration = Duration::from_secs(15);
 /// Intervals of IMDS queries; a preemption is announced 30 s in advance.
 const TUNNELS_INTERVAL: Duration = Duration::from_secs(30);
@@ -63,7 +64,8 @@ const TUNNELS_INTERVAL_UNKNOWN: Duration = Duration::from_secs(2);
 const WRITE_SETTLE_TIME: Duration = Duration::from_secs(180);
 /// Time after the appliance became ready within which a packet is expected.
 const FIRST_PACKET_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long Azure may treat an able appliance as not ready before that is reported.
+/// How long Azure may treat an able appliance as not ready, or IMDS and Resource Manager may report
+/// different tunnels, before that is reported.
 const MISMATCH_GRACE: Duration = Duration::from_secs(60);
 
 /// State machine of the membership in Azure backend pools.
@@ -126,8 +128,8 @@ impl Machine for Membership {
         std::mem::take(&mut self.effects)
     }
 
-    /// Returns true if the appliance is able, is a member of all pools, is not set `Down`, and has
-    /// the reported tunnels in force (with `tunnels = "report"`, any tunnels).
+    /// Returns true if the appliance is able and not leaving, is a member of all pools, is not set
+    /// `Down`, and has the reported tunnels in force (with `tunnels = "report"`, any tunnels).
     fn ready(&self) -> bool {
         let member = self.observed.fresh && self.observed.in_all();
         let accepting = member && !self.observed.has_state(AdminState::Down);
@@ -274,12 +276,13 @@ impl Membership {
                 self.defer(Call::ReadEvents, now + EVENTS_INTERVAL);
                 self.handle_events(now, events);
             }
-            Answer::Acknowledged(_) => self.events.acknowledged(),
+            Answer::Acknowledged(_) => self.events.end_acknowledgment(),
             Answer::Events(Err(_)) => {}
         }
     }
 
-    /// Stops failing the probe if queries stay unanswered for [`call_state::QUERY_TIMEOUT`].
+    /// Stops failing the probe because of queries that stay unanswered for
+    /// [`call_state::QUERY_TIMEOUT`].
     fn admit_on_timeout(&mut self, now: Instant) {
         let able = self.able_since();
         let query = self.calls[Call::ReadPools as usize];

@@ -31,7 +31,7 @@ impl ArmOperation {
         ArmOperation { joins, ..self }
     }
 
-    /// Returns the request for a path, which a [`ResourceId`](crate::id::ResourceId) is.
+    /// Returns the request for a path, or for the path of a [`ResourceId`](crate::id::ResourceId).
     pub fn at(self, path: impl ToString) -> ArmRequest {
         ArmRequest { operation: self.operation, path: path.to_string(), version: self.version }
     }
@@ -209,9 +209,9 @@ pub const POLLS: [&str; 2] = [
 ];
 
 /// Returns the permissions that a role needs for these operations, including polling.
-pub fn permissions(of: &[ArmOperation]) -> BTreeSet<&'static str> {
-    let own = of.iter().map(|known| known.operation.service);
-    own.chain(of.iter().flat_map(|known| known.joins).copied()).chain(POLLS).collect()
+pub fn permissions(operations: &[ArmOperation]) -> BTreeSet<&'static str> {
+    let own = operations.iter().map(|known| known.operation.service);
+    own.chain(operations.iter().flat_map(|known| known.joins).copied()).chain(POLLS).collect()
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub const CONFLICT_POLICY: Policy = Policy {
     max_pause: Duration::from_secs(10),
     max_elapsed: Duration::from_secs(120),
 };
-/// The same while leaving.
+/// Policy while leaving: like [`CONFLICT_POLICY`], for at most 15 s.
 pub const DRAIN_POLICY: Policy = Policy { max_elapsed: Duration::from_secs(15), ..CONFLICT_POLICY };
 
 /// Access to this machine's entries in the pools.
@@ -46,7 +46,7 @@ pub struct PoolEntries<'a> {
     /// The machine's location at Azure.
     pub location: &'a Location,
     /// How entries are made: by IP configuration or by address.
-    pub by: MembershipMode,
+    pub mode: MembershipMode,
     /// Clock for the time between attempts.
     pub pause: &'a dyn Pause,
     /// Retry policy for conflicts with other writers, and time limit for long operations.
@@ -76,20 +76,20 @@ impl PoolEntries<'_> {
         for pool in &self.location.pools {
             let entries = entries(find_pool(&balancer, pool)?);
             if own_entry(&entries, pool).is_none() {
-                check_membership_mode(self.by, pool, &entries)?;
+                check_membership_mode(self.mode, pool, &entries)?;
                 to_join.push(pool);
             }
         }
-        match self.by {
+        match self.mode {
             _ if to_join.is_empty() => Ok(false),
             MembershipMode::Nic => {
                 self.check_writable()?;
                 let written =
-                    self.interface(|body| set_pool_references(body, &to_join, true)).await?;
+                    self.change_interface(|body| set_pool_references(body, &to_join, true)).await?;
                 for pool in to_join {
                     // There was no entry before, so a `Down` was left by an earlier one and no
                     // longer applies. If it cannot be lifted, the next query reports it.
-                    let _ = self.pool(pool, |body| set_admin_state(body, pool, false)).await;
+                    let _ = self.change_pool(pool, |body| set_admin_state(body, pool, false)).await;
                 }
                 Ok(written)
             }
@@ -99,7 +99,8 @@ impl PoolEntries<'_> {
                     let identity = &self.location.identity;
                     // The VM id is unique, so that no other machine's entry is overwritten.
                     let name = format!("{}-{}", identity.name, identity.vm_id);
-                    written |= self.pool(pool, |body| add_address(body, pool, &name)).await?;
+                    written |=
+                        self.change_pool(pool, |body| add_address(body, pool, &name)).await?;
                 }
                 Ok(written)
             }
@@ -115,7 +116,7 @@ impl PoolEntries<'_> {
     pub async fn set_down(&self, down: bool) -> Result<(), CallError> {
         let mut first = Ok(());
         for pool in &self.location.pools {
-            let set = self.pool(pool, |body| set_admin_state(body, pool, down)).await;
+            let set = self.change_pool(pool, |body| set_admin_state(body, pool, down)).await;
             first = first.and(set.map(drop));
         }
         first
@@ -124,20 +125,21 @@ impl PoolEntries<'_> {
     /// Leaves all pools. Only this machine's entries are removed, however they were made.
     ///
     /// # Errors
-    /// Fails if a write fails; the other pools were left nevertheless.
+    /// Fails if Azure does not answer, if a write fails, or if a scale set's model owns the
+    /// interface. Once the load balancer was read, entries by address are removed nevertheless.
     pub async fn leave(&self) -> Result<(), CallError> {
         let balancer = self.read_balancer().await?;
         let (mut first, mut of_interface) = (Ok(()), Vec::new());
         for pool in &self.location.pools {
             let entries = find_pool(&balancer, pool).map(entries).unwrap_or_default();
-            match own_entry(&entries, pool).map(|entry| entry.by) {
+            match own_entry(&entries, pool).map(|entry| entry.mode) {
                 Some(MembershipMode::Nic) => of_interface.push(pool),
                 Some(MembershipMode::Ip) => {
-                    let left = self.pool(pool, |body| Ok(remove_address(body, pool))).await;
+                    let left = self.change_pool(pool, |body| Ok(remove_address(body, pool))).await;
                     first = first.and(left.map(drop));
                 }
                 // The interface may name a pool that does not list it yet.
-                None if self.by == MembershipMode::Nic && !self.location.managed => {
+                None if self.mode == MembershipMode::Nic && !self.location.managed => {
                     of_interface.push(pool)
                 }
                 None => {}
@@ -147,7 +149,8 @@ impl PoolEntries<'_> {
             return first;
         }
         self.check_writable()?;
-        let left = self.interface(|body| set_pool_references(body, &of_interface, false)).await;
+        let remove = |body: &mut Value| set_pool_references(body, &of_interface, false);
+        let left = self.change_interface(remove).await;
         first.and(left.map(drop))
     }
 
@@ -161,12 +164,15 @@ impl PoolEntries<'_> {
         Err(operations::INTERFACES_PUT.operation.failed(Failure::Invalid, "ScaleSet", why).error)
     }
 
-    async fn interface(&self, change: impl FnMut(&mut Value) -> Change) -> Result<bool, CallError> {
+    async fn change_interface(
+        &self,
+        change: impl FnMut(&mut Value) -> Change,
+    ) -> Result<bool, CallError> {
         let id = &self.location.interface;
         self.change(&requests::interface(id), &requests::put_interface(id), change).await
     }
 
-    async fn pool(
+    async fn change_pool(
         &self,
         pool: &Pool,
         change: impl FnMut(&mut Value) -> Change,
@@ -231,7 +237,7 @@ pub fn pool_states(location: &Location, balancer: &Value) -> Vec<PoolState> {
         Ok(document) => PoolState {
             family: pool.family,
             member: own_entry(&entries(document), pool)
-                .map(|e| Member { by: e.by, admin: e.admin }),
+                .map(|e| Member { mode: e.mode, admin: e.admin }),
             tunnels: balancer::tunnels(document),
             probed: balancer::rules(balancer, &pool.id).iter().any(|rule| rule.probe.is_some()),
         },

@@ -133,7 +133,7 @@ impl Lifecycle for AzureLifecycle {
         before: Option<Journal<Location, PersistedState>>,
         now: Instant,
     ) -> (Membership, Option<PersistedState>) {
-        let persisted = before.map(|before| still_valid(before, location)).unwrap_or_default();
+        let persisted = before.map(|before| valid_state(before, location)).unwrap_or_default();
         // An entry by address is written in the pool, which no scale set's model owns.
         let managed = location.managed && self.settings.membership == MembershipMode::Nic;
         (Membership::new(self.settings.lifecycle, managed, persisted.clone(), now), Some(persisted))
@@ -153,7 +153,7 @@ impl Lifecycle for AzureLifecycle {
             call,
             cloud: self.cloud.clone(),
             location: Arc::clone(location),
-            by: self.settings.membership,
+            mode: self.settings.membership,
             appliance_settings: self.appliance_settings.clone(),
             leaving,
             event: membership.event().map(str::to_owned),
@@ -221,7 +221,7 @@ impl Lifecycle for AzureLifecycle {
 
 /// Returns the part of the journal that still applies at a location. A `Down` set in a pool
 /// that is still configured stays Weir's to lift, even if other pools changed.
-fn still_valid(
+fn valid_state(
     Journal { location: before, state, .. }: Journal<Location, PersistedState>,
     now: &Location,
 ) -> PersistedState {

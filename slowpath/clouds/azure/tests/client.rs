@@ -1,4 +1,4 @@
-//! The Resource Manager client against the emulator: requests, and error handling during outages.
+//! The Resource Manager client against the emulator: requests, long operations, errors, retries.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::time::Duration;
@@ -57,7 +57,7 @@ fn in_progress(begun: WriteOutcome) -> OperationHandle {
     }
 }
 
-async fn gone(side: &Fixture, begun: WriteOutcome) -> Result<(), AttemptError> {
+async fn finished(side: &Fixture, begun: WriteOutcome) -> Result<(), AttemptError> {
     let bound = Duration::from_secs(120);
     finish(&side.client, begun, side.pause.as_ref(), bound).await.map(drop)
 }
@@ -163,16 +163,16 @@ async fn all_pages_of_a_list_are_read() {
 #[tokio::test]
 async fn page_links_to_other_hosts_or_in_a_loop_are_rejected() {
     let side = fixture(AzureState::sample()).await;
-    let say = |next: &str| {
+    let respond = |next: &str| {
         side.azure.clear_faults();
         let body = json!({ "value": [], "nextLink": next }).to_string();
         side.azure.fault(Rule::always("LIST*", Fault::Body(body)));
     };
-    say("https://evil.example/subscriptions/s?page=2");
+    respond("https://evil.example/subscriptions/s?page=2");
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert!(error.message.contains("the token is not sent there"), "{error}");
     let own = format!("{}{}?api-version=2024-05-01", side.azure.url, list().path);
-    say(&own);
+    respond(&own);
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Invalid, "MalformedResponse"));
     assert!(error.message.contains("form a loop"), "{error}");
@@ -186,7 +186,7 @@ async fn page_links_to_other_hosts_or_in_a_loop_are_rejected() {
 async fn stale_etag_is_a_conflict() {
     let side = fixture(AzureState::sample()).await;
     let found = side.client.get(&operations::POOLS_GET.at(pool())).await.unwrap();
-    side.azure.with(|world| world.touch(gateway().as_str()));
+    side.azure.with(|cloud| cloud.touch(gateway().as_str()));
     let request = operations::POOLS_PUT.at(pool());
     let result = side.client.put(&request, &member(&found.body), found.etag.as_deref()).await;
     let error = result.unwrap_err().error;
@@ -194,7 +194,7 @@ async fn stale_etag_is_a_conflict() {
     // The caller has to read the resource anew: the client does not retry.
     assert_eq!(side.call_count("PUT loadBalancers/backendAddressPools"), 1);
     // Another write in progress is a conflict too.
-    side.azure.with(|world| world.pace = Duration::from_secs(30));
+    side.azure.with(|cloud| cloud.pace = Duration::from_secs(30));
     in_progress(join(&side).await.unwrap());
     let error = join(&side).await.unwrap_err().error;
     assert_eq!(
@@ -212,8 +212,8 @@ async fn long_write_is_polled_until_complete() {
     assert_eq!(handle.resource, pool().as_str());
     let Progress::InProgress { after } = side.client.poll(&handle).await.unwrap() else { panic!() };
     assert_eq!(after, Some(Duration::from_secs(2)));
-    gone(&side, begun).await.unwrap();
-    assert_eq!(side.azure.with(|world| world.now.as_secs()), 30);
+    finished(&side, begun).await.unwrap();
+    assert_eq!(side.azure.with(|cloud| cloud.now.as_secs()), 30);
     // The handle can be polled later, also from its stored form.
     let stored: OperationHandle =
         serde_json::from_str(&serde_json::to_string(&handle).unwrap()).unwrap();
@@ -229,11 +229,11 @@ async fn long_deletion_is_polled_by_location() {
     let body = json!({ "properties": { "addressPrefix": "10.1.9.0/24" } });
     let request = operations::SUBNETS_PUT.at(&subnet);
     let made = side.client.put(&request, &body, None).await.unwrap();
-    gone(&side, made).await.unwrap();
+    finished(&side, made).await.unwrap();
     let begun = side.client.delete(&operations::SUBNETS_DELETE.at(&subnet)).await.unwrap();
     let handle = in_progress(begun.clone());
     assert!(handle.location.is_some() && handle.operation.is_none());
-    gone(&side, begun).await.unwrap();
+    finished(&side, begun).await.unwrap();
     let error = side.client.get(&operations::SUBNETS_GET.at(&subnet)).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Absent);
     let again = side.client.delete(&operations::SUBNETS_DELETE.at(&subnet)).await.unwrap();
@@ -245,28 +245,28 @@ async fn failed_operation_reports_the_reason_and_hanging_one_times_out() {
     let side = fixture(slow(5)).await;
     let put = "PUT loadBalancers/backendAddressPools";
     let (code, message) = ("PrivateIPAddressNotInSubnet".to_owned(), "not in it".to_owned());
-    side.azure.with(|world| {
-        world.outcomes = vec![
+    side.azure.with(|cloud| {
+        cloud.outcomes = vec![
             ends(put, End::Fail { code, message }),
             ends(put, End::Cancel),
             ends(put, End::Hang),
         ];
     });
     let begun = join(&side).await.unwrap();
-    let error = gone(&side, begun).await.unwrap_err().error;
+    let error = finished(&side, begun).await.unwrap_err().error;
     assert_eq!(
         (error.kind, error.code.as_str()),
         (Failure::Invalid, "PrivateIPAddressNotInSubnet")
     );
     assert!(error.message.contains("not in it"));
     let begun = join(&side).await.unwrap();
-    let error = gone(&side, begun).await.unwrap_err().error;
+    let error = finished(&side, begun).await.unwrap_err().error;
     assert!(error.code == "Canceled" && error.message.contains("superseded"), "{error}");
     let begun = join(&side).await.unwrap();
-    let before = side.azure.with(|world| world.now);
-    let error = gone(&side, begun.clone()).await.unwrap_err().error;
+    let before = side.azure.with(|cloud| cloud.now);
+    let error = finished(&side, begun.clone()).await.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "StillRunning"));
-    assert_eq!(side.azure.with(|world| world.now) - before, Duration::from_secs(120));
+    assert_eq!(side.azure.with(|cloud| cloud.now) - before, Duration::from_secs(120));
     // A handle that Azure no longer knows is absent.
     let mut handle = in_progress(begun);
     handle.operation = handle.operation.map(|url| url.replace("/operations/", "/operations/no"));
@@ -298,7 +298,7 @@ async fn retry_after_is_honored_in_both_forms_despite_clock_skew() {
         let rule = Rule::first(2, "LIST loadBalancers", refuse);
         side.azure.fault(Rule { retry_after: Some(17), dated, ..rule });
         assert_eq!(side.client.list(&list()).await.unwrap().len(), 2);
-        let waited = side.azure.with(|world| world.now.as_secs());
+        let waited = side.azure.with(|cloud| cloud.now.as_secs());
         assert_eq!(waited, 34, "skew {skew}, dated {dated}");
         let name = "LoadBalancers_List";
         let counts = side.client.counts();
@@ -309,7 +309,7 @@ async fn retry_after_is_honored_in_both_forms_despite_clock_skew() {
     let rule = Rule::first(1, "LIST loadBalancers", Fault::Status(429));
     side.azure.fault(Rule { retry_after: Some(3_000), ..rule });
     side.client.list(&list()).await.unwrap();
-    assert_eq!(side.azure.with(|world| world.now), Policy::API.max_pause);
+    assert_eq!(side.azure.with(|cloud| cloud.now), Policy::API.max_pause);
 }
 
 #[tokio::test]
@@ -339,10 +339,10 @@ async fn temporary_errors_are_retried_and_permanent_ones_returned() {
     }
     // It gives up when the policy does.
     side.azure.fault(Rule::always("LIST*", Fault::Status(503)));
-    let before = side.azure.with(|world| world.now);
+    let before = side.azure.with(|cloud| cloud.now);
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert_eq!(error.kind, Failure::Transient);
-    assert!(side.azure.with(|world| world.now) - before <= Policy::API.max_elapsed);
+    assert!(side.azure.with(|cloud| cloud.now) - before <= Policy::API.max_elapsed);
     side.azure.take_calls();
     let once = side.client.with_policy(Policy::ONCE);
     assert!(once.list(&list()).await.is_err());
@@ -366,12 +366,12 @@ async fn attempts_time_out_and_calls_can_be_canceled() {
     assert_eq!(side.client.counts()[&("LoadBalancers_List", "transient")], 1);
     side.azure.fault(Rule::always("*", Fault::Hang));
     let (client, stop) = (side.client.clone(), side.stop.clone());
-    let asking = tokio::spawn(async move { client.list(&list()).await });
+    let call = tokio::spawn(async move { client.list(&list()).await });
     while side.call_count("LIST loadBalancers") < 3 {
         tokio::task::yield_now().await;
     }
     stop.send(true).unwrap();
-    let error = asking.await.unwrap().unwrap_err().error;
+    let error = call.await.unwrap().unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Transient, "Canceled"));
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert_eq!(error.code, "Canceled");
@@ -380,14 +380,14 @@ async fn attempts_time_out_and_calls_can_be_canceled() {
 #[tokio::test]
 async fn missing_permission_is_named_with_its_scope() {
     let side = fixture(AzureState::sample()).await;
-    side.azure.with(|world| world.forbidden = vec!["Microsoft.Network/loadBalancers/read".into()]);
+    side.azure.with(|cloud| cloud.forbidden = vec!["Microsoft.Network/loadBalancers/read".into()]);
     let error = side.client.list(&list()).await.unwrap_err().error;
     assert_eq!((error.kind, error.code.as_str()), (Failure::Denied, "AuthorizationFailed"));
     let allow = format!("allow {} on {}", list().operation.service, list().path);
     assert!(error.message.contains(&allow), "{error}");
-    // Joining needs a permission at the pool, not at the interface.
+    // Joining also needs a permission at the pool.
     let join = "Microsoft.Network/loadBalancers/backendAddressPools/join/action";
-    side.azure.with(|world| world.forbidden = vec![join.into()]);
+    side.azure.with(|cloud| cloud.forbidden = vec![join.into()]);
     let nic = ResourceId::network(SUBSCRIPTION, "north", "networkInterfaces", "weir-0-data");
     let mut found = side.client.get(&operations::INTERFACES_GET.at(&nic)).await.unwrap();
     let part = &mut found.body["properties"]["ipConfigurations"][0]["properties"];

@@ -8,7 +8,7 @@ use cloud_emulators::azure::AzureState;
 use cloud_emulators::azure::operation::{End, Outcome};
 use cloud_emulators::faults::{Fault, Rule};
 use clouds::report::Report;
-use simulation::File;
+use simulation::TemporaryFile;
 
 mod machine;
 use machine::{
@@ -24,8 +24,8 @@ async fn ready(begin: Begin) -> Machine {
 }
 
 /// Returns the number of pools that the machine is in, by either kind of entry.
-fn memberships(world: &AzureState) -> usize {
-    named(world, &nic(0)).len() + listed(world, "weir").len()
+fn memberships(cloud: &AzureState) -> usize {
+    named(cloud, &nic(0)).len() + listed(cloud, "weir").len()
 }
 
 #[tokio::test]
@@ -38,13 +38,13 @@ async fn sigterm_sets_down_waits_for_flows_then_removes_membership() {
         let report = machine.until("leaving", |report| report.drain.is_some()).await;
         assert_eq!(report.drain.unwrap().reason, "leaving: SIGTERM received");
         machine.until_probe("leaving: SIGTERM received").await;
-        machine.until_world("down", |w| admin(w, "weir", &FIRST.address()) == "Down").await;
+        machine.until_state("down", |w| admin(w, "weir", &FIRST.address()) == "Down").await;
         machine.pass(60).await;
-        assert_eq!(machine.azure.with(|world| memberships(world)), 1, "flows are left");
-        assert!(!machine.azure.with(|world| world.serves(&pool("weir"), &FIRST.address())));
+        assert_eq!(machine.azure.with(|cloud| memberships(cloud)), 1, "flows are left");
+        assert!(!machine.azure.with(|cloud| cloud.serves(&pool("weir"), &FIRST.address())));
         machine.appliance.flows(0);
-        assert_eq!(machine.ended().await, Exit::Drained);
-        assert_eq!(machine.azure.with(|world| memberships(world)), 0);
+        assert_eq!(machine.wait_for_exit().await, Exit::Drained);
+        assert_eq!(machine.azure.with(|cloud| memberships(cloud)), 0);
         assert_eq!(machine.report().phase, "over");
         let writes = (machine.call_count(PUT_POOL, "ok"), machine.call_count(PUT_NIC, "ok"));
         assert_eq!(writes, if line.is_empty() { (1, 2) } else { (3, 0) });
@@ -73,9 +73,9 @@ async fn remove_setting_selects_removed_memberships() {
             let mut machine =
                 ready(if found { begin.with(&remove_line(remove)) } else { begin }).await;
             machine.terminate();
-            assert_eq!(machine.ended().await, Exit::Drained);
-            let there = machine.azure.with(|world| memberships(world));
-            assert_eq!(there, usize::from(stays), "{remove}, found: {found}, {line:?}");
+            assert_eq!(machine.wait_for_exit().await, Exit::Drained);
+            let members = machine.azure.with(|cloud| memberships(cloud));
+            assert_eq!(members, usize::from(stays), "{remove}, found: {found}, {line:?}");
         }
     }
 }
@@ -89,23 +89,23 @@ async fn drain_lasts_until_the_cap_at_most() {
     for line in ["", BY_IP] {
         let mut machine = ready(Begin::new().await.with(line).with("drain_cap_s = 40")).await;
         machine.appliance.flows(1);
-        machine.azure.with(|world| {
-            world.pace = Duration::from_secs(5);
+        machine.azure.with(|cloud| {
+            cloud.pace = Duration::from_secs(5);
             let operation = "PUT*".into();
-            world.outcomes.push(Outcome { operation, end: End::Hang, times: None });
+            cloud.outcomes.push(Outcome { operation, end: End::Hang, times: None });
         });
-        let began = machine.azure.with(|world| world.now);
+        let began = machine.azure.with(|cloud| cloud.now);
         machine.clock.run_during_calls(true);
         machine.terminate();
-        assert_eq!(machine.ended().await, Exit::CapOver);
-        let took = (machine.azure.with(|world| world.now) - began).as_secs();
-        assert!((40..=75).contains(&took), "{took} s of the stand-in's time, {line:?}");
+        assert_eq!(machine.wait_for_exit().await, Exit::CapOver);
+        let took = (machine.azure.with(|cloud| cloud.now) - began).as_secs();
+        assert!((40..=75).contains(&took), "{took} s on the emulator's clock, {line:?}");
     }
     let mut machine = ready(Begin::new().await.with("drain_cap_s = 40")).await;
     machine.appliance.flows(1);
     machine.azure.fault(Rule::always("*", Fault::Status(503)));
     machine.terminate();
-    assert_eq!(machine.ended().await, Exit::CapOver);
+    assert_eq!(machine.wait_for_exit().await, Exit::CapOver);
     let named = |name: &str| machine.report().findings.iter().any(|found| found.name == name);
     assert!(named("call-failed") && named("leave-failed"));
 }
@@ -124,8 +124,8 @@ async fn earlier_retries_do_not_delay_leaving() {
         .await;
     machine.azure.clear_faults();
     machine.terminate();
-    assert_eq!(machine.ended().await, Exit::Drained);
-    assert_eq!(machine.azure.with(|world| memberships(world)), 0);
+    assert_eq!(machine.wait_for_exit().await, Exit::Drained);
+    assert_eq!(machine.azure.with(|cloud| memberships(cloud)), 0);
 }
 
 #[tokio::test]
@@ -135,25 +135,25 @@ async fn second_sigterm_or_first_before_discovery_exits_at_once() {
     machine.terminate();
     machine.until("leaving", |report| report.phase == "leaving").await;
     machine.terminate();
-    assert_eq!(machine.ended().await, Exit::Forced);
+    assert_eq!(machine.wait_for_exit().await, Exit::Forced);
     let begin = Begin::new().await;
     begin.azure.fault(Rule::always("LIST loadBalancers", Fault::Hang));
     let mut machine = begin.start().await;
     machine.terminate();
-    assert_eq!(machine.ended().await, Exit::Drained);
-    assert_eq!(machine.azure.with(|world| memberships(world)), 0);
+    assert_eq!(machine.wait_for_exit().await, Exit::Drained);
+    assert_eq!(machine.azure.with(|cloud| memberships(cloud)), 0);
 }
 
 #[tokio::test]
 async fn killed_process_recovers_and_becomes_ready() {
     for line in ["", BY_IP] {
         for after in 0..24 {
-            let file = File::new(&format!("killed-{}-{after}", line.len()));
+            let file = TemporaryFile::new(&format!("killed-{}-{after}", line.len()));
             let mut begin = Begin::new().await.with(line);
-            begin.azure.with(|world| world.pace = Duration::from_secs(3));
+            begin.azure.with(|cloud| cloud.pace = Duration::from_secs(3));
             begin.journal = Some(file.0.clone());
             let mut machine = begin.start().await;
-            // Kill it after this number of calls, in half of the cases while it leaves.
+            // The process is killed after this number of calls; it leaves if it is ready before.
             let azure = machine.azure.clone();
             let enough = 4 + after;
             let calls = || azure.calls().iter().filter(|c| !c.path.contains("metadata")).count();
@@ -173,12 +173,12 @@ async fn killed_process_recovers_and_becomes_ready() {
             machine.kill().await;
             let mut again = Begin::again(&machine).start().await;
             again.ready().await;
-            let state = again.azure.with(|world| admin(world, "weir", &FIRST.address()));
+            let state = again.azure.with(|cloud| admin(cloud, "weir", &FIRST.address()));
             assert_ne!(state, "Down", "after {enough} calls, leaving: {leaving}");
             again.terminate();
-            again.ended().await;
-            let there = again.azure.with(|world| memberships(world));
-            assert_eq!(there, 0, "it is Weir's after {enough} calls, leaving: {leaving}");
+            again.wait_for_exit().await;
+            let members = again.azure.with(|cloud| memberships(cloud));
+            assert_eq!(members, 0, "it is Weir's after {enough} calls, leaving: {leaving}");
         }
     }
 }
@@ -189,23 +189,23 @@ async fn event_drains_acknowledges_and_waits_for_the_machines_end() {
         let mut machine = ready(Begin::new().await).await;
         machine.appliance.flows(1);
         let id =
-            machine.azure.with(|world| world.schedule(kind, "weir-0", Duration::from_secs(120)));
-        let began = machine.azure.with(|world| world.now);
+            machine.azure.with(|cloud| cloud.schedule(kind, "weir-0", Duration::from_secs(120)));
+        let began = machine.azure.with(|cloud| cloud.now);
         let report = machine.until("leaving", |report| report.drain.is_some()).await;
         assert!(report.drain.unwrap().reason.starts_with("leaving: "));
         machine.pass(20).await;
         machine.appliance.flows(0);
         let started = |w: &AzureState| w.events.iter().any(|event| event.id == id && event.started);
-        machine.until_world("acknowledged", started).await;
-        let took = machine.azure.with(|world| world.now) - began;
+        machine.until_state("acknowledged", started).await;
+        let took = machine.azure.with(|cloud| cloud.now) - began;
         assert!(took.as_secs() < 115, "{kind}: Azure need not wait: {took:?}");
-        assert_eq!(machine.azure.with(|world| memberships(world)), 0);
+        assert_eq!(machine.azure.with(|cloud| memberships(cloud)), 0);
         machine.until_probe("leaving").await;
         // The probe fails until the event is over; then the machine returns to service by itself.
-        let over = |world: &AzureState| world.events.is_empty();
-        machine.until_world("the event's end", over).await;
+        let over = |cloud: &AzureState| cloud.events.is_empty();
+        machine.until_state("the event's end", over).await;
         machine.ready().await;
-        assert_eq!(machine.azure.with(|world| memberships(world)), 1);
+        assert_eq!(machine.azure.with(|cloud| memberships(cloud)), 1);
     }
 }
 
@@ -213,17 +213,17 @@ async fn event_drains_acknowledges_and_waits_for_the_machines_end() {
 async fn canceled_event_returns_to_service_and_freeze_is_only_reported() {
     let mut machine = ready(Begin::new().await).await;
     machine.appliance.flows(1);
-    machine.azure.with(|world| world.schedule("Reboot", "weir-0", Duration::from_secs(600)));
-    machine.until_world("down", |w| admin(w, "weir", &FIRST.address()) == "Down").await;
-    machine.azure.with(|world| {
-        world.events.clear();
-        world.incarnation += 1;
+    machine.azure.with(|cloud| cloud.schedule("Reboot", "weir-0", Duration::from_secs(600)));
+    machine.until_state("down", |w| admin(w, "weir", &FIRST.address()) == "Down").await;
+    machine.azure.with(|cloud| {
+        cloud.events.clear();
+        cloud.incarnation += 1;
     });
     machine.ready().await;
-    assert_ne!(machine.azure.with(|world| admin(world, "weir", &FIRST.address())), "Down");
-    machine.azure.with(|world| world.schedule("Freeze", "weir-0", Duration::from_secs(60)));
+    assert_ne!(machine.azure.with(|cloud| admin(cloud, "weir", &FIRST.address())), "Down");
+    machine.azure.with(|cloud| cloud.schedule("Freeze", "weir-0", Duration::from_secs(60)));
     machine.until_found("event").await;
-    machine.azure.with(|world| world.schedule("Reboot", "weir-1", Duration::from_secs(60)));
+    machine.azure.with(|cloud| cloud.schedule("Reboot", "weir-1", Duration::from_secs(60)));
     machine.pass(30).await;
     assert_eq!(machine.report().phase, "ready", "events of other machines are ignored");
 }
@@ -231,8 +231,8 @@ async fn canceled_event_returns_to_service_and_freeze_is_only_reported() {
 #[tokio::test]
 async fn missing_probe_is_reported_and_down_is_not_set() {
     let mut machine = ready(Begin::new().await).await;
-    machine.azure.with(|world| {
-        change_balancer(world, |balancer| {
+    machine.azure.with(|cloud| {
+        change_balancer(cloud, |balancer| {
             let rule = &mut balancer["properties"]["loadBalancingRules"][0]["properties"];
             rule.as_object_mut().unwrap().remove("probe");
         });
@@ -244,5 +244,5 @@ async fn missing_probe_is_reported_and_down_is_not_set() {
     machine.pass(10).await;
     assert_eq!(machine.call_count(PUT_POOL, "ok"), 0);
     machine.appliance.flows(0);
-    assert_eq!(machine.ended().await, Exit::Drained);
+    assert_eq!(machine.wait_for_exit().await, Exit::Drained);
 }

@@ -117,13 +117,13 @@ async fn scheduled_events_are_read_and_acknowledged() {
     let side = fixture(AzureState::sample()).await;
     assert_eq!(side.metadata.events("weir-0").await.unwrap(), []);
     let soon = Duration::from_secs(300);
-    let id = side.azure.with(|world| world.schedule("Redeploy", "weir-0", soon));
+    let id = side.azure.with(|cloud| cloud.schedule("Redeploy", "weir-0", soon));
     let response = side.metadata.events("weir-0").await.unwrap();
     assert_eq!(
         (response.len(), response[0].id.as_str(), response[0].kind),
         (1, id.as_str(), EventKind::Redeploy)
     );
-    let clock = side.azure.with(|world| world.clock());
+    let clock = side.azure.with(|cloud| cloud.clock());
     assert_eq!((response[0].started, response[0].not_before), (false, Some(clock + 300)));
     assert_eq!(side.metadata.events("weir-1").await.unwrap(), []);
     side.metadata.acknowledge(&id).await.unwrap();
@@ -145,16 +145,16 @@ async fn imds_is_retried_by_its_own_rules() {
         side.azure.fault(Rule::first(1, INSTANCE, Fault::Status(status)));
         side.metadata.instance().await.unwrap();
         // The policy's first pause would be shorter.
-        assert_eq!(side.azure.with(|world| world.now), Duration::from_secs(1), "{status}");
+        assert_eq!(side.azure.with(|cloud| cloud.now), Duration::from_secs(1), "{status}");
         side.azure.take_calls();
         side.azure.fault(Rule::first(3, INSTANCE, Fault::Status(status)));
         assert_eq!(side.metadata.instance().await.unwrap().name, "weir-0");
         assert_eq!(side.call_count(INSTANCE), 4);
         side.azure.fault(Rule::always(INSTANCE, Fault::Status(status)));
-        let begun = side.azure.with(|world| world.now);
+        let begun = side.azure.with(|cloud| cloud.now);
         let error = side.metadata.instance().await.unwrap_err();
         assert!(error.kind.is_temporary(), "{error}");
-        let waited = (side.azure.with(|world| world.now) - begun).as_secs();
+        let waited = (side.azure.with(|cloud| cloud.now) - begun).as_secs();
         assert!((70..=80).contains(&waited), "{status}: {waited}");
     }
     // A requested delay is used.
@@ -162,7 +162,7 @@ async fn imds_is_retried_by_its_own_rules() {
     let rule = Rule::first(2, INSTANCE, Fault::Status(429));
     side.azure.fault(Rule { retry_after: Some(9), ..rule });
     side.metadata.instance().await.unwrap();
-    assert_eq!(side.azure.with(|world| world.now.as_secs()), 18);
+    assert_eq!(side.azure.with(|cloud| cloud.now.as_secs()), 18);
     // All other statuses are permanent.
     for status in [302, 400, 401, 403, 405, 408, 409] {
         side.azure.take_calls();
@@ -189,7 +189,7 @@ async fn imds_redirects_are_not_followed() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let target = format!("{}/metadata/instance?api-version=2023-07-01", elsewhere.azure.imds);
-    let leads = std::thread::spawn(move || {
+    let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut request = [0; 4096];
         let _ = stream.read(&mut request).unwrap();
@@ -199,7 +199,7 @@ async fn imds_redirects_are_not_followed() {
     let (_stay, cancel) = watch::channel(false);
     let metadata = Metadata::new(&address, "2023-07-01", 7, cancel).unwrap();
     let error = metadata.instance().await.unwrap_err();
-    leads.join().unwrap();
+    server.join().unwrap();
     assert!(error.kind == Failure::Invalid && error.message.contains("redirect to"), "{error}");
     assert!(elsewhere.azure.take_calls().is_empty());
 }
@@ -207,7 +207,7 @@ async fn imds_redirects_are_not_followed() {
 #[tokio::test]
 async fn unreachable_imds_is_reported_as_such() {
     let (_stay, cancel) = watch::channel(false);
-    // No server listens there any more.
+    // No server listens at this address any more.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -264,7 +264,7 @@ async fn token_is_renewed_before_expiry_and_after_rejection() {
     side.client.list(&list()).await.unwrap();
     side.azure.fault(Rule::always(TOKEN, Fault::Status(503)));
     side.client.list(&list()).await.unwrap();
-    side.azure.with(|world| world.tokens.clear());
+    side.azure.with(|cloud| cloud.tokens.clear());
     let error = side.client.with_policy(Policy::ONCE).list(&list()).await.unwrap_err().error;
     assert_eq!((error.operation, error.kind), ("Token", Failure::Transient));
     // If a new token is rejected too, that is reported.
@@ -286,7 +286,7 @@ async fn token_error_is_the_error_of_the_call() {
     let client = side.client.clone();
     let calls = tokio::spawn(async move { client.list(&list()).await });
     while !calls.is_finished() {
-        if azure.with(|world| world.now) >= until {
+        if azure.with(|cloud| cloud.now) >= until {
             azure.clear_faults();
             until = Duration::MAX;
         }
@@ -318,7 +318,7 @@ async fn application_logs_in_with_client_secret() {
         assert_eq!(call.body["scope"], "https://management.azure.com/.default");
         assert_eq!(call.body["grant_type"], "client_credentials");
         // The SDK has its own token cache: a rejected token is dropped there too.
-        side.azure.with(|world| world.tokens.clear());
+        side.azure.with(|cloud| cloud.tokens.clear());
         side.client.list(&list()).await.unwrap();
         assert_eq!(side.call_count("POST token"), 1);
     }
@@ -348,9 +348,9 @@ async fn failed_login_is_retried() {
     side.azure.fault(Rule { retry_after: Some(11), ..rule });
     side.client.list(&list()).await.unwrap();
     let counts = side.client.counts();
-    assert_eq!(side.azure.with(|world| world.now.as_secs()), 22);
+    assert_eq!(side.azure.with(|cloud| cloud.now.as_secs()), 22);
     assert_eq!(counts[&("LoadBalancers_List", "throttled")], 2);
-    side.azure.with(|world| world.tokens.clear());
+    side.azure.with(|cloud| cloud.tokens.clear());
     side.azure.fault(Rule::first(1, "POST token", refuse(503, "temporarily_unavailable")));
     side.azure.fault(Rule::first(1, "POST token", Fault::Cut));
     side.azure.fault(Rule::first(1, "POST token", Fault::Body("<html>Welcome</html>".into())));
@@ -364,9 +364,9 @@ async fn workload_identity_presents_its_federated_token() {
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("token");
     let token_file = Some(file.to_str().unwrap().to_owned());
-    let given = Variables { token_file, secret: None, ..variables() };
+    let workload = Variables { token_file, secret: None, ..variables() };
     // The file is created later; no restart is needed.
-    let side = as_application(AzureCredential::Auto, given.clone()).await;
+    let side = as_application(AzureCredential::Auto, workload.clone()).await;
     let once = side.client.with_policy(Policy::ONCE);
     let error = once.list(&list()).await.unwrap_err().error;
     assert!(error.kind == Failure::Denied && error.message.contains("token"), "{error}");
@@ -375,7 +375,7 @@ async fn workload_identity_presents_its_federated_token() {
     let call = side.azure.take_calls().remove(0);
     assert_eq!(call.body["client_assertion"], "a workload");
     // If one of the three variables is missing, the managed identity is used.
-    let side = as_application(AzureCredential::Auto, Variables { client: None, ..given }).await;
+    let side = as_application(AzureCredential::Auto, Variables { client: None, ..workload }).await;
     side.client.list(&list()).await.unwrap();
     assert_eq!((side.call_count("POST token"), side.call_count(TOKEN)), (0, 1));
     let none = Variables { token_file: None, ..variables() };
@@ -390,8 +390,8 @@ async fn sovereign_cloud_uses_its_own_token_audience() {
         ("AzureUSGovernmentCloud", "https://management.usgovcloudapi.net/"),
         ("AzureChinaCloud", "https://management.chinacloudapi.cn/"),
     ] {
-        let world = AzureState { environment: environment.to_owned(), ..AzureState::sample() };
-        let side = fixture(world).await;
+        let cloud = AzureState { environment: environment.to_owned(), ..AzureState::sample() };
+        let side = fixture(cloud).await;
         assert_eq!(side.metadata.instance().await.unwrap().environment, environment);
         side.client.list(&list()).await.unwrap();
         let calls = side.azure.take_calls();
@@ -408,7 +408,7 @@ async fn sovereign_cloud_uses_its_own_token_audience() {
 async fn proxy_variables_apply_to_services_and_not_to_imds() {
     let variable = |name: &str| std::env::var(name).ok();
     if let (Some(url), Some(imds)) = (variable("WEIR_TEST_URL"), variable("WEIR_TEST_IMDS")) {
-        return inside(&url, &imds).await;
+        return check_in_child(&url, &imds).await;
     }
     let azure = Emulator::start(AzureState::sample()).await.unwrap();
     let folder = std::env::temp_dir().join(format!("weir-azure-roots-{}", std::process::id()));
@@ -441,7 +441,8 @@ async fn proxy_variables_apply_to_services_and_not_to_imds() {
     assert_eq!(operations, [INSTANCE, "POST token", "LIST loadBalancers"]);
 }
 
-async fn inside(url: &str, imds: &str) {
+/// Checks the clients in the child process, whose environment has the variables.
+async fn check_in_child(url: &str, imds: &str) {
     let (_stay, cancel) = watch::channel(false);
     let metadata = Metadata::new(imds, "2023-07-01", 7, cancel.clone()).unwrap();
     let response = metadata.with_policy(Policy::ONCE).instance().await.unwrap();

@@ -18,8 +18,8 @@ const BY_IP: &str = "membership = \"ip\"";
 const OP_POOL: &str = "PUT loadBalancers/backendAddressPools";
 const OP_NIC: &str = "PUT networkInterfaces";
 
-fn body(world: &AzureState, id: &str) -> Value {
-    world.find(id).unwrap().body.clone()
+fn body(cloud: &AzureState, id: &str) -> Value {
+    cloud.find(id).unwrap().body.clone()
 }
 
 fn entry(name: &str, address: &str) -> Value {
@@ -30,8 +30,8 @@ fn entry(name: &str, address: &str) -> Value {
 }
 
 /// Adds another machine's address to a pool.
-fn list_other(world: &mut AzureState, name: &str, address: &str) {
-    change_pool(world, name, |pool| {
+fn list_other(cloud: &mut AzureState, name: &str, address: &str) {
+    change_pool(cloud, name, |pool| {
         pool["properties"]["loadBalancerBackendAddresses"] = json!([entry("other", address)]);
     });
 }
@@ -40,8 +40,8 @@ fn list_other(world: &mut AzureState, name: &str, address: &str) {
 async fn writes_preserve_all_other_content() {
     // By interface: unknown keys, another pool, the other IP configuration.
     let begin = Begin::new().await;
-    begin.azure.with(|world| {
-        change_body(world, &nic(0), |nic| {
+    begin.azure.with(|cloud| {
+        change_body(cloud, &nic(0), |nic| {
             nic["tags"] = json!({ "owner": "somebody" });
             nic["properties"]["futureKey"] = json!({ "deep": [1, 2, { "x": null }] });
             let part = &mut nic["properties"]["ipConfigurations"][0]["properties"];
@@ -51,10 +51,10 @@ async fn writes_preserve_all_other_content() {
             ]);
         });
     });
-    let before = begin.azure.with(|world| body(world, &nic(0)));
+    let before = begin.azure.with(|cloud| body(cloud, &nic(0)));
     let mut machine = begin.start().await;
     machine.ready().await;
-    let mut after = machine.azure.with(|world| body(world, &nic(0)));
+    let mut after = machine.azure.with(|cloud| body(cloud, &nic(0)));
     let put = machine.azure.calls().into_iter().find(|call| call.operation == OP_NIC).unwrap();
     assert!(put.headers.contains_key("if-match"), "{put:?}");
     let part = &mut after["properties"]["ipConfigurations"][0]["properties"];
@@ -72,21 +72,21 @@ async fn writes_preserve_all_other_content() {
 
     // By address: other entries, tunnels, unknown keys.
     let begin = Begin::new().await.with(BY_IP);
-    begin.azure.with(|world| {
-        list_other(world, "weir", "10.1.0.77");
-        change_pool(world, "weir", |pool| {
+    begin.azure.with(|cloud| {
+        list_other(cloud, "weir", "10.1.0.77");
+        change_pool(cloud, "weir", |pool| {
             pool["properties"]["drainPeriodInSeconds"] = json!(17);
             pool["properties"]["futureKey"] = json!({ "deep": true });
         });
     });
-    let find = |world: &AzureState| {
-        let pools = body(world, &gateway())["properties"]["backendAddressPools"].clone();
+    let find = |cloud: &AzureState| {
+        let pools = body(cloud, &gateway())["properties"]["backendAddressPools"].clone();
         pools.as_array().unwrap().iter().find(|p| p["name"] == "weir").unwrap().clone()
     };
-    let before = begin.azure.with(|world| find(world));
+    let before = begin.azure.with(|cloud| find(cloud));
     let mut machine = begin.start().await;
     machine.ready().await;
-    let after = machine.azure.with(|world| find(world));
+    let after = machine.azure.with(|cloud| find(cloud));
     for key in ["tunnelInterfaces", "drainPeriodInSeconds", "futureKey"] {
         assert_eq!(after["properties"][key], before["properties"][key], "{key}");
     }
@@ -106,13 +106,13 @@ async fn two_pools_are_joined_by_one_interface_write_or_two_pool_writes() {
     begin.lines = both.to_owned();
     let mut machine = begin.start().await;
     machine.ready().await;
-    assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir", "weir6"]);
+    assert_eq!(machine.azure.with(|cloud| named(cloud, &nic(0))), ["weir", "weir6"]);
     assert_eq!(machine.call_count(PUT_NIC, "ok"), 1);
     let mut begin = Begin::new().await;
     begin.lines = format!("{both}\n{BY_IP}");
     let mut machine = begin.start().await;
     machine.ready().await;
-    let lists = machine.azure.with(|world| [listed(world, "weir"), listed(world, "weir6")]);
+    let lists = machine.azure.with(|cloud| [listed(cloud, "weir"), listed(cloud, "weir6")]);
     assert_eq!(lists, [[FIRST.address()], [FIRST.address6()]]);
     assert_eq!(machine.call_count(PUT_POOL, "ok"), 2);
 }
@@ -120,7 +120,7 @@ async fn two_pools_are_joined_by_one_interface_write_or_two_pool_writes() {
 #[tokio::test]
 async fn pool_with_other_membership_kind_is_rejected_by_name() {
     let begin = Begin::new().await;
-    begin.azure.with(|world| list_other(world, "weir", "10.1.0.77"));
+    begin.azure.with(|cloud| list_other(cloud, "weir", "10.1.0.77"));
     let mut machine = begin.start().await;
     let report = machine.until_found("call-refused").await;
     let found = report.findings.iter().find(|found| found.name == "call-refused").unwrap();
@@ -129,9 +129,9 @@ async fn pool_with_other_membership_kind_is_rejected_by_name() {
     }
     machine.until_probe("azure.membership").await;
     let azure = Begin::new().await.azure;
-    let mut first = Begin::as_who(azure.clone(), FIRST).start().await;
+    let mut first = Begin::for_vm(azure.clone(), FIRST).start().await;
     first.ready().await;
-    let mut second = Begin::as_who(azure.clone(), SECOND).with(BY_IP).start().await;
+    let mut second = Begin::for_vm(azure.clone(), SECOND).with(BY_IP).start().await;
     second.until_probe("pool weir has members by nic (weir-0-data)").await;
     let writes = azure.calls().into_iter().filter(|call| call.operation == OP_POOL).count();
     assert_eq!(writes, 0);
@@ -142,8 +142,8 @@ async fn two(round: u64, lines: &str, spoil: impl FnOnce(&mut AzureState)) -> [M
     let azure = Begin::new().await.azure;
     azure.seed(round);
     azure.with(spoil);
-    let first = Begin::as_who(azure.clone(), FIRST).with(lines).start().await;
-    let second = Begin::as_who(azure.clone(), SECOND).with(lines).start().await;
+    let first = Begin::for_vm(azure.clone(), FIRST).with(lines).start().await;
+    let second = Begin::for_vm(azure.clone(), SECOND).with(lines).start().await;
     let mut both = [first, second];
     for machine in &mut both {
         machine.ready().await;
@@ -155,19 +155,19 @@ async fn two(round: u64, lines: &str, spoil: impl FnOnce(&mut AzureState)) -> [M
 async fn concurrent_joins_both_succeed() {
     for round in 0..10 {
         let pace = Duration::from_secs(round % 4);
-        let [first, second] = two(round, BY_IP, |world| world.pace = pace).await;
-        let mut there = first.azure.with(|world| listed(world, "weir"));
-        there.sort();
-        assert_eq!(there, [FIRST.address(), SECOND.address()], "round {round}");
+        let [first, second] = two(round, BY_IP, |cloud| cloud.pace = pace).await;
+        let mut members = first.azure.with(|cloud| listed(cloud, "weir"));
+        members.sort();
+        assert_eq!(members, [FIRST.address(), SECOND.address()], "round {round}");
         for machine in [first, second] {
             machine.terminate();
             let mut machine = machine;
-            machine.ended().await;
+            machine.wait_for_exit().await;
         }
     }
     let [first, _] = two(0, "", |_| {}).await;
-    let there = first.azure.with(|world| [named(world, &nic(0)), named(world, &nic(1))]);
-    assert_eq!(there, [["weir"], ["weir"]]);
+    let members = first.azure.with(|cloud| [named(cloud, &nic(0)), named(cloud, &nic(1))]);
+    assert_eq!(members, [["weir"], ["weir"]]);
 }
 
 #[tokio::test]
@@ -195,9 +195,9 @@ async fn lost_response_keeps_the_membership_own() {
         let mut machine = begin.start().await;
         machine.ready().await;
         machine.terminate();
-        machine.ended().await;
-        let there = machine.azure.with(|w| (named(w, &nic(0)), listed(w, "weir")));
-        assert_eq!(there, (vec![], vec![]), "it was Weir's, and was removed: {line:?}");
+        machine.wait_for_exit().await;
+        let members = machine.azure.with(|w| (named(w, &nic(0)), listed(w, "weir")));
+        assert_eq!(members, (vec![], vec![]), "it was Weir's, and was removed: {line:?}");
     }
 }
 
@@ -207,8 +207,8 @@ async fn overwritten_membership_is_restored() {
         let mut machine = Begin::new().await.with(line).start().await;
         machine.ready().await;
         // Another writer writes an older version, which does not contain the entry.
-        machine.azure.with(|world| {
-            change_body(world, &forget, |body| match line {
+        machine.azure.with(|cloud| {
+            change_body(cloud, &forget, |body| match line {
                 "" => {
                     body["properties"]["ipConfigurations"][0]["properties"]
                         ["loadBalancerBackendAddressPools"] = json!([]);
@@ -226,14 +226,14 @@ async fn overwritten_membership_is_restored() {
         machine.kill().await;
         let mut machine = Begin::new().await.with(line).with("on_lost = \"report\"").start().await;
         machine.ready().await;
-        machine.azure.with(|world| {
+        machine.azure.with(|cloud| {
             let none = json!([]);
             match line {
-                "" => change_body(world, &nic(0), |body| {
+                "" => change_body(cloud, &nic(0), |body| {
                     body["properties"]["ipConfigurations"][0]["properties"]
                         ["loadBalancerBackendAddressPools"] = none;
                 }),
-                _ => change_pool(world, "weir", |pool| {
+                _ => change_pool(cloud, "weir", |pool| {
                     pool["properties"]["loadBalancerBackendAddresses"] = none;
                 }),
             }
@@ -248,27 +248,27 @@ async fn overwritten_membership_is_restored() {
 async fn failed_operation_is_retried_and_hanging_one_abandoned() {
     for (line, operation, name) in [("", OP_NIC, PUT_NIC), (BY_IP, OP_POOL, PUT_POOL)] {
         let begin = Begin::new().await.with(line);
-        begin.azure.with(|world| {
+        begin.azure.with(|cloud| {
             let (code, message) = ("InternalServerError".into(), "An error occurred.".into());
             let end = End::Fail { code, message };
-            world.pace = Duration::from_secs(5);
-            world.outcomes.push(Outcome { operation: operation.into(), end, times: Some(2) });
+            cloud.pace = Duration::from_secs(5);
+            cloud.outcomes.push(Outcome { operation: operation.into(), end, times: Some(2) });
         });
         let mut machine = begin.start().await;
         machine.ready().await;
-        assert_eq!(machine.call_count(name, "ok"), 3, "two failed after they were taken");
+        assert_eq!(machine.call_count(name, "ok"), 3, "two failed after Azure accepted them");
 
         let begin = Begin::new().await.with(line);
-        begin.azure.with(|world| {
-            world.pace = Duration::from_secs(5);
+        begin.azure.with(|cloud| {
+            cloud.pace = Duration::from_secs(5);
             let end = End::Hang;
-            world.outcomes.push(Outcome { operation: operation.into(), end, times: Some(1) });
+            cloud.outcomes.push(Outcome { operation: operation.into(), end, times: Some(1) });
         });
         let mut machine = begin.start().await;
         let report = machine.until_found("call-failed").await;
         let found = report.findings.iter().find(|found| found.name == "call-failed").unwrap();
         assert!(found.text.contains("is still running at Azure after 120 s"), "{}", found.text);
-        machine.azure.with(|world| world.operations.clear());
+        machine.azure.with(|cloud| cloud.operations.clear());
         machine.ready().await;
     }
 }
@@ -280,9 +280,9 @@ async fn foreign_admin_state_is_reported_and_not_changed() {
     {
         let mut machine = Begin::new().await.with(line).start().await;
         machine.ready().await;
-        machine.azure.with(|world| {
+        machine.azure.with(|cloud| {
             let by_ip = !line.is_empty();
-            change_pool(world, "weir", |pool| {
+            change_pool(cloud, "weir", |pool| {
                 let name = "north_weir-0-dataipconfig1";
                 let properties = &mut pool["properties"];
                 if by_ip {
@@ -305,12 +305,12 @@ async fn foreign_admin_state_is_reported_and_not_changed() {
 #[tokio::test]
 async fn scale_set_instance_can_be_a_member_by_address() {
     let azure = Begin::new().await.azure;
-    let mut machine = Begin::as_who(azure.clone(), INSTANCE).with(BY_IP).start().await;
+    let mut machine = Begin::for_vm(azure.clone(), INSTANCE).with(BY_IP).start().await;
     machine.ready().await;
-    assert_eq!(azure.with(|world| listed(world, "weir")), [INSTANCE.address()]);
+    assert_eq!(azure.with(|cloud| listed(cloud, "weir")), [INSTANCE.address()]);
     machine.terminate();
-    machine.ended().await;
-    assert_eq!(azure.with(|world| listed(world, "weir")).len(), 0);
+    machine.wait_for_exit().await;
+    assert_eq!(azure.with(|cloud| listed(cloud, "weir")).len(), 0);
     let writes = azure.calls().into_iter().filter(|call| call.method == "PUT");
     assert!(writes.into_iter().all(|call| call.operation == OP_POOL));
 }

@@ -1,4 +1,4 @@
-//! Doctor, against the emulator.
+//! The checks of `weir cloud doctor`, against the emulator.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first failure")]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 mod machine;
 use machine::{
-    FIRST, INSTANCE, PUT_NIC, Who, change_balancer, change_body, change_pool, cloud, configured,
+    FIRST, INSTANCE, PUT_NIC, Vm, change_balancer, change_body, change_pool, cloud, configured,
     network, nic, pool,
 };
 
@@ -23,9 +23,9 @@ const BOTH: &str =
 /// Starts an emulator in which the machine is a member.
 async fn side() -> Emulator {
     let azure = Emulator::start(AzureState::sample()).await.unwrap();
-    azure.with(|world| {
+    azure.with(|cloud| {
         for id in [nic(0), INSTANCE.nic()] {
-            change_body(world, &id, |nic| {
+            change_body(cloud, &id, |nic| {
                 for (part, of) in [(0, "weir"), (1, "weir6")] {
                     nic["properties"]["ipConfigurations"][part]["properties"]
                         ["loadBalancerBackendAddressPools"] = json!([{ "id": pool(of) }]);
@@ -40,25 +40,26 @@ async fn side() -> Emulator {
 
 async fn examine(
     azure: &Emulator,
-    who: Who,
+    vm: Vm,
     lines: &str,
     report: Result<Report, String>,
 ) -> Vec<Check> {
-    let imds = azure.machine(&who.id()).await.unwrap();
-    let config = configured(who, azure, &imds, lines);
+    let imds = azure.machine(&vm.id()).await.unwrap();
+    let config = configured(vm, azure, &imds, lines);
     let settings = config.azure.clone().unwrap();
     let check_config = CheckConfig::of(&config, &settings);
     let (_stay, cancel) = watch::channel(false);
     let cloud = cloud(azure, &settings, Arc::new(Clock::default()), cancel);
     let mut observed = Observations::new(report);
-    observed.mac = Some(who.ingress().mac);
+    observed.mac = Some(vm.ingress().mac);
     observed.kernel_mtu = Some(("tap0".into(), 1600));
     observed.timestamps = Some(false);
     collect(&cloud, Policy::ONCE, &check_config, &mut observed).await;
     evaluate(&check_config, &observed)
 }
 
-fn well() -> Result<Report, String> {
+/// Returns the report of a slowpath that is ready.
+fn ready_report() -> Result<Report, String> {
     let gateway_tunnels = |gateway: &str, family: &str, by: u16| {
         let [external, internal] =
             [(by + 1, u32::from(by % 100) + 801), (by, u32::from(by % 100) + 800)];
@@ -92,16 +93,16 @@ fn with(checks: &[Check], verdict: Verdict) -> Vec<&str> {
 #[tokio::test]
 async fn doctor_passes_a_correct_setup_without_writes() {
     let azure = side().await;
-    azure.with(|world| {
-        change_balancer(world, |balancer| {
+    azure.with(|cloud| {
+        change_balancer(cloud, |balancer| {
             for rule in [0, 1] {
                 balancer["properties"]["loadBalancingRules"][rule]["properties"]["enableTcpReset"] =
                     json!(true);
             }
         });
     });
-    let before = azure.with(|world| world.resources.clone());
-    let checks = examine(&azure, FIRST, BOTH, well()).await;
+    let before = azure.with(|cloud| cloud.resources.clone());
+    let checks = examine(&azure, FIRST, BOTH, ready_report()).await;
     assert_eq!(with(&checks, Verdict::Fail), Vec::<&str>::new(), "{checks:#?}");
     assert_eq!(with(&checks, Verdict::Warn), Vec::<&str>::new(), "{checks:#?}");
     for (name, part) in [
@@ -137,15 +138,15 @@ async fn doctor_passes_a_correct_setup_without_writes() {
     }
     let pools = "Microsoft.Network/loadBalancers/backendAddressPools/write";
     assert_eq!(find_check(&checks, pools).verdict, Verdict::Ok);
-    assert_eq!(azure.with(|world| world.resources.clone()), before);
+    assert_eq!(azure.with(|cloud| cloud.resources.clone()), before);
     assert!(azure.calls().iter().all(|call| call.method != "PUT" && call.method != "DELETE"));
 }
 
 #[tokio::test]
 async fn doctor_reports_each_defect() {
     type Wrong = fn(&mut AzureState);
-    fn rule(world: &mut AzureState, access: &str, protocol: &str, port: &str) {
-        change_body(world, &network("networkSecurityGroups", "north"), |group| {
+    fn rule(cloud: &mut AzureState, access: &str, protocol: &str, port: &str) {
+        change_body(cloud, &network("networkSecurityGroups", "north"), |group| {
             group["properties"]["securityRules"] = json!([{ "name": "r", "properties": {
                 "priority": 100, "direction": "Inbound", "access": access, "protocol": protocol,
                 "sourceAddressPrefix": "*", "destinationAddressPrefix": "*",
@@ -223,7 +224,7 @@ async fn doctor_reports_each_defect() {
     for (name, verdict, text, wrong) in cases {
         let azure = side().await;
         azure.with(wrong);
-        let checks = examine(&azure, FIRST, BOTH, well()).await;
+        let checks = examine(&azure, FIRST, BOTH, ready_report()).await;
         let check = find_check(&checks, name);
         assert_eq!(check.verdict, *verdict, "{name}: {checks:#?}");
         assert!(check.text.contains(text) && !check.remedy.is_empty(), "{check:#?}");
@@ -239,7 +240,7 @@ async fn doctor_handles_scale_sets_other_membership_and_slowpath_report() {
     azure.fault(Rule::always("GET permissions", refused));
     let pools = "Microsoft.Network/loadBalancers/backendAddressPools/write";
     let nic_write = "Microsoft.Network/networkInterfaces/write";
-    let without_report = examine(&azure, FIRST, BOTH, well()).await;
+    let without_report = examine(&azure, FIRST, BOTH, ready_report()).await;
     assert_eq!(find_check(&without_report, pools).verdict, Verdict::Untested);
     assert_eq!(find_check(&without_report, nic_write).text, "allowed: slowpath has used it");
     let own = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces/read";
@@ -248,13 +249,13 @@ async fn doctor_handles_scale_sets_other_membership_and_slowpath_report() {
     assert_eq!(find_check(&checks, "slowpath").text, "it does not run");
     assert_eq!(find_check(&checks, "tunnels of weir").verdict, Verdict::Ok, "as configured");
     let ip = format!("{BOTH}\nmembership = \"ip\"");
-    azure.with(|world| {
-        change_body(world, &nic(0), |nic| {
+    azure.with(|cloud| {
+        change_body(cloud, &nic(0), |nic| {
             nic["properties"]["ipConfigurations"][0]["properties"]
                 ["loadBalancerBackendAddressPools"] = json!([]);
         });
     });
-    let checks = examine(&azure, FIRST, &ip, well()).await;
+    let checks = examine(&azure, FIRST, &ip, ready_report()).await;
     let member = find_check(&checks, "member of weir");
     assert_eq!(member.verdict, Verdict::Fail);
     assert!(member.text.contains("weirs_0 by nic") && member.text.contains("azure.membership"));

@@ -1,5 +1,5 @@
-//! The runner with the Azure lifecycle against the emulator, by the real client: place, joining,
-//! staying. Time passes while no call is in progress, or if a test lets it pass.
+//! The runner with the Azure lifecycle and the real client, against the emulator: discovery,
+//! joining, tunnels, reports. Time passes while no call is in progress, or if a test lets it pass.
 #![expect(clippy::unwrap_used, reason = "a test ends at the first failure")]
 
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use cloud_emulators::faults::{Fault, Rule};
 use clouds::appliance::Ingress;
 use clouds::report::Report;
 use serde_json::json;
-use simulation::File;
+use simulation::TemporaryFile;
 
 mod machine;
 use machine::{
@@ -38,13 +38,13 @@ async fn discovers_joins_once_and_becomes_ready() {
         let target = format!("{}/ipConfigurations/ipconfig1", nic(0));
         assert_eq!(registration, (pool("weir").as_str(), target.as_str(), "weir-0"), "{line}");
         assert_eq!((report.state.as_str(), report.region.as_str()), ("member", "westeurope"));
-        assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir"]);
+        assert_eq!(machine.azure.with(|cloud| named(cloud, &nic(0))), ["weir"]);
         let reasons = machine.appliance.probe_answers();
         assert_eq!(reasons.first().unwrap().1, "searching the backend pool at Azure");
         assert_eq!(reasons.last().unwrap().1, "");
         machine.pass(600).await;
         assert_eq!((machine.call_count(PUT_NIC, "ok"), machine.call_count(PUT_POOL, "ok")), (1, 0));
-        let flows = machine.azure.with(|world| world.serves(&pool("weir"), &FIRST.address()));
+        let flows = machine.azure.with(|cloud| cloud.serves(&pool("weir"), &FIRST.address()));
         assert!(flows, "the gateway's probe is answered");
     }
 }
@@ -129,10 +129,10 @@ async fn each_discovery_error_is_reported_and_recovers_without_restart() {
     ];
     for (row, (spoil, reasons)) in table.iter().enumerate() {
         let begin = Begin::new().await;
-        let whole = begin.azure.with(|world| {
-            let whole = world.clone();
-            spoil(world);
-            whole
+        let original = begin.azure.with(|cloud| {
+            let original = cloud.clone();
+            spoil(cloud);
+            original
         });
         let mut machine = begin.start().await;
         let report = machine.until("error", |report| !report.error.is_empty()).await;
@@ -142,10 +142,10 @@ async fn each_discovery_error_is_reported_and_recovers_without_restart() {
             assert!(report.error.contains(part), "{row}: no {part:?} in {}", report.error);
             assert!(probe.contains(part), "{row}: no {part:?} in {probe}");
         }
-        machine.azure.with(|world| {
-            let (now, tokens) = (world.now, world.tokens.clone());
-            *world = whole;
-            (world.now, world.tokens) = (now, tokens);
+        machine.azure.with(|cloud| {
+            let (now, tokens) = (cloud.now, cloud.tokens.clone());
+            *cloud = original;
+            (cloud.now, cloud.tokens) = (now, tokens);
         });
         let report = machine.ready().await;
         assert_eq!((report.error.as_str(), machine.appliance.probe().as_str()), ("", ""));
@@ -171,9 +171,9 @@ async fn missing_metadata_or_port_is_reported_and_awaited() {
 #[tokio::test]
 async fn existing_foreign_membership_is_not_changed() {
     let begin = Begin::new().await;
-    begin.azure.with(|world| {
+    begin.azure.with(|cloud| {
         let reference = json!([{ "id": pool("weir").to_lowercase() }]);
-        change_body(world, &nic(0), |nic| {
+        change_body(cloud, &nic(0), |nic| {
             nic["properties"]["ipConfigurations"][0]["properties"]
                 ["loadBalancerBackendAddressPools"] = reference;
         });
@@ -181,9 +181,9 @@ async fn existing_foreign_membership_is_not_changed() {
     let mut machine = ready(begin).await;
     machine.terminate();
     machine.appliance.flows(0);
-    machine.ended().await;
+    machine.wait_for_exit().await;
     assert_eq!(machine.call_count(PUT_NIC, "ok"), 0, "remove = \"own\"");
-    assert_eq!(machine.azure.with(|world| named(world, &nic(0))), ["weir"]);
+    assert_eq!(machine.azure.with(|cloud| named(cloud, &nic(0))), ["weir"]);
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn does_not_join_while_not_able_and_reports_own_reasons_first() {
     let begin = Begin::new().await;
     *begin.appliance.able.lock().unwrap() = Err(vec!["lcore 1 is stalled".into()]);
     let mut machine = begin.start().await;
-    machine.until("its place", |report| report.phase == "outside").await;
+    machine.until("the location", |report| report.phase == "outside").await;
     machine.pass(300).await;
     assert_eq!(machine.call_count(PUT_NIC, "ok"), 0);
     assert!(machine.appliance.probe().starts_with("lcore 1 is stalled"));
@@ -208,7 +208,7 @@ async fn preboot_health_pass_passes_probes_until_first_able() {
     machine.until("error", |report| !report.error.is_empty()).await;
     assert!(machine.appliance.probes.passes.load(Ordering::Relaxed));
     machine.azure.clear_faults();
-    machine.until("its place", |report| report.phase == "outside").await;
+    machine.until("the location", |report| report.phase == "outside").await;
     assert!(machine.appliance.probes.passes.load(Ordering::Relaxed));
     assert!(machine.appliance.probe_answers().iter().all(|(_, reasons)| reasons.is_empty()));
     *machine.appliance.able.lock().unwrap() = Ok(());
@@ -220,7 +220,7 @@ async fn preboot_health_pass_passes_probes_until_first_able() {
 
 #[tokio::test]
 async fn outage_at_start_uses_the_journal() {
-    let file = File::new("kept");
+    let file = TemporaryFile::new("kept");
     let mut begin = Begin::new().await;
     begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
@@ -238,20 +238,20 @@ async fn outage_at_start_uses_the_journal() {
         begin.clock.run_during_calls(hangs);
         let clock = begin.clock.clone();
         let mut machine = begin.start().await;
-        machine.until("its place", |report| report.group == pool("weir")).await;
+        machine.until("the location", |report| report.group == pool("weir")).await;
         machine.until_probe("").await;
         machine.pass(5).await;
         clock.run_during_calls(false);
         first.azure.clear_faults();
         machine.ready().await;
-        assert_eq!(machine.call_count(PUT_NIC, "ok"), 0, "it was there all the time");
+        assert_eq!(machine.call_count(PUT_NIC, "ok"), 0, "it was a member all the time");
         machine.kill().await;
     }
 }
 
 #[tokio::test]
 async fn outage_without_own_journal_answers_503() {
-    let file = File::new("others");
+    let file = TemporaryFile::new("others");
     let mut begin = Begin::new().await;
     begin.journal = Some(file.0.clone());
     let mut first = ready(begin).await;
@@ -261,8 +261,8 @@ async fn outage_without_own_journal_answers_503() {
     let otherwise: [Otherwise; 4] = [
         |begin| begin.journal = None,
         |begin| {
-            begin.azure.with(|world| {
-                change_body(world, &machine_id(0), |machine| {
+            begin.azure.with(|cloud| {
+                change_body(cloud, &machine_id(0), |machine| {
                     machine["properties"]["vmId"] = json!("another");
                 });
             });
@@ -292,21 +292,21 @@ async fn tunnel_changes_are_applied() {
     begin.lines = both.to_owned();
     let mut machine = ready(begin).await;
     machine.pass(3).await;
-    assert_eq!(machine.appliance.probes.tunnel_updates(), 0, "they are as they are written");
-    machine.azure.with(|world| {
-        change_pool(world, "weir", |pool| {
+    assert_eq!(machine.appliance.probes.tunnel_updates(), 0, "the configuration is right");
+    machine.azure.with(|cloud| {
+        change_pool(cloud, "weir", |pool| {
             pool["properties"]["tunnelInterfaces"][0]["port"] = json!(2001);
             pool["properties"]["tunnelInterfaces"][0]["identifier"] = json!(901);
         });
     });
     machine.appliance.unknown_tunnel.fetch_add(3, Ordering::Relaxed);
-    let began = machine.azure.with(|world| world.now);
+    let began = machine.azure.with(|cloud| cloud.now);
     let of = |report: &Report, name: &str| {
         report.tunnels.iter().find(|of| of.gateway == name).unwrap().clone()
     };
     let follows = |report: &Report| of(report, "gw").in_force.external_port == 2001;
     let report = machine.until("followed", follows).await;
-    let took = machine.azure.with(|world| world.now) - began;
+    let took = machine.azure.with(|cloud| cloud.now) - began;
     assert!(took.as_secs() <= 5, "{took:?}: it waited for the next query");
     use azure::runner::AzureAppliance;
     let now = machine.appliance.tunnels("gw").unwrap();
@@ -322,8 +322,8 @@ async fn tunnel_changes_are_applied() {
 #[tokio::test]
 async fn tunnels_report_mode_changes_nothing() {
     let mut machine = ready(Begin::new().await.with("tunnels = \"report\"")).await;
-    machine.azure.with(|world| {
-        change_pool(world, "weir", |pool| {
+    machine.azure.with(|cloud| {
+        change_pool(cloud, "weir", |pool| {
             pool["properties"]["tunnelInterfaces"][1]["identifier"] = json!(900);
         });
     });
@@ -337,8 +337,8 @@ async fn tunnels_report_mode_changes_nothing() {
 #[tokio::test]
 async fn harmful_load_balancer_settings_are_reported_at_run_time() {
     let mut machine = ready(Begin::new().await).await;
-    machine.azure.with(|world| {
-        change_balancer(world, |balancer| {
+    machine.azure.with(|cloud| {
+        change_balancer(cloud, |balancer| {
             balancer["properties"]["probes"][0]["properties"]["port"] = json!(80);
         });
     });
@@ -350,8 +350,8 @@ async fn harmful_load_balancer_settings_are_reported_at_run_time() {
 #[tokio::test]
 async fn peers_are_reported_with_their_addresses() {
     let azure = Begin::new().await.azure;
-    let mut first = ready(Begin::as_who(azure.clone(), FIRST)).await;
-    let _second = ready(Begin::as_who(azure.clone(), SECOND)).await;
+    let mut first = ready(Begin::for_vm(azure.clone(), FIRST)).await;
+    let _second = ready(Begin::for_vm(azure.clone(), SECOND)).await;
     let both = |report: &Report| report.peers.len() == 2;
     let report = first.until("both", both).await;
     let peers: Vec<(String, String)> = report
@@ -359,26 +359,26 @@ async fn peers_are_reported_with_their_addresses() {
         .iter()
         .map(|peer| (peer.id.clone(), peer.address.unwrap().to_string()))
         .collect();
-    let one = |who: machine::Who| (format!("weir-{}-data", who.number), who.address());
+    let one = |vm: machine::Vm| (format!("weir-{}-data", vm.number), vm.address());
     assert_eq!(peers, [one(FIRST), one(SECOND)]);
 }
 
 #[tokio::test]
 async fn scale_set_interface_is_never_written() {
     let azure = Begin::new().await.azure;
-    let mut machine = Begin::as_who(azure.clone(), INSTANCE).start().await;
+    let mut machine = Begin::for_vm(azure.clone(), INSTANCE).start().await;
     machine.until_found("not-in-model").await;
     assert!(machine.appliance.probe().contains("not a member"));
     machine.pass(300).await;
-    azure.with(|world| {
-        change_body(world, &INSTANCE.nic(), |nic| {
+    azure.with(|cloud| {
+        change_body(cloud, &INSTANCE.nic(), |nic| {
             nic["properties"]["ipConfigurations"][0]["properties"]
                 ["loadBalancerBackendAddressPools"] = json!([{ "id": pool("weir") }]);
         });
     });
     machine.ready().await;
     machine.terminate();
-    machine.ended().await;
+    machine.wait_for_exit().await;
     let writes = azure.calls().into_iter().filter(|call| call.method == "PUT").count();
     assert_eq!(writes, 0);
     assert!(machine.report().instance.starts_with("weirs_0"), "{}", machine.report().instance);

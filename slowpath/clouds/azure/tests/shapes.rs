@@ -29,8 +29,8 @@ impl Example {
     fn read(folder: &Path, name: &str) -> Example {
         let path = folder.join(format!("{name}.json"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"));
-        let whole: Value = serde_json::from_str(&text).unwrap();
-        let part = |key: &str| whole[key].as_object().unwrap().clone();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        let part = |key: &str| document[key].as_object().unwrap().clone();
         Example {
             name: name.to_owned(),
             parameters: part("parameters"),
@@ -196,9 +196,9 @@ async fn requests_match_published_examples_and_responses_are_parsed() {
     let folder = folder();
     let side = fixture(AzureState::sample()).await;
     side.client.list(&operations::LOAD_BALANCERS_LIST.at(emulator_group())).await.unwrap();
-    for (file, method, known, template, ours) in rows() {
+    for (file, method, known, template, path_of) in rows() {
         let example = Example::read(&folder, file);
-        let request = known.at(ours(&example));
+        let request = known.at(path_of(&example));
         assert_eq!(request.path, example.filled(&format!("{NETWORK}{template}")), "{file}");
         let body = example.body("200");
         answers(&side, body);
@@ -227,8 +227,9 @@ async fn requests_match_published_examples_and_responses_are_parsed() {
         assert_eq!(call.query.keys().collect::<Vec<_>>(), ["api-version"], "{file}");
         // Six examples are of an older API version.
         let version = call.query["api-version"].as_str();
-        let theirs = example.of("api-version");
-        assert!(version == theirs || (version, theirs) == ("2024-05-01", "2024-03-01"), "{file}");
+        let example_version = example.of("api-version");
+        let older = (version, example_version) == ("2024-05-01", "2024-03-01");
+        assert!(version == example_version || older, "{file}");
         assert_eq!(call.body, *example.sent().unwrap_or(&Value::Null), "{file}");
         assert_eq!(call.headers.contains_key("if-match"), method == "PUT", "{file}");
         let json = call.headers.get("content-type").is_some_and(|t| t == "application/json");
@@ -264,16 +265,16 @@ async fn published_machine_is_parsed() {
 async fn published_metadata_is_parsed() {
     let folder = folder();
     let side = fixture(AzureState::sample()).await;
-    let say = |example: &Example| answers(&side, example.body("200"));
+    let respond = |example: &Example| answers(&side, example.body("200"));
     let keys = |example: &Example| {
         let calls = side.azure.take_calls();
         let call = &calls[0];
         assert_eq!(call.headers["metadata"], example.of("Metadata"));
-        let theirs = example.parameters.keys().filter(|key| *key != "Metadata");
-        assert!(call.query.keys().eq(theirs), "{}: {:?}", example.name, call.query);
+        let documented = example.parameters.keys().filter(|key| *key != "Metadata");
+        assert!(call.query.keys().eq(documented), "{}: {:?}", example.name, call.query);
     };
     let example = Example::read(&folder, "imds/GetInstanceMetadata");
-    say(&example);
+    respond(&example);
     let response = side.metadata.instance().await.unwrap();
     keys(&example);
     assert_eq!((response.name.as_str(), response.zone.as_str()), ("examplevmname", ""));
@@ -284,17 +285,17 @@ async fn published_metadata_is_parsed() {
     assert_eq!(cloud.resources.as_str(), "https://management.azure.com/");
 
     let example = Example::read(&folder, "imds/GetLoadBalancerMetadata_GatewayLB");
-    say(&example);
+    respond(&example);
     let (external, internal) = (End { port: 2667, vni: 801 }, End { port: 2666, vni: 800 });
     let response = side.metadata.tunnels().await.unwrap();
     assert_eq!(response, [(Family::V4, Tunnels { external, internal })]);
     keys(&example);
     let example = Example::read(&folder, "imds/GetLoadBalancerMetadata");
-    say(&example);
+    respond(&example);
     assert_eq!(side.metadata.tunnels().await.unwrap(), []);
 
     let example = Example::read(&folder, "imds/GetIdentityToken");
-    say(&example);
+    respond(&example);
     let token = side.metadata.token(example.of("resource"), None).await.unwrap();
     assert_eq!(token.secret.secret(), "dummytoken");
     // The token expired in 2018.

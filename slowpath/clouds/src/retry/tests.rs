@@ -22,7 +22,7 @@ impl Pause for Simulated {
 }
 
 fn failed(kind: Failure) -> AttemptError {
-    OPERATION.failed(kind, "Code", "words")
+    OPERATION.failed(kind, "Code", "message")
 }
 
 /// Returns all pauses until the retry loop gives up.
@@ -38,7 +38,7 @@ async fn pauses(policy: Policy, seed: u64, kind: Failure, after: Option<u64>) ->
 
 #[tokio::test]
 async fn pauses_grow_with_jitter_up_to_the_ceiling_and_end_in_time() {
-    for (policy, longest, whole) in [(Policy::API, 30, 120), (Policy::IMDS, 10, 60)] {
+    for (policy, longest, budget) in [(Policy::API, 30, 120), (Policy::IMDS, 10, 60)] {
         let mut largest = Duration::ZERO;
         for seed in 0..300 {
             let found = pauses(policy, seed, Failure::Throttled, None).await;
@@ -47,7 +47,7 @@ async fn pauses_grow_with_jitter_up_to_the_ceiling_and_end_in_time() {
                 largest = largest.max(*pause);
             }
             let sum: Duration = found.iter().sum();
-            assert!(sum <= Duration::from_secs(whole) && found.len() >= 4, "{found:?}");
+            assert!(sum <= Duration::from_secs(budget) && found.len() >= 4, "{found:?}");
             assert_eq!(found, pauses(policy, seed, Failure::Transient, None).await);
         }
         assert!(largest > Duration::from_secs(longest * 9 / 10), "{largest:?}");

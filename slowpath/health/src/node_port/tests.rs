@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use listeners::{Limits, Reserved};
+use listeners::{Limits, ReservedNetworks};
 use patience::eventually_async;
 use state::address::Endpoint;
 use state::backend::{Instance, Placement};
@@ -21,7 +21,7 @@ fn free_port() -> u16 {
 
 fn listening() -> ListenerSettings {
     let limits = Limits { connections: 8, per_source: 8, reserved: 0 };
-    let slots = Slots::new(limits, Reserved::default());
+    let slots = Slots::new(limits, ReservedNetworks::default());
     ListenerSettings { slots, conditions: Arc::default() }
 }
 
@@ -40,10 +40,10 @@ fn name(text: &str) -> Name {
 #[tokio::test]
 async fn responds_like_kubernetes_nodes_and_follows_changes() {
     let able = Arc::new(AtomicBool::new(true));
-    let asked = Arc::clone(&able);
-    let mut ports = NodePorts::new(Arc::new(move || asked.load(Ordering::Relaxed)), listening());
+    let flag = Arc::clone(&able);
+    let mut ports = NodePorts::new(Arc::new(move || flag.load(Ordering::Relaxed)), listening());
     let (web, port, now) = (name("shop/web"), free_port(), Instant::now());
-    ports.set(&web, Some(Local { port, backends: 2 }));
+    ports.set(&web, Some(LocalBackends { port, backends: 2 }));
     assert_eq!(ports.apply(now), []);
     let text = get(port).await.unwrap();
     assert!(text.starts_with("HTTP/1.0 200 OK\r\n"), "{text}");
@@ -55,18 +55,18 @@ async fn responds_like_kubernetes_nodes_and_follows_changes() {
         "service": service, "localEndpoints": 2, "serviceProxyHealthy": true
     });
     assert_eq!(body, all);
-    ports.set(&web, Some(Local { port, backends: 0 }));
+    ports.set(&web, Some(LocalBackends { port, backends: 0 }));
     ports.apply(now);
     let text = get(port).await.unwrap();
     assert!(text.starts_with("HTTP/1.0 503") && text.contains("weight: 0"), "{text}");
-    ports.set(&web, Some(Local { port, backends: 1 }));
+    ports.set(&web, Some(LocalBackends { port, backends: 1 }));
     ports.apply(now);
     able.store(false, Ordering::Relaxed);
     let text = get(port).await.unwrap();
     assert!(text.contains(" 503 ") && text.contains("\"serviceProxyHealthy\":false"), "{text}");
     // Another port, and then none.
     let other = free_port();
-    ports.set(&web, Some(Local { port: other, backends: 1 }));
+    ports.set(&web, Some(LocalBackends { port: other, backends: 1 }));
     ports.apply(now);
     assert!(get(other).await.is_some());
     ports.set(&web, None);
@@ -86,7 +86,7 @@ async fn port_in_use_is_reported_and_retried() {
     let taken = TcpListener::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let (web, dns, now) = (name("shop/web"), name("shop/dns"), Instant::now());
-    ports.set(&web, Some(Local { port, backends: 1 }));
+    ports.set(&web, Some(LocalBackends { port, backends: 1 }));
     assert_eq!(ports.apply(now), std::slice::from_ref(&web));
     assert!(ports.error(&web).unwrap().contains("ss -ltnp"), "{:?}", ports.error(&web));
     assert_eq!(ports.retry_at(), Some(now + RETRY_INTERVAL));
@@ -99,7 +99,7 @@ async fn port_in_use_is_reported_and_retried() {
     assert_eq!(conditions.all(), []);
     assert!(get(port).await.unwrap().contains(" 200 "));
     // Two services cannot share a port.
-    ports.set(&dns, Some(Local { port, backends: 1 }));
+    ports.set(&dns, Some(LocalBackends { port, backends: 1 }));
     let result = ports.apply(now);
     assert_eq!(result, std::slice::from_ref(&web));
     assert!(ports.error(&web).unwrap().contains("is used by service shop/dns"));
@@ -129,7 +129,7 @@ fn local_active_backends_count_once_per_address() {
             .unwrap();
         let mut transaction = writer.begin(std::time::SystemTime::UNIX_EPOCH);
         transaction.upsert_service_and_frontends(row, Vec::new()).unwrap();
-        let said = vec![
+        let backends = vec![
             on(1, 80, "node-1", State::Active),
             on(1, 443, "node-1", State::Active),
             on(2, 80, "node-1", State::Active),
@@ -137,13 +137,14 @@ fn local_active_backends_count_once_per_address() {
             on(4, 80, "node-1", State::Terminating),
             on(5, 80, "node-1", State::Active),
         ];
-        let ill = said[5].endpoint;
-        transaction.set_backends(&web, &source, said);
+        let ill = backends[5].endpoint;
+        transaction.set_backends(&web, &source, backends);
         transaction.update_backend_health(&web, &ill, false).unwrap();
         transaction.commit();
-        local(writer.tables().entry(&web).unwrap(), &appliance)
+        local_backends(writer.tables().entry(&web).unwrap(), &appliance)
     };
-    assert_eq!(count(TrafficPolicy::Local, 31_000), Some(Local { port: 31_000, backends: 2 }));
+    let expected = LocalBackends { port: 31_000, backends: 2 };
+    assert_eq!(count(TrafficPolicy::Local, 31_000), Some(expected));
     assert_eq!(count(TrafficPolicy::Local, 0), None);
     assert_eq!(count(TrafficPolicy::Cluster, 31_000), None);
 }

@@ -27,12 +27,13 @@ fn probing() -> Probing {
     }
 }
 
-fn by(interface: &str) -> TunnelEntry {
+fn interface_entry(interface: &str) -> TunnelEntry {
     TunnelEntry::Interface(interface.into())
 }
 
 fn settings() -> ProbeSettings {
-    ProbeSettings { probing: probing(), tunnel_entries: vec![by("weir0"), by("weir1")] }
+    let tunnel_entries = vec![interface_entry("weir0"), interface_entry("weir1")];
+    ProbeSettings { probing: probing(), tunnel_entries }
 }
 
 /// Returns the plan of a service with these frontends and one backend.
@@ -67,7 +68,7 @@ fn only(plan: &Plan) -> &Target {
 
 const WEB: &[(&str, u16, u8)] = &[("203.0.113.1", 80, 6)];
 
-fn by_geneve(service: &mut ServiceSpec) {
+fn set_geneve_tunnel(service: &mut ServiceSpec) {
     service.mode = Mode::Tunnel(BackendTunnel::new(TunnelKind::Geneve));
 }
 
@@ -89,17 +90,17 @@ fn target_is_the_backend_unless_the_check_overrides_it() {
     let frontends = &[("203.0.113.1", 53, 17), ("203.0.113.1", 443, 6)];
     let without = plan_of(|_, i| i.endpoint.port = 0, frontends, &settings());
     assert_eq!(only(&without).to.port(), 443, "the TCP frontend comes before the UDP one");
-    let nowhere = plan_of(|_, i| i.endpoint.port = 0, &[("203.0.113.1", 0, 0)], &settings());
-    assert!(nowhere.unprobed[0].1.contains("write health.port"), "{nowhere:?}");
+    let portless = plan_of(|_, i| i.endpoint.port = 0, &[("203.0.113.1", 0, 0)], &settings());
+    assert!(portless.unprobed[0].1.contains("write health.port"), "{portless:?}");
     let none = plan_of(|s, _| s.health = None, WEB, &settings());
     assert!(none.desired.is_empty() && none.unprobed.is_empty());
     // Backends are probed in every state, so that the verdict is known when they become active.
-    let away = plan_of(|_, i| i.state = state::backend::State::Maintenance, WEB, &settings());
-    only(&away);
+    let parked = plan_of(|_, i| i.state = state::backend::State::Maintenance, WEB, &settings());
+    only(&parked);
 }
 
 #[test]
-fn certificate_name_follows_the_host() {
+fn tls_settings_follow_host_server_name_and_ca_file() {
     let tls = |host: &str, server_name: &str, verify, ca_file: &str| {
         let plan = plan_of(
             |s, _| {
@@ -131,16 +132,16 @@ fn certificate_name_follows_the_host() {
 #[test]
 fn tunnel_probe_uses_frontend_address_and_reserved_source() {
     let probed = |s: &mut ServiceSpec, i: &mut Instance| {
-        by_geneve(s);
+        set_geneve_tunnel(s);
         (i.endpoint.port, i.probe) = (0, Some("198.18.0.1".parse().unwrap()));
     };
     let plan = plan_of(probed, &[("203.0.113.1", 53, 17), ("203.0.113.2", 80, 6)], &settings());
     let target = only(&plan);
     assert_eq!(target.to.to_string(), "203.0.113.2:80");
     assert_eq!(target.from, Some([198, 18, 0, 1].into()));
-    assert_eq!(target.tunnel_entry, Some(by("weir1")), "the arm of the backend");
+    assert_eq!(target.tunnel_entry, Some(interface_entry("weir1")), "the arm of the backend");
     // Without a reserved source address, the backend is probed directly.
-    let direct = plan_of(|s, _| by_geneve(s), WEB, &settings());
+    let direct = plan_of(|s, _| set_geneve_tunnel(s), WEB, &settings());
     assert_eq!(only(&direct).tunnel_entry, None);
     // A backend that replies directly is probed in the same way; its replies arrive without a
     // tunnel.
@@ -148,7 +149,8 @@ fn tunnel_probe_uses_frontend_address_and_reserved_source() {
         probed(s, i);
         s.mode = Mode::Dsr(BackendTunnel::new(TunnelKind::Geneve));
     };
-    assert_eq!(only(&plan_of(plain, WEB, &settings())).tunnel_entry, Some(by("weir1")));
+    let plan = plan_of(plain, WEB, &settings());
+    assert_eq!(only(&plan).tunnel_entry, Some(interface_entry("weir1")));
     let chain = plan_of(probed, &[("2001:db8::1", 80, 6)], &settings());
     assert!(chain.unprobed[0].1.contains("198.18.0.1"), "{chain:?}");
     let marked = ProbeSettings { tunnel_entries: vec![TunnelEntry::Mark(7)], ..settings() };

@@ -123,7 +123,7 @@ async fn timeout_covers_the_whole_probe() {
         Some(true),
         "the backend's kernel still accepts connections"
     );
-    let dawdles = server(|mut stream| async move {
+    let slow = server(|mut stream| async move {
         for byte in b"HTTP/1.1 200 OK\r\nServer: slow\r\n\r\n" {
             tokio::time::sleep(Duration::from_millis(30)).await;
             if stream.write_all(&[*byte]).await.is_err() {
@@ -131,29 +131,29 @@ async fn timeout_covers_the_whole_probe() {
             }
         }
     });
-    let (good, reason) = run_probe(dawdles.await, ProbeType::Http(http())).await;
+    let (good, reason) = run_probe(slow.await, ProbeType::Http(http())).await;
     assert_eq!((good, reason.as_str()), (Some(false), "no response within 300 ms"));
 }
 
 #[tokio::test]
 async fn request_has_the_configured_path_and_host() {
-    let (tell, mut result) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut result) = tokio::sync::mpsc::unbounded_channel();
     let to = server(move |mut stream| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
             let mut request = vec![0; 1024];
             let read = stream.read(&mut request).await.unwrap();
             let from = stream.peer_addr().unwrap().ip();
-            tell.send((from, String::from_utf8_lossy(&request[..read]).into_owned())).unwrap();
+            sender.send((from, String::from_utf8_lossy(&request[..read]).into_owned())).unwrap();
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
         }
     });
     let to = to.await;
-    let ours: IpAddr = [127, 0, 0, 7].into();
-    let sent = Target { from: Some(ours), ..target(to, ProbeType::Http(http())) };
+    let source: IpAddr = [127, 0, 0, 7].into();
+    let sent = Target { from: Some(source), ..target(to, ProbeType::Http(http())) };
     assert_eq!(probe(&sent, None, TIMEOUT).await.good, Some(true));
     let (from, request) = result.recv().await.unwrap();
-    assert_eq!(from, ours);
+    assert_eq!(from, source);
     let head = format!("GET /live HTTP/1.1\r\nHost: {to}\r\n");
     assert!(request.starts_with(&head) && request.ends_with("\r\n\r\n"), "{request}");
     let named = Http { host: "web.example".into(), ..http() };
@@ -195,14 +195,14 @@ async fn sockets_leave_no_time_wait() {
     let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
     let port = format!(":{:04X}", to.port());
     let waits = |line: &&str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        words[2].ends_with(&port) && words[3] == "06"
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        columns[2].ends_with(&port) && columns[3] == "06"
     };
     assert_eq!(sockets.lines().skip(1).filter(waits).count(), 0, "{sockets}");
 }
 
 /// Starts a TLS server, and returns its address and the file with its certificate authority.
-async fn in_tls(names: &[&str], answer: &'static str) -> (SocketAddr, std::path::PathBuf) {
+async fn tls_server(names: &[&str], answer: &'static str) -> (SocketAddr, std::path::PathBuf) {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let made = rcgen::generate_simple_self_signed(names).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
@@ -227,7 +227,7 @@ async fn in_tls(names: &[&str], answer: &'static str) -> (SocketAddr, std::path:
     (to, file)
 }
 
-async fn asked_in_tls(to: SocketAddr, tls: Tls) -> (Option<bool>, String) {
+async fn probe_over_tls(to: SocketAddr, tls: Tls) -> (Option<bool>, String) {
     let config = TlsConfigs::default().get(tls.authorities.as_ref(), Instant::now()).unwrap();
     let answer =
         probe(&target(to, ProbeType::Https(http(), tls)), Some(config), TIMEOUT * 10).await;
@@ -236,25 +236,25 @@ async fn asked_in_tls(to: SocketAddr, tls: Tls) -> (Option<bool>, String) {
 
 #[tokio::test]
 async fn certificates_are_verified_by_authority_and_name() {
-    let (to, own) = in_tls(&["web.example", "127.0.0.1"], "HTTP/1.1 200 OK\r\n\r\n").await;
-    let (_, other) = in_tls(&["web.example"], "").await;
+    let (to, own) = tls_server(&["web.example", "127.0.0.1"], "HTTP/1.1 200 OK\r\n\r\n").await;
+    let (_, other) = tls_server(&["web.example"], "").await;
     let tls = |file: Option<&std::path::PathBuf>, name: &str| Tls {
         authorities: file.map(|file| Authorities { file: file.clone(), folder: None }),
         name: name.into(),
     };
     for name in ["web.example", ""] {
         assert_eq!(
-            asked_in_tls(to, tls(Some(&own), name)).await,
+            probe_over_tls(to, tls(Some(&own), name)).await,
             (Some(true), "status 200".into())
         );
     }
-    let (good, reason) = asked_in_tls(to, tls(Some(&own), "shop.example")).await;
+    let (good, reason) = probe_over_tls(to, tls(Some(&own), "shop.example")).await;
     assert!(good == Some(false) && reason.contains("TLS: invalid peer certificate"), "{reason}");
-    let (good, reason) = asked_in_tls(to, tls(Some(&other), "web.example")).await;
+    let (good, reason) = probe_over_tls(to, tls(Some(&other), "web.example")).await;
     assert!(good == Some(false) && reason.contains("invalid peer certificate"), "{reason}");
-    assert_eq!(asked_in_tls(to, tls(None, "shop.example")).await.0, Some(true));
+    assert_eq!(probe_over_tls(to, tls(None, "shop.example")).await.0, Some(true));
     let plain = server_sending("HTTP/1.1 400 Bad Request\r\n\r\n").await;
-    let (good, reason) = asked_in_tls(plain, tls(None, "")).await;
+    let (good, reason) = probe_over_tls(plain, tls(None, "")).await;
     assert!(good == Some(false) && reason.starts_with("TLS: "), "{reason}");
     let hangs = server(|stream| async move {
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -272,8 +272,8 @@ async fn certificates_are_verified_by_authority_and_name() {
         (None, "no TLS configuration"),
         "no plain-text request"
     );
-    let busy = in_tls(&["web.example"], "HTTP/1.1 503 Busy\r\n\r\n").await;
-    let (good, reason) = asked_in_tls(busy.0, tls(Some(&busy.1), "web.example")).await;
+    let busy = tls_server(&["web.example"], "HTTP/1.1 503 Busy\r\n\r\n").await;
+    let (good, reason) = probe_over_tls(busy.0, tls(Some(&busy.1), "web.example")).await;
     assert!(good == Some(false) && reason.contains("status 503"), "{reason}");
     for file in [own, other, busy.1] {
         std::fs::remove_file(file).unwrap();
@@ -283,17 +283,17 @@ async fn certificates_are_verified_by_authority_and_name() {
 #[test]
 fn unusable_ca_file_is_reported_and_reread() {
     let file = std::env::temp_dir().join(format!("weir-ca-{}-none.pem", std::process::id()));
-    let (mut believed, now) = (TlsConfigs::default(), Instant::now());
+    let (mut configs, now) = (TlsConfigs::default(), Instant::now());
     let named = Authorities { file: file.clone(), folder: None };
-    let missing = believed.get(Some(&named), now).unwrap_err();
+    let missing = configs.get(Some(&named), now).unwrap_err();
     assert!(missing.contains(&file.display().to_string()), "{missing}");
     let made = rcgen::generate_simple_self_signed(vec!["web.example".into()]).unwrap();
     std::fs::write(&file, "nothing").unwrap();
-    assert_eq!(believed.get(Some(&named), now + Duration::from_secs(59)).unwrap_err(), missing);
-    let empty = believed.get(Some(&named), now + Duration::from_secs(61)).unwrap_err();
+    assert_eq!(configs.get(Some(&named), now + Duration::from_secs(59)).unwrap_err(), missing);
+    let empty = configs.get(Some(&named), now + Duration::from_secs(61)).unwrap_err();
     assert!(empty.contains("the file contains no certificate"), "{empty}");
     std::fs::write(&file, made.cert.pem()).unwrap();
-    assert!(believed.get(Some(&named), now + Duration::from_secs(122)).is_ok());
+    assert!(configs.get(Some(&named), now + Duration::from_secs(122)).is_ok());
     std::fs::remove_file(file).unwrap();
 }
 
@@ -305,14 +305,14 @@ fn service_ca_file_is_confined_to_its_folder_with_one_error() {
     std::fs::write(folder.join("ca.pem"), made.cert.pem()).unwrap();
     std::fs::write(folder.join("empty.pem"), "").unwrap();
     std::fs::write(folder.join("long.pem"), vec![b'x'; (1 << 20) + 1]).unwrap();
-    let by = |file: &str| {
+    let load = |file: &str| {
         let named = Authorities { file: folder.join(file), folder: Some(folder.clone()) };
         TlsConfigs::default().get(Some(&named), Instant::now()).map(drop)
     };
-    assert_eq!(by("ca.pem"), Ok(()));
+    assert_eq!(load("ca.pem"), Ok(()));
     let failures = ["/dev/zero", "/proc/kmsg", "/etc/passwd", "gone.pem", "empty.pem", "long.pem"];
     let answers: std::collections::BTreeSet<String> =
-        failures.into_iter().map(|file| by(file).unwrap_err()).collect();
+        failures.into_iter().map(|file| load(file).unwrap_err()).collect();
     assert_eq!(answers.len(), 1, "{answers:?}");
     std::fs::remove_dir_all(&folder).unwrap();
 }

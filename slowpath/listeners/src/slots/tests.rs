@@ -8,7 +8,7 @@ use super::*;
 
 fn slots(connections: usize, per_source: usize, reserved: usize) -> Arc<Slots> {
     let network = Prefix { addr: "192.0.2.0".parse().unwrap(), len: 24 };
-    let networks = Reserved::default();
+    let networks = ReservedNetworks::default();
     networks.set(vec![network]);
     Slots::new(Limits { connections, per_source, reserved }, networks)
 }
@@ -60,10 +60,10 @@ fn idle_connections_are_evicted_last() {
 #[test]
 fn full_listener_refuses_when_all_requests_are_served() {
     let slots = slots(2, 2, 0);
-    let held: Vec<_> = ["10.0.0.1", "10.0.0.2"].map(|a| slots.admit(from(a)).unwrap()).into();
-    held.iter().for_each(|(slot, _)| slot.request_received());
+    let admitted: Vec<_> = ["10.0.0.1", "10.0.0.2"].map(|a| slots.admit(from(a)).unwrap()).into();
+    admitted.iter().for_each(|(slot, _)| slot.request_received());
     assert_eq!(slots.admit(from("10.0.0.3")).err(), Some(SlotError::Full));
-    drop(held);
+    drop(admitted);
     assert!(slots.admit(from("10.0.0.3")).is_ok());
     let counts = slots.counts();
     assert_eq!((counts.refused_full, counts.evicted), (1, 0));
@@ -101,11 +101,11 @@ fn an_ipv6_network_of_64_bits_is_one_source_and_a_mapped_address_is_ipv4() {
 fn reserved_slots_are_not_used_by_other_sources() {
     let slots = slots(2, 2, 2);
     let (_probe, mut probe_evicted) = slots.admit(from("192.0.2.1")).unwrap();
-    let mut held = Vec::new();
+    let mut admitted = Vec::new();
     for host in 0..100 {
-        held.push(slots.admit(from(&format!("10.0.0.{host}"))).unwrap());
+        admitted.push(slots.admit(from(&format!("10.0.0.{host}"))).unwrap());
     }
-    held.iter().for_each(|(slot, _)| slot.request_received());
+    admitted.iter().for_each(|(slot, _)| slot.request_received());
     assert!(!is_evicted(&mut probe_evicted));
     let (_second, _) = slots.admit(from("192.0.2.2")).unwrap();
     // Sources with reserved slots share a limit of their own.
@@ -116,9 +116,9 @@ fn reserved_slots_are_not_used_by_other_sources() {
 #[tokio::test]
 async fn evicted_connections_count_until_they_are_closed() {
     let slots = slots(1, 1, 0);
-    let mut held = Vec::new();
+    let mut admitted = Vec::new();
     for host in 0..=MAX_CLOSING {
-        held.push(slots.admit(from(&format!("10.0.0.{host}"))).unwrap().0);
+        admitted.push(slots.admit(from(&format!("10.0.0.{host}"))).unwrap().0);
     }
     assert_eq!(slots.counts().open, 1 + MAX_CLOSING);
     assert!(slots.counts().open <= slots.limits().descriptors());
@@ -128,8 +128,8 @@ async fn evicted_connections_count_until_they_are_closed() {
     });
     tokio::task::yield_now().await;
     assert!(!waits.is_finished(), "no further connection is accepted");
-    drop(held.remove(0));
+    drop(admitted.remove(0));
     waits.await.unwrap();
-    drop(held);
+    drop(admitted);
     assert_eq!(slots.counts().open, 0);
 }

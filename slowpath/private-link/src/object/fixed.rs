@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{Spec, ValidationError};
 use crate::names;
 
-/// Immutable parts of the desired state, once anything was created: the location of resources.
+/// Parts of the desired state that locate the resources. They are stored before anything is
+/// created, and are immutable from then on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fixed {
     /// Id of the private link service.
@@ -60,27 +61,23 @@ impl Fixed {
         })
     }
 
-    /// Returns the first field that has changed. Only an endpoint may be added later.
+    /// Returns an error for the first field that has changed. Only an endpoint may be added later.
     pub fn differs(&self, now: &Fixed) -> Option<ValidationError> {
         let (was, is) = (&self.service, &now.service);
-        let same = |field, was: &str, is: &str| {
-            let allowed = "restore the old value, or delete the object and create it anew";
+        let error_if_changed = |field, was: &str, is: &str| {
+            let remedy = "restore the old value, or delete the object and create it anew";
             (!was.eq_ignore_ascii_case(is)).then(|| {
-                ValidationError::new(
-                    field,
-                    format!("cannot change from `{was}` to `{is}`"),
-                    allowed,
-                )
+                ValidationError::new(field, format!("cannot change from `{was}` to `{is}`"), remedy)
             })
         };
         let or_none = |id: Option<&ResourceId>| id.map_or("", ResourceId::as_str).to_owned();
-        same("spec.subscription", was.subscription(), is.subscription())
-            .or_else(|| same("spec.resource_group", was.group(), is.group()))
-            .or_else(|| same("spec.service_name", was.name(), is.name()))
-            .or_else(|| same("spec.location", &self.location, &now.location))
+        error_if_changed("spec.subscription", was.subscription(), is.subscription())
+            .or_else(|| error_if_changed("spec.resource_group", was.group(), is.group()))
+            .or_else(|| error_if_changed("spec.service_name", was.name(), is.name()))
+            .or_else(|| error_if_changed("spec.location", &self.location, &now.location))
             .or_else(|| {
                 let (was, is) = (self.nat_subnet.as_ref(), now.nat_subnet.as_ref());
-                same("spec.nat_subnet", &or_none(was), &or_none(is))
+                error_if_changed("spec.nat_subnet", &or_none(was), &or_none(is))
             })
             .or_else(|| {
                 let was = self.endpoint.as_ref()?;
@@ -88,11 +85,11 @@ impl Fixed {
                     (of(was).to_string(), or_none(now.endpoint.as_ref().map(of)))
                 };
                 let (was, is) = part(|endpoint| &endpoint.subnet);
-                let subnet = same("spec.endpoint.subnet", &was, &is);
+                let subnet = error_if_changed("spec.endpoint.subnet", &was, &is);
                 let (was, is) = part(|endpoint| &endpoint.network);
-                let network = same("spec.endpoint.network", &was, &is);
+                let network = error_if_changed("spec.endpoint.network", &was, &is);
                 let (was, is) = part(|endpoint| &endpoint.id);
-                let group = same("spec.endpoint.resource_group", &was, &is);
+                let group = error_if_changed("spec.endpoint.resource_group", &was, &is);
                 subnet.or(network).or(group)
             })
     }

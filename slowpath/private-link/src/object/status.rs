@@ -36,7 +36,8 @@ pub struct ServiceStatus {
     pub id: Option<ResourceId>,
     /// Globally unique alias by which consumers refer to the service.
     pub alias: Option<String>,
-    /// Id of the NAT subnet, if Weir created it; `None` for one that was configured or found.
+    /// Id of the NAT subnet, if Azure accepted its creation by Weir; `None` for one that was
+    /// configured or found.
     pub made_subnet: Option<ResourceId>,
     /// Endpoint connections, as last read.
     pub connections: Vec<Connection>,
@@ -205,18 +206,19 @@ pub enum Aspect {
 pub enum Reason {
     /// The aspect is as desired.
     AzureSuccess,
-    /// Azure returned an error, or a change was reverted by another party.
+    /// Azure returned an error, another party deleted or disconnected a resource, or Azure left a
+    /// resource incomplete.
     AzureError,
     /// The load balancers could not be read.
     #[serde(rename = "ILBLookupFailed")]
     BalancerLookupFailed,
-    /// There is no NAT subnet.
+    /// The NAT subnet could not be found, created or updated.
     #[serde(rename = "NATSubnetCreationFailed")]
     SubnetFailed,
     /// The service could not be created.
     #[serde(rename = "PLSCreationFailed")]
     CreationFailed,
-    /// The service could not be updated.
+    /// The service could not be updated, or still differs after an accepted update.
     #[serde(rename = "PLSUpdateFailed")]
     UpdateFailed,
     /// The service's owner has not approved the endpoint's connection.
@@ -235,7 +237,8 @@ pub enum Reason {
     WaitingForAlias,
     /// The network is linked to another zone of that name.
     LinkedElsewhere,
-    /// A subnet that Weir did not create has its private link policies enabled.
+    /// A subnet that Weir did not create has its network policies for private link services
+    /// enabled.
     SubnetPoliciesEnabled,
     /// A resource of that name exists that Weir did not create.
     NotOurs,
@@ -319,7 +322,7 @@ impl Status {
         let since = before.map_or(now, |before| before.since);
         let condition = Condition { aspect, status, reason, message: why.to_owned(), since };
         match self.conditions.iter_mut().find(|condition| condition.aspect == aspect) {
-            Some(there) => *there = condition,
+            Some(existing) => *existing = condition,
             None => self.conditions.push(condition),
         }
         self.conditions.sort_by_key(|condition| condition.aspect);

@@ -1,6 +1,6 @@
 //! Valid and invalid specs, error messages, and storage of the status.
 
-use config::private_link::Home;
+use config::private_link::SpecDefaults;
 use serde_json::{Value, json};
 
 use super::*;
@@ -81,9 +81,9 @@ fn invalid_specs_are_rejected_with_field_and_remedy() {
         assert_eq!(wrong.field, field, "{value}");
         assert!(!wrong.fault.is_empty() && !wrong.remedy.is_empty(), "{wrong}");
     }
-    let mut stranger = written();
-    stranger["auto_approved_subscriptions"] = json!(["770e8400-e29b-41d4-a716-446655440000"]);
-    let wrong = check(&stranger).unwrap_err();
+    let mut foreign = written();
+    foreign["auto_approved_subscriptions"] = json!(["770e8400-e29b-41d4-a716-446655440000"]);
+    let wrong = check(&foreign).unwrap_err();
     assert!(wrong.to_string().contains("may not connect"), "{wrong}");
     for broken in [json!({ "what": 1 }), json!({ "nat_subnet": "here" }), json!({ "paused": 7 })] {
         assert!(serde_json::from_value::<Spec>(broken.clone()).is_err(), "{broken}");
@@ -97,29 +97,29 @@ fn omitted_fields_come_from_configuration_or_are_reported() {
         json.as_object_mut().unwrap().remove(field);
     }
     let left_out = check(&json).unwrap();
-    assert_eq!(serde_json::to_value(&left_out).unwrap(), json, "it is kept as it was written");
-    let mut home = Home::default();
+    assert_eq!(serde_json::to_value(&left_out).unwrap(), json, "it is stored as it was written");
+    let mut defaults = SpecDefaults::default();
     for (field, value) in [
         ("subscription", SUBSCRIPTION),
         ("resource_group", "management"),
         ("location", "northeurope"),
     ] {
         let mut spec = left_out.clone();
-        home.fill(&mut spec);
+        defaults.fill(&mut spec);
         let wrong = spec.complete().unwrap_err().to_string();
         let key = format!("private_link.{field}");
         assert!(wrong.starts_with(&format!("spec.{field}: ")) && wrong.contains(&key), "{wrong}");
         match field {
-            "subscription" => home.subscription = value.to_owned(),
-            "resource_group" => home.resource_group = value.to_owned(),
-            _ => home.location = value.to_owned(),
+            "subscription" => defaults.subscription = value.to_owned(),
+            "resource_group" => defaults.resource_group = value.to_owned(),
+            _ => defaults.location = value.to_owned(),
         }
     }
     let mut spec = left_out;
-    home.fill(&mut spec);
+    defaults.fill(&mut spec);
     assert_eq!((spec.complete(), spec.location.as_str()), (Ok(()), "northeurope"));
     let mut own = check(&written()).unwrap();
-    home.fill(&mut own);
+    defaults.fill(&mut own);
     assert_eq!(own.location, "westeurope", "the object's word counts");
 }
 
@@ -288,9 +288,9 @@ fn status_converts_to_kubernetes_form() {
         let zone = ZoneStatus { id, links: vec![], records: vec![], elsewhere: None };
         status.endpoint.zones.insert(name.to_owned(), zone);
     }
-    let told = (true, Reason::AzureSuccess);
-    status.set_condition(Time(7), Aspect::Service, told, "it works");
-    status.set_condition(Time(9), Aspect::Service, told, "it still works");
+    let outcome = (true, Reason::AzureSuccess);
+    status.set_condition(Time(7), Aspect::Service, outcome, "it works");
+    status.set_condition(Time(9), Aspect::Service, outcome, "it still works");
     let json = status_for_kubernetes(&status, |time| time.0.to_string());
     let condition = json!([{
         "type": "AzurePLSCreated",

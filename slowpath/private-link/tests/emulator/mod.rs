@@ -71,7 +71,7 @@ pub struct FaultyAzure {
 pub struct Azure(Arc<Mutex<FaultyAzure>>);
 
 impl Azure {
-    /// Returns an emulator that succeeds at once.
+    /// Returns an emulator without faults, whose operations complete at once.
     pub fn new(azure: Emulator) -> Azure {
         Azure(Arc::new(Mutex::new(FaultyAzure {
             azure,
@@ -135,7 +135,7 @@ impl FaultyAzure {
         self.azure.get(id)
     }
 
-    /// Returns all items of a list.
+    /// Returns all items of a list, from its path.
     pub fn below(&mut self, list: &str) -> Vec<Value> {
         let list = ArmRequest { operation: POLL, path: list.to_owned(), version: "2024-05-01" };
         listed(self.request("GET", &list, None, None))
@@ -189,13 +189,13 @@ impl FaultyAzure {
         operations.for_each(|operation| operation.over = operation.over.or(Some(now)));
     }
 
-    pub fn is_ours(&self, id: &str) -> bool {
+    pub fn is_own(&self, id: &str) -> bool {
         self.made.contains(&key(id))
     }
 
     /// Returns the ids of resources created by Weir or by others, without connections and resources
     /// that Azure creates by itself.
-    pub fn things(&self, ours: bool) -> Vec<String> {
+    pub fn things(&self, by_weir: bool) -> Vec<String> {
         let azures = ["/networkInterfaces/", "/SOA/"];
         let own = self.azure.resources.iter();
         let own = own.filter(|of| !azures.iter().any(|kind| of.id.contains(kind)));
@@ -205,7 +205,7 @@ impl FaultyAzure {
             names.map(|name| format!("{}/subnets/{name}", network.id))
         });
         let all = own.map(|of| of.id.clone()).chain(subnets);
-        all.filter(|id| self.is_ours(id) == ours).collect()
+        all.filter(|id| self.is_own(id) == by_weir).collect()
     }
 
     fn fault(&mut self, name: &str) -> Option<Fault> {
@@ -264,7 +264,7 @@ impl FaultyAzure {
         etag: Option<&str>,
         fault: Option<Fault>,
     ) -> Result<WriteOutcome, AttemptError> {
-        let there = self.get(&request.path).is_some();
+        let existed = self.get(&request.path).is_some();
         let lost =
             if method == "DELETE" { self.foreign_records(&request.path) } else { Vec::new() };
         let end = match fault {
@@ -284,10 +284,10 @@ impl FaultyAzure {
         let outcome = |end| Outcome { operation: "*".to_owned(), end, times: Some(1) };
         self.azure.outcomes = end.map(outcome).into_iter().collect();
         let answer = success(request.operation, self.request(method, request, body, etag))?;
-        if !there {
+        if !existed {
             self.made.insert(key(&request.path));
         } else if !request.path.contains("privateEndpointConnections") {
-            let foreign = (!self.is_ours(&request.path)).then(|| request.path.clone());
+            let foreign = (!self.is_own(&request.path)).then(|| request.path.clone());
             let touched = lost.into_iter().chain(foreign);
             self.foreign_changes.extend(touched.map(|id| format!("{method} {id}")));
         }
@@ -307,8 +307,8 @@ fn success(operation: Operation, answer: Answer) -> Result<Answer, AttemptError>
     if (200..300).contains(&answer.status) {
         return Ok(answer);
     }
-    let said = answer.body.as_ref().map(|body| ErrorBody::of(&body["error"])).unwrap_or_default();
-    Err(operation.classified(answer.status, &said))
+    let error = answer.body.as_ref().map(|body| ErrorBody::of(&body["error"])).unwrap_or_default();
+    Err(operation.classified(answer.status, &error))
 }
 
 fn listed(answer: Answer) -> Vec<Value> {
@@ -373,18 +373,18 @@ impl Azure {
         operation: Operation,
         act: impl FnOnce(&mut FaultyAzure, Option<Fault>) -> Result<T, AttemptError>,
     ) -> ArmFuture<'a, T> {
-        let mut world = self.state();
-        let fault = world.fault(operation.name);
+        let mut cloud = self.state();
+        let fault = cloud.fault(operation.name);
         let end = match fault {
             Some(Fault::Refused(kind)) => {
-                let after = world.retry_after.filter(|_| kind == Failure::Throttled);
+                let after = cloud.retry_after.filter(|_| kind == Failure::Throttled);
                 let refused = operation.failed(kind, "TestFault", "refused for the test");
                 CallEnd::Returns(Err(AttemptError { after, ..refused }))
             }
             Some(Fault::Hangs) => CallEnd::Hangs,
             Some(Fault::Ends(false)) => CallEnd::Killed,
             _ => {
-                let result = act(&mut world, fault);
+                let result = act(&mut cloud, fault);
                 match fault {
                     Some(Fault::Lost) => CallEnd::Hangs,
                     Some(Fault::Ends(_)) => CallEnd::Killed,
@@ -392,23 +392,23 @@ impl Azure {
                 }
             }
         };
-        drop(world);
+        drop(cloud);
         self.answer(end)
     }
 }
 
 impl Arm for Azure {
     fn get<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Resource> {
-        self.call(request.operation, |world, _| {
-            let answer = success(request.operation, world.request("GET", request, None, None))?;
+        self.call(request.operation, |cloud, _| {
+            let answer = success(request.operation, cloud.request("GET", request, None, None))?;
             let etag = answer.header("etag").map(str::to_owned);
             Ok(Resource { body: answer.body.unwrap_or_default(), etag })
         })
     }
 
     fn list<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, Vec<Value>> {
-        self.call(request.operation, |world, _| {
-            Ok(listed(success(request.operation, world.request("GET", request, None, None))?))
+        self.call(request.operation, |cloud, _| {
+            Ok(listed(success(request.operation, cloud.request("GET", request, None, None))?))
         })
     }
 
@@ -418,14 +418,14 @@ impl Arm for Azure {
         body: &'a Value,
         etag: Option<&'a str>,
     ) -> ArmFuture<'a, WriteOutcome> {
-        self.call(request.operation, |world, fault| {
-            world.write(("PUT", request), Some(body), etag, fault)
+        self.call(request.operation, |cloud, fault| {
+            cloud.write(("PUT", request), Some(body), etag, fault)
         })
     }
 
     fn delete<'a>(&'a self, request: &'a ArmRequest) -> ArmFuture<'a, WriteOutcome> {
-        self.call(request.operation, |world, fault| {
-            world.write(("DELETE", request), None, None, fault)
+        self.call(request.operation, |cloud, fault| {
+            cloud.write(("DELETE", request), None, None, fault)
         })
     }
 
@@ -433,6 +433,6 @@ impl Arm for Azure {
         let at = handle.operation.as_ref().or(handle.location.as_ref()).unwrap();
         let path = at.strip_prefix(BASE).unwrap().to_owned();
         let request = ArmRequest { operation: POLL, path, version: "2024-05-01" };
-        self.call(POLL, |world, _| progress(handle, world.request("GET", &request, None, None)))
+        self.call(POLL, |cloud, _| progress(handle, cloud.request("GET", &request, None, None)))
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Azure;
 
-pub const OURS: &str = "11111111-1111-1111-1111-111111111111";
+pub const PROVIDER: &str = "11111111-1111-1111-1111-111111111111";
 pub const GUEST: &str = "22222222-2222-2222-2222-222222222222";
 pub const OTHER: &str = "33333333-3333-3333-3333-333333333333";
 /// Subscription that is not approved.
@@ -23,16 +23,16 @@ pub fn network(subscription: &str, kind: &str, name: &str) -> ResourceId {
 /// Returns an Azure with these subscriptions, each with an empty resource group.
 pub fn bare() -> Azure {
     let group = |subscription| format!("/subscriptions/{subscription}/resourceGroups/rg");
-    let groups = [OURS, GUEST, OTHER, STRANGE].map(group).into();
+    let groups = [PROVIDER, GUEST, OTHER, STRANGE].map(group).into();
     Azure::new(Emulator { epoch: BEGUN, groups, resources: Vec::new(), ..Emulator::sample() })
 }
 
 /// Returns an Azure with a network for load balancers, and the consumers' networks.
 pub fn azure() -> Azure {
     let azure = bare();
-    let mut world = azure.state();
+    let mut cloud = azure.state();
     for (subscription, name, subnet, third) in [
-        (OURS, "hub", "balancers", "10.1"),
+        (PROVIDER, "hub", "balancers", "10.1"),
         (GUEST, "spoke", "endpoints", "10.7"),
         (OTHER, "theirs", "endpoints", "10.8"),
         (STRANGE, "theirs", "endpoints", "10.9"),
@@ -45,16 +45,16 @@ pub fn azure() -> Azure {
             "subnets": [subnet],
         });
         let id = network(subscription, "virtualNetworks", name);
-        world.set(id.as_str(), json!({ "location": "westeurope", "properties": properties }));
+        cloud.set(id.as_str(), json!({ "location": "westeurope", "properties": properties }));
     }
-    drop(world);
+    drop(cloud);
     balancer(&azure, "10.1.0.5");
     azure
 }
 
 /// Creates the internal load balancer.
 pub fn balancer(azure: &Azure, address: &str) {
-    let near = network(OURS, "virtualNetworks", "hub").child("subnets", "balancers");
+    let near = network(PROVIDER, "virtualNetworks", "hub").child("subnets", "balancers");
     let frontend = json!({
         "name": format!("at-{address}"),
         "properties": { "privateIPAddress": address, "subnet": { "id": near } },
@@ -63,7 +63,7 @@ pub fn balancer(azure: &Azure, address: &str) {
         "location": "westeurope", "sku": { "name": "Standard" },
         "properties": { "frontendIPConfigurations": [frontend] },
     });
-    azure.state().set(network(OURS, "loadBalancers", "inner").as_str(), body);
+    azure.state().set(network(PROVIDER, "loadBalancers", "inner").as_str(), body);
 }
 
 /// Returns an object with both sides and two zones.
@@ -77,7 +77,7 @@ pub fn object(name: &str) -> Object {
     let short = name.rsplit('/').next().unwrap_or_default();
     let spec = Spec {
         load_balancer_ip: Some("10.1.0.5".parse().unwrap()),
-        subscription: OURS.to_owned(),
+        subscription: PROVIDER.to_owned(),
         resource_group: "rg".to_owned(),
         location: "westeurope".to_owned(),
         additional_allowed_subscriptions: vec![OTHER.to_owned()],

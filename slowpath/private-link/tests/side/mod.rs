@@ -22,11 +22,11 @@ mod player;
 
 use player::{Player, settings};
 
-pub const OURS: &str = "00000000-0000-0000-0000-0000000000aa";
+pub const PROVIDER: &str = "00000000-0000-0000-0000-0000000000aa";
 pub const GUEST: &str = "00000000-0000-0000-0000-0000000000bb";
 
-pub fn ours(kind: &str, name: &str) -> ResourceId {
-    ResourceId::network(OURS, "north", kind, name)
+pub fn provider(kind: &str, name: &str) -> ResourceId {
+    ResourceId::network(PROVIDER, "north", kind, name)
 }
 
 pub fn guest(kind: &str, name: &str) -> ResourceId {
@@ -34,23 +34,23 @@ pub fn guest(kind: &str, name: &str) -> ResourceId {
 }
 
 /// Returns the sample, with a consumer subscription that has a network.
-pub fn world() -> AzureState {
-    let mut world = AzureState::sample();
-    world.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/guest"));
+pub fn sample_state() -> AzureState {
+    let mut cloud = AzureState::sample();
+    cloud.groups.push(format!("/subscriptions/{GUEST}/resourceGroups/guest"));
     let subnet = json!({ "name": "endpoints", "properties": { "addressPrefix": "10.7.0.0/24" } });
     let properties = json!({
         "addressSpace": { "addressPrefixes": ["10.7.0.0/16"] }, "subnets": [subnet],
     });
     let spoke = guest("virtualNetworks", "spoke");
-    world.write(spoke.as_str(), json!({ "location": "westeurope", "properties": properties }));
-    world.pace = Duration::from_secs(25);
-    world
+    cloud.write(spoke.as_str(), json!({ "location": "westeurope", "properties": properties }));
+    cloud.pace = Duration::from_secs(25);
+    cloud
 }
 
-/// Time limits of calls by the machine's clock, so that a hanging call ends.
-struct Bounds;
+/// Limits each call to 20 s of real time, so that a hanging call ends.
+struct RealTimeLimit;
 
-impl Pause for Bounds {
+impl Pause for RealTimeLimit {
     fn now(&self) -> Duration {
         Duration::ZERO
     }
@@ -60,12 +60,12 @@ impl Pause for Bounds {
     }
 }
 
-/// The emulator's clock; a pause takes its time.
-pub struct Steady(Emulator);
+/// Reads the emulator's clock; waits in real time.
+pub struct EmulatorClock(Emulator);
 
-impl Pause for Steady {
+impl Pause for EmulatorClock {
     fn now(&self) -> Duration {
-        self.0.with(|world| world.now)
+        self.0.with(|cloud| cloud.now)
     }
 
     fn wait(&self, pause: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
@@ -73,9 +73,11 @@ impl Pause for Steady {
     }
 }
 
+/// The emulator with its clients, and an object.
 pub struct Side {
     pub at: azure_fixture::Fixture,
     player: Player,
+    /// Delay after the last round; `None` if no other is due.
     pub last: Option<Duration>,
 }
 
@@ -94,7 +96,7 @@ fn object() -> Object {
     };
     let spec = Spec {
         load_balancer_ip: Some("10.1.0.5".parse().unwrap()),
-        subscription: OURS.to_owned(),
+        subscription: PROVIDER.to_owned(),
         resource_group: "north".to_owned(),
         location: "westeurope".to_owned(),
         endpoint: Some(endpoint),
@@ -111,11 +113,11 @@ fn object() -> Object {
     }
 }
 
-pub async fn side(world: AzureState) -> Side {
+pub async fn side(cloud: AzureState) -> Side {
     // Failed calls are repeated by later rounds.
     let timeouts = Timeouts { attempt: Duration::from_millis(1_500), policy: Policy::ONCE };
     let kind = (AzureCredential::Auto, None);
-    let at = azure_fixture::fixture_with(world, kind, Variables::default(), timeouts).await;
+    let at = azure_fixture::fixture_with(cloud, kind, Variables::default(), timeouts).await;
     Side { at, player: Player::new(object()), last: None }
 }
 
@@ -135,12 +137,12 @@ impl DerefMut for Side {
 
 impl Side {
     pub fn now(&self) -> u64 {
-        self.at.azure.with(|world| world.clock())
+        self.at.azure.with(|cloud| cloud.clock())
     }
 
     /// Returns the emulator's clock.
-    pub fn clock(&self) -> Steady {
-        Steady(self.at.azure.clone())
+    pub fn clock(&self) -> EmulatorClock {
+        EmulatorClock(self.at.azure.clone())
     }
 
     /// Runs a round.
@@ -148,7 +150,7 @@ impl Side {
         let (now, settings, role) = (Time(self.now()), settings(), Role::Owner);
         let clients = ArmClients { service: &self.at.client, endpoint: &self.at.client };
         let context =
-            RoundContext { now, clients, pause: &Bounds, settings: &settings, role: &role };
+            RoundContext { now, clients, pause: &RealTimeLimit, settings: &settings, role: &role };
         let next = self.player.play_round(&context).await;
         let pause = Duration::from_secs(self.player.due.saturating_sub(now.0));
         self.last = (next != Next::Never).then_some(pause);
@@ -163,9 +165,10 @@ impl Side {
         self.at.azure.advance(Duration::from_secs(left));
     }
 
-    /// Runs rounds as they are due, until the condition is true.
-    pub async fn until(&mut self, end: u64, so: impl Fn(&Side) -> bool) {
-        while !self.gone && self.due <= end && !so(self) {
+    /// Runs rounds as they are due, until the condition is true, the object is gone, or none is due
+    /// by `end`.
+    pub async fn until(&mut self, end: u64, condition: impl Fn(&Side) -> bool) {
+        while !self.gone && self.due <= end && !condition(self) {
             let wait = self.due.saturating_sub(self.now());
             self.at.azure.advance(Duration::from_secs(wait));
             self.round().await;
@@ -178,11 +181,12 @@ impl Side {
     }
 
     pub fn body(&self, id: &ResourceId) -> Value {
-        let found = self.at.azure.with(|world| world.find(id.as_str()).map(|f| f.body.clone()));
+        let found = self.at.azure.with(|cloud| cloud.find(id.as_str()).map(|f| f.body.clone()));
         found.unwrap_or(Value::Null)
     }
 
-    pub fn told(&self) -> String {
+    /// Returns the object's status for assertion messages.
+    pub fn dump(&self) -> String {
         format!("{:#?}", self.object.status)
     }
 }

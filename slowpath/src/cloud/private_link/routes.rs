@@ -44,8 +44,8 @@ struct DecisionQuery {
     reason: Option<String>,
 }
 
-/// Returns the routes `GET /private-links` and `GET /private-links/NAME`, and
-/// `PUT /private-links-connections/approve/NAME` and `reject`.
+/// Returns the routes `GET /private-links` and `/private-links/NAME`, and
+/// `PUT /private-links-connections/approve/NAME` and `/private-links-connections/reject/NAME`.
 pub fn router(state: PrivateLinkState) -> Router {
     let decide_connection = put(decide_connection);
     Router::new()

@@ -17,9 +17,9 @@ pub(super) fn status_changes(
 ) -> Vec<Change> {
     let preferred = preferred(objects, precedence);
     let changes = objects.of_kind(Kind::PrivateLinkService).filter_map(|object| {
-        let by = preferred.get(object.name.as_str()).filter(|by| by.source != object.source);
-        let verdict = match by {
-            Some(by) => Verdict::Shadowed(by.source.clone()),
+        let other = preferred.get(object.name.as_str());
+        let verdict = match other.filter(|other| other.source != object.source) {
+            Some(other) => Verdict::Shadowed(other.source.clone()),
             // An object that was never shadowed has other conditions that show its state.
             None if condition(object).is_some() => Verdict::Accepted,
             None => return None,
@@ -59,11 +59,11 @@ pub(super) fn preferred<'o>(
 ) -> BTreeMap<&'o str, &'o Arc<Object>> {
     let mut preferred: BTreeMap<&str, &Arc<Object>> = BTreeMap::new();
     // An object with finalizers keeps precedence until its resources are removed.
-    let rank = |object: &Object| (!has_finalizer(object), precedence.of(&object.source));
+    let rank = |object: &Object| (!has_finalizer(object), precedence.rank(&object.source));
     for object in objects.of_kind(Kind::PrivateLinkService) {
-        let current_condition = preferred.entry(object.name.as_str()).or_insert(object);
-        if rank(object) < rank(current_condition) {
-            *current_condition = object;
+        let current = preferred.entry(object.name.as_str()).or_insert(object);
+        if rank(object) < rank(current) {
+            *current = object;
         }
     }
     preferred

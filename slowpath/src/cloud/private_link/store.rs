@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use config::checked::Config;
-use config::private_link::Home;
+use config::private_link::SpecDefaults;
 use parking_lot::Mutex;
 use private_link::Event;
 use private_link::controller::{ObjectStore, StoreError, StoreFuture};
@@ -72,7 +72,7 @@ pub struct StoredLinks {
     store: Arc<Store>,
     precedence: Precedence,
     /// Defaults for fields that objects may omit.
-    home: Home,
+    defaults: SpecDefaults,
     /// Receiver of store revisions, marked as seen at the last listing.
     revision: Mutex<watch::Receiver<u64>>,
     /// Events of this process that are not stored yet, by object.
@@ -110,10 +110,10 @@ impl StoredLinks {
     /// Creates the view of a store. The configuration decides which source takes precedence.
     pub fn new(config: &Config, store: Arc<Store>) -> StoredLinks {
         let (precedence, revision) = (desired::precedence(config), Mutex::new(store.watch()));
-        let home = config.private_link.as_ref().map(|settings| settings.home.clone());
-        let home = home.unwrap_or_default();
+        let defaults = config.private_link.as_ref().map(|settings| settings.defaults.clone());
+        let defaults = defaults.unwrap_or_default();
         let (unsaved, urgent, changed) = (Mutex::default(), Mutex::default(), Notify::new());
-        StoredLinks { store, precedence, home, revision, unsaved, urgent, changed }
+        StoredLinks { store, precedence, defaults, revision, unsaved, urgent, changed }
     }
 
     /// Returns the object of this name from the source that takes precedence.
@@ -172,7 +172,8 @@ impl StoredLinks {
         }
     }
 
-    async fn keep(&self, name: &str, status: &Status) -> Result<(), StoreError> {
+    /// Stores the status of an object together with its events, unless the object no longer exists.
+    async fn persist(&self, name: &str, status: &Status) -> Result<(), StoreError> {
         let Some(object) = self.object(name) else { return Ok(()) };
         let created = progress(&object).created.or_else(|| Some(Time::now()));
         let events = self.events(&object);
@@ -208,7 +209,7 @@ impl ObjectStore for StoredLinks {
         let objects = self.store.objects();
         let preferred = preferred(&objects, &self.precedence).into_values();
         let mut links: Vec<Link> = preferred.filter_map(|object| link(object)).collect();
-        links.iter_mut().for_each(|link| self.home.fill(&mut link.spec));
+        links.iter_mut().for_each(|link| self.defaults.fill(&mut link.spec));
         links
     }
 
@@ -229,7 +230,7 @@ impl ObjectStore for StoredLinks {
     }
 
     fn save_status<'a>(&'a self, name: &'a str, status: &'a Status) -> StoreFuture<'a> {
-        Box::pin(self.keep(name, status))
+        Box::pin(self.persist(name, status))
     }
 
     fn set_finalizer<'a>(&'a self, name: &'a str, held: bool) -> StoreFuture<'a> {

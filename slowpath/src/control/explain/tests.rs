@@ -1,5 +1,5 @@
-//! Syntax of the questions, and texts of the explanations. `tests/scenarios/explain.rs` compares
-//! the explanations with the plane.
+//! Syntax of the packets to explain, and texts of the explanations. `tests/scenarios/explain.rs`
+//! compares the explanations with the plane.
 
 use std::sync::Arc;
 
@@ -92,9 +92,9 @@ fn explain(text: &str, gateway: &str) -> Result<Explanation, String> {
     }
 }
 
-/// Returns whether one of the reasons contains `words`.
-fn has_reason(explanation: &Explanation, words: &str) -> bool {
-    explanation.reasons.iter().any(|reason| reason.contains(words))
+/// Returns whether one of the reasons contains `text`.
+fn has_reason(explanation: &Explanation, text: &str) -> bool {
+    explanation.reasons.iter().any(|reason| reason.contains(text))
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn parses_frames_in_any_hex_format() {
         panic!("it is a tuple")
     };
     let mut frame = tuple.frame();
-    // The frame with a valid checksum; 0x0000 is invalid.
+    // The frame of a tuple has the IP checksum 0, which is invalid; a valid one is set below.
     let digits = |frame: &[u8]| frame.iter().map(|b| format!("{b:02x}")).collect::<String>();
     let explanation = explain(&digits(&frame), "").unwrap();
     assert_eq!(explanation.drop_reason, "bad_ip_checksum");

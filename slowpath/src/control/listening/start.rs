@@ -51,7 +51,7 @@ pub fn start<E: Send + 'static>(
         let with = ListenerResources {
             slots: Arc::clone(&listening.api),
             conditions: Arc::clone(&listening.conditions),
-            auth_failures: Arc::clone(&listening.attempts),
+            auth_failures: Arc::clone(&listening.auth_failures),
         };
         let (settings, api) = (settings.clone(), api.clone());
         tasks.spawn(async move {

@@ -12,7 +12,7 @@ pub struct TraceRequest {
     /// Which packets, and how many.
     pub filter: TraceFilter,
     /// Maximum duration.
-    pub lasts: Duration,
+    pub duration: Duration,
     /// Channel for the lines. The receiver is closed when the client disconnects.
     pub lines: mpsc::Sender<TraceLine>,
 }

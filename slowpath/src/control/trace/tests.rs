@@ -28,8 +28,8 @@ fn start(count: u32) -> (Tracer, mpsc::Receiver<TraceLine>, Instant) {
     let (lines, taken) = mpsc::channel(16);
     let (mut tracer, now) = (Tracer::default(), Instant::now());
     let filter = TraceFilter { count, ..TraceFilter::default() };
-    let lasts = Duration::from_secs(5);
-    tracer.begin(TraceRequest { filter, lasts, lines }, now);
+    let duration = Duration::from_secs(5);
+    tracer.begin(TraceRequest { filter, duration, lines }, now);
     (tracer, taken, now)
 }
 
@@ -39,12 +39,12 @@ fn traces_a_packet_stage_by_stage_and_ends_after_it() {
     let known = [];
     let open = words(Decision::Undecided, 0, TraceExit::NoExit);
     let sent = words(Decision::Nat, 0, TraceExit::Port);
-    tracer.stage(0, 1, Stage::Decap as u8, open, &known);
-    tracer.stage(0, 1, Stage::Classify as u8, open, &known);
-    assert_eq!(tracer.ended(now), None);
-    tracer.stage(0, 1, Stage::Encap as u8, sent, &known);
-    tracer.stage(1, 1, Stage::Encap as u8, sent, &known);
-    assert!(matches!(tracer.ended(now), Some(Command::Trace(TraceFilter { count: 0, .. }))));
+    tracer.record_stage(0, 1, Stage::Decap as u8, open, &known);
+    tracer.record_stage(0, 1, Stage::Classify as u8, open, &known);
+    assert_eq!(tracer.end_if_over(now), None);
+    tracer.record_stage(0, 1, Stage::Encap as u8, sent, &known);
+    tracer.record_stage(1, 1, Stage::Encap as u8, sent, &known);
+    assert!(matches!(tracer.end_if_over(now), Some(Command::Trace(TraceFilter { count: 0, .. }))));
     let mut lines = Vec::new();
     while let Some(line) = taken.blocking_recv() {
         lines.push(format!("{} {}", line.stage, line.result));
@@ -64,8 +64,8 @@ fn a_drop_ends_the_packet_and_reports_the_reason() {
     let (mut tracer, mut taken, now) = start(1);
     let reason = DropReason::NoBackend;
     let words = words(Decision::Drop, reason as u8, TraceExit::NoExit);
-    tracer.stage(0, 1, Stage::Select as u8, words, &[]);
-    assert!(tracer.ended(now).is_some());
+    tracer.record_stage(0, 1, Stage::Select as u8, words, &[]);
+    assert!(tracer.end_if_over(now).is_some());
     let line = taken.blocking_recv().unwrap();
     assert!(line.result.contains("no_backend") && line.result.contains(reason.help()));
 }
@@ -73,12 +73,12 @@ fn a_drop_ends_the_packet_and_reports_the_reason() {
 #[test]
 fn a_trace_ends_at_its_timeout_or_when_its_reader_closes() {
     let (mut tracer, taken, now) = start(2);
-    assert_eq!(tracer.ended(now), None);
-    assert!(tracer.ended(now + Duration::from_secs(5)).is_some());
+    assert_eq!(tracer.end_if_over(now), None);
+    assert!(tracer.end_if_over(now + Duration::from_secs(5)).is_some());
     drop(taken);
     let (mut tracer, taken, now) = start(2);
     drop(taken);
-    assert!(tracer.ended(now).is_some());
+    assert!(tracer.end_if_over(now).is_some());
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn invalid_trace_events_do_not_panic() {
     for stage in 0..=u8::MAX {
         let (mut tracer, mut taken, _) = start(2);
         for (packet, words) in [(1, [u64::MAX; 5]), (2, [0xff09, 0, 0, 0, 0])] {
-            tracer.stage(0, packet, stage, words, &[]);
+            tracer.record_stage(0, packet, stage, words, &[]);
             assert!(taken.try_recv().is_ok_and(|line| !line.result.is_empty()));
         }
     }

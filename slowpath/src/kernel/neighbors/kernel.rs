@@ -71,7 +71,7 @@ pub enum KernelEvent {
 
 /// The kernel operations that next hops need. Tests implement it too.
 pub trait Kernel {
-    /// Returns the interface of this name, if it exists.
+    /// Returns the interface of this name, if it exists and has a MAC address.
     fn link(&mut self, name: &str) -> io::Result<Option<Link>>;
     /// Returns the route to `to` through the interface `index`, if there is one.
     fn route(&mut self, index: u32, to: IpAddr) -> io::Result<Option<Route>>;
@@ -128,8 +128,8 @@ impl Kernel for LinuxKernel {
         message.attributes.push(RouteAttribute::Destination(to.into()));
         message.attributes.push(RouteAttribute::Oif(index));
         let routes = self.netlink.all(|kernel| kernel.route().get(message).execute());
-        let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
-        let routes = unless(routes, &nowhere)?.unwrap_or_default();
+        let no_route = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
+        let routes = unless(routes, &no_route)?.unwrap_or_default();
         Ok(routes.first().map(|route| read_route(route, to)))
     }
 
@@ -177,7 +177,7 @@ impl Kernel for LinuxKernel {
     }
 }
 
-/// Parses a link message; `None` if the interface is not Ethernet.
+/// Parses a link message; `None` if it has no MAC address of six bytes, or no MTU.
 pub fn read_link(message: &LinkMessage) -> Option<Link> {
     let mac = message.attributes.iter().find_map(|a| match a {
         LinkAttribute::Address(bytes) => <[u8; 6]>::try_from(bytes.as_slice()).ok(),

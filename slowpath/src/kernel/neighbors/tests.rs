@@ -4,7 +4,7 @@ use super::*;
 use std::io;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 #[derive(Default)]
 struct Fake {
@@ -18,7 +18,7 @@ struct Fake {
 
 impl Kernel for Fake {
     fn link(&mut self, _: &str) -> io::Result<Option<Link>> {
-        Ok(self.link.then_some(Link { index: 7, mac: OURS, mtu: 1500, up: true }))
+        Ok(self.link.then_some(Link { index: 7, mac: OWN_MAC, mtu: 1500, up: true }))
     }
     fn route(&mut self, _: u32, to: IpAddr) -> io::Result<Option<Route>> {
         if self.no_route {
@@ -62,9 +62,9 @@ fn probes_an_unknown_neighbor_and_reports_its_reply() {
     assert_eq!(kernel.probed, [ip("10.0.0.2")]);
     kernel.events.push(KernelEvent::Neighbor(answers("10.0.0.2")));
     let second = hops.step(&mut kernel, now);
-    assert_eq!((second[0].mac, second[0].src_mac, second[0].mtu), (Some(MAC), OURS, 9001));
+    assert_eq!((second[0].mac, second[0].src_mac, second[0].mtu), (Some(MAC), OWN_MAC, 9001));
     assert!(hops.step(&mut kernel, now).is_empty(), "reported once");
-    assert_eq!(hops.known(), (1, 1));
+    assert_eq!(hops.counts(), (1, 1));
 }
 
 #[test]

@@ -28,22 +28,22 @@ impl Addresses for FakeKernel {
     fn addresses(&mut self) -> io::Result<Vec<Address>> {
         Ok(self.0.lock().0.iter().copied().collect())
     }
-    fn set(&mut self, addr: IpAddr, there: bool) -> io::Result<()> {
+    fn set(&mut self, addr: IpAddr, present: bool) -> io::Result<()> {
         let mut kernel = self.0.lock();
         if kernel.1.contains(&addr) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let address = Address { addr, ours: true };
-        let changed = if there { kernel.0.insert(address) } else { kernel.0.remove(&address) };
+        let address = Address { addr, own: true };
+        let changed = if present { kernel.0.insert(address) } else { kernel.0.remove(&address) };
         assert!(changed, "{addr} was set twice");
         Ok(())
     }
 }
 
 impl FakeKernel {
-    fn ours(&self) -> Vec<String> {
+    fn own(&self) -> Vec<String> {
         let kernel = self.0.lock();
-        kernel.0.iter().filter(|one| one.ours).map(|one| one.addr.to_string()).collect()
+        kernel.0.iter().filter(|one| one.own).map(|one| one.addr.to_string()).collect()
     }
 }
 
@@ -83,11 +83,11 @@ fn an_address_is_added_with_its_backend_and_removed_after_a_delay() {
     let mut addresses = begin(&kernel);
     write_service(&writer, |_| {}, &[addr("198.18.0.1"), addr("fd01::1")]);
     addresses.step(&writer.tables(), now);
-    assert_eq!(kernel.ours(), ["198.18.0.1", "fd01::1"]);
+    assert_eq!(kernel.own(), ["198.18.0.1", "fd01::1"]);
     // Another address is added immediately; the earlier ones stay for probes in progress.
     write_service(&writer, |_| {}, &[addr("198.18.0.2")]);
     addresses.step(&writer.tables(), now);
-    assert_eq!(kernel.ours(), ["198.18.0.1", "198.18.0.2", "fd01::1"]);
+    assert_eq!(kernel.own(), ["198.18.0.1", "198.18.0.2", "fd01::1"]);
     // A restarted process finds them, whether needed or not.
     let mut addresses = begin(&kernel);
     addresses.step(&writer.tables(), now);
@@ -95,28 +95,28 @@ fn an_address_is_added_with_its_backend_and_removed_after_a_delay() {
     // One is needed again before it expires.
     write_service(&writer, |_| {}, &[addr("198.18.0.2"), addr("fd01::1")]);
     addresses.step(&writer.tables(), now);
-    assert_eq!(kernel.ours(), ["198.18.0.2", "fd01::1"]);
+    assert_eq!(kernel.own(), ["198.18.0.2", "fd01::1"]);
     // Not needed without a tunnel, nor without a health check.
     write_service(&writer, |service| service.mode = Mode::Nat, &[addr("198.18.0.2")]);
     addresses.step(&writer.tables(), now);
     write_service(&writer, |service| service.health = None, &[addr("198.18.0.2")]);
     addresses.step(&writer.tables(), now + REMOVAL_DELAY);
-    assert!(kernel.ours().is_empty());
+    assert!(kernel.own().is_empty());
 }
 
 #[test]
 fn existing_addresses_are_used_and_never_removed() {
     let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
     let mut addresses = begin(&kernel);
-    let theirs = Address { addr: addr("198.18.0.1"), ours: false };
-    kernel.0.lock().0.insert(theirs);
+    let foreign = Address { addr: addr("198.18.0.1"), own: false };
+    kernel.0.lock().0.insert(foreign);
     // The second is the arm's own address, which may not exist yet.
-    write_service(&writer, |_| {}, &[theirs.addr, addr("10.0.1.10")]);
+    write_service(&writer, |_| {}, &[foreign.addr, addr("10.0.1.10")]);
     addresses.step(&writer.tables(), now);
     write_service(&writer, |_| {}, &[]);
     addresses.step(&writer.tables(), now);
     addresses.step(&writer.tables(), now + REMOVAL_DELAY);
-    assert_eq!(kernel.0.lock().0, [theirs].into());
+    assert_eq!(kernel.0.lock().0, [foreign].into());
 }
 
 #[test]
@@ -130,15 +130,15 @@ fn entries_removed_or_rejected_are_added_again() {
     kernel.0.lock().0.clear();
     addresses.step(&writer.tables(), now);
     assert!(
-        kernel.ours() == ["198.18.0.2"] && addresses.failed,
+        kernel.own() == ["198.18.0.2"] && addresses.failed,
         "a failing address does not block the others"
     );
     kernel.0.lock().1.clear();
     addresses.step(&writer.tables(), now);
-    assert_eq!(kernel.ours(), ["198.18.0.2"], "not at once");
+    assert_eq!(kernel.own(), ["198.18.0.2"], "not at once");
     kernel.0.lock().0.clear();
     addresses.step(&writer.tables(), now + SETTLE_INTERVAL);
-    assert!(kernel.ours() == ["198.18.0.1", "198.18.0.2"] && !addresses.failed);
+    assert!(kernel.own() == ["198.18.0.1", "198.18.0.2"] && !addresses.failed);
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn addresses_are_added_in_batches() {
     let (kernel, writer, now) = (FakeKernel::default(), Writer::new(), Instant::now());
     let mut addresses = begin(&kernel);
     let probes =
-        (0..=2 * CHANGES_PER_PASS as u32).map(|at| IpAddr::from((0xC612_0000 + at).to_be_bytes()));
+        (0..=2 * ADDITIONS_PER_STEP as u32).map(|n| IpAddr::from((0xC612_0000 + n).to_be_bytes()));
     write_service(&writer, |_| {}, &probes.collect::<Vec<_>>());
-    for there in [CHANGES_PER_PASS, 2 * CHANGES_PER_PASS, 2 * CHANGES_PER_PASS + 1] {
+    for expected in [ADDITIONS_PER_STEP, 2 * ADDITIONS_PER_STEP, 2 * ADDITIONS_PER_STEP + 1] {
         addresses.step(&writer.tables(), now);
-        assert_eq!(kernel.ours().len(), there);
+        assert_eq!(kernel.own().len(), expected);
     }
 }
 
@@ -165,34 +165,34 @@ fn chosen(to: &str) -> IpAddr {
 }
 
 fn inside_the_namespace() {
-    let ours = [addr("198.18.0.1"), addr("fd01::1")];
+    let own = [addr("198.18.0.1"), addr("fd01::1")];
     let mut kernel = Netlink::default();
-    for addr in ours.iter().chain(&ours) {
+    for addr in own.iter().chain(&own) {
         kernel.set(*addr, true).unwrap();
     }
-    for addr in ours {
+    for addr in own {
         TcpListener::bind((addr, 0)).expect("at once, without a search for duplicates");
     }
     // A socket that is not bound gets none of them, even on an interface without an address.
     assert_eq!(chosen("203.0.113.1:9"), addr("10.97.0.1"));
     assert_eq!(chosen("[2001:db8::1]:9"), addr("fd97::1"));
-    let there = |found: &[Address]| {
-        let theirs = found.iter().filter(|one| !one.ours).map(|one| one.addr.to_string());
-        let ours = found.iter().filter(|one| one.ours).map(|one| one.addr);
-        (ours.collect::<BTreeSet<IpAddr>>(), theirs.collect::<BTreeSet<String>>())
+    let by_owner = |found: &[Address]| {
+        let foreign = found.iter().filter(|one| !one.own).map(|one| one.addr.to_string());
+        let own = found.iter().filter(|one| one.own).map(|one| one.addr);
+        (own.collect::<BTreeSet<IpAddr>>(), foreign.collect::<BTreeSet<String>>())
     };
     // The next process finds them; addresses set by others are left alone on all interfaces.
     let mut kernel = Netlink::default();
-    let (found, theirs) = there(&kernel.addresses().unwrap());
-    assert_eq!(found, ours.into());
+    let (found, foreign) = by_owner(&kernel.addresses().unwrap());
+    assert_eq!(found, own.into());
     for one in ["198.18.0.9", "10.97.0.1", "fd97::1"] {
-        assert!(theirs.contains(one), "{one}: {theirs:?}");
+        assert!(foreign.contains(one), "{one}: {foreign:?}");
     }
-    for addr in ours.iter().chain(&ours) {
+    for addr in own.iter().chain(&own) {
         kernel.set(*addr, false).unwrap();
     }
-    assert_eq!(there(&kernel.addresses().unwrap()), (BTreeSet::new(), theirs));
-    assert!(TcpListener::bind((ours[0], 0)).is_err());
+    assert_eq!(by_owner(&kernel.addresses().unwrap()), (BTreeSet::new(), foreign));
+    assert!(TcpListener::bind((own[0], 0)).is_err());
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn the_kernel_accepts_the_addresses_and_never_selects_them() {
         .env(INSIDE, "1")
         .output()
         .unwrap();
-    let said = [inside.stdout, inside.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(inside.status.success() && said.contains("1 passed"), "{said}");
+    let output = [inside.stdout, inside.stderr].concat();
+    let output = String::from_utf8_lossy(&output);
+    assert!(inside.status.success() && output.contains("1 passed"), "{output}");
 }

@@ -71,11 +71,11 @@ fn differences(
             );
         }
     }
-    let was: HashMap<Key, &Requirement> =
+    let old: HashMap<Key, &Requirement> =
         before.iter().map(|known| (known.key, &known.requirement)).collect();
-    let is: HashMap<Key, &Requirement> =
+    let new: HashMap<Key, &Requirement> =
         desired.iter().map(|desired| (desired.key, &desired.requirement)).collect();
-    if was.len() < before.len() || is.len() < desired.len() {
+    if old.len() < before.len() || new.len() < desired.len() {
         // Several protocols on one address have several requirements: apply all again.
         return (
             before.iter().map(recorded_pair).collect(),
@@ -84,17 +84,17 @@ fn differences(
     }
     let added = desired
         .iter()
-        .filter(|desired| was.get(&desired.key) != Some(&&desired.requirement))
+        .filter(|desired| old.get(&desired.key) != Some(&&desired.requirement))
         .map(desired_pair);
     let added = added.collect();
     let removed = before
         .iter()
-        .filter(|known| is.get(&known.key) != Some(&&known.requirement))
+        .filter(|known| new.get(&known.key) != Some(&&known.requirement))
         .map(recorded_pair);
     (removed.collect(), added)
 }
 
-/// Looks up ids of backends by key; mostly those that the service had before, in the same order.
+/// Looks up ids of backends by key. Most are those that the service had before, in the same order.
 struct Members<'b> {
     before: &'b [RecordedBackend],
     at: usize,
@@ -111,20 +111,20 @@ impl Members<'_> {
 }
 
 impl RegionPlane<'_> {
-    pub(super) fn apply(&mut self, wanted: &DesiredFrontend) -> Result<(), PlaneError> {
-        wanted.check()?;
-        let address = *wanted.frontend.address();
-        match is_wildcard(&wanted.frontend.spec) {
-            true => drop(self.wildcards.insert(address, wanted.clone())),
+    pub(super) fn apply(&mut self, desired: &DesiredFrontend) -> Result<(), PlaneError> {
+        desired.check()?;
+        let address = *desired.frontend.address();
+        match is_wildcard(&desired.frontend.spec) {
+            true => drop(self.wildcards.insert(address, desired.clone())),
             false => drop(self.wildcards.remove(&address)),
         }
-        let frontend_keys = self.unclaimed_keys(frontend_keys(&wanted.frontend, &self.appliance));
+        let frontend_keys = self.unclaimed_keys(frontend_keys(&desired.frontend, &self.appliance));
         if frontend_keys.is_empty() {
             self.remove_frontends(&address).map_err(PlaneError::new)?;
-            self.unplaced.insert(address, wanted.clone());
+            self.unplaced.insert(address, desired.clone());
             return Ok(());
         }
-        let selection = Selection::of(wanted, &self.config.tables);
+        let selection = Selection::of(desired, &self.config.tables);
         let set = self.writer.prepared();
         let known = self.writer.service_id(&selection.name).filter(|id| set.service(*id).is_some());
         let note = known.and_then(|id| set.service_note(id));
@@ -134,10 +134,11 @@ impl RegionPlane<'_> {
             let capacity = self.writer.check_slots(size, serving, &selection.runs());
             capacity.map_err(PlaneError::new)?;
         }
-        let had = known.filter(|_| !same).map(|id| self.requirements_of(id)).unwrap_or_default();
+        let recorded = known.filter(|_| !same).map(|id| self.requirements_of(id));
+        let recorded = recorded.unwrap_or_default();
         let (removed, added) = match same {
             true => (Vec::new(), Vec::new()),
-            false => differences(&had, &selection.backends),
+            false => differences(&recorded, &selection.backends),
         };
         let before = Previous {
             policy: known.and_then(|id| set.service(id)).copied(),
@@ -156,8 +157,9 @@ impl RegionPlane<'_> {
             }
             return Err(PlaneError::new(refusal));
         }
-        if !same && let Err(refusal) = self.put_selection(id, &selection, wanted, &had) {
-            // `check_slots` has checked the capacity.
+        if !same && let Err(refusal) = self.put_selection(id, &selection, desired, &recorded) {
+            // Not a lack of capacity, which `check_slots` has excluded: the prepared tables are now
+            // inconsistent.
             self.broken = Some(PlaneError::new(&refusal));
             return Err(PlaneError::new(refusal));
         }
@@ -214,11 +216,11 @@ impl RegionPlane<'_> {
         &mut self,
         id: u32,
         selection: &Selection,
-        wanted: &DesiredFrontend,
-        had: &[RecordedBackend],
+        frontend: &DesiredFrontend,
+        recorded: &[RecordedBackend],
     ) -> WriteResult {
         let mut members = Vec::with_capacity(selection.backends.len());
-        let mut known = Members { before: had, at: 0 };
+        let mut known = Members { before: recorded, at: 0 };
         for desired in &selection.backends {
             let by_key = || self.writer.backend_id(&desired.key.addr, desired.key.port);
             let backend = known.next(&desired.key).or_else(by_key).unwrap_or(NONE);
@@ -233,18 +235,18 @@ impl RegionPlane<'_> {
         };
         self.writer.put_note(id, &note, &members)?;
         self.writer.set_ranges(id, &selection.ranges, &selection.bounds)?;
-        let stays = selection
+        let affinity_ids = selection
             .backends
             .iter()
             .zip(&members)
             .filter(|(desired, _)| selection.has_affinity(desired));
-        let mut stays: Vec<u32> = stays.map(|(_, member)| member.backend).collect();
-        stays.sort_unstable();
-        self.writer.set_affinity_backends(id, &stays)?;
+        let mut affinity_ids: Vec<u32> = affinity_ids.map(|(_, member)| member.backend).collect();
+        affinity_ids.sort_unstable();
+        self.writer.set_affinity_backends(id, &affinity_ids)?;
         // A proxy's service selects no backend.
         let serving = if selection.policy.proxy_port == 0 { selection.serving } else { 0 };
         let ids: Vec<u32> = members.iter().take(serving).map(|m| m.backend).collect();
-        let (size, algorithm) = (selection.table_size, wanted.frontend.service.spec.algorithm);
+        let (size, algorithm) = (selection.table_size, frontend.frontend.service.spec.algorithm);
         if algorithm != Algorithm::Maglev || serving < INCREMENTAL_MIN {
             self.orders.remove(&id);
         }
@@ -256,7 +258,7 @@ impl RegionPlane<'_> {
             match algorithm {
                 Algorithm::Random => maglev::shares(&weights, size),
                 Algorithm::Maglev if serving.len() < INCREMENTAL_MIN => {
-                    let mut views = wanted.maglev();
+                    let mut views = frontend.maglev();
                     views.iter_mut().zip(weights).for_each(|(view, weight)| view.weight = weight);
                     maglev::build(&views, size, seed)
                 }
@@ -354,21 +356,21 @@ impl RegionPlane<'_> {
         Ok(())
     }
 
-    /// Removes frontends that are in the region and not `wanted`, up to `at_most` of them. Returns
+    /// Removes frontends that are in the region and not `desired`, up to `at_most` of them. Returns
     /// whether none is left.
     pub(super) fn sweep(
         &mut self,
-        wanted: &dyn Fn(&Address) -> bool,
+        desired: &dyn Fn(&Address) -> bool,
         at_most: usize,
     ) -> WriteResult<bool> {
-        self.unplaced.retain(|address, _| wanted(address));
-        self.wildcards.retain(|address, _| wanted(address));
+        self.unplaced.retain(|address, _| desired(address));
+        self.wildcards.retain(|address, _| desired(address));
         let mut removed = Vec::new();
         let set = self.writer.prepared();
         for (key, _, note) in set.frontend_notes() {
             let address = super::dump::address(key, note);
             let own = self.appliance.addresses.iter().any(|addr| Addr::from(*addr) == key.addr);
-            if !wanted(&address) || (note & COPY != 0 && !own) {
+            if !desired(&address) || (note & COPY != 0 && !own) {
                 removed.push(*key);
             }
         }

@@ -115,8 +115,8 @@ impl RegionPlane<'_> {
             return self.writer.remove_backend(id).map(|()| NONE);
         }
         self.draining.entry(key).or_insert(None);
-        // A backend that left the list need not be removed: it may be in maintenance, or not
-        // preferred because of its location. `reclaim` decides.
+        // A backend that no service requires is not necessarily removed: it may be in maintenance,
+        // or not preferred because of its location. `reclaim` decides.
         let removed = BackendState::Removed as u8;
         let state = if record.state == removed { removed } else { BackendState::Terminating as u8 };
         let (probe, probe_service) = (Addr::UNSPECIFIED, NONE);
@@ -163,8 +163,8 @@ impl RegionPlane<'_> {
     }
 
     /// Marks draining backends that no source names as removed, the others as terminating (they are
-    /// in maintenance or not preferred). Only flows of the former are handled like those of failed
-    /// backends.
+    /// in maintenance or not preferred). Only flows of removed backends are handled like those of
+    /// failed ones.
     fn mark_removed(&mut self, is_named: &dyn Fn(IpAddr, u16) -> bool) -> Result<(), UpdateError> {
         for key in self.draining.keys() {
             let Some(id) = self.writer.backend_id(&key.addr, key.port) else { continue };

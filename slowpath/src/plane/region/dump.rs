@@ -61,7 +61,7 @@ fn prefix(addr: Addr, len: u8) -> Prefix {
 #[derive(Clone, Copy)]
 struct Slot {
     endpoint: Endpoint,
-    /// Id in the region; [`NONE`] if it isn't in it.
+    /// Id in the region; [`NONE`] if the backend is not in the region.
     id: u32,
     state: State,
     quarantined: bool,
@@ -69,7 +69,7 @@ struct Slot {
 
 /// Backends of a service, its table by region id, its source ranges and its spread.
 #[derive(Clone)]
-struct Chosen {
+struct ServiceContent {
     slots: Vec<Slot>,
     ranges: Vec<Prefix>,
     spread: Spread,
@@ -77,8 +77,8 @@ struct Chosen {
     table: Vec<(u32, u32)>,
 }
 
-impl Chosen {
-    fn of(set: &TableSet<'_>, service: u32) -> Chosen {
+impl ServiceContent {
+    fn of(set: &TableSet<'_>, service: u32) -> ServiceContent {
         let slots = set.members(service).filter_map(|member| {
             Some(Slot {
                 endpoint: endpoint(set.backend(member.backend)?, &member),
@@ -101,22 +101,22 @@ impl Chosen {
             },
             port => Spread::Proxy(port),
         });
-        Chosen { slots, ranges, spread, serving, table }
+        ServiceContent { slots, ranges, spread, serving, table }
     }
 
     /// Returns the selection of a frontend that no packet can reach, which has no table.
-    fn unplaced(wanted: &DesiredFrontend) -> Chosen {
-        let slots = wanted.backends.iter().map(|instance| Slot {
+    fn unplaced(desired: &DesiredFrontend) -> ServiceContent {
+        let slots = desired.backends.iter().map(|instance| Slot {
             endpoint: instance.endpoint,
             id: NONE,
             state: instance.state,
             quarantined: instance.effective() == State::Quarantined,
         });
-        let (spec, service) = (&wanted.frontend.spec, &wanted.frontend.service);
+        let (spec, service) = (&desired.frontend.spec, &desired.frontend.service);
         let (ranges, slots) = (compile::ranges(service), slots.collect());
         let ranges = ranges.iter().map(|range| prefix(range.addr, range.len)).collect();
         let spread = Spread::of(&service.spec, spec.service_port);
-        Chosen { slots, ranges, spread, serving: wanted.serving, table: Vec::new() }
+        ServiceContent { slots, ranges, spread, serving: desired.serving, table: Vec::new() }
     }
 }
 
@@ -139,7 +139,7 @@ struct Row<'c> {
     id: u32,
     address: Address,
     flags: Flags,
-    chosen: &'c Chosen,
+    content: &'c ServiceContent,
 }
 
 /// Returns the records of the region and of the frontends that no packet can reach.
@@ -149,23 +149,24 @@ pub(crate) fn records<'w>(
     open_cluster: bool,
 ) -> Vec<Record> {
     let set = region.tables(region.generation());
-    let chosen: HashMap<u32, Chosen> =
-        set.services().map(|(id, _)| (id, Chosen::of(&set, id))).collect();
-    let unplaced: Vec<(Address, Flags, Chosen)> = unplaced
-        .map(|wanted| {
-            let (spec, service) = (&wanted.frontend.spec, &wanted.frontend.service);
-            (spec.address, Flags::of(spec, &service.spec, open_cluster), Chosen::unplaced(wanted))
+    let content: HashMap<u32, ServiceContent> =
+        set.services().map(|(id, _)| (id, ServiceContent::of(&set, id))).collect();
+    let unplaced: Vec<(Address, Flags, ServiceContent)> = unplaced
+        .map(|desired| {
+            let (spec, service) = (&desired.frontend.spec, &desired.frontend.service);
+            let flags = Flags::of(spec, &service.spec, open_cluster);
+            (spec.address, flags, ServiceContent::unplaced(desired))
         })
         .collect();
-    let mut rows = rows(&set, &chosen, region.sizes().services);
+    let mut rows = rows(&set, &content, region.sizes().services);
     let first = rows.iter().map(|row| row.id.saturating_add(1)).max().unwrap_or(0);
-    rows.extend((first..).zip(&unplaced).map(|(id, (address, flags, chosen))| Row {
+    rows.extend((first..).zip(&unplaced).map(|(id, (address, flags, content))| Row {
         id,
         address: *address,
         flags: *flags,
-        chosen,
+        content,
     }));
-    let slots = rows.iter().flat_map(|row| &row.chosen.slots);
+    let slots = rows.iter().flat_map(|row| &row.content.slots);
     let backends = backends(slots, region.sizes().backends);
     let mut records: Vec<Record> = backends
         .iter()
@@ -177,8 +178,8 @@ pub(crate) fn records<'w>(
     records
 }
 
-/// Returns the backends that failed their health checks, by frontend. Excluded are those that their
-/// source declares as quarantined: the source will declare it again.
+/// Returns the backends that failed their health checks, by frontend. Backends that their source
+/// declares as quarantined are excluded: the source declares them again after a restart.
 pub(super) fn quarantined(set: &TableSet<'_>) -> Vec<(Address, Endpoint)> {
     let failed_of = |service: u32| -> Vec<Endpoint> {
         let failed = |member: &Member| {
@@ -207,7 +208,11 @@ fn endpoint(backend: &Backend, member: &Member) -> Endpoint {
 }
 
 /// Returns all frontends in the region, for wildcards both the copies and the wildcard.
-fn rows<'c>(set: &TableSet<'_>, chosen: &'c HashMap<u32, Chosen>, services: u32) -> Vec<Row<'c>> {
+fn rows<'c>(
+    set: &TableSet<'_>,
+    content: &'c HashMap<u32, ServiceContent>,
+    services: u32,
+) -> Vec<Row<'c>> {
     let mut found: BTreeMap<(u32, Address), Flags> = BTreeMap::new();
     for (key, service, note) in set.frontend_notes() {
         let flags = Flags(note as u16);
@@ -220,10 +225,10 @@ fn rows<'c>(set: &TableSet<'_>, chosen: &'c HashMap<u32, Chosen>, services: u32)
     let mut rows = Vec::with_capacity(found.len());
     let (mut last, mut id) = (NONE, 0_u32);
     for ((service, address), flags) in found {
-        let Some(chosen) = chosen.get(&service) else { continue };
+        let Some(content) = content.get(&service) else { continue };
         id = if service == last { id.wrapping_add(services) } else { service };
         last = service;
-        rows.push(Row { id, address, flags, chosen });
+        rows.push(Row { id, address, flags, content });
     }
     rows
 }
@@ -239,10 +244,10 @@ fn backends<'c>(
         let one = known.entry(slot.endpoint).or_insert((slot.id, slot.state));
         *one = (one.0.min(slot.id), one.1.min(slot.state));
     }
-    let mut given = HashSet::new();
+    let mut assigned = HashSet::new();
     let mut above = capacity;
     for (id, _) in known.values_mut() {
-        if *id == NONE || !given.insert(*id) {
+        if *id == NONE || !assigned.insert(*id) {
             *id = above;
             above = above.wrapping_add(1);
         }
@@ -252,16 +257,16 @@ fn backends<'c>(
 
 impl Row<'_> {
     fn records(&self, backends: &BTreeMap<Endpoint, (u32, State)>) -> Vec<Record> {
-        let Row { id, address, flags, chosen } = *self;
+        let Row { id, address, flags, content } = *self;
         let number = |endpoint: &Endpoint| backends.get(endpoint).map_or(NONE, |(id, _)| *id);
-        let count = chosen.serving.min(chosen.slots.len()) as u32;
-        let rest = chosen.slots.len() as u32 - count;
-        let spread = chosen.spread;
+        let count = content.serving.min(content.slots.len()) as u32;
+        let rest = content.slots.len() as u32 - count;
+        let spread = content.spread;
         let mut records = vec![
             Record::Service { id, address, spread, count, rest, flags },
             Record::Reverse { id, address },
         ];
-        for (slot, backend) in (1..).zip(&chosen.slots) {
+        for (slot, backend) in (1..).zip(&content.slots) {
             let Slot { endpoint, quarantined, state, .. } = backend;
             let (backend, quarantined) = (number(endpoint), *quarantined);
             records.push(Record::Slot { address, slot, backend, quarantined });
@@ -270,14 +275,14 @@ impl Row<'_> {
             }
         }
         records
-            .extend(chosen.ranges.iter().map(|range| Record::SourceRange { id, prefix: *range }));
+            .extend(content.ranges.iter().map(|range| Record::SourceRange { id, prefix: *range }));
         let maglev = matches!(spread, Spread::Backends { algorithm: Algorithm::Maglev, .. });
-        if maglev && flags.has(Flags::ROUTABLE) && !chosen.table.is_empty() {
-            let of_id = |id: u32| chosen.slots.iter().find(|slot| slot.id == id);
+        if maglev && flags.has(Flags::ROUTABLE) && !content.table.is_empty() {
+            let of_id = |id: u32| content.slots.iter().find(|slot| slot.id == id);
             let named = |(id, count): &(u32, u32)| {
                 (of_id(*id).map_or(*id, |slot| number(&slot.endpoint)), *count)
             };
-            let inner = chosen.table.iter().map(named).collect();
+            let inner = content.table.iter().map(named).collect();
             records.push(Record::Maglev { id, inner });
         }
         records

@@ -61,21 +61,21 @@ pub(super) struct Selection {
 
 impl Selection {
     /// Returns the selection of a frontend. `tables` has the table size for services without one.
-    pub(super) fn of(wanted: &DesiredFrontend, tables: &config::checked::Tables) -> Selection {
-        let service = &wanted.frontend.service;
+    pub(super) fn of(desired: &DesiredFrontend, tables: &config::checked::Tables) -> Selection {
+        let service = &desired.frontend.service;
         let table_size = match service.spec.table_size {
             0 => tables.maglev_size,
             size => size,
         };
-        let desired = |instance| DesiredBackend::of(instance, &service.spec.mode);
+        let desired_backend = |instance| DesiredBackend::of(instance, &service.spec.mode);
         let ranges = compile::ranges(service);
         let mut policy = compile::policy(service);
-        policy.proxy_port = proxy_port(&wanted.frontend).unwrap_or(0);
+        policy.proxy_port = proxy_port(&desired.frontend).unwrap_or(0);
         let mut selection = Selection {
-            name: name(&wanted.frontend),
+            name: name(&desired.frontend),
             policy,
-            backends: wanted.backends.iter().map(|instance| desired(instance)).collect(),
-            serving: wanted.serving.min(wanted.backends.len()),
+            backends: desired.backends.iter().map(|instance| desired_backend(instance)).collect(),
+            serving: desired.serving.min(desired.backends.len()),
             table_size,
             bounds: compile::bounds(&ranges),
             ranges,
@@ -198,16 +198,16 @@ fn name(frontend: &Frontend) -> String {
     if let Some(other) = &frontend.redirect_to {
         suffix.push_str(&format!(",of={other}"));
     }
-    let whole = match suffix.as_str() {
+    let full = match suffix.as_str() {
         "tcp4" => return service.to_owned(),
         suffix => format!("{service}~{suffix}"),
     };
-    if whole.len() <= NAME_BYTES {
-        return whole;
+    if full.len() <= NAME_BYTES {
+        return full;
     }
-    let sum = format!("~{:016x}", checksum(0, whole.as_bytes()));
-    let end = whole.floor_char_boundary(NAME_BYTES - sum.len());
-    whole[..end].to_owned() + &sum
+    let sum = format!("~{:016x}", checksum(0, full.as_bytes()));
+    let end = full.floor_char_boundary(NAME_BYTES - sum.len());
+    full[..end].to_owned() + &sum
 }
 
 /// Returns the port of the proxy that the frontend's packets are redirected to, if any.

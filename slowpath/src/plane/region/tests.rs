@@ -69,8 +69,8 @@ fn at(text: &str, protocol: u8) -> Address {
     Address::new(at.ip(), at.port(), protocol)
 }
 
-fn frontend(service: Service, said: FrontendSpec) -> Arc<Frontend> {
-    Arc::new(Frontend::new(said, Arc::new(service), None, 1, SystemTime::UNIX_EPOCH))
+fn frontend(service: Service, spec: FrontendSpec) -> Arc<Frontend> {
+    Arc::new(Frontend::new(spec, Arc::new(service), None, 1, SystemTime::UNIX_EPOCH))
 }
 
 /// Returns a backend at 10.0.2.`last`, port 80, any protocol.
@@ -102,8 +102,8 @@ fn web(name: &str, address: &str, backends: &[u8]) -> DesiredFrontend {
 /// Applies one batch; returns the errors and the generation.
 fn apply_batch(plane: &mut RegionPlane<'_>, all: &[DesiredFrontend]) -> (Vec<String>, Generation) {
     plane.begin().unwrap();
-    let said = all.iter().filter_map(|wanted| plane.update(wanted).err());
-    let refused = said.map(|refusal| refusal.to_string()).collect();
+    let errors = all.iter().filter_map(|desired| plane.update(desired).err());
+    let refused = errors.map(|refusal| refusal.to_string()).collect();
     (refused, plane.commit().unwrap())
 }
 
@@ -134,15 +134,15 @@ fn selected_backends(plane: &RegionPlane<'_>, address: &str, protocol: u8) -> Ve
     let found = set.frontend(0, &at.prefix.addr.into(), at.port, protocol);
     let Some(service) = found.map(|id| set.service(id).unwrap()) else { return Vec::new() };
     let hashes = (0..64).map(|n: u64| n << 58);
-    let met = hashes.filter_map(|hash| set.pick(service, hash));
-    let mut met: Vec<u8> = met.map(|id| set.backend(id).unwrap().addr.octets()[15]).collect();
-    met.sort_unstable();
-    met.dedup();
-    met
+    let picked = hashes.filter_map(|hash| set.pick(service, hash));
+    let mut picked: Vec<u8> = picked.map(|id| set.backend(id).unwrap().addr.octets()[15]).collect();
+    picked.sort_unstable();
+    picked.dedup();
+    picked
 }
 
 fn dumped(plane: &RegionPlane<'_>) -> Vec<String> {
-    text(&plane.dump(), &TextFormat::COMPARED)
+    text(&plane.dump(), &TextFormat::WITHOUT_IDENTIFIERS)
 }
 
 #[test]
@@ -283,8 +283,8 @@ fn unreachable_frontends_are_tracked_and_not_written() {
     let inner =
         chosen(service("a"), at("203.0.113.1:80", 6).internal(), vec![instance(&service("a"), 1)]);
     let mut cluster = web("b", "10.96.0.1:80", &[2]);
-    let said = FrontendSpec { kind: Kind::ClusterIp, ..cluster.frontend.spec.clone() };
-    cluster.frontend = frontend(service("b"), said);
+    let spec = FrontendSpec { kind: Kind::ClusterIp, ..cluster.frontend.spec.clone() };
+    cluster.frontend = frontend(service("b"), spec);
     apply_all(&mut plane, &[inner, cluster, web("c", "203.0.113.2:80", &[2])]);
     assert_eq!(names(&plane), ["c"]);
     assert_eq!(plane.writer.committed().backends().count(), 1);
@@ -294,9 +294,9 @@ fn unreachable_frontends_are_tracked_and_not_written() {
     assert_eq!(slots, 3, "{dump:#?}");
     plane.begin().unwrap();
     plane.delete(&at("10.96.0.1:80", 6)).unwrap();
-    let wanted =
+    let is_desired =
         |address: &Address| address.port == 80 && *address != at("203.0.113.1:80", 6).internal();
-    assert_eq!(plane.prune(&wanted, usize::MAX), Ok(true));
+    assert_eq!(plane.prune(&is_desired, usize::MAX), Ok(true));
     plane.commit().unwrap();
     assert_eq!(dumped(&plane).iter().filter(|line| line.contains("SLOT=0")).count(), 1);
 }
@@ -304,20 +304,20 @@ fn unreachable_frontends_are_tracked_and_not_written() {
 #[test]
 fn a_node_port_is_served_on_every_own_address() {
     let mut plane = small();
-    let mut wanted = web("a", "0.0.0.0:30080", &[1]);
-    let said = FrontendSpec { kind: Kind::NodePort, ..wanted.frontend.spec.clone() };
-    wanted.frontend = frontend(service("a"), said);
-    let first = apply_all(&mut plane, std::slice::from_ref(&wanted));
+    let mut desired = web("a", "0.0.0.0:30080", &[1]);
+    let spec = FrontendSpec { kind: Kind::NodePort, ..desired.frontend.spec.clone() };
+    desired.frontend = frontend(service("a"), spec);
+    let first = apply_all(&mut plane, std::slice::from_ref(&desired));
     assert_eq!(selected_backends(&plane, "10.0.1.10:30080", 6), [1]);
     assert_eq!(plane.writer.committed().frontends().count(), 1);
-    assert_eq!(apply_all(&mut plane, std::slice::from_ref(&wanted)), first);
+    assert_eq!(apply_all(&mut plane, std::slice::from_ref(&desired)), first);
     let masters = |plane: &RegionPlane<'_>| {
         dumped(plane).into_iter().filter(|line| line.contains("SLOT=0")).collect::<Vec<_>>()
     };
     assert_eq!(masters(&plane).len(), 2, "the wildcard and its copy: {:?}", masters(&plane));
     // Another service takes that address and port, until it is removed.
     apply_all(&mut plane, &[web("b", "10.0.1.10:30080", &[2])]);
-    apply_all(&mut plane, std::slice::from_ref(&wanted));
+    apply_all(&mut plane, std::slice::from_ref(&desired));
     assert_eq!(selected_backends(&plane, "10.0.1.10:30080", 6), [2]);
     delete(&mut plane, &["10.0.1.10:30080"]);
     assert_eq!(selected_backends(&plane, "10.0.1.10:30080", 6), [1]);
@@ -325,7 +325,7 @@ fn a_node_port_is_served_on_every_own_address() {
     let addresses = vec!["10.0.1.11".parse().unwrap()];
     plane.set_appliance(&Appliance { addresses, ..Appliance::default() });
     plane.begin().unwrap();
-    plane.update(&wanted).unwrap();
+    plane.update(&desired).unwrap();
     plane.prune(&|_| true, usize::MAX).unwrap();
     plane.commit().unwrap();
     assert_eq!(selected_backends(&plane, "10.0.1.10:30080", 6), [0_u8; 0]);
@@ -467,8 +467,8 @@ fn a_dump_equals_that_of_the_maps() {
     let mut quarantined = instance(&service("a"), 3);
     quarantined.health.unhealthy = true;
     let backends = vec![instance(&service("a"), 1), instance(&service("a"), 2), quarantined];
-    let wanted = chosen(service("a"), at("203.0.113.1:80", 6), backends);
-    apply_all(&mut plane, &[wanted, web("b", "203.0.113.2:443", &[1])]);
+    let desired = chosen(service("a"), at("203.0.113.1:80", 6), backends);
+    apply_all(&mut plane, &[desired, web("b", "203.0.113.2:443", &[1])]);
     assert_eq!(
         text(&plane.dump(), &TextFormat::default()),
         [

@@ -72,7 +72,8 @@ impl RegionPlane<'_> {
         self.tunnel_names.extend(retired.iter().map(named));
     }
 
-    /// After a rollback: only tunnels marked in the tables are being removed.
+    /// Synchronizes the tunnels being removed with the marks in the committed tables, at startup
+    /// and after a rollback.
     pub(super) fn find_retired(&mut self) {
         let marked: Vec<u32> = marked(self.writer.committed().tunnels()).collect();
         self.retired_tunnels.retain(|id, _| marked.contains(id));
@@ -95,7 +96,7 @@ impl RegionPlane<'_> {
         for id in gone {
             self.writer.remove_tunnel(id)?;
             self.retired_tunnels.remove(&id);
-            tracing::info!(tunnel = id, "drained tunnel removed");
+            tracing::info!(tunnel = id, "retired tunnel removed after its grace period");
         }
         Ok(())
     }
@@ -128,8 +129,8 @@ fn same_gateway(a: &Tunnel, b: &Tunnel) -> bool {
 }
 
 /// Returns the existing tunnel with the same wire format, preferably one that is not retired.
-fn find_existing<'t>(wanted: &Tunnel, existing: &'t [(u32, Tunnel)]) -> Option<&'t (u32, Tunnel)> {
-    let mut same = existing.iter().filter(|(_, tunnel)| same_wire(tunnel, wanted));
+fn find_existing<'t>(desired: &Tunnel, existing: &'t [(u32, Tunnel)]) -> Option<&'t (u32, Tunnel)> {
+    let mut same = existing.iter().filter(|(_, tunnel)| same_wire(tunnel, desired));
     let first = same.clone().find(|(_, tunnel)| !is_retired(tunnel));
     first.or_else(|| same.next())
 }
@@ -138,35 +139,35 @@ fn find_existing<'t>(wanted: &Tunnel, existing: &'t [(u32, Tunnel)]) -> Option<&
 /// position in the file changes when an earlier gateway is removed; the number must not.
 fn assign_gateway_numbers(all: &mut [NamedTunnel], existing: &[(u32, Tunnel)]) {
     let of_gateway = |tunnel: &Tunnel| tunnel.flags & TUNNEL_BACKEND == 0;
-    let mut given: HashMap<u16, u16> = HashMap::new();
+    let mut assigned: HashMap<u16, u16> = HashMap::new();
     for tunnel in all.iter().map(|t| &t.record).filter(|t| of_gateway(t)) {
         let same = existing.iter().find(|(_, existing)| same_gateway(existing, tunnel));
         if let Some((_, existing)) = find_existing(tunnel, existing).or(same)
-            && !given.contains_key(&tunnel.gateway)
-            && !given.values().any(|number| *number == existing.gateway)
+            && !assigned.contains_key(&tunnel.gateway)
+            && !assigned.values().any(|number| *number == existing.gateway)
         {
-            given.insert(tunnel.gateway, existing.gateway);
+            assigned.insert(tunnel.gateway, existing.gateway);
         }
     }
     for tunnel in all.iter_mut().map(|t| &mut t.record).filter(|t| of_gateway(t)) {
         let used = |number: &u16| {
             let known = existing.iter().any(|(_, t)| of_gateway(t) && t.gateway == *number);
-            known || given.values().any(|given| given == number)
+            known || assigned.values().any(|assigned| assigned == number)
         };
-        let number = given.get(&tunnel.gateway).copied();
+        let number = assigned.get(&tunnel.gateway).copied();
         let number = number.or_else(|| (0..u16::MAX).find(|number| !used(number)));
         let number = number.unwrap_or(tunnel.gateway);
-        given.insert(tunnel.gateway, number);
+        assigned.insert(tunnel.gateway, number);
         tunnel.gateway = number;
     }
 }
 
-/// Returns an id for each wanted tunnel: that of the existing tunnel with the same wire format, or
+/// Returns an id for each desired tunnel: that of the existing tunnel with the same wire format, or
 /// an unused one. A retired tunnel keeps its id in the meantime.
-fn assign_ids(wanted: &[NamedTunnel], existing: &[(u32, Tunnel)]) -> Vec<u32> {
+fn assign_ids(desired: &[NamedTunnel], existing: &[(u32, Tunnel)]) -> Vec<u32> {
     let mut free = (0..).filter(|id| !existing.iter().any(|(used, _)| used == id));
     let id = |tunnel: &NamedTunnel| find_existing(&tunnel.record, existing).map(|(id, _)| *id);
-    wanted.iter().map(|tunnel| id(tunnel).or_else(|| free.next()).unwrap_or(NONE)).collect()
+    desired.iter().map(|tunnel| id(tunnel).or_else(|| free.next()).unwrap_or(NONE)).collect()
 }
 
 /// Returns, marked as retired, the existing tunnels that are not in `put`, and the sources that a
@@ -175,8 +176,8 @@ fn assign_ids(wanted: &[NamedTunnel], existing: &[(u32, Tunnel)]) -> Vec<u32> {
 fn retired(put: &[(u32, Tunnel)], existing: &[(u32, Tunnel)], capacity: u32) -> Vec<(u32, Tunnel)> {
     let mark = |tunnel: &Tunnel| Tunnel { flags: tunnel.flags | TUNNEL_RETIRED, ..*tunnel };
     let is_current = |id: &u32| put.iter().any(|(used, _)| used == id);
-    let unwanted = existing.iter().filter(|(id, _)| !is_current(id));
-    let mut retired: Vec<(u32, Tunnel)> = unwanted.map(|(id, t)| (*id, mark(t))).collect();
+    let obsolete = existing.iter().filter(|(id, _)| !is_current(id));
+    let mut retired: Vec<(u32, Tunnel)> = obsolete.map(|(id, t)| (*id, mark(t))).collect();
     let taken = |id: u32, retired: &[(u32, Tunnel)]| {
         put.iter().chain(retired).chain(existing).any(|(used, _)| *used == id)
     };

@@ -121,11 +121,11 @@ fn a_service_with_two_different_traffic_policies_is_served_and_checked() {
     let (_, events) = reconcile.connect_checker();
     backends(&stage, &format!("external_policy = \"local\"\n{CHECKED}"));
     stage.pass(1000, &mut reconcile, None);
-    let there = |region: &Region| {
+    let is_served = |region: &Region| {
         let web = "203.0.113.1".parse::<IpAddr>().unwrap().into();
         region.tables(region.generation()).frontend(0, &web, 80, 6).is_some()
     };
-    assert!(there(stage.region), "the internal frontend does not touch it");
+    assert!(is_served(stage.region), "the internal frontend does not touch it");
     send_verdict(&events, 11, false);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(serving(stage.region), [12]);
@@ -133,7 +133,7 @@ fn a_service_with_two_different_traffic_policies_is_served_and_checked() {
     let (mut reconcile, _) = stage.start();
     for _ in 0..50 {
         stage.pass(20, &mut reconcile, None);
-        assert_eq!((there(stage.region), serving(stage.region)), (true, vec![12]));
+        assert_eq!((is_served(stage.region), serving(stage.region)), (true, vec![12]));
     }
 }
 
@@ -145,9 +145,9 @@ fn checker_errors_become_service_conditions() {
     backends(&stage, CHECKED);
     stage.pass(1000, &mut reconcile, None);
     let condition = || {
-        let wanted = shared.desired_now();
+        let desired = shared.desired_now();
         let name = web();
-        let object = wanted.objects.named(ObjectKind::Service, &name).next().cloned().unwrap();
+        let object = desired.objects.named(ObjectKind::Service, &name).next().cloned().unwrap();
         let status = object.lifecycle().status.clone().unwrap_or_default();
         let found = status.conditions.iter().find(|one| &*one.aspect == "Probed").cloned();
         found.map(|one| (one.status, one.message.to_string()))

@@ -36,9 +36,9 @@ fn start(name: &str, behind: &str) -> (Stage, Reconcile<'static>, Arc<Shared>) {
 /// Returns id, port and number of sources of the tunnels, and whether they are retired.
 fn tunnels(region: &Region) -> Vec<(u32, u16, u8, bool)> {
     let set = region.tables(region.generation());
-    let told =
+    let tunnels =
         set.tunnels().map(|(id, t)| (id, t.port, t.source_count, t.flags & TUNNEL_RETIRED != 0));
-    told.collect()
+    tunnels.collect()
 }
 
 #[test]
@@ -105,10 +105,10 @@ fn follows_changed_pool_ports_and_vnis_and_flows_keep_their_scope() {
         .into(),
     );
     stage.pass(1000, &mut reconcile, None);
-    let there = wires(stage.region);
-    let now: Vec<_> = there.iter().filter(|wire| !wire.4).map(|wire| (wire.0, wire.1)).collect();
+    let existing = wires(stage.region);
+    let now: Vec<_> = existing.iter().filter(|wire| !wire.4).map(|wire| (wire.0, wire.1)).collect();
     assert_eq!(now, [(2001, 901), (2000, 902)]);
-    assert!(there.iter().all(|wire| (wire.2, wire.3) == (1, 801)), "{there:?}");
+    assert!(existing.iter().all(|wire| (wire.2, wire.3) == (1, 801)), "{existing:?}");
     assert_eq!(shared.status_now().config_file.error, None);
 }
 
@@ -187,7 +187,7 @@ fn dependent_services_and_configuration_are_applied_together() {
     write(&stage, without, "");
     stage.pass(1000, &mut reconcile, None);
     assert!(shared.status_now().config_file.error.is_some());
-    // An IPv6 NAT address allows the service to have IPv6 backends.
+    // The default table size of the new configuration applies to the services written with it.
     let at = stage.region.generation();
     write(&stage, SAME, "[tables]\nmaglev_size = 509\n");
     let text = "[[service]]\nname = \"default/web\"\nmode = \"nat\"\n\
@@ -203,10 +203,10 @@ fn dependent_services_and_configuration_are_applied_together() {
 }
 
 #[test]
-fn a_reload_reads_both_files_again() {
+fn a_reload_reads_the_configuration_without_delay() {
     let (mut stage, mut reconcile, shared) = start("order", "");
     write(&stage, SAME, SECOND);
     shared.reload();
     stage.pass(100, &mut reconcile, None);
-    assert_eq!(tunnels(stage.region).len(), 2, "at once, without waiting for the file to rest");
+    assert_eq!(tunnels(stage.region).len(), 2, "before the file has been unchanged for a while");
 }

@@ -37,8 +37,8 @@ fn a_hung_disk_does_not_block_the_loop_and_the_newest_files_are_applied_after_it
     stage.backends(&["10.0.2.11", "10.0.2.12"]);
     stage.pass(4000, &mut reconcile, Some(&mut lcore));
     assert_eq!((stage.region.generation(), lasts(stage.region)), (at, vec![11]));
-    let told = shared.status_now().services_file.error.unwrap();
-    assert!(told.contains("control.state has not answered for"), "{told}");
+    let error = shared.status_now().services_file.error.unwrap();
+    assert!(error.contains("control.state has not answered for"), "{error}");
     assert!(able(&shared).able, "{:?}", able(&shared));
     stage.region.lcores()[0].set_link(1, false);
     stage.pass(200, &mut reconcile, Some(&mut lcore));
@@ -111,8 +111,8 @@ fn a_rejected_file_is_never_partly_applied_while_its_rollback_waits_for_the_disk
     assert_eq!((ids(stage.region), stage.region.generation()), (before.clone(), at));
     stage.thawed = true;
     stage.pass(1000, &mut reconcile, None);
-    let told = shared.status_now().services_file.error.unwrap();
-    assert!(told.contains("tunnels"), "{told}");
+    let error = shared.status_now().services_file.error.unwrap();
+    assert!(error.contains("tunnels"), "{error}");
     assert_eq!(services(&reconcile), ["default/web"]);
     assert_eq!((ids(stage.region), stage.region.generation()), (before, at));
 }

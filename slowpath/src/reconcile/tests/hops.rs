@@ -16,16 +16,16 @@ fn a_backend_that_returns_is_resolved_after_any_absence() {
     let (mut reconcile, _shared) = stage.start();
     let _fastpath = stage.region.claim(Role::Fastpath).unwrap();
     let mut lcore = FakeLcore::join(stage.region);
-    for away in (200..6_000).step_by(200) {
+    for absence_ms in (200..6_000).step_by(200) {
         stage.backends(&["10.0.2.11", "10.0.2.12"]);
         stage.pass(1_000, &mut reconcile, Some(&mut lcore));
         assert_eq!(ids(stage.region).1.len(), 2);
         assert_eq!(
             unreached(stage.region),
             Vec::<u8>::new(),
-            "it was away for less than {away} ms"
+            "absent for less than {absence_ms} ms"
         );
         stage.backends(&["10.0.2.11"]);
-        stage.pass(away, &mut reconcile, Some(&mut lcore));
+        stage.pass(absence_ms, &mut reconcile, Some(&mut lcore));
     }
 }

@@ -35,17 +35,17 @@ fn bgp_neighbors_of_selected_policies_are_in_the_region() {
     stage.backends(&["10.0.2.11"]);
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(neighbors(stage.region), []);
-    let here = serde_json::json!({"rack": "a"});
+    let selector = serde_json::json!({"rack": "a"});
     let changes = vec![
-        policy("here", 65_001, here, &["10.0.1.2", "fd00:1::2", "10.0.1.1"]),
-        policy("elsewhere", 65_002, serde_json::json!({"rack": "b"}), &["10.0.1.9"]),
+        policy("local", 65_001, selector, &["10.0.1.2", "fd00:1::2", "10.0.1.1"]),
+        policy("other", 65_002, serde_json::json!({"rack": "b"}), &["10.0.1.9"]),
     ];
     store.change(changes, SystemTime::UNIX_EPOCH).unwrap();
     stage.pass(1000, &mut reconcile, None);
-    let wanted = ["10.0.1.1", "10.0.1.2", "fd00:1::2"];
-    let wanted = wanted.map(|addr| Addr::from(addr.parse::<IpAddr>().unwrap()));
-    assert_eq!(neighbors(stage.region), wanted);
-    let none = policy("here", 65_001, serde_json::json!({"rack": "c"}), &["10.0.1.2"]);
+    let expected = ["10.0.1.1", "10.0.1.2", "fd00:1::2"];
+    let expected = expected.map(|addr| Addr::from(addr.parse::<IpAddr>().unwrap()));
+    assert_eq!(neighbors(stage.region), expected);
+    let none = policy("local", 65_001, serde_json::json!({"rack": "c"}), &["10.0.1.2"]);
     store.change(vec![none], SystemTime::UNIX_EPOCH).unwrap();
     stage.pass(1000, &mut reconcile, None);
     assert_eq!(neighbors(stage.region), []);

@@ -180,13 +180,13 @@ fn enveloped_objects_are_accepted_or_rejected_by_file_line_and_field() {
         ("kind: Source\nname: s\nspec: {}\n".to_owned(), ["link.yaml:1: ", "PrivateLinkService"]),
     ] {
         folder.write("link.yaml", &text);
-        let told = folder.read().unwrap_err();
-        parts.iter().for_each(|part| assert!(told.contains(part), "{part}: {told}"));
+        let error = folder.read().unwrap_err();
+        parts.iter().for_each(|part| assert!(error.contains(part), "{part}: {error}"));
     }
     folder.write("link.yaml", link);
     folder.write("other.yaml", link);
-    let told = folder.read().unwrap_err();
-    assert!(told.contains("link.yaml") && told.contains("other.yaml; keep one"), "{told}");
+    let error = folder.read().unwrap_err();
+    assert!(error.contains("link.yaml") && error.contains("other.yaml; keep one"), "{error}");
 }
 
 #[test]
@@ -218,8 +218,8 @@ fn non_regular_files_are_rejected_without_blocking() {
     folder.write("a.toml", &own("a", "203.0.113.1"));
     let other = folder.0.join("b.toml");
     let refused = |what: &str| {
-        let told = folder.read().unwrap_err();
-        assert!(told.contains(&other.display().to_string()) && told.contains(what), "{told}");
+        let error = folder.read().unwrap_err();
+        assert!(error.contains(&other.display().to_string()) && error.contains(what), "{error}");
         fs::remove_file(&other).unwrap();
         assert!(folder.read().is_ok());
     };

@@ -24,8 +24,8 @@ impl Flags {
     pub const AFFINITY: Flags = Flags(1 << 4);
     /// [`Kind::LoadBalancer`].
     pub const LOAD_BALANCER: Flags = Flags(1 << 5);
-    /// Packets from outside can be addressed to it: it is not a wildcard, and a cluster address
-    /// only if those are open to packets from outside.
+    /// Packets from outside can be addressed to the frontend: it is not a wildcard, and a cluster
+    /// address only if the appliance accepts packets from outside to these.
     pub const ROUTABLE: Flags = Flags(1 << 6);
     /// Clients are checked against the source ranges.
     pub const SOURCE_RANGES: Flags = Flags(1 << 7);
@@ -41,7 +41,7 @@ impl Flags {
     /// Packets from within the cluster go only to local backends.
     pub const INTERNAL_LOCAL: Flags = Flags(1 << 12);
     /// The address has two entries, for packets from outside and from within the cluster.
-    pub const TWO_REACHES: Flags = Flags(1 << 13);
+    pub const TWO_SCOPES: Flags = Flags(1 << 13);
     /// Of a frontend: clients in the source ranges are denied instead of allowed.
     pub const DENY: Flags = Flags(1 << 14);
     /// Of a slot: its backend failed its health check. The same bit as [`Flags::DENY`].
@@ -49,23 +49,23 @@ impl Flags {
     /// Direct server return: backends reply to clients directly.
     pub const DSR: Flags = Flags(1 << 15);
 
-    /// Returns whether all bits of the other are set.
+    /// Returns whether all bits of `other` are set.
     pub fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Returns these flags, with the other's bits added if `set`.
+    /// Returns these flags, with the bits of `other` added if `set`.
     pub fn with(self, other: Flags, set: bool) -> Flags {
         if set { Flags(self.0 | other.0) } else { self }
     }
 
-    /// Returns the flags of a frontend of a service. `open_cluster` is whether cluster addresses
-    /// may be used from outside.
+    /// Returns the flags of a frontend of a service. `open_cluster` is whether packets from outside
+    /// to cluster addresses are accepted (`external_cluster_ip`).
     pub fn of(frontend: &FrontendSpec, service: &ServiceSpec, open_cluster: bool) -> Flags {
         let local = |policy| policy == TrafficPolicy::Local;
         let wildcard =
             frontend.address.prefix.is_single() && frontend.address.prefix.addr.is_unspecified();
-        let inside = frontend.kind == Kind::ClusterIp;
+        let is_cluster_ip = frontend.kind == Kind::ClusterIp;
         let ranges = service.source_ranges.as_deref();
         let proxy = service.proxy_redirect.as_ref().is_some_and(|r| r.takes(frontend.service_port));
         let translated = match service.nat_policy {
@@ -77,9 +77,9 @@ impl Flags {
         Flags::of_kind(frontend.kind)
             .with(Flags::EXTERNAL_LOCAL, local(service.external_policy))
             .with(Flags::INTERNAL_LOCAL, local(service.internal_policy))
-            .with(Flags::TWO_REACHES, service.has_two_traffic_scopes() && !inside)
+            .with(Flags::TWO_SCOPES, service.has_two_traffic_scopes() && !is_cluster_ip)
             .with(Flags::AFFINITY, service.affinity_s != 0 && !proxy)
-            .with(Flags::ROUTABLE, !wildcard && (!inside || open_cluster))
+            .with(Flags::ROUTABLE, !wildcard && (!is_cluster_ip || open_cluster))
             .with(Flags::SOURCE_RANGES, ranges.is_some())
             .with(Flags::DENY, ranges.is_some_and(|ranges| ranges.denies()))
             .with(Flags::NAT_46_64, translated)
@@ -122,7 +122,7 @@ impl Flags {
         for (flag, name) in [
             (Flags::EXTERNAL_LOCAL, "Local"),
             (Flags::INTERNAL_LOCAL, "InternalLocal"),
-            (Flags::TWO_REACHES, "two-scopes"),
+            (Flags::TWO_SCOPES, "two-scopes"),
             (Flags::AFFINITY, "sessionAffinity"),
         ] {
             part(f, self.has(flag), name)?;

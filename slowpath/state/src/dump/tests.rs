@@ -70,7 +70,7 @@ fn text_has_one_sorted_line_per_entry() {
 
 #[test]
 fn hidden_identifiers_are_addresses() {
-    let lines = text(&records(), &TextFormat::COMPARED);
+    let lines = text(&records(), &TextFormat::WITHOUT_IDENTIFIERS);
     for line in [
         "AFF: ID=203.0.113.10:80/TCP BEID=10.0.0.2:80/TCP",
         "BE: ADDR=10.0.0.1:80/TCP STATE=active",
@@ -95,7 +95,7 @@ fn hidden_identifiers_are_addresses() {
             }
         }
     }
-    assert_eq!(text(&renumbered, &TextFormat::COMPARED), lines);
+    assert_eq!(text(&renumbered, &TextFormat::WITHOUT_IDENTIFIERS), lines);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn address_filter_selects_frontends_with_their_entries() {
 }
 
 #[test]
-fn a_master_with_a_proxy_shows_its_port() {
+fn redirected_frontend_shows_the_port_of_its_proxy() {
     let redirect = ProxyRedirect { port: 2000, ports: vec![80] };
     let service = service().with(|spec| spec.proxy_redirect = Some(Arc::new(redirect))).unwrap();
     assert_eq!(Spread::of(&service.spec, 80).to_string(), "L7Proxy=2000");

@@ -43,10 +43,10 @@ impl<'a> Reader<'a> {
         let pairs = self.pairs.as_ref()?;
         self.known.push(key.to_owned());
         let find = |domain: &str| {
-            let whole = |name: &str| {
+            let matches = |name: &str| {
                 name.strip_prefix(domain).and_then(|rest| rest.strip_prefix('/')) == Some(key)
             };
-            pairs.iter().find(|(name, _)| whole(name))
+            pairs.iter().find(|(name, _)| matches(name))
         };
         let (name, text) = find(OWN).or_else(|| find(CILIUM))?;
         let value = read(text);
@@ -57,8 +57,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes annotations in Weir's and Cilium's domain with unknown keys, which are misspelled or
-    /// not supported. Call it after all other keys were read; `companions` are keys that are read
-    /// only if others are present.
+    /// not supported. Call it after all other keys were read; `companions` are supported keys that
+    /// may not have been read, because they have no effect.
     pub(super) fn note_unknown(&mut self, companions: &[&str]) {
         for name in self.pairs.iter().flat_map(|pairs| pairs.keys()) {
             let Some((domain, key)) = name.split_once('/') else { continue };
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         self.pairs.as_ref()?.get(key).map(|value| &**value)
     }
 
-    /// Applies the annotations of a service's policy.
+    /// Applies the annotations for the algorithm, NAT policy, forwarding mode, tunnel and topology.
     pub(super) fn apply(&mut self, spec: &mut ServiceSpec) {
         let word = |text: &str| text.trim().to_ascii_lowercase();
         let algorithm = self.value("lb-algorithm", "maglev, random", |text| match &*word(text) {

@@ -15,7 +15,9 @@ use crate::object::{ChangeError, Object};
 pub use shared::{FIRST_GENERATION, GENERATION, SECOND_GENERATION};
 
 pub(super) use join::{Located, PolicyParts};
-use shared::{OF_PODS, asn_of, attributes, checked, families, kinds, neighbor_of, peer_address};
+use shared::{
+    OF_PODS, asn_of, attributes, families, kinds, neighbor_of, peer_address, policy_object,
+};
 use wire::{PathAttributesFields, VirtualRouter};
 pub(super) use wire::{PeeringPolicy, WeirPolicy};
 
@@ -51,7 +53,7 @@ pub(super) fn weir_policy(
     spec: BgpPeeringPolicySpec,
     settings: &Settings,
 ) -> Result<Object, ChangeError> {
-    checked(meta, spec, settings, &[], None)
+    policy_object(meta, spec, settings, &[], None)
 }
 
 /// Converts a `CiliumBGPPeeringPolicy`.
@@ -67,7 +69,7 @@ pub(super) fn first_generation(
     }
     let node_selector = from.spec.node_selector.clone();
     let spec = BgpPeeringPolicySpec { node_selector, routers };
-    checked(&from.metadata, spec, settings, &FIRST, Some(FIRST_GENERATION))
+    policy_object(&from.metadata, spec, settings, &FIRST, Some(FIRST_GENERATION))
 }
 
 fn router(
@@ -103,7 +105,7 @@ fn router(
                 continue;
             };
             for family in &mut neighbor.families {
-                join::add(&mut family.attributes, &added);
+                join::add_attributes(&mut family.attributes, &added);
             }
         }
         let is_external = neighbor.asn != 0 && neighbor.asn != from.local_asn;

@@ -5,8 +5,9 @@ use config::services::{HealthCheck, ProbeKind};
 
 use super::annotations::Reader;
 
-/// Returns the health check that the annotations of a service configure. An invalid value is noted
-/// and replaced by its default; a check that is invalid as a whole is noted and omitted.
+/// Returns the health check that the annotations of a service configure; `None` without a valid
+/// `health-kind`. Another value that cannot be parsed is noted and replaced by its default; a check
+/// that is invalid as a whole is noted and omitted.
 pub(super) fn check(from: &mut Reader<'_>) -> Option<HealthCheck> {
     let kind = from.value("health-kind", "tcp, http, https", |text| match text.trim() {
         "tcp" => Some(ProbeKind::Tcp),

@@ -39,7 +39,7 @@ pub struct FileError {
     pub document: usize,
     /// Line number, from 1.
     pub line: usize,
-    /// Description of the error, with the key.
+    /// Error, with the path of the field in the document.
     pub error: Box<ChangeError>,
 }
 
@@ -51,7 +51,8 @@ impl fmt::Display for FileError {
 }
 
 /// Reads files, given as name and text. Returns the objects of all files, or the first error of
-/// each.
+/// each file. If every file can be read, the errors are those of joining BGP objects and of private
+/// links.
 pub fn read<'t>(
     files: impl IntoIterator<Item = (&'t str, &'t str)>,
     settings: &Settings,
@@ -92,7 +93,8 @@ impl ConvertedFiles {
         Ok(())
     }
 
-    /// Reads the value at a path; `implied` is the version and kind of a list's items.
+    /// Reads the value at a path; `implied` is the version and kind of an item whose list implies
+    /// them.
     fn convert(
         &mut self,
         at: (&str, usize),
@@ -145,7 +147,8 @@ impl ConvertedFiles {
         self.add(at.0, path, object)
     }
 
-    /// Reads a BGP object; returns `None` for other kinds.
+    /// Reads a BGP object; returns `None` for other kinds. The result has no object for a kind that
+    /// is joined with others after all files have been read.
     fn bgp(
         &mut self,
         (file, document): (&str, usize),
@@ -243,7 +246,8 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() || key.is_empty() { format!("{path}{key}") } else { format!("{path}.{key}") }
 }
 
-/// Kubernetes writes, for example, `endpoints: null`, with the meaning of an absent key.
+/// Removes keys whose value is null: Kubernetes writes, for example, `endpoints: null` with the
+/// meaning of an absent key.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {

@@ -4,7 +4,7 @@
 pub(super) fn matches<'l>(text: &str, label: impl Fn(&str) -> Option<&'l str>) -> Option<bool> {
     let mut all = true;
     for requirement in split(text)? {
-        all &= one(requirement.trim(), &label)?;
+        all &= requirement_matches(requirement.trim(), &label)?;
     }
     Some(all)
 }
@@ -28,7 +28,8 @@ fn split(text: &str) -> Option<Vec<&str>> {
     (!open).then_some(parts)
 }
 
-fn one<'l>(text: &str, label: impl Fn(&str) -> Option<&'l str>) -> Option<bool> {
+/// Returns whether labels match one requirement; `None` if the text is not a requirement.
+fn requirement_matches<'l>(text: &str, label: impl Fn(&str) -> Option<&'l str>) -> Option<bool> {
     if let Some(key) = text.strip_prefix('!') {
         return Some(label(word(key)?).is_none());
     }
@@ -53,10 +54,11 @@ fn one<'l>(text: &str, label: impl Fn(&str) -> Option<&'l str>) -> Option<bool> 
     }
 }
 
+/// Returns the text, trimmed, if it is a valid key or value.
 fn word(text: &str) -> Option<&str> {
     let text = text.trim();
-    let good = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
-    (!text.is_empty() && text.chars().all(good)).then_some(text)
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "-._/".contains(c);
+    (!text.is_empty() && text.chars().all(is_valid)).then_some(text)
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use config::services::{Distribution, TrafficPolicy};
 
 /// Default timeout of session affinity in Kubernetes, seconds.
 const AFFINITY_S: u32 = 10_800;
-/// Annotations that are read only if others are present, and have no effect without them.
+/// Supported annotations that may not be read: they have no effect without `health-kind` or without
+/// `loadBalancerSourceRanges`.
 const COMPANIONS: [&str; 14] = [
     "src-ranges-policy",
     "health-kind",
@@ -45,7 +46,7 @@ pub fn service(
     let meta = &from.metadata;
     let name = settings.name(&meta.namespace, &meta.name, "metadata.name")?;
     let mut annotations = Reader::new(meta);
-    let is_ours = annotations.is_for(&settings.labels);
+    let is_selected = annotations.is_for(&settings.labels);
     let mut spec = policy(&from.spec)?;
     annotations.apply(&mut spec);
     spec.health = health::check(&mut annotations).map(Arc::new);
@@ -66,7 +67,7 @@ pub fn service(
         spec.properties = Some(Arc::new(BTreeMap::from([property])));
     }
     notes.extend(ignored.into_iter().map(|note| format!("{name}: {note}")));
-    if !is_ours {
+    if !is_selected {
         return Ok(None);
     }
     let mut object = Object::new(name, settings.source.clone(), Spec::Service(Arc::new(spec)));
@@ -74,6 +75,8 @@ pub fn service(
     Ok(Some(object))
 }
 
+/// Returns the part of the spec that the service's fields determine, without frontends and source
+/// ranges.
 fn policy(from: &ServiceFields) -> Result<ServiceSpec, ChangeError> {
     let affinity_s = match (from.session_affinity, &from.session_affinity_config.client_ip) {
         (Affinity::None, _) => 0,
@@ -153,18 +156,18 @@ fn frontends(
             }
         }
     };
-    let wants = |kind: Kind| only.is_none_or(|only| only == kind);
-    if spec.kind != ServiceType::ExternalName && wants(Kind::ClusterIp) {
+    let is_exposed = |kind: Kind| only.is_none_or(|only| only == kind);
+    if spec.kind != ServiceType::ExternalName && is_exposed(Kind::ClusterIp) {
         cluster.iter().for_each(|addr| add(Kind::ClusterIp, *addr));
     }
     let outside = matches!(spec.kind, ServiceType::NodePort | ServiceType::LoadBalancer);
-    if outside && wants(Kind::NodePort) {
+    if outside && is_exposed(Kind::NodePort) {
         families(spec, &cluster).into_iter().for_each(|addr| add(Kind::NodePort, addr));
     }
-    let is_ours = foreign_class(spec, settings).is_none();
-    if spec.kind == ServiceType::LoadBalancer && is_ours && wants(Kind::LoadBalancer) {
-        let given = from.status.load_balancer.ingress.iter().filter_map(|ingress| ingress.ip);
-        given.for_each(|addr| add(Kind::LoadBalancer, addr));
+    let is_own_class = foreign_class(spec, settings).is_none();
+    if spec.kind == ServiceType::LoadBalancer && is_own_class && is_exposed(Kind::LoadBalancer) {
+        let addresses = from.status.load_balancer.ingress.iter().filter_map(|ingress| ingress.ip);
+        addresses.for_each(|addr| add(Kind::LoadBalancer, addr));
     }
     // The annotation restricts the frontends of a service's type; external IPs do not depend on it.
     spec.external_ips.iter().for_each(|addr| add(Kind::ExternalIps, *addr));
@@ -199,7 +202,8 @@ fn cluster_addresses(spec: &ServiceFields) -> Result<Vec<IpAddr>, ChangeError> {
     texts.iter().map(one).collect()
 }
 
-/// Returns the unspecified address of each family: node ports answer on all addresses.
+/// Returns the unspecified address of each family of the service: node ports answer on all
+/// addresses of the appliance.
 fn families(spec: &ServiceFields, cluster: &[IpAddr]) -> Vec<IpAddr> {
     let (v4, v6) = match spec.ip_families.as_slice() {
         [] => (cluster.iter().any(IpAddr::is_ipv4), cluster.iter().any(IpAddr::is_ipv6)),

@@ -48,27 +48,27 @@ pub fn slice(
                 let allowed = format!("allowed: an {} address", from.address_type);
                 ChangeError::new(format!("endpoints[{i}].addresses[{j}]"), wrong, allowed)
             })?;
-            let like = BackendSpec {
+            let template = BackendSpec {
                 weight: weight.unwrap_or(100),
                 state,
                 placement: placement.clone(),
                 ..BackendSpec::new(address, 0, 0)
             };
-            add(&mut members, &like, from);
+            add(&mut members, &template, from);
         }
     }
-    collapse(&mut members);
+    merge_duplicates(&mut members);
     let spec = Spec::Backends(Arc::new(BackendsSpec { service, endpoints: members }));
     let mut object = Object::new(name, settings.source.clone(), spec);
     (object.labels, object.annotations) = (meta.labels.clone(), meta.annotations.clone());
     Ok(Some(object))
 }
 
-/// Adds a backend for each port.
-fn add(members: &mut Vec<BackendSpec>, like: &BackendSpec, from: &EndpointSlice) {
+/// Adds a backend for each port of the slice, with the other fields of the template.
+fn add(members: &mut Vec<BackendSpec>, template: &BackendSpec, from: &EndpointSlice) {
     for port in &from.ports {
         let number = port.port.unwrap_or(0);
-        if like.address == IpAddr::V4(PLACEHOLDER.0) && number == PLACEHOLDER.1 {
+        if template.address == IpAddr::V4(PLACEHOLDER.0) && number == PLACEHOLDER.1 {
             continue;
         }
         let mut port_names = SmallVec::new();
@@ -76,12 +76,12 @@ fn add(members: &mut Vec<BackendSpec>, like: &BackendSpec, from: &EndpointSlice)
             port_names.push(port.name.clone());
         }
         let protocol = port.protocol.number();
-        members.push(BackendSpec { port: number, protocol, port_names, ..like.clone() });
+        members.push(BackendSpec { port: number, protocol, port_names, ..template.clone() });
     }
 }
 
-/// Merges backends with the same endpoint: all their port names, and the better state.
-fn collapse(members: &mut Vec<BackendSpec>) {
+/// Merges backends with the same endpoint into one with the better state and all their port names.
+fn merge_duplicates(members: &mut Vec<BackendSpec>) {
     if members.len() < 2 {
         return;
     }

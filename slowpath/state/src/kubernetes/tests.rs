@@ -273,11 +273,11 @@ fn own_annotations_override_others() {
 
 #[test]
 fn service_selects_appliances_by_label() {
-    let is_ours = |key: &str, value: &str| !found(&annotated(&[(key, value)])).objects.is_empty();
-    assert!(is_ours("weir.dev/node", "edge-1") && is_ours("service.cilium.io/node", "edge-1"));
-    assert!(!is_ours("weir.dev/node", "edge-2"));
-    assert!(is_ours("weir.dev/node-selector", "zone in (a, b)"));
-    assert!(!is_ours("weir.dev/node-selector", "zone notin (a, b)"));
+    let selects = |key: &str, value: &str| !found(&annotated(&[(key, value)])).objects.is_empty();
+    assert!(selects("weir.dev/node", "edge-1") && selects("service.cilium.io/node", "edge-1"));
+    assert!(!selects("weir.dev/node", "edge-2"));
+    assert!(selects("weir.dev/node-selector", "zone in (a, b)"));
+    assert!(!selects("weir.dev/node-selector", "zone notin (a, b)"));
 }
 
 /// Returns a slice of two ports, with these lines in its metadata, and these endpoints.
@@ -376,34 +376,34 @@ fn documents_and_lists_are_read_and_skipped_kinds_reported_once() {
 #[test]
 fn file_error_has_its_location() {
     let right = with("", "  clusterIP: 10.96.0.1\n");
-    let spoilt = |old: &str, new: &str| right.replace(old, new);
+    let replaced = |old: &str, new: &str| right.replace(old, new);
     let list = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  \
                 metadata: {name: a}\n  spec:\n    ports:\n    - port: http\n";
     let slice = slice_of("", "[{addresses: [10.0.0.1]}, {addresses: [10.0.0.x]}]");
     for (wrong, part, more) in [
         (
-            spoilt("port: 80\n", "port: 80000\n"),
+            replaced("port: 80\n", "port: 80000\n"),
             "shop.yaml:8 (document 1): spec.ports[0].port: ",
             "0 to 65535",
         ),
         (
-            spoilt("10.96.0.1", "10.96.0"),
+            replaced("10.96.0.1", "10.96.0"),
             "shop.yaml:10 (document 1): spec.clusterIP: ",
             "`10.96.0` is not an address",
         ),
         (
-            spoilt("name: web", "name: we b"),
+            replaced("name: web", "name: we b"),
             "shop.yaml:4 (document 1): metadata.name",
             "not a valid name",
         ),
-        (spoilt("kind: Service", "kin: Service"), "shop.yaml:1", "write apiVersion and kind"),
-        (spoilt("- ip: 203", "- ip: x203"), "shop.yaml:14", "status.loadBalancer.ingress[0].ip"),
+        (replaced("kind: Service", "kin: Service"), "shop.yaml:1", "write apiVersion and kind"),
+        (replaced("- ip: 203", "- ip: x203"), "shop.yaml:14", "status.loadBalancer.ingress[0].ip"),
         (
-            spoilt("spec:\n", "spec:\n  sessionAffinity: Client\n"),
+            replaced("spec:\n", "spec:\n  sessionAffinity: Client\n"),
             "shop.yaml:7",
             "`None` or `ClientIP`",
         ),
-        (spoilt("  ports:", " ports:"), "shop.yaml:", "invalid YAML"),
+        (replaced("  ports:", " ports:"), "shop.yaml:", "invalid YAML"),
         (
             format!("{right}---\n{right}"),
             "shop.yaml:20 (document 2): metadata.name",

@@ -80,7 +80,8 @@ pub struct ServiceFields {
     pub traffic_distribution: String,
 }
 
-/// `spec.type`: how a service is exposed. Each type includes the previous ones.
+/// `spec.type`: how a service is exposed. Each type up to `LoadBalancer` includes the previous
+/// ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 pub enum ServiceType {
     /// Reachable within the cluster only.

@@ -24,7 +24,7 @@ pub struct BackendsSpec {
 
 impl ObjectSpec for BackendsSpec {
     fn check(&self) -> Result<(), ChangeError> {
-        let mut seen = std::collections::HashSet::with_capacity(self.endpoints.len());
+        let mut endpoints = std::collections::HashSet::with_capacity(self.endpoints.len());
         for (i, member) in self.endpoints.iter().enumerate() {
             let field = |name: &str| format!("spec.endpoints[{i}]{name}");
             let addr = member.address;
@@ -36,10 +36,10 @@ impl ObjectSpec for BackendsSpec {
             }
             if member.port != 0 && !matches!(member.protocol, 0 | 6 | 17 | 132) {
                 let wrong = format!("protocol {} has no ports", member.protocol);
-                let allowed = "write protocol tcp, udp or sctp, or leave the port out";
+                let allowed = "write protocol tcp, udp, sctp or any, or leave the port out";
                 return Err(ChangeError::new(field(".port"), wrong, allowed));
             }
-            if !seen.insert(member.endpoint()) {
+            if !endpoints.insert(member.endpoint()) {
                 let wrong = format!("{} is listed twice", member.endpoint());
                 return Err(ChangeError::new(field(""), wrong, "remove one of them"));
             }

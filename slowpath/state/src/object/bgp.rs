@@ -56,11 +56,12 @@ pub struct RouterSpec {
     /// AS number of the router, 1 to 4294967295.
     #[schemars(range(min = 1, max = 4294967295_u32))]
     pub local_asn: u32,
-    /// BGP identifier of the router. Default: the appliance's annotation, its configuration, or its
-    /// IPv4 address.
+    /// BGP identifier of the router. Default: that of the appliance's annotation, of its
+    /// configuration, or its IPv4 address.
     #[serde(default, skip_serializing_if = "is_default")]
     pub router_id: Option<Ipv4Addr>,
-    /// TCP port on which the router accepts connections, 1 to 65535. Default: none.
+    /// TCP port on which the router accepts connections, 1 to 65535. Default: that of the
+    /// appliance's annotation, or none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub listen_port: Option<u16>,
     /// Advertisements of the router. Default: none.
@@ -159,19 +160,20 @@ impl ObjectSpec for BgpPeeringPolicySpec {
                 return Err(ChangeError::new(format!("{at}.local_asn"), wrong, allowed));
             }
         }
-        self.check_ends()
+        self.check_sessions()
     }
 }
 
 impl BgpPeeringPolicySpec {
-    /// Rejects two routers with the same neighbor, unless they use different local addresses: the
-    /// neighbor accepts one session from each address, and a second router's would end the first's.
-    fn check_ends(&self) -> Result<(), ChangeError> {
-        let mut ends: BTreeMap<IpAddr, Vec<(u32, &Neighbor)>> = BTreeMap::new();
+    /// Rejects two routers with the same neighbor, unless they use different local addresses or
+    /// interfaces: the neighbor accepts one session from each address, and the session of a second
+    /// router would end that of the first.
+    fn check_sessions(&self) -> Result<(), ChangeError> {
+        let mut by_address: BTreeMap<IpAddr, Vec<(u32, &Neighbor)>> = BTreeMap::new();
         for (i, router) in self.routers.iter().enumerate() {
             for (j, neighbor) in router.neighbors.iter().enumerate() {
-                let there = ends.entry(neighbor.address).or_default();
-                let same = there.iter().find(|(_, other)| neighbor.shares_session(other));
+                let sessions = by_address.entry(neighbor.address).or_default();
+                let same = sessions.iter().find(|(_, other)| neighbor.shares_session(other));
                 if let Some((asn, _)) = same {
                     let (own, address) = (router.local_asn, neighbor.address);
                     let wrong = format!("{address} is a neighbor of routers {asn} and {own}");
@@ -180,7 +182,7 @@ impl BgpPeeringPolicySpec {
                     let field = format!("spec.routers[{i}].neighbors[{j}].address");
                     return Err(ChangeError::new(field, wrong, allowed));
                 }
-                there.push((router.local_asn, neighbor));
+                sessions.push((router.local_asn, neighbor));
             }
         }
         Ok(())
@@ -220,12 +222,12 @@ impl RouterSpec {
         }
         let neighbors = self.neighbors.len() + self.unresolved.len();
         at_least_one(&format!("{at}.neighbors"), neighbors, NEIGHBORS_MAX)?;
-        let mut ends = BTreeMap::new();
+        let mut addresses = BTreeMap::new();
         for (i, neighbor) in self.neighbors.iter().enumerate() {
             let field = format!("{at}.neighbors[{i}]");
             neighbor.check(&field, self.local_asn)?;
-            self.named(neighbor, &field)?;
-            if let Some(first) = ends.insert(neighbor.address, i) {
+            self.check_advertisement_names(neighbor, &field)?;
+            if let Some(first) = addresses.insert(neighbor.address, i) {
                 let wrong =
                     format!("{} is already the address of neighbors[{first}]", neighbor.address);
                 return Err(ChangeError::new(
@@ -239,7 +241,7 @@ impl RouterSpec {
     }
 
     /// Rejects families of a neighbor that refer to a missing advertisement.
-    fn named(&self, neighbor: &Neighbor, at: &str) -> Result<(), ChangeError> {
+    fn check_advertisement_names(&self, neighbor: &Neighbor, at: &str) -> Result<(), ChangeError> {
         for (i, family) in neighbor.families.iter().enumerate() {
             for (j, name) in family.advertisements.iter().flatten().enumerate() {
                 if name.is_empty() || !self.advertisements.iter().any(|one| one.name == *name) {
@@ -263,7 +265,7 @@ impl AdvertisementSpec {
             selector.check(&format!("{at}.services"))?;
         }
         if self.kinds.is_empty() && self.services.is_some() {
-            let allowed = "allowed: LoadBalancerIP, ClusterIP, ExternalIP";
+            let allowed = "write at least one of LoadBalancerIP, ClusterIP, ExternalIP";
             let wrong = "`services` selects services, but no kind of address is listed";
             return Err(ChangeError::new(format!("{at}.kinds"), wrong, allowed));
         }
@@ -275,9 +277,9 @@ impl AdvertisementSpec {
             }
         }
         let lengths = [("ipv4", self.aggregation.ipv4, 32), ("ipv6", self.aggregation.ipv6, 128)];
-        for (family, length, most) in lengths {
+        for (family, length, max) in lengths {
             let length = length.map(u32::from);
-            within(&format!("{at}.aggregation.{family}"), length.unwrap_or(1), 1, most)?;
+            within(&format!("{at}.aggregation.{family}"), length.unwrap_or(1), 1, max)?;
         }
         self.attributes.check(&format!("{at}.attributes"))
     }

@@ -8,8 +8,8 @@ use super::{Condition, Object, Status};
 /// Change of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Creates an object or replaces its labels, annotations and spec. Revision, status, deletion
-    /// and finalizers of the given object are ignored; an existing object keeps its own.
+    /// Creates an object or replaces its labels, annotations and spec. Revision, status, deletion,
+    /// finalizers and progress of the given object are ignored; an existing object keeps its own.
     Put {
         /// Object with the desired state.
         object: Box<Object>,

@@ -61,7 +61,8 @@ impl ChangeError {
     }
 
     /// Returns the error with the key of its object.
-    pub fn of(self, key: &Key) -> ChangeError {
+    #[must_use]
+    pub fn with_object(self, key: &Key) -> ChangeError {
         ChangeError { object: Some(key.clone()), ..self }
     }
 }

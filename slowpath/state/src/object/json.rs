@@ -16,7 +16,7 @@ use super::{Lifecycle, Object, Spec, Status, text};
 use crate::labels::Pairs;
 use crate::name::{Name, Source};
 
-/// Source of objects that name none: a client of the API.
+/// Source of objects that name no source: clients of the API write them one by one.
 pub const API: &str = "api";
 
 /// Object: metadata, desired state and status.
@@ -70,7 +70,7 @@ fn api() -> Source {
 }
 
 impl Envelope<Value> {
-    fn open(self) -> Result<Object, ChangeError> {
+    fn into_object(self) -> Result<Object, ChangeError> {
         let spec = self.kind.spec_from(&self.spec)?;
         let Envelope { status, deletion, finalizers, progress, .. } = self;
         let lifecycle = Lifecycle { status, deletion, finalizers, progress };
@@ -88,14 +88,14 @@ impl Envelope<Value> {
 impl Object {
     /// Reads and validates an object. The error names the first invalid field.
     pub fn from_json(json: &Value) -> Result<Object, ChangeError> {
-        let object = read::<Envelope<Value>>(json, "").and_then(Envelope::open);
+        let object = read::<Envelope<Value>>(json, "").and_then(Envelope::into_object);
         let object = object.and_then(|object| object.spec.check().map(|()| object));
         let named = json["name"].as_str().and_then(|name| Name::new(name).ok());
         let kind = json["kind"].as_str().and_then(|kind| kind.parse().ok());
         let source = Source::new(json["source"].as_str().unwrap_or(API));
-        object.map_err(|refusal| match (kind, named) {
-            (Some(kind), Some(name)) => refusal.of(&Key { kind, name, source }),
-            _ => refusal,
+        object.map_err(|error| match (kind, named) {
+            (Some(kind), Some(name)) => error.with_object(&Key { kind, name, source }),
+            _ => error,
         })
     }
 }
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for Object {
         if let Some(status) = &mut envelope.status {
             legacy::upgrade_conditions(&mut status.conditions);
         }
-        envelope.open().map_err(D::Error::custom)
+        envelope.into_object().map_err(D::Error::custom)
     }
 }
 

@@ -9,13 +9,13 @@ use crate::name::{Name, Source};
 
 /// Defines [`Kind`] from the variant, the singular and the plural name of each kind.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $one:literal, $many:literal;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $singular:literal, $plural:literal;)*) => {
         /// Kind of an object.
         #[derive(
             Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize,
             JsonSchema,
         )]
-        pub enum Kind { $($(#[$doc])* #[serde(rename = $one)] $kind,)* }
+        pub enum Kind { $($(#[$doc])* #[serde(rename = $singular)] $kind,)* }
 
         impl Kind {
             /// All kinds.
@@ -23,12 +23,12 @@ macro_rules! kinds {
 
             /// Returns the singular name.
             pub fn as_str(self) -> &'static str {
-                match self { $(Kind::$kind => $one,)* }
+                match self { $(Kind::$kind => $singular,)* }
             }
 
             /// Returns the plural name, as used in commands and URLs.
-            pub fn many(self) -> &'static str {
-                match self { $(Kind::$kind => $many,)* }
+            pub fn plural(self) -> &'static str {
+                match self { $(Kind::$kind => $plural,)* }
             }
         }
     };
@@ -39,7 +39,7 @@ kinds! {
     Service = "Service", "services";
     /// Backends of a service: one source's list, or a part of it.
     Backends = "Backends", "backends";
-    /// This appliance as configured: its zone, addresses, and which nodes and zones are local.
+    /// This appliance as configured: its location, addresses, cluster and node ports.
     Appliance = "Appliance", "appliances";
     /// Source that uses the API: its lease and the revision that it last committed.
     Source = "Source", "sources";

@@ -1,6 +1,6 @@
-//! Conversion of objects stored by earlier builds: keys of specs, which were nested in sections
-//! that are flat now or had other names, and names of conditions. Only stored objects are
-//! converted.
+//! Conversion of objects stored by earlier builds, in which some keys of specs were nested in
+//! sections or had other names, as had types and reasons of conditions. Only stored objects are
+//! converted, not those of requests and files.
 
 use serde_json::{Map, Value};
 
@@ -47,7 +47,7 @@ pub(super) fn upgrade(kind: Kind, spec: &mut Value) {
 pub(super) fn upgrade_conditions(conditions: &mut [Condition]) {
     for condition in conditions {
         for name in [&mut condition.aspect, &mut condition.reason] {
-            let now = match &**name {
+            let current = match &**name {
                 "CarriedOut" => "Applied",
                 "Heard" => "LeaseValid",
                 "Kept" => "Persisted",
@@ -56,26 +56,27 @@ pub(super) fn upgrade_conditions(conditions: &mut [Condition]) {
                 "UnderWay" => "InProgress",
                 _ => continue,
             };
-            *name = now.into();
+            *name = current.into();
         }
     }
 }
 
-/// Earlier builds stored a port or VNI of 0 for a tunnel that has none.
+/// Returns whether a value is the port or VNI 0, which earlier builds stored for a tunnel without
+/// port or VNI.
 fn is_zero(key: &str, value: &Value) -> bool {
     matches!(key, "tunnel_port" | "vni") && *value == 0
 }
 
-/// Moves the keys of a section into the spec, renaming some.
+/// Copies the keys of a section for which `is_included` returns true into the spec, renaming some.
 fn insert(
     spec: &mut Map<String, Value>,
     section: &Value,
     names: &[(&str, &str)],
-    is_kept: impl Fn(&str, &Value) -> bool,
+    is_included: impl Fn(&str, &Value) -> bool,
 ) {
     for (key, value) in section.as_object().into_iter().flatten() {
         let key = names.iter().find(|(old, _)| old == key).map_or(key.as_str(), |(_, new)| new);
-        if is_kept(key, value) {
+        if is_included(key, value) {
             spec.insert(key.to_owned(), value.clone());
         }
     }
@@ -95,7 +96,7 @@ mod tests {
             json!({"kind": "Source", "name": "k8s", "source": "k8s", "spec": {},
                    "status": {"observed": 1, "conditions": [condition]}})
         };
-        for (stored, now) in [
+        for (stored, current) in [
             (object("Heard", "Kept"), object("LeaseValid", "Persisted")),
             (object("Heard", "Heard"), object("LeaseValid", "LeaseValid")),
             (object("Heard", "Released"), object("LeaseValid", "Released")),
@@ -103,7 +104,7 @@ mod tests {
             (object("Complete", "PartlyIgnored"), object("Complete", "PartiallyApplied")),
         ] {
             let read: Object = serde_json::from_value(stored).unwrap();
-            assert_eq!(read, serde_json::from_value(now).unwrap());
+            assert_eq!(read, serde_json::from_value(current).unwrap());
         }
     }
 
@@ -119,7 +120,7 @@ mod tests {
             let spec = json!({"service": "a", "endpoints": [endpoint]});
             json!({"kind": "Backends", "name": "a", "source": "api", "spec": spec})
         };
-        let inner = |key: &str| {
+        let internal = |key: &str| {
             let (address, protocol) = ("10.96.0.1", "tcp");
             json!({"address": address, "port": 80, "protocol": protocol, key: "internal"})
         };
@@ -127,7 +128,7 @@ mod tests {
                             "dont_fragment": false});
         let ipip = json!({"kind": "ipip", "port": 0, "vni": 0, "outer_checksum": false,
                           "dont_fragment": true});
-        for (kept, now) in [
+        for (old, current) in [
             (
                 service(json!({"mode": {"tunnel": geneve}})),
                 service(
@@ -146,8 +147,8 @@ mod tests {
                                "source_policy": "deny"})),
             ),
             (
-                service(json!({"mode": "nat", "frontends": [inner("reach")]})),
-                service(json!({"mode": "nat", "frontends": [inner("traffic_scope")]})),
+                service(json!({"mode": "nat", "frontends": [internal("reach")]})),
+                service(json!({"mode": "nat", "frontends": [internal("traffic_scope")]})),
             ),
             (
                 backends(json!({"address": "10.0.0.1", "place": {"node": "n1", "zone": "a",
@@ -155,11 +156,11 @@ mod tests {
                 backends(json!({"address": "10.0.0.1", "node": "n1", "zone": "a"})),
             ),
         ] {
-            let read: Object = serde_json::from_value(kept.clone()).unwrap();
-            assert_eq!(read, serde_json::from_value(now.clone()).unwrap());
-            assert_eq!(read, Object::from_json(&now).unwrap());
+            let read: Object = serde_json::from_value(old.clone()).unwrap();
+            assert_eq!(read, serde_json::from_value(current.clone()).unwrap());
+            assert_eq!(read, Object::from_json(&current).unwrap());
             // The API rejects the old format.
-            assert!(Object::from_json(&kept).is_err(), "{kept}");
+            assert!(Object::from_json(&old).is_err(), "{old}");
         }
     }
 }

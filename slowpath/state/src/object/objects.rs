@@ -80,7 +80,8 @@ impl Objects {
         self.all().map(event).collect()
     }
 
-    /// Returns the events from an earlier snapshot to this one, at most one for each object, for
+    /// Returns the events from an earlier snapshot to this one, at most one for each object: first
+    /// the removals, with the revision of this snapshot, then the other changes, sorted by key. For
     /// readers so far behind that a [`History`] has forgotten their revision.
     pub fn events_since(&self, before: &Objects) -> Vec<Event> {
         let mut events = Vec::new();
@@ -124,20 +125,22 @@ impl Objects {
         self.all.insert(object.key(), object);
     }
 
-    /// Restores the deletion of an object.
-    pub(crate) fn restore_gone(&mut self, key: &Key, revision: u64) {
+    /// Restores the removal of an object, with its revision.
+    pub(crate) fn restore_removal(&mut self, key: &Key, revision: u64) {
         self.restore_revision(revision);
         self.all.remove(key);
     }
 
-    /// Restores the revision, so that none is assigned twice, even those of removed objects.
+    /// Raises the revision to at least this one, so that no revision is assigned twice, not even
+    /// that of a removed object.
     pub(crate) fn restore_revision(&mut self, revision: u64) {
         self.revision = self.revision.max(revision);
     }
 
     /// Returns the changes from the current objects of a source to exactly `desired`, deletions
-    /// first, so that what they release is free for the following changes. Objects of read-only
-    /// kinds are never deleted: the source's own object, and the appliance.
+    /// first, so that the following changes can use what these release. Objects of read-only kinds
+    /// (the source's own object, and the appliance) are never deleted, and objects in deletion not
+    /// again.
     pub fn changes_to(&self, source: &Source, desired: Vec<Object>) -> Vec<Change> {
         let named: std::collections::HashSet<Key> = desired.iter().map(Object::key).collect();
         let old = self.all.iter().filter(|(key, _)| key.source == *source);
@@ -156,12 +159,12 @@ impl Objects {
         let mut next = match old {
             Some(old) if old.same_desired_state(new) => return Ok(None),
             Some(old) if old.lifecycle().deletion.is_some() => {
-                let who = old.lifecycle().finalizers.join(", ");
+                let finalizers = old.lifecycle().finalizers.join(", ");
                 let wrong = "the object is being deleted";
-                let allowed = format!("wait until it is removed: {who} must clean up");
+                let allowed = format!("wait until it is removed: {finalizers} must clean up first");
                 return Err(ChangeError::new("", wrong, allowed)
                     .with_class(ErrorClass::Deleting)
-                    .of(&key));
+                    .with_object(&key));
             }
             Some(old) => Object {
                 labels: new.labels.clone(),
@@ -171,7 +174,7 @@ impl Objects {
             },
             None => new.clone().with_lifecycle(Lifecycle::default()),
         };
-        new.spec.check().map_err(|refusal| refusal.of(&key))?;
+        new.spec.check().map_err(|error| error.with_object(&key))?;
         next.generation = self.revision + 1;
         Ok(Some(self.write(key, Some(next))))
     }
@@ -209,8 +212,8 @@ impl Objects {
         }
         if held && lifecycle.deletion.is_some() {
             let allowed = "add finalizers before requesting the deletion";
-            let refusal = ChangeError::new("finalizers", "the object is being deleted", allowed);
-            return Err(refusal.with_class(ErrorClass::Deleting).of(key));
+            let error = ChangeError::new("finalizers", "the object is being deleted", allowed);
+            return Err(error.with_class(ErrorClass::Deleting).with_object(key));
         }
         lifecycle.finalizers.retain(|finalizer| **finalizer != *name);
         if held {
@@ -265,10 +268,10 @@ impl Objects {
 
     fn existing(&self, key: &Key) -> Result<&Arc<Object>, ChangeError> {
         self.all.get(key).ok_or_else(|| {
-            let allowed = format!("use an existing name (`weir get {}`)", key.kind.many());
+            let allowed = format!("use an existing name (`weir get {}`)", key.kind.plural());
             ChangeError::new("name", "there is no such object", allowed)
                 .with_class(ErrorClass::NotFound)
-                .of(key)
+                .with_object(key)
         })
     }
 
@@ -296,7 +299,7 @@ fn check_revision(key: &Key, revision: u64, expected: Option<u64>) -> Result<(),
             let allowed = "read the object again, and repeat the change";
             Err(ChangeError::new("revision", wrong, allowed)
                 .with_class(ErrorClass::Conflict)
-                .of(key))
+                .with_object(key))
         }
         _ => Ok(()),
     }
@@ -306,30 +309,30 @@ fn check_revision(key: &Key, revision: u64, expected: Option<u64>) -> Result<(),
 #[derive(Debug)]
 pub struct History {
     events: VecDeque<Event>,
-    most: usize,
+    capacity: usize,
     /// Revision up to which events are forgotten.
     forgotten: u64,
 }
 
 /// Error: the events since a revision are forgotten, and all objects have to be read again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("changes up to revision {forgotten} are no longer available: read all objects again")]
+#[error("changes up to revision {forgotten} are no longer available; read all objects again")]
 pub struct TooOld {
     /// Last revision whose events are forgotten.
     pub forgotten: u64,
 }
 
 impl History {
-    /// Creates a history that begins after a revision and keeps at most `most` events.
-    pub fn new(revision: u64, most: usize) -> History {
-        History { events: VecDeque::new(), most, forgotten: revision }
+    /// Creates a history that begins after a revision and keeps at most `capacity` events.
+    pub fn new(revision: u64, capacity: usize) -> History {
+        History { events: VecDeque::new(), capacity, forgotten: revision }
     }
 
     /// Appends events, in order.
     pub fn note(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             self.events.push_back(event);
-            if self.events.len() > self.most
+            if self.events.len() > self.capacity
                 && let Some(oldest) = self.events.pop_front()
             {
                 self.forgotten = oldest.revision;
@@ -337,7 +340,7 @@ impl History {
         }
     }
 
-    /// Returns the events after a revision, oldest first.
+    /// Returns the events after a revision, oldest first; an error if some of them are forgotten.
     pub fn since(&self, revision: u64) -> Result<impl Iterator<Item = &Event>, TooOld> {
         if revision < self.forgotten {
             return Err(TooOld { forgotten: self.forgotten });

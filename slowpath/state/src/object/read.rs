@@ -16,7 +16,8 @@ pub fn read<T: DeserializeOwned>(json: &Value, at: &str) -> Result<T, ChangeErro
     read_with(json, at, |_| String::new())
 }
 
-/// Reads a value as [`read`] does; the error for an unknown key lists the keys of the schema.
+/// Reads a value as [`read`] does; the error for an unknown key lists the keys that the schema
+/// has at that path.
 ///
 /// # Errors
 /// As for [`read`].
@@ -58,7 +59,7 @@ fn below(at: &str, field: &str) -> String {
     }
 }
 
-/// Returns the keys at a path in a schema.
+/// Returns the keys at a path in a schema, quoted and separated by commas; empty if there are none.
 fn keys(root: &Value, path: &Path) -> String {
     let resolve = |schema: &'_ Value| match schema["$ref"].as_str() {
         Some(name) => root.pointer(name.trim_start_matches('#')).cloned().unwrap_or_default(),

@@ -55,8 +55,8 @@ fn refused(json: &serde_json::Value) -> String {
     Object::from_json(json).unwrap_err().to_string()
 }
 
-/// Spellings of Kubernetes, in which objects were written before they used those of the services
-/// file.
+/// Policies may have the spellings of Kubernetes, as in objects of earlier builds, or those of the
+/// services file.
 #[test]
 fn policies_accept_kubernetes_names() {
     let of = |external: &str, distribution: &str| {
@@ -66,8 +66,8 @@ fn policies_accept_kubernetes_names() {
             .unwrap()
             .spec
     };
-    for (theirs, ours) in [("PreferSameZone", "same-zone"), ("PreferSameNode", "same-node")] {
-        assert_eq!(of("Local", theirs), of("local", ours));
+    for (kubernetes, own) in [("PreferSameZone", "same-zone"), ("PreferSameNode", "same-node")] {
+        assert_eq!(of("Local", kubernetes), of("local", own));
     }
 }
 
@@ -131,15 +131,15 @@ fn every_field_of_every_kind_round_trips() {
         private_link(),
     ];
     assert_eq!(all.len(), Kind::ALL.len());
-    for written in all {
-        let object = Object::from_json(&written).unwrap();
-        assert_eq!(serde_json::to_value(&object).unwrap(), written);
+    for expected in all {
+        let object = Object::from_json(&expected).unwrap();
+        assert_eq!(serde_json::to_value(&object).unwrap(), expected);
         let text = serde_json::to_string(&object).unwrap();
         assert_eq!(serde_json::from_str::<Object>(&text).unwrap(), object);
         // The schema contains exactly the keys of the example.
         let schema = schema(object.kind(), &mut Default::default());
         for at in ["", "/spec"] {
-            let keys = written.pointer(at).unwrap().as_object().unwrap().keys();
+            let keys = expected.pointer(at).unwrap().as_object().unwrap().keys();
             let known =
                 schema["properties"].pointer(if at.is_empty() { "" } else { "/spec/properties" });
             for key in keys {
@@ -147,43 +147,43 @@ fn every_field_of_every_kind_round_trips() {
             }
         }
         assert_eq!(schema["additionalProperties"], json!(false));
-        assert_eq!(object.kind().many().parse::<Kind>().unwrap(), object.kind());
+        assert_eq!(object.kind().plural().parse::<Kind>().unwrap(), object.kind());
     }
 }
 
 #[test]
 fn errors_name_the_field() {
-    let spoiled = |pointer: &str, key: &str, value: serde_json::Value| {
+    let error_for = |pointer: &str, key: &str, value: serde_json::Value| {
         let mut json = service("shop/web", 80);
         json.pointer_mut(pointer).unwrap()[key] = value;
         refused(&json)
     };
     let of = "Service shop/web of api: ";
     for (result, parts) in [
-        (spoiled("", "colour", json!("red")), ["colour", "unknown field `colour`; allowed: "]),
-        (spoiled("/spec", "colour", json!(1)), ["spec.colour", "`affinity_s`"]),
-        (spoiled("/spec", "mss", json!(9461)), ["spec.mss: 9461 is out of range", "0 to 9460"]),
+        (error_for("", "colour", json!("red")), ["colour", "unknown field `colour`; allowed: "]),
+        (error_for("/spec", "colour", json!(1)), ["spec.colour", "`affinity_s`"]),
+        (error_for("/spec", "mss", json!(9461)), ["spec.mss: 9461 is out of range", "0 to 9460"]),
         (
-            spoiled("/spec", "health", json!({"kind": "http", "expect": "ok"})),
+            error_for("/spec", "health", json!({"kind": "http", "expect": "ok"})),
             ["spec.health.expect", "write statuses"],
         ),
-        (spoiled("/spec", "affinity_s", json!(1 << 24)), ["spec.affinity_s", "0 to 16777215"]),
-        (spoiled("/spec", "table_size", json!(250)), ["spec.table_size", "allowed: 0, 251"]),
+        (error_for("/spec", "affinity_s", json!(1 << 24)), ["spec.affinity_s", "0 to 16777215"]),
+        (error_for("/spec", "table_size", json!(250)), ["spec.table_size", "allowed: 0, 251"]),
         (
-            spoiled("/spec/frontends/0", "port", json!(70000)),
+            error_for("/spec/frontends/0", "port", json!(70000)),
             ["spec.frontends[0].port", "0 to 65535"],
         ),
         (
-            spoiled("/spec/frontends/0", "protocol", json!("icmp")),
+            error_for("/spec/frontends/0", "protocol", json!("icmp")),
             ["spec.frontends[0]", "no ports"],
         ),
-        (spoiled("/spec/frontends/0", "protocol", json!("tpc")), ["`tpc`", "allowed: \"tcp\""]),
+        (error_for("/spec/frontends/0", "protocol", json!("tpc")), ["`tpc`", "allowed: \"tcp\""]),
         (
-            spoiled("/spec/frontends/0", "address", json!("1.2.3.4/8")),
+            error_for("/spec/frontends/0", "address", json!("1.2.3.4/8")),
             ["1.0.0.0/8", "frontends[0]"],
         ),
         (
-            spoiled("/spec", "source_policy", json!("deny")),
+            error_for("/spec", "source_policy", json!("deny")),
             ["spec.source_policy: no source_ranges to deny", "write source_ranges"],
         ),
     ] {

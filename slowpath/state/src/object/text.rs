@@ -40,8 +40,8 @@ pub(super) mod optional_time {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SystemTime>, D::Error> {
         let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
-        rfc3339::parse(&text)
-            .map(Some)
-            .ok_or_else(|| D::Error::custom(format!("`{text}` is not a time")))
+        rfc3339::parse(&text).map(Some).ok_or_else(|| {
+            D::Error::custom(format!("`{text}` is not a time, expected \"2026-11-22T08:00:00Z\""))
+        })
     }
 }

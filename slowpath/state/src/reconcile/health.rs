@@ -19,7 +19,7 @@ pub struct Health {
     pub reason: Option<String>,
 }
 
-/// `OK, 12 objects`, or a description of the error.
+/// `OK, 12 objects`, or `degraded, 1 of 12 objects: ` and the reason.
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {

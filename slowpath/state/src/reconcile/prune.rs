@@ -21,7 +21,7 @@ impl Reconciler {
         self.prune.due.is_some_and(|due| due <= now || missed)
     }
 
-    /// Prunes a part if pruning is due. Returns whether that was the last part.
+    /// Prunes a part if pruning is due. Returns whether pruning is complete.
     pub(super) fn prune(&mut self, batch: &mut OpenBatch<'_>) -> bool {
         let (now, tables) = (batch.now.steady, batch.tables);
         if !tables.initialized() || !self.is_prune_due(now) {
@@ -49,8 +49,8 @@ impl Reconciler {
         }
     }
 
-    /// Ends the quarantine inherited from an earlier process. Without a health check, nothing else
-    /// would end it.
+    /// Ends the quarantine inherited from an earlier process once [`Settings::prune`] has passed
+    /// since the first step. Without a health check, nothing else would end it.
     fn end_inherited_quarantine(&mut self, now: Instant) {
         if self.started.is_some_and(|started| now >= started + self.settings.prune)
             && !self.quarantined.is_empty()

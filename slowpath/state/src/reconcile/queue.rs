@@ -23,11 +23,11 @@ struct PendingWrite {
     /// Oldest revision that queued the address.
     revision: u64,
     /// `None` while the address is in `queue`.
-    rejected: Option<Rejected>,
+    rejected: Option<Rejection>,
 }
 
 #[derive(Debug)]
-struct Rejected {
+struct Rejection {
     retry_at: Instant,
     /// Number of consecutive failures.
     failures: u32,
@@ -66,6 +66,7 @@ impl WriteQueue {
         Some((address, self.writes.get(&address)?.revision))
     }
 
+    /// Removes an address that the plane has accepted.
     pub fn done(&mut self, address: &Address) {
         self.writes.remove(address);
     }
@@ -74,7 +75,7 @@ impl WriteQueue {
     pub fn failed(&mut self, address: Address, revision: u64, retry_at: Instant, error: &str) {
         let write = self.writes.entry(address).or_insert(PendingWrite { revision, rejected: None });
         let failures = write.rejected.as_ref().map_or(0, |rejected| rejected.failures) + 1;
-        write.rejected = Some(Rejected { retry_at, failures, error: error.into() });
+        write.rejected = Some(Rejection { retry_at, failures, error: error.into() });
         self.rejected.insert((retry_at, address));
     }
 
@@ -83,6 +84,7 @@ impl WriteQueue {
         self.writes.get(address).and_then(|write| write.rejected.as_ref()).map_or(0, |r| r.failures)
     }
 
+    /// Returns whether an address is not done.
     pub fn has(&self, address: &Address) -> bool {
         self.writes.contains_key(address)
     }
@@ -93,6 +95,7 @@ impl WriteQueue {
         Some(write.rejected.as_ref().map(|rejected| &*rejected.error))
     }
 
+    /// Returns whether an address is due at this time.
     pub fn has_due(&self, now: Instant) -> bool {
         !self.queue.is_empty()
             || self.rejected.first().is_some_and(|(retry_at, _)| *retry_at <= now)

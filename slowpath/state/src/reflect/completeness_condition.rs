@@ -11,15 +11,15 @@ pub const COMPLETE: &str = "Complete";
 /// Returns the changes of the condition for changed services of which a part is, or was, ignored.
 pub fn completeness(events: &[Event], now: SystemTime) -> Vec<Change> {
     let after = events.iter().filter_map(|event| event.after.as_deref());
-    after.filter_map(|object| of(object, now)).collect()
+    after.filter_map(|object| condition_change(object, now)).collect()
 }
 
 /// Returns the change of the condition of one service; `None` if its status is up to date.
-fn of(object: &Object, now: SystemTime) -> Option<Change> {
+fn condition_change(object: &Object, now: SystemTime) -> Option<Change> {
     let Spec::Service(spec) = &object.spec else { return None };
     let ignored = spec.properties.as_ref().and_then(|all| all.get(IGNORED));
-    let noted = object.lifecycle().status.iter().flat_map(|status| &status.conditions);
-    let before = noted.into_iter().find(|condition| *condition.aspect == *COMPLETE);
+    let conditions = object.lifecycle().status.iter().flat_map(|status| &status.conditions);
+    let before = conditions.into_iter().find(|condition| *condition.aspect == *COMPLETE);
     let (status, reason) = match (ignored, before) {
         (None, None) => return None,
         (None, Some(_)) => (ConditionStatus::True, "Complete"),
@@ -51,19 +51,19 @@ mod tests {
     use crate::name::{Name, Source};
     use crate::object::{Lifecycle, ServiceSpec, Status};
 
-    fn service(ignored: Option<&str>, noted: Vec<Condition>) -> Object {
+    fn service(ignored: Option<&str>, conditions: Vec<Condition>) -> Object {
         let properties =
             ignored.map(|text| Arc::new(BTreeMap::from([(IGNORED.into(), text.into())])));
         let spec = ServiceSpec { properties, ..ServiceSpec::default() };
         let name = Name::new("shop/web").unwrap();
         let source = Source::new("kubernetes-file");
         let object = Object::new(name, source, Spec::Service(Arc::new(spec)));
-        let status = Status { observed: 0, conditions: noted };
+        let status = Status { observed: 0, conditions };
         object.with_lifecycle(Lifecycle { status: Some(status), ..Lifecycle::default() })
     }
 
-    /// Returns the condition written for the object, at a later time than before.
-    fn noted(object: Object) -> Option<Condition> {
+    /// Returns the condition written for the object, with a time after that of earlier conditions.
+    fn written(object: Object) -> Option<Condition> {
         let event = Event { revision: 1, before: None, after: Some(Arc::new(object)) };
         let changes = completeness(&[event], UNIX_EPOCH + Duration::from_secs(9));
         let change = changes.into_iter().next()?;
@@ -73,19 +73,19 @@ mod tests {
 
     #[test]
     fn complete_condition_is_set_once_and_cleared() {
-        assert_eq!(noted(service(None, vec![])), None, "a service that is read whole is not noted");
-        let first = noted(service(Some("annotation weir.dev/x"), vec![])).unwrap();
+        assert_eq!(written(service(None, vec![])), None, "a complete service gets no condition");
+        let first = written(service(Some("annotation weir.dev/x"), vec![])).unwrap();
         assert_eq!((&*first.aspect, first.status), (COMPLETE, ConditionStatus::False));
         assert_eq!(
             (&*first.reason, &*first.message),
             ("PartiallyApplied", "annotation weir.dev/x")
         );
         let earlier = Condition { since: UNIX_EPOCH, ..first };
-        assert_eq!(noted(service(Some("annotation weir.dev/x"), vec![earlier.clone()])), None);
-        let other = noted(service(Some("annotation weir.dev/y"), vec![earlier.clone()])).unwrap();
+        assert_eq!(written(service(Some("annotation weir.dev/x"), vec![earlier.clone()])), None);
+        let other = written(service(Some("annotation weir.dev/y"), vec![earlier.clone()])).unwrap();
         assert_eq!(&*other.message, "annotation weir.dev/y");
-        let over = noted(service(None, vec![earlier])).unwrap();
-        assert_eq!((over.status, &*over.message), (ConditionStatus::True, ""));
-        assert_eq!(noted(service(None, vec![over])), None);
+        let cleared = written(service(None, vec![earlier])).unwrap();
+        assert_eq!((cleared.status, &*cleared.message), (ConditionStatus::True, ""));
+        assert_eq!(written(service(None, vec![cleared])), None);
     }
 }

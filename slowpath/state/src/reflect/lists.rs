@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use crate::name::Name;
 use crate::object::{BackendsSpec, Object, Spec};
 
-/// Lists of backends by the name of their service. An entry is a pointer to the object, which
-/// contains the name: there are one or more lists for each service.
+/// Lists of backends by the name of their service, which may have several. An entry is only a
+/// pointer to the object, because the object contains the name.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     lists: HashTable<Arc<Object>>,
@@ -32,14 +32,15 @@ impl Lists {
         self.lists.iter().filter_map(backends_of)
     }
 
-    /// Adds a list, or replaces the one of the same name and source: events may be repeated.
+    /// Adds a list, or replaces the one of the same name, source and service: events may be
+    /// repeated.
     pub fn insert(&mut self, list: Arc<Object>) {
         self.remove(&list);
         let hash = |list: &Arc<Object>| hash(&self.hasher, list);
         self.lists.insert_unique(hash(&list), list, hash);
     }
 
-    /// Removes the list of this object's name and source.
+    /// Removes the list of this object's name, source and service.
     pub fn remove(&mut self, list: &Arc<Object>) {
         let same = |other: &Arc<Object>| other.name == list.name && other.source == list.source;
         if let Ok(found) = self.lists.find_entry(hash(&self.hasher, list), same) {

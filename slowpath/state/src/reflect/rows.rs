@@ -34,10 +34,10 @@ pub(super) fn frontends(spec: &ServiceSpec) -> Vec<FrontendSpec> {
         let single = [FrontendKind::ClusterIp, FrontendKind::HostPort];
         for frontend in &spec.frontends {
             let inner = FrontendSpec { address: frontend.address.internal(), ..frontend.clone() };
-            let is_there = spec.frontends.iter().any(|other| other.address == inner.address);
+            let exists = spec.frontends.iter().any(|other| other.address == inner.address);
             if frontend.address.traffic_scope == TrafficScope::External
                 && !single.contains(&frontend.kind)
-                && !is_there
+                && !exists
             {
                 all.push(inner);
             }
@@ -46,9 +46,9 @@ pub(super) fn frontends(spec: &ServiceSpec) -> Vec<FrontendSpec> {
     all
 }
 
-/// Returns the first frontend on a port of the appliance itself, and the user of that port. Packets
-/// from within the cluster and those of a single gateway endpoint never reach the appliance's own
-/// ports.
+/// Returns the first frontend on a port that the appliance itself uses, and the setting or protocol
+/// that uses it. Frontends for packets from within the cluster, or of a single gateway endpoint,
+/// cannot conflict: such packets never reach the appliance's own ports.
 pub(super) fn reserved_of<'a>(
     reserved: &'a Reserved,
     spec: &'a ServiceSpec,
@@ -62,6 +62,7 @@ pub(super) fn reserved_of<'a>(
     })
 }
 
+/// Creates the row of a service.
 pub(super) fn row(object: &Object, spec: Checked<ServiceSpec>) -> Service {
     Service {
         name: object.name.clone(),

@@ -188,7 +188,7 @@ fn port_is_rejected_while_reserved() {
     let json = json!({"kind": "Service", "name": "w", "spec": {"frontends": [ssh]}});
     assert_eq!(fixture.put(Object::from_json(&json).unwrap()), ["w of api: Rejected"]);
     fixture.put(service("file", "other", &[1]));
-    let mut turn = |punt: &str| {
+    let mut reserve = |punt: &str| {
         let mut to = fixture.writer.begin(UNIX_EPOCH);
         let verdict_changes =
             fixture.reflector.set_reserved(reserved(punt), &fixture.objects, &mut to);
@@ -199,9 +199,9 @@ fn port_is_rejected_while_reserved() {
         });
         verdicts.collect::<Vec<_>>()
     };
-    assert_eq!(turn("local_ports = [22]"), ["Accepted"]);
-    assert_eq!(turn("local_ports = [22]"), [""; 0]);
-    let verdicts = turn("local_ports = [22, 2222]");
+    assert_eq!(reserve("local_ports = [22]"), ["Accepted"]);
+    assert_eq!(reserve("local_ports = [22]"), [""; 0]);
+    let verdicts = reserve("local_ports = [22, 2222]");
     assert!(verdicts[0].contains("`punt.local_ports`") && verdicts.len() == 1, "{verdicts:?}");
 }
 
@@ -283,8 +283,8 @@ fn preferred_source_wins_regardless_of_order() {
     assert_eq!(fixture.dump(), ["w kubernetes [203.0.113.3:80/TCP] []"]);
     // An object in deletion is not used, even while a finalizer delays its removal.
     let key = service("kubernetes", "w", &[]).key();
-    let held = Change::Finalizer { key: key.clone(), name: "x".into(), held: true };
-    fixture.change(&[held, Change::delete(key)]);
+    let finalizer = Change::Finalizer { key: key.clone(), name: "x".into(), held: true };
+    fixture.change(&[finalizer, Change::delete(key)]);
     assert_eq!(fixture.dump(), [""; 0]);
 }
 
@@ -339,11 +339,11 @@ proptest! {
                 hosts.dedup();
                 let source = ["api", "file", "kubernetes"][source];
                 let object = service(source, ["a", "b", "c", "d"][name], &hosts);
-                let is_there = fixture.objects.get(&object.key()).is_some();
+                let exists = fixture.objects.get(&object.key()).is_some();
                 let twice = changes.contains(&gone(&object));
                 match hosts.is_empty() {
                     false => changes.push(Change::put(object)),
-                    true if is_there && !twice => changes.push(gone(&object)),
+                    true if exists && !twice => changes.push(gone(&object)),
                     true => {}
                 }
             }
@@ -401,11 +401,11 @@ proptest! {
                 members.dedup_by_key(|(host, ..)| *host);
                 let source = ["file", "kubernetes"][source];
                 let object = backends(source, ["x", "y", "z"][list], ["a", "b"][of], &members);
-                let is_there = fixture.objects.get(&object.key()).is_some();
+                let exists = fixture.objects.get(&object.key()).is_some();
                 let twice = changes.iter().any(|change| *change == gone(&object));
                 match members.is_empty() {
                     false => changes.push(Change::put(object)),
-                    true if is_there && !twice => changes.push(gone(&object)),
+                    true if exists && !twice => changes.push(gone(&object)),
                     true => {}
                 }
             }

@@ -12,7 +12,7 @@ pub const ACCEPTED: &str = "Accepted";
 /// Result of writing a service's object into the tables.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The service is in the tables.
+    /// The service is in the tables, or its object is in deletion.
     Accepted,
     /// A preferred source defines the same service.
     Shadowed(Source),
@@ -36,10 +36,10 @@ impl VerdictChange {
     pub fn into_change(self, now: SystemTime) -> Change {
         let (status, reason, message) = match &self.verdict {
             Verdict::Accepted => (ConditionStatus::True, "Accepted", String::new()),
-            Verdict::Shadowed(by) => (
+            Verdict::Shadowed(source) => (
                 ConditionStatus::False,
                 "Shadowed",
-                format!("source `{by}` has precedence and defines this object"),
+                format!("source `{source}` has precedence and defines this object"),
             ),
             Verdict::Rejected(error) => (ConditionStatus::False, "Rejected", error.to_string()),
         };

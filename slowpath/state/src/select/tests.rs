@@ -79,9 +79,9 @@ fn addrs(desired: &DesiredFrontend) -> Vec<String> {
 }
 
 #[track_caller]
-fn check(frontend: &Arc<Frontend>, instances: Vec<Instance>, want: &[&str], serving: usize) {
+fn check(frontend: &Arc<Frontend>, instances: Vec<Instance>, expected: &[&str], serving: usize) {
     let desired = select_backends(&tables(instances), frontend, &appliance());
-    assert_eq!(addrs(&desired), want);
+    assert_eq!(addrs(&desired), expected);
     assert_eq!(desired.serving, serving);
     assert_eq!(desired.serving().len(), serving);
 }
@@ -204,12 +204,12 @@ fn same_zone_is_preferred_with_fallback() {
         frontend(Kind::ClusterIp, service(|service| service.distribution = distribution))
     };
     let (zone, node) = (prefers(Distribution::SameZone), prefers(Distribution::SameNode));
-    let mine = placed("10.0.0.1", "n1", "b", &[]);
+    let own = placed("10.0.0.1", "n1", "b", &[]);
     let near = placed("10.0.0.2", "n2", "a", &[]);
     let hinted = placed("10.0.0.3", "n3", "b", &["a", "c"]);
-    let lent = placed("10.0.0.4", "n4", "a", &["c"]);
+    let for_c = placed("10.0.0.4", "n4", "a", &["c"]);
     let far = placed("10.0.0.5", "n5", "c", &[]);
-    let all = || vec![mine.clone(), near.clone(), hinted.clone(), lent.clone(), far.clone()];
+    let all = || vec![own.clone(), near.clone(), hinted.clone(), for_c.clone(), far.clone()];
     // Some backends have no hint: hints are not used, and each backend is in the zone where it
     // runs.
     check(&zone, all(), &["10.0.0.2", "10.0.0.4"], 2);
@@ -217,11 +217,11 @@ fn same_zone_is_preferred_with_fallback() {
     check(&node, all()[1..].to_vec(), &["10.0.0.2", "10.0.0.4"], 2);
     // All serving backends have a hint: hints are used, and other backends do not need one.
     let leaving = Instance { state: State::Terminating, ..far.clone() };
-    let both = || vec![hinted.clone(), lent.clone(), leaving.clone()];
+    let both = || vec![hinted.clone(), for_c.clone(), leaving.clone()];
     check(&zone, both(), &["10.0.0.3"], 1);
     check(&node, both(), &["10.0.0.3"], 1);
     let of_b = placed("10.0.0.6", "n6", "a", &["b"]);
-    check(&zone, vec![lent.clone(), of_b], &["10.0.0.4", "10.0.0.6"], 2);
+    check(&zone, vec![for_c.clone(), of_b], &["10.0.0.4", "10.0.0.6"], 2);
     check(
         &prefers(Distribution::Any),
         all()[2..].to_vec(),
@@ -229,8 +229,8 @@ fn same_zone_is_preferred_with_fallback() {
         3,
     );
     // No backend in the zone serves: others do.
-    let ill = vec![unhealthy(near.clone()), far.clone()];
-    check(&zone, ill, &["10.0.0.5", "10.0.0.2"], 1);
+    let failed = vec![unhealthy(near.clone()), far.clone()];
+    check(&zone, failed, &["10.0.0.5", "10.0.0.2"], 1);
     let leaving = Instance { state: State::Terminating, ..near.clone() };
     check(&zone, vec![leaving.clone(), far.clone()], &["10.0.0.5", "10.0.0.2"], 1);
     let far_too = Instance { state: State::Terminating, ..far.clone() };
@@ -277,7 +277,7 @@ fn slots_are_ordered_by_health_state_and_endpoint() {
     let frontend = web(Kind::LoadBalancer);
     let desired = select_backends(&tables(all), &frontend, &appliance());
     let slots: Vec<_> = desired.backends.iter().map(|b| b.endpoint.to_string()).collect();
-    let want = [
+    let expected = [
         "10.0.0.5:80/TCP",
         "10.0.0.6:80/TCP",
         "10.0.0.6:81/TCP",
@@ -286,7 +286,7 @@ fn slots_are_ordered_by_health_state_and_endpoint() {
         "10.0.0.1:80/TCP",
         "10.0.0.2:80/TCP",
     ];
-    assert_eq!(slots, want);
+    assert_eq!(slots, expected);
     assert_eq!((desired.serving, desired.note), (3, None));
 }
 
@@ -294,23 +294,24 @@ fn slots_are_ordered_by_health_state_and_endpoint() {
 fn terminating_backends_serve_when_none_is_active() {
     let ends = in_state("10.0.0.4", State::Terminating);
     let ended = in_state("10.0.0.3", State::TerminatingNotServing);
-    let ill = unhealthy(instance("10.0.0.2", 80));
+    let failed = unhealthy(instance("10.0.0.2", 80));
     let kind = Kind::LoadBalancer;
-    let all = vec![ends.clone(), ended.clone(), ill.clone()];
+    let all = vec![ends.clone(), ended.clone(), failed.clone()];
     check(&web(kind), all, &["10.0.0.4", "10.0.0.3", "10.0.0.2"], 1);
-    check(&web(kind), vec![unhealthy(ends), ended, ill], &["10.0.0.3", "10.0.0.2", "10.0.0.4"], 0);
+    let none_serves = vec![unhealthy(ends), ended, failed];
+    check(&web(kind), none_serves, &["10.0.0.3", "10.0.0.2", "10.0.0.4"], 0);
 }
 
 #[test]
 fn no_serving_backend_is_noted() {
     let result =
         |instance| select_backends(&tables(vec![instance]), &web(Kind::LoadBalancer), &appliance());
-    let ill = result(unhealthy(instance("10.0.0.2", 80)));
-    assert_eq!((ill.backends.len(), ill.serving), (1, 0));
-    assert_eq!(ill.note, Some("no backend is healthy and serving"));
+    let failed = result(unhealthy(instance("10.0.0.2", 80)));
+    assert_eq!((failed.backends.len(), failed.serving), (1, 0));
+    assert_eq!(failed.note, Some("no backend is healthy and serving"));
     let out = result(in_state("10.0.0.2", State::Maintenance));
     assert_eq!((out.backends.len(), out.serving), (0, 0));
-    assert_eq!(out.note, Some("all backends are in maintenance or have weight 0"));
+    assert_eq!(out.note, Some("all matching backends are in maintenance or have weight 0"));
     let gone = result(in_state("10.0.0.2", State::TerminatingNotServing));
     assert_eq!((gone.backends.len(), gone.serving), (1, 0));
 }

@@ -21,9 +21,9 @@ impl KeyFilter {
         let by_address = matches!(table, Table::Frontends | Table::Backends);
         match network_of(text).filter(|_| by_address) {
             None => Ok(KeyFilter::Text(text.to_owned())),
-            Some(network) => prefix_of(network)
-                .map(KeyFilter::Network)
-                .map_err(|wrong| format!("prefix: {wrong}; or the first characters of a row")),
+            Some(network) => prefix_of(network).map(KeyFilter::Network).map_err(|wrong| {
+                format!("prefix: {wrong}; or write the first characters of an address")
+            }),
         }
     }
 

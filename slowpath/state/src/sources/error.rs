@@ -20,7 +20,7 @@ pub enum Error {
         source_of: Source,
     },
     /// The source has never begun a session.
-    #[error("source `{source_of}` has not committed a list yet; begin a session and commit it")]
+    #[error("source `{source_of}` has never begun a session; begin one and commit a list")]
     NeverBegun {
         /// Source of the request.
         source_of: Source,
@@ -97,7 +97,7 @@ pub enum Error {
     /// The session is too large.
     #[error(
         "all chunks together have more than {max} objects, frontends and backends, the maximum for \
-         one source"
+         one session; divide the objects among several sources"
     )]
     Session {
         /// Maximum number of objects, frontends and backends in a session.

@@ -1,5 +1,5 @@
-//! Condition that shows whether a source's lease is valid, on the source's own object, and the
-//! changes of it.
+//! Condition on a source's own object that shows whether the source's lease is valid, and the
+//! changes that set it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,7 +20,7 @@ pub const LEASE_VALID: &str = "LeaseValid";
 pub(super) enum LeaseStatus {
     /// The lease is valid, or there is none.
     Valid,
-    /// The lease expired, and this was done.
+    /// The lease expired, and the source's objects were handled in this way.
     Expired(OnExpiry),
 }
 
@@ -29,22 +29,22 @@ impl LeaseStatus {
     pub fn as_str(self) -> &'static str {
         match self {
             LeaseStatus::Valid => "valid",
-            LeaseStatus::Expired(done) => reason_text(done),
+            LeaseStatus::Expired(on_expiry) => reason_text(on_expiry),
         }
     }
 }
 
-/// Returns the condition's reason.
-fn reason_text(done: OnExpiry) -> &'static str {
-    match done {
+/// Returns the condition's reason after a lease expired.
+fn reason_text(on_expiry: OnExpiry) -> &'static str {
+    match on_expiry {
         OnExpiry::Keep => "Persisted",
         OnExpiry::Quarantine => "Quarantined",
         OnExpiry::Release => "Released",
     }
 }
 
-fn message(done: OnExpiry) -> &'static str {
-    match done {
+fn message(on_expiry: OnExpiry) -> &'static str {
+    match on_expiry {
         OnExpiry::Keep => "the lease expired; the last list still applies",
         OnExpiry::Quarantine => {
             "the lease expired; the backends get no new flows until the source renews the lease or \
@@ -73,12 +73,13 @@ fn spec<'o>(source: &Source, objects: &'o Objects) -> Option<&'o SourceSpec> {
     }
 }
 
-/// Returns the revision that a source committed last; `None` if it has never begun a session.
+/// Returns the revision that a source committed last, empty before the first commit; `None` if the
+/// source has no object of its own.
 pub(super) fn revision(source: &Source, objects: &Objects) -> Option<Box<str>> {
     spec(source, objects).map(|spec| spec.revision.clone())
 }
 
-/// Returns the state recorded on the source's own object.
+/// Returns the lease status recorded on the source's own object.
 pub(super) fn recorded(source: &Source, objects: &Objects) -> LeaseStatus {
     own_object(source, objects).map_or(LeaseStatus::Valid, |object| recorded_on(object))
 }
@@ -92,11 +93,11 @@ fn recorded_on(object: &Object) -> LeaseStatus {
     };
     let all = [OnExpiry::Keep, OnExpiry::Quarantine, OnExpiry::Release];
     all.into_iter()
-        .find(|done| *condition.reason == *reason_text(*done))
+        .find(|on_expiry| *condition.reason == *reason_text(*on_expiry))
         .map_or(LeaseStatus::Valid, LeaseStatus::Expired)
 }
 
-/// Returns whether backends of the source with this own object are quarantined.
+/// Returns whether the backends of a source are quarantined, from the source's own object.
 pub(crate) fn is_quarantined(object: &Object) -> bool {
     recorded_on(object) == LeaseStatus::Expired(OnExpiry::Quarantine)
 }
@@ -123,7 +124,7 @@ pub(super) fn mark_valid(source: &Source, objects: &Objects, now: SystemTime) ->
         LeaseStatus::Valid => None,
         LeaseStatus::Expired(_) => {
             let message = "the lease is valid";
-            status(source, objects, (ConditionStatus::True, LEASE_VALID, message), now)
+            condition_change(source, objects, (ConditionStatus::True, LEASE_VALID, message), now)
         }
     }
 }
@@ -137,7 +138,7 @@ pub(super) fn expire(
 ) -> Batch {
     let before = recorded(source, objects);
     let Some(own) = own_object(source, objects) else { return Batch::new() };
-    // Released objects are not restored by another setting.
+    // A change of the setting does not restore released objects.
     if before == LeaseStatus::Expired(on_expiry)
         || before == LeaseStatus::Expired(OnExpiry::Release)
     {
@@ -148,11 +149,12 @@ pub(super) fn expire(
         OnExpiry::Keep | OnExpiry::Quarantine => Batch::new(),
     };
     let condition = (ConditionStatus::False, reason_text(on_expiry), message(on_expiry));
-    batch.extend(status(source, objects, condition, now));
+    batch.extend(condition_change(source, objects, condition, now));
     batch
 }
 
-fn status(
+/// Returns the change that sets the condition.
+fn condition_change(
     source: &Source,
     objects: &Objects,
     (status, reason, message): (ConditionStatus, &str, &str),

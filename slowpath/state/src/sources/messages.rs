@@ -46,8 +46,8 @@ pub struct Added {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Commit {
-    /// Commit the list even if it removes all objects or services of the source, or more of its
-    /// objects than `control.max_removal_percent`. Default: false.
+    /// Commit the list even if it removes all objects or services of the source, or a higher
+    /// percentage of its objects than `control.max_removal_percent`. Default: false.
     pub allow_removal: bool,
 }
 

@@ -29,10 +29,10 @@ use crate::store::Batch;
 
 /// Type of the condition that shows whether a source's complete list is applied.
 pub const APPLIED: &str = "Applied";
-/// Minimum number of objects of a source for which the share applies.
+/// Minimum number of objects of a source for which [`RemovalLimit::percent`] applies.
 pub const REMOVAL_FLOOR: usize = 10;
 /// Maximum number of objects that a message names.
-const NAMED: usize = 3;
+const NAMED_MAX: usize = 3;
 
 /// Limit on what a complete list may remove without confirmation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,8 +116,8 @@ pub fn admit(
 }
 
 /// Confirms the removal for which a source's list is held. The list is applied when the source
-/// sends it again and it removes exactly that. Returns `None` if no list is held; the batch is
-/// empty if the removal is confirmed already.
+/// sends it again and it removes exactly the same objects. Returns `None` if no list is held; the
+/// batch is empty if the removal is confirmed already.
 pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(Removal, Batch)> {
     let current = recorded(source, objects)?;
     if current.confirmed {
@@ -131,7 +131,8 @@ pub fn confirm(source: &Source, objects: &Objects, now: SystemTime) -> Option<(R
     Some((removal, batch))
 }
 
-/// Returns whether the list of a source is held and confirmed, so that it should be read again.
+/// Returns whether the list of a source is held and its removal is confirmed, so that the list
+/// should be read again.
 pub fn is_confirmed(source: &Source, objects: &Objects) -> bool {
     recorded(source, objects).is_some_and(|removal| removal.confirmed)
 }
@@ -150,8 +151,8 @@ pub fn held(objects: &Objects) -> impl Iterator<Item = (&Source, &str)> {
 /// Returns all sources that have an object of their own, and whether the list of each is held,
 /// sorted by name.
 pub fn sources(objects: &Objects) -> impl Iterator<Item = (&str, bool)> {
-    let one = |object: &Arc<Object>| removal_of(object).is_some();
-    objects.of_kind(Kind::Source).map(move |object| (object.source.as_str(), one(object)))
+    let is_held = |object: &Arc<Object>| removal_of(object).is_some();
+    objects.of_kind(Kind::Source).map(move |object| (object.source.as_str(), is_held(object)))
 }
 
 /// Returns the reason why the list of a source is held, if it is.
@@ -203,13 +204,13 @@ fn check_limit(
         _ => None,
     };
     let gone: Vec<Key> = batch.iter().filter_map(gone).collect();
-    let is_there = |object: &&Arc<Object>| {
+    let is_current = |object: &&Arc<Object>| {
         object.source == *source
             && object.kind().is_desired_state()
             && object.lifecycle().deletion.is_none()
     };
-    let (of, removed) = (objects.all().filter(is_there).count(), gone.len());
-    let services = objects.of_kind(Kind::Service).filter(is_there).count();
+    let (of, removed) = (objects.all().filter(is_current).count(), gone.len());
+    let services = objects.of_kind(Kind::Service).filter(is_current).count();
     let services_gone = gone.iter().filter(|key| key.kind == Kind::Service).count();
     let percent = usize::from(limit.percent);
     let description = match () {
@@ -224,8 +225,8 @@ fn check_limit(
         () => return None,
     };
     let named: Vec<String> =
-        gone.iter().take(NAMED).map(|key| format!("{} {}", key.kind, key.name)).collect();
-    let more = match removed.saturating_sub(NAMED) {
+        gone.iter().take(NAMED_MAX).map(|key| format!("{} {}", key.kind, key.name)).collect();
+    let more = match removed.saturating_sub(NAMED_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };

@@ -47,7 +47,7 @@ fn shop() -> Vec<Object> {
 fn committed_shop(on_expiry: OnExpiry) -> Fixture {
     let mut fixture = Fixture::new();
     fixture.set("k8s", Setting { lease_s: 30, on_expiry });
-    fixture.says("k8s", "1", shop()).unwrap();
+    fixture.replace("k8s", "1", shop()).unwrap();
     fixture
 }
 
@@ -74,9 +74,9 @@ fn commit_replaces_the_complete_list() {
     // Writing the same objects again changes nothing and creates no event.
     let revision = fixture.writer.tables().revision();
     let list = vec![shop().swap_remove(0), backends("shop/web", "shop/web", &["10.0.0.3"])];
-    fixture.says("k8s", "3", list.clone()).unwrap();
+    fixture.replace("k8s", "3", list.clone()).unwrap();
     assert_eq!(fixture.writer.tables().revision(), revision + 1);
-    assert_eq!(fixture.says("k8s", "4", list).unwrap(), Committed { written: 0, released: 0 });
+    assert_eq!(fixture.replace("k8s", "4", list).unwrap(), Committed { written: 0, released: 0 });
     assert_eq!(fixture.writer.tables().revision(), revision + 1);
     assert_eq!(&*fixture.report("k8s").revision, "4");
 }
@@ -122,9 +122,9 @@ fn chunks_are_validated_as_a_whole() {
     assert_eq!(refused(0, shop()), all);
     let twice = [service("a", "203.0.113.1"), service("a", "203.0.113.2")];
     assert!(refused(0, twice.to_vec()).contains("Service a of k8s: it occurs twice"));
-    let mut strange = service("a", "203.0.113.1");
-    strange.source = Source::new("file");
-    assert!(refused(0, vec![strange]).contains("the session is of source `k8s`"));
+    let mut foreign = service("a", "203.0.113.1");
+    foreign.source = Source::new("file");
+    assert!(refused(0, vec![foreign]).contains("the session is of source `k8s`"));
     let own = object("Appliance", "a", &json!({}));
     assert!(refused(0, vec![own]).contains("kind Service and Backends"));
     let Spec::Service(spec) = service("a", "203.0.113.1").spec else { panic!() };
@@ -161,17 +161,17 @@ fn names_leases_and_reserved_sources_are_validated() {
     assert_eq!(long, Error::Revision { found: 257 });
     assert!(fixture.begin("k8s", &"ä".repeat(256)).is_ok());
     for found in [0, 86_401] {
-        let asked = Begin { lease_s: Some(found), ..Begin::default() };
+        let request = Begin { lease_s: Some(found), ..Begin::default() };
         let now = fixture.now;
-        let refused = fixture.sources.begin("k8s", &asked, fixture.store.objects(), now);
+        let refused = fixture.sources.begin("k8s", &request, fixture.store.objects(), now);
         assert_eq!(refused.unwrap_err(), Error::Lease { found });
     }
     let unknown = fixture.renew("k9s", None).unwrap_err().to_string();
-    assert!(unknown.contains("has not committed a list yet"), "{unknown}");
+    assert!(unknown.contains("has never begun a session"), "{unknown}");
 }
 
 #[test]
-fn expired_lease_is_kept_quarantined_or_released_and_recovers() {
+fn on_expiry_objects_are_kept_quarantined_or_released_until_the_source_recovers() {
     for on_expiry in [OnExpiry::Keep, OnExpiry::Quarantine, OnExpiry::Release] {
         let mut fixture = committed_shop(on_expiry);
         fixture.pass(29);
@@ -193,7 +193,7 @@ fn expired_lease_is_kept_quarantined_or_released_and_recovers() {
         let written = fixture.store.objects().revision();
         fixture.pass(1_000);
         assert_eq!(fixture.store.objects().revision(), written, "the change is made once");
-        // Neither a restart nor a clock that jumps changes this.
+        // A restart and a jump of the clock do not change the result.
         fixture.restart();
         assert_eq!(
             (fixture.report("k8s").lease_status, fixture.serving("shop/web").len()),
@@ -203,7 +203,7 @@ fn expired_lease_is_kept_quarantined_or_released_and_recovers() {
         if on_expiry == OnExpiry::Release {
             let released = fixture.renew("k8s", None).unwrap_err();
             assert!(matches!(released, Error::Released { .. }), "{released}");
-            fixture.says("k8s", "2", shop()).unwrap();
+            fixture.replace("k8s", "2", shop()).unwrap();
         } else {
             assert_eq!(&*fixture.renew("k8s", None).unwrap().revision, "1");
         }
@@ -236,7 +236,7 @@ fn valid_source_precedes_preferred_quarantined_source() {
     let mut fixture = committed_shop(OnExpiry::Quarantine);
     fixture.prefer(&["k8s", "other"]);
     let list = backends("more", "shop/web", &["10.0.0.1", "10.0.0.9"]);
-    fixture.says("other", "1", vec![list]).unwrap();
+    fixture.replace("other", "1", vec![list]).unwrap();
     let all = ["10.0.0.1:80/TCP", "10.0.0.2:80/TCP", "10.0.0.9:80/TCP"];
     assert_eq!(fixture.serving("shop/web"), all);
     assert_eq!(fixture.sources_of("shop/web"), ["k8s", "k8s", "other"]);
@@ -275,11 +275,11 @@ fn unchanged_precedence_creates_no_rows() {
     let mut fixture = committed_shop(OnExpiry::Keep);
     fixture.prefer(&["k8s"]);
     let list = vec![service("own", "203.0.113.20"), backends("own", "own", &["10.0.0.1"])];
-    fixture.says("other", "1", list).unwrap();
+    fixture.replace("other", "1", list).unwrap();
     let before = fixture.rows();
     fixture.prefer(&["new", "other", "k8s"]);
-    assert_eq!(fixture.rows(), before, "no source sent the same, so none is selected again");
-    fixture.says("new", "1", vec![backends("own", "own", &["10.0.0.1"])]).unwrap();
+    assert_eq!(fixture.rows(), before, "no service or endpoint has several sources");
+    fixture.replace("new", "1", vec![backends("own", "own", &["10.0.0.1"])]).unwrap();
     let before = fixture.rows();
     fixture.prefer(&["other", "k8s", "new"]);
     let touched: Vec<String> =

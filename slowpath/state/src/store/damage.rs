@@ -1,5 +1,5 @@
-//! Description of a damaged store, and of what was cut from an interrupted one, for logs, status
-//! and errors.
+//! Descriptions of a damaged store, and of an interrupted write that was cut from its log, for
+//! logs, status and errors.
 
 use std::fmt;
 
@@ -25,16 +25,16 @@ impl Damage {
     /// Creates the description. `copy` is the name of the file's copy, or the error that prevented
     /// one.
     pub(super) fn new(file: &str, path: String, flaw: Flaw, copy: Result<String, String>) -> Self {
-        let away = match file {
+        let action = match file {
             SNAPSHOT => format!("move `{SNAPSHOT}` and `{LOG}` away to start with an empty store"),
             _ => format!("move `{file}` away to continue without its contents"),
         };
         let copy = match copy {
             Ok(name) => format!("copy: `{name}`"),
-            Err(error) => format!("it could not be copied: {error}"),
+            Err(error) => format!("the file cannot be copied: {error}"),
         };
         let remedy = format!(
-            "restore `{SNAPSHOT}` and `{LOG}` from a backup, or {away}, then restart slowpath \
+            "restore `{SNAPSHOT}` and `{LOG}` from a backup, or {action}, then restart slowpath \
              ({copy})"
         );
         Damage { path, offset: flaw.at as u64, fault: flaw.fault, remedy }

@@ -15,8 +15,8 @@ pub(super) const SNAPSHOT: &str = "snapshot";
 
 /// Snapshot that is being written.
 pub(super) const UNFINISHED: &str = "snapshot.new";
-/// Number of copies kept of one file with one label.
-const COPIES: usize = 5;
+/// Maximum number of copies of one file with one label; older ones are removed.
+const COPIES_MAX: usize = 5;
 
 /// Directory with a few files. Data is durable only after the following sync; before that, any part
 /// of it may be lost.
@@ -145,7 +145,7 @@ impl Folder {
             TryLockError::Error(error) => error,
             TryLockError::WouldBlock => io::Error::new(
                 io::ErrorKind::WouldBlock,
-                format!("{} is in use by another process: stop it first", path.display()),
+                format!("{} is in use by another process; stop it first", path.display()),
             ),
         })?;
         Ok(Folder { path: path.to_owned(), folder })
@@ -164,7 +164,7 @@ impl Folder {
     }
 
     /// Removes all but the newest copies; their names sort by time.
-    fn forget_copies(&self, prefix: &str) -> io::Result<()> {
+    fn remove_old_copies(&self, prefix: &str) -> io::Result<()> {
         let mut copies = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -173,7 +173,7 @@ impl Folder {
             }
         }
         copies.sort();
-        let surplus = copies.len().saturating_sub(COPIES);
+        let surplus = copies.len().saturating_sub(COPIES_MAX);
         copies.iter().take(surplus).try_for_each(std::fs::remove_file)
     }
 }
@@ -229,7 +229,7 @@ impl Disk for Folder {
                 return Err(error);
             }
             self.sync_folder()?;
-            self.forget_copies(&format!("{file}.{label}-"))?;
+            self.remove_old_copies(&format!("{file}.{label}-"))?;
             return Ok(name);
         }
         Ok(first)

@@ -26,7 +26,7 @@ pub type CommitResult = Result<u64, ChangeError>;
 pub struct WriteRequest {
     /// Changes, all or none of which are made.
     pub batch: Batch,
-    /// Time of the changes.
+    /// Time of the request. The changes get the time of the last request in their group.
     pub now: SystemTime,
     /// Sources whose complete list the batch contains; their objects are confirmed by it.
     pub complete_sources: Vec<Source>,
@@ -43,7 +43,7 @@ impl WriteRequest {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ticket(u64);
 
-/// WriteRequest that waits, and the callback for its answer.
+/// Queued request, with the callback for its answer.
 pub(super) struct QueuedRequest {
     ticket: Ticket,
     request: WriteRequest,
@@ -54,11 +54,11 @@ pub(super) struct QueuedRequest {
 pub(super) struct Queue {
     pub(super) waiting: Vec<QueuedRequest>,
     issued: Ticket,
-    /// Ticket up to which all requests are answered or withdrawn.
+    /// Ticket up to which all requests are written, rejected or withdrawn.
     completed: Ticket,
     /// Whether a group is being written.
     busy: bool,
-    /// Whether a caller gave up on the group that is being written.
+    /// Whether a caller stopped waiting while a group was being written; reset after that group.
     stuck: bool,
     closed: bool,
 }
@@ -73,6 +73,7 @@ pub struct Shared<D> {
     revision: watch::Sender<u64>,
     /// Damage found when the store was opened.
     damage: Option<Damage>,
+    /// Interrupted write that was cut when the store was opened.
     cut: Option<Cut>,
 }
 
@@ -141,15 +142,15 @@ impl<D: Disk> Shared<D> {
     /// Submits a request and returns a future for its answer. The sender is dropped without an
     /// answer if the request is withdrawn.
     pub fn request(&self, request: WriteRequest) -> (Ticket, oneshot::Receiver<CommitResult>) {
-        let (give, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
         // A caller that has stopped waiting needs no answer.
-        let ticket = self.submit(request, move |answered| drop(give.send(answered)));
+        let ticket = self.submit(request, move |answered| drop(sender.send(answered)));
         (ticket, answer)
     }
 
     /// Stops waiting for a request and returns its state as an error: not made if it was still
-    /// queued, unknown if it is being written. Until the disk responds again, further requests are
-    /// rejected at once.
+    /// queued, unknown if it is being written or was answered. If a group is being written, further
+    /// requests are rejected at once until the disk responds again.
     pub fn withdraw(&self, ticket: Ticket) -> ChangeError {
         let mut queue = self.queue.lock();
         queue.stuck = queue.busy;
@@ -233,11 +234,11 @@ impl<D: Disk> Shared<D> {
     /// Applies the changes, all or none, and returns the revision once they are on disk. Blocks
     /// until then.
     pub fn change(&self, batch: Batch, now: SystemTime) -> CommitResult {
-        let (give, answer) = std::sync::mpsc::sync_channel(1);
-        self.submit(WriteRequest::new(batch, now), move |answered| drop(give.send(answered)));
+        let (sender, answer) = std::sync::mpsc::sync_channel(1);
+        self.submit(WriteRequest::new(batch, now), move |answered| drop(sender.send(answered)));
         self.write_waiting();
-        let none = |_| Err(ChangeError::new("", "the store did not respond", "try again"));
-        answer.recv().unwrap_or_else(none)
+        let no_answer = |_| Err(ChangeError::new("", "the store did not respond", "try again"));
+        answer.recv().unwrap_or_else(no_answer)
     }
 
     fn publish(&self, store: &mut Store<D>) {

@@ -53,7 +53,7 @@ pub fn harness(log: &[u8]) {
     let mut store = Store::open(disk);
     let spec = Spec::Appliance(Arc::new(ApplianceSpec::default()));
     let new = Name::new("new").map(|name| Object::new(name, Source::new(API), spec));
-    let new = new.expect("it is a name");
+    let new = new.expect("the name is valid");
     let change = [vec![Change::put(new.clone())]];
     let file = |store: &Store<Files>, name: &str| store.disk.0.get(name).cloned();
     if let Some(damage) = store.damage().cloned() {
@@ -64,9 +64,9 @@ pub fn harness(log: &[u8]) {
         assert_eq!(file(&store, "log.damaged").as_deref(), Some(log));
         return;
     }
-    let kept = file(&store, LOG).unwrap_or_default();
-    assert!(log.starts_with(&kept));
-    assert_eq!(store.cut().is_some(), kept.len() < log.len());
+    let retained = file(&store, LOG).unwrap_or_default();
+    assert!(log.starts_with(&retained));
+    assert_eq!(store.cut().is_some(), retained.len() < log.len());
     if store.cut().is_some() {
         assert_eq!(file(&store, "log.cut").as_deref(), Some(log));
     }

@@ -10,7 +10,7 @@ pub(super) struct Loaded {
     pub objects: Objects,
     /// Length of the valid part of the log, bytes.
     pub log: usize,
-    /// Bytes after it, left by an interrupted write.
+    /// Number of bytes after the valid part of the log, left by an interrupted write.
     pub torn: usize,
     /// Whether the snapshot contains all of the log's records; the log is then emptied before the
     /// next record is written.
@@ -35,7 +35,7 @@ pub(super) fn load(
     }
     let (known, bytes) = (objects.revision(), log.unwrap_or_default());
     let records = load_log(&mut objects, bytes).map_err(|flaw| (LOG, flaw))?;
-    // Left by a fold that was interrupted before it emptied the log.
+    // Left by a process that ended after it wrote a snapshot and before it emptied the log.
     let stale = records.end > 0 && objects.revision() == known;
     Ok(Loaded {
         objects,
@@ -58,7 +58,7 @@ fn lines(record: &Record<'_>) -> Result<Vec<Line>, Flaw> {
 /// Reads a snapshot, which must be complete: it was when it was renamed into place. Returns whether
 /// it is in the first format.
 fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
-    let Records { all, end, old } = record::all(bytes)?;
+    let Records { all, end, old } = record::read_all(bytes)?;
     let incomplete = || Flaw::new(end, "the file ends before its last object");
     if end != bytes.len() {
         return Err(incomplete());
@@ -92,7 +92,7 @@ fn load_snapshot(objects: &mut Objects, bytes: &[u8]) -> Result<bool, Flaw> {
 }
 
 fn load_log<'b>(objects: &mut Objects, bytes: &'b [u8]) -> Result<Records<'b>, Flaw> {
-    let records = record::all(bytes)?;
+    let records = record::read_all(bytes)?;
     let known = objects.revision();
     let mut reached = known;
     for (number, record) in records.all.iter().enumerate() {
@@ -119,7 +119,7 @@ fn load_log<'b>(objects: &mut Objects, bytes: &'b [u8]) -> Result<Records<'b>, F
                 }
                 Line::Gone(key, revision) => {
                     if revision > known {
-                        objects.restore_gone(&key, revision);
+                        objects.restore_removal(&key, revision);
                     }
                     revision
                 }

@@ -44,6 +44,7 @@ pub(super) enum Line {
 }
 
 impl Line {
+    /// Returns the content that records an event.
     pub(super) fn of(event: &Event) -> Option<Line> {
         match (&event.after, &event.before) {
             (Some(after), _) => Some(Line::Put(after.clone())),
@@ -110,9 +111,9 @@ pub(super) fn put<T: Serialize + ?Sized>(
 ///
 /// # Errors
 /// The first place where the file is damaged.
-pub(super) fn all(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
-    if old(bytes, 0).is_some() {
-        return all_old(bytes);
+pub(super) fn read_all(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
+    if read_old(bytes, 0).is_some() {
+        return read_all_old(bytes);
     }
     let mut records = Records::default();
     while records.end < bytes.len() {
@@ -133,9 +134,11 @@ pub(super) fn all(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
 
 /// Reason why there is no complete record at an offset.
 enum Unreadable<'b> {
+    /// The header is incomplete or invalid.
     Head,
     /// The file ends within the content.
     Short,
+    /// The content's checksum is wrong.
     Content(&'b [u8]),
 }
 
@@ -143,16 +146,17 @@ impl Unreadable<'_> {
     /// Returns a description of the damage; `None` if an interrupted write may have left these
     /// bytes.
     fn damage(&self, bytes: &[u8], at: usize) -> Option<String> {
-        let there = bytes.get(at..).unwrap_or_default();
-        if let Some(next) = find(bytes, at + 1) {
+        let rest = bytes.get(at..).unwrap_or_default();
+        if let Some(next) = find_record(bytes, at + 1) {
             let what = match self {
                 Unreadable::Head => "the record's header is invalid",
-                Unreadable::Short | Unreadable::Content(_) => "the record's checksum is wrong",
+                Unreadable::Short => "the file ends within the record",
+                Unreadable::Content(_) => "the record's checksum is wrong",
             };
             return Some(format!("{what}, and a complete record follows at byte {next}"));
         }
         match self {
-            Unreadable::Head if !there.iter().zip(MAGIC).all(|(b, m)| *b == m || *b == 0) => {
+            Unreadable::Head if !rest.iter().zip(MAGIC).all(|(b, m)| *b == m || *b == 0) => {
                 Some("no record begins at this offset".to_owned())
             }
             // JSON contains no zero byte, so all of the content was written.
@@ -164,10 +168,12 @@ impl Unreadable<'_> {
     }
 }
 
+/// Returns the `N` bytes at an offset.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk::<N>().copied()
 }
 
+/// Returns the record at an offset.
 fn read(bytes: &[u8], at: usize) -> Result<Record<'_>, Unreadable<'_>> {
     let head = bytes.get(at..at.saturating_add(HEAD)).ok_or(Unreadable::Head)?;
     let part = |at| number(head, at).map(u32::from_le_bytes).ok_or(Unreadable::Head);
@@ -186,7 +192,7 @@ fn read(bytes: &[u8], at: usize) -> Result<Record<'_>, Unreadable<'_>> {
 }
 
 /// Returns the offset of the next complete record at or after an offset.
-fn find(bytes: &[u8], from: usize) -> Option<usize> {
+fn find_record(bytes: &[u8], from: usize) -> Option<usize> {
     let mut windows = bytes.get(from..)?.windows(MAGIC.len()).enumerate();
     windows.find_map(|(skipped, window)| {
         (window == MAGIC && read(bytes, from + skipped).is_ok()).then_some(from + skipped)
@@ -194,7 +200,7 @@ fn find(bytes: &[u8], from: usize) -> Option<usize> {
 }
 
 /// Returns the record of the first format at an offset, if it is complete.
-fn old(bytes: &[u8], at: usize) -> Option<Record<'_>> {
+fn read_old(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     let len = u32::from_le_bytes(number(bytes, at)?);
     let sum = u32::from_le_bytes(number(bytes, at + 4)?);
     let end = at.checked_add(OLD_HEAD)?.checked_add(len as usize)?;
@@ -205,12 +211,12 @@ fn old(bytes: &[u8], at: usize) -> Option<Record<'_>> {
     (found.finalize() == sum).then_some(Record { at, before: None, content, end })
 }
 
-/// Reads a file in the first format. It cannot distinguish an interrupted write from damage, so
-/// anything incomplete is damage.
-fn all_old(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
+/// Returns the records of a file in the first format. In this format an interrupted write cannot be
+/// distinguished from damage, so anything incomplete is damage.
+fn read_all_old(bytes: &[u8]) -> Result<Records<'_>, Flaw> {
     let mut records = Records { old: true, ..Records::default() };
     while records.end < bytes.len() {
-        let record = old(bytes, records.end).ok_or_else(|| {
+        let record = read_old(bytes, records.end).ok_or_else(|| {
             let fault = "the record, in the format of an earlier version, is incomplete";
             Flaw::new(records.end, fault)
         })?;

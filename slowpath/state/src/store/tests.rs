@@ -79,13 +79,16 @@ fn power_failure_at_any_byte_keeps_acknowledged_batches_whole() {
                     assert!(same(opened(disk.clone()).objects(), store.objects()));
                     break;
                 }
-                let kept = answers.iter().any(Result::is_ok);
+                let stored = answers.iter().any(Result::is_ok);
                 for lost in [Lost::All, Lost::Nothing, Lost::Some(seed + power as u64)] {
                     crashes += 1;
                     let after = opened(store.disk.crashed(lost));
                     let found = states.iter().rposition(|state| same(state, after.objects()));
                     let found = found.unwrap_or_else(|| panic!("seed {seed}, power {power}: half"));
-                    assert!(!kept || found == states.len() - 1, "seed {seed}, power {power}: lost");
+                    assert!(
+                        !stored || found == states.len() - 1,
+                        "seed {seed}, power {power}: lost"
+                    );
                 }
             }
         }
@@ -133,8 +136,8 @@ fn intermittent_disk_errors_reject_only_the_failed_batches() {
 fn waiting_batches_share_one_sync() {
     let shared = Shared::new(Store::open(Memory::new(1)));
     let mut changes = shared.watch();
-    let held = shared.store();
-    let before = held.disk.syncs;
+    let guard = shared.store();
+    let before = guard.disk.syncs;
     std::thread::scope(|scope| {
         let change = |name| shared.change(vec![Change::put(object("api", name, 1))], UNIX_EPOCH);
         let writers: Vec<_> = (0..8).map(|name| scope.spawn(move || change(name))).collect();
@@ -142,7 +145,7 @@ fn waiting_batches_share_one_sync() {
         while shared.queue.lock().waiting.len() < 9 {
             std::thread::yield_now();
         }
-        drop(held);
+        drop(guard);
         let mut revisions: Vec<u64> =
             writers.into_iter().map(|writer| writer.join().unwrap().unwrap()).collect();
         revisions.sort_unstable();
@@ -181,9 +184,9 @@ fn stored_objects_of_sources_serve_until_confirmed() {
     assert!(
         store.unconfirmed_sources().is_empty() && store.unconfirmed_deletions(&file).is_empty()
     );
-    let there: Vec<String> = store.objects().all().map(|o| o.key().to_string()).collect();
+    let stored: Vec<String> = store.objects().all().map(|o| o.key().to_string()).collect();
     let result = ["a1 of api", "a1 of etcd", "a1 of file", "a2 of etcd"];
-    assert_eq!(there, result.map(|text| format!("{} {text}", Kind::Appliance)));
+    assert_eq!(stored, result.map(|text| format!("{} {text}", Kind::Appliance)));
 }
 
 const CHILD: &str = "WEIR_TEST_STORE_CHILD";
@@ -217,8 +220,8 @@ fn killed_process_keeps_acknowledged_changes() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let kept = |line: String| line.strip_prefix("kept ").and_then(|n| n.parse::<usize>().ok());
-        let mut result = lines.by_ref().filter_map(|line| kept(line.unwrap()));
+        let parse = |line: String| line.strip_prefix("kept ").and_then(|n| n.parse::<usize>().ok());
+        let mut result = lines.by_ref().filter_map(|line| parse(line.unwrap()));
         last = result.by_ref().nth(rng.usize(..40)).or(last);
         std::thread::sleep(std::time::Duration::from_micros(rng.u64(..2_000)));
         child.kill().unwrap();

@@ -32,8 +32,8 @@ fn order(one: &Instance, other: &Instance) -> std::cmp::Ordering {
 impl Transaction<'_> {
     /// Replaces the instances of a service that a source wrote before by `instances`; an empty list
     /// removes them all. Instances of other sources stay. Service, source and priority of the new
-    /// instances are set here, and health is taken over from the known verdict. Of two with one
-    /// endpoint, the last counts.
+    /// instances are set here, and their health is that of the service's current instances at the
+    /// same endpoint. Of two with one endpoint, the last counts.
     pub fn set_backends(&mut self, service: &Name, source: &Source, instances: Vec<Instance>) {
         self.set_instances(service, source, instances, None);
     }
@@ -60,7 +60,7 @@ impl Transaction<'_> {
         instances.reverse();
         instances.sort_by_key(|instance| instance.endpoint);
         instances.dedup_by_key(|instance| instance.endpoint);
-        let priority = self.precedence.as_ref().unwrap_or(&self.state.precedence).of(source);
+        let priority = self.precedence.as_ref().unwrap_or(&self.state.precedence).rank(source);
         let list = self.instances(service);
         let is_gone = |i: &Instance| i.source == *source && !contains_endpoint(&instances, i);
         let gone = match among {
@@ -76,7 +76,7 @@ impl Transaction<'_> {
             instance.service = service.clone();
             instance.source = source.clone();
             instance.priority = priority;
-            let current = list[indexes.clone()].first().map(|there| there.health);
+            let current = list[indexes.clone()].first().map(|other| other.health);
             instance.health = current.unwrap_or_default();
             match indexes.into_iter().find(|n| list[*n].source == *source) {
                 Some(n) if *list[n] == instance => {}
@@ -129,12 +129,12 @@ impl Transaction<'_> {
     /// Sets the precedence of sources for all current and later instances. A service is touched
     /// only if the order of its instances changes.
     pub fn set_precedence(&mut self, precedence: Precedence) {
-        let differs = |instance: &Instance| instance.priority != precedence.of(&instance.source);
+        let differs = |instance: &Instance| instance.priority != precedence.rank(&instance.source);
         for service in self.services_with(differs) {
             let list = self.instances(&service);
             let gone = indexes_where(list, differs);
             let updated = |n: &usize| {
-                let priority = precedence.of(&list[*n].source);
+                let priority = precedence.rank(&list[*n].source);
                 Arc::new(Instance { priority, ..Instance::clone(&list[*n]) })
             };
             let added: Vec<Arc<Instance>> = gone.iter().map(updated).collect();
@@ -156,8 +156,8 @@ impl Transaction<'_> {
         self.next.entries.get(service).map_or(&[], |entry| &entry.instances)
     }
 
-    fn services_with(&self, which: impl Fn(&Instance) -> bool) -> Vec<Name> {
-        let has = |entry: &Entry| entry.instances.iter().any(|instance| which(instance));
+    fn services_with(&self, selects: impl Fn(&Instance) -> bool) -> Vec<Name> {
+        let has = |entry: &Entry| entry.instances.iter().any(|instance| selects(instance));
         self.next.entries().filter(|(_, entry)| has(entry)).map(|(name, _)| name.clone()).collect()
     }
 
@@ -204,8 +204,8 @@ impl Transaction<'_> {
     }
 }
 
-fn indexes_where(list: &[Arc<Instance>], which: impl Fn(&Instance) -> bool) -> Vec<usize> {
-    (0..list.len()).filter(|n| which(&list[*n])).collect()
+fn indexes_where(list: &[Arc<Instance>], selects: impl Fn(&Instance) -> bool) -> Vec<usize> {
+    (0..list.len()).filter(|n| selects(&list[*n])).collect()
 }
 
 /// Returns whether `instances`, which is sorted by endpoint, contains the endpoint of an instance.

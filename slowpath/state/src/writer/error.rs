@@ -8,7 +8,7 @@ use crate::object::ChangeError;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// There is no service of that name.
-    #[error("there is no service `{0}`: write the service first, or correct the name")]
+    #[error("there is no service `{0}`: `weir db show services` lists the existing ones")]
     ServiceNotFound(Name),
     /// There is no frontend at that address.
     #[error("there is no frontend at {0}: `weir db show frontends` lists the existing ones")]

@@ -93,12 +93,13 @@ impl Transaction<'_> {
         for address in new {
             self.next.owners.insert(address, name.clone());
         }
-        self.forget(&lost);
+        self.remove_from_indexes(&lost);
         before
     }
 
-    /// Removes rows from the indexes after they were removed from their entry.
-    pub(super) fn forget(&mut self, rows: &[Arc<Frontend>]) {
+    /// Removes rows from the indexes after they were removed from their entry, and records their
+    /// addresses as changed.
+    pub(super) fn remove_from_indexes(&mut self, rows: &[Arc<Frontend>]) {
         for row in rows {
             let address = *row.address();
             self.next.owners.remove(&address);

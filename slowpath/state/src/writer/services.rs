@@ -16,7 +16,8 @@ impl Transaction<'_> {
     /// the service are deleted. Of two frontends with one address, the last counts. Returns the
     /// service's previous row.
     ///
-    /// If another service owns one of the addresses, nothing is written.
+    /// If another source owns the service, or another service owns one of the addresses, nothing is
+    /// written.
     pub fn upsert_service_and_frontends(
         &mut self,
         service: Service,
@@ -53,7 +54,7 @@ impl Transaction<'_> {
             entry.service = None;
             mem::take(&mut entry.frontends)
         });
-        self.forget(&rows);
+        self.remove_from_indexes(&rows);
         Ok(service)
     }
 

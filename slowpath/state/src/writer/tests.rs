@@ -56,7 +56,7 @@ fn endpoint(host: u8) -> Endpoint {
 
 /// Returns an instance with a dummy service and source, which the writer replaces.
 fn instance(host: u8) -> Instance {
-    Instance::new(endpoint(host), name("nobody"), source("nobody"))
+    Instance::new(endpoint(host), name("dummy"), source("dummy"))
 }
 
 fn of_cluster(host: u8, cluster: u32) -> Instance {

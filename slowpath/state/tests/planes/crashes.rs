@@ -1,4 +1,4 @@
-//! Power failures at any byte, from objects on a disk to maps: acknowledged changes are there
+//! Power failures at any byte, from objects on a disk to maps: acknowledged changes are stored
 //! afterwards, others completely or not at all, and the maps follow.
 //!
 //! `SIMULATION_SEED=7 cargo test -p state --test planes` replays one lifetime.
@@ -205,22 +205,22 @@ fn live(seed: u64) {
     let mut desired = BTreeMap::new();
     for _ in 0..4 {
         process.disk.0.borrow_mut().power = Some(rng.usize(..6_000));
-        let mut under_way = desired.clone();
+        let mut pending = desired.clone();
         loop {
             process.fixture.plane.maps_mut().per_mille = 100;
-            let change = random_change(rng, &mut under_way);
+            let change = random_change(rng, &mut pending);
             if !process.commit(change) {
                 break;
             }
-            desired.clone_from(&under_way);
+            desired.clone_from(&pending);
             process.fixture.step();
         }
         let Process { disk, fixture, .. } = process;
         disk.0.borrow_mut().restart(rng);
         process = Process::open(disk, fixture.restart());
-        let there = desired_objects(process.store.objects());
-        assert!(there == desired || there == under_way, "seed {seed}: {there:?}, not {desired:?}");
-        desired = there;
+        let actual = desired_objects(process.store.objects());
+        assert!(actual == desired || actual == pending, "seed {seed}: {actual:?}, not {desired:?}");
+        desired = actual;
         process.fixture.settle();
 
         let fresh = Fixture::new();

@@ -187,15 +187,15 @@ fn unsupported_combinations_are_rejected() {
             spec.proxy_redirect = redirect;
         })
         .unwrap();
-    let elsewhere = FrontendSpec::new(at("203.0.113.10", 443), Kind::LoadBalancer);
-    let fixture = with(both, vec![web(), elsewhere.clone()], &["10.0.0.1"]);
+    let other = FrontendSpec::new(at("203.0.113.10", 443), Kind::LoadBalancer);
+    let fixture = with(both, vec![web(), other.clone()], &["10.0.0.1"]);
     assert_eq!(
         error(&fixture, &web()),
         "service web has session affinity and sends port 80 to the proxy at port 2000, which \
          handles affinity itself; remove one of the two"
     );
-    let status = fixture.writer.tables().frontend(&elsewhere.address).unwrap().status();
-    assert_eq!(status.progress, Progress::Done, "the proxy does not take the other port");
+    let status = fixture.writer.tables().frontend(&other.address).unwrap().status();
+    assert_eq!(status.progress, Progress::Done, "the proxy does not receive the other port");
 }
 
 #[test]
@@ -442,7 +442,7 @@ fn source_ranges_are_added_before_others_are_removed() {
     assert_eq!(
         log(&fixture, mark),
         ["master", "-SourceRanges", "-SourceRanges"],
-        "health checks end before the removal"
+        "the check of source ranges ends before the ranges are removed"
     );
 }
 
@@ -516,7 +516,7 @@ fn node_ports_have_a_wildcard_and_a_copy_per_address() {
 }
 
 #[test]
-fn own_frontend_replaces_a_copy_until_deleted() {
+fn frontend_at_an_own_address_replaces_a_node_port_copy_until_deleted() {
     let ports = vec![FrontendSpec::new(at("0.0.0.0", 30_080), Kind::NodePort)];
     let mut fixture = with(service("web"), ports.clone(), &["10.0.0.1"]);
     fixture.set_addresses(&["192.0.2.1"]);
@@ -543,10 +543,10 @@ fn own_frontend_replaces_a_copy_until_deleted() {
 
 #[test]
 fn retry_converges_whichever_write_fails() {
-    let rich = |fixture: &Fixture, turn: u8| {
+    let rich = |fixture: &Fixture, variant: u8| {
         let prefix = |len| Prefix { addr: ip("198.51.100.0"), len };
-        let policy = if turn == 1 { RangesPolicy::Deny } else { RangesPolicy::Allow };
-        let ranges = SourceRanges { policy, prefixes: vec![prefix(24), prefix(25 + turn)] };
+        let policy = if variant == 1 { RangesPolicy::Deny } else { RangesPolicy::Allow };
+        let ranges = SourceRanges { policy, prefixes: vec![prefix(24), prefix(25 + variant)] };
         let service = Service::new(name("web"), source())
             .with(|spec| {
                 spec.affinity_s = 30;
@@ -559,7 +559,7 @@ fn retry_converges_whichever_write_fails() {
             vec![web(), FrontendSpec::new(at("0.0.0.0", 30_080), Kind::NodePort)],
         );
         let first: &[&str] = &["10.0.0.1", "10.0.0.2", "10.0.0.3"];
-        set(fixture, "web", &active(if turn == 0 { first } else { &["10.0.0.3", "10.0.0.4"] }));
+        set(fixture, "web", &active(if variant == 0 { first } else { &["10.0.0.3", "10.0.0.4"] }));
     };
     let play = |at: Option<u64>, deleted: bool| {
         let mut fixture = Fixture::new();
@@ -610,7 +610,7 @@ fn restart_restores_identifiers_and_quarantine() {
     set(&fixture, "web", &states);
     let writes = fixture.plane.maps().maps.writes();
     fixture.steps();
-    assert_eq!(fixture.numbered(), before, "nothing was looked at yet, and nothing changed");
+    assert_eq!(fixture.numbered(), before, "without a health check, a restart changes nothing");
     assert_eq!(fixture.plane.maps().maps.writes(), writes, "a repeated update only reads");
     fixture
         .write(|to| to.update_backend_health(&name("web"), &endpoint("10.0.0.2"), true))
@@ -646,7 +646,8 @@ fn unclaimed_rows_are_removed_by_the_first_prune() {
     fixture.steps();
     assert_eq!(lines_with(&fixture, "ADDR=203.0.113.10:80/TCP SLOT=0").len(), 1, "not pruned yet");
     let id = "REV: ID=79 ADDR=203.0.113.12:80".to_owned();
-    assert!(fixture.numbered().contains(&id), "a stray row's is used: {:#?}", fixture.numbered());
+    let numbered = fixture.numbered();
+    assert!(numbered.contains(&id), "the identifier of a stray row is reused: {numbered:#?}");
     fixture.write(|to| to.complete(&token));
     fixture.settle();
     assert!(lines_with(&fixture, "203.0.113.10").is_empty());

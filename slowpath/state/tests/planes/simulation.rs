@@ -72,7 +72,7 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
     let known = fixture.lines();
     let mut fixture = fixture.restart();
     assert_eq!(fixture.lines(), known, "attaching to the maps changes nothing");
-    meanwhile(model, rng);
+    change_while_stopped(model, rng);
     fixture.appliance.addresses = model.addresses.clone();
     fixture.plane.set_addresses(model.addresses.clone());
     fixture.plane.maps_mut().per_mille = [0, 100][rng.usize(..2)];
@@ -113,10 +113,10 @@ fn restart(fixture: Fixture, model: &mut Model, rng: &mut Rng) -> Fixture {
     fixture
 }
 
-/// Applies changes while there is no process.
-fn meanwhile(model: &mut Model, rng: &mut Rng) {
-    let mut nobody = Fixture::new();
-    nobody.write(|to| {
+/// Applies changes to the model while no process runs.
+fn change_while_stopped(model: &mut Model, rng: &mut Rng) {
+    let mut scratch = Fixture::new();
+    scratch.write(|to| {
         for number in 0..ops::SERVICES {
             ops::write_service(model, number, to);
             ops::write_backends(model, number, 0, to);
@@ -125,7 +125,7 @@ fn meanwhile(model: &mut Model, rng: &mut Rng) {
         ops::write_health(model, to);
     });
     for _ in 0..rng.usize(..4) {
-        ops::change(&mut nobody, model, rng.u64(..));
+        ops::change(&mut scratch, model, rng.u64(..));
     }
 }
 
@@ -152,10 +152,10 @@ fn crash_at_any_write_is_repaired_by_the_next_process() {
             ops::change(&mut fixture, &mut model, rng.u64(..));
         }
         // All writes from this one on fail.
-        fixture.plane.maps_mut().maps.dies_after(crash % 40);
+        fixture.plane.maps_mut().maps.crash_after(crash % 40);
         fixture.step();
         let mut fixture = fixture.restart();
-        fixture.plane.maps_mut().maps.lives();
+        fixture.plane.maps_mut().maps.recover();
         fixture.plane.set_addresses(model.addresses.clone());
         fixture.write(|to| {
             for number in 0..ops::SERVICES {

@@ -29,8 +29,8 @@ impl<'r> Index<'r> {
             }
             let key = entry.key();
             let position = self.position(self.hash(&key));
-            let whole = state & WRITING == 0 && self.belongs(i, &position);
-            if whole && keep(i, &key, &entry.hit(i, state)) {
+            let complete = state & WRITING == 0 && self.belongs(i, &position);
+            if complete && keep(i, &key, &entry.hit(i, state)) {
                 self.enter(i, &position);
             } else {
                 entry.state.store(state & !(LIVE | WRITING), Relaxed);
@@ -40,7 +40,7 @@ impl<'r> Index<'r> {
         (cleared, locks)
     }
 
-    /// Returns whether a key with this place may be in entry `i`.
+    /// Returns whether a key with this position may be in entry `i`.
     pub(crate) fn belongs(&self, i: u32, position: &KeyPosition) -> bool {
         let distance = (i / 4).wrapping_sub(position.home) & self.mask();
         distance <= WINDOW || i / 4 == position.second

@@ -1,7 +1,7 @@
 //! Lookups of the BPF program: one loop over all buckets that may hold a key, since the verifier
 //! would check a separate fast path in addition.
 
-use super::super::entry::{Entry, Hit, Words};
+use super::super::entry::{Entry, Hit, KeyWords};
 use super::key_position::{KeyPosition, SPILLED, WINDOW, equal_tags};
 use super::{Index, TableKind};
 use crate::atomic::Ordering::*;
@@ -9,7 +9,7 @@ use crate::parts;
 use crate::record::NONE;
 use packet::flow::FlowKey;
 
-/// Words read by [`Index::begin_lookup`].
+/// KeyWords read by [`Index::begin_lookup`].
 pub struct PendingLookup<'r> {
     position: KeyPosition,
     own: &'r Entry,
@@ -23,12 +23,12 @@ impl<'r> Index<'r> {
     pub(crate) fn find(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
         let (i, stamp) = match self.table {
             TableKind::Flows => parts::find(hash, key),
-            TableKind::Fragments => parts::find_piece(hash, key),
+            TableKind::Fragments => parts::find_fragment(hash, key),
             TableKind::Affinities => parts::find_client(hash, key),
         };
         let entry = self.entry(i)?;
         let hit = entry.hit(i, stamp);
-        entry.still(stamp).then_some(hit)
+        entry.is_unchanged(stamp).then_some(hit)
     }
 
     /// Reads the state of the slot that a hash designates and the word of its home bucket, which
@@ -48,9 +48,9 @@ impl<'r> Index<'r> {
     /// its designated slot.
     #[inline(always)]
     pub(crate) fn find_likely(&self, pending: &PendingLookup<'_>, key: &FlowKey) -> Option<Hit> {
-        let (position, wanted) = (&pending.position, &Words::of(key));
+        let (position, expected) = (&pending.position, &KeyWords::of(key));
         let own = position.home * 4 + position.slot;
-        let hit = pending.own.compare_since(own, pending.state, wanted);
+        let hit = pending.own.compare_since(own, pending.state, expected);
         if hit.is_some() {
             return hit;
         }
@@ -63,13 +63,13 @@ impl<'r> Index<'r> {
             + u32::from(equal & 0x80_8080 == 0);
         let tagged = position.home * 4 + slot;
         let entry = self.entry(tagged)?;
-        entry.compare_since(tagged, entry.state.load(Acquire), wanted)
+        entry.compare_since(tagged, entry.state.load(Acquire), expected)
     }
 
     /// Returns number and state of the entry that appears to have a key, else [`NONE`].
     #[inline(always)]
     pub(crate) fn seek(&self, hash: u64, key: &FlowKey) -> (u32, u32) {
-        let (position, wanted) = (&self.position(hash), &Words::of(key));
+        let (position, expected) = (&self.position(hash), &KeyWords::of(key));
         let Some(home) = self.word(position.home) else { return (NONE, 0) };
         let buckets = if home.load(Acquire) / SPILLED & 0xff == 0 { 2 } else { 2 + WINDOW };
         for n in 0..2 + WINDOW {
@@ -84,7 +84,7 @@ impl<'r> Index<'r> {
                     continue;
                 }
                 let i = bucket * 4 + slot;
-                let stamp = self.entry(i).map_or(0, |entry| entry.stamp_of(wanted));
+                let stamp = self.entry(i).map_or(0, |entry| entry.stamp_of(expected));
                 if stamp != 0 {
                     return (i, stamp);
                 }

@@ -115,13 +115,13 @@ impl Index<'_> {
 
     /// Ends an entry; returns false if its state was not `stamp`.
     pub(crate) fn clear(&self, i: u32, stamp: u32) -> bool {
-        self.clear_here(i, stamp)
+        self.clear_inline(i, stamp)
     }
 
     /// As [`Index::clear`], inlined in the BPF program: a call would require the whole index on the
     /// caller's stack.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(crate) fn clear_here(&self, i: u32, stamp: u32) -> bool {
+    pub(crate) fn clear_inline(&self, i: u32, stamp: u32) -> bool {
         let Some(entry) = self.entry(i) else { return false };
         if entry.state.compare_exchange(stamp, stamp | WRITING, AcqRel, Relaxed).is_err() {
             return false;

@@ -1,11 +1,11 @@
-//! Ownership of a path record: free, live, or held by a writer.
+//! Ownership of a path record: free, live, or locked by a writer.
 
 use super::super::entry::{LIVE, WRITING};
-use super::{Stored, TRIES};
+use super::{PathRecord, TRIES};
 use crate::atomic::{Ordering::*, fence, spin_loop};
 use crate::flow::step::step;
 
-impl Stored {
+impl PathRecord {
     pub(in crate::flow) fn is_live(&self) -> bool {
         self.seq.load(Acquire) & LIVE != 0
     }
@@ -15,8 +15,8 @@ impl Stored {
         self.seq.load(Relaxed) & (LIVE | WRITING) != 0
     }
 
-    /// Returns whether a writer holds the record, or was killed while it did.
-    pub(in crate::flow) fn is_held(&self) -> bool {
+    /// Returns whether a writer has locked the record, or was killed while it had.
+    pub(in crate::flow) fn is_locked(&self) -> bool {
         self.seq.load(Relaxed) & WRITING != 0
     }
 
@@ -37,7 +37,7 @@ impl Stored {
         self.tcp.store((self.tcp.load(Relaxed) & !0xff).wrapping_add(0x100), Relaxed);
     }
 
-    /// Makes a begun path visible, or releases a held one.
+    /// Makes a begun path visible, or unlocks a locked one.
     pub(in crate::flow) fn publish(&self) {
         self.seq.store((self.seq.load(Relaxed) & !3).wrapping_add(4) | LIVE, Release);
     }
@@ -49,42 +49,44 @@ impl Stored {
         (seq & LIVE != 0).then_some(seq)
     }
 
-    /// Returns whether no writer holds a record in this state.
+    /// Returns whether no writer has locked a record in this state.
     #[inline(always)]
-    pub(in crate::flow) const fn is_free(state: u32) -> bool {
+    pub(in crate::flow) const fn is_unlocked(state: u32) -> bool {
         state & WRITING == 0
     }
 
-    /// Returns the state of a record that is held from this state.
+    /// Returns the state of a record that was locked in this state.
     #[inline(always)]
-    pub(in crate::flow) const fn held(state: u32) -> u32 {
+    pub(in crate::flow) const fn locked(state: u32) -> u32 {
         state | WRITING
     }
 
-    /// Holds a live record for an update, if its state is unchanged.
+    /// Locks a live record for an update, if its state is unchanged.
     #[inline(always)]
-    pub(in crate::flow) fn hold(&self, state: u32) -> bool {
-        let held = self.seq.compare_exchange(state, Stored::held(state), AcqRel, Relaxed).is_ok();
+    pub(in crate::flow) fn lock(&self, state: u32) -> bool {
+        let locked = PathRecord::locked(state);
+        let done = self.seq.compare_exchange(state, locked, AcqRel, Relaxed).is_ok();
         fence(Release);
-        held
+        done
     }
 
-    /// Ends a live record if `meant` returns true and no writer holds it. Afterwards readers reject
-    /// it, and it belongs to the caller. The record is at no time both live and held by this call:
-    /// a packet that interrupts a process on its CPU would wait in vain for its release.
+    /// Ends a live record if `is_intended` returns true and no writer has locked it. Afterwards
+    /// readers reject it, and it belongs to the caller. The record is at no time both live and
+    /// locked by this call: a packet that interrupts a process on its CPU would wait in vain for
+    /// the release.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    pub(in crate::flow) fn end(&self, meant: impl Fn() -> bool) -> bool {
+    pub(in crate::flow) fn end(&self, is_intended: impl Fn() -> bool) -> bool {
         for _ in 0..TRIES {
             let seq = self.seq.load(Acquire);
             if seq & LIVE == 0 {
                 return false;
             }
             if seq & WRITING == 0 {
-                if !meant() {
+                if !is_intended() {
                     return false;
                 }
                 step!();
-                // `meant` remains valid if the record did not change in between.
+                // `is_intended` remains valid if the record did not change in between.
                 let ended = (seq & !LIVE) | WRITING;
                 if self.seq.compare_exchange(seq, ended, AcqRel, Relaxed).is_ok() {
                     fence(Release);

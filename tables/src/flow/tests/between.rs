@@ -27,7 +27,7 @@ pub(super) fn after_at_every_step(
         }
         begin(&flows);
         let ran = kill::meanwhile(steps, || work(&flows), || other(&flows.as_owner(2, 7)));
-        assert_whole(&flows);
+        assert_consistent(&flows);
         then(&flows);
         if !ran {
             assert!(steps > 0, "the work has steps");
@@ -91,14 +91,14 @@ fn flow_replaced_between_steps_is_gone_and_successor_unchanged() {
         flows.sweep(&mut 0, capacity, 0, 1, 130, &Timeouts::DEFAULT, |_| {});
     };
     // Every old flow is idle; the concurrently inserted one is not.
-    let came_in = Cell::new(false);
+    let inserted = Cell::new(false);
     let young = |flows: &Flows<'_>| {
         replace(flows, 4, 60);
         flows.touch(&find(flows, &nat_flow(60, 0).front).unwrap(), 130);
-        came_in.set(true);
+        inserted.set(true);
     };
     at_every_step(sweep, young, |flows| {
-        assert_eq!(flows.live(), u32::from(came_in.take()));
+        assert_eq!(flows.live(), u32::from(inserted.take()));
         successor(flows);
     });
     let read = |flows: &Flows<'_>| {
@@ -136,7 +136,7 @@ fn at_every_step_of_an_end(tunnel: bool, end: impl Fn(&Flows<'_>), others: u32) 
         let known = find(flows, &key).map(|hit| flows.forward(&hit));
         match known {
             Some(Ok(_)) => return,
-            Some(Err(missed)) => assert_eq!(missed, Missed::Gone),
+            Some(Err(error)) => assert_eq!(error, PathError::Gone),
             None => {}
         }
         let hit = insert(flows, &[5; 60]).unwrap();
@@ -196,10 +196,10 @@ fn keys_of_one_bucket_spill_and_are_found() {
     assert!(flows.index.word_values().iter().any(|word| (word >> 24) & 0xff > 0), "some spill");
     let found = |n: &&u32| find(&flows, &nat_flow(**n, 0).front).is_some();
     assert_eq!(many.iter().filter(found).count(), many.len());
-    assert_whole(&flows);
+    assert_consistent(&flows);
     many.iter().step_by(2).for_each(|n| remove(&flows, *n));
     assert_eq!(many.iter().filter(found).count(), many.len() / 2);
-    assert_whole(&flows);
+    assert_consistent(&flows);
     many.iter().for_each(|n| remove(&flows, *n));
     assert!(flows.index.word_values().iter().all(|word| *word == 0));
 }
@@ -230,5 +230,5 @@ fn entry_with_corrupt_key_is_removed_with_its_flow() {
     let found = flows.recover();
     let expected = Recovery { recovered: 9, cleared_paths: 1, cleared_entries: 2, stale_locks: 0 };
     assert_eq!(found, expected);
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }

@@ -47,7 +47,7 @@ fn packet_arrives(flows: &Flows<'_>, n: u32, from_initiator: bool, mark: u32) ->
 }
 
 /// Returns the mark of the leg by which a packet of this direction returns.
-fn goes(flows: &Flows<'_>, n: u32, from_initiator: bool) -> u32 {
+fn mark_of(flows: &Flows<'_>, n: u32, from_initiator: bool) -> u32 {
     let (back, _) = tunnelled(n, 0).back.unwrap();
     let marks = [front(flows, n), find(flows, &back).unwrap()].map(|hit| {
         let mut answer = Answer::empty();
@@ -71,25 +71,25 @@ fn replies_use_the_leg_of_their_direction() {
     let flows = table(&region);
     begin(&flows, 50, 1);
     // Replies of a backend, which the gateway does not send, use the initiator's leg.
-    assert_eq!(goes(&flows, 50, RESPONDER), 1);
+    assert_eq!(mark_of(&flows, 50, RESPONDER), 1);
     assert_eq!(packet_arrives(&flows, 50, RESPONDER, 2), LegUpdate::Changed);
     // Alternately short and long options; a change in one direction does not affect the other.
     for mark in 3..20 {
         let side = mark % 5 < 2;
-        let other = goes(&flows, 50, !side);
+        let other = mark_of(&flows, 50, !side);
         assert_eq!(packet_arrives(&flows, 50, side, mark), LegUpdate::Changed);
-        assert_eq!((goes(&flows, 50, side), goes(&flows, 50, !side)), (mark, other));
-        assert_whole(&flows);
+        assert_eq!((mark_of(&flows, 50, side), mark_of(&flows, 50, !side)), (mark, other));
+        assert_consistent(&flows);
     }
     let hit = front(&flows, 50);
     let forward = flows.forward(&hit).unwrap();
-    assert_eq!(forward.responder_digest(), goes(&flows, 50, RESPONDER));
-    assert_eq!(hit.digest, goes(&flows, 50, INITIATOR));
+    assert_eq!(forward.responder_digest(), mark_of(&flows, 50, RESPONDER));
+    assert_eq!(hit.digest, mark_of(&flows, 50, INITIATOR));
     assert_eq!(flows.snapshot(hit.path).unwrap().forward.nat_or_digest, NatOrDigest::NONE);
     assert!(flows.remove(&hit).is_some());
-    assert_whole(&flows);
+    assert_consistent(&flows);
     begin(&flows, 51, 4);
-    assert_eq!(goes(&flows, 51, RESPONDER), 4);
+    assert_eq!(mark_of(&flows, 51, RESPONDER), 4);
 }
 
 #[test]
@@ -104,11 +104,11 @@ fn equal_legs_share_storage_until_one_changes() {
         assert_eq!(flows.forward(&front(&flows, 50)).unwrap().responder_digest(), long);
         // Packets on the way to an appliance arrived with the old leg.
         assert_eq!(packet_arrives(&flows, 50, INITIATOR, 7), LegUpdate::Changed);
-        assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (7, long));
+        assert_eq!((mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)), (7, long));
         // When the other direction follows, both legs are equal.
         assert_eq!(packet_arrives(&flows, 50, RESPONDER, 7), LegUpdate::Changed);
-        assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (7, 7));
-        assert_whole(&flows);
+        assert_eq!((mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)), (7, 7));
+        assert_consistent(&flows);
     }
 }
 
@@ -119,9 +119,9 @@ fn a_translated_flow_has_one_leg() {
     let hit = insert_nat(&flows, 1, &[]).unwrap();
     let done = flows.update_gateway(&hit, RESPONDER, &leg(9), &options(9), 9);
     let forward = flows.forward(&hit).unwrap();
-    assert_eq!((done, *forward.nat_addr()), (LegUpdate::Changed, addr(OURS)));
+    assert_eq!((done, *forward.nat_addr()), (LegUpdate::Changed, addr(NAT_ADDR)));
     assert_eq!(forward.flags & PATH_RESPONDER_LEG, 0);
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -135,20 +135,20 @@ fn without_a_slab_both_directions_use_the_latest_leg() {
         // The initiator's change needs no slab: the responder's next one tries to allocate it
         // again.
         assert_eq!(done == LegUpdate::Shared, side == RESPONDER);
-        assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (mark, mark));
+        assert_eq!((mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)), (mark, mark));
     }
     // Long options have no space at all then.
-    assert_eq!(packet_arrives(&flows, 50, RESPONDER, 3), LegUpdate::Missed);
-    assert_eq!(packet_arrives(&flows, 50, INITIATOR, 3), LegUpdate::Missed);
-    assert_eq!(goes(&flows, 50, RESPONDER), 4);
+    assert_eq!(packet_arrives(&flows, 50, RESPONDER, 3), LegUpdate::Skipped);
+    assert_eq!(packet_arrives(&flows, 50, INITIATOR, 3), LegUpdate::Skipped);
+    assert_eq!(mark_of(&flows, 50, RESPONDER), 4);
     // Both had equal legs, and one changes.
     assert_eq!(packet_arrives(&flows, 50, RESPONDER, 4), LegUpdate::Same);
     assert_eq!(packet_arrives(&flows, 50, INITIATOR, 5), LegUpdate::Shared);
-    assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (5, 5));
+    assert_eq!((mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)), (5, 5));
     taken.into_iter().for_each(|slab| flows.free_slabs().unwrap().push(slab));
     assert_eq!(packet_arrives(&flows, 50, RESPONDER, 4), LegUpdate::Changed);
-    assert_eq!((goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)), (5, 4));
-    assert_whole(&flows);
+    assert_eq!((mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)), (5, 4));
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn idle_flow_releases_responder_leg() {
     let all = flows.capacity();
     let ended = flows.sweep(&mut 0, all, 0, 1, 10_000, &Timeouts::DEFAULT, |_| {});
     assert_eq!((ended, flows.live()), (flows.slabs.len() as u32, 0));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -175,19 +175,19 @@ fn restart_keeps_both_legs() {
     packet_arrives(&flows, 50, RESPONDER, 6);
     packet_arrives(&flows, 51, RESPONDER, 5);
     let path = |n| &flows.paths[front(&flows, n).path as usize];
-    let both = |n| (goes(&flows, n, INITIATOR), goes(&flows, n, RESPONDER));
+    let both = |n| (mark_of(&flows, n, INITIATOR), mark_of(&flows, n, RESPONDER));
     assert_eq!(flows.recover().recovered, 2);
     assert_eq!((both(50), both(51)), ((3, 6), (4, 5)));
     // Two paths that claim one slab, and one that claims a slab that does not exist.
     path(51).owns.store(path(50).owns.load(Relaxed), Relaxed);
     assert_eq!(flows.recover().recovered, 2);
-    assert_whole(&flows);
+    assert_consistent(&flows);
     let alone = [50, 51].map(|n| path(n).owns.load(Relaxed) == NONE);
     assert!(alone[0] != alone[1]);
     path(50).owns.store(70_000, Relaxed);
     flows.recover();
     assert_eq!(both(50), (3, 3));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 /// Whichever digest is stored, its leg is stored as well, and the next packet
@@ -196,10 +196,10 @@ fn assert_settled(flows: &Flows<'_>, marks: [u32; 2]) {
     let hit = front(flows, 50);
     let forward = flows.forward(&hit).unwrap();
     if hit.digest < 1_000 {
-        assert_eq!(goes(flows, 50, INITIATOR), hit.digest);
+        assert_eq!(mark_of(flows, 50, INITIATOR), hit.digest);
     }
     if forward.flags & PATH_RESPONDER_LEG != 0 {
-        assert_eq!(goes(flows, 50, RESPONDER), forward.responder_digest());
+        assert_eq!(mark_of(flows, 50, RESPONDER), forward.responder_digest());
     }
     for (side, mark) in [INITIATOR, RESPONDER].into_iter().zip(marks) {
         assert!(matches!(
@@ -207,8 +207,8 @@ fn assert_settled(flows: &Flows<'_>, marks: [u32; 2]) {
             LegUpdate::Changed | LegUpdate::Same
         ));
     }
-    assert_eq!([goes(flows, 50, INITIATOR), goes(flows, 50, RESPONDER)], marks);
-    assert_whole(flows);
+    assert_eq!([mark_of(flows, 50, INITIATOR), mark_of(flows, 50, RESPONDER)], marks);
+    assert_consistent(flows);
 }
 
 /// Direction (true from the initiator) and mark.
@@ -216,7 +216,7 @@ type Packet = (bool, u32);
 
 /// Initial legs, and the packet after which the flow has two: the responder's first one, its next
 /// one, and the initiator's after equal ones.
-const TURNS: [(u32, &[Packet], Packet); 4] = [
+const LEG_CHANGES: [(u32, &[Packet], Packet); 4] = [
     (1, &[], (RESPONDER, 2)),
     (1, &[(RESPONDER, 2)], (RESPONDER, 6)),
     (1, &[(RESPONDER, 2)], (INITIATOR, 6)),
@@ -234,7 +234,7 @@ fn apply_packets(flows: &Flows<'_>, mark: u32, before: &[Packet]) {
 
 #[test]
 fn leg_update_killed_at_any_step_is_repeated() {
-    for (first, before, (side, mark)) in TURNS {
+    for (first, before, (side, mark)) in LEG_CHANGES {
         killed_everywhere_after(
             |flows| apply_packets(flows, first, before),
             |flows| note(flows, side, mark),
@@ -260,17 +260,17 @@ fn removal_of_two_leg_flow_killed_at_any_step_leaks_no_slab() {
 
 #[test]
 fn concurrent_updates_of_both_directions_keep_both_legs() {
-    for (first, before, (side, mark)) in TURNS {
+    for (first, before, (side, mark)) in LEG_CHANGES {
         after_at_every_step(
             |flows| apply_packets(flows, first, before),
             |flows| note(flows, side, mark),
-            // The leg held by one is missed by the other, whose next packet arrives.
+            // An update is skipped while the other has locked the legs; its next packet repeats it.
             |flows| note(flows, !side, 8),
             |flows| {
                 let expected = if side == INITIATOR { [mark, 8] } else { [8, mark] };
                 packet_arrives(flows, 50, !side, 8);
-                let goes = [goes(flows, 50, INITIATOR), goes(flows, 50, RESPONDER)];
-                assert_eq!(goes, expected);
+                let marks = [mark_of(flows, 50, INITIATOR), mark_of(flows, 50, RESPONDER)];
+                assert_eq!(marks, expected);
             },
         );
     }
@@ -280,7 +280,7 @@ fn concurrent_updates_of_both_directions_keep_both_legs() {
 fn before_and_after(first: u32, before: &[Packet], packet: Packet) -> [[u32; 2]; 2] {
     let region = small();
     let flows = table(&region);
-    let both = || [goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)];
+    let both = || [mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)];
     apply_packets(&flows, first, before);
     let old = both();
     note(&flows, packet.0, packet.1);
@@ -289,29 +289,29 @@ fn before_and_after(first: u32, before: &[Packet], packet: Packet) -> [[u32; 2];
 
 #[test]
 fn reply_during_leg_update_uses_old_or_new_leg() {
-    for (first, before, (side, mark)) in TURNS {
+    for (first, before, (side, mark)) in LEG_CHANGES {
         let either = before_and_after(first, before, (side, mark));
-        let seen = Cell::new([0; 2]);
+        let outcomes = Cell::new([0; 2]);
         after_at_every_step(
             |flows| apply_packets(flows, first, before),
             |flows| note(flows, side, mark),
             |flows| {
-                let both = [goes(flows, 50, INITIATOR), goes(flows, 50, RESPONDER)];
+                let both = [mark_of(flows, 50, INITIATOR), mark_of(flows, 50, RESPONDER)];
                 let which = either.iter().position(|marks| *marks == both);
                 let which = which.unwrap_or_else(|| panic!("{both:?} is none of {either:?}"));
-                let mut counts = seen.get();
+                let mut counts = outcomes.get();
                 counts[which] += 1;
-                seen.set(counts);
+                outcomes.set(counts);
             },
             |_| {},
         );
-        assert!(seen.get()[0] > 5 && seen.get()[1] > 0, "at steps: {:?}", seen.get());
+        assert!(outcomes.get()[0] > 5 && outcomes.get()[1] > 0, "at steps: {:?}", outcomes.get());
     }
 }
 
 #[test]
 fn reply_uses_old_leg_while_update_is_stuck() {
-    for (first, before, (side, mark)) in TURNS {
+    for (first, before, (side, mark)) in LEG_CHANGES {
         let [old, new] = before_and_after(first, before, (side, mark));
         for steps in 0.. {
             let region = small();
@@ -320,13 +320,13 @@ fn reply_uses_old_leg_while_update_is_stuck() {
             if !kill::after(steps, || note(&flows, side, mark)) {
                 break;
             }
-            let both = [goes(&flows, 50, INITIATOR), goes(&flows, 50, RESPONDER)];
+            let both = [mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)];
             assert!(both == old || both == new, "step {steps}: {both:?}");
             // The leg of a later packet is not recorded, and the flow continues.
             let hit = front(&flows, 50);
-            let held = flows.paths[hit.path as usize].is_held();
-            if held {
-                assert_eq!(packet_arrives(&flows, 50, side, 9), LegUpdate::Missed);
+            let locked = flows.paths[hit.path as usize].is_locked();
+            if locked {
+                assert_eq!(packet_arrives(&flows, 50, side, 9), LegUpdate::Skipped);
                 assert_eq!(flows.forward_to(&hit, &mut Forward::default()), Ok(()));
             }
         }
@@ -345,18 +345,18 @@ fn flows_sharing_a_leg_copy_update_one_after_another() {
     let path = |n| front(&flows, n).path;
     let shares = |n: &u32| *n > 0 && path(*n) % count == path(0) % count;
     let other = (0..=count).find(shares).expect("more flows than copies");
-    let copy = flows.hold_legs(path(0), &flows.paths[path(0) as usize]).unwrap();
-    assert_eq!(packet_arrives(&flows, other, INITIATOR, 2), LegUpdate::Missed);
-    assert_eq!((goes(&flows, 0, INITIATOR), goes(&flows, other, INITIATOR)), (1, 1));
+    let copy = flows.lock_legs(path(0), &flows.paths[path(0) as usize]).unwrap();
+    assert_eq!(packet_arrives(&flows, other, INITIATOR, 2), LegUpdate::Skipped);
+    assert_eq!((mark_of(&flows, 0, INITIATOR), mark_of(&flows, other, INITIATOR)), (1, 1));
     flows.paths[path(0) as usize].publish();
     copy.release();
     assert_eq!(packet_arrives(&flows, other, INITIATOR, 2), LegUpdate::Changed);
-    assert_eq!((goes(&flows, 0, INITIATOR), goes(&flows, other, INITIATOR)), (1, 2));
+    assert_eq!((mark_of(&flows, 0, INITIATOR), mark_of(&flows, other, INITIATOR)), (1, 2));
     // A copy that a killed process owned is free again.
-    assert!(flows.hold_legs(path(0), &flows.paths[path(0) as usize]).is_some());
+    assert!(flows.lock_legs(path(0), &flows.paths[path(0) as usize]).is_some());
     flows.recover();
     assert_eq!(packet_arrives(&flows, other, INITIATOR, 4), LegUpdate::Changed);
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn readers_never_see_a_torn_leg() {
     let region = small();
     let flows = table(&region);
     begin(&flows, 50, 1);
-    let (stop, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+    let (stop, reads) = (AtomicBool::new(false), AtomicU32::new(0));
     let rounds = if cfg!(miri) { 20 } else { 20_000 };
     let write = |side: bool| {
         kill::with_pauses(if side { 3 } else { 5 });
@@ -382,7 +382,7 @@ fn readers_never_see_a_torn_leg() {
                     assert_of_one_packet(&answer);
                     let own = answer.gateway.vni % 2 == u32::from(side);
                     assert!(own || !answer.forward.has_responder_leg());
-                    seen.fetch_add(1, Relaxed);
+                    reads.fetch_add(1, Relaxed);
                 }
             }
         }
@@ -395,6 +395,6 @@ fn readers_never_see_a_torn_leg() {
         stop.store(true, Relaxed);
         ended.into_iter().for_each(|end| end.unwrap());
     });
-    assert!(seen.load(Relaxed) > 0, "the reader read");
-    assert_whole(&flows);
+    assert!(reads.load(Relaxed) > 0, "the reader read");
+    assert_consistent(&flows);
 }

@@ -22,7 +22,7 @@ fn flow_is_found_by_its_own_path_only() {
         assert_eq!(by_path.forward, flows.forward(hit).unwrap());
         assert_eq!((by_path.digest, by_path.initiator), (hit.digest, hit.initiator()));
         let scoped = FlowKey { scope: flow.front.scope + 1, ..flow.front };
-        assert!(super::path_lookup::look_up(&flows, hit.path, &scoped).is_none());
+        assert!(look_up(&flows, hit.path, &scoped).is_none());
     }
     for none in [NONE, flows.capacity(), 5] {
         assert!(look_up(&flows, none, &nat_flow(0, 0).front).is_none());
@@ -81,10 +81,10 @@ fn record_reused_during_lookup_is_a_miss() {
             insert_nat(flows, 60, &[1; 60]).unwrap();
         },
         |flows| {
-            let whole = outcome.get();
-            assert!(whole.is_none_or(|backend| backend == 4), "of one piece: {whole:?}");
+            let found = outcome.get();
+            assert!(found.is_none_or(|backend| backend == 4), "a torn copy: {found:?}");
             let [mut hits, mut misses] = counts.get();
-            (hits, misses) = if whole.is_some() { (hits + 1, misses) } else { (hits, misses + 1) };
+            (hits, misses) = if found.is_some() { (hits + 1, misses) } else { (hits, misses + 1) };
             counts.set([hits, misses]);
             assert!(find(flows, &nat_flow(60, 0).front).is_some() || flows.live() == 10);
         },

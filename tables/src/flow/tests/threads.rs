@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Number of consistent reads required under contention, and the time limit for them: on a loaded
 /// machine the readers may hardly run.
 const READS: u32 = if cfg!(miri) { 5 } else { 100_000 };
-const AT_MOST: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 3 });
+const TIME_LIMIT: Duration = Duration::from_secs(if cfg!(miri) { 600 } else { 3 });
 
 #[test]
 fn concurrent_inserts_of_one_flow_create_one() {
@@ -45,7 +45,7 @@ fn concurrent_inserts_of_one_flow_create_one() {
     });
     assert!(won.iter().all(|won| won.load(Relaxed) == 1));
     assert_eq!(flows.live(), count);
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 /// Every part of a flow's record identifies the flow, so that a torn copy is detected.
@@ -61,16 +61,16 @@ fn assert_of_one_piece(answer: &Answer, n: u32) {
 fn readers_never_see_torn_or_foreign_records() {
     let region = small();
     let flows = table(&region);
-    let (stop, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+    let (stop, reads) = (AtomicBool::new(false), AtomicU32::new(0));
     let leg = |round: u32| GatewayLeg { vni: round, node: addr(round), ..GatewayLeg::default() };
     // Few slabs and few keys: records, slabs and slots are reused constantly.
     let keys = 24;
     let write = |lcore: u32| {
         kill::with_pauses(lcore + 9);
         let flows = Flows::of_lcore(&region, lcore as u8, 7);
-        let until = Instant::now() + AT_MOST;
+        let until = Instant::now() + TIME_LIMIT;
         let mut round = lcore;
-        while Instant::now() < until && seen.load(Relaxed) < READS {
+        while Instant::now() < until && reads.load(Relaxed) < READS {
             round += 1;
             let n = round.wrapping_mul(2_654_435_761) % keys;
             let port = flows.nat.claim(0, 1024..=60_000, lcore, 2).unwrap();
@@ -98,7 +98,7 @@ fn readers_never_see_torn_or_foreign_records() {
             let mut answer = Answer::empty();
             if flows.answer(&hit, true, &mut answer).is_ok() {
                 assert_of_one_piece(&answer, n);
-                seen.fetch_add(1, Relaxed);
+                reads.fetch_add(1, Relaxed);
             }
             if let Ok(ends) = flows.ends(&hit) {
                 assert_eq!(ends.initiator, (addr(0x6440_0000), n as u16));
@@ -115,8 +115,8 @@ fn readers_never_see_torn_or_foreign_records() {
         stop.store(true, Relaxed);
         ended.into_iter().for_each(|end| end.unwrap());
     });
-    assert!(seen.load(Relaxed) > 0, "the readers read");
-    assert_whole(&flows);
+    assert!(reads.load(Relaxed) > 0, "the readers read");
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -139,6 +139,6 @@ fn recovery_after_killed_lcores_restores_consistent_table() {
         });
         let successor = Flows::new(&region).as_owner(3, 8);
         successor.recover();
-        assert_whole(&successor);
+        assert_consistent(&successor);
     }
 }

@@ -61,7 +61,7 @@ fn flood_evicts_only_oldest_unconfirmed_flows() {
         begin(&flows, &flow(n)).unwrap();
     }
     assert!(has(&flows, last - 1) && (0..confirmed).all(|n| has(&flows, n)));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -78,13 +78,13 @@ fn one_way_flows_have_their_own_budget() {
     assert!((0..two_way).all(|n| has(&flows, n)));
     assert_eq!(flows.live(), two_way + past_us);
     // The second packet confirms.
-    let kept = find(&flows, &one_way(1000 + 5 * past_us - 1).front).unwrap();
-    assert_eq!(flows.note(&kept, 16, true), TcpState::Established);
+    let confirmed = find(&flows, &one_way(1000 + 5 * past_us - 1).front).unwrap();
+    assert_eq!(flows.note(&confirmed, 16, true), TcpState::Established);
     for n in 5000..5000 + 5 * past_us {
         begin(&flows, &one_way(n)).unwrap();
     }
     assert!(find(&flows, &one_way(1000 + 5 * past_us - 1).front).is_some());
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -119,12 +119,12 @@ fn budgets_are_percentages_that_can_change_at_run_time() {
         begin(&flows, &one_way(all)).unwrap();
         assert_eq!(flows.live(), live);
         while flows.evict_any().is_some() {}
-        assert_whole(&flows);
+        assert_consistent(&flows);
     }
 }
 
 #[test]
-fn the_rings_hold_the_largest_budgets_of_tables_of_any_size() {
+fn rings_hold_the_largest_budgets_of_tables_of_any_size() {
     for flows in (64..5000).chain([1 << 16, (1 << 16) + 1, 1 << 22, 67_108_864]) {
         for (slots, max) in unconfirmed_ring_slots(flows).into_iter().zip(crate::flow::MAX_PERCENT)
         {
@@ -155,7 +155,7 @@ fn full_table_evicts_reset_flows_and_no_other_confirmed_ones() {
     assert_eq!(ended.len(), 1);
     assert!(!has(&flows, 3));
     assert_eq!(flows.live(), flows.capacity() - 1);
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn nat_port_is_reclaimed_from_unconfirmed_flow() {
     assert_eq!(evict(3), None);
     assert!(evict(2).is_some());
     assert!(has(&flows, 1) && !has(&flows, 2));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }
 
 #[test]
@@ -203,5 +203,5 @@ fn recovery_restores_unconfirmed_flows() {
     let ended = std::iter::from_fn(|| flows.evict_any()).count();
     assert_eq!(ended, 10);
     assert!((0..20).all(|n| has(&flows, n) == (n % 2 == 0)));
-    assert_whole(&flows);
+    assert_consistent(&flows);
 }

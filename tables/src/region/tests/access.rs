@@ -43,7 +43,7 @@ fn mode(path: &Path, mode: u32) {
 }
 
 /// Both ways of opening fail equally, and the message contains these words.
-fn refused(path: &Path, group: Option<u32>, words: &[&str]) {
+fn refused(path: &Path, group: Option<u32>, parts: &[&str]) {
     let location = || RegionLocation::File { path: path.to_path_buf(), group };
     for refused in [
         Region::create_or_open(location(), &Sizes::SMALL, SEED).unwrap_err(),
@@ -51,7 +51,7 @@ fn refused(path: &Path, group: Option<u32>, words: &[&str]) {
     ] {
         assert!(matches!(refused, RegionError::Unsafe { .. }), "{refused}");
         let text = refused.to_string();
-        assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
+        assert!(parts.iter().all(|word| text.contains(word)), "{parts:?}: {text}");
     }
     assert_eq!(location().holder(), None);
 }
@@ -65,7 +65,7 @@ fn symbolic_link_is_rejected_and_target_unchanged() {
     symlink(&victim, folder.file()).unwrap();
     lchown(folder.file(), Some(NOBODY), Some(NOBODY)).unwrap();
     refused(&folder.file(), None, &["symbolic link", "nobody (uid 65534)", "rm "]);
-    assert_eq!(std::fs::metadata(&victim).unwrap().len(), 0, "nothing was written there");
+    assert_eq!(std::fs::metadata(&victim).unwrap().len(), 0, "the target is unchanged");
     // A dangling link must not be followed to create a file either.
     std::fs::remove_file(&victim).unwrap();
     refused(&folder.file(), None, &["symbolic link"]);
@@ -141,14 +141,14 @@ fn folder_writable_by_others_is_rejected() {
 
 #[test]
 fn link_of_another_user_in_path_is_rejected() {
-    let folder = Folder::new("way");
+    let folder = Folder::new("link");
     let file = folder.made();
-    let way = folder.0.join("way");
-    symlink(&folder.0, &way).unwrap();
-    let by_way = way.join("region");
-    Region::open(&by_way).expect("links of root are trusted");
-    lchown(&way, Some(NOBODY), None).unwrap();
-    refused(&by_way, None, &["parent folder", "/way belongs to nobody"]);
+    let link = folder.0.join("link");
+    symlink(&folder.0, &link).unwrap();
+    let by_link = link.join("region");
+    Region::open(&by_link).expect("links of root are trusted");
+    lchown(&link, Some(NOBODY), None).unwrap();
+    refused(&by_link, None, &["parent folder", "/link belongs to nobody"]);
     Region::open(&file).unwrap();
 }
 
@@ -195,8 +195,9 @@ fn process_with_truncated_region_exits_with_a_message() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(74), "exit code, not a signal: {:?} {said}", out.status);
-    let wanted = format!("weir: {}: the region's file was truncated", file.display());
-    assert!(said.contains(&wanted) && said.contains("start fastpath and slowpath"), "{said}");
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(74), "exit code, not a signal: {:?} {stderr}", out.status);
+    let expected = format!("weir: {}: the region's file was truncated", file.display());
+    assert!(stderr.contains(&expected), "{stderr}");
+    assert!(stderr.contains("start fastpath and slowpath"), "{stderr}");
 }

@@ -181,8 +181,8 @@ fn incomplete_maps_are_recreated() {
 #[test]
 fn mismatched_maps_are_rejected_with_a_remedy() {
     let (region, folder) = Folder::made("other");
-    let wanted = Sizes { backends: 64, ..Sizes::SMALL };
-    let refused = Region::create_or_open(&folder.0, &wanted, SEED).unwrap_err().to_string();
+    let requested = Sizes { backends: 64, ..Sizes::SMALL };
+    let refused = Region::create_or_open(&folder.0, &requested, SEED).unwrap_err().to_string();
     assert!(refused.contains("set region.max_backends = 32"), "{refused}");
     assert!(refused.contains(&format!("`rm -r {}`", folder.0.path().display())), "{refused}");
     let seed = Region::create_or_open(&folder.0, &Sizes::SMALL, SEED + 1).unwrap_err();

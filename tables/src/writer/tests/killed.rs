@@ -168,10 +168,10 @@ fn stores_of(work: fn(&mut Writer<'_>) -> Result<u32, UpdateError>) -> u64 {
 
 #[test]
 fn writer_killed_at_any_store_keeps_committed_set() {
-    let whole = prepared();
-    let before = visible(&whole.tables(3));
-    let found_before = found(&whole.tables(3));
-    let mut writer = Writer::attach(&whole).unwrap();
+    let original = prepared();
+    let before = visible(&original.tables(3));
+    let found_before = found(&original.tables(3));
+    let mut writer = Writer::attach(&original).unwrap();
     second(&mut writer).unwrap();
     let after = visible(&writer.committed());
     let found_after = found(&writer.committed());

@@ -113,8 +113,8 @@ fn apply(writer: &mut Writer<'_>, model: &mut Model, step: &Step) {
             model.frontends.remove(n);
         }
         Step::Backend { host, state } => {
-            let wanted = Backend { state: *state, ..backend(*host) };
-            if writer.put_backend(&wanted).is_ok() {
+            let requested = Backend { state: *state, ..backend(*host) };
+            if writer.put_backend(&requested).is_ok() {
                 model.backends.insert(*host, *state);
             }
         }

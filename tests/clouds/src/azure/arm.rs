@@ -8,7 +8,7 @@ use crate::azure::path::{Path, above, same};
 use crate::azure::request::ParsedRequest;
 use crate::azure::rights::check_allowed;
 use crate::azure::state::{AzureState, Resource};
-use crate::azure::view::{get_resource, rendered};
+use crate::azure::view::{get_resource, render};
 use crate::azure::{dns, identity, link, probe, write};
 
 impl AzureState {
@@ -20,7 +20,7 @@ impl AzureState {
 }
 
 fn answer(cloud: &mut AzureState, request: &ParsedRequest) -> ServiceResult<Answer> {
-    version(request)?;
+    check_version(request)?;
     let marker = "/providers/microsoft.authorization/permissions";
     if request.path.to_ascii_lowercase().ends_with(marker) {
         return Ok(identity::permissions(cloud));
@@ -28,7 +28,7 @@ fn answer(cloud: &mut AzureState, request: &ParsedRequest) -> ServiceResult<Answ
     let Some(path) = Path::parse(&request.path) else {
         return fail(404, "InvalidResourceType", "The resource type could not be found.");
     };
-    scope(cloud, &path)?;
+    check_scope(cloud, &path)?;
     if path.types().eq_ignore_ascii_case("locations/operations") {
         return cloud.poll(path.name(), false, &request.base);
     }
@@ -36,7 +36,7 @@ fn answer(cloud: &mut AzureState, request: &ParsedRequest) -> ServiceResult<Answ
         return cloud.poll(path.name(), true, &request.base);
     }
     if request.method == "POST" {
-        return action(cloud, request, &path);
+        return perform_action(cloud, request, &path);
     }
     let Some(kind) = Kind::of(&path) else {
         let why = format!(
@@ -51,13 +51,13 @@ fn answer(cloud: &mut AzureState, request: &ParsedRequest) -> ServiceResult<Answ
         "GET" => "read",
         "PUT" => "write",
         "DELETE" => "delete",
-        other => return fail(405, "MethodNotAllowed", format!("no {other} here")),
+        other => return fail(405, "MethodNotAllowed", format!("method {other} is not supported")),
     };
     if !cloud.forbidden.is_empty() {
         check_allowed(cloud, &format!("{}/{verb}", kind.full_type()), &path.id())?;
     }
     match (request.method.as_str(), path.is_item()) {
-        ("GET", false) => listed(cloud, request, &path, kind),
+        ("GET", false) => list_resources(cloud, request, &path, kind),
         ("GET", true) => read(cloud, &path, kind),
         ("PUT", true) => write::write(cloud, request, &path, kind),
         ("DELETE", true) => write::delete(cloud, request, &path, kind),
@@ -65,7 +65,7 @@ fn answer(cloud: &mut AzureState, request: &ParsedRequest) -> ServiceResult<Answ
     }
 }
 
-fn version(request: &ParsedRequest) -> ServiceResult<()> {
+fn check_version(request: &ParsedRequest) -> ServiceResult<()> {
     let Some(version) = request.query("api-version") else {
         let why = "The api-version query parameter (?api-version=) is required for all requests.";
         return fail(400, "MissingApiVersionParameter", why);
@@ -84,17 +84,17 @@ fn version(request: &ParsedRequest) -> ServiceResult<()> {
 }
 
 /// Checks that subscription and resource group exist.
-fn scope(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
+fn check_scope(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     let named = |id: &str, at, name: &str| {
-        id.split('/').nth(at).is_some_and(|word| word.eq_ignore_ascii_case(name))
+        id.split('/').nth(at).is_some_and(|part| part.eq_ignore_ascii_case(name))
     };
-    let mut here = cloud.groups.iter().filter(|id| named(id, 2, &path.subscription)).peekable();
-    if here.peek().is_none() {
+    let mut groups = cloud.groups.iter().filter(|id| named(id, 2, &path.subscription)).peekable();
+    if groups.peek().is_none() {
         let why = format!("The subscription '{}' could not be found.", path.subscription);
         return fail(404, "SubscriptionNotFound", why);
     }
     match &path.group {
-        Some(group) if !here.any(|id| named(id, 4, group)) => {
+        Some(group) if !groups.any(|id| named(id, 4, group)) => {
             let why = format!("Resource group '{group}' could not be found.");
             fail(404, "ResourceGroupNotFound", why)
         }
@@ -123,7 +123,7 @@ fn read(cloud: &AzureState, path: &Path, kind: &Kind) -> ServiceResult<Answer> {
     }
 }
 
-fn listed(
+fn list_resources(
     cloud: &AzureState,
     request: &ParsedRequest,
     path: &Path,
@@ -134,23 +134,21 @@ fn listed(
             let holder = path.id();
             let holder = above(&holder);
             match cloud.find(holder) {
-                Some(home) => {
-                    list(&rendered(cloud, home), &format!("/properties/{member}")).to_vec()
-                }
+                Some(home) => list(&render(cloud, home), &format!("/properties/{member}")).to_vec(),
                 None => return fail(404, "NotFound", format!("Resource {holder} not found.")),
             }
         }
         Storage::Own => {
             let (id, all) = (path.id(), dns::is_list_of_all(path));
             let within = |resource: &&Resource| match &path.group {
-                Some(_) if all => dns::lists(&id, &resource.id),
+                Some(_) if all => dns::is_listed(&id, &resource.id),
                 Some(_) => same(above(&resource.id), &id),
                 None => Path::parse(&resource.id).is_some_and(|other| {
-                    let here = other.subscription.eq_ignore_ascii_case(&path.subscription);
-                    here && Kind::of(&other) == Some(kind)
+                    let is_local = other.subscription.eq_ignore_ascii_case(&path.subscription);
+                    is_local && Kind::of(&other) == Some(kind)
                 }),
             };
-            cloud.resources.iter().filter(within).map(|r| rendered(cloud, r)).collect()
+            cloud.resources.iter().filter(within).map(|r| render(cloud, r)).collect()
         }
     };
     let token = request.query("$skiptoken");
@@ -165,7 +163,11 @@ fn listed(
     Ok(Answer::of(200, body))
 }
 
-fn action(cloud: &mut AzureState, request: &ParsedRequest, path: &Path) -> ServiceResult<Answer> {
+fn perform_action(
+    cloud: &mut AzureState,
+    request: &ParsedRequest,
+    path: &Path,
+) -> ServiceResult<Answer> {
     let types = path.types();
     let name = types.strip_prefix("locations/").unwrap_or(&types);
     check_allowed(cloud, &format!("{}/{name}/action", path.provider), &path.id())?;

@@ -11,7 +11,7 @@ use crate::azure::rule::sku;
 use crate::azure::state::AzureState;
 use crate::azure::{network, pool};
 
-/// Validates a load balancer.
+/// Validates a load balancer, and assigns missing frontend addresses.
 pub fn check(
     cloud: &mut AzureState,
     path: &Path,
@@ -28,7 +28,7 @@ pub fn check(
     }
     let id = path.id();
     for pool in list_mut(body, "backendAddressPools") {
-        pool::tunnels(pool, &sku)?;
+        pool::check_tunnels(pool, &sku)?;
         // Addresses are only written through the pool; here they are silently ignored.
         let pools = old.map(|old| list(old, "/properties/backendAddressPools"));
         let same_name =
@@ -38,18 +38,23 @@ pub fn check(
         let previous = previous.cloned();
         put(object_member(pool, "properties"), "loadBalancerBackendAddresses", previous);
     }
-    frontends(cloud, path, &id, body)?;
-    references(&id, &sku, body)?;
-    for gone in old.map(|old| list(old, "/properties/backendAddressPools")).unwrap_or_default() {
+    assign_frontend_addresses(cloud, path, &id, body)?;
+    check_references(&id, &sku, body)?;
+    for pool in old.map(|old| list(old, "/properties/backendAddressPools")).unwrap_or_default() {
         let remaining = list(body, "/properties/backendAddressPools");
-        if !remaining.iter().any(|p| text(p, "/name").eq_ignore_ascii_case(text(gone, "/name"))) {
-            pool::unused(cloud, text(gone, "/id"))?;
+        if !remaining.iter().any(|p| text(p, "/name").eq_ignore_ascii_case(text(pool, "/name"))) {
+            pool::check_unused(cloud, text(pool, "/id"))?;
         }
     }
     Ok(Vec::new())
 }
 
-fn frontends(cloud: &AzureState, path: &Path, id: &str, body: &mut Value) -> ServiceResult<()> {
+fn assign_frontend_addresses(
+    cloud: &AzureState,
+    path: &Path,
+    id: &str,
+    body: &mut Value,
+) -> ServiceResult<()> {
     let mut taken = Vec::new();
     for frontend in list_mut(body, "frontendIPConfigurations") {
         let subnet = text(frontend, "/properties/subnet/id").to_owned();
@@ -60,7 +65,7 @@ fn frontends(cloud: &AzureState, path: &Path, id: &str, body: &mut Value) -> Ser
         let action = "virtualNetworks/subnets/join/action";
         check_join(cloud, path, action, &subnet)?;
         if text(frontend, "/properties/privateIPAddress").is_empty() {
-            let address = network::free(cloud, &subnet, &taken)?;
+            let address = network::find_free_address(cloud, &subnet, &taken)?;
             taken.push(address.clone());
             let properties = object_member(frontend, "properties");
             put(properties, "privateIPAddress", Some(address.into()));
@@ -70,10 +75,10 @@ fn frontends(cloud: &AzureState, path: &Path, id: &str, body: &mut Value) -> Ser
     Ok(())
 }
 
-/// Checks that rules refer to parts of the same load balancer, and that a gateway's rules cover all
-/// ports.
-fn references(id: &str, sku: &str, body: &Value) -> ServiceResult<()> {
-    let there = |part: &str, to: &str| {
+/// Checks that rules refer to parts of the same load balancer, and that a gateway's rules are for
+/// all protocols.
+fn check_references(id: &str, sku: &str, body: &Value) -> ServiceResult<()> {
+    let exists = |part: &str, to: &str| {
         let parts = list(body, &format!("/properties/{part}")).iter();
         let mut ids = parts.map(|p| format!("{id}/{part}/{}", text(p, "/name")));
         to.is_empty() || ids.any(|known| same(&known, to))
@@ -81,13 +86,13 @@ fn references(id: &str, sku: &str, body: &Value) -> ServiceResult<()> {
     for rule in list(body, "/properties/loadBalancingRules") {
         let of = |member: &str| text(rule, &format!("/properties/{member}/id"));
         let pools = list(rule, "/properties/backendAddressPools").iter().map(|p| text(p, "/id"));
-        let mut wanted = vec![
+        let mut referenced = vec![
             ("frontendIPConfigurations", of("frontendIPConfiguration")),
             ("backendAddressPools", of("backendAddressPool")),
             ("probes", of("probe")),
         ];
-        wanted.extend(pools.map(|pool| ("backendAddressPools", pool)));
-        if let Some((_, to)) = wanted.into_iter().find(|(part, to)| !there(part, to)) {
+        referenced.extend(pools.map(|pool| ("backendAddressPools", pool)));
+        if let Some((_, to)) = referenced.into_iter().find(|(part, to)| !exists(part, to)) {
             let from = format!("{id}/loadBalancingRules/{}", text(rule, "/name"));
             return missing(to, &from);
         }

@@ -20,14 +20,15 @@ impl Emulator {
         });
         for target in targets {
             let bound = Duration::from_secs(5);
-            let good = matches!(tokio::time::timeout(bound, good(&target)).await, Ok(Ok(true)));
+            let result = tokio::time::timeout(bound, probe_target(&target)).await;
+            let good = matches!(result, Ok(Ok(true)));
             self.with(|cloud| cloud.set_probe_result(&target.pool, &target.address, good));
         }
     }
 }
 
 /// Returns the result of a probe: HTTP requires status 200, TCP only a connection.
-async fn good(target: &Target) -> std::io::Result<bool> {
+async fn probe_target(target: &Target) -> std::io::Result<bool> {
     let host = match target.address.contains(':') {
         true => format!("[{}]:{}", target.address, target.port),
         false => format!("{}:{}", target.address, target.port),
@@ -60,7 +61,7 @@ pub fn answer(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> 
             }
             _ => Err(format!("`{text}` is not a number of seconds")),
         },
-        ("POST", "event") => event(emulator, &text),
+        ("POST", "event") => schedule_event(emulator, &text),
         ("POST", "fault") => serde_json::from_str(&text)
             .map(|rule| emulator.fault(rule))
             .map(done)
@@ -89,10 +90,10 @@ pub fn answer(emulator: &Emulator, method: &str, command: &str, body: &[u8]) -> 
 }
 
 /// Schedules an event, given as type, machine and seconds of notice: `Terminate weir-0 300`.
-fn event(emulator: &Emulator, text: &str) -> Result<String, String> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let [kind, machine, notice] = words[..] else {
-        return Err(format!("`{text}` is not a kind, a machine and seconds of notice"));
+fn schedule_event(emulator: &Emulator, text: &str) -> Result<String, String> {
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let [kind, machine, notice] = fields[..] else {
+        return Err(format!("`{text}` is not an event type, a machine and seconds of notice"));
     };
     if !["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate"].contains(&kind) {
         return Err(format!("`{kind}` is not Freeze, Reboot, Redeploy, Preempt or Terminate"));

@@ -9,7 +9,7 @@ use crate::azure::path::{Path, above, name, parent, same};
 use crate::azure::rights::check_join;
 use crate::azure::state::{AzureState, End};
 
-/// Validates a record set.
+/// Validates a record set, and sets the members that Azure sets.
 pub fn check_record(path: &Path, body: &mut Value) -> ServiceResult<Vec<String>> {
     let addresses = list(body, "/properties/aRecords").iter();
     let mut addresses = addresses.map(|record| text(record, "/ipv4Address"));
@@ -36,7 +36,7 @@ pub fn is_list_of_all(path: &Path) -> bool {
 }
 
 /// Returns true if a list of all records contains this resource.
-pub fn lists(list: &str, other: &str) -> bool {
+pub fn is_listed(list: &str, other: &str) -> bool {
     let within = same(parent(other), above(list));
     within && Path::parse(other).is_some_and(|other| is_record(&other.types()))
 }
@@ -50,7 +50,7 @@ pub fn create_soa(cloud: &mut AzureState, zone: &str) {
     }
 }
 
-/// Validates a virtual network link.
+/// Validates a virtual network link, and sets the members that Azure sets.
 pub fn check_link(cloud: &AzureState, path: &Path, body: &mut Value) -> ServiceResult<Vec<String>> {
     let network = text(body, "/properties/virtualNetwork/id").to_owned();
     if cloud.find(&network).is_none() {

@@ -78,7 +78,7 @@ pub fn login(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
         let why = "AADSTS70003: The app requested an unsupported grant type.";
         return login_error(400, "unsupported_grant_type", why);
     }
-    let Some(known) = cloud.applications.iter().find(|a| a.client == of("client_id")) else {
+    let Some(client) = cloud.applications.iter().find(|a| a.client == of("client_id")) else {
         let why = format!(
             "AADSTS700016: Application with identifier '{}' was not found in the directory.",
             of("client_id")
@@ -86,8 +86,8 @@ pub fn login(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
         return login_error(400, "unauthorized_client", &why);
     };
     let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-    let asserts = of("client_assertion_type") == kind && of("client_assertion") == known.assertion;
-    if of("client_secret") != known.secret && !asserts {
+    let asserts = of("client_assertion_type") == kind && of("client_assertion") == client.assertion;
+    if of("client_secret") != client.secret && !asserts {
         let why = "AADSTS7000215: Invalid client secret provided.";
         return login_error(401, "invalid_client", why);
     }
@@ -111,7 +111,7 @@ pub fn machine(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
         return login_error(400, "invalid_resource", why);
     };
     let client = match request.query("client_id") {
-        Some(wanted) => cloud.identities.iter().find(|id| *id == wanted),
+        Some(requested) => cloud.identities.iter().find(|id| *id == requested),
         None => cloud.identities.first(),
     };
     let Some(client) = client.cloned() else {

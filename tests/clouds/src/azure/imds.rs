@@ -12,7 +12,7 @@ use crate::azure::path::{Path, name, parent, same};
 use crate::azure::request::ParsedRequest;
 use crate::azure::rule::{rules_of, sku};
 use crate::azure::state::{AzureState, Event, guid};
-use crate::azure::view::rendered;
+use crate::azure::view::render;
 
 /// Newest supported API version.
 const NEWEST: &str = "2025-04-07";
@@ -69,8 +69,8 @@ pub fn answer(cloud: &mut AzureState, machine: &str, request: &ParsedRequest) ->
         "/metadata/scheduledevents" => ("2017-08-01", "GET POST"),
         _ => return imds_error(404, "Not found"),
     };
-    let known = version.len() == 10 && (since..=NEWEST).contains(&version);
-    if !known {
+    let supported = version.len() == 10 && (since..=NEWEST).contains(&version);
+    if !supported {
         return imds_error(400, "Bad request. api-version is invalid or was not specified");
     }
     if !method.contains(&request.method) {
@@ -94,13 +94,13 @@ pub fn answer(cloud: &mut AzureState, machine: &str, request: &ParsedRequest) ->
 /// Returns the network interfaces of a machine, as Resource Manager does.
 fn interfaces(cloud: &AzureState, machine: &Value) -> Vec<Value> {
     let refer = list(machine, "/properties/networkProfile/networkInterfaces").iter();
-    refer.filter_map(|nic| cloud.find(text(nic, "/id"))).map(|nic| rendered(cloud, nic)).collect()
+    refer.filter_map(|nic| cloud.find(text(nic, "/id"))).map(|nic| render(cloud, nic)).collect()
 }
 
 fn instance(cloud: &AzureState, id: &str) -> Option<Value> {
     let path = Path::parse(id)?;
     let machine = cloud.find(id)?;
-    let body = rendered(cloud, machine);
+    let body = render(cloud, machine);
     let scale_set = text(&body, "/properties/virtualMachineScaleSet/id");
     // For an instance of a uniform scale set, the set is part of the id.
     let scale_set = match path.steps.len() {
@@ -123,11 +123,11 @@ fn instance(cloud: &AzureState, id: &str) -> Option<Value> {
         "zone": list(&body, "/zones").first().and_then(Value::as_str).unwrap_or_default(),
     });
     let each: Vec<Value> =
-        interfaces(cloud, &body).iter().map(|nic| interface(cloud, nic)).collect();
+        interfaces(cloud, &body).iter().map(|nic| describe_interface(cloud, nic)).collect();
     Some(json!({ "compute": compute, "network": { "interface": each } }))
 }
 
-fn interface(cloud: &AzureState, nic: &Value) -> Value {
+fn describe_interface(cloud: &AzureState, nic: &Value) -> Value {
     let (mut four, mut six, mut subnets) = (Vec::new(), Vec::new(), Vec::new());
     for part in list(nic, "/properties/ipConfigurations") {
         let address = text(part, "/properties/privateIPAddress");
@@ -154,18 +154,19 @@ fn interface(cloud: &AzureState, nic: &Value) -> Value {
 
 /// Returns the load balancer metadata of a machine.
 fn load_balancer(cloud: &AzureState, id: &str) -> Option<Value> {
-    let body = rendered(cloud, cloud.find(id)?);
+    let body = render(cloud, cloud.find(id)?);
     let (mut rules, mut tunnels, mut member) = (Vec::new(), Vec::new(), false);
     for nic in interfaces(cloud, &body) {
         for part in list(&nic, "/properties/ipConfigurations") {
             let local = text(part, "/properties/privateIPAddress");
             for pool in list(part, "/properties/loadBalancerBackendAddressPools") {
                 member = true;
-                gather(cloud, text(pool, "/id"), local, &mut rules, &mut tunnels);
+                let id = text(pool, "/id");
+                collect_rules_and_tunnels(cloud, id, local, &mut rules, &mut tunnels);
             }
-            for id in by_address(cloud, local) {
+            for id in pools_with_address(cloud, local) {
                 member = true;
-                gather(cloud, &id, local, &mut rules, &mut tunnels);
+                collect_rules_and_tunnels(cloud, &id, local, &mut rules, &mut tunnels);
             }
         }
     }
@@ -180,7 +181,7 @@ fn load_balancer(cloud: &AzureState, id: &str) -> Option<Value> {
 }
 
 /// Returns the pools that have an address as a member.
-fn by_address(cloud: &AzureState, address: &str) -> Vec<String> {
+fn pools_with_address(cloud: &AzureState, address: &str) -> Vec<String> {
     let balancers = cloud.resources.iter().filter(|r| r.id.contains("/loadBalancers/"));
     let pools = balancers.flat_map(|home| {
         let pools = list(&home.body, "/properties/backendAddressPools").iter();
@@ -192,7 +193,7 @@ fn by_address(cloud: &AzureState, address: &str) -> Vec<String> {
 }
 
 /// Collects rules and tunnels of a pool.
-fn gather(
+fn collect_rules_and_tunnels(
     cloud: &AzureState,
     id: &str,
     local: &str,
@@ -200,13 +201,13 @@ fn gather(
     tunnels: &mut Vec<Value>,
 ) {
     let Some(home) = cloud.find(parent(id)) else { return };
-    let whole = rendered(cloud, home);
-    let frontends = list(&whole, "/properties/frontendIPConfigurations");
+    let balancer = render(cloud, home);
+    let frontends = list(&balancer, "/properties/frontendIPConfigurations");
     let of_family = |frontend: &&Value| {
         let address = text(frontend, "/properties/privateIPAddress").parse::<IpAddr>();
         address.is_ok_and(|address| address.is_ipv6() == local.contains(':'))
     };
-    for rule in rules_of(&whole, id) {
+    for rule in rules_of(&balancer, id) {
         let to = text(&rule, "/properties/frontendIPConfiguration/id");
         let Some(frontend) = frontends.iter().find(|f| same(text(f, "/id"), to)) else { continue };
         let protocol = text(&rule, "/properties/protocol").to_ascii_lowercase();
@@ -218,18 +219,18 @@ fn gather(
             "privateIpAddress": local,
         }));
     }
-    if sku(&whole) != "Gateway" {
+    if sku(&balancer) != "Gateway" {
         return;
     }
     let gateway = frontends.iter().find(of_family).or(frontends.first());
     let gateway = gateway.map(|f| text(f, "/properties/privateIPAddress")).unwrap_or_default();
     let pool = cloud.get(id).unwrap_or_default();
     for tunnel in list(&pool, "/properties/tunnelInterfaces") {
-        let word = |member: &str| text(tunnel, member).to_ascii_lowercase();
+        let lower = |member: &str| text(tunnel, member).to_ascii_lowercase();
         tunnels.push(json!({
             "gatewayIpAddress": gateway, "gatewayPort": tunnel["port"],
-            "identifier": tunnel["identifier"], "type": word("/type"),
-            "protocol": word("/protocol"), "localIpAddress": local, "localPort": tunnel["port"],
+            "identifier": tunnel["identifier"], "type": lower("/type"),
+            "protocol": lower("/protocol"), "localIpAddress": local, "localPort": tunnel["port"],
         }));
     }
 }
@@ -244,11 +245,11 @@ fn events(cloud: &AzureState, machine: &str) -> Value {
     let called = machine_name(cloud, machine);
     // Machines of a scale set see each other's events.
     let set = called.rsplit_once('_').map(|(set, _)| format!("{set}_"));
-    let meant = |name: &String| {
+    let is_own = |name: &String| {
         *name == called || set.as_ref().is_some_and(|set| name.starts_with(set.as_str()))
     };
-    let mine = cloud.events.iter().filter(|event| event.machines.iter().any(meant));
-    let each: Vec<Value> = mine
+    let visible = cloud.events.iter().filter(|event| event.machines.iter().any(is_own));
+    let each: Vec<Value> = visible
         .map(|event| {
             let at = UNIX_EPOCH + Duration::from_secs(cloud.epoch) + event.not_before;
             let (status, not_before) = match event.started {
@@ -269,12 +270,12 @@ fn events(cloud: &AzureState, machine: &str) -> Value {
 /// Acknowledges events, which then start.
 fn approve(cloud: &mut AzureState, request: &ParsedRequest) -> Answer {
     let now = cloud.now;
-    let wanted: Vec<&str> =
+    let requested: Vec<&str> =
         list(&request.body, "/StartRequests").iter().map(|r| text(r, "/EventId")).collect();
-    if wanted.is_empty() {
+    if requested.is_empty() {
         return imds_error(400, "Bad request. StartRequests is missing");
     }
-    for id in wanted {
+    for id in requested {
         let Some(event) = cloud.events.iter_mut().find(|event| event.id == id) else {
             return imds_error(400, "Bad request. There is no such event");
         };

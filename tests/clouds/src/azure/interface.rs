@@ -22,7 +22,9 @@ fn pools(body: &Value) -> Vec<String> {
     pools.map(|pool| text(pool, "/id").to_owned()).collect()
 }
 
-/// Validates an interface. A write replaces it: pools that are not named are left.
+/// Validates an interface, and assigns missing addresses. A write replaces the interface, which
+/// leaves the pools that the body does not name. Returns the load balancers of the pools that it
+/// joins or leaves.
 pub fn check(
     cloud: &mut AzureState,
     path: &Path,
@@ -30,9 +32,9 @@ pub fn check(
     body: &mut Value,
 ) -> ServiceResult<Vec<String>> {
     let properties = object_member(body, "properties");
-    for given in READ_ONLY {
-        if let Some(previous) = old.and_then(|old| old.pointer(&format!("/properties/{given}"))) {
-            put(properties, given, Some(previous.clone()));
+    for member in READ_ONLY {
+        if let Some(previous) = old.and_then(|old| old.pointer(&format!("/properties/{member}"))) {
+            put(properties, member, Some(previous.clone()));
         }
     }
     if list(body, "/properties/ipConfigurations").is_empty() {
@@ -43,11 +45,11 @@ pub fn check(
     for part in list_mut(body, "ipConfigurations") {
         let before = old.map(|old| list(old, "/properties/ipConfigurations")).unwrap_or_default();
         let before = before.iter().find(|b| text(b, "/name") == text(part, "/name"));
-        configuration(cloud, path, before, part, &mut taken)?;
+        check_configuration(cloud, path, before, part, &mut taken)?;
     }
     let (before, after) = (old.map(pools).unwrap_or_default(), pools(body));
     for to in &after {
-        join(cloud, path, to)?;
+        check_pool(cloud, path, to)?;
     }
     let differ = |one: &Vec<String>, other: &Vec<String>| {
         one.iter().filter(|id| !other.iter().any(|o| same(o, id))).cloned().collect::<Vec<_>>()
@@ -61,7 +63,7 @@ pub fn check(
     Ok(touched)
 }
 
-fn configuration(
+fn check_configuration(
     cloud: &AzureState,
     path: &Path,
     before: Option<&Value>,
@@ -91,7 +93,7 @@ pub fn assign_address(
     if text(properties, "/privateIPAddress").is_empty() {
         let previous = before.map(|b| text(b, "/properties/privateIPAddress")).unwrap_or_default();
         let address = match previous {
-            "" => network::free(cloud, subnet, taken)?,
+            "" => network::find_free_address(cloud, subnet, taken)?,
             previous => previous.to_owned(),
         };
         put(properties, "privateIPAddress", Some(address.into()));
@@ -102,7 +104,7 @@ pub fn assign_address(
 }
 
 /// Fails if an interface is in use and cannot be deleted.
-pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
+pub fn check_removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     let body = cloud.find(&path.id()).map(|found| &found.body);
     let user = |member: &str| text(body.unwrap_or(&Value::Null), member);
     let of = [
@@ -120,14 +122,15 @@ pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     fail(400, code, why)
 }
 
-fn join(cloud: &AzureState, path: &Path, to: &str) -> ServiceResult<()> {
+/// Fails if the interface cannot join the pool.
+fn check_pool(cloud: &AzureState, path: &Path, to: &str) -> ServiceResult<()> {
     let Some(found) = cloud.get(to) else {
         return missing(to, &path.id());
     };
     let action = "loadBalancers/backendAddressPools/join/action";
     check_join(cloud, path, action, to)?;
     if addresses(&found).next().is_some() {
-        return pool::mixed(text(&found, "/name"));
+        return pool::fail_mixed(text(&found, "/name"));
     }
     Ok(())
 }

@@ -133,7 +133,7 @@ impl Kind {
 
     /// Returns the path of the resource whose ETag applies: itself, or the one in which it is
     /// stored.
-    pub fn home(&self, path: &Path) -> Path {
+    pub fn holder(&self, path: &Path) -> Path {
         match self.storage {
             Storage::Own => path.clone(),
             Storage::Inside(_) => path.parent().unwrap_or_else(|| path.clone()),

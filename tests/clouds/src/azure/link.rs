@@ -18,14 +18,15 @@ use crate::azure::{interface, network};
 /// Members of a service that only Azure writes.
 const READ_ONLY: [&str; 3] = ["alias", "networkInterfaces", "privateEndpointConnections"];
 
-/// Validates a private link service.
+/// Validates a private link service, and sets the members that Azure sets: addresses, alias,
+/// interface, connections and defaults.
 pub fn check_service(
     cloud: &mut AzureState,
     path: &Path,
     old: Option<&Value>,
     body: &mut Value,
 ) -> ServiceResult<Vec<String>> {
-    frontends(cloud, path, body)?;
+    check_frontends(cloud, path, body)?;
     if list(body, "/properties/ipConfigurations").is_empty() {
         let why = "A private link service needs an IP configuration.";
         return fail(400, "PrivateLinkServiceMustHaveIpConfiguration", why);
@@ -60,13 +61,13 @@ pub fn check_service(
         put(properties, member, Some(previous.unwrap_or(new)));
     }
     let no_subscriptions = json!({ "subscriptions": [] });
-    let given = [
+    let default_members = [
         ("visibility", no_subscriptions.clone()),
         ("autoApproval", no_subscriptions),
         ("enableProxyProtocol", json!(false)),
         ("fqdns", json!([])),
     ];
-    defaults(properties, given);
+    defaults(properties, default_members);
     Ok(Vec::new())
 }
 
@@ -76,7 +77,7 @@ fn nic_of(path: &Path, made: &str) -> String {
     Path { steps, ..path.clone() }.id()
 }
 
-fn frontends(cloud: &AzureState, path: &Path, body: &Value) -> ServiceResult<()> {
+fn check_frontends(cloud: &AzureState, path: &Path, body: &Value) -> ServiceResult<()> {
     let frontends = list(body, "/properties/loadBalancerFrontendIpConfigurations");
     if frontends.is_empty() {
         let why = "A private link service needs a frontend of a load balancer.";
@@ -87,8 +88,8 @@ fn frontends(cloud: &AzureState, path: &Path, body: &Value) -> ServiceResult<()>
         let found = found.filter(|(kind, path)| get_resource(cloud, path, kind).is_some());
         let Some((_, of)) = found else { return missing(frontend, &path.id()) };
         check_join(cloud, path, "loadBalancers/frontendIPConfigurations/join/action", frontend)?;
-        let home = cloud.find(&of.top().id());
-        if home.is_some_and(|home| sku(&home.body) != "Standard") {
+        let balancer = cloud.find(&of.top().id());
+        if balancer.is_some_and(|balancer| sku(&balancer.body) != "Standard") {
             let why = format!("{frontend} is not of a Standard load balancer.");
             return fail(400, "PrivateLinkServiceNeedsStandardLoadBalancer", why);
         }
@@ -96,20 +97,23 @@ fn frontends(cloud: &AzureState, path: &Path, body: &Value) -> ServiceResult<()>
     Ok(())
 }
 
-/// Returns true if a list of the service contains the subscription.
-fn lists(service: &Resource, member: &str, subscription: &str) -> bool {
+/// Returns true if a list of the service contains the subscription, or `*` for all.
+fn lists_subscription(service: &Resource, member: &str, subscription: &str) -> bool {
     let all = list(&service.body, &format!("/properties/{member}/subscriptions")).iter();
     let mut all = all.filter_map(Value::as_str);
     all.any(|one| one == "*" || one.eq_ignore_ascii_case(subscription))
 }
 
-fn visible(service: &Resource, subscription: &str) -> bool {
+/// Returns true if the subscription may connect to the service.
+fn is_visible(service: &Resource, subscription: &str) -> bool {
     let own = service.id.split('/').nth(2).unwrap_or_default();
-    own.eq_ignore_ascii_case(subscription) || lists(service, "visibility", subscription)
+    own.eq_ignore_ascii_case(subscription)
+        || lists_subscription(service, "visibility", subscription)
 }
 
-/// Fails if a service still has connections and cannot be deleted.
-pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
+/// Fails if a service has an approved or pending connection. Rejected ones do not prevent its
+/// deletion.
+pub fn check_removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     let found = cloud.find(&path.top().id()).filter(|_| path.steps.len() == 2);
     let connections = found.map(|f| list(&f.body, "/properties/privateEndpointConnections"));
     let state = "/properties/privateLinkServiceConnectionState/status";
@@ -123,7 +127,8 @@ pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     fail(400, "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted", why)
 }
 
-/// Validates a write to a connection, which may change only its state.
+/// Validates a write to an existing connection. Only the state is taken from the body; other
+/// members keep their values.
 pub fn check_connection(
     path: &Path,
     old: Option<&Value>,
@@ -147,7 +152,7 @@ pub fn check_connection(
     Ok(Vec::new())
 }
 
-/// Validates a private endpoint.
+/// Validates a private endpoint. Returns the id of the service to which it connects.
 pub fn check_endpoint(
     cloud: &mut AzureState,
     path: &Path,
@@ -160,10 +165,10 @@ pub fn check_endpoint(
     let mut services = Vec::new();
     for member in [MANUAL, DIRECT] {
         for connection in list_mut(body, member) {
-            let wanted = text(connection, "/properties/privateLinkServiceId").to_owned();
-            let found = link_service(cloud, &wanted);
-            let Some(found) = found.filter(|f| visible(f, &path.subscription)) else {
-                return missing(&wanted, &path.id());
+            let requested = text(connection, "/properties/privateLinkServiceId").to_owned();
+            let found = link_service(cloud, &requested);
+            let Some(found) = found.filter(|f| is_visible(f, &path.subscription)) else {
+                return missing(&requested, &path.id());
             };
             let action = "privateLinkServices/PrivateEndpointConnectionsApproval/action";
             if member == DIRECT {
@@ -184,17 +189,18 @@ pub fn check_endpoint(
     Ok(services)
 }
 
-/// Connects a new endpoint: creates its interface, and a pending or approved connection.
+/// Connects a new endpoint: creates its interface with an address, and a pending or approved
+/// connection of the service.
 pub fn connect(cloud: &mut AzureState, path: &Path) {
     let Some(mut body) = cloud.find(&path.id()).map(|found| found.body.clone()) else { return };
     let manual = list(&body, &format!("/properties/{MANUAL}")).first();
     let direct = list(&body, &format!("/properties/{DIRECT}")).first();
-    let Some(wanted) = manual.or(direct).map(|c| text(c, "/properties/privateLinkServiceId"))
+    let Some(requested) = manual.or(direct).map(|c| text(c, "/properties/privateLinkServiceId"))
     else {
         return;
     };
-    let Some(to) = link_service(cloud, wanted).cloned() else { return };
-    let approved = manual.is_none() || lists(&to, "autoApproval", &path.subscription);
+    let Some(to) = link_service(cloud, requested).cloned() else { return };
+    let approved = manual.is_none() || lists_subscription(&to, "autoApproval", &path.subscription);
     let message = manual.map(|c| text(c, "/properties/requestMessage")).unwrap_or_default();
     let made = guid(cloud.writes + 6_000_000);
     let (status, why) = if approved { ("Approved", "Auto-approved") } else { ("Pending", message) };
@@ -211,7 +217,7 @@ pub fn connect(cloud: &mut AzureState, path: &Path) {
     list_mut(&mut service, "privateEndpointConnections").push(connection);
 
     let subnet = text(&body, "/properties/subnet/id").to_owned();
-    let address = network::free(cloud, &subnet, &[]).unwrap_or_default();
+    let address = network::find_free_address(cloud, &subnet, &[]).unwrap_or_default();
     let nic = nic_of(path, &made);
     let configuration = json!({ "name": "privateEndpointIpConfig", "properties": {
         "privateIPAddress": address, "privateIPAddressVersion": "IPv4", "primary": true,
@@ -231,24 +237,24 @@ pub fn connect(cloud: &mut AzureState, path: &Path) {
     cloud.write(&path.id(), body);
 }
 
-/// Removes the interface and the connection of a deleted endpoint.
+/// Removes the interface and the connections of a deleted endpoint.
 pub fn disconnect(cloud: &mut AzureState, endpoint: &Resource) {
     for nic in list(&endpoint.body, "/properties/networkInterfaces") {
         cloud.resources.retain(|r| !same(&r.id, text(nic, "/id")));
     }
-    let mine = |c: &Value| same(text(c, "/properties/privateEndpoint/id"), &endpoint.id);
+    let is_own = |c: &Value| same(text(c, "/properties/privateEndpoint/id"), &endpoint.id);
     let services = cloud.resources.iter().filter(|resource| {
         let connections = list(&resource.body, "/properties/privateEndpointConnections");
-        connections.iter().any(mine)
+        connections.iter().any(is_own)
     });
     for mut service in services.cloned().collect::<Vec<_>>() {
-        list_mut(&mut service.body, "privateEndpointConnections").retain(|c| !mine(c));
+        list_mut(&mut service.body, "privateEndpointConnections").retain(|c| !is_own(c));
         cloud.write(&service.id, service.body);
     }
 }
 
-/// Fails if a service points to the load balancer.
-pub fn uses(cloud: &AzureState, balancer: &str) -> ServiceResult<()> {
+/// Fails if a private link service points to a frontend of the load balancer.
+pub fn check_unused(cloud: &AzureState, balancer: &str) -> ServiceResult<()> {
     let leads = |resource: &&Resource| {
         let to = list(&resource.body, "/properties/loadBalancerFrontendIpConfigurations");
         to.iter().any(|f| same(parent(text(f, "/id")), balancer))
@@ -269,7 +275,7 @@ pub fn visibility(
 ) -> ServiceResult<Answer> {
     let alias = text(&request.body, "/privateLinkServiceAlias");
     let found = link_service(cloud, alias).filter(|_| !alias.is_empty());
-    let result = json!({ "visible": found.is_some_and(|f| visible(f, &path.subscription)) });
+    let result = json!({ "visible": found.is_some_and(|f| is_visible(f, &path.subscription)) });
     let plan = Plan {
         name: "POST checkPrivateLinkServiceVisibility".to_owned(),
         completion: Completion::Operation,

@@ -14,7 +14,7 @@ pub struct Member {
     pub address: String,
 }
 
-/// Returns all members by interface.
+/// Returns all members of a pool by interface.
 pub fn members(cloud: &AzureState, pool: &str) -> Vec<Member> {
     let mut found = Vec::new();
     for nic in cloud.resources.iter().filter(|r| is_interface(&r.id)) {

@@ -72,14 +72,14 @@ pub fn subnet(cloud: &AzureState, from: &str, id: &str) -> ServiceResult<Value> 
     found.cloned().map_or_else(|| missing(id, from), Ok)
 }
 
-/// Returns a free address of a subnet; Azure reserves the first four.
-pub fn free(cloud: &AzureState, id: &str, taken: &[String]) -> ServiceResult<String> {
+/// Returns a free address of a subnet; Azure reserves the first four and the last.
+pub fn find_free_address(cloud: &AzureState, id: &str, taken: &[String]) -> ServiceResult<String> {
     let found = subnet(cloud, id, id)?;
     let first = prefixes(&found).first().copied().and_then(range);
     let Some((low, high, six)) = first else {
         return fail(400, "InvalidAddressPrefixFormat", format!("{id} has no address prefix."));
     };
-    let used = used(cloud);
+    let used = used_addresses(cloud);
     let candidates = (low + 4..high).take(1 << 16).map(|n| address(n, six).to_string());
     let mut free = candidates.filter(|a| !used.contains(a) && !taken.contains(a));
     match free.next() {
@@ -89,7 +89,7 @@ pub fn free(cloud: &AzureState, id: &str, taken: &[String]) -> ServiceResult<Str
 }
 
 /// Returns all private addresses in use.
-fn used(cloud: &AzureState) -> Vec<String> {
+fn used_addresses(cloud: &AzureState) -> Vec<String> {
     fn gather(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(members) => members.iter().for_each(|(name, value)| match value {
@@ -131,12 +131,12 @@ pub fn check_subnet(
     let home = path.parent().and_then(|home| cloud.find(&home.id()));
     let empty = Value::Null;
     let network = home.map_or(&empty, |home| &home.body);
-    let wanted = prefixes(body);
-    if wanted.is_empty() {
+    let requested = prefixes(body);
+    if requested.is_empty() {
         let why = format!("Subnet '{}' needs an address prefix.", path.name());
         return fail(400, "SubnetWithNoAddressPrefix", why);
     }
-    for prefix in wanted {
+    for prefix in requested {
         if range(prefix).is_none() {
             let why = format!("The address prefix '{prefix}' is invalid.");
             return fail(400, "InvalidCIDRNotation", why);
@@ -163,22 +163,22 @@ pub fn check_subnet(
             }
         }
     }
-    policies(body);
+    set_default_policies(body);
     Ok(Vec::new())
 }
 
-/// Sets the default policies, also if a write leaves them out.
-fn policies(subnet: &mut Value) {
+/// Sets policies that a write leaves out to their defaults; previous values are not kept.
+fn set_default_policies(subnet: &mut Value) {
     let properties = object_member(subnet, "properties");
-    let given = [
+    let default_policies = [
         ("privateEndpointNetworkPolicies", "Disabled".into()),
         ("privateLinkServiceNetworkPolicies", "Enabled".into()),
     ];
-    defaults(properties, given);
+    defaults(properties, default_policies);
 }
 
 /// Fails if a subnet is in use and cannot be deleted.
-pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
+pub fn check_removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     let id = path.id();
     let user = cloud.resources.iter().find(|resource| refers(&resource.body, &id));
     let Some(user) = user else { return Ok(()) };

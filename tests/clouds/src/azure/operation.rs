@@ -8,18 +8,18 @@ use crate::azure::path::same;
 use crate::azure::state::{AzureState, Resource, guid};
 pub use crate::azure::state::{End, Operation, Outcome};
 
-/// A planned write.
+/// A long operation to start.
 pub struct Plan {
     /// Name of the operation, `PUT loadBalancers` for instance.
     pub name: String,
     /// How it completes.
     pub completion: Completion,
-    /// Id of the item that is written.
+    /// Id of the item that is written, deleted or queried.
     pub item: String,
     /// Ids of the resource in which the item is stored, or itself, first, and of others that
     /// change.
     pub resources: Vec<String>,
-    /// Resources before the write.
+    /// Resources before the write, which are restored if it fails.
     pub before: Vec<Resource>,
     /// Result, if the write itself determines it.
     pub end: Option<End>,
@@ -52,7 +52,8 @@ impl AzureState {
         )
     }
 
-    fn outcome(&mut self, name: &str) -> End {
+    /// Takes the configured result of the next operation of this name.
+    fn take_outcome(&mut self, name: &str) -> End {
         let found = self.outcomes.iter_mut().find(|outcome| {
             let meant = match outcome.operation.strip_suffix('*') {
                 Some(start) => name.starts_with(start),
@@ -66,10 +67,10 @@ impl AzureState {
         })
     }
 
-    /// Starts an operation whose change has been made already. Returns its id, or `None` if it
-    /// completes at once.
+    /// Starts an operation. The change of a write has been made already; a deletion is made at the
+    /// end. Returns the operation's id, or `None` if it completes at once.
     pub fn begin(&mut self, plan: Plan, result: Option<Value>) -> Option<String> {
-        let end = plan.end.clone().unwrap_or_else(|| self.outcome(&plan.name));
+        let end = plan.end.clone().unwrap_or_else(|| self.take_outcome(&plan.name));
         let at_once =
             plan.completion == Completion::Now || (self.pace.is_zero() && end == End::Succeed);
         if at_once {
@@ -108,7 +109,7 @@ impl AzureState {
         }
     }
 
-    /// Completes the operations whose time has come.
+    /// Completes the operations that are due: deletes, or restores what a failed write changed.
     pub fn settle(&mut self) {
         for index in 0..self.operations.len() {
             let operation = &mut self.operations[index];
@@ -136,7 +137,7 @@ impl AzureState {
     }
 
     /// Returns the provisioning state of a resource: `Succeeded` unless an operation is in progress
-    /// or has failed.
+    /// or the last one failed.
     pub fn state_of(&self, resource: &Resource) -> &'static str {
         let about = |operation: &&Operation| {
             !operation.settled && operation.resources.first().is_some_and(|r| same(r, &resource.id))
@@ -153,7 +154,7 @@ impl AzureState {
         }
     }
 
-    /// Answers a poll; `results` for `Location`.
+    /// Answers a poll, in the format of `Location` if `results`, else of `Azure-AsyncOperation`.
     pub fn poll(&self, id: &str, results: bool, base: &str) -> ServiceResult<Answer> {
         let Some(operation) = self.operations.iter().find(|o| o.id == id) else {
             let why = format!("The operation '{id}' was not found.");

@@ -16,19 +16,19 @@ pub struct Path {
 impl Path {
     /// Parses a path from `/subscriptions/` on.
     pub fn parse(text: &str) -> Option<Path> {
-        let mut words = text.strip_prefix('/')?.split('/');
+        let mut segments = text.strip_prefix('/')?.split('/');
         let mut keyed = |key: &str| {
-            let mut ahead = words.clone();
+            let mut ahead = segments.clone();
             let found = ahead.next()?.eq_ignore_ascii_case(key).then(|| ahead.next()).flatten()?;
-            words = ahead;
+            segments = ahead;
             (!found.is_empty()).then(|| found.to_owned())
         };
         let subscription = keyed("subscriptions")?;
         let group = keyed("resourceGroups");
         let provider = keyed("providers")?;
-        let steps: Vec<String> = words.map(str::to_owned).collect();
-        let whole = !steps.is_empty() && steps.iter().all(|step| !step.is_empty());
-        whole.then_some(Path { subscription, group, provider, steps })
+        let steps: Vec<String> = segments.map(str::to_owned).collect();
+        let complete = !steps.is_empty() && steps.iter().all(|step| !step.is_empty());
+        complete.then_some(Path { subscription, group, provider, steps })
     }
 
     /// Returns the types, `loadBalancers/backendAddressPools` for instance.
@@ -48,8 +48,8 @@ impl Path {
 
     /// Returns the path of the parent resource.
     pub fn parent(&self) -> Option<Path> {
-        let keep = self.steps.len().checked_sub(2).filter(|n| *n > 0)?;
-        Some(Path { steps: self.steps[..keep].to_vec(), ..self.clone() })
+        let remaining = self.steps.len().checked_sub(2).filter(|n| *n > 0)?;
+        Some(Path { steps: self.steps[..remaining].to_vec(), ..self.clone() })
     }
 
     /// Returns the path of the topmost resource.

@@ -15,7 +15,7 @@ fn invalid<T>(why: impl Into<String>) -> ServiceResult<T> {
 }
 
 /// Validates the tunnels of a pool.
-pub fn tunnels(pool: &Value, sku: &str) -> ServiceResult<()> {
+pub fn check_tunnels(pool: &Value, sku: &str) -> ServiceResult<()> {
     let tunnels = list(pool, "/properties/tunnelInterfaces");
     let of = text(pool, "/name");
     if sku != "Gateway" && !tunnels.is_empty() {
@@ -58,17 +58,17 @@ pub fn check(
     put(body, "name", Some(path.name().into()));
     let home = path.top().id();
     let sku = cloud.find(&home).map(|home| sku(&home.body).to_owned()).unwrap_or_default();
-    tunnels(body, &sku)?;
+    check_tunnels(body, &sku)?;
     let by_interface = members(cloud, &path.id());
     if !by_interface.is_empty() && addresses(body).next().is_some() {
-        return mixed(path.name());
+        return fail_mixed(path.name());
     }
     let mut network: Option<String> = None;
     let mut names: Vec<String> = Vec::new();
     for entry in list_mut(body, "loadBalancerBackendAddresses") {
         let called = text(entry, "/name").to_owned();
         if called.is_empty() || names.contains(&called) {
-            return invalid(format!("Backend address name '{called}' is empty or there twice."));
+            return invalid(format!("Backend address name '{called}' is empty or duplicate."));
         }
         names.push(called);
         let state = text(entry, "/properties/adminState");
@@ -83,19 +83,19 @@ pub fn check(
             }
             continue;
         }
-        address(cloud, path, body_network(entry), entry, &mut network)?;
+        check_address(cloud, path, network_of_entry(entry), entry, &mut network)?;
     }
     Ok(Vec::new())
 }
 
-fn body_network(entry: &Value) -> String {
+fn network_of_entry(entry: &Value) -> String {
     let network = text(entry, "/properties/virtualNetwork/id");
     let subnet = text(entry, "/properties/subnet/id");
     if network.is_empty() { parent(subnet).to_owned() } else { network.to_owned() }
 }
 
 /// Validates a member by address, which must be in the pool's network.
-fn address(
+fn check_address(
     cloud: &AzureState,
     path: &Path,
     network: String,
@@ -123,27 +123,27 @@ fn address(
 }
 
 /// Returns the error for a pool with members by interface and by address.
-pub fn mixed<T>(pool: &str) -> ServiceResult<T> {
+pub fn fail_mixed<T>(pool: &str) -> ServiceResult<T> {
     let why = format!("Pool '{pool}' can't have members by interface and by address at once.");
     fail(400, "BackendAddressPoolCannotMixNicAndIp", why)
 }
 
 /// Fails if the pool has a member by interface.
-pub fn unused(cloud: &AzureState, pool: &str) -> ServiceResult<()> {
+pub fn check_unused(cloud: &AzureState, pool: &str) -> ServiceResult<()> {
     let Some(member) = members(cloud, pool).into_iter().next() else { return Ok(()) };
     let why = format!("{pool} is in use by {} and can't be deleted.", member.configuration);
     fail(400, "InUseBackendAddressPoolCannotBeDeleted", why)
 }
 
 /// Fails if a pool, or a load balancer with its pools, is in use and cannot be deleted.
-pub fn removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
+pub fn check_removable(cloud: &AzureState, path: &Path) -> ServiceResult<()> {
     let Some(home) = cloud.find(&path.top().id()) else { return Ok(()) };
     let pools = list(&home.body, "/properties/backendAddressPools").iter();
     let ids = pools.map(|pool| format!("{}/backendAddressPools/{}", home.id, text(pool, "/name")));
-    let whole = path.steps.len() == 2;
-    for id in ids.filter(|id| whole || same(id, &path.id())) {
-        unused(cloud, &id)?;
-        if !whole && !rules_of(&home.body, &id).is_empty() {
+    let is_balancer = path.steps.len() == 2;
+    for id in ids.filter(|id| is_balancer || same(id, &path.id())) {
+        check_unused(cloud, &id)?;
+        if !is_balancer && !rules_of(&home.body, &id).is_empty() {
             let why = format!("{id} is in use by a load balancing rule and can't be deleted.");
             return fail(400, "InUseBackendAddressPoolCannotBeDeleted", why);
         }

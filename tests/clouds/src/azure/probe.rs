@@ -10,7 +10,7 @@ use crate::azure::path::{Path, name, same};
 use crate::azure::request::ParsedRequest;
 use crate::azure::rule::rules_of;
 use crate::azure::state::{AzureState, Backend};
-use crate::azure::view::rendered;
+use crate::azure::view::render;
 
 /// Target of a probe.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub struct Target {
 
 impl AzureState {
     /// Returns the current members of all pools: pool, address, IP configuration.
-    fn backends_now(&self) -> Vec<(String, String, Option<String>)> {
+    fn current_members(&self) -> Vec<(String, String, Option<String>)> {
         let mut found = Vec::new();
         for home in self.resources.iter().filter(|r| r.id.contains("/loadBalancers/")) {
             for part in list(&home.body, "/properties/backendAddressPools") {
@@ -46,15 +46,15 @@ impl AzureState {
 
     /// Returns the addresses of a pool's members, of either kind.
     pub fn members(&self, pool: &str) -> Vec<String> {
-        let all = self.backends_now().into_iter();
+        let all = self.current_members().into_iter();
         all.filter(|(of, _, _)| same(of, pool)).map(|(_, address, _)| address).collect()
     }
 
     /// Performs all probes until now.
     pub fn run_probes(&mut self) {
-        let there = self.backends_now();
-        self.backends.retain(|b| there.iter().any(|(p, a, _)| *p == b.pool && *a == b.address));
-        for (pool, address, configuration) in there {
+        let members = self.current_members();
+        self.backends.retain(|b| members.iter().any(|(p, a, _)| *p == b.pool && *a == b.address));
+        for (pool, address, configuration) in members {
             if self.backends.iter().any(|b| b.pool == pool && b.address == address) {
                 continue;
             }
@@ -134,7 +134,7 @@ pub fn health(
 ) -> ServiceResult<Answer> {
     let home = path.top().id();
     let rule = path.steps.get(3).cloned().unwrap_or_default();
-    let body = cloud.find(&home).map(|found| rendered(cloud, found)).unwrap_or_default();
+    let body = cloud.find(&home).map(|found| render(cloud, found)).unwrap_or_default();
     let rules = list(&body, "/properties/loadBalancingRules").iter();
     let Some(rule) = rules.into_iter().find(|r| text(r, "/name").eq_ignore_ascii_case(&rule))
     else {
@@ -144,8 +144,8 @@ pub fn health(
     let pools: Vec<&str> =
         several.chain([text(rule, "/properties/backendAddressPool/id")]).collect();
     cloud.run_probes();
-    let mine = cloud.backends.iter().filter(|b| pools.iter().any(|id| same(id, &b.pool)));
-    let each: Vec<Value> = mine
+    let backends = cloud.backends.iter().filter(|b| pools.iter().any(|id| same(id, &b.pool)));
+    let each: Vec<Value> = backends
         .map(|b| {
             let up = cloud.serves(&b.pool, &b.address);
             let (state, reason) = match up {

@@ -98,7 +98,7 @@ fn pairs(text: &str) -> Vec<(String, String)> {
 }
 
 /// Decodes the percent-encoding of a path.
-fn decoded(path: &str) -> String {
+fn decode_path(path: &str) -> String {
     percent_decode_str(path).decode_utf8_lossy().into_owned()
 }
 
@@ -118,7 +118,7 @@ fn parse(emulator: &Emulator, parts: &axum::http::request::Parts, body: &[u8]) -
     };
     ParsedRequest {
         method: parts.method.to_string(),
-        path: decoded(parts.uri.path()),
+        path: decode_path(parts.uri.path()),
         query: pairs(parts.uri.query().unwrap_or_default()),
         headers: headers.collect(),
         body,
@@ -150,11 +150,11 @@ async fn serve(State((emulator, side)): State<(Emulator, Side)>, request: Reques
     };
     let (status, mut headers, text) = match rule.map(|rule| rule.fault) {
         Some(Fault::Hang) => {
-            note(&emulator, &parsed, operation, 0);
+            record_call(&emulator, &parsed, operation, 0);
             return std::future::pending().await;
         }
         Some(Fault::Cut) => {
-            note(&emulator, &parsed, operation, 0);
+            record_call(&emulator, &parsed, operation, 0);
             return Response::new(Body::new(ResetBody));
         }
         Some(Fault::Status(status)) => (status, vec![], "<html>not Azure</html>".to_owned()),
@@ -172,7 +172,7 @@ async fn serve(State((emulator, side)): State<(Emulator, Side)>, request: Reques
         }
     };
     headers.extend(after.map(|after| ("retry-after", after)));
-    note(&emulator, &parsed, operation, status);
+    record_call(&emulator, &parsed, operation, status);
     let clock = emulator.with(|cloud| cloud.clock());
     headers.push(("date", httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(clock))));
     reply(status, &headers, text)
@@ -205,7 +205,7 @@ fn answer(cloud: &mut AzureState, side: &Side, parsed: &ParsedRequest) -> Answer
     }
 }
 
-fn note(emulator: &Emulator, parsed: &ParsedRequest, operation: String, status: u16) {
+fn record_call(emulator: &Emulator, parsed: &ParsedRequest, operation: String, status: u16) {
     let recorded = parsed.headers.iter().filter(|(name, _)| HEADERS.contains(&name.as_str()));
     let headers = recorded.map(|(name, value)| match name.as_str() {
         "authorization" => (name.clone(), value.split(' ').next().unwrap_or_default().to_owned()),

@@ -16,7 +16,7 @@ pub const MANUAL: &str = "manualPrivateLinkServiceConnections";
 pub const DIRECT: &str = "privateLinkServiceConnections";
 
 /// Returns a separately stored resource in its returned form.
-pub fn rendered(cloud: &AzureState, resource: &Resource) -> Value {
+pub fn render(cloud: &AzureState, resource: &Resource) -> Value {
     let path = Path::parse(&resource.id);
     let kind = path.as_ref().and_then(Kind::of);
     let (Some(path), Some(kind)) = (path, kind) else { return resource.body.clone() };
@@ -57,12 +57,12 @@ pub fn rendered(cloud: &AzureState, resource: &Resource) -> Value {
 
 /// Returns the resource of a path in its returned form, with its ETag.
 pub fn get_resource(cloud: &AzureState, path: &Path, kind: &Kind) -> Option<(Value, String)> {
-    let home = cloud.find(&kind.home(path).id())?;
-    let whole = rendered(cloud, home);
-    let Storage::Inside(member) = kind.storage else { return Some((whole, home.etag())) };
-    let elements = list(&whole, &format!("/properties/{member}"));
+    let stored = cloud.find(&kind.holder(path).id())?;
+    let holder = render(cloud, stored);
+    let Storage::Inside(member) = kind.storage else { return Some((holder, stored.etag())) };
+    let elements = list(&holder, &format!("/properties/{member}"));
     let found = elements.iter().find(|e| text(e, "/name").eq_ignore_ascii_case(path.name()))?;
-    Some((found.clone(), home.etag()))
+    Some((found.clone(), stored.etag()))
 }
 
 impl AzureState {
@@ -78,13 +78,13 @@ fn show_balancer(cloud: &AzureState, resource: &Resource, body: &mut Value) {
     let sku = sku(body).to_owned();
     put(body, "sku", Some(json!({ "name": sku, "tier": "Regional" })));
     let all = body.pointer("/properties/loadBalancingRules").cloned();
-    let whole = json!({ "properties": { "loadBalancingRules": all } });
+    let original = json!({ "properties": { "loadBalancingRules": all } });
     let properties = object_member(body, "properties");
     put(properties, "resourceGuid", Some(guid(resource.id.len() as u64).into()));
     for member in ["frontendIPConfigurations", "backendAddressPools", "probes"] {
         for part in list_mut(body, member) {
             let id = text(part, "/id").to_owned();
-            let used = rules(&whole, &id).map(|rule| json!({ "id": text(rule, "/id") }));
+            let used = rules(&original, &id).map(|rule| json!({ "id": text(rule, "/id") }));
             let used: Vec<Value> = used.collect();
             let used = (!used.is_empty()).then_some(Value::Array(used));
             put(object_member(part, "properties"), "loadBalancingRules", used);
@@ -95,14 +95,14 @@ fn show_balancer(cloud: &AzureState, resource: &Resource, body: &mut Value) {
     }
     for rule in list_mut(body, "loadBalancingRules") {
         let properties = object_member(rule, "properties");
-        let given = [
+        let default_members = [
             ("disableOutboundSnat", json!(false)),
             ("enableFloatingIP", json!(false)),
             ("enableTcpReset", json!(false)),
             ("idleTimeoutInMinutes", json!(4)),
             ("loadDistribution", json!("Default")),
         ];
-        defaults(properties, given);
+        defaults(properties, default_members);
     }
     for member in ["inboundNatRules", "outboundRules", "inboundNatPools"] {
         list_mut(body, member);
@@ -147,20 +147,20 @@ fn show_pool(cloud: &AzureState, home: &Resource, sku: &str, pool: &mut Value) {
 /// Adds the defaults of an interface.
 fn show_interface(body: &mut Value) {
     let properties = object_member(body, "properties");
-    let given = [
+    let default_members = [
         ("dnsSettings", json!({ "dnsServers": [], "appliedDnsServers": [] })),
         ("enableAcceleratedNetworking", json!(false)),
         ("enableIPForwarding", json!(false)),
     ];
-    defaults(properties, given);
+    defaults(properties, default_members);
 }
 
 /// Adds the state of an endpoint's connection.
 fn show_endpoint(cloud: &AzureState, resource: &Resource, body: &mut Value) {
     for member in [MANUAL, DIRECT] {
         for connection in list_mut(body, member) {
-            let wanted = text(connection, "/properties/privateLinkServiceId");
-            let service = link_service(cloud, wanted).map(|found| &found.body);
+            let requested = text(connection, "/properties/privateLinkServiceId");
+            let service = link_service(cloud, requested).map(|found| &found.body);
             let all = service.map(|s| list(s, "/properties/privateEndpointConnections"));
             let of = |c: &&Value| same(text(c, "/properties/privateEndpoint/id"), &resource.id);
             let found = all.unwrap_or_default().iter().find(of);
@@ -178,7 +178,7 @@ fn show_endpoint(cloud: &AzureState, resource: &Resource, body: &mut Value) {
 }
 
 /// Returns a service by id or alias.
-pub fn link_service<'a>(cloud: &'a AzureState, wanted: &str) -> Option<&'a Resource> {
+pub fn link_service<'a>(cloud: &'a AzureState, requested: &str) -> Option<&'a Resource> {
     let mut services = cloud.resources.iter().filter(|r| r.id.contains("/privateLinkServices/"));
-    services.find(|r| same(&r.id, wanted) || text(&r.body, "/properties/alias") == wanted)
+    services.find(|r| same(&r.id, requested) || text(&r.body, "/properties/alias") == requested)
 }

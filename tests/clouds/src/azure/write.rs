@@ -12,10 +12,10 @@ use crate::azure::view::get_resource;
 use crate::azure::{balancer, dns, interface, link, network, pool};
 
 /// Checks `If-Match` and `If-None-Match`.
-fn conditions(request: &ParsedRequest, etag: Option<&str>) -> ServiceResult<()> {
+fn check_conditions(request: &ParsedRequest, etag: Option<&str>) -> ServiceResult<()> {
     let matches = match request.header("if-match") {
         Some("*") => etag.is_some(),
-        Some(wanted) => etag == Some(wanted),
+        Some(expected) => etag == Some(expected),
         None => true,
     };
     if matches && (request.header("if-none-match") != Some("*") || etag.is_none()) {
@@ -42,7 +42,7 @@ pub fn write(
         let why = format!("The requested resource does not support http method 'PUT' ({kind:?}).");
         return fail(405, "MethodNotAllowed", why);
     }
-    let home = kind.home(path).id();
+    let holder_id = kind.holder(path).id();
     if let Some(above) = path.parent().filter(|above| cloud.find(&above.id()).is_none()) {
         let why = format!(
             "Can not perform requested operation on nested resource. Parent resource '{}' not \
@@ -52,7 +52,7 @@ pub fn write(
         return fail(404, "ParentResourceNotFound", why);
     }
     let old = get_resource(cloud, path, kind);
-    conditions(request, old.as_ref().map(|(_, etag)| etag.as_str()))?;
+    check_conditions(request, old.as_ref().map(|(_, etag)| etag.as_str()))?;
     let mut body = request.body.clone();
     if !body.is_object() {
         let why = "The request content was invalid and could not be deserialized.";
@@ -60,15 +60,15 @@ pub fn write(
     }
     object_member(&mut body, "properties");
     let old = old.map(|(old, _)| old);
-    let located = kind.provider != "Microsoft.Network" || kind.types.contains('/');
-    if !located && old.is_none() && text(&body, "/location").is_empty() {
+    let needs_no_location = kind.provider != "Microsoft.Network" || kind.types.contains('/');
+    if !needs_no_location && old.is_none() && text(&body, "/location").is_empty() {
         let why = "The location property is required for this definition.";
         return fail(400, "LocationRequired", why);
     }
-    let mut touched = vec![home.clone()];
-    touched.extend(checked(cloud, path, kind, old.as_ref(), &mut body)?);
+    let mut touched = vec![holder_id.clone()];
+    touched.extend(validate(cloud, path, kind, old.as_ref(), &mut body)?);
     cloud.check_idle(&touched)?;
-    let before = cloud.find(&home).cloned();
+    let before = cloud.find(&holder_id).cloned();
     let end = match kind.types {
         "privateDnsZones/virtualNetworkLinks" => dns::link_failure(cloud, path, &body),
         _ => None,
@@ -100,8 +100,9 @@ pub fn write(
     })
 }
 
-/// Validates a body by its type; returns the other resources that the write changes.
-fn checked(
+/// Validates a body by its type, and adds what Azure adds. Returns the ids of other resources that
+/// the write changes.
+fn validate(
     cloud: &mut AzureState,
     path: &Path,
     kind: &Kind,
@@ -132,14 +133,14 @@ fn install(cloud: &mut AzureState, path: &Path, kind: &Kind, mut body: Value) {
         return cloud.write(&path.id(), body);
     };
     put(&mut body, "name", Some(path.name().into()));
-    let home = kind.home(path).id();
-    let Some(mut whole) = cloud.find(&home).map(|found| found.body.clone()) else { return };
-    let elements = list_mut(&mut whole, member);
+    let holder_id = kind.holder(path).id();
+    let Some(mut holder) = cloud.find(&holder_id).map(|found| found.body.clone()) else { return };
+    let elements = list_mut(&mut holder, member);
     match elements.iter_mut().find(|e| text(e, "/name").eq_ignore_ascii_case(path.name())) {
         Some(element) => *element = body,
         None => elements.push(body),
     }
-    cloud.write(&home, whole);
+    cloud.write(&holder_id, holder);
 }
 
 /// Answers `DELETE`.
@@ -154,15 +155,15 @@ pub fn delete(
         return fail(405, "MethodNotAllowed", why);
     }
     let Some((_, etag)) = get_resource(cloud, path, kind) else { return Ok(Answer::empty(204)) };
-    conditions(request, Some(&etag))?;
-    let home = kind.home(path).id();
-    removable(cloud, path, kind)?;
-    cloud.check_idle(std::slice::from_ref(&home))?;
+    check_conditions(request, Some(&etag))?;
+    let holder_id = kind.holder(path).id();
+    check_removable(cloud, path, kind)?;
+    cloud.check_idle(std::slice::from_ref(&holder_id))?;
     let plan = Plan {
         name: operation("DELETE", &request.path),
         completion: kind.delete,
         item: path.id(),
-        resources: vec![home],
+        resources: vec![holder_id],
         before: Vec::new(),
         end: None,
     };
@@ -176,7 +177,7 @@ pub fn delete(
 }
 
 /// Fails if another resource depends on the one to delete.
-fn removable(cloud: &AzureState, path: &Path, kind: &Kind) -> ServiceResult<()> {
+fn check_removable(cloud: &AzureState, path: &Path, kind: &Kind) -> ServiceResult<()> {
     let start = format!("{}/", path.id()).to_ascii_lowercase();
     let nested = cloud.resources.iter().find(|r| {
         // Record sets are deleted with their zone.
@@ -193,18 +194,18 @@ fn removable(cloud: &AzureState, path: &Path, kind: &Kind) -> ServiceResult<()> 
     }
     match kind.types {
         "loadBalancers" | "loadBalancers/backendAddressPools" => {
-            link::uses(cloud, &path.id())?;
-            pool::removable(cloud, path)
+            link::check_unused(cloud, &path.id())?;
+            pool::check_removable(cloud, path)
         }
-        "privateLinkServices" => link::removable(cloud, path),
-        "networkInterfaces" => interface::removable(cloud, path),
-        "virtualNetworks/subnets" => network::removable(cloud, path),
+        "privateLinkServices" => link::check_removable(cloud, path),
+        "networkInterfaces" => interface::check_removable(cloud, path),
+        "virtualNetworks/subnets" => network::check_removable(cloud, path),
         _ => Ok(()),
     }
 }
 
 impl AzureState {
-    /// Stores a body without any validation.
+    /// Stores a body without validation; a new DNS zone gets its SOA record.
     pub fn store(&mut self, id: &str, body: Value) {
         if let Some((kind, path)) = Kind::parse(id) {
             install(self, &path, kind, body);
@@ -214,8 +215,8 @@ impl AzureState {
     /// Changes the stored body of a resource, which gets a new ETag.
     pub fn edit(&mut self, id: &str, change: impl FnOnce(&mut Value)) {
         let Some((kind, path)) = Kind::parse(id) else { return };
-        let home = kind.home(&path).id();
-        let Some(found) = self.find_mut(&home) else { return };
+        let holder_id = kind.holder(&path).id();
+        let Some(found) = self.find_mut(&holder_id) else { return };
         match kind.storage {
             Storage::Own => change(&mut found.body),
             Storage::Inside(member) => {
@@ -226,10 +227,10 @@ impl AzureState {
                 }
             }
         }
-        self.touch(&home);
+        self.touch(&holder_id);
     }
 
-    /// Removes a resource.
+    /// Removes a resource with those nested in it, and the interface and connection of an endpoint.
     pub fn remove(&mut self, id: &str) {
         let Some((kind, path)) = Kind::parse(id) else { return };
         let Storage::Inside(member) = kind.storage else {
@@ -241,10 +242,11 @@ impl AzureState {
             self.resources.retain(|other| !same(&other.id, id) && !within(&other.id));
             return;
         };
-        let home = kind.home(&path).id();
-        let Some(mut whole) = self.find(&home).map(|found| found.body.clone()) else { return };
-        let elements = list_mut(&mut whole, member);
+        let holder_id = kind.holder(&path).id();
+        let holder = self.find(&holder_id).map(|found| found.body.clone());
+        let Some(mut holder) = holder else { return };
+        let elements = list_mut(&mut holder, member);
         elements.retain(|element| !text(element, "/name").eq_ignore_ascii_case(path.name()));
-        self.write(&home, whole);
+        self.write(&holder_id, holder);
     }
 }

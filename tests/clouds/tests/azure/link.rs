@@ -20,9 +20,9 @@ fn nat() -> Value {
 }
 
 fn service(approved: &[&str]) -> Value {
-    let seen = ["00000000-0000-0000-0000-0000000000bb"];
+    let visible = ["00000000-0000-0000-0000-0000000000bb"];
     json!({ "location": "westeurope", "properties": {
-        "visibility": { "subscriptions": seen }, "autoApproval": { "subscriptions": approved },
+        "visibility": { "subscriptions": visible }, "autoApproval": { "subscriptions": approved },
         "loadBalancerFrontendIpConfigurations":
             [{ "id": network("loadBalancers/plain/frontendIPConfigurations/front") }],
         "ipConfigurations": [{ "name": "nat", "properties": {
@@ -55,7 +55,7 @@ async fn side(approved: &[&str]) -> (Side, HttpResponse) {
     }});
     assert_eq!(side.put(&guest, &body).await.status, 201);
     assert_eq!(side.put(&subnet("nat"), &nat()).await.status, 201);
-    let response = side.put(&network("privateLinkServices/door"), &service(approved)).await;
+    let response = side.put(&network("privateLinkServices/pls"), &service(approved)).await;
     assert_eq!(response.status, 201, "{}", response.text);
     (side, response)
 }
@@ -72,7 +72,7 @@ fn state(endpoint: &Value) -> &str {
 #[tokio::test]
 async fn a_service_requires_a_subnet_without_policies_and_a_standard_frontend() {
     let side = Side::new().await;
-    let path = network("privateLinkServices/door");
+    let path = network("privateLinkServices/pls");
     let response = side.put(&path, &service(&[])).await;
     assert_eq!(
         (response.status, response.code()),
@@ -98,7 +98,7 @@ async fn a_service_requires_a_subnet_without_policies_and_a_standard_frontend() 
     let response = side.put(&path, &service(&[])).await;
     assert_eq!(response.status, 201, "{}", response.text);
     let alias = response.body["properties"]["alias"].as_str().unwrap();
-    assert!(alias.starts_with("door."), "{alias}");
+    assert!(alias.starts_with("pls."), "{alias}");
     assert!(alias.ends_with(".westeurope.azure.privatelinkservice"), "{alias}");
     let address = &response.body["properties"]["ipConfigurations"][0]["properties"];
     assert_eq!(address["privateIPAddress"], "10.1.7.4");
@@ -124,7 +124,7 @@ async fn an_endpoint_is_pending_until_approved_and_shows_rejection_and_removal()
         "10.9.3.4"
     );
 
-    let list = network("privateLinkServices/door/privateEndpointConnections");
+    let list = network("privateLinkServices/pls/privateEndpointConnections");
     let all = side.get(&list).await.body["value"].clone();
     let mut one = all[0].clone();
     let connection = format!("{list}/{}", one["name"].as_str().unwrap());
@@ -137,16 +137,16 @@ async fn an_endpoint_is_pending_until_approved_and_shows_rejection_and_removal()
     }
     let unknown = side.put(&format!("{list}/other"), &one).await;
     assert_eq!(unknown.code(), "PrivateEndpointConnectionCannotBeCreatedByServiceProvider");
-    let door = network("privateLinkServices/door");
+    let pls = network("privateLinkServices/pls");
     let code = "PrivateLinkServiceWithPrivateEndpointConnectionsCannotBeDeleted";
-    assert_eq!(side.delete(&door).await.code(), code);
+    assert_eq!(side.delete(&pls).await.code(), code);
     // A write of the service keeps its connections.
-    assert_eq!(side.put(&door, &service(&[])).await.status, 200);
+    assert_eq!(side.put(&pls, &service(&[])).await.status, 200);
     assert_eq!(state(&side.get(&path_of("pe")).await.body), "Approved");
     assert_eq!(side.delete(&connection).await.status, 200);
     assert_eq!(state(&side.get(&path_of("pe")).await.body), "Disconnected");
-    assert_eq!(side.delete(&door).await.status, 200);
-    assert_eq!(side.get(&door).await.status, 404);
+    assert_eq!(side.delete(&pls).await.status, 200);
+    assert_eq!(side.get(&pls).await.status, 404);
 }
 
 #[tokio::test]
@@ -165,11 +165,11 @@ async fn an_auto_approved_endpoint_connects_at_once_and_is_removed_completely() 
     assert_eq!(side.delete(&nic).await.code(), "NicInUseWithPrivateEndpoint");
     assert_eq!(side.delete(&path_of("pe")).await.status, 200);
     assert_eq!(side.get(&nic).await.status, 404);
-    let list = network("privateLinkServices/door/privateEndpointConnections");
+    let list = network("privateLinkServices/pls/privateEndpointConnections");
     assert_eq!(side.get(&list).await.body["value"], json!([]));
     let mut named = service(&["*"]);
     named["properties"]["fqdns"] = json!(["north.test"]);
-    assert_eq!(side.put(&network("privateLinkServices/door"), &named).await.status, 200);
+    assert_eq!(side.put(&network("privateLinkServices/pls"), &named).await.status, 200);
     let response = side.put(&path_of("named"), &endpoint(alias)).await;
     let names = json!([{ "fqdn": "north.test", "ipAddresses": ["10.9.3.4"] }]);
     assert_eq!(response.body["properties"]["customDnsConfigs"], names);
@@ -179,19 +179,19 @@ async fn an_auto_approved_endpoint_connects_at_once_and_is_removed_completely() 
 async fn an_alias_is_visible_to_listed_subscriptions_only() {
     let (side, made) = side(&[]).await;
     let alias = made.body["properties"]["alias"].as_str().unwrap();
-    let ask = async |subscription: &str| {
-        let place = "providers/Microsoft.Network/locations/westeurope";
+    let is_visible = async |subscription: &str| {
+        let location = "providers/Microsoft.Network/locations/westeurope";
         let path =
-            format!("/subscriptions/{subscription}/{place}/checkPrivateLinkServiceVisibility");
+            format!("/subscriptions/{subscription}/{location}/checkPrivateLinkServiceVisibility");
         side.post(&path, &json!({ "privateLinkServiceAlias": alias })).await.body["visible"].clone()
     };
-    assert_eq!(ask("00000000-0000-0000-0000-0000000000bb").await, true);
+    assert_eq!(is_visible("00000000-0000-0000-0000-0000000000bb").await, true);
     side.azure.with(|cloud| {
-        let door = cloud.find_mut(&network("privateLinkServices/door")).unwrap();
-        door.body["properties"]["visibility"]["subscriptions"] = json!([]);
+        let pls = cloud.find_mut(&network("privateLinkServices/pls")).unwrap();
+        pls.body["properties"]["visibility"]["subscriptions"] = json!([]);
     });
-    assert_eq!(ask("00000000-0000-0000-0000-0000000000bb").await, false);
-    assert_eq!(ask(SUB.rsplit('/').next().unwrap()).await, true, "its own always");
+    assert_eq!(is_visible("00000000-0000-0000-0000-0000000000bb").await, false);
+    assert_eq!(is_visible(SUB.rsplit('/').next().unwrap()).await, true, "its own always");
     let response = side.put(&path_of("pe"), &endpoint(alias)).await;
     assert_eq!((response.status, response.code()), (400, "InvalidResourceReference"));
 }
@@ -274,7 +274,7 @@ async fn zones_hold_records_and_a_network_links_to_one_zone_of_a_name() {
 #[tokio::test]
 async fn a_long_running_service_write_reports_its_state_at_every_step() {
     let (side, _) = side(&[]).await;
-    let door = network("privateLinkServices/door");
+    let pls = network("privateLinkServices/pls");
     side.azure.with(|cloud| {
         cloud.pace = std::time::Duration::from_secs(30);
         cloud.outcomes = vec![Outcome {
@@ -285,25 +285,22 @@ async fn a_long_running_service_write_reports_its_state_at_every_step() {
     });
     let mut changed = service(&[]);
     changed["properties"]["enableProxyProtocol"] = true.into();
-    let response = side.put(&door, &changed).await;
+    let response = side.put(&pls, &changed).await;
     assert_eq!(response.body["properties"]["provisioningState"], "Updating");
     let poll = response.header("azure-asyncoperation").unwrap().to_owned();
-    assert_eq!(side.delete(&door).await.code(), "AnotherOperationInProgress");
+    assert_eq!(side.delete(&pls).await.code(), "AnotherOperationInProgress");
     side.azure.advance(std::time::Duration::from_secs(30));
     let end = side.follow(&poll).await.body;
     assert_eq!(end["error"]["code"], "InternalServerError");
-    let now = side.get(&door).await.body;
+    let now = side.get(&pls).await.body;
     assert_eq!(now["properties"]["provisioningState"], "Failed");
-    assert_eq!(
-        now["properties"]["enableProxyProtocol"], false,
-        "what was there before is there again"
-    );
+    assert_eq!(now["properties"]["enableProxyProtocol"], false, "the previous value is restored");
     // As in Microsoft's example, a service's deletion is polled by Azure-AsyncOperation.
-    let response = side.delete(&door).await;
+    let response = side.delete(&pls).await;
     assert_eq!((response.status, response.header("location")), (202, None));
     let poll = response.header("azure-asyncoperation").unwrap().to_owned();
-    assert_eq!(side.get(&door).await.body["properties"]["provisioningState"], "Deleting");
+    assert_eq!(side.get(&pls).await.body["properties"]["provisioningState"], "Deleting");
     side.azure.advance(std::time::Duration::from_secs(30));
     assert_eq!(side.follow(&poll).await.body["status"], "Succeeded");
-    assert_eq!(side.get(&door).await.status, 404);
+    assert_eq!(side.get(&pls).await.status, 404);
 }

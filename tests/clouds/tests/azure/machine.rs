@@ -53,8 +53,8 @@ async fn a_member_of_both_pools_is_shown_the_tunnels_of_both_families() {
         part["loadBalancerBackendAddressPools"] = json!([{ "id": pool(name) }]);
     }
     assert_eq!(side.put(&path, &nic).await.status, 200);
-    let ask = || side.machine("/metadata/loadbalancer?api-version=2020-10-01");
-    let response = ask().await.body["loadbalancer"].clone();
+    let query = || side.machine("/metadata/loadbalancer?api-version=2020-10-01");
+    let response = query().await.body["loadbalancer"].clone();
     let rows: Vec<_> = response["tunnelInterfaces"]
         .as_array()
         .unwrap()
@@ -88,20 +88,20 @@ async fn a_member_of_both_pools_is_shown_the_tunnels_of_both_families() {
         part["properties"]["loadBalancerBackendAddressPools"] = json!([]);
     }
     assert_eq!(side.put(&path, &nic).await.status, 200);
-    assert_eq!(ask().await.status, 404);
+    assert_eq!(query().await.status, 404);
     let member = json!({ "properties": { "loadBalancerBackendAddresses": [{
         "name": "a", "properties": {
             "ipAddress": "10.1.0.11", "virtualNetwork": { "id": network("virtualNetworks/hub") },
         },
     }]}});
     assert_eq!(side.put(&pool("weir"), &member).await.status, 200);
-    assert_eq!(ask().await.body["loadbalancer"]["tunnelInterfaces"].as_array().unwrap().len(), 1);
+    assert_eq!(query().await.body["loadbalancer"]["tunnelInterfaces"].as_array().unwrap().len(), 1);
     assert_eq!(side.put(&pool("weir"), &json!({})).await.status, 200);
     assert_eq!(
         side.put(&network("loadBalancers/plain/backendAddressPools/weir"), &member).await.status,
         200
     );
-    let response = ask().await.body["loadbalancer"].clone();
+    let response = query().await.body["loadbalancer"].clone();
     assert_eq!(
         (&response["tunnelInterfaces"], &response["outboundRules"]),
         (&Value::Null, &json!([]))
@@ -120,7 +120,7 @@ async fn events_start_when_due_or_when_acknowledged() {
     let response = side.machine(target).await.body;
     assert!(response["DocumentIncarnation"].as_u64() > first["DocumentIncarnation"].as_u64());
     let events = response["Events"].as_array().unwrap();
-    assert_eq!(events.len(), 1, "of its own only: {response}");
+    assert_eq!(events.len(), 1, "only those of this machine: {response}");
     let one = &events[0];
     assert_eq!(
         (&one["EventType"], &one["EventStatus"]),
@@ -132,12 +132,12 @@ async fn events_start_when_due_or_when_acknowledged() {
     let due = due.duration_since(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(due, Duration::from_secs(epoch) + notice);
 
-    let agree = async |id: &str| {
+    let acknowledge = async |id: &str| {
         let body = json!({ "StartRequests": [{ "EventId": id }] }).to_string();
         plain(&side.azure.imds, "POST", target, &[("Metadata", "true")], &body).await.status
     };
-    assert_eq!(agree("another").await, 400);
-    assert_eq!(agree(&id).await, 200);
+    assert_eq!(acknowledge("another").await, 400);
+    assert_eq!(acknowledge(&id).await, 200);
     let response = side.machine(target).await.body;
     assert_eq!(response["Events"][0]["EventStatus"], "Started");
     assert_eq!(response["Events"][0]["NotBefore"], "");
@@ -183,7 +183,7 @@ async fn managed_identities_and_applications_obtain_tokens() {
     let second = "&client_id=00000000-0000-0000-0000-0000000000d2";
     let response = side.machine(&token(&format!("&{ARM}{second}"))).await;
     assert_eq!(response.body["client_id"], "00000000-0000-0000-0000-0000000000d2");
-    let response = side.machine(&token(&format!("&{ARM}&client_id=nobody"))).await;
+    let response = side.machine(&token(&format!("&{ARM}&client_id=unknown"))).await;
     assert_eq!((response.status, &response.body["error"]), (400, &json!("invalid_request")));
     assert_eq!(response.body["error_description"], "Identity not found");
     assert_eq!(side.machine(&token("")).await.status, 400);

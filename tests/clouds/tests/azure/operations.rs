@@ -77,12 +77,12 @@ async fn a_deletion_is_polled_at_its_location() {
 }
 
 #[tokio::test]
-async fn operations_fail_are_cancelled_or_never_end_as_configured() {
+async fn operations_fail_are_canceled_have_no_effect_or_never_end_as_configured() {
     let fail =
         End::Fail { code: "PrivateIPAddressNotInSubnet".to_owned(), message: "No.".to_owned() };
     let lost = (PUT, End::Lose);
-    let cancelled = ("DELETE *", End::Cancel);
-    let ends = vec![(PUT, fail), (PUT, End::Cancel), cancelled, lost, (PUT, End::Hang)];
+    let canceled = ("DELETE *", End::Cancel);
+    let ends = vec![(PUT, fail), (PUT, End::Cancel), canceled, lost, (PUT, End::Hang)];
     let side = slow(ends).await;
     let before = side.get(&pool("weir")).await.body["properties"]["tunnelInterfaces"].clone();
     let body = json!({ "properties": {} });
@@ -196,8 +196,8 @@ async fn faults_apply_until_they_are_cleared() {
     let bearer = format!("Bearer {}", side.token);
     let headers = [("Authorization", bearer.as_str())];
     let (url, ca) = (side.azure.url.clone(), side.azure.ca.clone());
-    let asked = crate::client::secure(&url, &ca, "GET", &target, &headers, "");
-    let hung = tokio::time::timeout(Duration::from_millis(300), asked).await;
+    let request = crate::client::secure(&url, &ca, "GET", &target, &headers, "");
+    let hung = tokio::time::timeout(Duration::from_millis(300), request).await;
     assert!(hung.is_err(), "no response");
     assert_eq!(side.azure.take_calls().last().unwrap().status, 0);
     side.azure.clear_faults();

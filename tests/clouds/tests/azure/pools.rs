@@ -57,25 +57,25 @@ async fn a_put_of_the_load_balancer_does_not_change_pool_addresses() {
     let side = Side::new().await;
     assert_eq!(side.put(&pool("weir"), &of(&[address("a", "10.1.0.11")], &[])).await.status, 200);
     let path = network("loadBalancers/gw");
-    let mut whole = side.get(&path).await.body;
-    let pools = whole["properties"]["backendAddressPools"].as_array_mut().unwrap();
+    let mut lb = side.get(&path).await.body;
+    let pools = lb["properties"]["backendAddressPools"].as_array_mut().unwrap();
     pools[0]["properties"]["loadBalancerBackendAddresses"] = json!([]);
     pools[1]["properties"]["loadBalancerBackendAddresses"] = json!([address("b", "10.1.0.12")]);
-    let response = side.put(&path, &whole).await;
+    let response = side.put(&path, &lb).await;
     assert_eq!(response.status, 200, "{}", response.text);
-    let kept = side.get(&pool("weir")).await.body;
-    assert_eq!(kept["properties"]["loadBalancerBackendAddresses"][0]["name"], "a");
+    let stored = side.get(&pool("weir")).await.body;
+    assert_eq!(stored["properties"]["loadBalancerBackendAddresses"][0]["name"], "a");
     let other = side.get(&pool("weir6")).await.body;
     assert_eq!(other["properties"]["loadBalancerBackendAddresses"], Value::Null);
 
-    whole["sku"]["name"] = "Standard".into();
-    assert_eq!(side.put(&path, &whole).await.status, 400, "a SKU stays");
-    whole["sku"]["name"] = "Gateway".into();
-    whole["properties"]["loadBalancingRules"][0]["properties"]["protocol"] = "Tcp".into();
-    assert_eq!(side.put(&path, &whole).await.code(), "GatewayLoadBalancerRuleMustBeHaPorts");
-    whole["properties"]["loadBalancingRules"][0]["properties"]["protocol"] = "All".into();
-    whole["properties"]["backendAddressPools"].as_array_mut().unwrap().remove(1);
-    assert_eq!(side.put(&path, &whole).await.code(), "InvalidResourceReference", "a rule's pool");
+    lb["sku"]["name"] = "Standard".into();
+    assert_eq!(side.put(&path, &lb).await.status, 400, "a SKU stays");
+    lb["sku"]["name"] = "Gateway".into();
+    lb["properties"]["loadBalancingRules"][0]["properties"]["protocol"] = "Tcp".into();
+    assert_eq!(side.put(&path, &lb).await.code(), "GatewayLoadBalancerRuleMustBeHaPorts");
+    lb["properties"]["loadBalancingRules"][0]["properties"]["protocol"] = "All".into();
+    lb["properties"]["backendAddressPools"].as_array_mut().unwrap().remove(1);
+    assert_eq!(side.put(&path, &lb).await.code(), "InvalidResourceReference", "a rule's pool");
 }
 
 #[tokio::test]
@@ -91,11 +91,11 @@ async fn a_pool_has_members_by_interface_or_by_address_but_not_both() {
     let response = side.put(&pool("weir"), &read).await;
     assert_eq!(response.status, 200, "{}", response.text);
     assert_eq!(response.body["properties"]["backendIPConfigurations"].as_array().unwrap().len(), 1);
-    let mut stranger = read.clone();
-    let entry = &mut stranger["properties"]["loadBalancerBackendAddresses"][0];
+    let mut foreign = read.clone();
+    let entry = &mut foreign["properties"]["loadBalancerBackendAddresses"][0];
     entry["properties"]["networkInterfaceIPConfiguration"]["id"] =
         network("networkInterfaces/weir-1-data/ipConfigurations/ipconfig1").into();
-    assert_eq!(side.put(&pool("weir"), &stranger).await.code(), "InvalidResourceReference");
+    assert_eq!(side.put(&pool("weir"), &foreign).await.code(), "InvalidResourceReference");
     assert_eq!(side.delete(&pool("weir")).await.code(), "InUseBackendAddressPoolCannotBeDeleted");
 
     assert_eq!(side.put(&pool("weir6"), &of(&[address("a", "fd00:1::12")], &[])).await.status, 200);
@@ -109,8 +109,8 @@ async fn a_pool_has_members_by_interface_or_by_address_but_not_both() {
     bare["properties"]["ipConfigurations"] = before["properties"]["ipConfigurations"].clone();
     assert_eq!(side.put(&path, &bare).await.status, 200);
     let after = side.get(&path).await.body;
-    for given in ["macAddress", "virtualMachine", "primary"] {
-        assert_eq!(after["properties"][given], before["properties"][given], "{given}");
+    for member in ["macAddress", "virtualMachine", "primary"] {
+        assert_eq!(after["properties"][member], before["properties"][member], "{member}");
     }
     assert_eq!(before["properties"]["enableIPForwarding"], true);
     assert_eq!(after["properties"]["enableIPForwarding"], false, "left out is lost");
@@ -185,7 +185,7 @@ async fn scale_set_interfaces_are_read_only() {
         .await
         .body;
     assert_eq!(all["value"].as_array().unwrap().len(), 2);
-    // The scale set's model adds the machines.
+    // As if the scale set's model had added the machine.
     side.azure.with(|cloud| {
         let body = &mut cloud.find_mut(nic).unwrap().body;
         body["properties"]["ipConfigurations"][0]["properties"]["loadBalancerBackendAddressPools"] =

@@ -16,7 +16,7 @@ const RG1: &str = "/subscriptions/subid/resourceGroups/rg1";
 
 /// Members that no example contains, with their sources: the specification's definitions
 /// (2024-05-01), or responses of Azure that users have published (the entries of interfaces).
-const MORE: &[&str] = &[
+const NOT_IN_EXAMPLES: &[&str] = &[
     // LoadBalancerSku, LoadBalancerPropertiesFormat.
     "loadBalancers sku.tier",
     // LoadBalancerBackendAddressPropertiesFormat; ids, types and states as published.
@@ -92,27 +92,27 @@ fn members(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'st
 struct Known(BTreeMap<String, BTreeMap<String, BTreeSet<&'static str>>>);
 
 impl Known {
-    fn learn(&mut self, of: &str, value: &Value) {
+    fn add(&mut self, of: &str, value: &Value) {
         members(value, "", self.0.entry(of.to_owned()).or_default());
     }
 
     /// Checks that every member of a response is known, and that no member of `example` is missing.
-    fn judge(&self, of: &str, answer: &Value, example: &Value) {
-        let (mut ours, mut theirs) = (BTreeMap::new(), BTreeMap::new());
-        members(answer, "", &mut ours);
-        members(example, "", &mut theirs);
+    fn check(&self, of: &str, answer: &Value, example: &Value) {
+        let (mut actual, mut expected) = (BTreeMap::new(), BTreeMap::new());
+        members(answer, "", &mut actual);
+        members(example, "", &mut expected);
         let known = &self.0[of];
-        for (path, kinds) in &ours {
-            let more = MORE.iter().any(|more| format!("{of} {path}").starts_with(more));
+        for (path, kinds) in &actual {
+            let more = NOT_IN_EXAMPLES.iter().any(|more| format!("{of} {path}").starts_with(more));
             match known.get(path) {
-                Some(theirs) => {
-                    assert!(kinds.is_subset(theirs), "{of} {path}: {kinds:?}, not {theirs:?}")
+                Some(allowed) => {
+                    assert!(kinds.is_subset(allowed), "{of} {path}: {kinds:?}, not {allowed:?}")
                 }
                 None => assert!(more, "{of} {path} is in no example: {answer:#}"),
             }
         }
-        for path in theirs.keys() {
-            assert!(ours.contains_key(path), "{of} {path} is missing: {answer:#}");
+        for path in expected.keys() {
+            assert!(actual.contains_key(path), "{of} {path} is missing: {answer:#}");
         }
     }
 }
@@ -185,11 +185,11 @@ fn known() -> Known {
                 let one = [body.clone()];
                 for resource in body["value"].as_array().map_or(&one[..], Vec::as_slice) {
                     let Some(id) = resource["id"].as_str() else { continue };
-                    known.learn(&type_of(id), resource);
+                    known.add(&type_of(id), resource);
                     // Parts are resources too.
                     for (part, parts) in resource["properties"].as_object().into_iter().flatten() {
                         for one in parts.as_array().into_iter().flatten() {
-                            known.learn(&format!("{}/{part}", type_of(id)), one);
+                            known.add(&format!("{}/{part}", type_of(id)), one);
                         }
                     }
                 }
@@ -200,7 +200,7 @@ fn known() -> Known {
 }
 
 /// Stores an example's resource without validation.
-fn keep(cloud: &mut AzureState, resource: &Value) {
+fn store(cloud: &mut AzureState, resource: &Value) {
     let id = resource["id"].as_str().unwrap();
     let types = type_of(id);
     let Some((_, part)) = types.split_once('/') else {
@@ -244,22 +244,22 @@ async fn resources_have_the_shape_of_the_examples() {
         let list = body["value"].as_array();
         let resources = list.map_or(&one[..], Vec::as_slice);
         side.azure.with(|cloud| {
-            resources.iter().for_each(|resource| keep(cloud, resource));
+            resources.iter().for_each(|resource| store(cloud, resource));
             outside(cloud, resources);
         });
         for resource in resources {
             let id = resource["id"].as_str().unwrap();
             let response = side.get(id).await;
             assert_eq!(response.status, 200, "{file}: {}", response.text);
-            known.judge(&type_of(id), &response.body, resource);
+            known.check(&type_of(id), &response.body, resource);
         }
         if list.is_some() {
             let id = resources[0]["id"].as_str().unwrap();
             let response = side.get(id.rsplit_once('/').unwrap().0).await;
             let listed = response.body["value"].as_array().unwrap();
             assert_eq!(listed.len(), resources.len(), "{file}: {}", response.text);
-            for (ours, theirs) in listed.iter().zip(resources) {
-                known.judge(&type_of(id), ours, theirs);
+            for (actual, expected) in listed.iter().zip(resources) {
+                known.check(&type_of(id), actual, expected);
             }
         }
     }
@@ -350,8 +350,8 @@ async fn writes_of_the_examples_are_accepted_and_answered_alike() {
         }
         let response = side.put(&path, &body).await;
         assert_eq!(response.status, 201, "{file}: {}", response.text);
-        let theirs = &example["responses"]["201"]["body"];
-        known.judge(&type_of(&path), &response.body, theirs);
+        let expected = &example["responses"]["201"]["body"];
+        known.check(&type_of(&path), &response.body, expected);
         assert_eq!(side.put(&path, &body).await.status, 200, "{file} once more");
     }
 }
@@ -363,8 +363,9 @@ fn headers(example: &Value, status: &str) -> BTreeSet<String> {
 }
 
 fn headers_of(response: &HttpResponse) -> BTreeSet<String> {
-    let ours = ["location", "azure-asyncoperation"];
-    ours.iter()
+    let checked = ["location", "azure-asyncoperation"];
+    checked
+        .iter()
         .filter(|name| response.header(name).is_some())
         .map(|name| (*name).to_owned())
         .collect()
@@ -375,21 +376,21 @@ fn headers_of(response: &HttpResponse) -> BTreeSet<String> {
 async fn long_operations_have_the_headers_of_the_examples() {
     let side = Side::new().await;
     let loads = |file: &str| example(&format!("network/{file}.json"));
-    let door = network("privateLinkServices/door");
-    let connection = format!("{door}/privateEndpointConnections/one");
+    let pls = network("privateLinkServices/pls");
+    let connection = format!("{pls}/privateEndpointConnections/one");
     side.azure.with(|cloud| {
         cloud.pace = Duration::from_secs(5);
         let state = json!({ "status": "Rejected", "description": "" });
         let one =
             json!({ "name": "one", "properties": { "privateLinkServiceConnectionState": state } });
-        cloud.write(&door, json!({ "properties": { "privateEndpointConnections": [one] } }));
+        cloud.write(&pls, json!({ "properties": { "privateEndpointConnections": [one] } }));
     });
     let plain = network("loadBalancers/plain");
     for (file, path) in [
         ("LoadBalancerBackendAddressPoolDelete", format!("{plain}/backendAddressPools/weir")),
         ("LoadBalancerDelete", plain),
         ("PrivateLinkServiceDeletePrivateEndpointConnection", connection),
-        ("PrivateLinkServiceDelete", door),
+        ("PrivateLinkServiceDelete", pls),
     ] {
         let response = side.delete(&path).await;
         assert_eq!(
@@ -418,9 +419,10 @@ async fn long_operations_have_the_headers_of_the_examples() {
     side.azure.with(|cloud| add_to_pool(cloud, &nic, &pool("weir")));
     let mut known = Known::default();
     for (of, example, path) in [("health", &health, &rule), ("visible", &visible, &check)] {
-        let theirs = &example["responses"]["200"]["body"];
-        known.learn(of, theirs);
-        known.judge(of, &side.post(path, &example["parameters"]["parameters"]).await.body, theirs);
+        let expected = &example["responses"]["200"]["body"];
+        known.add(of, expected);
+        let response = side.post(path, &example["parameters"]["parameters"]).await;
+        known.check(of, &response.body, expected);
     }
 }
 
@@ -432,13 +434,13 @@ async fn metadata_has_the_shape_of_the_examples() {
     let body =
         |file: &str| example(&format!("imds/{file}.json"))["responses"]["200"]["body"].clone();
     let (token, instance) = (body("GetIdentityToken"), body("GetInstanceMetadata"));
-    known.learn("identity", &token);
+    known.add("identity", &token);
     let response = side.machine("/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://vault.azure.net").await;
-    known.judge("identity", &response.body, &token);
-    known.learn("instance", &instance);
+    known.check("identity", &response.body, &token);
+    known.add("instance", &instance);
     // Much of the example is about disks and plans, which Weir does not use.
     let response = side.machine("/metadata/instance?api-version=2021-11-15").await;
-    known.judge("instance", &response.body, &json!({ "compute": {
+    known.check("instance", &response.body, &json!({ "compute": {
         "azEnvironment": "", "location": "", "name": "", "resourceGroupName": "", "resourceId": "",
         "subscriptionId": "", "vmId": "", "vmScaleSetName": "", "zone": "", "vmSize": "",
     }}));
@@ -447,16 +449,16 @@ async fn metadata_has_the_shape_of_the_examples() {
         (pool("weir"), "GetLoadBalancerMetadata_GatewayLB"),
         (network("loadBalancers/plain/backendAddressPools/weir"), "GetLoadBalancerMetadata"),
     ] {
-        let theirs = body(file);
+        let published = body(file);
         let mut known = Known::default();
-        known.learn(file, &theirs);
+        known.add(file, &published);
         let nic = network("networkInterfaces/weir-0-data");
         side.azure.with(|cloud| add_to_pool(cloud, &nic, &pool_id));
         let response = side.machine("/metadata/loadbalancer?api-version=2021-02-01").await;
         let gateway = response.body["loadbalancer"]["tunnelInterfaces"].is_array();
         assert_eq!(gateway, file.ends_with("GatewayLB"), "{}", response.text);
-        let least =
-            if gateway { theirs } else { json!({ "loadbalancer": { "inboundRules": [] } }) };
-        known.judge(file, &response.body, &least);
+        let expected =
+            if gateway { published } else { json!({ "loadbalancer": { "inboundRules": [] } }) };
+        known.check(file, &response.body, &expected);
     }
 }

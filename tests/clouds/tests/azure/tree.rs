@@ -74,7 +74,7 @@ async fn lists_are_paged() {
     names.sort();
     assert_eq!(names, ["weir-0-data", "weir-0-management", "weir-1-data", "weir-1-management"]);
     let all = side.get(&format!("{SUB}/providers/Microsoft.Network/loadBalancers")).await;
-    assert!(all.body["nextLink"].is_string(), "of the whole subscription too: {}", all.text);
+    assert!(all.body["nextLink"].is_string(), "of the entire subscription too: {}", all.text);
     assert_eq!(side.azure.take_calls()[0].operation, "LIST networkInterfaces");
 }
 

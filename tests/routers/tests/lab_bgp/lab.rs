@@ -42,35 +42,35 @@ pub fn alone() -> MutexGuard<'static, ()> {
 
 /// The network of the session between the router and the appliance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Over {
+pub enum Network {
     /// The network of the traffic: through the plane and the kernel's exception port.
     DataPort,
     /// Another network, which the plane does not use.
     Management,
 }
 
-impl Over {
+impl Network {
     /// Returns the appliance's address.
-    pub fn ours(self) -> &'static str {
+    pub fn appliance(self) -> &'static str {
         match self {
-            Over::DataPort => HOPS[0],
-            Over::Management => "10.0.9.10",
+            Network::DataPort => HOPS[0],
+            Network::Management => "10.0.9.10",
         }
     }
 
     /// Returns the router's address.
-    pub fn theirs(self) -> &'static str {
+    pub fn router(self) -> &'static str {
         match self {
-            Over::DataPort => "10.0.1.1",
-            Over::Management => "10.0.9.1",
+            Network::DataPort => "10.0.1.1",
+            Network::Management => "10.0.9.1",
         }
     }
 
     /// Returns the router's interface.
     pub fn device(self) -> &'static str {
         match self {
-            Over::DataPort => "data",
-            Over::Management => "mgmt",
+            Network::DataPort => "data",
+            Network::Management => "mgmt",
         }
     }
 }
@@ -115,12 +115,12 @@ impl BgpLab {
         let services = services(&lab, "");
         let mut weir = Weir::prepare(&lab, &settings, &services)?;
         let objects = lab.folder.file(OBJECTS);
-        std::fs::create_dir(&objects).map_err(LabError::io("the directory of objects"))?;
+        std::fs::create_dir(&objects).map_err(LabError::io("creating the directory of objects"))?;
         symlink(lab.folder.file("services.toml"), objects.join("services.toml"))
-            .map_err(LabError::io("the services file in it"))?;
+            .map_err(LabError::io("linking the services file into it"))?;
         weir.environment.push(("WEIR_SERVICES".into(), objects.display().to_string()));
         let secrets = lab.folder.file(SECRETS);
-        std::fs::create_dir(&secrets).map_err(LabError::io("the directory of secrets"))?;
+        std::fs::create_dir(&secrets).map_err(LabError::io("creating the directory of secrets"))?;
         weir.environment.push(("WEIR_BGP__SECRETS".into(), secrets.display().to_string()));
         if plan.plane.is_xdp() {
             // With DPDK the kernel must not use these ports.
@@ -163,24 +163,24 @@ impl BgpLab {
         let object = items.find(|object| object["name"] == name);
         let conditions = object.map(|object| &object["status"]["conditions"]);
         let one = conditions.map(|all| all[0].clone()).unwrap_or_default();
-        let word = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
-        Ok((word("reason"), word("message")))
+        let field = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
+        Ok((field("reason"), field("message")))
     }
 
     /// Waits until a policy has this reason, and returns the message.
     pub fn wait_for_condition(&mut self, name: &str, reason: &str) -> Outcome<String> {
         routers::wait_for(&format!("condition {reason} of {name}"), TIMEOUT, || {
-            let said = self.condition(name)?;
-            Ok((said.0 == reason, format!("{said:?}\n{}", self.weir.logs())))
+            let condition = self.condition(name)?;
+            Ok((condition.0 == reason, format!("{condition:?}\n{}", self.weir.logs())))
         })?;
         Ok(self.condition(name)?.1)
     }
 
-    /// Runs `weir WORDS` as an operator does.
-    pub fn command(&self, words: &[&str]) -> Outcome<String> {
+    /// Runs `weir ARGUMENTS` as an operator does.
+    pub fn command(&self, arguments: &[&str]) -> Outcome<String> {
         let program = find("weir", "cli")?.display().to_string();
         let socket = self.lab.folder.file("control.sock").display().to_string();
-        Ok(self.lab.weir.command(&program, &[&["--socket", &socket], words].concat())?)
+        Ok(self.lab.weir.command(&program, &[&["--socket", &socket], arguments].concat())?)
     }
 
     /// Starts real requests of the client to a frontend, five per connection.
@@ -191,7 +191,7 @@ impl BgpLab {
 
     /// Checks that the client gets correct responses from both frontends through the router's
     /// routes.
-    pub fn asks(&self) -> Outcome {
+    pub fn check_responses(&self) -> Outcome {
         let both: [IpAddr; 2] = [FRONTEND.into(), FRONTEND6.into()];
         for frontend in both {
             let load = Load::new(SocketAddr::new(frontend, 80), 100);
@@ -237,8 +237,8 @@ pub fn served(lab: &Lab, more: &str, hosts: &[usize], state: &'static str) -> Ve
 }
 
 /// Returns a neighbor with these additional keys, and a short connect retry time.
-pub fn neighbor(over: Over, more: &Value) -> Value {
-    let mut all = json!({"address": over.theirs(), "asn": THEIR_ASN, "connect_retry_s": 1});
+pub fn neighbor(over: Network, more: &Value) -> Value {
+    let mut all = json!({"address": over.router(), "asn": THEIR_ASN, "connect_retry_s": 1});
     for (key, value) in more.as_object().into_iter().flatten() {
         all[key] = value.clone();
     }

@@ -5,8 +5,8 @@ use routers::Frr;
 use serde_json::json;
 use tests::lab::settings::Plane;
 
-use crate::lab::{BgpLab, FOUR, Outcome, Over, Plan, SIX, alone, neighbor, policy};
-use crate::routes::{epoch, frr, session, wait_for_bfd, wait_until_gone, wait_until_there};
+use crate::lab::{BgpLab, FOUR, Network, Outcome, Plan, SIX, alone, neighbor, policy};
+use crate::routes::{epoch, frr, session, wait_for_bfd, wait_until_gone, wait_until_present};
 
 const XDP: Plane = Plane::Xdp { native: false };
 /// The key of both sides, where there is one.
@@ -15,26 +15,26 @@ const KEY: &str = "as-both-sides-know";
 const ROTATED: &str = "as-both-sides-know-next";
 
 /// Both frontends are announced with the data port as next hop, and their clients are served.
-fn served(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
+fn check_served(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
     for prefix in [FOUR, SIX] {
-        wait_until_there(bgp_lab, frr, prefix)?;
+        wait_until_present(bgp_lab, frr, prefix)?;
     }
-    bgp_lab.asks()
+    bgp_lab.check_responses()
 }
 
 /// Tests the usual session with BFD.
-fn watched(plane: Plane, over: Over) -> Outcome {
+fn test_with_bfd(plane: Plane, over: Network) -> Outcome {
     let policy = policy(&neighbor(over, &json!({"bfd": {"enabled": true}})));
     let mut bgp_lab = BgpLab::new(&Plan { plane, ..Plan::new(policy) })?;
-    let frr = frr(&bgp_lab, over, &["neighbor OURS bfd"])?;
-    served(&mut bgp_lab, &frr)?;
+    let frr = frr(&bgp_lab, over, &["neighbor APPLIANCE bfd"])?;
+    check_served(&mut bgp_lab, &frr)?;
     wait_for_bfd(&frr, over)?;
     // A session through the plane and the kernel looks like any other.
-    let said = session(&frr, over)?;
-    assert_eq!(said["remoteAs"], crate::lab::OUR_ASN, "{said}");
-    assert_eq!(said["hostLocal"], over.theirs(), "{said}");
-    assert_eq!(said["hostForeign"], over.ours(), "{said}");
-    if over == Over::DataPort && !plane.is_xdp() {
+    let state = session(&frr, over)?;
+    assert_eq!(state["remoteAs"], crate::lab::OUR_ASN, "{state}");
+    assert_eq!(state["hostLocal"], over.router(), "{state}");
+    assert_eq!(state["hostForeign"], over.appliance(), "{state}");
+    if over == Network::DataPort && !plane.is_xdp() {
         let punted =
             bgp_lab.weir.metrics()?.sum("weir_packets_total", &["direction=\"to_kernel\""]);
         assert!(punted > 20.0, "BGP and BFD use the exception port: {punted}");
@@ -48,64 +48,64 @@ fn watched(plane: Plane, over: Over) -> Outcome {
 #[test]
 fn bgp_and_bfd_over_the_dpdk_data_port_route_clients_to_frontends() -> Outcome {
     let _alone = alone();
-    watched(Plane::Dpdk, Over::DataPort)
+    test_with_bfd(Plane::Dpdk, Network::DataPort)
 }
 
 #[test]
 fn bgp_and_bfd_over_the_xdp_data_port_route_clients_to_frontends() -> Outcome {
     let _alone = alone();
-    watched(XDP, Over::DataPort)
+    test_with_bfd(XDP, Network::DataPort)
 }
 
 #[test]
 fn bgp_and_bfd_over_the_management_port_route_to_the_dpdk_data_port() -> Outcome {
     let _alone = alone();
-    watched(Plane::Dpdk, Over::Management)
+    test_with_bfd(Plane::Dpdk, Network::Management)
 }
 
 #[test]
 fn bgp_and_bfd_over_the_management_port_route_to_the_xdp_data_port() -> Outcome {
     let _alone = alone();
-    watched(XDP, Over::Management)
+    test_with_bfd(XDP, Network::Management)
 }
 
 /// Tests a session with a signature (RFC 2385) and TTL security (RFC 5082): both survive the path
 /// through the plane. A neighbor with another key, or at a greater distance, gets no session.
-fn guarded(plane: Plane, over: Over) -> Outcome {
+fn test_authenticated(plane: Plane, over: Network) -> Outcome {
     let mut bgp_lab =
         BgpLab::new(&Plan { plane, ..Plan::new(policy(&neighbor(over, &json!({})))) })?;
     let signed = json!({"ttl_security": true, "password": {"file": "key"}});
-    let lines = format!("neighbor OURS password {KEY}");
-    let frr = frr(&bgp_lab, over, &[&lines, "neighbor OURS ttl-security hops 1"])?;
+    let lines = format!("neighbor APPLIANCE password {KEY}");
+    let frr = frr(&bgp_lab, over, &[&lines, "neighbor APPLIANCE ttl-security hops 1"])?;
     bgp_lab.write_policy("edge", &policy(&neighbor(over, &signed)))?;
     // Without the key there is no session, and the condition does not reveal the file.
-    let told = bgp_lab.wait_for_condition("edge", "Defective")?;
+    let message = bgp_lab.wait_for_condition("edge", "Defective")?;
     assert!(
-        told.contains("its key is missing or invalid") && !told.contains("No such file"),
-        "{told}"
+        message.contains("its key is missing or invalid") && !message.contains("No such file"),
+        "{message}"
     );
     assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
     // Only the key's file changes.
     bgp_lab.write_key("key", KEY)?;
-    served(&mut bgp_lab, &frr)?;
+    check_served(&mut bgp_lab, &frr)?;
     let before = epoch(&frr, over)?;
     assert!(before.is_some(), "{}", session(&frr, over)?);
 
     // With another key the session ends, and none is established.
-    frr.configure(&["router bgp 65002", &format!("neighbor {} password other", over.ours())])?;
+    frr.configure(&["router bgp 65002", &format!("neighbor {} password other", over.appliance())])?;
     frr.query("clear bgp *")?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     frr.configure(&[
         "router bgp 65002",
         // At a greater distance than allowed; the key last, so that no session is established
         // before.
-        &format!("no neighbor {} ttl-security hops 1", over.ours()),
-        &format!("neighbor {} ebgp-multihop 3", over.ours()),
-        &format!("neighbor {} password {KEY}", over.ours()),
+        &format!("no neighbor {} ttl-security hops 1", over.appliance()),
+        &format!("neighbor {} ebgp-multihop 3", over.appliance()),
+        &format!("neighbor {} password {KEY}", over.appliance()),
     ])?;
     let drops = || -> routers::Result<u64> {
-        let said = bgp_lab.lab.weir.command("nstat", &["-asz", "TcpExtTCPMinTTLDrop"])?;
-        let number = said.lines().find_map(|line| line.strip_prefix("TcpExtTCPMinTTLDrop"));
+        let output = bgp_lab.lab.weir.command("nstat", &["-asz", "TcpExtTCPMinTTLDrop"])?;
+        let number = output.lines().find_map(|line| line.strip_prefix("TcpExtTCPMinTTLDrop"));
         Ok(number.and_then(|n| n.split_whitespace().next()?.parse().ok()).unwrap_or(0))
     };
     let begun = drops()?;
@@ -116,31 +116,32 @@ fn guarded(plane: Plane, over: Over) -> Outcome {
     assert_eq!(epoch(&frr, over)?, None, "{}", session(&frr, over)?);
     frr.configure(&[
         "router bgp 65002",
-        &format!("no neighbor {} ebgp-multihop 3", over.ours()),
-        &format!("neighbor {} ttl-security hops 1", over.ours()),
+        &format!("no neighbor {} ebgp-multihop 3", over.appliance()),
+        &format!("neighbor {} ttl-security hops 1", over.appliance()),
     ])?;
-    served(&mut bgp_lab, &frr)?;
+    check_served(&mut bgp_lab, &frr)?;
     // Both sides change the key; the appliance by its file alone.
     bgp_lab.write_key("key", ROTATED)?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
-    frr.configure(&["router bgp 65002", &format!("neighbor {} password {ROTATED}", over.ours())])?;
-    served(&mut bgp_lab, &frr)
+    let rotated = format!("neighbor {} password {ROTATED}", over.appliance());
+    frr.configure(&["router bgp 65002", &rotated])?;
+    check_served(&mut bgp_lab, &frr)
 }
 
 #[test]
 fn an_authenticated_session_with_gtsm_over_the_dpdk_data_port() -> Outcome {
     let _alone = alone();
-    guarded(Plane::Dpdk, Over::DataPort)
+    test_authenticated(Plane::Dpdk, Network::DataPort)
 }
 
 #[test]
 fn an_authenticated_session_with_gtsm_over_the_xdp_data_port() -> Outcome {
     let _alone = alone();
-    guarded(XDP, Over::DataPort)
+    test_authenticated(XDP, Network::DataPort)
 }
 
 #[test]
 fn an_authenticated_session_with_gtsm_over_the_management_port() -> Outcome {
     let _alone = alone();
-    guarded(Plane::from_env(), Over::Management)
+    test_authenticated(Plane::from_env(), Network::Management)
 }

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use tests::lab::settings::Plane;
 
 use crate::lab::{
-    BgpLab, FOUR, Outcome, Over, Plan, SIX, TIMEOUT, alone, assert_no_failures, neighbor, policy,
+    BgpLab, FOUR, Network, Outcome, Plan, SIX, TIMEOUT, alone, assert_no_failures, neighbor, policy,
 };
 use crate::routes::{
-    Followed, bird, epoch, frr, path, session, wait_for_bfd, wait_until_gone, wait_until_in_kernel,
-    wait_until_there,
+    RouteMonitor, bird, epoch, frr, path, session, wait_for_bfd, wait_until_gone,
+    wait_until_in_kernel, wait_until_present,
 };
 
 /// How slowpath ends before it is restarted.
@@ -33,7 +33,7 @@ impl End {
                 let mut process = bgp_lab.weir.slowpath.take().ok_or("no slowpath")?;
                 process.signal(Signal::SIGINT)?;
                 let status = process.wait(TIMEOUT)?;
-                assert!(status.success(), "{status}: {}", process.last_words());
+                assert!(status.success(), "{status}: {}", process.log_tail());
             }
         }
         Ok(())
@@ -41,7 +41,7 @@ impl End {
 }
 
 /// A neighbor with graceful restart and BFD.
-fn graceful(over: Over) -> Value {
+fn graceful(over: Network) -> Value {
     neighbor(
         over,
         &json!({"bfd": {"enabled": true},
@@ -50,13 +50,13 @@ fn graceful(over: Over) -> Value {
 }
 
 /// Stops slowpath for longer than BFD's detection time, and restarts it, under load.
-fn away(
+fn restart_under_load(
     bgp_lab: &mut BgpLab,
     end: End,
     gone: impl Fn() -> Outcome,
     back: impl Fn() -> Outcome,
 ) -> Outcome {
-    let followed = Followed::start(&bgp_lab.router)?;
+    let followed = RouteMonitor::start(&bgp_lab.router)?;
     let client = bgp_lab.load(u64::MAX, Duration::from_millis(2))?;
     client.wait_for(200, TIMEOUT)?;
     end.act(bgp_lab)?;
@@ -86,11 +86,11 @@ fn is_stale(frr: &Frr) -> routers::Result<bool> {
     Ok(both.iter().all(|path| path.as_ref().is_some_and(|path| path["stale"] == true)))
 }
 
-fn with_frr(plane: Plane, over: Over, end: End) -> Outcome {
+fn with_frr(plane: Plane, over: Network, end: End) -> Outcome {
     let mut bgp_lab = BgpLab::new(&Plan { plane, ..Plan::new(policy(&graceful(over))) })?;
-    let frr = frr(&bgp_lab, over, &["neighbor OURS bfd"])?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    let frr = frr(&bgp_lab, over, &["neighbor APPLIANCE bfd"])?;
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, SIX)?;
     wait_for_bfd(&frr, over)?;
     let before = epoch(&frr, over)?;
     let gone = || {
@@ -101,23 +101,23 @@ fn with_frr(plane: Plane, over: Over, end: End) -> Outcome {
     };
     let back = || {
         wait_for("fresh routes and End-of-RIB at FRR", TIMEOUT, || {
-            let said = session(&frr, over)?;
-            let restart = &said["gracefulRestartInfo"];
+            let state = session(&frr, over)?;
+            let restart = &state["gracefulRestartInfo"];
             let ended = &restart["endOfRibRecv"];
             let all = ["ipv4Unicast", "ipv6Unicast"].iter().all(|family| ended[family] == true);
             let fresh = [path(&frr, FOUR)?, path(&frr, SIX)?]
                 .iter()
                 .all(|path| path.as_ref().is_some_and(|path| path["stale"] != true));
-            Ok((all && fresh && said["bgpState"] == "Established", said.to_string()))
+            Ok((all && fresh && state["bgpState"] == "Established", state.to_string()))
         })?;
-        let said = session(&frr, over)?;
-        let restart = &said["gracefulRestartInfo"];
-        assert_eq!(restart["rBit"], true, "the restart bit is set: {said}");
-        assert_eq!(restart["ipv4Unicast"]["fBit"], true, "the forwarding bit is set: {said}");
-        assert_eq!(restart["ipv6Unicast"]["fBit"], true, "{said}");
+        let state = session(&frr, over)?;
+        let restart = &state["gracefulRestartInfo"];
+        assert_eq!(restart["rBit"], true, "the restart bit is set: {state}");
+        assert_eq!(restart["ipv4Unicast"]["fBit"], true, "the forwarding bit is set: {state}");
+        assert_eq!(restart["ipv6Unicast"]["fBit"], true, "{state}");
         Ok(())
     };
-    away(&mut bgp_lab, end, gone, back)?;
+    restart_under_load(&mut bgp_lab, end, gone, back)?;
     assert_ne!(epoch(&frr, over)?, before);
     wait_for_bfd(&frr, over)
 }
@@ -125,49 +125,49 @@ fn with_frr(plane: Plane, over: Over, end: End) -> Outcome {
 #[test]
 fn frr_keeps_forwarding_while_slowpath_is_killed_and_restarts() -> Outcome {
     let _alone = alone();
-    with_frr(Plane::Dpdk, Over::DataPort, End::Killed)
+    with_frr(Plane::Dpdk, Network::DataPort, End::Killed)
 }
 
 #[test]
 fn frr_keeps_forwarding_while_the_xdp_slowpath_is_killed_and_restarts() -> Outcome {
     let _alone = alone();
-    with_frr(Plane::Xdp { native: false }, Over::DataPort, End::Killed)
+    with_frr(Plane::Xdp { native: false }, Network::DataPort, End::Killed)
 }
 
 #[test]
 fn frr_on_the_management_port_keeps_forwarding_while_slowpath_is_upgraded() -> Outcome {
     let _alone = alone();
-    with_frr(Plane::from_env(), Over::Management, End::Interrupted)
+    with_frr(Plane::from_env(), Network::Management, End::Interrupted)
 }
 
-fn with_bird(over: Over, end: End) -> Outcome {
+fn with_bird(over: Network, end: End) -> Outcome {
     let mut bgp_lab = BgpLab::new(&Plan::new(policy(&graceful(over))))?;
     let bird = bird(&bgp_lab, over, "bfd graceful;")?;
-    let says = |what: &str, words: &[&str], not: &[&str]| -> Outcome {
+    let shows = |what: &str, present: &[&str], absent: &[&str]| -> Outcome {
         wait_for(what, TIMEOUT, || {
-            let said = bird.query("show protocols all weir")?;
-            let has = |word: &&str| said.contains(*word);
-            Ok((words.iter().all(has) && !not.iter().any(has), said))
+            let output = bird.query("show protocols all weir")?;
+            let has = |text: &&str| output.contains(*text);
+            Ok((present.iter().all(has) && !absent.iter().any(has), output))
         })?;
         Ok(())
     };
-    let kept = "Neighbor graceful restart active";
+    let stale = "Neighbor graceful restart active";
     for prefix in [FOUR, SIX] {
         wait_until_in_kernel(&bgp_lab, prefix)?;
     }
-    says("the session at BIRD", &["Established"], &[kept])?;
+    shows("the session at BIRD", &["Established"], &[stale])?;
     wait_for_bird_bfd(&bird)?;
-    let gone = || says("retained routes at BIRD", &[kept], &["BGP state:          Established"]);
+    let gone = || shows("retained routes at BIRD", &[stale], &["BGP state:          Established"]);
     // BIRD shows it until the last End-of-RIB.
-    let back = || says("fresh routes at BIRD", &["BGP state:          Established"], &[kept]);
-    away(&mut bgp_lab, end, gone, back)?;
+    let back = || shows("fresh routes at BIRD", &["BGP state:          Established"], &[stale]);
+    restart_under_load(&mut bgp_lab, end, gone, back)?;
     wait_for_bird_bfd(&bird)
 }
 
 fn wait_for_bird_bfd(bird: &Bird) -> Outcome {
     wait_for("BFD up at BIRD", TIMEOUT, || {
-        let said = bird.query("show bfd sessions")?;
-        Ok((said.contains("Up"), said))
+        let output = bird.query("show bfd sessions")?;
+        Ok((output.contains("Up"), output))
     })?;
     Ok(())
 }
@@ -175,23 +175,23 @@ fn wait_for_bird_bfd(bird: &Bird) -> Outcome {
 #[test]
 fn bird_keeps_forwarding_while_slowpath_is_killed_and_restarts() -> Outcome {
     let _alone = alone();
-    with_bird(Over::DataPort, End::Killed)
+    with_bird(Network::DataPort, End::Killed)
 }
 
 #[test]
 fn bird_keeps_forwarding_while_slowpath_is_upgraded() -> Outcome {
     let _alone = alone();
-    with_bird(Over::Management, End::Interrupted)
+    with_bird(Network::Management, End::Interrupted)
 }
 
 /// Without graceful restart a router treats the end of the session as that of the appliance: the
 /// route and its traffic disappear immediately, and return with slowpath. The fastpath keeps
 /// serving.
 fn plain(end: End) -> Outcome {
-    let over = Over::DataPort;
+    let over = Network::DataPort;
     let mut bgp_lab = BgpLab::new(&Plan::new(policy(&neighbor(over, &json!({})))))?;
     let frr = frr(&bgp_lab, over, &[])?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
     end.act(&mut bgp_lab)?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     wait_until_gone(&mut bgp_lab, &frr, SIX)?;
@@ -201,9 +201,9 @@ fn plain(end: End) -> Outcome {
     assert_no_failures(&stats);
     bgp_lab.router.ip(&["route del 203.0.113.10/32 via 10.0.1.10 dev data proto static"])?;
     bgp_lab.weir.start_slowpath()?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_there(&mut bgp_lab, &frr, SIX)?;
-    bgp_lab.asks()
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, SIX)?;
+    bgp_lab.check_responses()
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_router_without_graceful_restart_withdraws_while_slowpath_is_upgraded() -> O
 #[test]
 fn a_restart_without_a_working_plane_removes_the_retained_routes() -> Outcome {
     let _alone = alone();
-    let over = Over::Management;
+    let over = Network::Management;
     let mut bgp_lab = BgpLab::new(&Plan {
         plane: Plane::Dpdk,
         ..Plan::new(policy(&neighbor(
@@ -232,8 +232,8 @@ fn a_restart_without_a_working_plane_removes_the_retained_routes() -> Outcome {
         )))
     })?;
     let frr = frr(&bgp_lab, over, &[])?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, SIX)?;
     bgp_lab.weir.kill_slowpath()?;
     wait_for("stale routes at FRR", TIMEOUT, || Ok((is_stale(&frr)?, String::new())))?;
     bgp_lab.weir.kill_fastpath()?;
@@ -242,8 +242,8 @@ fn a_restart_without_a_working_plane_removes_the_retained_routes() -> Outcome {
     wait_until_gone(&mut bgp_lab, &frr, SIX)?;
     assert!(epoch(&frr, over)?.is_some(), "the session is up: {}", session(&frr, over)?);
     bgp_lab.weir.start_fastpath()?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, SIX)?;
     bgp_lab.weir.wait_until_able()?;
-    bgp_lab.asks()
+    bgp_lab.check_responses()
 }

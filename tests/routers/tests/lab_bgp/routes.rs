@@ -10,39 +10,40 @@ use serde_json::Value;
 use tests::lab::folder::Folder;
 use tests::lab::process::Process;
 
-use crate::lab::{BgpLab, HOPS, OUR_ASN, Outcome, Over, SIX, THEIR_ASN, TIMEOUT};
+use crate::lab::{BgpLab, HOPS, Network, OUR_ASN, Outcome, SIX, THEIR_ASN, TIMEOUT};
 
 /// Starts FRR as these tests need it: BGP over one network, and these lines of the neighbor, in
-/// which `OURS` is replaced by the appliance's address.
-pub fn frr(bgp_lab: &BgpLab, over: Over, lines: &[&str]) -> Outcome<Frr> {
-    let (ours, theirs) = (over.ours(), over.theirs());
+/// which `APPLIANCE` is replaced by the appliance's address.
+pub fn frr(bgp_lab: &BgpLab, over: Network, lines: &[&str]) -> Outcome<Frr> {
+    let (appliance, router) = (over.appliance(), over.router());
     let mut text = format!(
-        "router bgp {THEIR_ASN}\n bgp router-id {theirs}\n no bgp ebgp-requires-policy\n \
-         bgp log-neighbor-changes\n neighbor {ours} remote-as {OUR_ASN}\n \
-         neighbor {ours} timers connect 1\n"
+        "router bgp {THEIR_ASN}\n bgp router-id {router}\n no bgp ebgp-requires-policy\n \
+         bgp log-neighbor-changes\n neighbor {appliance} remote-as {OUR_ASN}\n \
+         neighbor {appliance} timers connect 1\n"
     );
     for line in lines {
-        text += &format!(" {}\n", line.replace("OURS", ours));
+        text += &format!(" {}\n", line.replace("APPLIANCE", appliance));
     }
     for family in ["ipv4", "ipv6"] {
         text += &format!(
-            " address-family {family} unicast\n  neighbor {ours} activate\n exit-address-family\n"
+            " address-family {family} unicast\n  neighbor {appliance} activate\n \
+             exit-address-family\n"
         );
     }
     Ok(Frr::start(&bgp_lab.router, &[Daemon::Bgpd, Daemon::Bfdd], &text)?)
 }
 
-/// Starts BIRD with these words in its BGP protocol.
-pub fn bird(bgp_lab: &BgpLab, over: Over, words: &str) -> Outcome<Bird> {
-    let (ours, theirs, device) = (over.ours(), over.theirs(), over.device());
+/// Starts BIRD with these options in its BGP protocol.
+pub fn bird(bgp_lab: &BgpLab, over: Network, keys: &str) -> Outcome<Bird> {
+    let (appliance, router, device) = (over.appliance(), over.router(), over.device());
     let text = format!(
-        "log stderr all;\nrouter id {theirs};\nprotocol device {{}}\n\
+        "log stderr all;\nrouter id {router};\nprotocol device {{}}\n\
          protocol direct {{ ipv4; ipv6; }}\n\
          protocol kernel {{ ipv4 {{ export where source = RTS_BGP; }}; }}\n\
          protocol kernel {{ ipv6 {{ export where source = RTS_BGP; }}; }}\n\
          protocol bfd {{ interface \"{device}\" {{ interval 300 ms; multiplier 3; }}; }}\n\
-         protocol bgp weir {{ local {theirs} as {THEIR_ASN}; neighbor {ours} as {OUR_ASN};\n\
-         connect retry time 1; connect delay time 1; error wait time 1, 2; {words}\n\
+         protocol bgp weir {{ local {router} as {THEIR_ASN}; neighbor {appliance} as {OUR_ASN};\n\
+         connect retry time 1; connect delay time 1; error wait time 1, 2; {keys}\n\
          ipv4 {{ import all; export none; }}; ipv6 {{ import all; export none; }}; }}\n"
     );
     Ok(Bird::start(&bgp_lab.router, &text)?)
@@ -51,24 +52,24 @@ pub fn bird(bgp_lab: &BgpLab, over: Over, words: &str) -> Outcome<Bird> {
 /// Returns FRR's path to a prefix from the appliance, if it has one.
 pub fn path(frr: &Frr, prefix: &str) -> routers::Result<Option<Value>> {
     let family = if prefix.contains(':') { "ipv6" } else { "ipv4" };
-    let said = frr.json(&format!("show bgp {family} unicast {prefix}"))?;
-    Ok(said["paths"].get(0).cloned())
+    let output = frr.json(&format!("show bgp {family} unicast {prefix}"))?;
+    Ok(output["paths"].get(0).cloned())
 }
 
 /// Returns FRR's state of its session with the appliance.
-pub fn session(frr: &Frr, over: Over) -> routers::Result<Value> {
-    Ok(frr.json(&format!("show bgp neighbors {}", over.ours()))?[over.ours()].clone())
+pub fn session(frr: &Frr, over: Network) -> routers::Result<Value> {
+    Ok(frr.json(&format!("show bgp neighbors {}", over.appliance()))?[over.appliance()].clone())
 }
 
 /// Returns a number that differs for each session; `None` without a session.
-pub fn epoch(frr: &Frr, over: Over) -> routers::Result<Option<u64>> {
-    let said = session(frr, over)?;
-    let up = said["bgpState"] == "Established";
-    Ok(said["connectionsEstablished"].as_u64().filter(|_| up))
+pub fn epoch(frr: &Frr, over: Network) -> routers::Result<Option<u64>> {
+    let state = session(frr, over)?;
+    let up = state["bgpState"] == "Established";
+    Ok(state["connectionsEstablished"].as_u64().filter(|_| up))
 }
 
-/// Waits until FRR's path to a prefix fulfills a condition, or is missing; returns when it was
-/// seen.
+/// Waits until FRR's path to a prefix, or its absence, fulfills `predicate`; returns when this was
+/// observed.
 pub fn wait_for_path(
     bgp_lab: &mut BgpLab,
     frr: &Frr,
@@ -76,36 +77,36 @@ pub fn wait_for_path(
     what: &str,
     predicate: impl Fn(Option<&Value>) -> bool,
 ) -> Outcome<Instant> {
-    let seen = wait_for(&format!("{prefix}: {what}"), TIMEOUT, || {
-        let said = path(frr, prefix)?;
-        Ok((predicate(said.as_ref()), format!("{said:?}\n{}", bgp_lab.weir.logs())))
+    let observed = wait_for(&format!("{prefix}: {what}"), TIMEOUT, || {
+        let found = path(frr, prefix)?;
+        Ok((predicate(found.as_ref()), format!("{found:?}\n{}", bgp_lab.weir.logs())))
     })?;
-    Ok(seen)
+    Ok(observed)
 }
 
 /// Waits until FRR and its kernel have a route to a prefix through the data port.
-pub fn wait_until_there(bgp_lab: &mut BgpLab, frr: &Frr, prefix: &str) -> Outcome<Instant> {
+pub fn wait_until_present(bgp_lab: &mut BgpLab, frr: &Frr, prefix: &str) -> Outcome<Instant> {
     let hop = hop(prefix);
-    let is_ours = |path: Option<&Value>| {
+    let is_through_appliance = |path: Option<&Value>| {
         let hops = path.and_then(|path| path["nexthops"].as_array());
         hops.into_iter().flatten().any(|of| of["ip"] == hop)
     };
-    let seen = wait_for_path(bgp_lab, frr, prefix, "present", is_ours)?;
+    let observed = wait_for_path(bgp_lab, frr, prefix, "present", is_through_appliance)?;
     wait_until_in_kernel(bgp_lab, prefix)?;
-    Ok(seen)
+    Ok(observed)
 }
 
 /// Waits until the router's kernel routes a prefix to the data port.
 pub fn wait_until_in_kernel(bgp_lab: &BgpLab, prefix: &str) -> Outcome {
     let via = format!("via {} dev data", hop(prefix));
     wait_for(&format!("{prefix} in the router's kernel"), TIMEOUT, || {
-        let said = bgp_lab.fib(prefix)?;
-        Ok((said.contains(&via), said))
+        let output = bgp_lab.fib(prefix)?;
+        Ok((output.contains(&via), output))
     })?;
     Ok(())
 }
 
-/// Waits until FRR has no path to a prefix; returns when this was seen.
+/// Waits until FRR has no path to a prefix; returns when this was observed.
 pub fn wait_until_gone(bgp_lab: &mut BgpLab, frr: &Frr, prefix: &str) -> Outcome<Instant> {
     wait_for_path(bgp_lab, frr, prefix, "gone", |path| path.is_none())
 }
@@ -115,36 +116,36 @@ fn hop(prefix: &str) -> &'static str {
 }
 
 /// Waits until FRR reports BFD with the appliance as up.
-pub fn wait_for_bfd(frr: &Frr, over: Over) -> Outcome {
+pub fn wait_for_bfd(frr: &Frr, over: Network) -> Outcome {
     wait_for("BFD up at FRR", TIMEOUT, || {
-        let said = frr.json("show bfd peers")?;
-        let mut all = said.as_array().into_iter().flatten();
-        let up = all.any(|peer| peer["peer"] == over.ours() && peer["status"] == "up");
-        Ok((up, said.to_string()))
+        let output = frr.json("show bfd peers")?;
+        let mut all = output.as_array().into_iter().flatten();
+        let up = all.any(|peer| peer["peer"] == over.appliance() && peer["status"] == "up");
+        Ok((up, output.to_string()))
     })?;
     Ok(())
 }
 
-/// Follows the changes of a kernel's routes since its start.
-pub struct Followed {
+/// Records the changes of a kernel's routes since the monitor was started.
+pub struct RouteMonitor {
     process: Process,
     folder: Folder,
 }
 
-impl Followed {
+impl RouteMonitor {
     /// Starts following the routes of a namespace.
-    pub fn start(ns: &Arc<Netns>) -> Outcome<Followed> {
+    pub fn start(ns: &Arc<Netns>) -> Outcome<RouteMonitor> {
         let folder = Folder::new()?;
-        let words = ["-oneline", "-tshort", "monitor", "label", "route"].map(str::to_owned);
+        let arguments = ["-oneline", "-tshort", "monitor", "label", "route"].map(str::to_owned);
         let log = folder.file("routes.log");
-        let process = Process::start(ns, Path::new("ip"), &words, &[], log)?;
+        let process = Process::start(ns, Path::new("ip"), &arguments, &[], log)?;
         // The monitor must run before anything happens: a probe route shows that it does.
         let probe = ["route add blackhole 192.0.2.199/32", "route del blackhole 192.0.2.199/32"];
         wait_for("the route monitor", TIMEOUT, || {
             ns.ip(&probe)?;
             Ok((process.log().contains("192.0.2.199"), process.log()))
         })?;
-        Ok(Followed { process, folder })
+        Ok(RouteMonitor { process, folder })
     }
 
     /// Returns how often a prefix was removed from the kernel.
@@ -181,7 +182,7 @@ pub fn shown_for(
 
 /// Prints the time of each attempt and asserts a bound on the longest.
 #[track_caller]
-pub fn within(what: &str, took: &[Duration], bound: Duration) {
+pub fn assert_within(what: &str, took: &[Duration], bound: Duration) {
     println!("{what}: {took:.2?}");
     let longest = took.iter().max().copied().unwrap_or(Duration::MAX);
     assert!(longest <= bound, "{what}: {took:.2?}, the longest exceeds {bound:?}");

@@ -7,22 +7,22 @@ use routers::{Frr, wait_for};
 use serde_json::{Value, json};
 
 use crate::lab::{
-    BgpLab, FOUR, Outcome, Over, Plan, SIX, TIMEOUT, alone, assert_no_failures, neighbor, policy,
+    BgpLab, FOUR, Network, Outcome, Plan, SIX, TIMEOUT, alone, assert_no_failures, neighbor, policy,
 };
 use crate::routes::{
     epoch, frr, path, session, wait_for_path, wait_until_gone, wait_until_in_kernel,
-    wait_until_there,
+    wait_until_present,
 };
 
-const OVER: Over = Over::DataPort;
+const OVER: Network = Network::DataPort;
 
 fn begin(config: &'static str) -> Outcome<(BgpLab, Frr)> {
     let graceful = json!({"graceful_restart": {"enabled": true}});
     let plan = Plan { config, ..Plan::new(policy(&neighbor(OVER, &graceful))) };
     let mut bgp_lab = BgpLab::new(&plan)?;
     let frr = frr(&bgp_lab, OVER, &[])?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, SIX)?;
     Ok((bgp_lab, frr))
 }
 
@@ -47,15 +47,15 @@ fn a_drain_withdraws_routes_and_keeps_forwarding_until_undone() -> Outcome {
     let again = epoch(&frr, OVER)?;
     assert_ne!(again, before);
     bgp_lab.command(&["drain", "--undo"])?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, SIX)?;
     assert_eq!(epoch(&frr, OVER)?, again, "undoing a drain does not restart the session");
-    bgp_lab.asks()
+    bgp_lab.check_responses()
 }
 
 fn is_shutting(path: Option<&Value>) -> bool {
     let list = path.and_then(|path| path["community"]["list"].as_array());
-    list.into_iter().flatten().any(|word| word == "gracefulShutdown")
+    list.into_iter().flatten().any(|community| community == "gracefulShutdown")
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
     assert!(gone - begun >= Duration::from_secs(4), "{:?}", gone - begun);
     bgp_lab.command(&["drain", "--undo"])?;
     for prefix in [FOUR, SIX] {
-        let whole = |path: Option<&Value>| path.is_some() && !is_shutting(path);
-        wait_for_path(&mut bgp_lab, &frr, prefix, "without GRACEFUL_SHUTDOWN", whole)?;
+        let plain = |path: Option<&Value>| path.is_some() && !is_shutting(path);
+        wait_for_path(&mut bgp_lab, &frr, prefix, "without GRACEFUL_SHUTDOWN", plain)?;
     }
     // Undone in the middle: nothing was withdrawn.
     bgp_lab.command(&["drain"])?;
@@ -93,9 +93,9 @@ fn a_drain_sends_graceful_shutdown_before_withdrawing() -> Outcome {
     bgp_lab.weir.start_slowpath()?;
     assert_stays_withdrawn(&mut bgp_lab, &frr)?;
     bgp_lab.command(&["drain", "--undo"])?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_there(&mut bgp_lab, &frr, SIX)?;
-    bgp_lab.asks()
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, SIX)?;
+    bgp_lab.check_responses()
 }
 
 /// Checks that slowpath restarted in a drain: its session is established, without routes for two
@@ -109,8 +109,8 @@ fn assert_stays_withdrawn(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         for prefix in [FOUR, SIX] {
-            let said = path(frr, prefix)?;
-            assert!(said.is_none(), "{said:?}");
+            let found = path(frr, prefix)?;
+            assert!(found.is_none(), "{found:?}");
         }
     }
     Ok(())
@@ -119,16 +119,16 @@ fn assert_stays_withdrawn(bgp_lab: &mut BgpLab, frr: &Frr) -> Outcome {
 /// Returns whether FRR received the shutdown: a hard reset (RFC 8538) with the content of RFC
 /// 9003.
 fn received_shutdown_notification(frr: &Frr) -> routers::Result<(bool, String)> {
-    let said = session(frr, OVER)?;
-    let right = said["lastResetDueTo"] == "BGP Notification received"
-        && said["lastNotificationHardReset"] == true
-        && said["lastNotificationReason"] == "Cease/Administrative Shutdown"
-        && said["lastShutdownDescription"] == "appliance shutdown";
-    Ok((right && said["bgpState"] != "Established", said.to_string()))
+    let state = session(frr, OVER)?;
+    let right = state["lastResetDueTo"] == "BGP Notification received"
+        && state["lastNotificationHardReset"] == true
+        && state["lastNotificationReason"] == "Cease/Administrative Shutdown"
+        && state["lastShutdownDescription"] == "appliance shutdown";
+    Ok((right && state["bgpState"] != "Established", state.to_string()))
 }
 
 #[test]
-fn shutdown_withdraws_and_waits_and_a_second_sigterm_exits_at_once() -> Outcome {
+fn shutdown_withdraws_routes_and_waits_before_it_ends_the_session() -> Outcome {
     let _alone = alone();
     let (mut bgp_lab, frr) = begin("[bgp]\nsettle_s = 3\n")?;
     let mut slowpath = bgp_lab.weir.slowpath.take().ok_or("no slowpath")?;
@@ -139,7 +139,7 @@ fn shutdown_withdraws_and_waits_and_a_second_sigterm_exits_at_once() -> Outcome 
     assert_eq!(epoch(&frr, OVER)?, before, "the session stays while routers move the traffic");
     let status = slowpath.wait(TIMEOUT)?;
     let took = gone.elapsed();
-    assert!(status.success(), "{status}: {}", slowpath.last_words());
+    assert!(status.success(), "{status}: {}", slowpath.log_tail());
     println!("the process ended {took:.1?} after the withdrawal was observed");
     // It was observed a little after it was sent.
     assert!(took >= Duration::from_secs(2), "it waited for routers: {took:?}");
@@ -148,9 +148,9 @@ fn shutdown_withdraws_and_waits_and_a_second_sigterm_exits_at_once() -> Outcome 
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
 
     bgp_lab.weir.start_slowpath()?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
     wait_until_in_kernel(&bgp_lab, SIX)?;
-    bgp_lab.asks()
+    bgp_lab.check_responses()
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn a_second_sigterm_does_not_wait_for_routers() -> Outcome {
     slowpath.signal(Signal::SIGTERM)?;
     wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
     std::thread::sleep(Duration::from_millis(500));
-    slowpath.must_live()?;
+    slowpath.check_running()?;
     slowpath.signal(Signal::SIGTERM)?;
     let status = slowpath.wait(TIMEOUT)?;
-    assert!(status.success(), "{status}: {}", slowpath.last_words());
+    assert!(status.success(), "{status}: {}", slowpath.log_tail());
     Ok(())
 }

@@ -9,9 +9,9 @@ use serde_json::json;
 use tests::lab::settings::{Plane, write_services};
 
 use crate::lab::{
-    BgpLab, FOUR, Outcome, Over, Plan, SIX, alone, neighbor, policy, served, services,
+    BgpLab, FOUR, Network, Outcome, Plan, SIX, alone, neighbor, policy, served, services,
 };
-use crate::routes::{epoch, frr, shown_for, wait_until_gone, wait_until_there, within};
+use crate::routes::{assert_within, epoch, frr, shown_for, wait_until_gone, wait_until_present};
 
 /// The promised time until the route is withdrawn.
 const WITHDRAWAL_LIMIT: Duration = Duration::from_secs(1);
@@ -19,22 +19,22 @@ const WITHDRAWAL_LIMIT: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 3;
 
 fn bgp_lab(plane: Plane, config: &'static str) -> Outcome<(BgpLab, Frr)> {
-    let policy = policy(&neighbor(Over::Management, &json!({})));
+    let policy = policy(&neighbor(Network::Management, &json!({})));
     let mut bgp_lab = BgpLab::new(&Plan { plane, config, ..Plan::new(policy) })?;
-    let frr = frr(&bgp_lab, Over::Management, &[])?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    wait_until_there(&mut bgp_lab, &frr, SIX)?;
+    let frr = frr(&bgp_lab, Network::Management, &[])?;
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    wait_until_present(&mut bgp_lab, &frr, SIX)?;
     Ok((bgp_lab, frr))
 }
 
 /// Breaks something and repairs it, a few times; the session never ends.
-fn broken(
+fn break_and_repair(
     what: &str,
     (mut bgp_lab, frr): (BgpLab, Frr),
     act: impl Fn(&mut BgpLab) -> Outcome,
     repair: impl Fn(&mut BgpLab) -> Outcome,
 ) -> Outcome {
-    let before = epoch(&frr, Over::Management)?;
+    let before = epoch(&frr, Network::Management)?;
     let mut took = Vec::new();
     for _ in 0..ATTEMPTS {
         let begun = Instant::now();
@@ -42,12 +42,12 @@ fn broken(
         took.push(shown_for(&mut bgp_lab, &frr, FOUR, begun)?);
         wait_until_gone(&mut bgp_lab, &frr, SIX)?;
         repair(&mut bgp_lab)?;
-        wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-        wait_until_there(&mut bgp_lab, &frr, SIX)?;
+        wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+        wait_until_present(&mut bgp_lab, &frr, SIX)?;
     }
-    within(&format!("{what}: route still shown by FRR after"), &took, WITHDRAWAL_LIMIT);
-    assert_eq!(epoch(&frr, Over::Management)?, before, "the session did not restart");
-    bgp_lab.asks()
+    assert_within(&format!("{what}: route still shown by FRR after"), &took, WITHDRAWAL_LIMIT);
+    assert_eq!(epoch(&frr, Network::Management)?, before, "the session did not restart");
+    bgp_lab.check_responses()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn routes_are_withdrawn_within_a_second_of_a_stalled_poll_loop() -> Outcome {
         }
     };
     let bgp_lab = bgp_lab(Plane::from_env(), "")?;
-    broken("fastpath stopped", bgp_lab, signal(Signal::SIGSTOP), signal(Signal::SIGCONT))
+    break_and_repair("fastpath stopped", bgp_lab, signal(Signal::SIGSTOP), signal(Signal::SIGCONT))
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn routes_are_withdrawn_within_a_second_of_a_killed_poll_loop() -> Outcome {
         bgp_lab.weir.start_fastpath()?;
         Ok(bgp_lab.weir.wait_until_able()?)
     };
-    broken("fastpath killed", bgp_lab, kill, start)
+    break_and_repair("fastpath killed", bgp_lab, kill, start)
 }
 
 /// The XDP programs forward packets without their loader, but its liveness is no longer reported.
@@ -84,7 +84,7 @@ fn routes_are_withdrawn_within_a_second_of_a_killed_xdp_loader() -> Outcome {
         bgp_lab.weir.start_fastpath()?;
         Ok(bgp_lab.weir.wait_until_able()?)
     };
-    broken("XDP loader killed", bgp_lab, kill, start)
+    break_and_repair("XDP loader killed", bgp_lab, kill, start)
 }
 
 /// With XDP: DPDK's af_packet, which replaces a NIC in the lab, reports every link as up.
@@ -97,7 +97,7 @@ fn routes_are_withdrawn_within_a_second_of_a_link_down() -> Outcome {
             Ok(bgp_lab.lab.cloud.ip(&[&format!("link set wire {how}")])?)
         }
     };
-    broken("link down", bgp_lab, set("down"), set("up"))
+    break_and_repair("link down", bgp_lab, set("down"), set("up"))
 }
 
 #[test]
@@ -105,22 +105,22 @@ fn a_local_service_is_advertised_while_it_has_a_local_backend() -> Outcome {
     let _alone = alone();
     let (mut bgp_lab, frr) = bgp_lab(Plane::from_env(), "")?;
     let local = "external_policy = \"local\"";
-    let say = |bgp_lab: &BgpLab, hosts: &[usize], state| {
+    let write = |bgp_lab: &BgpLab, hosts: &[usize], state| {
         write_services(&bgp_lab.lab.folder, &served(&bgp_lab.lab, local, hosts, state))
     };
-    say(&bgp_lab, &[0], "active")?;
-    wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-    let before = epoch(&frr, Over::Management)?;
+    write(&bgp_lab, &[0], "active")?;
+    wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+    let before = epoch(&frr, Network::Management)?;
     for (hosts, state) in [(&[0][..], "terminating"), (&[], "active")] {
-        say(&bgp_lab, hosts, state)?;
+        write(&bgp_lab, hosts, state)?;
         wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
         wait_until_gone(&mut bgp_lab, &frr, SIX)?;
-        say(&bgp_lab, &[0, 1], "active")?;
-        wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-        wait_until_there(&mut bgp_lab, &frr, SIX)?;
+        write(&bgp_lab, &[0, 1], "active")?;
+        wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+        wait_until_present(&mut bgp_lab, &frr, SIX)?;
     }
-    assert_eq!(epoch(&frr, Over::Management)?, before, "the session did not restart");
-    bgp_lab.asks()
+    assert_eq!(epoch(&frr, Network::Management)?, before, "the session did not restart");
+    bgp_lab.check_responses()
 }
 
 #[test]
@@ -136,15 +136,15 @@ fn a_service_without_backends_is_advertised_as_configured() -> Outcome {
         if stays {
             // As long as the other case takes, and longer.
             std::thread::sleep(WITHDRAWAL_LIMIT);
-            wait_until_there(&mut bgp_lab, &frr, FOUR)?;
+            wait_until_present(&mut bgp_lab, &frr, FOUR)?;
         } else {
             wait_until_gone(&mut bgp_lab, &frr, FOUR)?;
         }
         // The other service is not affected.
-        wait_until_there(&mut bgp_lab, &frr, SIX)?;
+        wait_until_present(&mut bgp_lab, &frr, SIX)?;
         write_services(&bgp_lab.lab.folder, &services(&bgp_lab.lab, ""))?;
-        wait_until_there(&mut bgp_lab, &frr, FOUR)?;
-        bgp_lab.asks()?;
+        wait_until_present(&mut bgp_lab, &frr, FOUR)?;
+        bgp_lab.check_responses()?;
     }
     Ok(())
 }

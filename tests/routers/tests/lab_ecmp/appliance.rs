@@ -54,7 +54,7 @@ impl Appliance {
             ns.sysctl(&format!("ipv6/conf/{DATA}/disable_ipv6"), "0")?;
         }
         let address6 = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 0x10 + u16::from(number));
-        let weir = Weir::of(&ns, &folder, plane)?;
+        let weir = Weir::in_namespace(&ns, &folder, plane)?;
         let before = (Totals::default(), Wires::default());
         let (address, router) = (session_address(number, SessionPort::Data), router.clone());
         let mut made = Appliance { weir, address, address6, number, ns, router, folder, before };
@@ -68,10 +68,10 @@ impl Appliance {
     }
 
     fn write(&self, plan: &Plan, plane: Plane) -> Result<()> {
-        let said = self.folder.file("said");
-        std::fs::create_dir(&said).map_err(LabError::io(format!("creating {}", said.display())))?;
-        self.folder.write("said/services.toml", &services(plan.mode))?;
-        self.folder.write("said/policy.yaml", &policy(plan))?;
+        let path = self.folder.file("objects");
+        std::fs::create_dir(&path).map_err(LabError::io(format!("creating {}", path.display())))?;
+        self.folder.write("objects/services.toml", &services(plan.mode))?;
+        self.folder.write("objects/policy.yaml", &policy(plan))?;
         self.folder.write("weir.toml", &self.configuration(plan, plane)).map(drop)
     }
 
@@ -80,12 +80,13 @@ impl Appliance {
         let [plane, attach] = plane.keys();
         // They poll on different CPUs, if possible.
         let (lcore, main) = (number % 2, 1 - number % 2);
-        let (said, region, maps) = (folder.file("said"), folder.shared("region"), folder.maps());
+        let (region, maps) = (folder.shared("region"), folder.maps());
+        let objects = folder.file("objects");
         let (socket, state) = (folder.file("control.sock"), folder.file("state"));
         let graceful_shutdown = plan.graceful_shutdown.as_secs();
         format!(
             r#"name = "edge-{number}"
-services = {said:?}
+services = {objects:?}
 {plane}
 
 [fastpath]
@@ -133,9 +134,9 @@ state = {state:?}
     pub fn drain(&self, undo: bool) -> Result<()> {
         let weir = find("weir", "cli")?.display().to_string();
         let socket = self.folder.file("control.sock").display().to_string();
-        let mut words = vec!["--socket", &socket, "drain"];
-        words.extend(undo.then_some("--undo"));
-        self.ns.command(&weir, &words).map(drop)
+        let mut arguments = vec!["--socket", &socket, "drain"];
+        arguments.extend(undo.then_some("--undo"));
+        self.ns.command(&weir, &arguments).map(drop)
     }
 
     /// Sets the data port's link down at this end, or up. The router, on the other side of a
@@ -150,8 +151,8 @@ state = {state:?}
         self.weir.kill_slowpath()
     }
 
-    /// Starts the killed daemons, and waits until the appliance could take traffic.
-    pub fn revive(&mut self) -> Result<()> {
+    /// Starts the killed daemons, and waits until the appliance is able.
+    pub fn restart(&mut self) -> Result<()> {
         if self.weir.slowpath.is_none() {
             self.weir.start_slowpath()?;
         }
@@ -187,7 +188,7 @@ state = {state:?}
 
     /// Waits until its counters since its start balance, and returns them. BFD packets never
     /// stop, so some polls are in the middle of a packet.
-    pub fn even(&mut self) -> Result<Totals> {
+    pub fn balanced_totals(&mut self) -> Result<Totals> {
         let before = self.before.clone();
         let (address, router) = (self.address, self.router.clone());
         let (wire, mut even) = (wire(self.number), Totals::default());
@@ -196,11 +197,11 @@ state = {state:?}
             let first = Wires::of(&router, &wire)?;
             let totals = Totals::now(weir)?.since(&before.0);
             let rested = Wires::of(&router, &wire)? == first;
-            let (came, went) = totals.sides();
+            let (entered, left) = totals.sides();
             let sent = first.to_weir - before.1.to_weir;
             even = totals;
-            let seen = format!("{even}; the router sent {sent} frames; drops {:?}", even.drops);
-            Ok((rested && came == went && even.rx == sent, seen))
+            let observed = format!("{even}; the router sent {sent} frames; drops {:?}", even.drops);
+            Ok((rested && entered == left && even.rx == sent, observed))
         })?;
         Ok(even)
     }

@@ -129,7 +129,7 @@ impl Fleet {
         let port = plan.port;
         let fleet = Fleet { frr, appliances, port, router, client, _backends: backends };
         for number in [1, 2] {
-            fleet.until_bfd_is(number, true)?;
+            fleet.wait_for_bfd_state(number, true)?;
         }
         fleet.wait_until_routed([true, true])?;
         fleet.wait_until_served([true, true])?;
@@ -154,7 +154,7 @@ impl Fleet {
     pub fn routed(&self) -> Result<(Option<[bool; 2]>, String)> {
         let four = self.router.command("ip", &["route", "show", &FRONTEND.to_string()])?;
         let six = self.router.command("ip", &["-6", "route", "show", &FRONTEND6.to_string()])?;
-        let is_in = |said: &str, address: IpAddr| said.contains(&format!("via {address} "));
+        let is_in = |routes: &str, address: IpAddr| routes.contains(&format!("via {address} "));
         let by = |appliance: &Appliance| {
             let of_four = is_in(&four, appliance.address.into());
             (of_four == is_in(&six, appliance.address6.into())).then_some(of_four)
@@ -164,18 +164,18 @@ impl Fleet {
     }
 
     /// Waits until the router routes to these appliances, for both families.
-    pub fn wait_until_routed(&self, wanted: [bool; 2]) -> Result<()> {
-        let what = format!("routes to {wanted:?} of the appliances");
+    pub fn wait_until_routed(&self, expected: [bool; 2]) -> Result<()> {
+        let what = format!("routes to {expected:?} of the appliances");
         let look = || {
-            let (now, said) = self.routed()?;
-            Ok((now == Some(wanted), said))
+            let (now, output) = self.routed()?;
+            Ok((now == Some(expected), output))
         };
-        let came = wait_for(&what, DEFAULT_TIMEOUT, look);
-        came.map(drop).inspect_err(|_| {
+        let result = wait_for(&what, DEFAULT_TIMEOUT, look);
+        result.map(drop).inspect_err(|_| {
             // On failure, FRR's state is printed.
-            let asked = ["show bgp summary", "show bgp", "show ip route", "show ipv6 route"];
-            for question in asked {
-                eprintln!("{question}: {}", self.frr.query(question).unwrap_or_default());
+            let commands = ["show bgp summary", "show bgp", "show ip route", "show ipv6 route"];
+            for command in commands {
+                eprintln!("{command}: {}", self.frr.query(command).unwrap_or_default());
             }
             self.appliances.iter().for_each(|one| eprintln!("{}", one.weir.logs()));
         })
@@ -184,17 +184,17 @@ impl Fleet {
     /// Waits until the router's kernel has the MAC addresses of these appliances. While it
     /// resolves one, it sends that appliance's flows to the other: they would move again, which
     /// NAT flows do not survive.
-    pub fn wait_until_served(&self, wanted: [bool; 2]) -> Result<()> {
-        for (appliance, _) in self.appliances.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+    pub fn wait_until_served(&self, served: [bool; 2]) -> Result<()> {
+        for (appliance, _) in self.appliances.iter().zip(served).filter(|(_, served)| *served) {
             for address in [IpAddr::V4(appliance.address), IpAddr::V6(appliance.address6)] {
                 wait_for(&format!("the MAC address of {address}"), DEFAULT_TIMEOUT, || {
                     // The port is closed: a refusal shows that the path works in both directions.
-                    let asked = self.router.run(move || {
+                    let connected = self.router.run(move || {
                         TcpStream::connect_timeout(&(address, DISCARD).into(), CONNECT_TIMEOUT)
                     })?;
                     let refused =
-                        asked.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
-                    Ok((refused, format!("{asked:?}, drops {:?}", appliance.weir.drops())))
+                        connected.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
+                    Ok((refused, format!("{connected:?}, drops {:?}", appliance.weir.drops())))
                 })?;
             }
         }
@@ -204,14 +204,14 @@ impl Fleet {
     /// Waits for this BFD state of the router for an appliance (1 or 2). FRR 8.4 creates its BFD
     /// session again once BGP has supplied the local address, and ends BGP for it; only that
     /// session counts here.
-    pub fn until_bfd_is(&self, number: u8, up: bool) -> Result<()> {
+    pub fn wait_for_bfd_state(&self, number: u8, up: bool) -> Result<()> {
         let address = session_address(number, self.port).to_string();
         wait_for(&format!("BFD with {address}, up: {up}"), DEFAULT_TIMEOUT, || {
-            let said = self.frr.json("show bfd peers")?;
-            let mut peers = said.as_array().into_iter().flatten();
+            let output = self.frr.json("show bfd peers")?;
+            let mut peers = output.as_array().into_iter().flatten();
             let peer = peers.find(|peer| peer["peer"] == address && peer["local"].is_string());
             let is_up = peer.map(|peer| peer["status"] == "up");
-            Ok((is_up == Some(up), said.to_string()))
+            Ok((is_up == Some(up), output.to_string()))
         })
         .map(drop)
     }
@@ -219,8 +219,8 @@ impl Fleet {
     /// Returns a field of the router's session with an appliance (1 or 2).
     fn neighbor(&self, number: u8, name: &str) -> Result<Value> {
         let address = session_address(number, self.port).to_string();
-        let mut said = self.frr.json(&format!("show bgp neighbors {address}"))?;
-        Ok(said[&address][name].take())
+        let mut output = self.frr.json(&format!("show bgp neighbors {address}"))?;
+        Ok(output[&address][name].take())
     }
 
     /// Returns how often the router's session with an appliance (1 or 2) was established.
@@ -244,9 +244,9 @@ impl Fleet {
     pub fn wait_until_reannounced(&self, number: u8, before: u64) -> Result<()> {
         let address = session_address(number, self.port).to_string();
         wait_for(&format!("fresh routes of {address}"), DEFAULT_TIMEOUT, || {
-            let (sessions, said) = (self.sessions(number)?, self.frr.json("show bgp ipv4")?);
-            let stale = said.to_string().contains("\"stale\":true");
-            Ok((sessions > before && !stale, format!("{sessions} sessions: {said}")))
+            let (sessions, output) = (self.sessions(number)?, self.frr.json("show bgp ipv4")?);
+            let stale = output.to_string().contains("\"stale\":true");
+            Ok((sessions > before && !stale, format!("{sessions} sessions: {output}")))
         })
         .map(drop)
     }
@@ -254,9 +254,9 @@ impl Fleet {
     /// Returns the communities with which an appliance (1 or 2) announces the frontend; `None` if
     /// it does not.
     pub fn announced(&self, number: u8) -> Result<Option<String>> {
-        let said = self.frr.json(&format!("show bgp ipv4 unicast {FRONTEND}/32"))?;
+        let output = self.frr.json(&format!("show bgp ipv4 unicast {FRONTEND}/32"))?;
         let address = session_address(number, self.port).to_string();
-        let paths = said["paths"].as_array().into_iter().flatten();
+        let paths = output["paths"].as_array().into_iter().flatten();
         let path = paths.clone().find(|path| path["peer"]["peerId"] == address.as_str());
         Ok(path.map(|path| path["community"]["string"].as_str().unwrap_or_default().to_owned()))
     }

@@ -20,7 +20,7 @@ use routers::{DEFAULT_TIMEOUT, Daemon, wait_for};
 use tests::lab::settings::Plane;
 
 use fleet::{BFD_TIME, Fleet, Mode, Plan, SessionPort};
-use traffic::{LASTING, Traffic, assert_nothing_lost};
+use traffic::{LASTING, Traffic, assert_no_losses};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -41,25 +41,25 @@ const NEW: u64 = 60;
 const SHUTDOWN: Duration = Duration::from_secs(15);
 
 /// Waits until the clients progress and both appliances carry their share.
-fn both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
+fn assert_both_carry(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     let packets = || -> Result<[u64; 2], Box<dyn Error>> {
         let [one, two] = &fleet.appliances;
         Ok([one.packets()?, two.packets()?])
     };
     let before = packets()?;
-    traffic.continues(SOME)?;
+    traffic.wait_for_responses(SOME)?;
     let after = packets()?;
     let carried = [after[0] - before[0], after[1] - before[1]];
     println!("packets by appliance: {carried:?}");
-    let least = (carried[0] + carried[1]) / 20;
-    assert!(carried.iter().all(|packets| *packets > least), "both appliances carry: {carried:?}");
+    let min = (carried[0] + carried[1]) / 20;
+    assert!(carried.iter().all(|packets| *packets > min), "both appliances carry: {carried:?}");
     Ok(())
 }
 
 /// Checks the packet equation of the appliances whose poll loop was never killed.
-fn accounts(fleet: &mut Fleet, numbers: &[usize]) -> Outcome {
+fn assert_balanced(fleet: &mut Fleet, numbers: &[usize]) -> Outcome {
     for number in numbers {
-        let totals = fleet.appliances[*number].even()?;
+        let totals = fleet.appliances[*number].balanced_totals()?;
         println!("weir-{}: {totals} {:?}", number + 1, totals.drops);
     }
     Ok(())
@@ -77,23 +77,29 @@ enum Cause {
 /// Waits until the router routes to the second appliance alone, prints the time, and checks the
 /// cause.
 #[track_caller]
-fn moves(fleet: &Fleet, what: &str, begun: Instant, cause: Cause, sessions: u64) -> Outcome {
+fn assert_traffic_moves(
+    fleet: &Fleet,
+    what: &str,
+    begun: Instant,
+    cause: Cause,
+    sessions: u64,
+) -> Outcome {
     if cause == Cause::Bfd {
-        fleet.until_bfd_is(1, false)?;
+        fleet.wait_for_bfd_state(1, false)?;
         println!("{what}: BFD noticed after {:.2?} (detection time {BFD_TIME:?})", begun.elapsed());
     }
     fleet.wait_until_routed([false, true])?;
     println!("{what}: traffic moved after {:.2?}", begun.elapsed());
-    let said = || [Daemon::Bfdd, Daemon::Bgpd].map(|daemon| fleet.frr.log(daemon)).concat();
+    let logs = || [Daemon::Bfdd, Daemon::Bgpd].map(|daemon| fleet.frr.log(daemon)).concat();
     match cause {
         Cause::Bfd => {
             let ended = fleet.last_notification(1)?;
-            assert!(!fleet.is_established(1)?, "{what}: the session has not ended\n{}", said());
-            assert!(ended.contains("BFD Down"), "{what}: ended by {ended}\n{}", said());
+            assert!(!fleet.is_established(1)?, "{what}: the session has not ended\n{}", logs());
+            assert!(ended.contains("BFD Down"), "{what}: ended by {ended}\n{}", logs());
         }
         Cause::Update => {
-            assert_eq!(fleet.sessions(1)?, sessions, "{what}: the session restarted\n{}", said());
-            assert!(fleet.is_established(1)?, "{what}: the session restarted\n{}", said());
+            assert_eq!(fleet.sessions(1)?, sessions, "{what}: the session restarted\n{}", logs());
+            assert!(fleet.is_established(1)?, "{what}: the session restarted\n{}", logs());
         }
     }
     Ok(())
@@ -104,46 +110,46 @@ fn a_drained_appliance_leaves_and_rejoins_without_a_lost_connection() -> Outcome
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, SessionPort::Data))?;
     let traffic = fleet.traffic(true)?;
-    both_carry(&fleet, &traffic)?;
+    assert_both_carry(&fleet, &traffic)?;
     let sessions = fleet.sessions(1)?;
 
     let begun = Instant::now();
     fleet.appliances[0].drain(false)?;
-    moves(&fleet, "drained", begun, Cause::Update, sessions)?;
+    assert_traffic_moves(&fleet, "drained", begun, Cause::Update, sessions)?;
     // Packets under way have arrived before the clients have made progress.
-    traffic.continues(SOME)?;
+    traffic.wait_for_responses(SOME)?;
     let before = fleet.appliances[0].packets()?;
-    traffic.continues(SOME)?;
+    traffic.wait_for_responses(SOME)?;
     assert_eq!(fleet.appliances[0].packets()?, before, "a drained appliance receives no packets");
 
     fleet.appliances[0].drain(true)?;
     fleet.wait_until_routed([true, true])?;
-    both_carry(&fleet, &traffic)?;
+    assert_both_carry(&fleet, &traffic)?;
     assert_eq!(fleet.sessions(1)?, sessions, "the session did not restart");
-    assert_nothing_lost(&traffic.finish()?);
-    accounts(&mut fleet, &[0, 1])?;
+    assert_no_losses(&traffic.finish()?);
+    assert_balanced(&mut fleet, &[0, 1])?;
     fleet.stop()?;
     Ok(())
 }
 
 /// The poll loop of the first appliance is killed under load, and restarted.
-fn fastpath_dies(port: SessionPort, cause: Cause) -> Outcome {
+fn fastpath_killed(port: SessionPort, cause: Cause) -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, port))?;
     let traffic = fleet.traffic(true)?;
-    both_carry(&fleet, &traffic)?;
+    assert_both_carry(&fleet, &traffic)?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
     fleet.appliances[0].weir.kill_fastpath()?;
-    moves(&fleet, "fastpath killed", begun, cause, sessions)?;
-    traffic.continues(SOME)?;
+    assert_traffic_moves(&fleet, "fastpath killed", begun, cause, sessions)?;
+    traffic.wait_for_responses(SOME)?;
 
-    fleet.appliances[0].revive()?;
+    fleet.appliances[0].restart()?;
     fleet.wait_until_routed([true, true])?;
     fleet.wait_until_served([true, true])?;
-    both_carry(&fleet, &traffic)?;
-    assert_nothing_lost(&traffic.finish()?);
-    accounts(&mut fleet, &[1])?;
+    assert_both_carry(&fleet, &traffic)?;
+    assert_no_losses(&traffic.finish()?);
+    assert_balanced(&mut fleet, &[1])?;
     fleet.stop()?;
     Ok(())
 }
@@ -153,12 +159,12 @@ fn a_killed_fastpath_carrying_bgp_is_bypassed_after_bfd_goes_down() -> Outcome {
     // The XDP programs, and with them BFD, survive their loader. slowpath then withdraws the
     // routes.
     let is_xdp = Plane::from_env().is_xdp();
-    fastpath_dies(SessionPort::Data, if is_xdp { Cause::Update } else { Cause::Bfd })
+    fastpath_killed(SessionPort::Data, if is_xdp { Cause::Update } else { Cause::Bfd })
 }
 
 #[test]
 fn a_killed_fastpath_withdraws_routes_with_bgp_on_the_management_nic() -> Outcome {
-    fastpath_dies(SessionPort::Management, Cause::Update)
+    fastpath_killed(SessionPort::Management, Cause::Update)
 }
 
 #[test]
@@ -166,23 +172,23 @@ fn a_killed_slowpath_changes_no_route_and_loses_no_packet() -> Outcome {
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, SessionPort::Data))?;
     let traffic = fleet.traffic(true)?;
-    both_carry(&fleet, &traffic)?;
+    assert_both_carry(&fleet, &traffic)?;
     let (sessions, routes, (_, before)) = (fleet.sessions(1)?, fleet.monitor()?, fleet.routed()?);
 
     fleet.appliances[0].weir.kill_slowpath()?;
     // The router sees the end of the connection first, so that it waits for the restart; that BFD
     // then goes down as well changes nothing.
-    fleet.until_bfd_is(1, false)?;
-    traffic.continues(SOME)?;
+    fleet.wait_for_bfd_state(1, false)?;
+    traffic.wait_for_responses(SOME)?;
     assert_eq!(fleet.routed()?.0, Some([true, true]));
-    fleet.appliances[0].revive()?;
+    fleet.appliances[0].restart()?;
     fleet.wait_until_reannounced(1, sessions)?;
-    fleet.until_bfd_is(1, true)?;
-    both_carry(&fleet, &traffic)?;
+    fleet.wait_for_bfd_state(1, true)?;
+    assert_both_carry(&fleet, &traffic)?;
     assert_eq!(fleet.routed()?.0, Some([true, true]));
     assert_eq!(routes.changes(&before)?, Vec::<String>::new(), "the routes did not change");
-    assert_nothing_lost(&traffic.finish()?);
-    accounts(&mut fleet, &[0, 1])?;
+    assert_no_losses(&traffic.finish()?);
+    assert_balanced(&mut fleet, &[0, 1])?;
     fleet.stop()?;
     Ok(())
 }
@@ -192,22 +198,22 @@ fn a_dead_appliance_is_bypassed_after_bfd_goes_down_without_a_lost_connection() 
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Tunnel, SessionPort::Data))?;
     let traffic = fleet.traffic(true)?;
-    both_carry(&fleet, &traffic)?;
+    assert_both_carry(&fleet, &traffic)?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
     // The link first: nothing more is sent, not even the ends of connections.
     fleet.appliances[0].link(false)?;
     fleet.appliances[0].kill()?;
-    moves(&fleet, "appliance dead", begun, Cause::Bfd, sessions)?;
-    traffic.continues(SOME)?;
+    assert_traffic_moves(&fleet, "appliance dead", begun, Cause::Bfd, sessions)?;
+    traffic.wait_for_responses(SOME)?;
 
     fleet.appliances[0].link(true)?;
-    fleet.appliances[0].revive()?;
+    fleet.appliances[0].restart()?;
     fleet.wait_until_routed([true, true])?;
     fleet.wait_until_served([true, true])?;
-    both_carry(&fleet, &traffic)?;
-    assert_nothing_lost(&traffic.finish()?);
-    accounts(&mut fleet, &[1])?;
+    assert_both_carry(&fleet, &traffic)?;
+    assert_no_losses(&traffic.finish()?);
+    assert_balanced(&mut fleet, &[1])?;
     fleet.stop()?;
     Ok(())
 }
@@ -222,10 +228,10 @@ fn new_connections_work(fleet: &Fleet) -> Outcome {
 }
 
 /// Checks that, when traffic leaves the first appliance, exactly its connections are lost.
-fn those_of_one_are_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcome {
+fn assert_own_connections_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcome {
     new_connections_work(fleet)?;
-    traffic.until_lost(flows)?;
-    traffic.continues(SOME)?;
+    traffic.wait_for_losses(flows)?;
+    traffic.wait_for_responses(SOME)?;
     println!("lost: {} of {} connections; expected {flows}", traffic.lost(), 2 * LASTING);
     assert_eq!(traffic.lost(), flows, "exactly the appliance's connections are lost");
     Ok(())
@@ -233,14 +239,14 @@ fn those_of_one_are_lost(fleet: &Fleet, traffic: &Traffic, flows: u64) -> Outcom
 
 /// Checks the return of the first appliance: the router sends it connections of the other one.
 /// These are lost as well, and the remaining ones are not.
-fn some_are_lost_as_it_comes_back(fleet: &Fleet, traffic: &Traffic) -> Outcome {
+fn check_losses_at_return(fleet: &Fleet, traffic: &Traffic) -> Outcome {
     let before = traffic.lost();
     fleet.wait_until_routed([true, true])?;
     fleet.wait_until_served([true, true])?;
     let carried = fleet.appliances[0].packets()?;
     new_connections_work(fleet)?;
     assert!(fleet.appliances[0].packets()? > carried, "new connections use the appliance");
-    traffic.continues(SOME)?;
+    traffic.wait_for_responses(SOME)?;
     let lost = traffic.lost() - before;
     println!("lost at its return: {lost} of {} connections", 2 * LASTING);
     assert!(lost > 0 && lost < 2 * LASTING, "{lost}");
@@ -253,17 +259,17 @@ fn a_drained_nat_appliance_sends_graceful_shutdown_and_loses_only_its_own_flows(
     let plan = Plan { graceful_shutdown: SHUTDOWN, ..Plan::new(Mode::Nat, SessionPort::Data) };
     let mut fleet = Fleet::start(&plan)?;
     let traffic = fleet.traffic(false)?;
-    both_carry(&fleet, &traffic)?;
+    assert_both_carry(&fleet, &traffic)?;
     assert_eq!(traffic.lost(), 0, "{:?}", traffic.stats());
     let flows = fleet.appliances[0].flows()?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
     fleet.appliances[0].drain(false)?;
-    moves(&fleet, "drained, GRACEFUL_SHUTDOWN", begun, Cause::Update, sessions)?;
+    assert_traffic_moves(&fleet, "drained, GRACEFUL_SHUTDOWN", begun, Cause::Update, sessions)?;
     // The router has another route and uses it immediately. Until all routers do, no packet is
     // routed to a dead end; but flows move, since the router keeps no flow state.
     assert_eq!(fleet.announced(1)?.as_deref(), Some("graceful-shutdown"));
-    those_of_one_are_lost(&fleet, &traffic, flows)?;
+    assert_own_connections_lost(&fleet, &traffic, flows)?;
     wait_for("the withdrawal", SHUTDOWN + DEFAULT_TIMEOUT, || {
         let announced = fleet.announced(1)?;
         Ok((announced.is_none(), format!("{announced:?}")))
@@ -272,9 +278,9 @@ fn a_drained_nat_appliance_sends_graceful_shutdown_and_loses_only_its_own_flows(
     assert_eq!(traffic.lost(), flows, "the withdrawal loses no further connection");
 
     fleet.appliances[0].drain(true)?;
-    some_are_lost_as_it_comes_back(&fleet, &traffic)?;
+    check_losses_at_return(&fleet, &traffic)?;
     traffic.finish()?;
-    accounts(&mut fleet, &[0, 1])?;
+    assert_balanced(&mut fleet, &[0, 1])?;
     fleet.stop()?;
     Ok(())
 }
@@ -284,21 +290,21 @@ fn a_dead_nat_appliance_loses_only_its_own_flows_and_new_connections_work() -> O
     let _alone = alone();
     let mut fleet = Fleet::start(&Plan::new(Mode::Nat, SessionPort::Data))?;
     let traffic = fleet.traffic(false)?;
-    both_carry(&fleet, &traffic)?;
+    assert_both_carry(&fleet, &traffic)?;
     assert_eq!(traffic.lost(), 0, "{:?}", traffic.stats());
     let flows = fleet.appliances[0].flows()?;
 
     let (sessions, begun) = (fleet.sessions(1)?, Instant::now());
     fleet.appliances[0].link(false)?;
     fleet.appliances[0].kill()?;
-    moves(&fleet, "appliance dead", begun, Cause::Bfd, sessions)?;
-    those_of_one_are_lost(&fleet, &traffic, flows)?;
+    assert_traffic_moves(&fleet, "appliance dead", begun, Cause::Bfd, sessions)?;
+    assert_own_connections_lost(&fleet, &traffic, flows)?;
 
     fleet.appliances[0].link(true)?;
-    fleet.appliances[0].revive()?;
-    some_are_lost_as_it_comes_back(&fleet, &traffic)?;
+    fleet.appliances[0].restart()?;
+    check_losses_at_return(&fleet, &traffic)?;
     traffic.finish()?;
-    accounts(&mut fleet, &[1])?;
+    assert_balanced(&mut fleet, &[1])?;
     fleet.stop()?;
     Ok(())
 }

@@ -49,16 +49,16 @@ impl Traffic {
     }
 
     /// Waits until this many connections failed.
-    pub fn until_lost(&self, wanted: u64) -> Result<()> {
-        wait_for(&format!("{wanted} lost connections"), TIMEOUT, || {
+    pub fn wait_for_losses(&self, expected: u64) -> Result<()> {
+        wait_for(&format!("{expected} lost connections"), TIMEOUT, || {
             let lost = self.lost();
-            Ok((lost >= wanted, lost.to_string()))
+            Ok((lost >= expected, lost.to_string()))
         })
         .map(drop)
     }
 
     /// Waits until each client has `more` further responses; failed requests do not count.
-    pub fn continues(&self, more: u64) -> Result<()> {
+    pub fn wait_for_responses(&self, more: u64) -> Result<()> {
         let before = self.stats();
         wait_for(&format!("{more} more responses of each client"), TIMEOUT, || {
             let now = self.stats();
@@ -79,7 +79,7 @@ impl Traffic {
 /// Asserts that every request was answered and every long-lived connection stayed with one
 /// backend.
 #[track_caller]
-pub fn assert_nothing_lost(clients: &[(&'static str, ClientStats)]) {
+pub fn assert_no_losses(clients: &[(&'static str, ClientStats)]) {
     for (name, stats) in clients {
         println!("{name}: {stats}");
     }

@@ -66,8 +66,10 @@ pub struct Feed {
     templates: [Template; 2],
 }
 
+/// The parameters and the position.
 #[btf_map]
 static FEED: Array<Feed, 1> = Array::new();
+/// The addresses and ports of each packet of the round.
 #[btf_map]
 static ENDS: Array<Ends, PACKETS> = Array::new();
 /// The program under measurement, at index 0.
@@ -78,7 +80,7 @@ static NEXT: ProgramArray = ProgramArray::with_max_entries(1, 0);
 #[xdp(frags)]
 pub fn feed(ctx: XdpContext) -> u32 {
     let Some(feed) = FEED.get_ptr_mut(0) else { return XDP_DROP };
-    // SAFETY: the bench runs one program on one processor.
+    // SAFETY: the benchmark runs one program on one processor.
     let feed = unsafe { &mut *feed };
     let Some(ends) = ENDS.get((feed.position & feed.mask) as u32) else { return XDP_DROP };
     if write(&ctx, &feed.templates[(feed.position & 1) as usize], ends).is_ok() {
@@ -130,6 +132,7 @@ fn write(ctx: &XdpContext, template: &Template, ends: &Ends) -> Result<(), Short
     w.set_be32(inner + 20, ends.ports)
 }
 
+/// Returns the sum of the two halves of a word.
 #[inline(always)]
 fn halves(word: u32) -> u32 {
     (word >> 16) + (word & 0xffff)

@@ -1,6 +1,5 @@
-//! Floors: the minimum cost of any program, and the cost of one lookup, the kernel's LRU flow
-//! table and parsing. Tests read the results of `parse` in the kernel; benchmarks subtract the
-//! costs.
+//! Baselines: the minimum cost of any program, and the costs of one lookup, of the kernel's LRU
+//! flow table and of parsing, which benchmarks subtract. Tests read the results of `parse`.
 #![no_std]
 #![no_main]
 
@@ -24,7 +23,7 @@ use packet::window::Short;
 /// The parse result of the last packet.
 #[btf_map]
 static FOUND: Array<Report, 1> = Array::new();
-/// The lines for lookups, one per port.
+/// One cache line per port, for `look_up`.
 #[btf_map]
 static LINES: Array<[u64; 8], 65536> = Array::new();
 /// A flow table in the kernel's LRU map, as other load balancers use it: Katran's sizes of key
@@ -76,7 +75,7 @@ fn lookup_lru(ctx: &XdpContext) -> Result<(), Short> {
     let (src, dst, ports) = (w.be32(ENDS)?, w.be32(ENDS + 4)?, w.be32(ENDS + 8)?);
     let key = [u64::from(src), 0, u64::from(dst), 0, u64::from(ports) << 8 | 6];
     if let Some(entry) = FLOWS.get_ptr_mut(key) {
-        // SAFETY: the kernel's word for it; benches run one packet at a time.
+        // SAFETY: the kernel returned the pointer; benches run one packet at a time.
         unsafe { (*entry)[1] += 1 };
     } else if FLOWS.insert(key, [0; 2], 0).is_err() {
         return Err(Short);
@@ -87,7 +86,8 @@ fn lookup_lru(ctx: &XdpContext) -> Result<(), Short> {
 /// Records the parse result of the packet.
 #[xdp(frags)]
 pub fn parse(ctx: XdpContext) -> u32 {
-    let (Some(to), Some(found)) = (FOUND.get_ptr_mut(0), stages::work()) else { return XDP_DROP };
+    let Some(to) = FOUND.get_ptr_mut(0) else { return XDP_DROP };
+    let Some(found) = stages::cpu_record() else { return XDP_DROP };
     let outcome = match stages::run(ctx.ctx) {
         Ok(()) => open::PARSED,
         Err(outcome) => outcome,

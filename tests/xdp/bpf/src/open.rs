@@ -37,7 +37,7 @@ pub struct Report {
     pub outcome: u32,
     /// The options that are present, and 0x80 for an unknown critical one.
     pub present: u32,
-    /// The outermost and the inner IP packet.
+    /// Header fields of the outermost and the inner IP packet, without addresses.
     pub packets: [[u32; 6]; 2],
     /// The flow's key.
     pub key: FlowKey,
@@ -48,17 +48,17 @@ pub struct Report {
 impl Report {
     /// Creates the report of `found` and `outcome`.
     #[inline(always)]
-    pub fn of(found: &Found, outcome: u32) -> Report {
+    pub fn of(found: &ParsedPacket, outcome: u32) -> Report {
         let options = [found.endpoint, found.attachment, u64::from(found.cookie)];
-        let packets = [words(&found.outer), words(&found.inner)];
+        let packets = [header_fields(&found.outer), header_fields(&found.inner)];
         let (hash, key, present) = (found.hash, found.key, found.options);
         Report { hash, options, outcome, present, packets, key, pad: 0 }
     }
 }
 
-/// Returns a header's fields except the addresses, which are in the key.
+/// Returns a header's fields except the addresses; the inner packet's are in the key.
 #[inline(always)]
-fn words(ip: &Ip) -> [u32; 6] {
+fn header_fields(ip: &Ip) -> [u32; 6] {
     let kind = match ip.kind {
         L4::Tcp { flags } => 0x100 | u32::from(flags),
         L4::Udp => 0x200,
@@ -80,7 +80,7 @@ fn words(ip: &Ip) -> [u32; 6] {
 
 /// The state of a packet, which the stages fill in one after the other.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct ParsedPacket {
     /// The flow's hash.
     pub hash: u64,
     /// Endpoint of the gateway's options.
@@ -105,7 +105,7 @@ pub struct Found {
 
 /// First stage: parses the outer headers.
 #[inline(always)]
-pub fn outer(w: &Window<'_>, to: &mut Found) -> u32 {
+pub fn outer(w: &Window<'_>, to: &mut ParsedPacket) -> u32 {
     let Ok(eth) = Ethernet::parse(w) else { return OUTER };
     match to.outer.read(w, eth.l3, eth.ethertype) {
         Err(Malformed::NotIp) => PLAIN,
@@ -118,7 +118,7 @@ pub fn outer(w: &Window<'_>, to: &mut Found) -> u32 {
 /// Second stage: parses the tunnel if it has AWS's three options in their usual form; `None`
 /// means that [`tunnel`] has to parse it.
 #[inline(always)]
-pub fn usual_tunnel(w: &Window<'_>, to: &mut Found) -> Option<u32> {
+pub fn usual_tunnel(w: &Window<'_>, to: &mut ParsedPacket) -> Option<u32> {
     let found = &to.outer;
     if found.proto != UDP || found.fragment != Fragment::Whole || found.dport != PORT {
         return Some(PLAIN);
@@ -127,22 +127,22 @@ pub fn usual_tunnel(w: &Window<'_>, to: &mut Found) -> Option<u32> {
     let Ok(geneve) = geneve::parse(w, header) else { return Some(TUNNEL) };
     (to.inner_at, to.inner_type) = (geneve.payload, geneve.protocol);
     let options = geneve::usual_options(w, header + 8, geneve.opt_len, geneve::CLASS_AWS)?;
-    note(to, &options);
+    store_options(to, &options);
     Some(PARSED)
 }
 
 /// Second stage, for any options.
 #[inline(always)]
-pub fn tunnel(w: &Window<'_>, to: &mut Found) -> u32 {
+pub fn tunnel(w: &Window<'_>, to: &mut ParsedPacket) -> u32 {
     let at = to.outer.l4 + 8 + 8;
     let opt_len = (to.inner_at - at) as u8;
     let Ok(options) = geneve::any_options(w, at, opt_len, geneve::CLASS_AWS) else { return TUNNEL };
-    note(to, &options);
+    store_options(to, &options);
     PARSED
 }
 
 #[inline(always)]
-fn note(to: &mut Found, options: &geneve::GatewayOptions) {
+fn store_options(to: &mut ParsedPacket, options: &geneve::GatewayOptions) {
     to.endpoint = options.endpoint;
     to.attachment = options.attachment;
     to.cookie = options.cookie;
@@ -151,7 +151,7 @@ fn note(to: &mut Found, options: &geneve::GatewayOptions) {
 
 /// Third stage: parses the inner packet.
 #[inline(always)]
-pub fn inner(w: &Window<'_>, to: &mut Found) -> u32 {
+pub fn inner(w: &Window<'_>, to: &mut ParsedPacket) -> u32 {
     match to.inner.read(w, to.inner_at, to.inner_type) {
         Ok(()) => PARSED,
         Err(_) => INNER,
@@ -160,9 +160,9 @@ pub fn inner(w: &Window<'_>, to: &mut Found) -> u32 {
 
 /// Last stage: computes the flow key.
 #[inline(always)]
-pub fn classify(to: &mut Found, by: &HashKey) {
+pub fn classify(to: &mut ParsedPacket, hash_key: &HashKey) {
     let inner = &to.inner;
     let (key, _) = FlowKey::new(1, inner.proto, inner.src, inner.sport, inner.dst, inner.dport);
-    to.hash = key.hash(by);
+    to.hash = key.hash(hash_key);
     to.key = key;
 }

@@ -23,7 +23,7 @@ pub const BACK_HIGH: u8 = 4;
 pub struct Query {
     /// Scope key of a frontend query.
     pub scope_key: u64,
-    /// The hash that selects a backend.
+    /// The hash that selects a backend; for `count`, a packet's length.
     pub hash: u64,
     /// The result as one number, or [`MISSED`].
     pub outcome: u32,
@@ -33,9 +33,9 @@ pub struct Query {
     pub now_s: u32,
     /// Bytes of options.
     pub option_len: u32,
-    /// A NAT port map.
+    /// A NAT port map; for `remember`, a flow's path; for `count`, an lcore.
     pub nat_map: u32,
-    /// The digest of a leg.
+    /// The digest of a leg; for `remember`, a flow's stamp.
     pub digest: u32,
     /// The first port of a range.
     pub first: u16,
@@ -43,7 +43,7 @@ pub struct Query {
     pub last: u16,
     /// A port.
     pub port: u16,
-    /// A protocol number.
+    /// A protocol number; for `answer`, TCP flags; for `count`, an arm.
     pub proto: u8,
     /// [`FRONT_HIGH`], [`BACK`], [`BACK_HIGH`].
     pub sides: u8,
@@ -67,7 +67,8 @@ fn side(high: bool) -> Side {
     if high { Side::High } else { Side::Low }
 }
 
-/// Looks up the service at `addr:port`, and the backend that it selects.
+/// Looks up the service at `addr:port`, whether it admits the client `front.low`, the backend that
+/// it selects, and that backend's next hop.
 #[inline(always)]
 pub fn frontend(query: &mut Query, set: &TableSet<'_>) {
     (query.outcome, query.more[0]) = (MISSED, MISSED);
@@ -99,7 +100,7 @@ pub fn new_flow(query: &Query, to: &mut NewFlow) {
     to.idle_s = 0;
 }
 
-/// Looks up the flow of `front`, and its state.
+/// Looks up the flow of `front`, and records the time of its use.
 #[inline(always)]
 pub fn find(query: &mut Query, flows: &Flows<'_>) {
     query.outcome = MISSED;
@@ -109,7 +110,7 @@ pub fn find(query: &mut Query, flows: &Flows<'_>) {
     flows.touch(&hit, query.now_s);
 }
 
-/// Looks up the data for an answer of the flow.
+/// Records a segment's flags in the flow of `front`, and looks up the data for its answer.
 #[inline(always)]
 pub fn answer(query: &mut Query, flows: &Flows<'_>) {
     query.outcome = MISSED;
@@ -153,8 +154,8 @@ pub fn remove(query: &Query, flows: &Flows<'_>) -> u32 {
 
 /// Returns the path of a new flow, or why it could not be inserted.
 #[inline(always)]
-pub fn begun(done: Result<tables::flow::Hit, InsertError>) -> u32 {
-    match done {
+pub fn insert_outcome(result: Result<tables::flow::Hit, InsertError>) -> u32 {
+    match result {
         Ok(hit) => hit.path,
         Err(InsertError::Full) => MISSED - 1,
         Err(InsertError::Contended) => MISSED - 2,
@@ -165,7 +166,7 @@ pub fn begun(done: Result<tables::flow::Hit, InsertError>) -> u32 {
     }
 }
 
-/// Inserts a datagram, and looks it up.
+/// Inserts a datagram into the fragment table.
 #[inline(always)]
 pub fn remember(query: &mut Query, fragments: &Fragments<'_>) {
     let (scope, proto) = (query.front.scope, query.proto);

@@ -2,18 +2,18 @@
 //! packet, and not once per path that leads to it. Their results are in a record per CPU.
 
 use crate::frame::window;
-use crate::open::{self, Found};
+use crate::open::{self, ParsedPacket};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;
 
 /// The state of the packet that a CPU processes.
 #[btf_map]
-static WORK: PerCpuArray<Found, 1> = PerCpuArray::new();
+static WORK: PerCpuArray<ParsedPacket, 1> = PerCpuArray::new();
 
 /// Returns the record of this CPU.
 #[inline(always)]
-pub fn work() -> Option<&'static mut Found> {
+pub fn cpu_record() -> Option<&'static mut ParsedPacket> {
     // SAFETY: a CPU works on one packet at a time, and each stage holds the record only while it
     // runs.
     WORK.get_ptr_mut(0).map(|found| unsafe { &mut *found })
@@ -25,7 +25,7 @@ macro_rules! stages {
         #[unsafe(no_mangle)]
         #[inline(never)]
         pub extern "C" fn $name($ctx: *mut xdp_md) -> u32 {
-            let ($window, Some($found)) = (&window($ctx), work()) else { return open::OUTER };
+            let ($window, Some($found)) = (&window($ctx), cpu_record()) else { return open::OUTER };
             $body
         }
     )*};
@@ -43,16 +43,17 @@ stages! {
 /// Runs all stages up to the key; the error is the outcome of the stage that failed.
 #[inline(always)]
 pub fn run(ctx: *mut xdp_md) -> Result<(), u32> {
-    done(stage_outer(ctx))?;
-    let found = work().ok_or(open::OUTER)?;
+    check(stage_outer(ctx))?;
+    let found = cpu_record().ok_or(open::OUTER)?;
     match open::usual_tunnel(&window(ctx), found) {
-        Some(outcome) => done(outcome)?,
-        None => done(stage_tunnel(ctx))?,
+        Some(outcome) => check(outcome)?,
+        None => check(stage_tunnel(ctx))?,
     }
-    done(stage_inner(ctx))
+    check(stage_inner(ctx))
 }
 
+/// Converts the outcome of a stage into a result.
 #[inline(always)]
-fn done(outcome: u32) -> Result<(), u32> {
+fn check(outcome: u32) -> Result<(), u32> {
     if outcome == open::PARSED { Ok(()) } else { Err(outcome) }
 }

@@ -1,5 +1,6 @@
 //! The code of `tables` in the kernel, one program per query, so that tests can compare it with
-//! the same code on the host. Query and result are in the map `ASKED`.
+//! the same code on the host. The map `ASKED` holds the query, which a program replaces by its
+//! result.
 #![no_std]
 #![no_main]
 
@@ -24,6 +25,7 @@ use tables::reason::DropReason;
 use tables::region::Region;
 use tables::scope::Scopes;
 
+/// The query, or the result of the last program.
 #[btf_map]
 static ASKED: Array<Query, 1, 1024> = Array::new();
 
@@ -53,9 +55,9 @@ macro_rules! programs {
 programs! {
     /// Looks up a frontend and selects a backend.
     frontend(query) { query::frontend(query, &Region.tables(Region.generation())) }
-    /// Looks up a flow.
+    /// Looks up a flow, and records the time of its use.
     find(query) { query::find(query, &Flows::new(&Region)) }
-    /// Looks up the data for an answer.
+    /// Records a segment's flags in a flow, and looks up the data for its answer.
     answer(query) { query::answer(query, &Flows::new(&Region)) }
     /// Records a gateway's leg.
     leg(query) {
@@ -73,7 +75,7 @@ programs! {
             query::new_flow(query, new);
             let options = Options { words: &query.options, len: query.option_len as usize };
             let flows = Flows::new(&Region).as_owner(1, Region.epoch());
-            query.outcome = query::begun(flows.insert(new, options, query.now_s));
+            query.outcome = query::insert_outcome(flows.insert(new, options, query.now_s));
         }
     }
     /// Claims a NAT port.

@@ -46,7 +46,7 @@ pub struct Kernel<A> {
     ebpf: Ebpf,
     sections: Vec<(Section, Mapped)>,
     query: Mapped,
-    of: std::marker::PhantomData<A>,
+    query_type: std::marker::PhantomData<A>,
 }
 
 impl<A: Copy> Kernel<A> {
@@ -72,7 +72,8 @@ impl<A: Copy> Kernel<A> {
         let sections: Vec<_> = terms.iter().filter(used).map(mapped).collect();
         assert!(sections.len() > 20, "only {} sections in the kernel", sections.len());
         let query = Mapped::of(&ebpf, "ASKED", size_of::<A>());
-        let kernel = Kernel { ebpf, sections, query, of: std::marker::PhantomData };
+        let query_type = std::marker::PhantomData;
+        let kernel = Kernel { ebpf, sections, query, query_type };
         kernel.copy_from(region);
         kernel
     }
@@ -96,11 +97,11 @@ impl<A: Copy> Kernel<A> {
             let (start, bytes) = region.section_ptr(*section);
             // SAFETY: as above.
             #[expect(unsafe_code, reason = "a section's bytes")]
-            let (here, there) = unsafe {
-                let there = std::slice::from_raw_parts(mapped.start, bytes);
-                (std::slice::from_raw_parts(start, bytes), there)
+            let (host, in_kernel) = unsafe {
+                let in_kernel = std::slice::from_raw_parts(mapped.start, bytes);
+                (std::slice::from_raw_parts(start, bytes), in_kernel)
             };
-            Some((*section, here.iter().zip(there).position(|(a, b)| a != b)?))
+            Some((*section, host.iter().zip(in_kernel).position(|(a, b)| a != b)?))
         };
         self.sections.iter().filter_map(first).collect()
     }

@@ -1,5 +1,5 @@
 //! The endpoints over a store whose disk may fail, a clock that tests set, and the tables that
-//! follow the store: the state machine's own test world with HTTP in between.
+//! follow the store. Has the methods of the state machine's fixture, as HTTP requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use super::memory_disk::MemoryDisk;
 use crate::sources::tick;
 use crate::{Api, Control, Outcome, Problem, Wait, router};
 
-/// The appliance: clock, configuration, and the outcome for waiters.
+/// A control loop for tests: clock, configuration, and the outcome for waiters.
 pub struct Clock {
     now: Mutex<Now>,
     pub settings: Mutex<Settings>,
@@ -202,7 +202,7 @@ impl Fixture {
         answer
     }
 
-    /// Same, for requests whose response is a `T` or an error document of the API.
+    /// Sends a request and deserializes its response: a `T`, or an error document of the API.
     fn send<T: serde::de::DeserializeOwned>(
         &mut self,
         method: &str,

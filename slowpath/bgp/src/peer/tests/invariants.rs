@@ -53,7 +53,7 @@ impl Observer {
         let mut framer = Framer::default();
         framer.extend();
         framer.push(octets);
-        let (kind, _) = framer.next_message().unwrap().expect("a whole message");
+        let (kind, _) = framer.next_message().unwrap().expect("a complete message");
         assert!(framer.next_message().unwrap().is_none());
         assert_ne!(
             connection.kinds.last(),
@@ -119,7 +119,8 @@ fn messages() -> Vec<Vec<u8>> {
     ]
 }
 
-fn one(observer: &mut Observer, rng: &mut Rng, messages: &[Vec<u8>], context: &str) {
+/// Passes a random event, or lets a random time pass.
+fn random_step(observer: &mut Observer, rng: &mut Rng, messages: &[Vec<u8>], context: &str) {
     let (local, remote) = (A.parse().unwrap(), B.parse().unwrap());
     let open: Vec<ConnectionId> = observer
         .connections
@@ -211,7 +212,8 @@ fn random_events_keep_state_machine_invariants() {
         let peer = Peer::new(settings, now);
         let mut observer = Observer { peer, now, connections: BTreeMap::new(), attempt: false };
         for step in 0..600 {
-            one(&mut observer, &mut rng, &messages, &format!("seed {seed}, step {step}"));
+            let context = format!("seed {seed}, step {step}");
+            random_step(&mut observer, &mut rng, &messages, &context);
         }
         established += observer.peer.history().established;
     }

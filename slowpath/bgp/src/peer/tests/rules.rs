@@ -153,8 +153,8 @@ fn connect_attempts_back_off_up_to_the_connect_retry_time() {
     }
     // 1 s, 2 s, 4 s and so on, with jitter.
     for (index, wait) in waits.iter().enumerate() {
-        let whole = f64::from(1 << index).min(120.0);
-        assert!((whole * 0.74..=whole).contains(wait), "{waits:?}");
+        let nominal = f64::from(1 << index).min(120.0);
+        assert!((nominal * 0.74..=nominal).contains(wait), "{waits:?}");
     }
     // A connection resets the backoff.
     fixture.establish(1, &router_open(|_| {}));
@@ -325,8 +325,8 @@ fn failing_peer_is_retried_with_backoff_and_may_connect_meanwhile() {
     // Twice at once, then after 1 s, 2 s, 4 s and so on with jitter, at most a minute.
     assert_eq!(waits[..2], [0.0, 0.0], "{waits:?}");
     for (index, wait) in waits[2..].iter().enumerate() {
-        let whole = f64::from(1 << index.min(6)).min(60.0);
-        assert!((whole * 0.74..=whole).contains(wait), "{waits:?}");
+        let nominal = f64::from(1 << index.min(6)).min(60.0);
+        assert!((nominal * 0.74..=nominal).contains(wait), "{waits:?}");
     }
     assert_eq!(fixture.peer.state(), State::Active);
     fixture.establish(100, &router_open(|_| {}));
@@ -586,7 +586,7 @@ fn capabilities_are_omitted_only_after_unsupported_optional_parameter() {
 }
 
 #[test]
-fn open_with_a_wrong_identity_is_rejected() {
+fn open_with_wrong_as_identifier_or_hold_time_is_rejected() {
     let cases: [(Change, u8); 3] = [
         (|remote| remote.local_asn = 64_999, 2),
         (|remote| remote.identifier = Ipv4Addr::UNSPECIFIED, 3),

@@ -72,7 +72,7 @@ fn peer_as_must_match_unless_configured_as_0() {
         local.peer_asn = asn;
         assert_eq!(agree(&local, &remote).unwrap().peer_asn, asn);
     }
-    // AS 0 and AS_TRANS are invalid, in either field (RFC 7607, RFC 6793).
+    // AS 0 and AS_TRANS are no AS numbers of a peer (RFC 7607, RFC 6793).
     local.peer_asn = 0;
     for asn in [0, u32::from(AS_TRANS)] {
         remote.local_asn = asn;

@@ -79,7 +79,7 @@ fn unsupported_version_reports_the_supported_one() {
 }
 
 #[test]
-fn optional_parameters_unknown_or_malformed() {
+fn unknown_or_malformed_optional_parameters_are_rejected() {
     assert_rejected(1, "04 fde9 005a 0a000001 02 01 00", 2, 4, "");
     // Beyond the end of all parameters, of one parameter, of one capability.
     assert_rejected(1, "04 fde9 005a 0a000001 05 02 02 0200", 2, 0, "");
@@ -110,9 +110,9 @@ fn invalid_notification_is_not_answered() {
 
 #[test]
 fn route_refresh_marker_of_wrong_length_is_reported() {
-    let whole = message(5, "0001 01 01 00");
-    let fault = Notification::new(7, 1, whole.clone());
-    assert_eq!(read(&whole, &FOUR), Err(fault.into()));
+    let refresh = message(5, "0001 01 01 00");
+    let fault = Notification::new(7, 1, refresh.clone());
+    assert_eq!(read(&refresh, &FOUR), Err(fault.into()));
     // A request may carry filters (RFC 5291), which are ignored.
     assert!(read(&message(5, "0001 00 01 00"), &FOUR).is_ok());
 }

@@ -1,4 +1,5 @@
-//! Random input: no panic, and one of three results. Seeded, so that failures are reproducible.
+//! Random input neither panics nor breaks an invariant of the harnesses. Seeded, so that failures
+//! are reproducible.
 
 use fastrand::Rng;
 

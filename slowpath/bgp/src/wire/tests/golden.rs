@@ -29,7 +29,7 @@ pub(crate) fn read(octets: &[u8], context: &Context) -> Result<Message, Fault> {
     let mut framer = Framer::default();
     framer.extend();
     framer.push(octets);
-    let (kind, body) = framer.next_message()?.expect("a whole message");
+    let (kind, body) = framer.next_message()?.expect("a complete message");
     Message::read(kind, &body, context)
 }
 
@@ -232,7 +232,7 @@ fn ipv4_prefix_with_ipv6_next_hop_uses_mp_reach() {
 }
 
 #[test]
-fn end_of_rib_marker_of_each_family() {
+fn end_of_rib_marker_of_each_family_round_trips() {
     assert_eq!(write::end_of_rib(Family::Ipv4Unicast), message(2, "0000 0000"));
     assert_eq!(write::end_of_rib(Family::Ipv6Unicast), message(2, "0000 0006 80 0f 03 0002 01"));
     for family in Family::ALL {
@@ -249,7 +249,7 @@ fn end_of_rib_marker_of_each_family() {
 }
 
 #[test]
-fn route_refresh_with_begin_and_end_markers() {
+fn route_refresh_of_each_subtype_round_trips() {
     for (subtype, octet) in [
         (RefreshKind::Request, "00"),
         (RefreshKind::Begin, "01"),

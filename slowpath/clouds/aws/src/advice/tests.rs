@@ -12,7 +12,7 @@ fn good() -> (Group, Attributes, LocalSettings) {
         ..attributes()
     };
     let local = LocalSettings {
-        life: settings(),
+        lifecycle: settings(),
         http: vec![8080],
         tcp: vec![8081],
         sources: 1,

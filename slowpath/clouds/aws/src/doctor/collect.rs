@@ -7,7 +7,7 @@ use config::checked::AwsMode;
 use super::check_config::CheckConfig;
 use crate::advice::LocalSettings;
 use crate::call::{Aws, RouteReplacement};
-use crate::group::{GroupError, registered_as};
+use crate::group::{GroupError, target_id};
 use crate::leader;
 use crate::roles::roles;
 use crate::runner::{LocationError, find_group};
@@ -171,7 +171,7 @@ async fn observe_group(aws: &dyn Aws, config: &CheckConfig, observed: &mut Obser
             observed.record::<()>(groups, Err(error.clone()));
         }
         Ok(_)
-        | Err(LocationError::Group(GroupError::NotThere { .. } | GroupError::NotGeneve { .. })) => {
+        | Err(LocationError::Group(GroupError::NotFound { .. } | GroupError::NotGeneve { .. })) => {
             observed.record(groups, Ok(()));
         }
         // The operation was not performed.
@@ -228,5 +228,5 @@ pub(super) fn own_target(
 ) -> Result<String, GroupError> {
     let has = |i: &&Interface| config.addresses.iter().any(|address| i.addresses.contains(address));
     let by_address = || identity.interfaces.iter().find(has).map(|interface| interface.mac);
-    registered_as(group, identity, mac.or_else(by_address).unwrap_or_default(), &config.addresses)
+    target_id(group, identity, mac.or_else(by_address).unwrap_or_default(), &config.addresses)
 }

@@ -6,7 +6,8 @@ use super::{Check, Verdict};
 use crate::advice::permissions::PERMISSIONS;
 use crate::types::{CallError, Failure};
 
-/// Returns one check for each permission.
+/// Returns one check for each permission, and one for commands on other instances if they were
+/// tried.
 pub(super) fn evaluate(config: &CheckConfig, observed: &Observations) -> Vec<Check> {
     let of = |(service, operations): &(&'static str, &'static [&'static str])| {
         let service = (*service).to_owned();

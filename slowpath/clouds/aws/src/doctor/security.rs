@@ -20,17 +20,18 @@ pub(super) fn evaluate(config: &CheckConfig, observed: &Observations) -> Vec<Che
     }
     let ids: Vec<&str> = observed.security.iter().map(|group| group.id.as_str()).collect();
     let check = |(what, protocol, port): (&str, &str, u16)| {
-        let shut: Vec<String> = config
+        let rejected: Vec<String> = config
             .sources
             .iter()
             .filter(|source| !admits(&observed.security, protocol, port, source))
             .map(|source| format!("{}/{}", source.addr, source.len))
             .collect();
         let (name, of) = (format!("{what} admitted"), ids.join(", "));
-        if shut.is_empty() {
+        if rejected.is_empty() {
             return Check::ok(&name, format!("{of}: {protocol} port {port} is admitted"));
         }
-        let text = format!("{of}: {protocol} port {port} is not admitted from {}", shut.join(", "));
+        let rejected = rejected.join(", ");
+        let text = format!("{of}: {protocol} port {port} is not admitted from {rejected}");
         let by_list = observed.security.iter().flat_map(|g| &g.ingress).any(|rule| {
             rule.others.iter().any(|id| id.starts_with("pl-")) && opens(rule, protocol, port)
         });

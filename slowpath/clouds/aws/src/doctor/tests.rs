@@ -28,7 +28,7 @@ fn a_single_rule_must_admit_the_whole_source() {
         ("-1", None, "all of it", "tcp", 8080, "10.0.1.0/24", false),
         ("icmp", Some((8, 0)), "0.0.0.0/0", "tcp", 8, "10.0.1.0/24", false),
     ];
-    for (protocol, ports, from, asked, port, source, admitted) in cases {
+    for (protocol, ports, from, requested, port, source, admitted) in cases {
         let rule = Permission {
             protocol: protocol.into(),
             ports,
@@ -37,13 +37,13 @@ fn a_single_rule_must_admit_the_whole_source() {
         };
         let ingress = vec![rule];
         let group = SecurityGroup { id: "sg-1".into(), name: String::new(), ingress };
-        let result = admits(&[group], asked, port, &prefix(source));
-        assert_eq!(result, admitted, "{protocol} {ports:?} {from}: {asked} {port} {source}");
+        let result = admits(&[group], requested, port, &prefix(source));
+        assert_eq!(result, admitted, "{protocol} {ports:?} {from}: {requested} {port} {source}");
     }
 }
 
 #[test]
-fn each_state_of_our_target_has_its_verdict() {
+fn each_target_state_has_its_verdict() {
     let of = |state, reason: Option<&str>| {
         let (id, zone, description) = ("10.0.1.11".to_owned(), None, None);
         let reason = reason.map(str::to_owned);
@@ -62,8 +62,8 @@ fn each_state_of_our_target_has_its_verdict() {
         assert_eq!(check.verdict, verdict, "{check:?}");
         assert_eq!(check.remedy.is_empty(), verdict == Verdict::Ok, "{check:?}");
     }
-    let not_there = of(TargetState::Unused, Some("Target.NotRegistered"));
-    assert!(not_there.remedy.contains("start slowpath"), "{not_there:?}");
+    let not_registered = of(TargetState::Unused, Some("Target.NotRegistered"));
+    assert!(not_registered.remedy.contains("start slowpath"), "{not_registered:?}");
     let no_balancer = of(TargetState::Unused, Some("Target.NotInUse"));
     assert!(no_balancer.remedy.contains("load balancer"), "{no_balancer:?}");
     assert_eq!(registered("i-1", None).verdict, Verdict::Warn);

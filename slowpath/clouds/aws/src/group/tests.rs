@@ -52,7 +52,7 @@ fn identity() -> Identity {
 }
 
 #[track_caller]
-fn says(error: GroupError, parts: &[&str]) {
+fn mentions(error: GroupError, parts: &[&str]) {
     let text = error.to_string();
     parts.iter().for_each(|part| assert!(text.contains(part), "no {part:?} in: {text}"));
 }
@@ -65,31 +65,31 @@ fn group_errors_name_the_tag_and_the_groups_found() {
         by_tag(&arns, (&key, &value), "eu-central-1").map(str::to_owned)
     };
     assert_eq!(find(&[ARN]).as_deref(), Ok(ARN));
-    says(find(&[]).unwrap_err(), &["no target group", "weir:cluster=prod", "eu-central-1"]);
+    mentions(find(&[]).unwrap_err(), &["no target group", "weir:cluster=prod", "eu-central-1"]);
     let several = find(&[ARN, "arn:2"]).unwrap_err();
-    says(several, &["2 target groups", "weir:cluster=prod", ARN, "arn:2", "aws.target_group"]);
+    mentions(several, &["2 target groups", "weir:cluster=prod", ARN, "arn:2", "aws.target_group"]);
     let tcp = Group { protocol: "TCP".into(), ..group(TargetType::Ip) };
-    says(by_arn(&[tcp], ARN).unwrap_err(), &[ARN, "protocol TCP", "GENEVE"]);
-    says(by_arn(&[], ARN).unwrap_err(), &[ARN, "does not exist"]);
+    mentions(by_arn(&[tcp], ARN).unwrap_err(), &[ARN, "protocol TCP", "GENEVE"]);
+    mentions(by_arn(&[], ARN).unwrap_err(), &[ARN, "does not exist"]);
     assert_eq!(by_arn(&[group(TargetType::Ip)], ARN), Ok(&group(TargetType::Ip)));
 }
 
 #[test]
 fn the_target_is_the_interface_with_the_ingress_ports_mac() {
     let registered = |kind, mac: u8, preferred: &[IpAddr]| {
-        registered_as(&group(kind), &identity(), [2, 0, 0, 0, 0, mac], preferred)
+        target_id(&group(kind), &identity(), [2, 0, 0, 0, 0, mac], preferred)
     };
     assert_eq!(registered(TargetType::Ip, 2, &[]).as_deref(), Ok("10.0.1.2"));
     let second = [[10, 0, 9, 9].into(), [10, 0, 1, 102].into()];
     assert_eq!(registered(TargetType::Ip, 2, &second).as_deref(), Ok("10.0.1.102"));
     assert_eq!(registered(TargetType::Instance, 1, &[]).as_deref(), Ok("i-1"));
     let not_primary = registered(TargetType::Instance, 2, &[]).unwrap_err();
-    says(not_primary, &[ARN, "primary interface eni-1", "ingress port is eni-2", "type ip"]);
-    says(registered(TargetType::Other, 1, &[]).unwrap_err(), &[ARN, "do not support"]);
+    mentions(not_primary, &[ARN, "primary interface eni-1", "ingress port is eni-2", "type ip"]);
+    mentions(registered(TargetType::Other, 1, &[]).unwrap_err(), &[ARN, "do not support"]);
     let unknown = registered(TargetType::Ip, 9, &[]).unwrap_err();
-    says(unknown, &["02:00:00:00:00:09", "i-1", "eni-1 02:00:00:00:00:01", "eni-2"]);
+    mentions(unknown, &["02:00:00:00:00:09", "i-1", "eni-1 02:00:00:00:00:01", "eni-2"]);
     let mut identity = identity();
     identity.interfaces[0].addresses = vec!["fd00::1".parse().unwrap()];
-    let v6 = registered_as(&group(TargetType::Ip), &identity, [2, 0, 0, 0, 0, 1], &[]);
-    says(v6.unwrap_err(), &["eni-1", "no IPv4 address"]);
+    let v6 = target_id(&group(TargetType::Ip), &identity, [2, 0, 0, 0, 0, 1], &[]);
+    mentions(v6.unwrap_err(), &["eni-1", "no IPv4 address"]);
 }

@@ -21,7 +21,8 @@ pub(super) struct Drain {
     pub(super) signalled: bool,
     /// An Auto Scaling hook holds the instance.
     pub(super) hook: bool,
-    /// Fail the probe only after AWS reports `draining`.
+    /// Whether the probe fails only once AWS reports `draining`, the deregistration failed
+    /// permanently, or [`CONFIRM_TIMEOUT`] has passed.
     pub(super) deregister_first: bool,
     /// When AWS accepted the deregistration, if no registration has ended since.
     pub(super) deregistered: Option<Instant>,
@@ -30,7 +31,7 @@ pub(super) struct Drain {
     pub(super) repeat_deregistration: bool,
     /// Deregistration failed permanently; only the failing probe keeps new flows away.
     pub(super) refused: bool,
-    /// When AWS was first seen not to send new flows any more.
+    /// When AWS first reported a state in which it sends no new flows.
     pub(super) confirmed: Option<Instant>,
     pub(super) reported_unconfirmed: bool,
     /// The hook is being completed: how the lifecycle ends then, and the time limit for the call.

@@ -31,8 +31,8 @@ clouds::calls! {
 /// Termination notices for this instance, from IMDS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Notices {
-    /// True if the Auto Scaling target lifecycle state is `Terminated`: a hook may hold the
-    /// instance.
+    /// True if Auto Scaling's target lifecycle state is a terminating one (`Terminated` for
+    /// instance): a hook may hold the instance.
     pub terminating: bool,
     /// When EC2 reclaims the spot instance.
     pub spot: Option<Instant>,

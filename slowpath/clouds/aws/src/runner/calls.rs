@@ -77,10 +77,10 @@ async fn hooks(aws: &Account, location: &Location, complete: bool) -> Result<(),
             continue;
         }
         let (group, hook) = (scaling.group.clone(), hook.name);
-        let held = HookedInstance { group, hook, instance: instance.to_owned() };
+        let hooked = HookedInstance { group, hook, instance: instance.to_owned() };
         let result = match complete {
-            true => aws.complete_lifecycle(&held).await,
-            false => aws.lifecycle_heartbeat(&held).await,
+            true => aws.complete_lifecycle(&hooked).await,
+            false => aws.lifecycle_heartbeat(&hooked).await,
         };
         match result {
             // The hook does not hold this instance, or no longer does.

@@ -94,7 +94,7 @@ impl Location {
         let identity = cloud.identity().await?;
         let account = cloud.account(&identity.region).await?.with_policy(Policy::ONCE);
         let group = find_group(&account, settings, &identity.region).await?;
-        let target = group::registered_as(&group, &identity, ingress.mac, &ingress.addresses)?;
+        let target = group::target_id(&group, &identity, ingress.mac, &ingress.addresses)?;
         Ok(Location { identity, group, target })
     }
 }

@@ -58,7 +58,7 @@ fn forms_are_quoted_and_numbered() {
     let expected = "A Filter.1.Name Filter.1.Value.1 Filter.2.Name Filter.2.Value.1 \
                   Filter.2.Value.2 InstanceId.1 InstanceId.2";
     assert_eq!(keys.join(" "), expected);
-    assert_eq!(encoded(&members[0].1).to_string(), "a%20b%26%3D%2B%2F~%2A%C3%A9");
+    assert_eq!(percent_encode(&members[0].1).to_string(), "a%20b%26%3D%2B%2F~%2A%C3%A9");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use cloud_emulators::target::State;
 use clouds::appliance::{Appliance, Ingress};
 use clouds::runner::Runner;
 use config::checked::{Aws, Config};
-use simulation::{EmulatedClock, Probes, Recorder, Running};
+use simulation::{EmulatedClock, LifecycleTask, Probes, Recorder};
 
 pub const OWN: &str = "i-00000000000000001";
 pub const OWN_IP: &str = "10.0.1.11";
@@ -96,7 +96,7 @@ impl Begin {
             seed: 7,
             ..account::Settings::default()
         };
-        let running = Running::start(&aws, appliance.reports(), |signals, cancel| {
+        let running = LifecycleTask::start(&aws, appliance.reports(), |signals, cancel| {
             let metadata = Metadata::new(Some(&aws.url), 7, cancel.clone()).unwrap();
             let cloud = Cloud::over(metadata, account, Arc::new(clock.clone()), cancel);
             let config = configured("cluster = \"north\"");
@@ -113,19 +113,19 @@ pub struct Machine {
     pub aws: Emulator,
     pub appliance: Arc<Recorder<Probed>>,
     pub clock: EmulatedClock<Emulator>,
-    running: Running<Emulator>,
+    running: LifecycleTask<Emulator>,
 }
 
 impl Deref for Machine {
-    type Target = Running<Emulator>;
+    type Target = LifecycleTask<Emulator>;
 
-    fn deref(&self) -> &Running<Emulator> {
+    fn deref(&self) -> &LifecycleTask<Emulator> {
         &self.running
     }
 }
 
 impl DerefMut for Machine {
-    fn deref_mut(&mut self) -> &mut Running<Emulator> {
+    fn deref_mut(&mut self) -> &mut LifecycleTask<Emulator> {
         &mut self.running
     }
 }

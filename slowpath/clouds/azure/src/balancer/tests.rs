@@ -54,7 +54,7 @@ fn a_pool_is_by_address_as_soon_as_an_entry_has_one() {
     }});
     let all = entries(&by_nic);
     assert_eq!(all.len(), 2, "{all:?}");
-    assert!(all.iter().all(|entry| entry.by == MembershipMode::Nic));
+    assert!(all.iter().all(|entry| entry.mode == MembershipMode::Nic));
     assert_eq!((all[0].admin, all[1].admin), (AdminState::Down, AdminState::None));
     assert_eq!((all[0].name.as_deref(), all[1].name.as_deref()), (Some("e"), None));
     // Azure also lists the interface behind an address.
@@ -70,7 +70,7 @@ fn a_pool_is_by_address_as_soon_as_an_entry_has_one() {
     }});
     let all = entries(&by_ip);
     assert_eq!(all.len(), 2);
-    assert!(all.iter().all(|entry| entry.by == MembershipMode::Ip));
+    assert!(all.iter().all(|entry| entry.mode == MembershipMode::Ip));
     assert_eq!(all[0].network.as_ref().map(ResourceId::name), Some("v"));
     assert_eq!((all[1].address, all[1].admin), ("fd00::4".parse().ok(), AdminState::Up));
     assert_eq!(entries(&json!({ "properties": null })), []);

@@ -56,10 +56,10 @@ impl CheckConfig {
 fn pool_gateway(config: &Config, pool: &AzurePool) -> PoolGateway {
     let azure = config.gateways.iter().filter(|gateway| gateway.kind == GatewayKind::Azure);
     let gateway = azure.into_iter().find(|gateway| gateway.name == pool.gateway);
-    let end = |wanted: Side| {
+    let end = |of: Side| {
         let mut tunnels = gateway?.tunnels.iter().filter(|t| t.local.is_ipv6() == pool.ipv6);
         tunnels.find_map(|tunnel| match tunnel.wire {
-            Wire::Vxlan { vni, side, .. } if side == wanted => Some(End { port: tunnel.port, vni }),
+            Wire::Vxlan { vni, side, .. } if side == of => Some(End { port: tunnel.port, vni }),
             _ => None,
         })
     };

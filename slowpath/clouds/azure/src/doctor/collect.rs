@@ -14,14 +14,16 @@ use super::grant::Grant;
 use crate::arm::{Arm, ArmFuture, ArmRequest, OperationHandle, Progress, Resource, WriteOutcome};
 use crate::balancer;
 use crate::id::ResourceId;
-use crate::location::{Location, LocationError, Nic, find_balancer, ingress_nic, interfaces};
+use crate::location::{
+    Location, LocationError, Nic, find_balancer, find_ingress_nic, read_interfaces,
+};
 use crate::operations;
 use crate::runner::Cloud;
 use crate::types::{CallError, Family, Identity, Tunnels};
 
 /// Time limit for scheduled events; enabling the service can take two minutes, which is too long
 /// here.
-const EVENTS: Duration = Duration::from_secs(5);
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Result for each permission that was tried.
 pub type PermissionResults = BTreeMap<&'static str, Result<(), CallError>>;
@@ -83,8 +85,8 @@ impl Observations {
     }
 }
 
-/// Performs all queries. Local observations ([`Observations::mac`] and so on) are set by the
-/// caller.
+/// Performs all queries. The caller sets the local observations ([`Observations::mac`] and so on)
+/// before.
 pub async fn collect(
     cloud: &Cloud,
     policy: Policy,
@@ -96,8 +98,9 @@ pub async fn collect(
     let Ok(identity) = observed.identity.clone() else { return };
     observed.tunnels = metadata.tunnels().await;
     if check_config.settings.lifecycle.events {
-        let response = tokio::time::timeout(EVENTS, metadata.events(&identity.name)).await;
-        let timeout = |_| Err(Operation::new("imds", "ScheduledEvents").timed_out(EVENTS).error);
+        let response = tokio::time::timeout(EVENTS_TIMEOUT, metadata.events(&identity.name)).await;
+        let timeout =
+            |_| Err(Operation::new("imds", "ScheduledEvents").timed_out(EVENTS_TIMEOUT).error);
         observed.events = Some(response.unwrap_or_else(timeout).map(|events| events.len()));
     }
     let client = match cloud.arm(&identity.environment) {
@@ -111,8 +114,8 @@ pub async fn collect(
     collect_location(&recording, check_config, &identity, observed).await;
     observed.results = recording.results.into_inner().unwrap_or_default();
     let groups = groups(&identity, observed);
-    observed.grants = grants(&client, &groups).await;
-    security(&client, observed).await;
+    observed.grants = read_grants(&client, &groups).await;
+    read_security_groups(&client, observed).await;
 }
 
 async fn collect_location(
@@ -122,8 +125,8 @@ async fn collect_location(
     observed: &mut Observations,
 ) {
     let ingress = ingress(check_config, identity, observed.mac);
-    let all = interfaces(arm, identity).await;
-    let nic = all.and_then(|all| ingress_nic(&all, &ingress).cloned());
+    let all = read_interfaces(arm, identity).await;
+    let nic = all.and_then(|all| find_ingress_nic(&all, &ingress).cloned());
     let balancer = find_balancer(arm, &check_config.settings, identity).await;
     let location = match (&nic, &balancer) {
         (Ok(nic), Ok(balancer)) => Location::from_resources(
@@ -135,7 +138,7 @@ async fn collect_location(
         ),
         (Err(error), _) | (_, Err(error)) => Err(error.clone()),
     };
-    // The list contains them all; reading a single one needs another permission.
+    // The list contained all of it. These reads test the calls that slowpath makes later.
     if let Ok(location) = &location {
         let _ = arm.get(&crate::requests::balancer(&location.balancer)).await;
         for pool in &location.pools {
@@ -173,7 +176,8 @@ fn groups(identity: &Identity, observed: &Observations) -> BTreeSet<String> {
     [own].into_iter().chain(others).map(|group| group.to_ascii_lowercase()).collect()
 }
 
-async fn grants(arm: &dyn Arm, groups: &BTreeSet<String>) -> Option<Vec<Grant>> {
+/// Reads the grants at the resource groups; `None` if those of one group cannot be read.
+async fn read_grants(arm: &dyn Arm, groups: &BTreeSet<String>) -> Option<Vec<Grant>> {
     let mut grants = Vec::new();
     for group in groups {
         let path = format!("{group}/providers/Microsoft.Authorization/permissions");
@@ -184,7 +188,7 @@ async fn grants(arm: &dyn Arm, groups: &BTreeSet<String>) -> Option<Vec<Grant>> 
 }
 
 /// Reads the security groups of the interface and of its subnet, if permitted.
-async fn security(arm: &dyn Arm, observed: &mut Observations) {
+async fn read_security_groups(arm: &dyn Arm, observed: &mut Observations) {
     let Ok(nic) = &observed.nic else { return };
     let mut ids: Vec<ResourceId> = Vec::new();
     ids.extend(balancer::id(&nic.body, "/properties/networkSecurityGroup/id"));
@@ -202,7 +206,7 @@ async fn security(arm: &dyn Arm, observed: &mut Observations) {
     }
 }
 
-/// Records the result for each permission; an error takes precedence over earlier successes.
+/// Records the result of reads for each permission: the first error, or success if there is none.
 struct RecordingArm<'a> {
     arm: &'a dyn Arm,
     results: std::sync::Mutex<PermissionResults>,

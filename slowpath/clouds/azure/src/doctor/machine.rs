@@ -107,7 +107,7 @@ pub(super) fn mtu(check_config: &CheckConfig, observed: &Observations) -> Vec<Ch
             "kernel mtu",
             if check_config.kernel_data_path { Verdict::Fail } else { Verdict::Warn },
             format!("{interface} has {mtu}, less than {needed}: larger packets are dropped"),
-            "ip link set INTERFACE mtu, or restart fastpath, which sets it",
+            &format!("ip link set {interface} mtu {needed}, or restart fastpath, which sets it"),
         ),
     });
     [Some(configured), of_kernel].into_iter().flatten().collect()

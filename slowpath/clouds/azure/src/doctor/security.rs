@@ -40,7 +40,8 @@ pub(super) fn evaluate(_: &CheckConfig, observed: &Observations) -> Vec<Check> {
     let mut checks = Vec::new();
     for pool in &location.pools {
         let (of, to) = (pool.id.name(), pool.address);
-        let from = balancer::frontends(balancer).into_iter().find(|a| a.is_ipv4() == to.is_ipv4());
+        let from = balancer::frontend_addresses(balancer);
+        let from = from.into_iter().find(|from| from.is_ipv4() == to.is_ipv4());
         let document = crate::pool_entries::find_pool(balancer, pool).ok();
         if let (Some(from), Some(Ok(tunnels))) = (from, document.map(balancer::tunnels)) {
             for port in [tunnels.external.port, tunnels.internal.port] {

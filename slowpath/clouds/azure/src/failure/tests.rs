@@ -158,9 +158,9 @@ fn retry_after_is_parsed_as_seconds_or_date() {
     assert_eq!(of(&[("retry-after", " 0 ")]), Some(0));
     assert_eq!(of(&[("retry-after", "Sun, 22 Nov 2026 18:00:25 GMT")]), Some(25));
     // The local clock is ten minutes ahead of Azure's.
-    let (then, theirs) = ("Sun, 22 Nov 2026 17:50:25 GMT", "Sun, 22 Nov 2026 17:50:00 GMT");
-    assert_eq!(of(&[("retry-after", then), ("date", theirs)]), Some(25));
-    assert_eq!(of(&[("retry-after", theirs), ("date", then)]), Some(0));
+    let (then, server_time) = ("Sun, 22 Nov 2026 17:50:25 GMT", "Sun, 22 Nov 2026 17:50:00 GMT");
+    assert_eq!(of(&[("retry-after", then), ("date", server_time)]), Some(25));
+    assert_eq!(of(&[("retry-after", server_time), ("date", then)]), Some(0));
     assert_eq!(of(&[("retry-after", "18446744073709551615")]), Some(3600));
     assert_eq!(of(&[("retry-after", "soon")]), None);
     assert_eq!(of(&[("retry-after", "-5")]), None);
@@ -187,18 +187,18 @@ fn transport_errors_are_classified() {
     assert_eq!(of(ErrorKind::Connection), Failure::Transient);
     assert_eq!(of(ErrorKind::DataConversion), Failure::Invalid);
     assert_eq!(of(ErrorKind::Other), Failure::Invalid);
-    let ours = LIST.timed_out(Duration::from_secs(20));
-    let through = azure_core::Error::new(ErrorKind::Other, wrapped(ours.clone()));
-    assert_eq!(LIST.transport_error(&through), ours);
+    let timeout = LIST.timed_out(Duration::from_secs(20));
+    let through = azure_core::Error::new(ErrorKind::Other, wrapped(timeout.clone()));
+    assert_eq!(LIST.transport_error(&through), timeout);
 }
 
 #[test]
 fn error_parser_never_panics() {
-    let whole = r#"{"error": {"code": "A", "message": "does not have 'x' action 'é' scope '",
+    let valid = r#"{"error": {"code": "A", "message": "does not have 'x' action 'é' scope '",
         "details": [{"code": "B", "message": 7}, null, "x"]}}"#;
     let mut rng = Rng::with_seed(11);
     for _ in 0..20_000 {
-        let mut body = whole.as_bytes().to_vec();
+        let mut body = valid.as_bytes().to_vec();
         for _ in 0..3 {
             let (at, byte) = (rng.usize(..body.len()), rng.u8(..));
             match byte % 3 {

@@ -33,11 +33,11 @@ fn number(of: &Value, key: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// Describes what cannot be parsed.
-pub fn identity(body: &[u8]) -> Result<Identity, String> {
-    let whole = document(body)?;
-    let compute = &whole["compute"];
+pub fn parse_identity(body: &[u8]) -> Result<Identity, String> {
+    let document = document(body)?;
+    let compute = &document["compute"];
     let scale_set = compute["vmScaleSetName"].as_str().filter(|name| !name.is_empty());
-    let interfaces = list(&whole["network"], "interface").map(interface);
+    let interfaces = list(&document["network"], "interface").map(parse_interface);
     Ok(Identity {
         vm_id: required_str(compute, "vmId")?,
         name: required_str(compute, "name")?,
@@ -52,29 +52,29 @@ pub fn identity(body: &[u8]) -> Result<Identity, String> {
     })
 }
 
-fn interface(value: &Value) -> Result<Interface, String> {
+fn parse_interface(value: &Value) -> Result<Interface, String> {
     let written = required_str(value, "macAddress")?;
-    let mac = mac(&written).ok_or_else(|| format!("`{written}` is not a MAC address"))?;
+    let mac = parse_mac(&written).ok_or_else(|| format!("`{written}` is not a MAC address"))?;
     let mut addresses = Vec::new();
     for family in ["ipv4", "ipv6"] {
         for address in list(&value[family], "ipAddress") {
             let text = address["privateIpAddress"].as_str().unwrap_or_default();
             if !text.is_empty() {
-                addresses.push(self::address(text)?);
+                addresses.push(parse_address(text)?);
             }
         }
     }
     Ok(Interface { mac, addresses })
 }
 
-fn address(text: &str) -> Result<IpAddr, String> {
+fn parse_address(text: &str) -> Result<IpAddr, String> {
     // Microsoft's own examples have a prefix where an address is expected.
     let bare = text.split('/').next().unwrap_or_default();
     bare.parse().map_err(|_| format!("`{text}` is not an IP address"))
 }
 
 /// Parses a MAC address: twelve hexadecimal digits, with or without hyphens or colons.
-pub fn mac(text: &str) -> Option<[u8; 6]> {
+pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let digits: Vec<u8> = text.bytes().filter(|b| !matches!(b, b'-' | b':')).collect();
     let value = |b: u8| char::from(b).to_digit(16).and_then(|v| u8::try_from(v).ok());
     let mut mac = [0; 6];
@@ -91,15 +91,15 @@ pub fn mac(text: &str) -> Option<[u8; 6]> {
 ///
 /// # Errors
 /// Describes what cannot be parsed, or which tunnels contradict each other.
-pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
-    let whole = document(body)?;
-    let balancer = &whole["loadbalancer"];
+pub fn parse_tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
+    let document = document(body)?;
+    let balancer = &document["loadbalancer"];
     if !balancer.is_object() {
         return Err("no `loadbalancer`".into());
     }
     let mut ends: [[Option<End>; 2]; 2] = Default::default();
     for tunnel in list(balancer, "tunnelInterfaces") {
-        let (family, outside, end) = end(tunnel)?;
+        let (family, outside, end) = parse_tunnel(tunnel)?;
         let slot = &mut ends[family as usize][usize::from(outside)];
         match slot {
             Some(other) if *other != end => {
@@ -139,8 +139,8 @@ pub fn tunnels(body: &[u8]) -> Result<Vec<(Family, Tunnels)>, String> {
 }
 
 /// Parses one of `tunnelInterfaces`: family, whether it is external, port and identifier.
-fn end(value: &Value) -> Result<(Family, bool, End), String> {
-    let local = address(&required_str(value, "localIpAddress")?)?;
+fn parse_tunnel(value: &Value) -> Result<(Family, bool, End), String> {
+    let local = parse_address(&required_str(value, "localIpAddress")?)?;
     let family = if local.is_ipv6() { Family::V6 } else { Family::V4 };
     let kind = required_str(value, "type")?;
     let outside = match kind.to_ascii_lowercase().as_str() {
@@ -168,9 +168,9 @@ fn end(value: &Value) -> Result<(Family, bool, End), String> {
 ///
 /// # Errors
 /// Describes what cannot be parsed.
-pub fn events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String> {
-    let whole = document(body)?;
-    let events = whole["Events"].as_array().ok_or("no `Events`")?;
+pub fn parse_events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String> {
+    let document = document(body)?;
+    let events = document["Events"].as_array().ok_or("no `Events`")?;
     let affects = |event: &&Value| {
         let names = list(event, "Resources").filter_map(Value::as_str);
         names.into_iter().any(|name| name.eq_ignore_ascii_case(machine))
@@ -187,7 +187,7 @@ pub fn events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String>
         let since = then.and_then(|then| then.duration_since(UNIX_EPOCH).ok());
         affecting.push(ScheduledEvent {
             id: required_str(event, "EventId")?,
-            kind: kind(text("EventType")),
+            kind: parse_event_kind(text("EventType")),
             started: status == "Started",
             not_before: since.map(|since| since.as_secs()),
             description: [text("EventSource"), text("Description")].join(" ").trim().to_owned(),
@@ -196,7 +196,7 @@ pub fn events(body: &[u8], machine: &str) -> Result<Vec<ScheduledEvent>, String>
     Ok(affecting)
 }
 
-fn kind(word: &str) -> EventKind {
+fn parse_event_kind(word: &str) -> EventKind {
     match word {
         "Freeze" => EventKind::Freeze,
         "Reboot" => EventKind::Reboot,
@@ -209,15 +209,15 @@ fn kind(word: &str) -> EventKind {
 
 /// Parses a token and its remaining lifetime. The lifetime is the difference of `expires_on` and
 /// the response's `Date`, which are both by Azure's clock.
-pub(super) fn token(headers: &Headers, body: &[u8]) -> Result<(String, Duration), String> {
-    let whole = document(body)?;
-    let secret = required_str(&whole, "access_token")?;
+pub(super) fn parse_token(headers: &Headers, body: &[u8]) -> Result<(String, Duration), String> {
+    let document = document(body)?;
+    let secret = required_str(&document, "access_token")?;
     let date = headers.get_optional_str(&HeaderName::from_static("date"));
     let now: Option<SystemTime> = date.and_then(|date| httpdate::parse_http_date(date).ok());
     let now = now.and_then(|now| now.duration_since(UNIX_EPOCH).ok());
-    let lifetime = match (now, number(&whole, "expires_on")) {
+    let lifetime = match (now, number(&document, "expires_on")) {
         (Some(now), Ok(expires)) => Duration::from_secs(expires).saturating_sub(now),
-        _ => Duration::from_secs(number(&whole, "expires_in")?),
+        _ => Duration::from_secs(number(&document, "expires_in")?),
     };
     Ok((secret, lifetime))
 }

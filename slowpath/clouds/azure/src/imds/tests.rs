@@ -4,7 +4,7 @@ use azure_core::http::headers::{HeaderName, HeaderValue, Headers};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::read::{mac, token};
+use super::read::parse_token;
 use super::*;
 use crate::types::{End, EventKind, Interface};
 
@@ -36,7 +36,7 @@ fn text(value: &Value) -> Vec<u8> {
 
 #[test]
 fn identity_is_parsed_with_interfaces() {
-    let parsed = identity(&text(&instance())).unwrap();
+    let parsed = parse_identity(&text(&instance())).unwrap();
     assert_eq!((parsed.name.as_str(), parsed.zone.as_str()), ("ss_0", "1"));
     assert_eq!(parsed.scale_set.as_deref(), Some("ss"));
     let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
@@ -53,30 +53,30 @@ fn identity_is_parsed_with_interfaces() {
     let mut alone = instance();
     alone["compute"]["vmScaleSetName"] = json!("");
     alone.as_object_mut().unwrap().remove("network");
-    let parsed = identity(&text(&alone)).unwrap();
+    let parsed = parse_identity(&text(&alone)).unwrap();
     assert_eq!((parsed.scale_set, parsed.interfaces), (None, Vec::new()));
     for key in ["name", "vmId", "azEnvironment", "resourceId", "subscriptionId", "location"] {
         let mut without = instance();
         without["compute"][key] = json!("");
-        assert!(identity(&text(&without)).unwrap_err().contains(key));
+        assert!(parse_identity(&text(&without)).unwrap_err().contains(key));
     }
     let mut wrong = instance();
     wrong["network"]["interface"][0]["macAddress"] = json!("000D3A1BC72G");
-    assert!(identity(&text(&wrong)).unwrap_err().contains("000D3A1BC72G"));
+    assert!(parse_identity(&text(&wrong)).unwrap_err().contains("000D3A1BC72G"));
     wrong = instance();
     wrong["network"]["interface"][0]["ipv4"]["ipAddress"][0]["privateIpAddress"] = json!("10.1.0");
-    assert!(identity(&text(&wrong)).unwrap_err().contains("10.1.0"));
+    assert!(parse_identity(&text(&wrong)).unwrap_err().contains("10.1.0"));
 }
 
 #[test]
 fn mac_addresses_are_parsed_in_each_form() {
     let right = Some([0, 13, 58, 27, 199, 33]);
-    assert_eq!(mac("000D3A1BC721"), right);
-    assert_eq!(mac("00-0d-3a-1b-c7-21"), right);
-    assert_eq!(mac("00:0D:3A:1B:C7:21"), right);
+    assert_eq!(parse_mac("000D3A1BC721"), right);
+    assert_eq!(parse_mac("00-0d-3a-1b-c7-21"), right);
+    assert_eq!(parse_mac("00:0D:3A:1B:C7:21"), right);
     for wrong in ["", "000D3A1BC72", "000D3A1BC7211", "000D3A1BC7 1", "+00D3A1BC721", "é00D3A1BC72"]
     {
-        assert_eq!(mac(wrong), None, "{wrong}");
+        assert_eq!(parse_mac(wrong), None, "{wrong}");
     }
 }
 
@@ -97,7 +97,7 @@ fn tunnels_are_parsed_by_family_and_kind() {
         internal: End { port: at, vni },
         external: End { port: at + 1, vni: vni + 1 },
     };
-    assert_eq!(tunnels(&balancer(&four)).unwrap(), [(Family::V4, ends(2666, 800))]);
+    assert_eq!(parse_tunnels(&balancer(&four)).unwrap(), [(Family::V4, ends(2666, 800))]);
     // Numbers may be strings, names may be upper case, and entries may be repeated.
     let mut six =
         [tunnel("External", "fd00::9", 867, 901), tunnel("Internal", "fd00::9", 866, 900)];
@@ -105,11 +105,11 @@ fn tunnels_are_parsed_by_family_and_kind() {
     six[0]["identifier"] = json!("901");
     six[1]["protocol"] = json!("VXLAN");
     let all: Vec<Value> = [&six[..], &four, &four].concat();
-    let parsed = tunnels(&balancer(&all)).unwrap();
+    let parsed = parse_tunnels(&balancer(&all)).unwrap();
     assert_eq!(parsed, [(Family::V4, ends(2666, 800)), (Family::V6, ends(866, 900))]);
     // The metadata of a load balancer other than a gateway has no such key.
-    assert_eq!(tunnels(br#"{"loadbalancer": {"publicIpAddresses": []}}"#).unwrap(), []);
-    assert_eq!(tunnels(&balancer(&[])).unwrap(), []);
+    assert_eq!(parse_tunnels(br#"{"loadbalancer": {"publicIpAddresses": []}}"#).unwrap(), []);
+    assert_eq!(parse_tunnels(&balancer(&[])).unwrap(), []);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn contradicting_tunnels_are_rejected() {
     let (internal, external) =
         (tunnel("internal", "10.1.0.8", 1, 2), tunnel("external", "::8", 3, 4));
     let fails = |tunnels: &[Value], about: &str| {
-        let why = super::tunnels(&balancer(tunnels)).unwrap_err();
+        let why = parse_tunnels(&balancer(tunnels)).unwrap_err();
         assert!(why.contains(about), "{about}: {why}");
     };
     fails(std::slice::from_ref(&internal), "no external");
@@ -139,9 +139,9 @@ fn contradicting_tunnels_are_rejected() {
     ] {
         let mut wrong = internal.clone();
         wrong[key] = value;
-        assert!(super::tunnels(&balancer(&[wrong])).is_err(), "{key}");
+        assert!(parse_tunnels(&balancer(&[wrong])).is_err(), "{key}");
     }
-    assert!(super::tunnels(b"{}").is_err());
+    assert!(parse_tunnels(b"{}").is_err());
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn events_are_those_of_this_machine() {
             "Description": "Host server is undergoing maintenance.", "DurationInSeconds": -1 })
     };
     let soon = "Mon, 19 Sep 2016 18:29:47 GMT";
-    let whole = json!({ "DocumentIncarnation": 3, "Events": [
+    let document = json!({ "DocumentIncarnation": 3, "Events": [
         event("a", "Reboot", "Scheduled", json!(["weir-1", "WEIR-0"]), soon),
         event("b", "Terminate", "Started", json!(["weir-0"]), ""),
         event("c", "Freeze", "Scheduled", json!(["weir-1"]), soon),
@@ -160,7 +160,7 @@ fn events_are_those_of_this_machine() {
         event("e", "Preempt", "Scheduled", json!(["weir-0"]), "tomorrow"),
         event("f", "Repave", "Scheduled", json!(["weir-0"]), soon),
     ]});
-    let parsed = events(&text(&whole), "weir-0").unwrap();
+    let parsed = parse_events(&text(&document), "weir-0").unwrap();
     let short: Vec<_> =
         parsed.iter().map(|e| (e.id.as_str(), e.kind, e.started, e.not_before)).collect();
     assert_eq!(
@@ -173,8 +173,9 @@ fn events_are_those_of_this_machine() {
         ]
     );
     assert_eq!(parsed[0].description, "Platform Host server is undergoing maintenance.");
-    assert_eq!(events(br#"{"DocumentIncarnation": 1, "Events": []}"#, "weir-0").unwrap(), []);
-    assert!(events(b"{}", "weir-0").is_err());
+    let none = br#"{"DocumentIncarnation": 1, "Events": []}"#;
+    assert_eq!(parse_events(none, "weir-0").unwrap(), []);
+    assert!(parse_events(b"{}", "weir-0").is_err());
 }
 
 #[test]
@@ -183,7 +184,9 @@ fn token_lifetime_uses_azures_clock() {
         text(&json!({ "access_token": "t", "expires_on": expires_on, "expires_in": "3599" }))
     };
     let mut headers = Headers::new();
-    let of = |headers: &Headers, body: &[u8]| token(headers, body).map(|(_, life)| life.as_secs());
+    let of = |headers: &Headers, body: &[u8]| {
+        parse_token(headers, body).map(|(_, lifetime)| lifetime.as_secs())
+    };
     // Without a `Date` header only the stated lifetime is known.
     assert_eq!(of(&headers, &body(json!("1474309787"))), Ok(3599));
     let date = HeaderValue::from("Mon, 19 Sep 2016 18:19:47 GMT".to_owned());
@@ -210,10 +213,10 @@ fn metadata_parsers_never_panic() {
             let at = rng.usize(..document.len());
             document[at] = if rng.bool() { rng.u8(..) } else { b"\"{}[]:,09"[rng.usize(..9)] };
         }
-        let _ = identity(&document);
-        let _ = tunnels(&document);
-        let _ = events(&document, "weir-0");
-        let _ = token(&Headers::new(), &document);
+        let _ = parse_identity(&document);
+        let _ = parse_tunnels(&document);
+        let _ = parse_events(&document, "weir-0");
+        let _ = parse_token(&Headers::new(), &document);
     }
 }
 

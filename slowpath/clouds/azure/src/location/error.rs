@@ -21,7 +21,7 @@ pub enum LocationError {
     /// No network interface of this machine matches the ingress port.
     #[error(
         "no network interface of this machine has the ingress port's MAC {}; Azure reports {}; set \
-         device in [ingress] to one of them",
+         ingress.device to the port of one of them",
         written(*mac), or_none(has)
     )]
     NoInterface {
@@ -34,7 +34,7 @@ pub enum LocationError {
     #[error(
         "no IP configuration of network interface {interface} has the ingress arm's {} address \
          ({}); it has {}; set ingress.address to the intended one, or add the IP configuration",
-        words(*family), or_none(ours), or_none(has)
+        family_name(*family), or_none(configured), or_none(has)
     )]
     NoAddress {
         /// Address family of the pool.
@@ -42,7 +42,7 @@ pub enum LocationError {
         /// Name of the interface.
         interface: String,
         /// Configured addresses of the ingress port.
-        ours: Vec<IpAddr>,
+        configured: Vec<IpAddr>,
         /// Addresses of the interface.
         has: Vec<String>,
     },
@@ -113,8 +113,8 @@ pub enum LocationError {
     },
     /// The load balancer is in another region, so that the machine cannot be a member.
     #[error(
-        "load balancer {balancer} is in region {region}, and this machine in {ours}: it cannot be \
-         a member; set azure.load_balancer to another"
+        "load balancer {balancer} is in region {region}, and this machine in \
+         {machine_region}: it cannot be a member; set azure.load_balancer to another"
     )]
     OtherRegion {
         /// Name of the load balancer.
@@ -122,22 +122,22 @@ pub enum LocationError {
         /// Region of the load balancer.
         region: String,
         /// Region of this machine.
-        ours: String,
+        machine_region: String,
     },
     /// The load balancer is in another virtual network, so that the machine cannot be a member.
     #[error(
         "load balancer {balancer} is in virtual network {}, and the ingress port in {}: it cannot \
          be a member; set azure.load_balancer to another, or move the interface",
-        or_none(theirs),
-        ours
+        or_none(balancer_networks),
+        ingress_network
     )]
     OtherNetwork {
         /// Name of the load balancer.
         balancer: String,
         /// Virtual networks of its frontends.
-        theirs: Vec<ResourceId>,
+        balancer_networks: Vec<ResourceId>,
         /// Virtual network of the ingress port.
-        ours: ResourceId,
+        ingress_network: ResourceId,
     },
     /// A call to Azure failed.
     #[error("{0}")]
@@ -175,7 +175,7 @@ fn written(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn words(family: Family) -> &'static str {
+fn family_name(family: Family) -> &'static str {
     match family {
         Family::V4 => "IPv4",
         Family::V6 => "IPv6",

@@ -1,4 +1,5 @@
-//! Selection of the IP configuration; the rest is tested in `tests/runner.rs`.
+//! Selection of the IP configuration and the load balancer; the rest is tested in
+//! `tests/runner.rs`.
 
 use serde_json::json;
 
@@ -21,35 +22,35 @@ fn nic(addresses: &[&str]) -> Nic {
 }
 
 fn found(
-    ours: &[&str],
-    theirs: &[&str],
+    configured: &[&str],
+    on_nic: &[&str],
     family: Family,
 ) -> Result<(String, IpAddr), LocationError> {
-    let addresses = ours.iter().map(|address| address.parse().unwrap()).collect();
+    let addresses = configured.iter().map(|address| address.parse().unwrap()).collect();
     let ingress = Ingress { mac: [0; 6], addresses };
-    let (id, address, network) = configuration(family, &ingress, &nic(theirs))?;
+    let (id, address, network) = find_configuration(family, &ingress, &nic(on_nic))?;
     assert_eq!(network.name(), "v");
     Ok((id.name().to_owned(), address))
 }
 
 #[test]
 fn ip_configuration_matches_by_address_or_prefix() {
-    let theirs = ["172.20.2.4", "172.20.2.16/28", "fd00::4"];
+    let on_nic = ["172.20.2.4", "172.20.2.16/28", "fd00::4"];
     let at = |text: &str, address: &str| (text.to_owned(), address.parse().unwrap());
-    let v4 = |ours: &[&str]| found(ours, &theirs, Family::V4);
+    let v4 = |configured: &[&str]| found(configured, &on_nic, Family::V4);
     assert_eq!(v4(&["172.20.2.4"]).unwrap(), at("0", "172.20.2.4"));
     assert_eq!(v4(&["172.20.2.30"]).unwrap(), at("1", "172.20.2.30"));
-    // The first configured address that exists.
+    // The first configured address that the interface has is used.
     assert_eq!(v4(&["172.20.2.99", "172.20.2.17"]).unwrap(), at("1", "172.20.2.17"));
-    let v6 = found(&["172.20.2.4", "fd00::4"], &theirs, Family::V6).unwrap();
+    let v6 = found(&["172.20.2.4", "fd00::4"], &on_nic, Family::V6).unwrap();
     assert_eq!(v6, at("2", "fd00::4"));
-    for (ours, theirs, family) in [
-        (vec!["172.20.2.33"], theirs.to_vec(), Family::V4),
-        (vec!["172.20.2.4"], theirs.to_vec(), Family::V6),
-        (vec![], theirs.to_vec(), Family::V4),
+    for (configured, on_nic, family) in [
+        (vec!["172.20.2.33"], on_nic.to_vec(), Family::V4),
+        (vec!["172.20.2.4"], on_nic.to_vec(), Family::V6),
+        (vec![], on_nic.to_vec(), Family::V4),
         (vec!["172.20.2.4"], vec!["", "x", "172.20.2.4/x", "fd00::4/200"], Family::V4),
     ] {
-        let error = found(&ours, &theirs, family).unwrap_err();
+        let error = found(&configured, &on_nic, family).unwrap_err();
         assert!(matches!(error, LocationError::NoAddress { .. }), "{error}");
         assert!(!error.is_temporary() && error.no_answer().is_none());
     }
@@ -83,17 +84,17 @@ fn the_load_balancer_is_the_one_that_has_all_pools() {
         json!({ "name": name, "sku": { "name": "gateway" },
                 "properties": { "backendAddressPools": pools } })
     };
-    let wanted = |ipv6, name: &str| AzurePool { ipv6, name: name.into(), gateway: "g".into() };
-    let both = [wanted(false, "weir"), wanted(true, "weir6")];
+    let pool_named = |ipv6, name: &str| AzurePool { ipv6, name: name.into(), gateway: "g".into() };
+    let both = [pool_named(false, "weir"), pool_named(true, "weir6")];
     let select_balancer =
         |all: &[Value]| select_balancer(&both, "g", None, all.to_vec()).map_err(|e| e.to_string());
-    let (whole, four) = (balancer("a", &["WEIR", "weir6"]), balancer("b", &["weir"]));
-    assert_eq!(select_balancer(&[four.clone(), whole.clone()]).unwrap()["name"], "a");
+    let (full, four) = (balancer("a", &["WEIR", "weir6"]), balancer("b", &["weir"]));
+    assert_eq!(select_balancer(&[four.clone(), full.clone()]).unwrap()["name"], "a");
     let apart = select_balancer(&[four.clone(), balancer("c", &["weir6"])]).unwrap_err();
     assert!(apart.contains("has both pools; they are at b, c"), "{apart}");
     let missing = select_balancer(&[four]).unwrap_err();
     assert!(missing.contains("IPv6 pool \"weir6\"; the pools are weir; set azure.pool_ipv6"));
-    let several = select_balancer(&[whole.clone(), balancer("d", &["weir", "weir6"])]).unwrap_err();
+    let several = select_balancer(&[full.clone(), balancer("d", &["weir", "weir6"])]).unwrap_err();
     assert!(
         several.starts_with("2 gateway load balancers have the configured pools: a, d"),
         "{several}"

@@ -1,4 +1,4 @@
-//! Responses to writes and polls, with their meaning.
+//! Parsing of responses to writes and polls.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -304,8 +304,8 @@ impl Arm for Written {
         Box::pin(async { Err(request.operation.malformed("not called")) })
     }
     fn poll<'a>(&'a self, _: &'a OperationHandle) -> ArmFuture<'a, Progress> {
-        let under_way = Ok(Progress::InProgress { after: None });
-        let next = self.0.lock().unwrap().pop().unwrap_or(under_way);
+        let in_progress = Ok(Progress::InProgress { after: None });
+        let next = self.0.lock().unwrap().pop().unwrap_or(in_progress);
         Box::pin(async { next })
     }
 }

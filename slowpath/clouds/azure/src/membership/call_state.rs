@@ -7,12 +7,13 @@ use crate::types::Failure;
 /// Maximum time for which unanswered queries make the probe fail. It must be shorter than the time
 /// in which a gateway marks a member unhealthy (2 probes, 5 s apart).
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
-/// Delay before repeating a call: after it failed despite all its retries, after a conflict with
-/// another writer, and after a permanent failure.
+/// Delay before repeating a call that failed despite all its retries.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Delay after a conflict with another writer.
 const CONFLICT_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Delay after a permanent error.
 const PERMANENT_RETRY_DELAY: Duration = Duration::from_secs(300);
-/// Delay while leaving: time is short, and a temporary error may be over.
+/// Delay after a temporary error while leaving, when time is short.
 const DRAIN_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Scheduling state of one kind of call.

@@ -48,7 +48,7 @@ pub(super) struct ScheduledEvents {
 }
 
 impl ScheduledEvents {
-    /// Stores a new list of events. Returns those that are new and do not make the machine
+    /// Stores a new list of events. Returns the new ones of the types that never make the machine
     /// leave.
     pub(super) fn update(&mut self, events: Vec<ScheduledEvent>) -> Vec<ScheduledEvent> {
         let listed: BTreeSet<String> = events.iter().map(|event| event.id.clone()).collect();
@@ -86,8 +86,9 @@ impl ScheduledEvents {
         self.acknowledging.as_deref().or_else(|| self.next_to_acknowledge()).or_else(first)
     }
 
-    /// The acknowledgment was accepted or failed; in the latter case the event starts by itself.
-    pub(super) fn acknowledged(&mut self) {
+    /// Notes that an acknowledgment was accepted or failed. A failed one is not repeated: the event
+    /// then starts by itself.
+    pub(super) fn end_acknowledgment(&mut self) {
         self.acknowledged.extend(self.acknowledging.take());
     }
 }

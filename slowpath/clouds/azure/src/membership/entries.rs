@@ -21,8 +21,8 @@ impl Membership {
     pub(super) fn maintain(&mut self, now: Instant) {
         let idle = !self.managed && !self.is_writing() && !self.is_in_progress(Call::ReadPools);
         if idle && self.imds_checked && self.observed.fresh {
-            let wanted = !self.observed.lost || self.settings.on_lost == OnLost::Repair;
-            if !self.observed.in_all() && self.able.is_ok() && wanted {
+            let permitted = !self.observed.lost || self.settings.on_lost == OnLost::Repair;
+            if !self.observed.in_all() && self.able.is_ok() && permitted {
                 self.join(now);
             } else if self.observed.has_state(AdminState::Down) && self.persisted.down {
                 self.start(now, Call::Up);
@@ -77,7 +77,7 @@ impl Membership {
         );
     }
 
-    /// Draws the conclusions from newly reported pools.
+    /// Updates membership and findings by the newly reported pools.
     fn update_conditions(&mut self) {
         let (all, any, leaving) =
             (self.observed.in_all(), self.observed.in_any(), self.drain.is_some());
@@ -133,7 +133,8 @@ impl Membership {
         }
     }
 
-    /// Notes that the machine is in no pool, unless an unanswered join may still take effect.
+    /// Notes that the machine has left its pools. `PersistedState::joined` stays set while an
+    /// unanswered join may still take effect.
     pub(super) fn mark_left(&mut self, now: Instant) {
         self.observed.clear();
         let settled = now >= self.observed.settled;

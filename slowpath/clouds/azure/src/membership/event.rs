@@ -50,7 +50,7 @@ pub struct PoolState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
     /// How the entry was made: by IP configuration or by address.
-    pub by: MembershipMode,
+    pub mode: MembershipMode,
     /// Administrative state.
     pub admin: AdminState,
 }

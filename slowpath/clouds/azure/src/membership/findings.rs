@@ -105,8 +105,8 @@ fn family(family: Family) -> &'static str {
 /// The reported tunnels differ from those in force, and are not followed.
 pub(super) fn other_tunnels(status: TunnelStatus) -> Finding {
     let TunnelStatus { family: of, in_force, reported, .. } = status;
-    let (of, ours, reported) = (family(of), describe(in_force), describe(reported));
-    let text = format!("tunnels of the {of} pool: {reported}; in force: {ours}");
+    let (of, active, reported) = (family(of), describe(in_force), describe(reported));
+    let text = format!("tunnels of the {of} pool: {reported}; in force: {active}");
     let remedy = "set the pool's tunnels in the [[gateway]], or set azure.tunnels = \"follow\"";
     finding(OTHER_TUNNELS, text, remedy)
 }
@@ -114,8 +114,9 @@ pub(super) fn other_tunnels(status: TunnelStatus) -> Finding {
 /// The data plane has not applied the tunnels passed to it.
 pub(super) fn not_applied(status: TunnelStatus) -> Finding {
     let TunnelStatus { family: of, in_force, reported, .. } = status;
-    let (of, ours, reported) = (family(of), describe(in_force), describe(reported));
-    let text = format!("tunnels of the {of} pool not applied: {reported}; still in force: {ours}");
+    let (of, active, reported) = (family(of), describe(in_force), describe(reported));
+    let text =
+        format!("tunnels of the {of} pool not applied: {reported}; still in force: {active}");
     let remedy = "see slowpath's log for the cause: another [[gateway]] may have the same port and \
                   VNI";
     finding(TUNNELS_NOT_APPLIED, text, remedy)
@@ -156,9 +157,9 @@ pub(super) fn event(event: &ScheduledEvent) -> Finding {
     finding("event", text, remedy)
 }
 
-/// The membership could not be removed in time.
+/// The membership could not be removed: the time is over, or Azure refused it for good.
 pub(super) fn leave_failed() -> Finding {
-    let text = "this machine's membership could not be removed in time";
-    let remedy = "remove the membership manually; meanwhile the probe keeps new flows away";
+    let text = "this machine's membership could not be removed";
+    let remedy = "remove the membership manually; until then only the probe keeps new flows away";
     finding("leave-failed", text, remedy)
 }

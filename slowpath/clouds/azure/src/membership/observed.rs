@@ -60,7 +60,8 @@ impl ObservedEntries {
         self.entries().any(|pool| pool.member.is_some_and(|member| member.admin == admin))
     }
 
-    /// Returns true if all entries are `Down`, or there are none: no new flows arrive.
+    /// Returns true if a report newer than the last write shows all entries `Down`, or none: no new
+    /// flows arrive.
     pub(super) fn takes_no_new_flows(&self) -> bool {
         let down =
             |pool: &PoolState| pool.member.is_some_and(|member| member.admin == AdminState::Down);
@@ -72,7 +73,8 @@ impl ObservedEntries {
         self.entries().any(|pool| pool.probed)
     }
 
-    /// Membership unknown: the appliance's ability alone decides.
+    /// Lets the appliance's ability alone decide the probe, unless the machine is known to be in no
+    /// pool.
     pub(super) fn admit_unknown(&mut self) {
         self.admitted |= self.not_member_reason.is_none();
     }

@@ -9,7 +9,7 @@
 //! missing Azure responses never extend it.
 //!
 //! A membership that stays is left `Down`: lifting it before the probe has failed often enough
-//! would send flows to a process that ends. The next process lifts it, according to the kept state.
+//! would send flows to a process that ends. The next process lifts it, by the persisted state.
 //!
 //! Established TCP flows stay on this machine when the probe fails or `adminState` is `Down`. UDP
 //! flows move to other machines at once in either case, which Weir cannot prevent.
@@ -61,7 +61,7 @@ impl Membership {
         let ends: Vec<Option<Instant>> =
             self.events.ending.iter().map(|event| self.event_start(event)).collect();
         if ends.is_empty() {
-            // Canceled, or over while the machine is still running.
+            // The events were canceled, or are over while the machine still runs.
             if self.drain.take_if(|drain| !drain.signalled).is_some() {
                 self.defer(Call::ReadPools, now);
             }
@@ -100,6 +100,7 @@ impl Membership {
         })
     }
 
+    /// Continues the drain: stops new flows, waits, removes the membership, acknowledges, exits.
     pub(super) fn drain_step(&mut self, now: Instant) {
         if let Some(Stage::Draining) = self.stage() {
             self.stop_new_flows(now);
@@ -207,7 +208,7 @@ impl Membership {
             }
     }
 
-    /// Removes the membership; returns true when that is done or the time is over.
+    /// Removes the membership; returns true when nothing is left to remove or the time is over.
     fn remove_membership(&mut self, now: Instant, until: Instant) -> bool {
         let removed = self.drain.as_ref().is_none_or(|drain| drain.removed);
         let removes = !removed && self.removes_membership();

@@ -38,7 +38,7 @@ pub(super) fn error(kind: Failure) -> CallError {
 }
 
 fn entry(admin: AdminState) -> Option<Member> {
-    Some(Member { by: MembershipMode::Nic, admin })
+    Some(Member { mode: MembershipMode::Nic, admin })
 }
 
 pub(super) fn event(id: &str, kind: EventKind, not_before: Option<u64>) -> ScheduledEvent {
@@ -46,7 +46,7 @@ pub(super) fn event(id: &str, kind: EventKind, not_before: Option<u64>) -> Sched
     ScheduledEvent { id: id.to_owned(), kind, started: false, not_before, description }
 }
 
-/// The state machine, and an Azure that answers at once with what is set here.
+/// The state machine, and an Azure that answers at once with the state in these fields.
 struct Harness {
     membership: Membership,
     now: Instant,
@@ -61,7 +61,7 @@ struct Harness {
     fails: BTreeMap<Call, Failure>,
     /// Calls that are not answered.
     hangs: Vec<Call>,
-    /// Effects in the form of `say`, each with the seconds since the start.
+    /// Effects in the form of [`describe`], each with the seconds since the start.
     effects: Vec<(u64, String)>,
     flows: u64,
     packets: u64,
@@ -114,12 +114,12 @@ impl Harness {
         let mut harness = Harness::new(settings);
         harness.packets = 7;
         harness.start();
-        harness.calm();
+        harness.settle();
         harness
     }
 
-    /// Waits until it is ready, and clears the recorded effects.
-    fn calm(&mut self) {
+    /// Passes a minute, asserts that the machine is ready, and clears the recorded effects.
+    fn settle(&mut self) {
         self.pass(60);
         assert!(self.membership.ready(), "{:?}", self.membership);
         self.forget();
@@ -248,9 +248,9 @@ impl Harness {
         self.effects.iter().filter(|(_, effect)| effect == what).count()
     }
 
-    /// Asserts that all effects were recorded in this order.
+    /// Asserts that these effects were recorded in this order, among others.
     #[track_caller]
-    fn order(&self, expected: &[&str]) {
+    fn assert_order(&self, expected: &[&str]) {
         let mut effects = self.effects.iter();
         for what in expected {
             let found = effects.any(|(_, effect)| effect.starts_with(what));
@@ -289,11 +289,17 @@ fn startup_fails_probe_then_joins_then_passes_probe() {
     harness.pass(3);
     let starting = "503 starting, membership of the pool not known yet";
     assert_eq!(harness.effects[0], (1, starting.to_owned()));
-    harness.order(&["503 starting, not a member of the pool"]);
+    harness.assert_order(&["503 starting, not a member of the pool"]);
     assert_eq!((harness.writes(), harness.count("200")), (0, 0), "not able");
     harness.forget();
     harness.start();
-    harness.order(&["503 not a member of the pool", "keep joined", "Join", "200", "ReadPools"]);
+    harness.assert_order(&[
+        "503 not a member of the pool",
+        "keep joined",
+        "Join",
+        "200",
+        "ReadPools",
+    ]);
     assert_eq!(harness.first("200"), 0);
     assert!(harness.membership.ready());
     assert!(harness.persisted.joined);
@@ -332,7 +338,7 @@ fn preboot_pass_answers_200_until_first_able() {
     assert_eq!(harness.writes(), 0);
     harness.fails.insert(Call::Join, Failure::Denied);
     harness.able();
-    harness.order(&["200", "503 not a member of the pool", "Join"]);
+    harness.assert_order(&["200", "503 not a member of the pool", "Join"]);
     harness.forget();
     harness.handle(Event::Able { able: false, reasons: vec!["a link is down".to_owned()] });
     assert_eq!(
@@ -448,7 +454,7 @@ fn scale_set_membership_is_read_and_never_written() {
     harness.handle(Event::Terminate);
     harness.pass(400);
     assert_eq!((harness.writes(), harness.count("admin-down")), (0, 1));
-    harness.order(&["exit Drained"]);
+    harness.assert_order(&["exit Drained"]);
 }
 
 #[test]
@@ -456,7 +462,7 @@ fn lost_membership_is_repaired_or_reported_as_configured() {
     let mut harness = Harness::ready(settings());
     harness.pools[0].member = None;
     harness.pass(60);
-    harness.order(&["membership-lost", "503 not a member of the pool", "Join", "200"]);
+    harness.assert_order(&["membership-lost", "503 not a member of the pool", "Join", "200"]);
     assert_eq!(harness.count("membership-lost"), 1);
     assert!(harness.membership.ready() && harness.persisted.joined);
     let mut harness =
@@ -481,7 +487,7 @@ fn member_of_one_pool_passes_and_joins_the_other_without_claiming_either() {
     harness.pools[1].member = entry(AdminState::None);
     harness.hangs.push(Call::Join);
     harness.start();
-    harness.order(&["200", "Join"]);
+    harness.assert_order(&["200", "Join"]);
     assert!(!harness.membership.ready());
     assert_eq!(harness.count("503 not a member of the pool"), 0);
     let answer = harness.answer(Call::Join);
@@ -490,7 +496,7 @@ fn member_of_one_pool_passes_and_joins_the_other_without_claiming_either() {
     assert!(harness.membership.ready());
     harness.handle(Event::Terminate);
     harness.pass(60);
-    harness.order(&["exit Drained"]);
+    harness.assert_order(&["exit Drained"]);
     assert_eq!(harness.count("Leave"), 0);
 }
 
@@ -500,7 +506,7 @@ fn own_down_is_lifted_after_restart() {
     let mut harness = Harness::with(settings(), false, persisted);
     harness.pools[0].member = entry(AdminState::Down);
     harness.start();
-    harness.order(&["Up", "ReadPools", "200"]);
+    harness.assert_order(&["Up", "ReadPools", "200"]);
     assert!(harness.membership.ready());
     assert_eq!((harness.writes(), harness.count("admin-down")), (1, 0));
     // A late write of a killed process is Weir's own too.
@@ -527,7 +533,7 @@ fn foreign_down_is_reported_and_not_changed() {
     harness.handle(Event::Terminate);
     harness.pass(10);
     assert!(!harness.persisted.down, "nor is it persisted as Weir's");
-    harness.order(&["Leave", "exit Drained"]);
+    harness.assert_order(&["Leave", "exit Drained"]);
     assert_eq!(harness.count("Down"), 0);
 }
 
@@ -606,7 +612,7 @@ fn unsettled_join_after_leaving_stays_recorded_as_own() {
     harness.start();
     harness.handle(Event::Terminate);
     harness.pass(60);
-    harness.order(&["Leave", "exit Drained"]);
+    harness.assert_order(&["Leave", "exit Drained"]);
     harness.pools[0].member = entry(AdminState::None);
     harness.restart();
     harness.pass(300);

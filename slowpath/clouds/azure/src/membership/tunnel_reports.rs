@@ -51,13 +51,13 @@ impl TunnelReports {
             && self.in_force.iter().all(|(family, _)| find(&self.imds, *family).is_some())
     }
 
-    pub(super) fn from_arm(&self, family: Family) -> Option<&Result<Tunnels, String>> {
+    pub(super) fn arm_tunnels(&self, family: Family) -> Option<&Result<Tunnels, String>> {
         self.arm.iter().find(|(of, _)| *of == family).map(|(_, tunnels)| tunnels)
     }
 
     pub(super) fn reported(&self, family: Family) -> Option<(Tunnels, TunnelSource)> {
         let imds = find(&self.imds, family).map(|tunnels| (tunnels, TunnelSource::Imds));
-        let arm = self.from_arm(family).and_then(|tunnels| tunnels.clone().ok());
+        let arm = self.arm_tunnels(family).and_then(|tunnels| tunnels.clone().ok());
         let arm = arm.map(|tunnels| (tunnels, TunnelSource::Arm));
         let outdated = self.imds_failed && self.arm_at > self.imds_at;
         if outdated { arm.or(imds) } else { imds.or(arm) }
@@ -83,7 +83,7 @@ impl TunnelReports {
     /// Returns a family for which IMDS and Resource Manager report different tunnels.
     pub(super) fn contradiction(&self) -> Option<(Family, Tunnels, Tunnels)> {
         let differs = |(family, _): &(Family, Tunnels)| {
-            let (imds, arm) = (find(&self.imds, *family)?, self.from_arm(*family)?.as_ref().ok()?);
+            let (imds, arm) = (find(&self.imds, *family)?, self.arm_tunnels(*family)?.as_ref().ok()?);
             (imds != *arm).then_some((*family, imds, *arm))
         };
         self.in_force.iter().filter(|_| !self.imds_failed).find_map(differs)
@@ -92,7 +92,7 @@ impl TunnelReports {
     /// Returns a family whose tunnels cannot be used, with the reason.
     pub(super) fn unusable(&self) -> Option<(Family, &str)> {
         let wrong = |(family, _): &(Family, Tunnels)| {
-            Some((*family, self.from_arm(*family)?.as_ref().err()?.as_str()))
+            Some((*family, self.arm_tunnels(*family)?.as_ref().err()?.as_str()))
         };
         self.in_force.iter().find_map(wrong)
     }

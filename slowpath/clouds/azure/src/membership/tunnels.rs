@@ -31,7 +31,7 @@ impl Membership {
 
     pub(super) fn apply_tunnels(&mut self, now: Instant) {
         self.check_tunnels(now);
-        // IMDS takes precedence over the other sources and the kept state, so its answer is
+        // IMDS takes precedence over Resource Manager and the persisted state, so its answer is
         // awaited.
         if !self.imds_checked {
             return;
@@ -79,7 +79,7 @@ impl Membership {
         match (contradiction, self.tunnel_reports.contradicted) {
             (None, _) => self.tunnel_reports.contradicted = None,
             (Some(_), None) => {
-                // One of the reports may only be older.
+                // One of the reports may be outdated, so both are read again soon.
                 self.tunnel_reports.contradicted = Some(now);
                 self.expedite(Call::ReadTunnels, TUNNELS_INTERVAL_UNKNOWN);
                 self.expedite(Call::ReadPools, POOLS_INTERVAL_UNSETTLED);

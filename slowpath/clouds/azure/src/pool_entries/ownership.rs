@@ -17,7 +17,7 @@ pub(crate) fn own_entry<'a>(entries: &'a [Entry], pool: &Pool) -> Option<&'a Ent
 }
 
 pub(super) fn is_own_entry(entry: &Entry, pool: &Pool) -> bool {
-    match entry.by {
+    match entry.mode {
         MembershipMode::Nic => entry.configuration.as_ref() == Some(&pool.configuration),
         MembershipMode::Ip => {
             let network = entry.network.as_ref();
@@ -28,21 +28,21 @@ pub(super) fn is_own_entry(entry: &Entry, pool: &Pool) -> bool {
 
 /// Fails if the pool has members of the other kind: Azure does not allow both in one pool.
 pub(super) fn check_membership_mode(
-    by: MembershipMode,
+    mode: MembershipMode,
     pool: &Pool,
     entries: &[Entry],
 ) -> Result<(), CallError> {
-    let others: Vec<String> = entries.iter().filter(|e| e.by != by).map(display_name).collect();
+    let others: Vec<String> = entries.iter().filter(|e| e.mode != mode).map(display_name).collect();
     if others.is_empty() {
         return Ok(());
     }
-    let (ours, theirs) = match by {
+    let (configured, existing) = match mode {
         MembershipMode::Nic => ("nic", "ip"),
         MembershipMode::Ip => ("ip", "nic"),
     };
     let why = format!(
-        "pool {} has members by {theirs} ({}), and a pool cannot have both; set azure.membership = \
-         {theirs:?} instead of {ours:?}, or remove them",
+        "pool {} has members by {existing} ({}), and a pool cannot have both; set \
+         azure.membership = {existing:?} instead of {configured:?}, or remove them",
         pool.id.name(),
         others.join(", ")
     );

@@ -13,7 +13,7 @@ fn id(text: &str) -> ResourceId {
     ResourceId::parse(&format!("{GROUP}/{text}")).unwrap()
 }
 
-fn pool_of_ours() -> Pool {
+fn own_pool() -> Pool {
     Pool {
         family: Family::V4,
         gateway: "gw".into(),
@@ -26,7 +26,7 @@ fn pool_of_ours() -> Pool {
 
 #[test]
 fn interface_gets_one_pool_reference_in_the_right_ip_configuration() {
-    let pool = pool_of_ours();
+    let pool = own_pool();
     let other = json!({ "id": id("loadBalancers/x/backendAddressPools/weir").as_str() });
     let mut nic = json!({ "properties": { "ipConfigurations": [
         { "id": id("networkInterfaces/nic/ipConfigurations/b").as_str() },
@@ -35,13 +35,13 @@ fn interface_gets_one_pool_reference_in_the_right_ip_configuration() {
     ]}});
     let before = nic.clone();
     assert!(set_pool_references(&mut nic, &[&pool], true).unwrap());
-    let ours = &nic["properties"]["ipConfigurations"][1]["properties"];
-    assert_eq!(ours["loadBalancerBackendAddressPools"], json!([{ "id": pool.id.as_str() }]));
+    let properties = &nic["properties"]["ipConfigurations"][1]["properties"];
+    assert_eq!(properties["loadBalancerBackendAddressPools"], json!([{ "id": pool.id.as_str() }]));
     assert_eq!(
         nic["properties"]["ipConfigurations"][0],
         before["properties"]["ipConfigurations"][0]
     );
-    assert!(!set_pool_references(&mut nic, &[&pool], true).unwrap(), "it is there");
+    assert!(!set_pool_references(&mut nic, &[&pool], true).unwrap(), "it is already set");
     let part = &mut nic["properties"]["ipConfigurations"][1]["properties"];
     part["loadBalancerBackendAddressPools"].as_array_mut().unwrap().push(other.clone());
     assert!(set_pool_references(&mut nic, &[&pool], false).unwrap());
@@ -56,7 +56,7 @@ fn interface_gets_one_pool_reference_in_the_right_ip_configuration() {
 
 #[test]
 fn admin_state_is_set_on_own_entry_only() {
-    let pool = pool_of_ours();
+    let pool = own_pool();
     let entry = |name: &str, address: &str, admin: Value| {
         let properties = json!({ "ipAddress": address, "adminState": admin });
         json!({ "name": name, "properties": properties })
@@ -85,7 +85,7 @@ fn admin_state_is_set_on_own_entry_only() {
 
 #[test]
 fn other_members_get_readable_names() {
-    let pool = pool_of_ours();
+    let pool = own_pool();
     let set = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/\
                virtualMachineScaleSets/ss/virtualMachines/3/networkInterfaces/n/ipConfigurations/i";
     let of =
@@ -102,7 +102,7 @@ fn other_members_get_readable_names() {
 
 #[test]
 fn same_address_in_another_network_is_not_own() {
-    let pool = pool_of_ours();
+    let pool = own_pool();
     let of = |network: &str| {
         let network = json!({ "id": id(network).as_str() });
         let properties = json!({ "ipAddress": "10.0.0.4", "virtualNetwork": network });

@@ -21,7 +21,8 @@ use crate::pool_entries::{
 use crate::requests;
 use crate::types::{CallError, Failure};
 
-/// Maximum number of members whose addresses are read at one query; the next one continues.
+/// Maximum number of members of a pool whose addresses are read in one membership query; the next
+/// query continues.
 const MAX_ADDRESS_READS: usize = 20;
 
 /// A call with its arguments.
@@ -29,7 +30,7 @@ pub(super) struct CallRequest {
     pub(super) call: Call,
     pub(super) cloud: Cloud,
     pub(super) location: Arc<Location>,
-    pub(super) by: MembershipMode,
+    pub(super) mode: MembershipMode,
     pub(super) appliance_settings: ApplianceSettings,
     /// Make a single attempt: the lifecycle repeats the call, and time is short.
     pub(super) leaving: bool,
@@ -73,7 +74,7 @@ async fn acknowledge(cloud: &Cloud, event: Option<&str>) -> Result<(), CallError
 }
 
 async fn perform_pool_call(request: &CallRequest) -> CallOutput {
-    let CallRequest { call, cloud, location, by, leaving, .. } = request;
+    let CallRequest { call, cloud, location, mode, leaving, .. } = request;
     let arm = match cloud.arm(&location.identity.environment) {
         Ok(arm) if *leaving => arm.with_policy(Policy::ONCE),
         Ok(arm) => arm.clone(),
@@ -83,7 +84,7 @@ async fn perform_pool_call(request: &CallRequest) -> CallOutput {
     let pool_entries = PoolEntries {
         arm: &arm,
         location,
-        by: *by,
+        mode: *mode,
         pause: pause.as_ref(),
         policy: if *leaving { DRAIN_POLICY } else { CONFLICT_POLICY },
         seed: cloud.seed(),
@@ -104,7 +105,8 @@ async fn perform_pool_call(request: &CallRequest) -> CallOutput {
     (answer, None)
 }
 
-/// Collects findings, peers and idle timeout from the load balancer's body.
+/// Collects findings, peers and idle timeout from the load balancer's body. Addresses of peers that
+/// it does not contain are read, or taken from the cache.
 async fn pool_details(request: &CallRequest, arm: &dyn Arm, balancer: &Value) -> PoolDetails {
     let CallRequest { cloud, location, appliance_settings, .. } = request;
     let mut details = PoolDetails {
@@ -121,7 +123,7 @@ async fn pool_details(request: &CallRequest, arm: &dyn Arm, balancer: &Value) ->
         read_addresses(cloud, arm, &entries).await;
         details.peers.extend(entries.iter().map(|entry| Peer {
             id: display_name(entry),
-            address: entry.address.or_else(|| cloud.address(entry.configuration.as_ref()?)),
+            address: entry.address.or_else(|| cloud.cached_address(entry.configuration.as_ref()?)),
             state: state(entry.admin).to_owned(),
             zone: String::new(),
         }));
@@ -130,7 +132,8 @@ async fn pool_details(request: &CallRequest, arm: &dyn Arm, balancer: &Value) ->
     details
 }
 
-/// Reads the unknown addresses of IP configurations, each once. Failures are left out.
+/// Reads the addresses of IP configurations that are not cached yet. A temporary error ends this;
+/// an address that cannot be read is cached as `None`, so that it is not read again.
 async fn read_addresses(cloud: &Cloud, arm: &dyn Arm, entries: &[Entry]) {
     let unknown = entries.iter().filter(|entry| entry.address.is_none());
     let unknown = unknown.filter_map(|entry| entry.configuration.as_ref());
@@ -150,7 +153,8 @@ async fn read_addresses(cloud: &Cloud, arm: &dyn Arm, entries: &[Entry]) {
                 cloud.cache_address(id, address.parse().ok());
             }
         }
-        // The interface does not have it; a repetition would not change that.
+        // The interface has no such IP configuration, or may not be read: a repetition would not
+        // change that.
         if !cloud.is_address_cached(configuration) {
             cloud.cache_address(configuration.clone(), None);
         }

@@ -40,7 +40,7 @@ impl Cloud {
     /// true, all requests end.
     ///
     /// # Errors
-    /// Fails if a configured address is not valid.
+    /// Fails if the configured address of the metadata service is not valid.
     pub fn new(
         azure: &Settings,
         seed: u64,
@@ -54,7 +54,7 @@ impl Cloud {
     /// Returns clients with these settings; `pause` is the clock for the time between attempts.
     ///
     /// # Errors
-    /// Fails if a configured address is not valid.
+    /// Fails if the configured address of the metadata service is not valid.
     pub fn with_settings(
         azure: &Settings,
         client: client::Settings,
@@ -124,7 +124,7 @@ impl Cloud {
     }
 
     /// Returns the cached address of a member.
-    pub(super) fn address(&self, configuration: &ResourceId) -> Option<IpAddr> {
+    pub(super) fn cached_address(&self, configuration: &ResourceId) -> Option<IpAddr> {
         self.addresses().get(configuration).copied().flatten()
     }
 
@@ -135,8 +135,8 @@ impl Cloud {
 
     /// Drops the addresses of all other IP configurations: a later one of the same name may have
     /// another address.
-    pub(super) fn retain_addresses(&self, of: &HashSet<ResourceId>) {
-        self.addresses().retain(|configuration, _| of.contains(configuration));
+    pub(super) fn retain_addresses(&self, configurations: &HashSet<ResourceId>) {
+        self.addresses().retain(|id, _| configurations.contains(id));
     }
 
     pub(super) fn cache_address(&self, configuration: ResourceId, address: Option<IpAddr>) {

@@ -1,5 +1,5 @@
 //! A recording appliance, with its lifecycle against the emulator.
-#![expect(dead_code, reason = "each test file takes what it needs")]
+#![expect(dead_code, reason = "each test file uses a part of it")]
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use clouds::runner::Runner;
 use config::checked::{Azure, Config};
 use serde_json::Value;
 use simulation::azure_fixture::Member;
-use simulation::{EmulatedClock, Recorder, Running};
+use simulation::{EmulatedClock, LifecycleTask, Recorder};
 use tokio::sync::watch;
 
 pub const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-0000000000aa/resourceGroups/north";
@@ -49,16 +49,16 @@ pub fn machine_id(number: u8) -> String {
 
 /// A machine: `weir-N`, or an instance of the scale set `weirs`.
 #[derive(Clone, Copy)]
-pub struct Who {
+pub struct Vm {
     pub number: u8,
     pub scale_set: bool,
 }
 
-pub const FIRST: Who = Who { number: 0, scale_set: false };
-pub const SECOND: Who = Who { number: 1, scale_set: false };
-pub const INSTANCE: Who = Who { number: 0, scale_set: true };
+pub const FIRST: Vm = Vm { number: 0, scale_set: false };
+pub const SECOND: Vm = Vm { number: 1, scale_set: false };
+pub const INSTANCE: Vm = Vm { number: 0, scale_set: true };
 
-impl Who {
+impl Vm {
     fn last(self) -> u8 {
         self.number + if self.scale_set { 30 } else { 11 }
     }
@@ -93,7 +93,7 @@ impl Who {
 }
 
 /// Returns a configuration with these lines in `[azure]`.
-pub fn configured(who: Who, aws: &Emulator, imds: &str, lines: &str) -> Config {
+pub fn configured(vm: Vm, azure: &Emulator, imds: &str, lines: &str) -> Config {
     config::from_toml(&format!(
         "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\nmtu = 1600\n\
          address = [\"{}/24\", \"{}/64\"]\n[fastpath]\nlcores = [1]\n\
@@ -102,9 +102,9 @@ pub fn configured(who: Who, aws: &Emulator, imds: &str, lines: &str) -> Config {
          [[gateway]]\nname = \"gw6\"\nkind = \"azure\"\nsources = [\"fd00:1::/64\"]\n\
          external = {{ port = 2667, vni = 867 }}\ninternal = {{ port = 2666, vni = 866 }}\n\
          [azure]\nmetadata = \"{imds}\"\nresource_manager = \"{}\"\n{lines}\n",
-        who.address(),
-        who.address6(),
-        aws.url
+        vm.address(),
+        vm.address6(),
+        azure.url
     ))
     .unwrap()
 }
@@ -115,19 +115,19 @@ pub fn tunnels(external: (u16, u32), internal: (u16, u32)) -> Tunnels {
 }
 
 /// Returns an appliance with the configured tunnels in force.
-fn appliance(azure: &Emulator, who: Who) -> Recorder<Member> {
-    let pools = vec![(pool("weir"), who.address()), (pool("weir6"), who.address6())];
+fn appliance(azure: &Emulator, vm: Vm) -> Recorder<Member> {
+    let pools = vec![(pool("weir"), vm.address()), (pool("weir6"), vm.address6())];
     let in_force = [
         ("gw".to_owned(), tunnels((10801, 801), (10800, 800))),
         ("gw6".to_owned(), tunnels((2667, 867), (2666, 866))),
     ];
-    Recorder::new(Member::new(azure, pools, in_force.into()), who.ingress())
+    Recorder::new(Member::new(azure, pools, in_force.into()), vm.ingress())
 }
 
 /// Parameters of a start, for tests to change.
 pub struct Begin {
     pub azure: Emulator,
-    pub who: Who,
+    pub vm: Vm,
     pub appliance: Arc<Recorder<Member>>,
     pub clock: EmulatedClock<Emulator>,
     /// Lines in `[azure]`.
@@ -137,19 +137,19 @@ pub struct Begin {
 
 impl Begin {
     pub async fn new() -> Begin {
-        Begin::as_who(Emulator::start(AzureState::sample()).await.unwrap(), FIRST)
+        Begin::for_vm(Emulator::start(AzureState::sample()).await.unwrap(), FIRST)
     }
 
     /// Returns parameters for another machine, or for the same one after its process ended.
-    pub fn as_who(azure: Emulator, who: Who) -> Begin {
+    pub fn for_vm(azure: Emulator, vm: Vm) -> Begin {
         let clock = EmulatedClock::new(azure.clone());
-        let appliance = Arc::new(appliance(&azure, who));
-        Begin { azure, who, appliance, clock, lines: "pool = \"weir\"".to_owned(), journal: None }
+        let appliance = Arc::new(appliance(&azure, vm));
+        Begin { azure, vm, appliance, clock, lines: "pool = \"weir\"".to_owned(), journal: None }
     }
 
     pub fn again(before: &Machine) -> Begin {
         let clock = before.clock.again();
-        let begin = Begin::as_who(before.azure.clone(), before.who);
+        let begin = Begin::for_vm(before.azure.clone(), before.vm);
         Begin { clock, journal: before.journal.clone(), lines: before.lines.clone(), ..begin }
     }
 
@@ -160,18 +160,18 @@ impl Begin {
     }
 
     pub async fn start(self) -> Machine {
-        let Begin { azure, who, appliance, clock, lines, journal } = self;
-        let imds = azure.machine(&who.id()).await.unwrap();
-        let config = configured(who, &azure, &imds, &lines);
+        let Begin { azure, vm, appliance, clock, lines, journal } = self;
+        let imds = azure.machine(&vm.id()).await.unwrap();
+        let config = configured(vm, &azure, &imds, &lines);
         let settings: Azure = config.azure.clone().unwrap();
-        let running = Running::start(&azure, appliance.reports(), |signals, cancel| {
+        let running = LifecycleTask::start(&azure, appliance.reports(), |signals, cancel| {
             let cloud = cloud(&azure, &settings, Arc::new(clock.clone()), cancel);
             let shared = Arc::clone(&appliance) as Arc<dyn AzureAppliance>;
             let lifecycle = AzureLifecycle::new(&config, settings, cloud, shared);
             let runner = Runner::new(lifecycle, journal.clone());
             runner.with_pause(Arc::new(clock.clone())).run(signals)
         });
-        Machine { azure, who, appliance, clock, lines, journal, running }
+        Machine { azure, vm, appliance, clock, lines, journal, running }
     }
 }
 
@@ -194,24 +194,24 @@ pub fn cloud(
 /// A running lifecycle.
 pub struct Machine {
     pub azure: Emulator,
-    pub who: Who,
+    pub vm: Vm,
     pub appliance: Arc<Recorder<Member>>,
     pub clock: EmulatedClock<Emulator>,
     lines: String,
     journal: Option<PathBuf>,
-    running: Running<Emulator>,
+    running: LifecycleTask<Emulator>,
 }
 
 impl Deref for Machine {
-    type Target = Running<Emulator>;
+    type Target = LifecycleTask<Emulator>;
 
-    fn deref(&self) -> &Running<Emulator> {
+    fn deref(&self) -> &LifecycleTask<Emulator> {
         &self.running
     }
 }
 
 impl DerefMut for Machine {
-    fn deref_mut(&mut self) -> &mut Running<Emulator> {
+    fn deref_mut(&mut self) -> &mut LifecycleTask<Emulator> {
         &mut self.running
     }
 }
@@ -227,15 +227,15 @@ impl Machine {
     }
 
     /// Waits until the emulator's state satisfies `fits`.
-    pub async fn until_world(&mut self, what: &str, mut fits: impl FnMut(&AzureState) -> bool) {
+    pub async fn until_state(&mut self, what: &str, mut fits: impl FnMut(&AzureState) -> bool) {
         let azure = self.azure.clone();
-        self.until(what, |_| azure.with(|world| fits(world))).await;
+        self.until(what, |_| azure.with(|cloud| fits(cloud))).await;
     }
 }
 
 /// Returns the names of the pools that an interface's IP configurations name.
-pub fn named(world: &AzureState, nic: &str) -> Vec<String> {
-    let body = world.find(nic).map(|resource| resource.body.clone()).unwrap_or_default();
+pub fn named(cloud: &AzureState, nic: &str) -> Vec<String> {
+    let body = cloud.find(nic).map(|resource| resource.body.clone()).unwrap_or_default();
     let parts = body["properties"]["ipConfigurations"].as_array().cloned().unwrap_or_default();
     let pools = |part: &Value| part["properties"]["loadBalancerBackendAddressPools"].clone();
     let ids = parts.iter().flat_map(|part| pools(part).as_array().cloned().unwrap_or_default());
@@ -243,25 +243,25 @@ pub fn named(world: &AzureState, nic: &str) -> Vec<String> {
 }
 
 /// Changes the stored body of a pool, which gets a new ETag.
-pub fn change_pool(world: &mut AzureState, name: &str, change: impl FnOnce(&mut Value)) {
-    change_balancer(world, |balancer| {
+pub fn change_pool(cloud: &mut AzureState, name: &str, change: impl FnOnce(&mut Value)) {
+    change_balancer(cloud, |balancer| {
         let pools = balancer["properties"]["backendAddressPools"].as_array_mut().unwrap();
         change(pools.iter_mut().find(|pool| pool["name"] == name).unwrap());
     });
 }
 
-pub fn change_balancer(world: &mut AzureState, change: impl FnOnce(&mut Value)) {
-    change_body(world, &gateway(), change);
+pub fn change_balancer(cloud: &mut AzureState, change: impl FnOnce(&mut Value)) {
+    change_body(cloud, &gateway(), change);
 }
 
-pub fn change_body(world: &mut AzureState, id: &str, change: impl FnOnce(&mut Value)) {
-    change(&mut world.find_mut(id).unwrap().body);
-    world.touch(id);
+pub fn change_body(cloud: &mut AzureState, id: &str, change: impl FnOnce(&mut Value)) {
+    change(&mut cloud.find_mut(id).unwrap().body);
+    cloud.touch(id);
 }
 
 /// Returns the entries of a pool that are addresses.
-pub fn listed(world: &AzureState, name: &str) -> Vec<String> {
-    let balancer = world.find(&gateway()).unwrap().body.clone();
+pub fn listed(cloud: &AzureState, name: &str) -> Vec<String> {
+    let balancer = cloud.find(&gateway()).unwrap().body.clone();
     let pools = balancer["properties"]["backendAddressPools"].as_array().unwrap().clone();
     let pool = pools.into_iter().find(|pool| pool["name"] == name).unwrap();
     let entries = pool["properties"]["loadBalancerBackendAddresses"].clone();
@@ -270,6 +270,6 @@ pub fn listed(world: &AzureState, name: &str) -> Vec<String> {
 }
 
 /// Returns the administrative state of a machine's entry in a pool.
-pub fn admin(world: &AzureState, name: &str, address: &str) -> String {
-    world.admin(&pool(name), address).unwrap_or_default()
+pub fn admin(cloud: &AzureState, name: &str, address: &str) -> String {
+    cloud.admin(&pool(name), address).unwrap_or_default()
 }

@@ -26,8 +26,8 @@ fn inside_the_namespace() {
     assert_eq!(kernel.route(link.index, far).unwrap(), Some(Route { via: near, mtu: Some(1400) }));
     let v6: IpAddr = "fd97::2".parse().unwrap();
     assert_eq!(kernel.route(link.index, v6).unwrap().unwrap().via, v6);
-    let nowhere: IpAddr = "2001:db8::1".parse().unwrap();
-    assert_eq!(kernel.route(link.index, nowhere).unwrap(), None);
+    let unroutable: IpAddr = "2001:db8::1".parse().unwrap();
+    assert_eq!(kernel.route(link.index, unroutable).unwrap(), None);
 
     for addr in [near, v6] {
         kernel.probe(link.index, addr).unwrap();
@@ -78,8 +78,8 @@ fn reads_links_routes_and_neighbors_and_probes() {
         .output()
         .unwrap();
     sh(clean);
-    let said = String::from_utf8_lossy(&inside.stdout);
-    assert!(inside.status.success() && said.contains("1 passed"), "{said}");
+    let output = String::from_utf8_lossy(&inside.stdout);
+    assert!(inside.status.success() && output.contains("1 passed"), "{output}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::sources::desired::{Desired, appliance, open_store};
 
 /// Where the value of a field is visible.
 #[derive(Clone, Copy, Debug)]
-enum Seen {
+enum VisibleIn {
     /// In the records that lcores read.
     Region,
     /// In the targets of health probes.
@@ -31,7 +31,7 @@ enum Seen {
 
 /// All that is derived from one service.
 #[derive(PartialEq, Debug)]
-struct Shown {
+struct DerivedState {
     region: Vec<String>,
     probes: String,
     health_port: String,
@@ -39,15 +39,15 @@ struct Shown {
     note: String,
 }
 
-impl Shown {
-    fn at(&self, seen: Seen) -> String {
-        match seen {
-            Seen::Region => self.region.join("\n"),
-            Seen::Probes => self.probes.clone(),
-            Seen::HealthPort => self.health_port.clone(),
-            Seen::Condition => self.condition.clone(),
-            Seen::Note => self.note.clone(),
-            Seen::Refused(_) => String::new(),
+impl DerivedState {
+    fn at(&self, visible_in: VisibleIn) -> String {
+        match visible_in {
+            VisibleIn::Region => self.region.join("\n"),
+            VisibleIn::Probes => self.probes.clone(),
+            VisibleIn::HealthPort => self.health_port.clone(),
+            VisibleIn::Condition => self.condition.clone(),
+            VisibleIn::Note => self.note.clone(),
+            VisibleIn::Refused(_) => String::new(),
         }
     }
 }
@@ -68,43 +68,53 @@ fn base() -> Value {
 
 /// Returns each field, another value of it, the fields that the value requires beside it, and where
 /// it is visible.
-fn fields() -> Vec<(&'static str, Value, Value, Seen)> {
+fn fields() -> Vec<(&'static str, Value, Value, VisibleIn)> {
     let tunnel = json!({"mode": "tunnel", "tunnel": "geneve"});
     let ignored = json!({ state::kubernetes::IGNORED: "a field" });
     let fewer = json!([base()["frontends"][0].clone()]);
     let alone = json!({});
-    let of = |field, value, seen| (field, value, alone.clone(), seen);
+    let of = |field, value, visible_in| (field, value, alone.clone(), visible_in);
     vec![
-        of("properties", ignored, Seen::Condition),
-        of("nat_policy", json!("nat64"), Seen::Region),
-        of("external_policy", json!("local"), Seen::Region),
-        of("internal_policy", json!("local"), Seen::Region),
-        of("distribution", json!("same-zone"), Seen::Region),
-        ("mode", json!("dsr"), tunnel.clone(), Seen::Region),
-        ("tunnel", json!("vxlan"), tunnel.clone(), Seen::Region),
-        ("tunnel_port", json!(6082), tunnel.clone(), Seen::Region),
-        ("vni", json!(5), tunnel.clone(), Seen::Region),
-        ("outer_checksum", json!(true), tunnel.clone(), Seen::Region),
-        ("dont_fragment", json!(false), tunnel, Seen::Region),
-        of("algorithm", json!("random"), Seen::Region),
-        of("loopback_host_port", json!(true), Seen::Region),
-        of("delegate_if_local", json!(true), Seen::Refused("spec.delegate_if_local: true")),
-        of("affinity_s", json!(30), Seen::Region),
+        of("properties", ignored, VisibleIn::Condition),
+        of("nat_policy", json!("nat64"), VisibleIn::Region),
+        of("external_policy", json!("local"), VisibleIn::Region),
+        of("internal_policy", json!("local"), VisibleIn::Region),
+        of("distribution", json!("same-zone"), VisibleIn::Region),
+        ("mode", json!("dsr"), tunnel.clone(), VisibleIn::Region),
+        ("tunnel", json!("vxlan"), tunnel.clone(), VisibleIn::Region),
+        ("tunnel_port", json!(6082), tunnel.clone(), VisibleIn::Region),
+        ("vni", json!(5), tunnel.clone(), VisibleIn::Region),
+        ("outer_checksum", json!(true), tunnel.clone(), VisibleIn::Region),
+        ("dont_fragment", json!(false), tunnel, VisibleIn::Region),
+        of("algorithm", json!("random"), VisibleIn::Region),
+        of("loopback_host_port", json!(true), VisibleIn::Region),
+        of("delegate_if_local", json!(true), VisibleIn::Refused("spec.delegate_if_local: true")),
+        of("affinity_s", json!(30), VisibleIn::Region),
         // Load balancers check for local backends, and only with the local policy.
-        ("health_check_port", json!(31_000), json!({"external_policy": "local"}), Seen::HealthPort),
-        of("health", json!({"kind": "tcp"}), Seen::Probes),
-        of("mss", json!(1400), Seen::Region),
-        of("tcp_idle_s", json!(60), Seen::Region),
-        of("udp_idle_s", json!(60), Seen::Region),
-        of("table_size", json!(509), Seen::Region),
-        of("too_big", json!("drop"), Seen::Region),
-        of("failed_udp", json!("keep"), Seen::Region),
-        of("failed_tcp", json!("reset"), Seen::Region),
-        of("proxy_redirect", json!({"port": 9000}), Seen::Region),
-        of("source_ranges", json!(["198.51.100.0/24"]), Seen::Region),
-        ("source_policy", json!("deny"), json!({"source_ranges": ["10.0.0.0/8"]}), Seen::Region),
-        of("port_names", json!({"http": 80}), Seen::Note),
-        of("frontends", fewer, Seen::Region),
+        (
+            "health_check_port",
+            json!(31_000),
+            json!({"external_policy": "local"}),
+            VisibleIn::HealthPort,
+        ),
+        of("health", json!({"kind": "tcp"}), VisibleIn::Probes),
+        of("mss", json!(1400), VisibleIn::Region),
+        of("tcp_idle_s", json!(60), VisibleIn::Region),
+        of("udp_idle_s", json!(60), VisibleIn::Region),
+        of("table_size", json!(509), VisibleIn::Region),
+        of("too_big", json!("drop"), VisibleIn::Region),
+        of("failed_udp", json!("keep"), VisibleIn::Region),
+        of("failed_tcp", json!("reset"), VisibleIn::Region),
+        of("proxy_redirect", json!({"port": 9000}), VisibleIn::Region),
+        of("source_ranges", json!(["198.51.100.0/24"]), VisibleIn::Region),
+        (
+            "source_policy",
+            json!("deny"),
+            json!({"source_ranges": ["10.0.0.0/8"]}),
+            VisibleIn::Region,
+        ),
+        of("port_names", json!({"http": 80}), VisibleIn::Note),
+        of("frontends", fewer, VisibleIn::Region),
     ]
 }
 
@@ -142,7 +152,7 @@ fn records(writer: &Writer<'_>) -> Vec<String> {
 }
 
 /// Applies an object to the region and to all other readers of the tables of services.
-fn shown(spec: &Value) -> Shown {
+fn shown(spec: &Value) -> DerivedState {
     let text = format!("zone = \"a\"\nlocal = [\"n1\"]\nexternal_cluster_ip = true\n{CONFIG}");
     let config = Arc::new(config::from_toml(&text).unwrap());
     let sizes = Sizes { slots: 1 << 15, nat_maps: 64, ..Sizes::SMALL };
@@ -176,10 +186,10 @@ fn shown(spec: &Value) -> Shown {
     let objects = store.objects();
     let state_of_note: Vec<_> =
         objects.of_kind(Kind::Service).map(|object| object.lifecycle().status.clone()).collect();
-    Shown {
+    DerivedState {
         region: records(&plane.writer),
         probes: format!("{:?}", plan(entry, &place)),
-        health_port: format!("{:?}", node_port::local(entry, &appliance)),
+        health_port: format!("{:?}", node_port::local_backends(entry, &appliance)),
         condition: format!("{state_of_note:?}"),
         note: format!("{:?}", Table::Services.rows(&tables, &appliance)),
     }
@@ -195,23 +205,26 @@ fn with(spec: &Value, more: &Value) -> Value {
 fn every_service_field_is_applied_or_rejected() {
     let (all, schema) = (fields(), schema(Kind::Service, &mut Default::default()));
     let mut known: Vec<&str> = all.iter().map(|(field, ..)| *field).collect();
-    let there = schema["properties"]["spec"]["properties"].as_object().unwrap();
-    let mut there: Vec<&str> = there.keys().map(String::as_str).collect();
+    let existing = schema["properties"]["spec"]["properties"].as_object().unwrap();
+    let mut existing: Vec<&str> = existing.keys().map(String::as_str).collect();
     known.sort_unstable();
-    there.sort_unstable();
-    assert_eq!(known, there, "a new field changes the tables or is rejected");
+    existing.sort_unstable();
+    assert_eq!(known, existing, "a new field changes the tables or is rejected");
     assert_eq!(shown(&base()), shown(&base()), "equal services give equal tables");
-    for (field, value, beside, seen) in all {
+    for (field, value, beside, visible_in) in all {
         let before = with(&base(), &beside);
         let after = with(&before, &json!({ field: value }));
-        if let Seen::Refused(words) = seen {
-            let told = object("Service", &after).unwrap_err();
-            assert!(told.contains(words) && told.contains("allowed: "), "{field}: {told}");
+        if let VisibleIn::Refused(message) = visible_in {
+            let error = object("Service", &after).unwrap_err();
+            assert!(error.contains(message) && error.contains("allowed: "), "{field}: {error}");
             assert!(object("Service", &before).is_ok());
             continue;
         }
-        let (old, new) = (shown(&before).at(seen), shown(&after).at(seen));
-        assert!(!old.is_empty() && !new.is_empty(), "{field} = {value} shows nothing in {seen:?}");
-        assert_ne!(old, new, "{field} = {value} changes nothing in {seen:?}");
+        let (old, new) = (shown(&before).at(visible_in), shown(&after).at(visible_in));
+        assert!(
+            !old.is_empty() && !new.is_empty(),
+            "{field} = {value} shows nothing in {visible_in:?}"
+        );
+        assert_ne!(old, new, "{field} = {value} changes nothing in {visible_in:?}");
     }
 }

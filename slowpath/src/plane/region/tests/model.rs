@@ -37,7 +37,7 @@ fn address(frontend: u8) -> Address {
 
 /// Frontends of one service and protocol have the same backends, as selection returns them. Each
 /// service has its own policy.
-fn wanted(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> DesiredFrontend {
+fn desired(frontend: u8, service_number: u8, backends: u8, terminating: u8) -> DesiredFrontend {
     let policy = |spec: &mut ServiceSpec| match service_number {
         1 => spec.affinity_s = 60,
         2 => spec.algorithm = Algorithm::Random,
@@ -69,7 +69,7 @@ type Model = BTreeMap<u8, DesiredFrontend>;
 fn apply(plane: &mut RegionPlane<'_>, model: &mut Model, step: &Step) {
     match step {
         Step::Update(frontend, of, backends, terminating) => {
-            let one = wanted(*frontend, *of, *backends, *terminating);
+            let one = desired(*frontend, *of, *backends, *terminating);
             if plane.update(&one).is_ok() {
                 let same = |other: &DesiredFrontend| {
                     other.frontend.service.name == one.frontend.service.name
@@ -100,15 +100,15 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
         IpAddr::V6(_) => 0,
     };
     let mut slots = Vec::new();
-    for (frontend, wanted) in model {
+    for (frontend, desired) in model {
         let at = address(*frontend);
-        let met = selected_backends(plane, &format!("203.0.113.{frontend}:80"), at.protocol);
-        let mut serving: Vec<u8> = wanted.serving().iter().map(last).collect();
-        if wanted.frontend.service.spec.proxy_redirect.is_some() {
+        let selected = selected_backends(plane, &format!("203.0.113.{frontend}:80"), at.protocol);
+        let mut serving: Vec<u8> = desired.serving().iter().map(last).collect();
+        if desired.frontend.service.spec.proxy_redirect.is_some() {
             serving.clear();
         }
-        assert_eq!(met, serving, "{at}");
-        slots.extend((1..).zip(&wanted.backends).map(|(slot, b)| (at, slot, b.endpoint)));
+        assert_eq!(selected, serving, "{at}");
+        slots.extend((1..).zip(&desired.backends).map(|(slot, b)| (at, slot, b.endpoint)));
     }
     let dump = plane.dump();
     let endpoint = |id: u32| {
@@ -117,7 +117,7 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
             _ => None,
         })
     };
-    let mut said: Vec<(Address, u32, Endpoint)> = dump
+    let mut dump_slots: Vec<(Address, u32, Endpoint)> = dump
         .iter()
         .filter_map(|record| match record {
             Record::Slot { address, slot, backend, .. } => {
@@ -126,9 +126,9 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
             _ => None,
         })
         .collect();
-    said.sort();
+    dump_slots.sort();
     slots.sort();
-    assert_eq!(said, slots);
+    assert_eq!(dump_slots, slots);
     assert_eq!(dumped(plane), as_maps(model), "as the maps have it");
     let masters = dump.iter().filter(|record| matches!(record, Record::Service { .. })).count();
     assert_eq!(masters, model.len());
@@ -138,10 +138,10 @@ fn check(plane: &RegionPlane<'_>, model: &Model) {
 fn as_maps(model: &Model) -> Vec<String> {
     let options = Options { maglev_size: 251, ..Options::default() };
     let mut maps = MapPlane::new(MemoryMaps::new(map_plane::Sizes::default()), options);
-    for wanted in model.values() {
-        maps.update(wanted).unwrap();
+    for desired in model.values() {
+        maps.update(desired).unwrap();
     }
-    text(&maps.dump(), &TextFormat::COMPARED)
+    text(&maps.dump(), &TextFormat::WITHOUT_IDENTIFIERS)
 }
 
 fn run(sizes: &Sizes, steps: &[Step]) {

@@ -166,10 +166,10 @@ fn a_loopback_host_port_is_unreachable_from_outside() {
     let host = |address: &str, loopback: bool| {
         let mut of = service("a");
         of = of.with(|spec| spec.loopback_host_port = loopback).unwrap();
-        let mut wanted = chosen(of.clone(), at(address, 6), vec![instance(&of, 1)]);
-        let said = FrontendSpec { kind: Kind::HostPort, ..wanted.frontend.spec.clone() };
-        wanted.frontend = frontend(of, said);
-        wanted
+        let mut desired = chosen(of.clone(), at(address, 6), vec![instance(&of, 1)]);
+        let spec = FrontendSpec { kind: Kind::HostPort, ..desired.frontend.spec.clone() };
+        desired.frontend = frontend(of, spec);
+        desired
     };
     let keys = |plane: &RegionPlane<'_>| {
         let own = ["10.0.1.10:8080", "127.0.0.1:8080", "0.0.0.0:8080", "10.0.2.10:8080"];

@@ -33,14 +33,14 @@ fn named(record: Tunnel) -> NamedTunnel {
     NamedTunnel { name: format!("port {}", record.port), record }
 }
 
-/// Returns the result of committing `wanted` over the existing tunnels, like
+/// Returns the result of committing `desired` over the existing tunnels, like
 /// [`RegionPlane::put_tunnels`].
-fn commit(wanted: &[Tunnel], there: &[(u32, Tunnel)]) -> Vec<(u32, Tunnel)> {
-    let mut all: Vec<NamedTunnel> = wanted.iter().copied().map(named).collect();
-    assign_gateway_numbers(&mut all, there);
-    let ids = assign_ids(&all, there);
+fn commit(desired: &[Tunnel], existing: &[(u32, Tunnel)]) -> Vec<(u32, Tunnel)> {
+    let mut all: Vec<NamedTunnel> = desired.iter().copied().map(named).collect();
+    assign_gateway_numbers(&mut all, existing);
+    let ids = assign_ids(&all, existing);
     let put: Vec<_> = ids.into_iter().zip(all.iter().map(|t| t.record)).collect();
-    let leaving = retired(&put, there, 8);
+    let leaving = retired(&put, existing, 8);
     put.into_iter().chain(leaving).collect()
 }
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::shared::{
-    OF_PODS, SECOND_GENERATION, asn_of, attributes, checked, families, kinds, neighbor_of,
-    peer_address, renamed,
+    OF_PODS, SECOND_GENERATION, asn_of, attributes, families, kinds, neighbor_of, peer_address,
+    policy_object, rename_path,
 };
 use super::wire::{
     Advertisement, ClusterConfig, Instance, NodeConfigOverride, OneAdvertisement, Peer, PeerConfig,
@@ -41,7 +41,7 @@ const SECOND: [(&str, &str); 18] = [
 ];
 
 /// Names of an advertisement's fields in the second generation.
-const PART: [(&str, &str); 5] = [
+const ADVERTISEMENT: [(&str, &str); 5] = [
     ("services", "selector"),
     ("match_expressions", "matchExpressions"),
     ("aggregation", "service"),
@@ -80,9 +80,9 @@ impl PolicyParts {
         }
         neighbor
             .check_session("spec")
-            .map_err(|wrong| ChangeError { field: renamed(&wrong.field, &SECOND), ..wrong })?;
+            .map_err(|wrong| ChangeError { field: rename_path(&wrong.field, &SECOND), ..wrong })?;
         let name = from.metadata.name.clone();
-        once(self.peers.insert(name, (neighbor, selectors)), &from.metadata.name)
+        check_first(self.peers.insert(name, (neighbor, selectors)), &from.metadata.name)
     }
 
     /// Adds an advertisement; parts for pods are noted and omitted.
@@ -99,7 +99,7 @@ impl PolicyParts {
                 "Service" => {
                     let part = part(one, &format!("{name}.{i}"), &at)?;
                     part.check(&at).map_err(|wrong| ChangeError {
-                        field: renamed(&wrong.field, &PART),
+                        field: rename_path(&wrong.field, &ADVERTISEMENT),
                         ..wrong
                     })?;
                     parts.push(part);
@@ -115,7 +115,7 @@ impl PolicyParts {
                 }
             }
         }
-        once(self.advertisements.insert(name.clone(), (from, parts)), &name)
+        check_first(self.advertisements.insert(name.clone(), (from, parts)), &name)
     }
 
     /// Adds a node's override.
@@ -124,7 +124,7 @@ impl PolicyParts {
         from: NodeConfigOverride,
     ) -> Result<(), ChangeError> {
         let name = from.metadata.name.clone();
-        once(self.overrides.insert(name.clone(), from), &name)
+        check_first(self.overrides.insert(name.clone(), from), &name)
     }
 
     /// Converts a cluster configuration to a policy.
@@ -140,7 +140,7 @@ impl PolicyParts {
         }
         let node_selector = from.spec.node_selector.clone();
         let spec = BgpPeeringPolicySpec { node_selector, routers };
-        checked(&from.metadata, spec, settings, &SECOND, Some(SECOND_GENERATION))
+        policy_object(&from.metadata, spec, settings, &SECOND, Some(SECOND_GENERATION))
     }
 
     fn router(
@@ -183,11 +183,11 @@ impl PolicyParts {
             return None;
         }
         let all: Vec<&str> = self.peers.keys().map(String::as_str).collect();
-        let there = match all.is_empty() {
+        let known = match all.is_empty() {
             true => "none is defined".to_owned(),
             false => format!("defined: {}", all.join(", ")),
         };
-        Some(format!("peer `{}`: there is no CiliumBGPPeerConfig `{named}`; {there}", peer.name))
+        Some(format!("peer `{}`: there is no CiliumBGPPeerConfig `{named}`; {known}", peer.name))
     }
 
     /// Converts a peer, and adds the advertisements that it selects to its router.
@@ -214,7 +214,7 @@ impl PolicyParts {
             let mut names = Vec::new();
             for part in self.selected(selector.as_ref()) {
                 names.push(part.name.clone());
-                if !router.advertisements.iter().any(|there| there.name == part.name) {
+                if !router.advertisements.iter().any(|other| other.name == part.name) {
                     router.advertisements.push(part.clone());
                 }
             }
@@ -235,6 +235,7 @@ impl PolicyParts {
     }
 }
 
+/// Converts one entry of an advertisement.
 fn part(from: &OneAdvertisement, name: &str, at: &str) -> Result<AdvertisementSpec, ChangeError> {
     Ok(AdvertisementSpec {
         name: name.into(),
@@ -253,7 +254,8 @@ fn part(from: &OneAdvertisement, name: &str, at: &str) -> Result<AdvertisementSp
     })
 }
 
-fn once<T>(before: Option<T>, name: &str) -> Result<(), ChangeError> {
+/// Rejects a name for which an object was inserted before.
+fn check_first<T>(before: Option<T>, name: &str) -> Result<(), ChangeError> {
     match before {
         None => Ok(()),
         Some(_) => {
@@ -263,8 +265,9 @@ fn once<T>(before: Option<T>, name: &str) -> Result<(), ChangeError> {
     }
 }
 
-/// Adds path attributes to those of a route.
-pub(super) fn add(to: &mut PathAttributes, more: &PathAttributes) {
+/// Merges path attributes: communities of both, the higher local preference, and the kinds of
+/// `more`.
+pub(super) fn add_attributes(to: &mut PathAttributes, more: &PathAttributes) {
     to.kinds.clone_from(&more.kinds);
     to.communities.extend(more.communities.iter().cloned());
     to.large_communities.extend(&more.large_communities);

@@ -1,4 +1,4 @@
-//! Parts that both generations have in common, and the conversion to objects.
+//! Conversions that both generations have in common.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -60,11 +60,11 @@ pub(super) fn peer_address(
         None => (host, None),
     };
     let parsed = address.parse::<IpAddr>().ok();
-    let whole = |address: &IpAddr| match length {
+    let is_full_length = |address: &IpAddr| match length {
         "" => true,
         length => length == if address.is_ipv4() { "32" } else { "128" },
     };
-    let parsed = parsed.filter(whole).ok_or_else(|| {
+    let parsed = parsed.filter(is_full_length).ok_or_else(|| {
         let wrong = match text {
             "" => "missing, and neighbors are not discovered".to_owned(),
             text => format!("`{text}` is not a neighbor's address"),
@@ -136,8 +136,8 @@ fn read<T: TryFrom<String, Error = String>>(
     texts.iter().enumerate().map(one).collect()
 }
 
-/// Creates the object. Errors name the fields as they were written.
-pub(super) fn checked(
+/// Validates a policy and creates its object. Errors name the fields as they were written.
+pub(super) fn policy_object(
     meta: &Meta,
     spec: BgpPeeringPolicySpec,
     settings: &Settings,
@@ -145,7 +145,7 @@ pub(super) fn checked(
     generation: Option<&str>,
 ) -> Result<Object, ChangeError> {
     crate::object::ObjectSpec::check(&spec)
-        .map_err(|wrong| ChangeError { field: renamed(&wrong.field, names), ..wrong })?;
+        .map_err(|wrong| ChangeError { field: rename_path(&wrong.field, names), ..wrong })?;
     let text = match &*settings.cluster {
         "" => meta.name.clone(),
         cluster => format!("{cluster}/{}", meta.name),
@@ -163,12 +163,12 @@ pub(super) fn checked(
 }
 
 /// Renames the parts of a path; a part whose new name is empty is omitted.
-pub(super) fn renamed(path: &str, names: &[(&str, &str)]) -> String {
+pub(super) fn rename_path(path: &str, names: &[(&str, &str)]) -> String {
     let part = |part: &str| {
         let (name, index) = part.find('[').map_or((part, ""), |at| part.split_at(at));
-        let other = |of: &str| names.iter().find(|(ours, _)| *ours == of).map(|(_, other)| *other);
+        let other = |of: &str| names.iter().find(|(own, _)| *own == of).map(|(_, other)| *other);
         match (other(part), other(name)) {
-            (Some(whole), _) => whole.to_owned(),
+            (Some(full), _) => full.to_owned(),
             (None, Some(other)) => format!("{other}{index}"),
             (None, None) => part.to_owned(),
         }

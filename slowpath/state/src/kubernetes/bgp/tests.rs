@@ -270,9 +270,9 @@ fn peer_without_configuration_is_omitted_alone() {
     let router = serde_json::to_value(policy.unwrap()).unwrap()["spec"]["routers"][0].clone();
     let neighbors = router["neighbors"].as_array().unwrap();
     assert_eq!((neighbors.len(), &neighbors[0]["address"]), (1, &json!("10.0.0.2")));
-    let words = "peer `peer-65000-tor1`: there is no CiliumBGPPeerConfig `gone`; defined: \
-                 cilium-peer";
-    assert_eq!(router["unresolved"], json!([words]));
+    let message = "peer `peer-65000-tor1`: there is no CiliumBGPPeerConfig `gone`; defined: \
+                   cilium-peer";
+    assert_eq!(router["unresolved"], json!([message]));
     // The only peer configuration may be missing too.
     let (head, tail) = SECOND.split_at(SECOND.find("    - name: peer-65000-tor2").unwrap());
     let alone = format!("{head}{}", &tail[tail.find("---").unwrap()..]);
@@ -317,7 +317,7 @@ fn own_policy_kind_is_read_from_kubernetes_envelopes() {
 fn errors_use_the_field_names_of_the_file() {
     let neighbors = "spec.virtualRouters[0].neighbors";
     let peers = "spec.bgpInstances[0].peers";
-    for (text, old, new, field, words) in [
+    for (text, old, new, field, message) in [
         (
             FIRST,
             "holdTimeSeconds: 9",
@@ -395,8 +395,8 @@ fn errors_use_the_field_names_of_the_file() {
         assert!(text.contains(old), "{old}");
         let result = broken(&text.replacen(old, new, 1));
         assert!(
-            result.contains(field) && result.contains(words),
-            "no {field}, {words:?} in: {result}"
+            result.contains(field) && result.contains(message),
+            "no {field}, {message:?} in: {result}"
         );
         let line: usize = result.split([':', ' ']).nth(1).unwrap().parse().unwrap();
         assert!(line > 0, "{result}");

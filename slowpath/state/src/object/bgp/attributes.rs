@@ -11,7 +11,8 @@ use super::bounds::within;
 use crate::object::ChangeError;
 use config::services::is_default;
 
-/// Names of well-known communities. Of several names of one number, Cilium's comes first.
+/// Names of well-known communities: those of Cilium, and `graceful-shutdown`, the name of
+/// `planned-shut` in RFC 8326.
 const WELL_KNOWN: [(&str, u32); 15] = [
     ("internet", 0),
     ("planned-shut", 0xffff_0000),

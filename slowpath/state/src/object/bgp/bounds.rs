@@ -3,23 +3,24 @@
 use crate::object::ChangeError;
 
 /// Rejects a number that is out of range.
-pub(super) fn within(field: &str, value: u32, least: u32, most: u32) -> Result<(), ChangeError> {
-    match (least..=most).contains(&value) {
+pub(super) fn within(field: &str, value: u32, min: u32, max: u32) -> Result<(), ChangeError> {
+    match (min..=max).contains(&value) {
         true => Ok(()),
         false => {
-            let allowed = format!("allowed: {least} to {most}");
+            let allowed = format!("allowed: {min} to {max}");
             Err(ChangeError::new(field, format!("{value} is out of range"), allowed))
         }
     }
 }
 
-pub(super) fn at_least_one(field: &str, count: usize, most: usize) -> Result<(), ChangeError> {
+/// Rejects a list that is empty or has more than `max` entries.
+pub(super) fn at_least_one(field: &str, count: usize, max: usize) -> Result<(), ChangeError> {
     match count {
         0 => Err(ChangeError::new(field, "the list is empty", "write at least one")),
-        count if count > most => Err(ChangeError::new(
+        count if count > max => Err(ChangeError::new(
             field,
             format!("{count} are too many"),
-            format!("allowed: up to {most}"),
+            format!("allowed: up to {max}"),
         )),
         _ => Ok(()),
     }

@@ -148,14 +148,15 @@ fn families() -> Vec<FamilySpec> {
     [Family::Ipv4Unicast, Family::Ipv6Unicast].map(FamilySpec::new).to_vec()
 }
 
-/// Location of a password, which is never part of the object itself. Both variants are read from
-/// the directory `bgp.secrets` of the configuration. Without the password there is no session.
+/// Location of a TCP-MD5 or TCP-AO key, which is never part of the object itself: a file below the
+/// directory `bgp.secrets` of the configuration. A neighbor whose key cannot be read has no
+/// session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Password {
-    /// File: a path relative to that directory.
+    /// Path of the file, relative to `bgp.secrets`.
     File(PathBuf),
-    /// Secret: the file `password` in the subdirectory with the secret's name.
+    /// Name of a secret: the file is `password` in the subdirectory of this name.
     Secret(Box<str>),
 }
 
@@ -166,7 +167,8 @@ impl Password {
                 if name.is_empty() || name.contains('/') || name.starts_with('.') =>
             {
                 let wrong = format!("`{name}` is not a valid secret name");
-                let allowed = "write a name without `/`; a path is `{\"file\": ...}`";
+                let allowed = "write a name without `/` that does not begin with `.`; a path is \
+                               `{\"file\": ...}`";
                 Err(ChangeError::new(format!("{at}.secret"), wrong, allowed))
             }
             Password::Secret(_) | Password::File(_) => Ok(()),
@@ -319,8 +321,8 @@ impl Neighbor {
         Ok(())
     }
 
-    /// Validates the interface, which is required if the address alone does not identify the
-    /// neighbor.
+    /// Validates the interface, which a link-local address requires, and rejects multihop settings
+    /// for such an address.
     fn check_interface(&self, at: &str) -> Result<(), ChangeError> {
         if let Some(name) = &self.interface
             && !is_interface(name)
@@ -339,8 +341,8 @@ impl Neighbor {
             let allowed = "write the neighbor's interface, or another of its addresses";
             return Err(ChangeError::new(format!("{at}.interface"), wrong, allowed));
         }
-        let near = [("hops", self.hops > 1), ("bfd.multihop", self.bfd.multihop)];
-        match near.into_iter().find(|(_, far)| *far) {
+        let multihop = [("hops", self.hops > 1), ("bfd.multihop", self.bfd.multihop)];
+        match multihop.into_iter().find(|(_, is_set)| *is_set) {
             None => Ok(()),
             Some((field, _)) => {
                 let wrong =
@@ -352,14 +354,15 @@ impl Neighbor {
     }
 
     /// Returns whether sessions to this neighbor and `other` cannot be distinguished: they have the
-    /// same address, and neither interface nor local address differs.
+    /// same address, and neither interface nor local address differs. One that is not set may be
+    /// any.
     pub fn shares_session(&self, other: &Neighbor) -> bool {
-        fn meet<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
+        fn overlap<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
             one.is_none() || other.is_none() || one == other
         }
         self.address == other.address
-            && meet(self.interface.as_ref(), other.interface.as_ref())
-            && meet(self.local_address.as_ref(), other.local_address.as_ref())
+            && overlap(self.interface.as_ref(), other.interface.as_ref())
+            && overlap(self.local_address.as_ref(), other.local_address.as_ref())
     }
 
     /// Returns the locations of the session's secrets: the TCP-MD5 key, or the TCP-AO keys in
@@ -463,10 +466,11 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(six) if six.is_unicast_link_local())
 }
 
-/// Returns whether the kernel accepts the name of an interface (`dev_valid_name`).
+/// Returns whether a text is a valid interface name: the kernel accepts it (`dev_valid_name`), and
+/// it has no control characters.
 fn is_interface(name: &str) -> bool {
-    let strange = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':');
-    (1..=15).contains(&name.len()) && !name.contains(strange) && !matches!(name, "." | "..")
+    let is_invalid = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ':');
+    (1..=15).contains(&name.len()) && !name.contains(is_invalid) && !matches!(name, "." | "..")
 }
 
 fn unicast(field: &str, address: IpAddr) -> Result<(), ChangeError> {

@@ -52,13 +52,13 @@ fn read(spec: &Value) -> Result<Object, ChangeError> {
 }
 
 /// Returns a policy of one router with one neighbor and only the required keys.
-fn least() -> Value {
+fn minimal() -> Value {
     json!({"routers": [{"local_asn": 65001, "neighbors": [{"address": "192.0.2.254"}]}]})
 }
 
 #[test]
 fn omitted_fields_have_defaults() {
-    let spec: BgpPeeringPolicySpec = serde_json::from_value(least()).unwrap();
+    let spec: BgpPeeringPolicySpec = serde_json::from_value(minimal()).unwrap();
     spec.check().unwrap();
     let router = &spec.routers[0];
     assert_eq!((router.router_id, router.listen_port), (None, None));
@@ -82,7 +82,7 @@ fn every_rule_rejects_a_violation() {
     let neighbor = "/routers/0/neighbors/0";
     let many: Vec<String> = (0..256).map(|n| format!("65000:{n}")).collect();
     let twice = json!([{"family": "ipv4-unicast"}, {"family": "ipv4-unicast"}]);
-    for (at, key, value, field, words) in [
+    for (at, key, value, field, message) in [
         ("", "routers", json!([]), "spec.routers", "at least one"),
         (router, "local_asn", json!(0), "spec.routers[0].local_asn", "RFC 7607"),
         (
@@ -206,17 +206,17 @@ fn every_rule_rejects_a_violation() {
     ] {
         let mut spec = example();
         spec.pointer_mut(at).unwrap()[key] = value.clone();
-        let refusal = read(&spec).expect_err(&format!("{at} {key} {value}"));
-        let result = refusal.to_string();
-        assert!(refusal.field.contains(field), "no {field} in: {result}");
-        assert!(result.contains(words), "no {words:?} in: {result}");
+        let error = read(&spec).expect_err(&format!("{at} {key} {value}"));
+        let result = error.to_string();
+        assert!(error.field.contains(field), "no {field} in: {result}");
+        assert!(result.contains(message), "no {message:?} in: {result}");
     }
     read(&example()).unwrap();
 }
 
 #[test]
 fn asns_names_and_neighbors_are_unique() {
-    let mut spec = least();
+    let mut spec = minimal();
     let router = spec["routers"][0].clone();
     spec["routers"].as_array_mut().unwrap().push(router);
     let result = read(&spec).unwrap_err().to_string();
@@ -225,7 +225,7 @@ fn asns_names_and_neighbors_are_unique() {
             .contains("spec.routers[1].local_asn: 65001 is already the number of spec.routers[0]"),
         "{result}"
     );
-    let mut spec = least();
+    let mut spec = minimal();
     let neighbor = json!({"address": "192.0.2.254", "port": 1179});
     spec["routers"][0]["neighbors"].as_array_mut().unwrap().push(neighbor);
     let result = read(&spec).unwrap_err().to_string();
@@ -233,19 +233,19 @@ fn asns_names_and_neighbors_are_unique() {
         result.contains("neighbors[1].address: 192.0.2.254 is already the address of neighbors[0]"),
         "{result}"
     );
-    let mut spec = least();
+    let mut spec = minimal();
     spec["routers"][0]["advertisements"] = json!([{"name": "a"}, {"name": "a"}]);
     assert!(
         read(&spec).unwrap_err().to_string().contains("advertisements[1].name: `a` is used twice")
     );
-    let mut spec = least();
+    let mut spec = minimal();
     spec["routers"][0]["neighbors"] = json!([]);
     let result = read(&spec).unwrap_err().to_string();
     assert!(
         result.contains("spec.routers[0].neighbors: the list is empty; write at least one"),
         "{result}"
     );
-    let mut spec = least();
+    let mut spec = minimal();
     spec["routers"] = (1..=17)
         .map(|asn| json!({"local_asn": asn, "neighbors": [{"address": "192.0.2.254"}]}))
         .collect();
@@ -270,9 +270,9 @@ fn routers_share_a_neighbor_only_with_distinct_sessions() {
         (from("192.0.2.1"), from("192.0.2.1")),
     ] {
         let result = read(&spec(one, other)).unwrap_err().to_string();
-        let words = "spec.routers[1].neighbors[0].address: 192.0.2.254 is a neighbor of routers \
-                     65001 and 65002";
-        assert!(result.contains(words), "{result}");
+        let message = "spec.routers[1].neighbors[0].address: 192.0.2.254 is a neighbor of routers \
+                       65001 and 65002";
+        assert!(result.contains(message), "{result}");
     }
     read(&spec(from("192.0.2.1"), from("192.0.2.2"))).unwrap();
     read(&spec(json!({"interface": "up0"}), json!({"interface": "up1"}))).unwrap();
@@ -286,13 +286,13 @@ fn link_local_neighbor_requires_an_interface() {
         json!({"routers": [{"local_asn": 65001, "neighbors": [neighbor]}]})
     };
     read(&spec(json!({"interface": "up0", "bfd": {"enabled": true}}))).unwrap();
-    for (more, field, words) in [
+    for (more, field, message) in [
         (json!({}), ".interface", "no interface is set"),
         (json!({"interface": "up0", "hops": 2}), ".hops", "are not routed"),
         (json!({"interface": "up0", "bfd": {"multihop": true}}), ".bfd.multihop", "are not routed"),
     ] {
         let result = read(&spec(more)).unwrap_err().to_string();
-        assert!(result.contains(field) && result.contains(words), "{result}");
+        assert!(result.contains(field) && result.contains(message), "{result}");
     }
 }
 
@@ -330,7 +330,7 @@ fn selectors_match_as_in_kubernetes() {
         _ => None,
     };
     let of = |selector: Value| serde_json::from_value::<Selector>(selector).unwrap().matches(label);
-    let asked = |operator: &str, key: &str, values: &[&str]| {
+    let is_match = |operator: &str, key: &str, values: &[&str]| {
         of(json!({"match_expressions": [{"key": key, "operator": operator, "values": values}]}))
     };
     assert!(of(json!({})) && of(json!({"match_labels": {"zone": "a", "tier": "front"}})));
@@ -351,7 +351,7 @@ fn selectors_match_as_in_kubernetes() {
         ("In", "zone", &[], false),
         ("NotIn", "disk", &[], false),
     ] {
-        assert_eq!(asked(operator, key, values), result, "{operator} {key} {values:?}");
+        assert_eq!(is_match(operator, key, values), result, "{operator} {key} {values:?}");
     }
     let policy = |selector: Value| BgpPeeringPolicySpec {
         node_selector: serde_json::from_value(selector).unwrap(),
@@ -370,7 +370,7 @@ fn tcp_ao_key_ids_are_unique() {
         neighbor["tcp_ao"] = keys;
         let spec: BgpPeeringPolicySpec =
             serde_json::from_value(policy).map_err(|error| error.to_string())?;
-        spec.check().map_err(|refusal| refusal.to_string())
+        spec.check().map_err(|error| error.to_string())
     };
     let key = |send: u32, receive: u32| {
         json!({"send_id": send, "receive_id": receive,

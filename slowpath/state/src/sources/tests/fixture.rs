@@ -44,7 +44,8 @@ impl Fixture {
         }
     }
 
-    /// Ends the process and starts another from the disk, after the wall clock was set.
+    /// Ends the process, sets the wall clock 10 days forward, and starts another process from the
+    /// disk.
     pub fn restart(&mut self) {
         self.now.wall += Duration::from_secs(10 * 86_400);
         self.store = Store::open(self.memory_disk.clone());
@@ -83,12 +84,13 @@ impl Fixture {
             self.now = Now { steady: self.now.steady + second, wall: self.now.wall + second };
             for batch in self.sources.tick(self.store.objects(), self.now) {
                 // A batch that is not stored is returned again by the next tick.
-                let _ = self.keep(batch);
+                let _ = self.store_batch(batch);
             }
         }
     }
 
-    fn keep(&mut self, batch: Batch) -> Result<(), ChangeError> {
+    /// Commits a batch to the store and writes its events into the tables.
+    fn store_batch(&mut self, batch: Batch) -> Result<(), ChangeError> {
         let answer = self.store.commit(&[batch], self.now.wall).pop().unwrap();
         let events = self.store.take_events();
         self.reflect(&events);
@@ -102,9 +104,9 @@ impl Fixture {
     }
 
     pub fn begin(&mut self, source: &str, revision: &str) -> Result<u64, Error> {
-        let asked = Begin { revision: revision.into(), lease_s: None };
-        let begun = self.sources.begin(source, &asked, self.store.objects(), self.now)?;
-        self.keep(begun.1).map_err(|error| Error::Invalid(Box::new(error)))?;
+        let request = Begin { revision: revision.into(), lease_s: None };
+        let begun = self.sources.begin(source, &request, self.store.objects(), self.now)?;
+        self.store_batch(begun.1).map_err(|error| Error::Invalid(Box::new(error)))?;
         Ok(begun.0.session)
     }
 
@@ -130,14 +132,14 @@ impl Fixture {
         id: u64,
         allow_removal: bool,
     ) -> Result<Committed, Error> {
-        let (objects, asked) = (self.store.objects(), Commit { allow_removal });
-        let made = self.sources.commit(source, id, &asked, objects, self.now);
+        let (objects, request) = (self.store.objects(), Commit { allow_removal });
+        let made = self.sources.commit(source, id, &request, objects, self.now);
         if let Err(Error::Held(held)) = &made {
             let record = held.record(objects, self.now.wall);
-            self.keep(record).unwrap();
+            self.store_batch(record).unwrap();
         }
         let (committed, batch) = made?;
-        self.keep(batch).map_err(|error| Error::Invalid(Box::new(error)))?;
+        self.store_batch(batch).map_err(|error| Error::Invalid(Box::new(error)))?;
         self.sources.committed(source, id);
         Ok(committed)
     }
@@ -145,7 +147,7 @@ impl Fixture {
     pub fn confirm(&mut self, source: &str) -> Result<Confirmed, Error> {
         let objects = self.store.objects();
         let (confirmed, batch) = self.sources.confirm(source, objects, self.now)?;
-        self.keep(batch).unwrap();
+        self.store_batch(batch).unwrap();
         Ok(confirmed)
     }
 
@@ -154,14 +156,14 @@ impl Fixture {
     }
 
     pub fn renew(&mut self, source: &str, lease_s: Option<u32>) -> Result<Renewed, Error> {
-        let asked = Lease { lease_s };
-        let renewed = self.sources.renew(source, &asked, self.store.objects(), self.now)?;
-        self.keep(renewed.1).map_err(|error| Error::Invalid(Box::new(error)))?;
+        let request = Lease { lease_s };
+        let renewed = self.sources.renew(source, &request, self.store.objects(), self.now)?;
+        self.store_batch(renewed.1).map_err(|error| Error::Invalid(Box::new(error)))?;
         Ok(renewed.0)
     }
 
     /// Replaces the list in a session of one chunk.
-    pub fn says(
+    pub fn replace(
         &mut self,
         source: &str,
         revision: &str,

@@ -13,7 +13,7 @@ pub struct MemoryDisk(Arc<Mutex<Files>>);
 #[derive(Debug, Default)]
 struct Files {
     files: BTreeMap<String, Vec<u8>>,
-    /// Number of next writes of changes that fail; copies of what a restart cuts do not.
+    /// Number of further appends that fail, except those to copies of a log that is cut.
     fails: u32,
 }
 

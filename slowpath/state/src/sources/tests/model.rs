@@ -1,6 +1,6 @@
 //! Random histories of three sources that name the same services and endpoints, compared with a
-//! simple model. The histories run on any fixture: the state machine itself here, and the same
-//! behind the API's routes.
+//! simple model. The crate `api` includes this file as well, with a fixture that sends the requests
+//! to its routes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Model {
         !std::mem::take(&mut self.fault)
     }
 
-    fn alive(&mut self, n: usize) {
+    fn restart_lease(&mut self, n: usize) {
         self.all[n].left = (LEASES[n] > 0).then_some(LEASES[n].into());
     }
 
@@ -193,11 +193,11 @@ fn apply(fixture: &mut Fixture, model: &mut Model, step: &Step) {
             let good = model.all[*n].open.as_ref().is_some_and(|open| !twice(open));
             let added = fixture.add(SOURCES[*n], id, number, objects(*n, *service, &of));
             assert_eq!(added.is_ok(), good, "{added:?}");
-            if let Some((_, next, held)) = model.all[*n].open.as_mut().filter(|_| good) {
-                held.insert(*service, of);
+            if let Some((_, next, services)) = model.all[*n].open.as_mut().filter(|_| good) {
+                services.insert(*service, of);
                 *next += 1;
                 model.all[*n].idle = 0;
-                model.alive(*n);
+                model.restart_lease(*n);
             }
         }
         Step::Commit(n) => commit(fixture, model, *n),
@@ -208,15 +208,15 @@ fn apply(fixture: &mut Fixture, model: &mut Model, step: &Step) {
         }
         Step::Renew(n) => {
             let one = &model.all[*n];
-            let may = one.begun && one.expired != Some(OnExpiry::Release);
+            let may_renew = one.begun && one.expired != Some(OnExpiry::Release);
             let changes = one.expired.is_some();
             let renewed = fixture.renew(SOURCES[*n], None).is_ok();
-            let kept = may && (!changes || model.writes());
-            assert_eq!(renewed, kept);
-            if may {
-                model.alive(*n);
+            let succeeds = may_renew && (!changes || model.writes());
+            assert_eq!(renewed, succeeds);
+            if may_renew {
+                model.restart_lease(*n);
             }
-            if kept {
+            if succeeds {
                 model.all[*n].expired = None;
             }
         }
@@ -244,7 +244,7 @@ fn apply(fixture: &mut Fixture, model: &mut Model, step: &Step) {
             for n in 0..3 {
                 model.all[n].open = None;
                 if model.all[n].begun {
-                    model.alive(n);
+                    model.restart_lease(n);
                 } else {
                     model.all[n].left = None;
                 }
@@ -254,25 +254,25 @@ fn apply(fixture: &mut Fixture, model: &mut Model, step: &Step) {
 }
 
 fn begin(fixture: &mut Fixture, model: &mut Model, n: usize) {
-    let kept = model.all[n].begun || model.writes();
+    let succeeds = model.all[n].begun || model.writes();
     let begun = fixture.begin(SOURCES[n], "7");
-    assert_eq!(begun.is_ok(), kept);
-    model.alive(n);
+    assert_eq!(begun.is_ok(), succeeds);
+    model.restart_lease(n);
     let one = &mut model.all[n];
-    one.begun |= kept;
+    one.begun |= succeeds;
     one.idle = 0;
     // If the disk failed, the session is open, but its number was not returned.
     one.open = begun.ok().map(|id| (id, 0, ServiceModels::new()));
 }
 
 fn commit(fixture: &mut Fixture, model: &mut Model, n: usize) {
-    let Some((id, _, held)) = model.all[n].open.clone() else {
+    let Some((id, _, services)) = model.all[n].open.clone() else {
         assert!(fixture.commit(SOURCES[n], 1).is_err());
         return;
     };
     let revision = fixture.store.objects().revision();
     let committed = fixture.commit(SOURCES[n], id);
-    model.alive(n);
+    model.restart_lease(n);
     model.all[n].idle = 0;
     let fails = model.fault && committed.is_err();
     if fails {
@@ -282,10 +282,10 @@ fn commit(fixture: &mut Fixture, model: &mut Model, n: usize) {
     }
     assert!(committed.is_ok(), "{committed:?}");
     if fixture.store.objects().revision() != revision {
-        assert!(!model.fault, "the disk failed, and it was answered");
+        assert!(!model.fault, "a commit was acknowledged although the disk failed");
     }
     let one = &mut model.all[n];
-    (one.services, one.expired, one.open) = (held, None, None);
+    (one.services, one.expired, one.open) = (services, None, None);
 }
 
 fn check(fixture: &mut Fixture, model: &Model) {
@@ -294,8 +294,8 @@ fn check(fixture: &mut Fixture, model: &Model) {
         let of = Name::new(&name(service)).unwrap();
         let entry = tables.entry(&of).cloned().unwrap_or_default();
         let chosen = model.chosen(service);
-        let there = entry.service.as_ref().map(|row| row.source.to_string());
-        assert_eq!(there.as_deref(), chosen.map(|n| SOURCES[n]), "{of}");
+        let source = entry.service.as_ref().map(|row| row.source.to_string());
+        assert_eq!(source.as_deref(), chosen.map(|n| SOURCES[n]), "{of}");
         let rows = entry.frontends.iter().map(|row| row.address().prefix.addr.to_string());
         let mut expected =
             chosen.map_or(Vec::new(), |n| frontends(n, service, model.all[n].services[&service].0));
@@ -308,11 +308,11 @@ fn check(fixture: &mut Fixture, model: &Model) {
             let all = model.at(service, n).into_iter();
             expected.extend(all.map(|(by, state)| (endpoint(n).to_string(), SOURCES[by], state)));
         }
-        let there = entry.instances.iter();
-        let there: Vec<(String, &str, State)> = there
+        let instances = entry.instances.iter();
+        let instances: Vec<(String, &str, State)> = instances
             .map(|one| (one.endpoint.addr.to_string(), one.source.as_str(), one.state))
             .collect();
-        assert_eq!(there, expected, "{of}");
+        assert_eq!(instances, expected, "{of}");
     }
     let lease_status = |one: &SourceModel| match one.expired {
         None => "valid",

@@ -12,7 +12,7 @@ fn services(count: usize) -> Vec<Object> {
 /// Returns a fixture in which source `inventory` has committed these objects.
 fn with(list: Vec<Object>) -> Fixture {
     let mut fixture = Fixture::new();
-    fixture.says("inventory", "1", list).unwrap();
+    fixture.replace("inventory", "1", list).unwrap();
     fixture
 }
 
@@ -148,7 +148,7 @@ fn a_confirmation_permits_exactly_what_was_held() {
 fn lease_expiry_and_single_deletions_are_not_held() {
     let mut fixture = Fixture::new();
     fixture.set("inventory", Setting { lease_s: 30, on_expiry: OnExpiry::Release });
-    fixture.says("inventory", "1", shop()).unwrap();
+    fixture.replace("inventory", "1", shop()).unwrap();
     assert!(replace(&mut fixture, Vec::new()).is_err());
     fixture.pass(31);
     assert_eq!(fixture.report("inventory").lease_status, "Released");

@@ -6,9 +6,9 @@ use fastrand::Rng;
 
 use super::*;
 
-/// Returns a log of several records, including deletions, with the objects after each record and
-/// the offsets of the records.
-fn written() -> (Memory, Vec<Objects>, Vec<usize>) {
+/// Returns a disk with a log of several records, including deletions, the objects before the first
+/// and after each record, and the offsets at which the records begin and the last one ends.
+fn sample_log() -> (Memory, Vec<Objects>, Vec<usize>) {
     let put = |name, cluster| Change::put(object("api", name, cluster));
     let finalizer = |held| Change::Finalizer { key: key("api", 2), name: "x".into(), held };
     let groups: [&[Batch]; 6] = [
@@ -35,8 +35,8 @@ fn bytes(disk: &mut Memory, file: &str) -> Option<Vec<u8>> {
 
 /// Checks that a store is not used: its file is unchanged and copied, and changes are rejected with
 /// the file and the offset.
-fn refuses(mut store: Store<Memory>, file: &str, at: usize, found: &[u8]) {
-    let damage = store.damage().unwrap_or_else(|| panic!("{file} is taken, damaged at {at}"));
+fn assert_damaged(mut store: Store<Memory>, file: &str, at: usize, found: &[u8]) {
+    let damage = store.damage().unwrap_or_else(|| panic!("{file}, damaged at {at}, is used"));
     assert_eq!((damage.path.as_str(), damage.offset), (file, at as u64), "{damage}");
     assert_eq!(store.objects().revision(), 0);
     let answers = store.commit(&[vec![Change::put(object("api", 9, 1))]], UNIX_EPOCH);
@@ -53,21 +53,21 @@ fn refuses(mut store: Store<Memory>, file: &str, at: usize, found: &[u8]) {
 
 #[test]
 fn a_flipped_bit_anywhere_in_the_log_is_damage_or_costs_the_last_record_with_a_copy() {
-    let (disk, states, ends) = written();
+    let (disk, states, ends) = sample_log();
     let [.., last, end] = ends[..] else { panic!("no records") };
     let (mut damaged, mut cut) = (0, 0);
     for bit in 0..end * 8 {
         let mut disk = disk.clone();
-        disk.spoil(LOG, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        disk.corrupt(LOG, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
         let found = bytes(&mut disk, LOG).unwrap();
         let mut store = Store::open(disk);
         let at = ends[ends.partition_point(|end| *end <= bit / 8) - 1];
         if store.damage().is_some() {
-            refuses(store, LOG, at, &found);
+            assert_damaged(store, LOG, at, &found);
             damaged += 1;
             continue;
         }
-        let result = store.cut().unwrap_or_else(|| panic!("bit {bit} is not noticed"));
+        let result = store.cut().unwrap_or_else(|| panic!("bit {bit} is not detected"));
         assert_eq!((at, result.offset, result.bytes), (last, last as u64, (end - last) as u64));
         assert!(same(store.objects(), &states[states.len() - 2]), "bit {bit}");
         assert_eq!(bytes(&mut store.disk, "log.cut").unwrap(), found);
@@ -80,20 +80,20 @@ fn a_flipped_bit_anywhere_in_the_log_is_damage_or_costs_the_last_record_with_a_c
 
 #[test]
 fn a_log_that_ends_at_any_byte_is_cut_after_its_last_whole_record_with_a_copy() {
-    let (disk, states, ends) = written();
+    let (disk, states, ends) = sample_log();
     let end = ends[ends.len() - 1];
     for len in 0..end {
         let mut disk = disk.clone();
-        disk.spoil(LOG, |bytes| bytes.truncate(len));
+        disk.corrupt(LOG, |bytes| bytes.truncate(len));
         let found = bytes(&mut disk, LOG).unwrap();
         let mut store = Store::open(disk);
         assert_eq!(store.damage(), None, "{len} bytes");
-        let whole = ends.partition_point(|end| *end <= len) - 1;
-        assert!(same(store.objects(), &states[whole]), "{len} bytes");
+        let last = ends.partition_point(|end| *end <= len) - 1;
+        assert!(same(store.objects(), &states[last]), "{len} bytes");
         // A log that ends after a record is complete.
-        assert_eq!(store.cut().is_some(), ends[whole] != len, "{len} bytes");
+        assert_eq!(store.cut().is_some(), ends[last] != len, "{len} bytes");
         if let Some(cut) = store.cut() {
-            assert_eq!((cut.offset, cut.bytes), (ends[whole] as u64, (len - ends[whole]) as u64));
+            assert_eq!((cut.offset, cut.bytes), (ends[last] as u64, (len - ends[last]) as u64));
             assert_eq!(bytes(&mut store.disk, "log.cut").unwrap(), found);
         }
         assert!(store.commit(&[vec![Change::put(object("api", 9, 1))]], UNIX_EPOCH)[0].is_ok());
@@ -104,50 +104,50 @@ fn a_log_that_ends_at_any_byte_is_cut_after_its_last_whole_record_with_a_copy() 
 
 #[test]
 fn missing_or_repeated_bytes_in_the_log_are_damage() {
-    let (disk, _, ends) = written();
+    let (disk, _, ends) = sample_log();
     for from in 0..ends.len() - 2 {
         for to in from + 1..ends.len() - 1 {
             let mut without = disk.clone();
-            without.spoil(LOG, |bytes| drop(bytes.drain(ends[from]..ends[to])));
+            without.corrupt(LOG, |bytes| drop(bytes.drain(ends[from]..ends[to])));
             let found = bytes(&mut without, LOG).unwrap();
-            refuses(Store::open(without), LOG, ends[from], &found);
+            assert_damaged(Store::open(without), LOG, ends[from], &found);
             let mut twice = disk.clone();
-            twice.spoil(LOG, |bytes| bytes.extend_from_within(ends[from]..ends[to]));
+            twice.corrupt(LOG, |bytes| bytes.extend_from_within(ends[from]..ends[to]));
             let found = bytes(&mut twice, LOG).unwrap();
-            refuses(Store::open(twice), LOG, ends[ends.len() - 1], &found);
+            assert_damaged(Store::open(twice), LOG, ends[ends.len() - 1], &found);
         }
     }
     let mut short = disk.clone();
-    short.spoil(LOG, |bytes| drop(bytes.drain(ends[2] + 30..ends[3] + 5)));
+    short.corrupt(LOG, |bytes| drop(bytes.drain(ends[2] + 30..ends[3] + 5)));
     let found = bytes(&mut short, LOG).unwrap();
-    refuses(Store::open(short), LOG, ends[2], &found);
-    // Bytes that no version of Weir writes are left alone.
+    assert_damaged(Store::open(short), LOG, ends[2], &found);
+    // Bytes that no version of Weir writes are not an interrupted write.
     let mut foreign = disk;
-    foreign.spoil(LOG, |bytes| bytes.extend([9; 11]));
+    foreign.corrupt(LOG, |bytes| bytes.extend([9; 11]));
     let found = bytes(&mut foreign, LOG).unwrap();
-    refuses(Store::open(foreign), LOG, ends[ends.len() - 1], &found);
+    assert_damaged(Store::open(foreign), LOG, ends[ends.len() - 1], &found);
 }
 
 #[test]
 fn unknown_record_is_damage() {
-    let (mut disk, _, ends) = written();
+    let (mut disk, _, ends) = sample_log();
     let end = ends[ends.len() - 1];
-    disk.spoil(LOG, |bytes| {
-        record::put(bytes, Store::open(written().0).objects().revision(), "later").unwrap();
+    disk.corrupt(LOG, |bytes| {
+        record::put(bytes, Store::open(sample_log().0).objects().revision(), "later").unwrap();
     });
     let found = bytes(&mut disk, LOG).unwrap();
     let store = Store::open(disk);
     assert!(store.damage().unwrap().fault.contains("another version"), "{:?}", store.damage());
-    refuses(store, LOG, end, &found);
+    assert_damaged(store, LOG, end, &found);
 }
 
 /// Returns a store whose snapshot has three objects and whose log has one more.
-fn folded() -> (Memory, Objects) {
+fn snapshot_and_log() -> (Memory, Objects) {
     let mut store = Store::open(Memory::new(1));
     for name in 0..4 {
         store.commit(&[vec![Change::put(object("api", name, 1))]], UNIX_EPOCH);
         if name == 2 {
-            store.fold().unwrap();
+            store.write_snapshot().unwrap();
         }
     }
     (store.disk, store.objects)
@@ -155,42 +155,43 @@ fn folded() -> (Memory, Objects) {
 
 #[test]
 fn a_damaged_or_missing_snapshot_is_damage() {
-    let (disk, objects) = folded();
+    let (disk, objects) = snapshot_and_log();
     assert!(same(Store::open(disk.clone()).objects(), &objects));
     let len = bytes(&mut disk.clone(), SNAPSHOT).unwrap().len();
     for bit in 0..len * 8 {
         let mut disk = disk.clone();
-        disk.spoil(SNAPSHOT, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+        disk.corrupt(SNAPSHOT, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
         let found = bytes(&mut disk, SNAPSHOT).unwrap();
         let store = Store::open(disk);
-        let at = store.damage().unwrap_or_else(|| panic!("bit {bit} is not noticed")).offset;
+        let at = store.damage().unwrap_or_else(|| panic!("bit {bit} is not detected")).offset;
         assert!(at as usize <= bit / 8, "bit {bit}");
-        refuses(store, SNAPSHOT, at as usize, &found);
+        assert_damaged(store, SNAPSHOT, at as usize, &found);
     }
     for short in 0..len {
         let mut disk = disk.clone();
-        disk.spoil(SNAPSHOT, |bytes| bytes.truncate(short));
+        disk.corrupt(SNAPSHOT, |bytes| bytes.truncate(short));
         let found = bytes(&mut disk, SNAPSHOT).unwrap();
         let store = Store::open(disk);
-        let at = store.damage().unwrap_or_else(|| panic!("{short} bytes are taken")).offset;
-        refuses(store, SNAPSHOT, at as usize, &found);
+        let damage = store.damage();
+        let at = damage.unwrap_or_else(|| panic!("a snapshot of {short} bytes is used")).offset;
+        assert_damaged(store, SNAPSHOT, at as usize, &found);
     }
-    // The log itself shows that something precedes it.
+    // The first record of the log shows that a snapshot precedes it.
     let mut disk = disk;
     disk.names.remove(SNAPSHOT);
     let found = bytes(&mut disk, LOG).unwrap();
-    refuses(Store::open(disk), LOG, 0, &found);
+    assert_damaged(Store::open(disk), LOG, 0, &found);
 }
 
 #[test]
 fn log_older_than_the_snapshot_is_emptied() {
-    let (mut disk, states, ends) = written();
+    let (mut disk, states, ends) = sample_log();
     let (log, end) = (bytes(&mut disk, LOG).unwrap(), ends[ends.len() - 1]);
     let mut store = Store::open(disk);
-    store.fold().unwrap();
+    store.write_snapshot().unwrap();
     for len in [end, ends[2], ends[3] - 1] {
         let mut disk = store.disk.clone();
-        disk.spoil(LOG, |bytes| bytes.extend(&log[..len]));
+        disk.corrupt(LOG, |bytes| bytes.extend(&log[..len]));
         let mut store = Store::open(disk);
         assert!(same(store.objects(), &states[states.len() - 1]), "{len} bytes");
         store.commit(&[vec![Change::put(object("api", 9, 1))]], UNIX_EPOCH);
@@ -202,8 +203,8 @@ fn log_older_than_the_snapshot_is_emptied() {
 
 #[test]
 fn interrupted_write_without_a_copy_is_cut_with_the_next_change() {
-    let (mut disk, states, ends) = written();
-    disk.spoil(LOG, |bytes| bytes.truncate(bytes.len() - 3));
+    let (mut disk, states, ends) = sample_log();
+    disk.corrupt(LOG, |bytes| bytes.truncate(bytes.len() - 3));
     let found = bytes(&mut disk, LOG).unwrap();
     let mut store = Store::open(Memory { faults: 100, ..disk });
     assert!(store.damage().is_none() && store.cut().is_none());
@@ -221,7 +222,7 @@ fn interrupted_write_without_a_copy_is_cut_with_the_next_change() {
 /// Converts a file to the first format.
 fn first_format(file: &[u8]) -> Vec<u8> {
     let mut old = Vec::new();
-    for record in record::all(file).unwrap().all {
+    for record in record::read_all(file).unwrap().all {
         let len = (record.content.len() as u32).to_le_bytes();
         old.extend(len);
         old.extend(crc32fast::hash(&[&len, record.content].concat()).to_le_bytes());
@@ -232,27 +233,27 @@ fn first_format(file: &[u8]) -> Vec<u8> {
 
 #[test]
 fn first_format_files_are_rewritten_with_the_next_change() {
-    let (mut disk, objects) = folded();
+    let (mut disk, objects) = snapshot_and_log();
     for file in [SNAPSHOT, LOG] {
-        disk.spoil(file, |bytes| *bytes = first_format(bytes));
+        disk.corrupt(file, |bytes| *bytes = first_format(bytes));
     }
     let mut store = Store::open(disk.clone());
     assert!(same(store.objects(), &objects));
     assert!(store.commit(&[vec![Change::put(object("api", 9, 1))]], UNIX_EPOCH)[0].is_ok());
     for file in [SNAPSHOT, LOG] {
-        assert!(!record::all(&bytes(&mut store.disk, file).unwrap()).unwrap().old);
+        assert!(!record::read_all(&bytes(&mut store.disk, file).unwrap()).unwrap().old);
     }
     assert!(same(Store::open(store.disk.clone()).objects(), store.objects()));
-    // An early end of the file could be damage as well.
-    disk.spoil(LOG, |bytes| bytes.extend([1, 0]));
+    // In the first format, an incomplete record is damage.
+    disk.corrupt(LOG, |bytes| bytes.extend([1, 0]));
     let found = bytes(&mut disk, LOG).unwrap();
-    let whole = found.len() - 2;
-    refuses(Store::open(disk), LOG, whole, &found);
+    let offset = found.len() - 2;
+    assert_damaged(Store::open(disk), LOG, offset, &found);
 }
 
 #[test]
 fn harness_accepts_arbitrary_bytes() {
-    let (mut disk, ..) = written();
+    let (mut disk, ..) = sample_log();
     let log = bytes(&mut disk, LOG).unwrap();
     let mut rng = Rng::with_seed(3);
     harness::harness(&[]);

@@ -25,7 +25,7 @@ impl Write {
 #[derive(Clone, Default)]
 pub(super) struct Inode {
     now: Vec<u8>,
-    kept: Vec<u8>,
+    persisted: Vec<u8>,
     unsynced: Vec<Write>,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Lost {
 pub(super) struct Memory {
     pub(super) inodes: Vec<Inode>,
     pub(super) names: BTreeMap<String, usize>,
-    pub(super) kept_names: BTreeMap<String, usize>,
+    pub(super) persisted_names: BTreeMap<String, usize>,
     /// Number of bytes and operations until the power fails.
     pub(super) power: usize,
     /// Percentage of writes that fail.
@@ -58,7 +58,7 @@ impl Memory {
         Memory {
             inodes: Vec::new(),
             names: BTreeMap::new(),
-            kept_names: BTreeMap::new(),
+            persisted_names: BTreeMap::new(),
             power: usize::MAX,
             faults: 0,
             rng: Rng::with_seed(seed),
@@ -71,12 +71,12 @@ impl Memory {
         let mut after = self.clone();
         (after.power, after.faults) = (usize::MAX, 0);
         let mut rng = Rng::with_seed(if let Lost::Some(seed) = lost { seed } else { 0 });
-        after.kept_names = match lost {
-            Lost::All => self.kept_names.clone(),
+        after.persisted_names = match lost {
+            Lost::All => self.persisted_names.clone(),
             Lost::Nothing => self.names.clone(),
-            Lost::Some(_) => [&self.kept_names, &self.names][rng.usize(..2)].clone(),
+            Lost::Some(_) => [&self.persisted_names, &self.names][rng.usize(..2)].clone(),
         };
-        after.names = after.kept_names.clone();
+        after.names = after.persisted_names.clone();
         for inode in &mut after.inodes {
             let writes = std::mem::take(&mut inode.unsynced);
             let some = match lost {
@@ -84,7 +84,7 @@ impl Memory {
                 Lost::Nothing => writes.len(),
                 Lost::Some(_) => rng.usize(..writes.len() + 1),
             };
-            writes.iter().take(some).for_each(|write| write.apply(&mut inode.kept));
+            writes.iter().take(some).for_each(|write| write.apply(&mut inode.persisted));
             if let (Lost::Some(_), Some(Write::Append(bytes))) = (lost, writes.get(some)) {
                 let mut torn = bytes.clone();
                 torn.truncate(rng.usize(..bytes.len() + 1));
@@ -92,18 +92,18 @@ impl Memory {
                 if rng.usize(..2) == 0 {
                     torn[hole..].iter_mut().take(64).for_each(|byte| *byte = 0);
                 }
-                inode.kept.extend(torn);
+                inode.persisted.extend(torn);
             }
-            inode.now = inode.kept.clone();
+            inode.now = inode.persisted.clone();
         }
         after
     }
 
     /// Changes the contents of a file in place.
-    pub(super) fn spoil(&mut self, file: &str, change: impl Fn(&mut Vec<u8>)) {
+    pub(super) fn corrupt(&mut self, file: &str, change: impl Fn(&mut Vec<u8>)) {
         let inode = self.inode(file);
         change(&mut self.inodes[inode].now);
-        self.inodes[inode].kept = self.inodes[inode].now.clone();
+        self.inodes[inode].persisted = self.inodes[inode].now.clone();
     }
 
     pub(super) fn is_off(&self) -> bool {
@@ -162,7 +162,7 @@ impl Disk for Memory {
         self.syncs += 1;
         let inode = self.inode(file);
         let inode = &mut self.inodes[inode];
-        inode.kept = inode.now.clone();
+        inode.persisted = inode.now.clone();
         inode.unsynced.clear();
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Disk for Memory {
 
     fn sync_folder(&mut self) -> io::Result<()> {
         self.work(1).1?;
-        self.kept_names = self.names.clone();
+        self.persisted_names = self.names.clone();
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ struct Frozen(Arc<(Mutex<Gate>, Condvar)>);
 struct Gate {
     frozen: bool,
     /// Whether a sync is blocked.
-    held: bool,
+    blocked: bool,
 }
 
 impl Frozen {
@@ -26,9 +26,9 @@ impl Frozen {
     }
 
     /// Returns once a sync is blocked.
-    fn until_held(&self) {
+    fn until_blocked(&self) {
         let mut gate = self.0.0.lock();
-        while !gate.held {
+        while !gate.blocked {
             self.0.1.wait(&mut gate);
         }
     }
@@ -50,11 +50,11 @@ impl Disk for Frozen {
     fn sync(&mut self, _: &str) -> io::Result<()> {
         let mut gate = self.0.0.lock();
         while gate.frozen {
-            gate.held = true;
+            gate.blocked = true;
             self.0.1.notify_all();
             self.0.1.wait(&mut gate);
         }
-        gate.held = false;
+        gate.blocked = false;
         Ok(())
     }
 
@@ -78,7 +78,7 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
     let ended = store.start().unwrap();
     disk.freeze();
     let (writing, mut first) = store.request(put(1));
-    disk.until_held();
+    disk.until_blocked();
     let (waiting, second) = store.request(put(2));
     assert!(store.objects().all().next().is_none(), "nothing is published before its sync");
     assert!(first.try_recv().is_err() && !store.is_completed(writing));
@@ -111,13 +111,13 @@ fn withdrawal_reports_whether_the_change_may_still_be_made() {
     );
     assert!(store.is_completed(writing));
     assert_eq!(store.request(put(4)).1.blocking_recv().unwrap(), Ok(2));
-    let there: Vec<String> = store.objects().all().map(|o| o.name.to_string()).collect();
-    assert_eq!(there, ["a1", "a4"]);
+    let stored: Vec<String> = store.objects().all().map(|o| o.name.to_string()).collect();
+    assert_eq!(stored, ["a1", "a4"]);
 
     // Requests that are queued when the store is closed are written, and none after.
     disk.freeze();
     let (_, last) = store.request(put(5));
-    disk.until_held();
+    disk.until_blocked();
     let (_, behind) = store.request(put(6));
     store.close();
     let result = store.request(put(7)).1.blocking_recv().unwrap().unwrap_err();

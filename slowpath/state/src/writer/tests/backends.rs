@@ -36,8 +36,8 @@ fn set_backends_adds_replaces_and_renews_frontends() {
     assert_eq!(hosts(&writer, "web"), of_file(&[1, 2, 3, 9]));
     let tables = writer.tables();
     let at_2: Vec<_> = tables.instances_at(&endpoint(2)).collect();
-    let want = Instance { service: web_name(), source: file(), ..weighty };
-    assert_eq!(at_2, [&Arc::new(want)]);
+    let expected = Instance { service: web_name(), source: file(), ..weighty };
+    assert_eq!(at_2, [&Arc::new(expected)]);
     assert!(!Arc::ptr_eq(&before, &row(&writer, 1)));
     assert_eq!(row(&writer, 1).status().progress, Progress::Pending);
     let touched = writer.changes_since(1).touched.unwrap();
@@ -62,8 +62,8 @@ fn set_backends_removes_unlisted_instances() {
         t.set_backends(&web_name(), &file(), vec![instance(2), instance(3)]);
     });
     let api = |host| (host, "api".to_owned());
-    let want = [api(1), of_file(&[2])[0].clone(), of_file(&[3])[0].clone(), api(5)];
-    assert_eq!(hosts(&writer, "web"), want);
+    let expected = [api(1), of_file(&[2])[0].clone(), of_file(&[3])[0].clone(), api(5)];
+    assert_eq!(hosts(&writer, "web"), expected);
     assert_eq!(hosts(&writer, "shop"), of_file(&[1]));
     write(&writer, 3, |t| t.set_backends(&web_name(), &file(), vec![]));
     assert_eq!(hosts(&writer, "web"), [api(1), api(5)]);
@@ -88,7 +88,7 @@ fn entry_is_removed_with_its_last_row() {
 fn health_applies_to_one_service_until_the_next_verdict() {
     let writer = web();
     write(&writer, 2, |t| t.set_backends(&name("shop"), &file(), vec![instance(1)]));
-    let tell = |at, healthy| {
+    let set_health = |at, healthy| {
         let result = write(&writer, at, |t| {
             t.update_backend_health(&web_name(), &endpoint(1), healthy).unwrap()
         });
@@ -96,22 +96,23 @@ fn health_applies_to_one_service_until_the_next_verdict() {
         let list = &tables.entry(&web_name()).unwrap().instances;
         (result.0, result.1, list[0].health)
     };
-    let ill = Health { unhealthy: true, since: Some(now(3)) };
-    assert_eq!(tell(3, false), (true, 3, ill));
-    assert_eq!(tell(4, false), (false, 3, ill), "the same verdict again changes nothing");
+    let unhealthy = Health { unhealthy: true, since: Some(now(3)) };
+    assert_eq!(set_health(3, false), (true, 3, unhealthy));
+    let again = set_health(4, false);
+    assert_eq!(again, (false, 3, unhealthy), "the same verdict again changes nothing");
     let tables = writer.tables();
     assert_eq!(tables.entry(&name("shop")).unwrap().instances[0].health, Health::default());
     // The source changes the instance: the verdict stays.
     let instances = vec![Instance { weight: 5, ..instance(1) }, instance(2)];
     write(&writer, 5, |t| t.set_backends(&web_name(), &file(), instances));
-    assert_eq!(tell(5, false), (false, 4, ill));
+    assert_eq!(set_health(5, false), (false, 4, unhealthy));
     // An instance of another source shares the verdict, and the other way round.
     write(&writer, 6, |t| t.set_backends(&web_name(), &source("api"), vec![instance(1)]));
     let tables = writer.tables();
     let at = tables.entry(&web_name()).unwrap().at(&endpoint(1)).to_vec();
-    assert_eq!(at.iter().map(|i| i.health).collect::<Vec<_>>(), [ill, ill]);
-    let well = Health { unhealthy: false, since: Some(now(7)) };
-    assert_eq!(tell(7, true), (true, 6, well));
+    assert_eq!(at.iter().map(|i| i.health).collect::<Vec<_>>(), [unhealthy, unhealthy]);
+    let healthy = Health { unhealthy: false, since: Some(now(7)) };
+    assert_eq!(set_health(7, true), (true, 6, healthy));
     // The first verdict is a change even if the backend is healthy.
     let (result, _) =
         write(&writer, 8, |t| t.update_backend_health(&web_name(), &endpoint(2), true).unwrap());

@@ -94,10 +94,10 @@ impl Model {
     }
 
     fn service(&mut self, row: Service, mut list: Vec<FrontendSpec>) -> Result<(), Error> {
-        if let Some(there) = self.services.get(&row.name)
-            && there.source != row.source
+        if let Some(existing) = self.services.get(&row.name)
+            && existing.source != row.source
         {
-            let (owner, claimant) = (there.source.clone(), row.source);
+            let (owner, claimant) = (existing.source.clone(), row.source);
             return Err(Error::ServiceConflict { name: row.name, owner, claimant });
         }
         let name = row.name.clone();
@@ -156,11 +156,11 @@ impl Model {
 
     fn set(&mut self, s: u8, f: u8, list: &[(u8, u16, u32)]) {
         let (service, from) = (service_name(s), source_name(f));
-        let kept: BTreeSet<_> = list.iter().map(|(at, ..)| endpoint(*at)).collect();
+        let listed: BTreeSet<_> = list.iter().map(|(at, ..)| endpoint(*at)).collect();
         let health = self.health.clone();
         self.release(|i| {
             let of = i.service == service && i.source == from;
-            of && !kept.contains(&i.endpoint)
+            of && !listed.contains(&i.endpoint)
         });
         for instance in list.iter().copied().map(instance_at) {
             let (service, source) = (service.clone(), from.clone());
@@ -171,14 +171,14 @@ impl Model {
         self.forget_health();
     }
 
-    fn release(&mut self, which: impl Fn(&Instance) -> bool) {
-        self.instances.retain(|_, instance| !which(instance));
+    fn release(&mut self, selects: impl Fn(&Instance) -> bool) {
+        self.instances.retain(|_, instance| !selects(instance));
         self.forget_health();
     }
 
     fn forget_health(&mut self) {
-        let there: BTreeSet<_> = self.instances.keys().map(|(s, at, _)| (s.clone(), *at)).collect();
-        self.health.retain(|key, _| there.contains(key));
+        let known: BTreeSet<_> = self.instances.keys().map(|(s, at, _)| (s.clone(), *at)).collect();
+        self.health.retain(|key, _| known.contains(key));
     }
 
     /// Returns the instances of a service in the order of the tables.
@@ -187,7 +187,7 @@ impl Model {
         let mut list: Vec<Instance> = all
             .map(|i| {
                 let health = self.health.get(&(i.service.clone(), i.endpoint)).copied();
-                let priority = self.precedence.of(&i.source);
+                let priority = self.precedence.rank(&i.source);
                 Instance { priority, health: health.unwrap_or_default(), ..i.clone() }
             })
             .collect();
@@ -265,14 +265,14 @@ impl Expected {
         self.frontends.extend(lost);
     }
 
-    fn touched(mut self, end: &Model, revision: u64) -> Touched {
+    fn touched(mut self, end: &Model, revision: u64) -> TouchedKeys {
         for (at, (owner, _, to)) in &end.frontends {
             let written = |name: &Name| self.services.contains(name);
             if written(owner) || to.as_ref().is_some_and(written) {
                 self.frontends.insert(*at);
             }
         }
-        Touched {
+        TouchedKeys {
             revision,
             services: self.services.into_iter().collect(),
             frontends: self.frontends.into_iter().collect(),
@@ -281,7 +281,8 @@ impl Expected {
     }
 }
 
-fn same(tables: &Tables, model: &Model) {
+/// Checks that the tables contain what the model expects.
+fn assert_same(tables: &Tables, model: &Model) {
     let names: Vec<Name> = tables.entries().map(|(name, _)| name.clone()).collect();
     assert_eq!(names, model.names().into_iter().collect::<Vec<_>>());
     assert!(tables.services().map(|row| (**row).clone()).eq(model.services.values().cloned()));
@@ -314,7 +315,7 @@ fn same(tables: &Tables, model: &Model) {
 }
 
 /// Checks that changed rows are new and pending, and that all others are the same.
-fn rows_are_fresh(before: &Tables, after: &Tables, touched: &Touched, at: u64) {
+fn check_rows(before: &Tables, after: &Tables, touched: &TouchedKeys, at: u64) {
     for row in after.frontends() {
         if touched.frontends.contains(row.address()) {
             let status = row.status();
@@ -344,7 +345,7 @@ proptest! {
     ) {
         let writer = Writer::new();
         let mut model = Model::default();
-        let mut kept = Vec::new();
+        let mut snapshots = Vec::new();
         for (at, (ops, commits)) in (1u64..).zip(&history) {
             let before = writer.tables();
             let mut next = model.clone();
@@ -367,22 +368,22 @@ proptest! {
             let revision = transaction.commit();
             let after = writer.tables();
             let quiet = expected.quiet;
-            let want = expected.touched(&next, before.revision() + 1);
+            let touched = expected.touched(&next, before.revision() + 1);
             let changes = writer.changes_since(before.revision()).touched.unwrap();
-            if want.services.is_empty() && !quiet {
+            if touched.services.is_empty() && !quiet {
                 prop_assert_eq!((revision, changes), (before.revision(), vec![]));
             } else {
                 prop_assert_eq!(revision, before.revision() + 1);
-                prop_assert_eq!(&*changes[0], &want);
+                prop_assert_eq!(&*changes[0], &touched);
             }
-            rows_are_fresh(&before, &after, &want, at);
-            same(&after, &next);
-            same(&before, &model);
-            kept.push((before, model));
+            check_rows(&before, &after, &touched, at);
+            assert_same(&after, &next);
+            assert_same(&before, &model);
+            snapshots.push((before, model));
             model = next;
         }
-        for (tables, model) in &kept {
-            same(tables, model);
+        for (tables, model) in &snapshots {
+            assert_same(tables, model);
         }
     }
 }

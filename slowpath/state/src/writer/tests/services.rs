@@ -43,7 +43,7 @@ fn upsert_deletes_unlisted_frontends() {
     let writer = web();
     let all = || vec![frontend_spec(2), frontend_spec(3), frontend_spec(1)];
     write(&writer, 2, |t| t.upsert_service_and_frontends(service("web"), all()).unwrap());
-    let kept = row(&writer, 2);
+    let old_row = row(&writer, 2);
     write(&writer, 3, |t| {
         let two = vec![frontend_spec(2), FrontendSpec { service_port: 7, ..frontend_spec(3) }];
         t.upsert_service_and_frontends(service("web"), two).unwrap();
@@ -52,7 +52,7 @@ fn upsert_deletes_unlisted_frontends() {
     assert!(tables.frontend(&address(1)).is_none());
     assert_eq!(tables.frontend(&address(3)).unwrap().spec.service_port, 7);
     assert_eq!(tables.frontends().count(), 2);
-    assert!(!Arc::ptr_eq(&kept, &row(&writer, 2)), "a service's rows are all fresh or none");
+    assert!(!Arc::ptr_eq(&old_row, &row(&writer, 2)), "a service's rows are all fresh or none");
     // Of two with one address, the last counts.
     let twice = vec![
         FrontendSpec { service_port: 1, ..frontend_spec(2) },
@@ -139,7 +139,7 @@ fn delete_service_and_frontends_leaves_the_backends() {
         write(&writer, 3, |t| t.delete_service_and_frontends(&name("web"), &source("file")));
     assert_eq!(
         result.as_ref().unwrap_err().to_string(),
-        "there is no service `web`: write the service first, or correct the name"
+        "there is no service `web`: `weir db show services` lists the existing ones"
     );
     assert_eq!((result, revision), (Err(Error::ServiceNotFound(name("web"))), 2));
     let touched = writer.changes_since(1).touched.unwrap();
@@ -169,8 +169,8 @@ fn hooks_run_in_order_before_the_first_write() {
     let (result, _) =
         write(&writer, 1, |t| t.upsert_service_and_frontends(service("web"), vec![]).unwrap());
     assert!(result.is_none());
-    let want = service("web").with(|spec| spec.health_check_port = 1001).unwrap();
-    assert_eq!(**writer.tables().service(&name("web")).unwrap(), want);
+    let expected = service("web").with(|spec| spec.health_check_port = 1001).unwrap();
+    assert_eq!(**writer.tables().service(&name("web")).unwrap(), expected);
     assert_eq!(writer.tables().revision(), 1);
     write(&writer, 2, |t| {
         let service = service("web").with(|spec| spec.mss = 1400).unwrap();
@@ -183,8 +183,8 @@ fn hooks_run_in_order_before_the_first_write() {
 fn rows_contain_only_valid_specs() {
     let with = |affinity_s| service("web").with(|spec| spec.affinity_s = affinity_s);
     let writer = Writer::new();
-    let most = with(AFFINITY_MAX_S).unwrap();
-    write(&writer, 1, |t| t.upsert_service_and_frontends(most, vec![]).unwrap());
+    let max = with(AFFINITY_MAX_S).unwrap();
+    write(&writer, 1, |t| t.upsert_service_and_frontends(max, vec![]).unwrap());
     let row = writer.tables().service(&name("web")).cloned().unwrap();
     assert_eq!(row.spec.affinity_s, AFFINITY_MAX_S);
     let refused = with(AFFINITY_MAX_S + 1).unwrap_err().to_string();

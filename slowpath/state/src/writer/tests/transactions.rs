@@ -37,13 +37,13 @@ fn a_commit_is_one_revision_and_a_snapshot_stays() {
     assert!(before.service(&name("shop")).is_none());
     assert_eq!(before.entry(&name("web")).unwrap().instances.len(), 2);
     let touched = writer.changes_since(1).touched.unwrap();
-    let want = Touched {
+    let expected = TouchedKeys {
         revision: 2,
         services: vec![name("shop"), name("web")],
         frontends: vec![address(1), address(2)],
         endpoints: vec![endpoint(1), endpoint(2), endpoint(3)],
     };
-    assert_eq!(touched, [Arc::new(want)]);
+    assert_eq!(touched, [Arc::new(expected)]);
 }
 
 #[test]
@@ -62,10 +62,10 @@ fn pruning_waits_for_all_initializers() {
     let writer = Writer::new();
     let (file, api) = (writer.register_initializer("file"), writer.register_initializer("api"));
     let opened = writer.tables();
-    assert_eq!(opened.waited_for().collect::<Vec<_>>(), ["file", "api"]);
+    assert_eq!(opened.pending_sources().collect::<Vec<_>>(), ["file", "api"]);
     let (_, revision) = write(&writer, 1, |t| t.complete(&file));
     assert_eq!(revision, 3);
-    assert_eq!(writer.tables().waited_for().collect::<Vec<_>>(), ["api"]);
+    assert_eq!(writer.tables().pending_sources().collect::<Vec<_>>(), ["api"]);
     assert!(!writer.tables().initialized());
     // A transaction that is dropped completes nothing, and the token stays valid.
     let mut dropped = writer.begin(now(2));
@@ -78,7 +78,7 @@ fn pruning_waits_for_all_initializers() {
     assert!(!opened.initialized(), "earlier snapshots do not change");
     assert_eq!(write(&writer, 4, |t| t.complete(&api)).1, 4);
     let touched = writer.changes_since(3).touched.unwrap();
-    assert_eq!(touched, [Arc::new(Touched { revision: 4, ..Touched::default() })]);
+    assert_eq!(touched, [Arc::new(TouchedKeys { revision: 4, ..TouchedKeys::default() })]);
     // A source that is enabled later blocks pruning again; two of one name must both complete.
     let (one, other) = (writer.register_initializer("file"), writer.register_initializer("file"));
     write(&writer, 5, |t| t.complete(&one));
@@ -88,7 +88,7 @@ fn pruning_waits_for_all_initializers() {
 }
 
 #[test]
-fn readers_are_not_held_up_by_a_transaction() {
+fn readers_are_not_blocked_by_a_transaction() {
     let writer = web();
     let transaction = writer.begin(now(2));
     assert_eq!(writer.tables().revision(), 1);
@@ -108,8 +108,8 @@ fn writers_of_several_threads_are_serialized() {
                     write(writer, 1, |t| {
                         instances.push(Instance::new(
                             Endpoint { port: u16::from(thread), ..endpoint(host) },
-                            name("nobody"),
-                            source("nobody"),
+                            name("dummy"),
+                            source("dummy"),
                         ));
                         t.set_backends(&name("web"), &from, instances.clone());
                     });
@@ -136,20 +136,20 @@ fn change_readers_see_every_revision_once() {
                 });
             }
         });
-        let mut seen = 0;
-        while seen < 2000 {
-            let changes = writer.changes_since(seen);
+        let mut observed = 0;
+        while observed < 2000 {
+            let changes = writer.changes_since(observed);
             let touched = changes.touched.unwrap();
             let revisions: Vec<u64> = touched.iter().map(|touched| touched.revision).collect();
             let now = changes.tables.revision();
-            assert_eq!(revisions, (seen + 1..=now).collect::<Vec<_>>());
+            assert_eq!(revisions, (observed + 1..=now).collect::<Vec<_>>());
             if let Some(last) = touched.last() {
                 let host = ((now - 1) % 7) as u8;
                 assert_eq!(last.endpoints, [endpoint(host)]);
                 let at = changes.tables.instances_at(&endpoint(host)).next().unwrap();
                 assert_eq!(u64::from(at.weight), now);
             }
-            seen = now;
+            observed = now;
         }
     });
 }

@@ -4,7 +4,7 @@
 //! Each history is determined by its seed. `SIMULATION_SEED=7 cargo test -p aws registration`
 //! repeats one; `SIMULATIONS=100000` runs that many.
 
-use ::simulation::{Calls, Ended, Reliability, Traffic};
+use ::simulation::{AnsweredCall, Calls, Reliability, Traffic};
 use cloud_emulators::target::{HealthCheckSettings, State, Target as Emulated};
 use fastrand::Rng;
 
@@ -152,8 +152,8 @@ impl History {
             let answer = self.cloud.apply(call, now, rng);
             self.cloud.calls.answer(at, answer);
         }
-        while let Some(Ended { call, process, started, answer }) = self.cloud.calls.ended(now, rng)
-        {
+        while let Some(answered) = self.cloud.calls.take_answer(now, rng) {
+            let AnsweredCall { call, process, started, answer } = answered;
             if process != self.process || self.exit.is_some() {
                 continue;
             }

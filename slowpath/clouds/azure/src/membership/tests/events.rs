@@ -22,7 +22,7 @@ fn event_starts_drain_is_acknowledged_last_and_process_stays() {
         assert_eq!((harness.count("Acknowledge"), harness.membership.event()), (0, Some("E1")));
         harness.flows = 0;
         harness.pass(10);
-        harness.order(&["503", "Down", "Leave", "Acknowledge"]);
+        harness.assert_order(&["503", "Down", "Leave", "Acknowledge"]);
         assert_eq!(harness.acknowledged, ["E1"]);
         harness.events[0].started = true;
         harness.pass(3600);
@@ -49,7 +49,7 @@ fn drain_deadline_is_event_time_minus_removal_time() {
     assert_eq!(harness.first("leave-failed"), 30);
     // Without a membership to remove there is more time.
     let mut harness = Harness::found(settings());
-    harness.calm();
+    harness.settle();
     harness.flows = 9;
     harness.events = vec![event("E1", EventKind::Preempt, Some(CLOCK + 60 + 30))];
     harness.pass(60);
@@ -74,7 +74,7 @@ fn canceled_event_returns_machine_to_service() {
     harness.pass(10);
     harness.events.clear();
     harness.pass(20);
-    harness.order(&["503 leaving", "Down", "200", "Up"]);
+    harness.assert_order(&["503 leaving", "Down", "200", "Up"]);
     assert!(harness.membership.ready() && harness.membership.leaving().is_none());
     assert_eq!(harness.count("Acknowledge"), 0);
     // It is ready once a query has shown that.
@@ -93,11 +93,11 @@ fn canceled_event_returns_machine_to_service() {
     harness.flows = 0;
     harness.events = vec![event("E2", EventKind::Reboot, None)];
     harness.pass(30);
-    harness.order(&["Leave", "Acknowledge"]);
+    harness.assert_order(&["Leave", "Acknowledge"]);
     harness.forget();
     harness.events.clear();
     harness.pass(20);
-    harness.order(&["503 not a member", "Join", "200"]);
+    harness.assert_order(&["503 not a member", "Join", "200"]);
     assert!(harness.membership.ready());
     // Unless a SIGTERM was received too.
     harness.flows = 1;
@@ -109,7 +109,7 @@ fn canceled_event_returns_machine_to_service() {
     harness.flows = 0;
     harness.forget();
     harness.pass(10);
-    harness.order(&["Leave", "exit Drained"]);
+    harness.assert_order(&["Leave", "exit Drained"]);
     assert_eq!((harness.count("200"), harness.count("Acknowledge")), (0, 0));
 }
 
@@ -122,8 +122,13 @@ fn sigterm_during_an_event_exits_after_acknowledgment() {
     harness.handle(Event::Terminate);
     harness.flows = 0;
     harness.pass(10);
-    harness.order(&["503 leaving: this machine", "503 leaving: SIGTERM", "Leave", "Acknowledge"]);
-    harness.order(&["Acknowledge", "exit Drained"]);
+    harness.assert_order(&[
+        "503 leaving: this machine",
+        "503 leaving: SIGTERM",
+        "Leave",
+        "Acknowledge",
+    ]);
+    harness.assert_order(&["Acknowledge", "exit Drained"]);
     // An unanswered acknowledgment does not delay the exit.
     let mut harness = Harness::ready(settings());
     harness.events = vec![event("E1", EventKind::Terminate, None)];
@@ -187,7 +192,7 @@ fn several_events_are_each_acknowledged() {
     harness.events = vec![one, other];
     harness.pass(30);
     assert_eq!(harness.acknowledged, ["E1", "E2"]);
-    // Also one that comes after the machine has left the pools.
+    // An event that comes after the machine has left the pools is acknowledged too.
     harness.events.push(event("E3", EventKind::Redeploy, None));
     harness.pass(30);
     assert_eq!(harness.acknowledged, ["E1", "E2", "E3"]);

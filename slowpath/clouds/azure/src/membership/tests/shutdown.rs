@@ -8,7 +8,7 @@ fn sigterm_fails_probe_sets_down_drains_leaves_and_exits_in_order() {
     harness.traffic = true;
     harness.pass(3);
     harness.handle(Event::Terminate);
-    harness.order(&["503 leaving: SIGTERM received", "keep joined down", "Down"]);
+    harness.assert_order(&["503 leaving: SIGTERM received", "keep joined down", "Down"]);
     harness.forget();
     harness.pass(100);
     assert_eq!(harness.visible_effects(), [], "packets arrive");
@@ -18,7 +18,7 @@ fn sigterm_fails_probe_sets_down_drains_leaves_and_exits_in_order() {
     assert_eq!(harness.visible_effects(), [], "a flow is left");
     harness.flows = 0;
     harness.pass(10);
-    harness.order(&["Leave", "keep down", "exit Drained"]);
+    harness.assert_order(&["Leave", "keep down", "exit Drained"]);
     assert_eq!((harness.first("Leave"), harness.first("exit Drained")), (155, 155));
     assert_eq!(harness.membership.step(harness.now, Event::Tick), []);
 }
@@ -36,7 +36,7 @@ fn remove_setting_selects_memberships_to_remove() {
         harness.pass(60);
         harness.handle(Event::Terminate);
         harness.pass(10);
-        harness.order(&["503 leaving", "Down", "exit Drained"]);
+        harness.assert_order(&["503 leaving", "Down", "exit Drained"]);
         assert_eq!(harness.count("Leave"), usize::from(removed), "{remove:?}, own: {own}");
         // An entry that stays remains `Down`, and the next process lifts that.
         harness.restart();
@@ -56,8 +56,7 @@ fn down_is_not_set_without_a_probe() {
     assert_eq!(
         harness.first("exit Drained"),
         60 + 35,
-        "flows arrive until the removal takes \
-                                                        effect"
+        "flows arrive until the removal takes effect"
     );
 }
 
@@ -66,7 +65,7 @@ fn probe_gets_30_s_to_fail_where_down_is_impossible() {
     let mut harness = Harness::with(settings(), true, PersistedState::default());
     harness.pools[0].member = entry(AdminState::None);
     harness.start();
-    harness.calm();
+    harness.settle();
     harness.handle(Event::Terminate);
     harness.pass(60);
     assert_eq!((harness.first("exit Drained"), harness.writes()), (35, 0));
@@ -96,7 +95,7 @@ fn drain_ends_at_the_cap_if_flows_stay_active() {
     assert_eq!((harness.first("Leave"), harness.first("exit CapOver")), (300, 300));
 }
 
-/// Flows that arrive because only the removal keeps them away.
+/// Without a probe only the removal of the membership keeps new flows away.
 #[test]
 fn flows_arriving_until_removal_are_drained() {
     for ends in [true, false] {
@@ -124,7 +123,7 @@ fn flows_arriving_until_removal_are_drained() {
 }
 
 #[test]
-fn removal_is_limited_to_20_s() {
+fn removal_is_limited_to_20_s_and_retried_after_temporary_errors() {
     let mut harness = Harness::ready(settings());
     harness.hangs.push(Call::Leave);
     harness.flows = 9;
@@ -144,7 +143,7 @@ fn removal_is_limited_to_20_s() {
     harness.fails.insert(Call::Leave, Failure::Denied);
     harness.handle(Event::Terminate);
     harness.pass(60);
-    harness.order(&["Leave", "call-denied", "leave-failed", "exit Drained"]);
+    harness.assert_order(&["Leave", "call-denied", "leave-failed", "exit Drained"]);
     assert_eq!((harness.count("Leave"), harness.first("exit Drained")), (1, 5));
     // Without a pool there is no membership.
     let mut harness = Harness::ready(settings());
@@ -192,7 +191,7 @@ fn join_in_progress_is_awaited_and_undone() {
     let answer = harness.answer(Call::Join);
     harness.handle(Event::Answered(answer));
     harness.pass(20);
-    harness.order(&["Join", "Down", "Leave", "exit Drained"]);
+    harness.assert_order(&["Join", "Down", "Leave", "exit Drained"]);
     assert_eq!(harness.count("200"), 0);
     assert_eq!(harness.pools[0].member, None);
     // A join that never ends is not waited for any longer.
@@ -220,7 +219,7 @@ fn up_in_progress_is_awaited_and_down_set_again() {
     let answer = harness.answer(Call::Up);
     harness.handle(Event::Answered(answer));
     harness.pass(10);
-    harness.order(&["Up", "Down", "exit Drained"]);
+    harness.assert_order(&["Up", "Down", "exit Drained"]);
     assert_eq!(harness.pools[0].member, entry(AdminState::Down));
 }
 

@@ -8,7 +8,7 @@
 mod azure;
 
 use super::*;
-use ::simulation::{Ended, Traffic};
+use ::simulation::{AnsweredCall, Traffic};
 use azure::{Azure, Owner};
 use fastrand::Rng;
 
@@ -44,10 +44,10 @@ struct History {
     coming: Option<(Instant, Vec<(Family, Tunnels)>)>,
     traffic: Traffic,
     unknown_tunnel: u64,
-    /// This process has seen the machine in no pool.
+    /// The last query of this process showed the machine in no pool.
     known_none: bool,
     /// This process has seen the machine in all pools, and has not left them since.
-    seen_all: bool,
+    observed_all: bool,
     /// Number of writes of this process, and number at the start of the query in progress.
     writes: u64,
     look: (u64, Instant),
@@ -103,7 +103,7 @@ impl History {
             traffic: Traffic::new(now),
             unknown_tunnel: 0,
             known_none: false,
-            seen_all: false,
+            observed_all: false,
             writes: 0,
             look: (0, now),
             looked: None,
@@ -144,7 +144,7 @@ impl History {
                     assert!(!finding.text.is_empty() && !finding.remedy.is_empty());
                 }
                 Effect::Exit(exit) => {
-                    self.over(exit == Exit::Forced);
+                    self.end_drain(exit == Exit::Forced);
                     self.exit = Some(exit);
                 }
             }
@@ -166,11 +166,11 @@ impl History {
     }
 
     fn call(&mut self, call: Call, rng: &mut Rng) {
-        let ours = self.azure.calls.in_progress(self.process);
+        let in_progress = self.azure.calls.in_progress(self.process);
         let clash = |other: &Call| *other == call || other.is_write() && call.is_write();
         assert!(
-            !ours.iter().any(clash),
-            "{call:?} while another is under way: {:?}",
+            !in_progress.iter().any(clash),
+            "{call:?} while another is in progress: {:?}",
             self.azure.calls
         );
         if call.is_write() {
@@ -183,7 +183,7 @@ impl History {
             Call::Join => {
                 assert!(self.able && !leaving);
                 assert!(self.looked.is_some_and(|at| self.azure.lacked_at >= at), "no need");
-                let lost = self.settings.on_lost == OnLost::Report && self.seen_all;
+                let lost = self.settings.on_lost == OnLost::Report && self.observed_all;
                 assert!(!lost, "it was only to be reported");
             }
             Call::Down => {
@@ -195,29 +195,29 @@ impl History {
                 assert!(!self.azure.foreign_down, "another party's Down");
             }
             Call::Leave => {
-                self.over(false);
-                self.seen_all = false;
+                self.end_drain(false);
+                self.observed_all = false;
                 match self.settings.remove {
                     Remove::Never => panic!("never to be removed"),
                     Remove::Always => {}
                     Remove::Own => {
-                        let ours = self.azure.doubtful || !self.azure.has(Owner::Other);
-                        assert!(self.persisted.joined && ours, "another party's membership");
+                        let own = self.azure.doubtful || !self.azure.has(Owner::Other);
+                        assert!(self.persisted.joined && own, "another party's membership");
                     }
                 }
             }
             Call::Acknowledge => {
-                self.over(false);
+                self.end_drain(false);
                 let id = self.membership.event().expect("an event").to_owned();
                 self.azure.acknowledging = Some(id);
             }
             Call::ReadTunnels | Call::ReadEvents => {}
         }
-        self.azure.ask(call, self.process, self.now, rng);
+        self.azure.request(call, self.process, self.now, rng);
     }
 
-    /// The drain has ended, or the end is forced.
-    fn over(&mut self, forced: bool) {
+    /// Notes that the drain has ended, or the end is forced; checks that it was due.
+    fn end_drain(&mut self, forced: bool) {
         if std::mem::replace(&mut self.drained, true) || forced {
             return;
         }
@@ -227,7 +227,7 @@ impl History {
         let is_idle = self.traffic.flows == 0 && rest >= self.settings.idle;
         assert!(
             capped || is_idle,
-            "{why:?}: over with {} flows, {rest:?} of rest",
+            "{why:?}: the drain ended with {} flows, {rest:?} after the last packet",
             self.traffic.flows
         );
     }
@@ -235,8 +235,8 @@ impl History {
     /// Advances Azure by a second; calls that are due are answered in any order.
     fn serve(&mut self, rng: &mut Rng) {
         self.azure.pass(self.now, self.probe, rng);
-        while let Some(ended) = self.azure.calls.ended(self.now, rng) {
-            let Ended { process, answer, .. } = ended;
+        while let Some(answered) = self.azure.calls.take_answer(self.now, rng) {
+            let AnsweredCall { process, answer, .. } = answered;
             if process != self.process || self.exit.is_some() || self.absent_until.is_some() {
                 continue;
             }
@@ -245,11 +245,11 @@ impl History {
                     self.looked = Some(self.look.1);
                     if self.look.0 == self.writes {
                         self.known_none = pools.iter().all(|pool| pool.member.is_none());
-                        self.seen_all |= pools.iter().all(|pool| pool.member.is_some());
+                        self.observed_all |= pools.iter().all(|pool| pool.member.is_some());
                     }
                 }
                 Answer::Joined(Ok(_)) => self.known_none = false,
-                Answer::Left(Ok(())) => (self.known_none, self.seen_all) = (true, false),
+                Answer::Left(Ok(())) => (self.known_none, self.observed_all) = (true, false),
                 _ => {}
             }
             self.handle(Event::Answered(answer), rng);
@@ -263,7 +263,7 @@ impl History {
         self.membership =
             Membership::new(self.settings, self.managed, self.persisted.clone(), self.now);
         (self.probe, self.able, self.was_able) = (false, false, false);
-        (self.known_none, self.seen_all, self.looked, self.writes) = (false, false, None, 0);
+        (self.known_none, self.observed_all, self.looked, self.writes) = (false, false, None, 0);
         (self.signalled, self.signals, self.drained, self.exit) = (None, 0, false, None);
         if rng.u32(..2) == 0 {
             (self.in_force, self.coming) = (self.file.clone(), None);
@@ -277,7 +277,7 @@ impl History {
         (self.probe, self.traffic.flows) = (false, 0);
     }
 
-    fn carry(&mut self) {
+    fn apply_tunnels(&mut self) {
         if let Some((_, reported)) = self.coming.take_if(|(at, _)| self.now >= *at) {
             for (family, reported) in reported {
                 if let Some(one) = self.in_force.iter_mut().find(|(of, _)| *of == family) {
@@ -319,7 +319,7 @@ impl History {
         }
     }
 
-    /// Checks the way the lifecycle ended.
+    /// Checks how the lifecycle ended.
     fn check_exit(&self) {
         let exit = self.exit.expect("an end");
         assert_eq!(exit == Exit::Forced, self.signals >= 2);
@@ -351,7 +351,7 @@ impl ::simulation::Scenario for History {
         if self.absent_until.is_some_and(|until| self.now >= until) && !self.dead {
             self.restart(rng);
         }
-        self.carry();
+        self.apply_tunnels();
         self.traffic(rng);
         let (Traffic { flows, packets, .. }, unknown_tunnel) = (self.traffic, self.unknown_tunnel);
         self.handle(Event::Activity { flows, packets, unknown_tunnel }, rng);
@@ -397,10 +397,11 @@ impl ::simulation::Scenario for History {
 
     /// Without interference, the machine ends ready, with the right tunnels and not `Down`.
     fn settle(&mut self, rng: &mut Rng) {
-        let given = self.managed || self.settings.on_lost == OnLost::Report;
+        // Weir does not join again in these cases, so another party does.
+        let others_join = self.managed || self.settings.on_lost == OnLost::Report;
         for second in 0..1500 {
             if second % 100 == 0 && second < 800 {
-                self.azure.calm(given, self.now, self.persisted.joined);
+                self.azure.calm(others_join, self.now, self.persisted.joined);
             }
             if !self.able {
                 self.set_able(|_, _| true, rng);

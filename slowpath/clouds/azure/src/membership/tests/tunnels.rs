@@ -28,7 +28,7 @@ fn correct_configuration_causes_no_change() {
     assert_eq!(harness.count("tunnels 10800"), 0);
     harness.in_force = vec![(V4, tunnels(9))];
     harness.restart();
-    harness.order(&["tunnels 10800", "200"]);
+    harness.assert_order(&["tunnels 10800", "200"]);
 }
 
 #[test]
@@ -120,17 +120,17 @@ fn lasting_contradiction_is_reported() {
     let mut harness = Harness::ready(settings());
     harness.imds = vec![(V4, tunnels(1))];
     harness.pass(58);
-    // Resource Manager's report is only older.
+    // Resource Manager's report was outdated.
     harness.pools[0].tunnels = Ok(tunnels(1));
     harness.pass(120);
     assert_eq!((harness.count("tunnels-differ"), harness.count("tunnels 10801")), (0, 1));
     harness.pools[0].tunnels = Ok(tunnels(2));
     harness.pass(300);
     assert_eq!((harness.count("tunnels-differ"), harness.count("tunnels 10802")), (1, 0));
-    assert!(harness.membership.ready(), "IMDS goes before");
+    assert!(harness.membership.ready(), "IMDS takes precedence");
     harness.forget();
     harness.pass(60);
-    assert_eq!(harness.count("ReadPools"), 4, "it is open");
+    assert_eq!(harness.count("ReadPools"), 4, "unsettled queries are more frequent");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn report_mode_reports_and_changes_nothing() {
     harness.imds = vec![(V4, tunnels(4))];
     harness.pools[0].tunnels = Ok(tunnels(4));
     harness.pass(60);
-    assert_eq!(harness.count("tunnels-other"), 2, "others again");
+    assert_eq!(harness.count("tunnels-other"), 2, "the tunnels changed again");
     assert_eq!(harness.persisted.tunnels, []);
 }
 
@@ -199,7 +199,7 @@ fn both_families_are_sent_together_and_those_without_pool_are_ignored() {
     let mut harness = Harness::new(settings());
     harness.two_pools();
     harness.start();
-    harness.calm();
+    harness.settle();
     harness.imds[1].1 = tunnels(60);
     harness.pools[1].tunnels = Ok(tunnels(60));
     harness.pass(30);

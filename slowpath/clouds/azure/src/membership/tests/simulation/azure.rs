@@ -30,13 +30,13 @@ struct Pool {
 struct Entry {
     backend: Backend,
     admin: AdminState,
-    by: Owner,
+    owner: Owner,
 }
 
 impl Entry {
-    fn new(by: Owner, now: Duration) -> Entry {
+    fn new(owner: Owner, now: Duration) -> Entry {
         let backend = Backend::new(Default::default(), false, now + INTERVAL);
-        Entry { backend, admin: AdminState::None, by }
+        Entry { backend, admin: AdminState::None, owner }
     }
 
     /// Returns true if new flows arrive.
@@ -64,7 +64,7 @@ struct Scheduled {
 pub(super) struct Azure {
     began: Instant,
     pools: Vec<Pool>,
-    /// All tunnels that were ever reported or kept.
+    /// All tunnels that were ever reported or persisted.
     pub(super) ever: Vec<(Family, Tunnels)>,
     /// IMDS reports the tunnels of some time ago, or none.
     imds: Vec<(Family, Tunnels)>,
@@ -128,10 +128,10 @@ impl Azure {
     }
 
     pub(super) fn has(&self, owner: Owner) -> bool {
-        self.pools.iter().any(|pool| pool.member.as_ref().is_some_and(|entry| entry.by == owner))
+        self.pools.iter().any(|pool| pool.member.as_ref().is_some_and(|entry| entry.owner == owner))
     }
 
-    /// In all pools, with the probe deciding.
+    /// Returns true if the machine is in all pools, and the probe decides there.
     pub(super) fn is_welcome(&self) -> bool {
         let welcome = |entry: &Entry| entry.admin == AdminState::None;
         self.pools.iter().all(|pool| pool.member.as_ref().is_some_and(welcome))
@@ -144,7 +144,7 @@ impl Azure {
         self.pools.iter().any(gets)
     }
 
-    pub(super) fn ask(&mut self, call: Call, process: u64, now: Instant, rng: &mut Rng) {
+    pub(super) fn request(&mut self, call: Call, process: u64, now: Instant, rng: &mut Rng) {
         self.calls.start(call, process, now, rng);
         // The process gave up before the call took effect.
         if call.is_write() && rng.u32(..12) == 0 {
@@ -186,7 +186,7 @@ impl Azure {
             return Answer::failed(call, error(kind));
         }
         match call {
-            Call::ReadPools => Answer::Pools(Ok(self.seen())),
+            Call::ReadPools => Answer::Pools(Ok(self.pool_states())),
             Call::Join => Answer::Joined(Ok(true)),
             Call::Down => Answer::Down(Ok(())),
             Call::Up => Answer::Up(Ok(())),
@@ -210,17 +210,17 @@ impl Azure {
         }
     }
 
-    fn seen(&self) -> Vec<PoolState> {
-        let seen = |pool: &Pool| PoolState {
+    fn pool_states(&self) -> Vec<PoolState> {
+        let pool_state = |pool: &Pool| PoolState {
             family: pool.family,
             member: pool
                 .member
                 .as_ref()
-                .map(|entry| Member { by: MembershipMode::Nic, admin: entry.admin }),
+                .map(|entry| Member { mode: MembershipMode::Nic, admin: entry.admin }),
             tunnels: Ok(pool.tunnels),
             probed: pool.probed,
         };
-        self.pools.iter().map(seen).collect()
+        self.pools.iter().map(pool_state).collect()
     }
 
     fn write(&mut self, call: Call, now: Instant) {
@@ -324,12 +324,13 @@ impl Azure {
         (!due.empty).then_some(due.event.kind)
     }
 
-    /// Ends interference and outages.
-    pub(super) fn calm(&mut self, given: bool, now: Instant, joined: bool) {
+    /// Ends interference and outages. If `others_join`, another party adds the machine to its
+    /// pools.
+    pub(super) fn calm(&mut self, others_join: bool, now: Instant, joined: bool) {
         self.calls.reliability = Reliability::GOOD;
         self.events.clear();
         self.imds_at = now;
-        if given {
+        if others_join {
             self.join_by_others(joined, now);
         }
         let mut entries = self.pools.iter().filter_map(|pool| pool.member.as_ref());

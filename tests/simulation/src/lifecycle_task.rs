@@ -13,8 +13,8 @@ use crate::AdvanceClock;
 /// Maximum wait of a test, after which it fails with what it waited for.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running lifecycle, with its published reports.
-pub struct Running<E> {
+/// The task of a running lifecycle, with its published reports.
+pub struct LifecycleTask<E> {
     emulator: E,
     signals: mpsc::Sender<()>,
     reports: watch::Receiver<Report>,
@@ -23,19 +23,19 @@ pub struct Running<E> {
     _stop: watch::Sender<bool>,
 }
 
-impl<E: AdvanceClock> Running<E> {
+impl<E: AdvanceClock> LifecycleTask<E> {
     /// Starts a lifecycle. `start` returns the runner's future for a receiver of signals and a
     /// receiver that ends calls.
     pub fn start<F: Future<Output = Exit> + Send + 'static>(
         emulator: &E,
         reports: &watch::Sender<Report>,
         start: impl FnOnce(mpsc::Receiver<()>, watch::Receiver<bool>) -> F,
-    ) -> Running<E> {
+    ) -> LifecycleTask<E> {
         let (signals, received) = mpsc::channel(2);
         let (stop, cancel) = watch::channel(false);
         let task = tokio::spawn(start(received, cancel));
         let (emulator, reports) = (emulator.clone(), reports.subscribe());
-        Running { emulator, signals, reports, task, _stop: stop }
+        LifecycleTask { emulator, signals, reports, task, _stop: stop }
     }
 
     /// Returns the last published report.
@@ -70,7 +70,7 @@ impl<E: AdvanceClock> Running<E> {
         self.until("the time reached", |_| emulator.now() >= then).await;
     }
 
-    /// Sends a SIGTERM.
+    /// Signals a SIGTERM to the lifecycle.
     #[expect(clippy::unwrap_used, reason = "a test sends no more signals than the channel holds")]
     pub fn terminate(&self) {
         self.signals.try_send(()).unwrap();
@@ -78,7 +78,7 @@ impl<E: AdvanceClock> Running<E> {
 
     /// Waits for the end, and returns how the lifecycle ended.
     #[expect(clippy::panic, clippy::unwrap_used, reason = "the test reports what it waited for")]
-    pub async fn ended(&mut self) -> Exit {
+    pub async fn wait_for_exit(&mut self) -> Exit {
         let ended = tokio::time::timeout(TEST_TIMEOUT, &mut self.task).await;
         ended.unwrap_or_else(|_| panic!("no end: {:#?}", self.report())).unwrap()
     }

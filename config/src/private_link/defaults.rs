@@ -1,6 +1,6 @@
 //! Default subscription, resource group and location of services, from `[private_link]`.
 
-use super::spec::{Spec, group, location, subscription};
+use super::spec::{Spec, check_group, check_location, check_subscription};
 use crate::validation_error::ValidationError;
 
 type Check = fn(&str, &str) -> Result<(), ValidationError>;
@@ -10,7 +10,7 @@ type Check = fn(&str, &str) -> Result<(), ValidationError>;
 /// They are not taken from the machine's metadata: appliances that share objects may run in several
 /// resource groups, and a new owner must find what its predecessor created.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Home {
+pub struct SpecDefaults {
     /// ID of the subscription of services.
     pub subscription: String,
     /// Resource group of services, and of the load balancers to look up.
@@ -19,16 +19,16 @@ pub struct Home {
     pub location: String,
 }
 
-impl Home {
+impl SpecDefaults {
     /// Returns the validation errors, by key of the configuration.
     pub fn check(&self) -> Vec<ValidationError> {
         let checked: [(Check, &str, &String); 3] = [
-            (subscription, "private_link.subscription", &self.subscription),
-            (group, "private_link.resource_group", &self.resource_group),
-            (location, "private_link.location", &self.location),
+            (check_subscription, "private_link.subscription", &self.subscription),
+            (check_group, "private_link.resource_group", &self.resource_group),
+            (check_location, "private_link.location", &self.location),
         ];
-        let given = checked.into_iter().filter(|(_, _, text)| !text.is_empty());
-        given.filter_map(|(check, key, text)| check(key, text).err()).collect()
+        let configured = checked.into_iter().filter(|(_, _, text)| !text.is_empty());
+        configured.filter_map(|(check, key, text)| check(key, text).err()).collect()
     }
 
     /// Fills in the values that an object omits.
@@ -46,7 +46,7 @@ impl Home {
 }
 
 impl Spec {
-    /// Checks that the object or [`Home`] sets everything that a service needs.
+    /// Checks that the object or [`SpecDefaults`] sets everything that a service needs.
     ///
     /// # Errors
     /// Returns the first field that is not set.
