@@ -431,7 +431,7 @@ fn section(page: &mut String, command: &clap::Command, path: &str) {
 }
 
 #[test]
-fn command_reference_is_up_to_date() {
+fn the_reference_of_the_commands_is_current() {
     let mut command = <Cli as clap::CommandFactory>::command();
     command.build();
     let mut page = String::from(
