@@ -17,8 +17,8 @@ const fn driver(name: &'static str, system: &'static [&'static str]) -> Driver {
     Driver { name, system }
 }
 
-/// The drivers to link, each if the installed DPDK has it: Debian's package lacks mana, a build of
-/// Debian's source package may have it, and a build made for Weir has few others.
+/// The drivers to link if the installed DPDK has them. Debian's package lacks net_mana, which a
+/// build of its source package may have; a DPDK that was built for Weir has few others.
 const DRIVERS: &[Driver] = &[
     driver("bus_pci", &[]),
     driver("bus_vdev", &[]),
@@ -40,7 +40,7 @@ const DRIVERS: &[Driver] = &[
     driver("net_mana", &["mana", "ibverbs"]),
 ];
 
-/// The libraries that the drivers need, in any order: all are linked completely.
+/// DPDK's libraries; their order is irrelevant because of `--whole-archive`.
 const LIBRARIES: &[&str] = &[
     "gso",
     "ip_frag",
@@ -64,7 +64,7 @@ const LIBRARIES: &[&str] = &[
     "argparse",
 ];
 
-/// The archives without which linking fails; all others are optional.
+/// Archives that are checked first, for a clear error.
 const REQUIRED: &[&str] = &["bus_vdev", "mempool_ring", "ethdev", "mbuf", "mempool", "eal"];
 
 fn main() -> ExitCode {
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     match build() {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
-            // Unlike other output of the script, cargo shows `cargo::error` by itself.
+            // cargo prints this as an error message, apart from the script's other output.
             println!("cargo::error={reason}");
             ExitCode::FAILURE
         }
@@ -139,7 +139,7 @@ fn link(folder: &Path) -> Result<(), String> {
         println!("cargo:rustc-link-lib={name}");
         c_arguments.push(format!("-l{name}"));
     }
-    // For build scripts of crates that depend on this one (perf's C peer): DEP_DPDK_LINK.
+    // For build scripts of crates that depend on this one (perf/peers/loop.c): DEP_DPDK_LINK.
     println!("cargo:link={}", c_arguments.join(" "));
     Ok(())
 }

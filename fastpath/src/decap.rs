@@ -305,7 +305,7 @@ fn set_tunnel(pkt: &mut PacketState, snapshot: &Snapshot, at: usize, inner: u16,
     let tunnel = snapshot.tunnels.get(at);
     let backend = tunnel.is_some_and(SnapshotTunnel::is_backend);
     pkt.front.max_returned_len = tunnel.map_or(0, SnapshotTunnel::max_returned_len);
-    let crosses = tunnel.is_some_and(SnapshotTunnel::crosses);
+    let crosses = tunnel.is_some_and(SnapshotTunnel::returns_through_peer);
     pkt.front.marks = if crosses { Front::CROSSES } else { 0 };
     pkt.front.tunnel = at as u8;
     pkt.front.arrival = if backend { Arrival::Backend } else { Arrival::Gateway };

@@ -4,13 +4,11 @@
 //! path. Services, frontends and backends are read in place.
 
 use packet::addr::Addr;
+use tables::layout::MAX_TUNNELS;
 use tables::record::{
     NoService, Settings, TUNNEL_BACKEND, TUNNEL_CROSS, TUNNEL_SOURCES, Tunnel, TunnelKind,
 };
 use tables::set::TableSet;
-
-/// The maximum number of tunnels, which is also the region's limit.
-pub const TUNNELS: usize = 64;
 
 /// A tunnel with its number in the tables, prepared for lookups.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +38,7 @@ impl SnapshotTunnel {
         self.record.flags & TUNNEL_BACKEND != 0
     }
 
-    /// Returns true if the gateway's nodes may send from `source`.
+    /// Returns true if the tunnel accepts packets with the outer source `source`.
     #[inline(always)]
     pub fn admits(&self, source: &Addr) -> bool {
         let mut admitted = false;
@@ -51,8 +49,8 @@ impl SnapshotTunnel {
         admitted
     }
 
-    /// Returns the maximum length in bytes of an inner packet that is returned if it matches no
-    /// service; 0 if none is returned, as for backends' tunnels.
+    /// Returns the maximum length in bytes of unmatched inner packets that this tunnel sends back
+    /// to its gateway; 0 if it sends none back, as for backends' tunnels.
     pub fn max_returned_len(&self) -> u16 {
         match (self.record.inner_mtu, self.no_service()) {
             _ if self.is_backend() => 0,
@@ -62,8 +60,8 @@ impl SnapshotTunnel {
         }
     }
 
-    /// Returns true if returned packets cross to the tunnel's peer.
-    pub fn crosses(&self) -> bool {
+    /// Returns true if packets sent back leave through the peer tunnel.
+    pub fn returns_through_peer(&self) -> bool {
         self.record.flags & TUNNEL_CROSS != 0
     }
 
@@ -90,7 +88,8 @@ impl Snapshot {
     /// Creates an empty snapshot with the capacity for the tunnels of any table set.
     pub fn empty() -> Snapshot {
         let (settings, locals) = (Settings::EMPTY, [[Addr::UNSPECIFIED; 2]; 2]);
-        Snapshot { generation: 0, tunnels: Vec::with_capacity(TUNNELS), settings, locals }
+        let tunnels = Vec::with_capacity(MAX_TUNNELS as usize);
+        Snapshot { generation: 0, tunnels, settings, locals }
     }
 
     /// Copies the tunnels and settings of `set`, without allocating.
@@ -103,7 +102,7 @@ impl Snapshot {
             *locals = [local_on(&v4), local_on(&v6)];
         }
         self.tunnels.clear();
-        for (id, record) in set.tunnels().take(TUNNELS) {
+        for (id, record) in set.tunnels().take(MAX_TUNNELS as usize) {
             if let Some(kind) = TunnelKind::from_u8(record.kind) {
                 self.tunnels.push(SnapshotTunnel::new(id, kind, record));
             }

@@ -1,4 +1,5 @@
-//! Opens or creates the region of the configured plane. All processes do so through this module.
+//! Opens or creates the region of the configured plane. All processes that create regions do so
+//! here.
 
 use std::path::Path;
 
@@ -39,7 +40,7 @@ pub enum OpenError {
     #[error("{0}")]
     Hugepages(String),
     /// The directory of the region's file could not be created.
-    #[error("region.path: cannot create {folder}: {source}; run it as root")]
+    #[error("region.path: cannot create {folder}: {source}; run the program as root")]
     Folder {
         /// Path of the directory.
         folder: String,
@@ -75,7 +76,7 @@ pub fn region_locations(config: &Config) -> Result<(RegionLocation, RegionLocati
 }
 
 /// Opens the region of `config`, or creates it if this process is the first. A new region takes
-/// over tables, flows and counters from the other plane's region.
+/// over tables, flows and counters from the other plane's region, which is then removed.
 pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, OpenError> {
     if config.tables.seed_from == SeedFrom::Missing {
         return Err(OpenError::Seed);
@@ -98,8 +99,9 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
     let open_with = |sizes| Region::create_or_take_over(&location, Some(&other), sizes, seed);
     let open = || open_with(&sizes);
     let (region, taken) = match open() {
-        // The number is derived and not configured, so the region keeps its size and its flows. The
-        // machine's memory may have grown, or the region was created when the derivation differed.
+        // The number of flows is derived from memory, not configured, so the region keeps its size
+        // and its flows. The machine's memory may have grown, or the derivation has changed since
+        // the region was created.
         Err(RegionError::Sizes { setting: FLOWS, found, wanted, .. })
             if config.region.max_flows.is_none() =>
         {
@@ -115,7 +117,7 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
             | RegionError::Checksum { .. }
             | RegionError::Size { .. }),
         ) if unreadable == Unreadable::Replace => {
-            // A process that still uses the region would continue to serve the same ports.
+            // A process that still has the old region open would keep using it.
             if location.holder().is_some() {
                 return Err(error.into());
             }
@@ -124,7 +126,7 @@ pub fn open_region(config: &Config, unreadable: Unreadable) -> Result<Opened, Op
             location.remove()?;
             open()?
         }
-        other => other?,
+        result => result?,
     };
     region.explain_truncation();
     notes.extend(taken.log_message());

@@ -1,8 +1,9 @@
 //! The kernel's network configuration over rtnetlink, for threads that are not async.
 //!
 //! A [`Netlink`] owns a connection of the crate `rtnetlink` and the tokio runtime that drives it,
-//! on the calling thread and only while a request is pending. The kernel responds within the system
-//! call that sends the request, so requests are short.
+//! on the calling thread and only while a request is pending. The kernel processes a request within
+//! the system call that sends it, and the rest of a dump within those that receive its parts, so
+//! requests are short.
 #![forbid(unsafe_code)]
 
 mod setting;
@@ -27,7 +28,8 @@ pub use setting::{ChangeError, Setting, Verb, address, family};
 /// Flags of a change that adds an object: an existing one is the error `EEXIST`.
 pub const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
-/// The time limit of a response. Only a response that the kernel could not queue never arrives.
+/// Time limit of a request with all parts of its response. A response is lost only if the receive
+/// queue is full.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection to the kernel's rtnetlink. It is opened by the first request, and reopened after a
@@ -105,7 +107,7 @@ impl Netlink {
         })
     }
 
-    /// Returns all routing rules of both families.
+    /// Returns the routing rules of all families, those of multicast routing included.
     pub fn rules(&mut self) -> io::Result<Vec<RuleMessage>> {
         self.all(|kernel| {
             let mut request = kernel.rule().get(IpVersion::V4);
@@ -117,18 +119,18 @@ impl Netlink {
     /// Returns the interface of this name, or `None` if there is no such interface.
     pub fn link(&mut self, name: &str) -> io::Result<Option<LinkMessage>> {
         let links = self.all(|kernel| kernel.link().get().match_name(name).execute());
-        Ok(unless(links, &[libc::ENODEV])?.and_then(|links| links.into_iter().next()))
+        Ok(none_on_errno(links, &[libc::ENODEV])?.and_then(|links| links.into_iter().next()))
     }
 
     /// Returns the interface of this index, or `None` if there is no such interface.
     pub fn link_at(&mut self, index: u32) -> io::Result<Option<LinkMessage>> {
         let links = self.all(|kernel| kernel.link().get().match_index(index).execute());
-        Ok(unless(links, &[libc::ENODEV])?.and_then(|links| links.into_iter().next()))
+        Ok(none_on_errno(links, &[libc::ENODEV])?.and_then(|links| links.into_iter().next()))
     }
 }
 
 /// Turns errors with one of these codes into `None`.
-pub fn unless<T>(result: io::Result<T>, codes: &[i32]) -> io::Result<Option<T>> {
+pub fn none_on_errno<T>(result: io::Result<T>, codes: &[i32]) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.raw_os_error().is_some_and(|code| codes.contains(&code)) => Ok(None),
         other => other.map(Some),

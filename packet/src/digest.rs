@@ -1,16 +1,18 @@
-//! A 32-bit digest of a few words, for detecting changes without comparing them.
+//! A 32-bit digest of a few words, for detecting changes without keeping the words.
 
 /// An accumulator of 64-bit words.
 ///
-/// The digest is a sum of products, each with its own multiplier, so that the products are
-/// independent.
+/// The digest is a sum of products, each with its own odd multiplier, so that it depends on the
+/// order of the words.
 #[derive(Clone, Copy, Debug)]
 pub struct Digest {
     sum: u64,
     multiplier: u64,
 }
 
+/// The multiplier of the first word; odd, so that no bit of a word is lost.
 const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The difference between the multipliers of consecutive words; even, so that all stay odd.
 const STEP: u64 = 0xd6e8_feb8_6659_fd92;
 
 impl Default for Digest {
@@ -27,9 +29,9 @@ impl Digest {
         Digest { sum: 0, multiplier: FIRST }
     }
 
-    /// Adds a word. Its upper half is first mixed into the lower: a product's highest bits are the
-    /// same for all odd multipliers, so that a change there would have the same effect in every
-    /// word.
+    /// Adds a word. Its upper half is first mixed into the lower: flipping bit 63 of a word flips
+    /// only bit 63 of the product, for every odd multiplier, so that it would have the same effect
+    /// in every word.
     #[inline(always)]
     pub const fn add(&mut self, word: u64) {
         let word = word ^ word >> 32;

@@ -3,7 +3,7 @@
 use crate::feed::{ANSWER, Answers, Order, REQUEST, Requests};
 use crate::fixture::{self, Family, Workload};
 use crate::meter::Count;
-use crate::start::Pair;
+use crate::start::StartedPort;
 use dpdk_bindings::{Burst as Row, Mbuf, Mempool, clock};
 use fastpath::burst::{Arrival, BURST, Burst};
 use fastpath::dispatch::{Exits, count_arrivals, dispatch};
@@ -109,7 +109,7 @@ pub struct Poller {
     pub config: LcoreConfig,
     /// Its ports: one for both directions, or one per arm (`net_null`, whose buffers are filled
     /// here).
-    pub pairs: Vec<Pair>,
+    pub ports: Vec<StartedPort>,
     /// The feeds, used in turn, one burst each.
     pub feeds: Vec<Feed>,
     /// The handling of the packets.
@@ -265,10 +265,10 @@ impl Poller {
         let (arm, size) = feed.arm();
         let mut row = Row::<BURST>::new();
         let mut mark = self.mark();
-        let rx = &mut self.pairs[usize::from(arm)].rx;
+        let rx = &mut self.ports[usize::from(arm)].rx;
         let mut received = rx.receive_at_most(&mut row, self.burst);
         self.lap(0, &mut mark);
-        let refill = self.pairs.len() == 2;
+        let refill = self.ports.len() == 2;
         for packet in row.as_mut_slice() {
             if refill && !feed.fill(packet.bytes_mut()) {
                 return Err(PollerError::Size(size));
@@ -289,8 +289,8 @@ impl Poller {
             self.forward(lcore, burst, rows, mark);
         }
         for (arm, row) in rows.iter_mut().enumerate().filter(|(_, row)| !row.is_empty()) {
-            let port = arm.min(self.pairs.len() - 1);
-            self.pairs[port].tx.send(row);
+            let port = arm.min(self.ports.len() - 1);
+            self.ports[port].tx.send(row);
             row.clear();
         }
         Ok(received)

@@ -5,7 +5,7 @@ use dpdk_bindings::{
     Eal, Mempool, MempoolError, Port, PortError, PortOptions, RxQueue, TxQueue, port::Queues,
 };
 
-/// Buffers that ports and lcores use at a time.
+/// Number of buffers that ports and lcores use at a time.
 const BUFFERS: u32 = 8191;
 
 /// Size of an lcore's cache of free buffers.
@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 2176;
 
 /// A started port with its one queue pair.
 #[derive(Debug)]
-pub struct Pair {
+pub struct StartedPort {
     /// The receive queue.
     pub rx: RxQueue,
     /// The transmit queue.
@@ -34,19 +34,19 @@ pub fn arguments<A: Parser>(program: &str) -> (Vec<String>, A) {
     (eal, A::parse_from(own.chain(parts.next().unwrap_or_default().to_vec())))
 }
 
-/// Creates the pool of frames, with `waiting` additional buffers.
+/// Creates the pool of frames, with `extra` additional buffers.
 ///
 /// # Errors
 /// DPDK's error if memory is short.
-pub fn pool(eal: &Eal, waiting: u32) -> Result<Mempool, MempoolError> {
-    Mempool::create(eal, "frames", BUFFERS + waiting, CACHE_SIZE, BUFFER_BYTES, -1)
+pub fn pool(eal: &Eal, extra: u32) -> Result<Mempool, MempoolError> {
+    Mempool::create(eal, "frames", BUFFERS + extra, CACHE_SIZE, BUFFER_BYTES, -1)
 }
 
 /// Starts all ports of the EAL arguments and returns them in the order of their numbers.
 ///
 /// # Errors
 /// The error of the first port that fails to start.
-pub fn pairs(eal: &Eal, pool: &Mempool) -> Result<Vec<Pair>, PortError> {
+pub fn start_ports(eal: &Eal, pool: &Mempool) -> Result<Vec<StartedPort>, PortError> {
     let one = |name: String| {
         let mut port = Port::by_name(eal, &name)?;
         port.configure(&PortOptions {
@@ -61,10 +61,11 @@ pub fn pairs(eal: &Eal, pool: &Mempool) -> Result<Vec<Pair>, PortError> {
         let Queues { rx, tx, .. } = port.start()?;
         Ok((port, rx, tx))
     };
-    let mut pairs = Vec::new();
+    let mut ports = Vec::new();
     for name in Port::names(eal) {
         let (port, rx, tx) = one(name)?;
-        pairs.extend(rx.into_iter().zip(tx).next().map(|(rx, tx)| Pair { rx, tx, _port: port }));
+        let queues = rx.into_iter().zip(tx).next();
+        ports.extend(queues.map(|(rx, tx)| StartedPort { rx, tx, _port: port }));
     }
-    Ok(pairs)
+    Ok(ports)
 }

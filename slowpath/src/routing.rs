@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use announce::announcer::{Announcer, DrainFirst, Settings, keys};
+use announce::apply::ShutdownMode;
 use announce::controller::{ConflictPolicy, Controller, Signal};
 use announce::routes::NoBackends;
 use announce::secrets::Files;
-use announce::shutdown::ShutdownMode;
 use announce::sockets::Sockets;
 use config::checked::{Bgp, BgpNoBackends, BgpOnConflict};
 use parking_lot::Mutex;

@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn each_class_has_a_reason_of_its_own() {
         let reasons: Vec<&str> = PuntClass::ALL.map(|class| class.reason().name()).to_vec();
-        let names = ["local", "neighbor", "icmp", "other"].map(|n| format!("punt-limited-{n}"));
+        let names = ["local", "neighbor", "icmp", "other"].map(|n| format!("punt_limited_{n}"));
         assert_eq!(reasons, names);
         for (at, class) in PuntClass::ALL.iter().enumerate() {
             assert_eq!(*class as usize, at);

@@ -5,7 +5,7 @@
 //! the far end.
 
 use super::error::{LabError, Result};
-use super::gateway::wire_socket::Frames;
+use super::gateway::wire_socket::PacketSocket;
 use super::netns::{Netns, complete};
 use super::tun::LARGEST;
 use nix::sys::socket::SockProtocol;
@@ -28,7 +28,7 @@ impl Capture {
     /// Starts to write every frame on `interface` in `ns`, in both directions, to `path` (pcap).
     pub fn start(ns: &Netns, interface: &str, path: PathBuf) -> Result<Self> {
         let name = interface.to_owned();
-        let frames = ns.run(move || Frames::open(&name, SockProtocol::EthAll))??;
+        let frames = ns.run(move || PacketSocket::open(&name, SockProtocol::EthAll))??;
         let what = format!("writing {}", path.display());
         let mut file = BufWriter::new(File::create(&path).map_err(LabError::io(what.clone()))?);
         let stop = Arc::new(AtomicBool::new(false));
@@ -67,7 +67,11 @@ impl Capture {
 }
 
 /// Returns the next frame, or `None` when the capture is stopped and no frame is left.
-fn next<'b>(frames: &Frames, buffer: &'b mut [u8], stop: &AtomicBool) -> Result<Option<&'b [u8]>> {
+fn next<'b>(
+    frames: &PacketSocket,
+    buffer: &'b mut [u8],
+    stop: &AtomicBool,
+) -> Result<Option<&'b [u8]>> {
     loop {
         // The borrow checker keeps the buffer borrowed even if no frame arrived, so the length is
         // read first.

@@ -1,7 +1,8 @@
 //! A small HTTP/1.1 server that reports its name and sends bodies that a client can verify.
 //!
 //! `GET /SEED/LENGTH` returns LENGTH bytes derived from SEED by [`body_byte`]; the header
-//! `x-backend` contains the server's name. Connections are kept alive until the client closes.
+//! `x-backend` contains the server's name. `GET /` returns the name, for people. Connections are
+//! kept alive until the client closes.
 
 use super::error::{LabError, Result};
 use super::netns::Netns;
@@ -124,6 +125,7 @@ fn serve(
             return Ok(());
         }
         let request = parse(&line);
+        let is_root = line.starts_with("GET / ");
         let mut close = false;
         loop {
             line.clear();
@@ -137,7 +139,13 @@ fn serve(
         }
         let (status, seed, len) =
             request.map_or(("404 Not Found", 0, 0), |(s, l)| ("200 OK", s, l));
-        write!(writer, "HTTP/1.1 {status}\r\ncontent-length: {len}\r\nx-backend: {name}\r\n\r\n")?;
+        if is_root {
+            let len = name.len() + 1;
+            write!(writer, "HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n\r\n{name}\n")?;
+        } else {
+            let head = format!("content-length: {len}\r\nx-backend: {name}");
+            write!(writer, "HTTP/1.1 {status}\r\n{head}\r\n\r\n")?;
+        }
         for chunk in (0..len).step_by(65_536) {
             let end = len.min(chunk + 65_536);
             let body: Vec<u8> = (chunk..end).map(|at| body_byte(seed, at)).collect();

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tests::lab::client::{Client, Load};
-use tests::lab::gateway::wire_socket::Frames;
+use tests::lab::gateway::wire_socket::PacketSocket;
 use tests::lab::topology::{AZURE_SERVER, Lab};
 
 /// Returns the answer to an ARP request for 10.0.1.10, or the packet of one tunnel as it is sent
@@ -47,7 +47,7 @@ fn tcp_crosses_the_kernels_two_tunnels() -> Result<(), Box<dyn Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     let crossings = Arc::new(AtomicU32::new(0));
     let (stopped, count) = (stop.clone(), crossings.clone());
-    let frames = lab.weir.run(|| Frames::open("in0", SockProtocol::EthAll))??;
+    let frames = lab.weir.run(|| PacketSocket::open("in0", SockProtocol::EthAll))??;
     let appliance = std::thread::spawn(move || -> tests::lab::Result<()> {
         let mut buffer = vec![0; 65_536];
         while !stopped.load(Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tests::lab::client::{Client, ClientStats, Load};
-use tests::lab::gateway::wire_socket::Frames;
+use tests::lab::gateway::wire_socket::PacketSocket;
 use tests::lab::gateway::{Check, Gateway, Report, Setup};
 use tests::lab::netns::Netns;
 use tests::lab::server::Server;
@@ -27,7 +27,7 @@ impl Reflector {
     fn start(ns: &Netns, fault: fn(&mut Vec<u8>)) -> Outcome<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, count) = (stop.clone(), AtomicU32::new(0));
-        let frames = ns.run(|| Frames::open("w1", SockProtocol::EthIp))??;
+        let frames = ns.run(|| PacketSocket::open("w1", SockProtocol::EthIp))??;
         let work = move || {
             let mut buffer = vec![0; 65_536];
             while !stopped.load(Ordering::Relaxed) {

@@ -1,8 +1,9 @@
-//! Background work of lcores for all CPUs: status, commands and expiry.
+//! Background work of lcores, for all CPUs: status records, commands, and the expiry of flows and
+//! scopes.
 //!
-//! Programs run only for packets, so one process does this work for them, and keeps the status line
-//! of each CPU up to date. Without it, packets are still forwarded, but slowpath considers the data
-//! plane stopped.
+//! Programs run only for packets, so the loader does this work for them, and keeps the status
+//! record of each CPU up to date. Without it, packets are still forwarded, but slowpath considers
+//! the data plane stopped.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ const SWEEP_ITERATIONS: u32 = 100;
 /// Iterations in which each scope is examined once.
 const SCOPE_ITERATIONS: u32 = 3200;
 
-/// The status line and control rings of one CPU.
+/// The status record and control rings of one CPU.
 struct CpuRings<'r> {
     status: &'r LcoreStatus,
     commands: Option<Consumer<SharedSlots<'r>>>,
@@ -49,13 +50,13 @@ pub struct BackgroundTask<'r> {
     page: LcorePage<'r>,
     generation: u32,
     checked_at: Option<Instant>,
-    /// Last reported path MTUs, by next hop.
+    /// Path MTUs at the last check, by next hop.
     mtus: Vec<u32>,
 }
 
 impl<'r> BackgroundTask<'r> {
-    /// Registers these CPUs as lcores of the region. The last lcore is the loader itself. Returns
-    /// `None` if the region has no lcores.
+    /// Registers these CPUs as lcores of the region. The region's last lcore number is the
+    /// loader's; CPUs from that number on are skipped. Returns `None` if the region has no lcores.
     pub fn join(region: &'r Region, epoch: u32, cpu_ids: &[u32]) -> Option<BackgroundTask<'r>> {
         let loader_index = region.sizes().lcores.checked_sub(1)?;
         let mut cpus = Vec::new();
@@ -108,14 +109,15 @@ impl<'r> BackgroundTask<'r> {
         }
     }
 
-    /// Sends an event to slowpath; if the ring is full, it is lost and counted.
+    /// Sends an event to slowpath through the ring of the first CPU; if that is full, the event is
+    /// lost and counted.
     pub fn send_event(&mut self, event: &Event) {
         if let Some(cpu) = self.cpus.first_mut() {
             cpu.send_event(event, &self.page);
         }
     }
 
-    /// Reports path MTUs that have decreased or become known.
+    /// Reports path MTUs that have changed or become known.
     fn report_path_mtus(&mut self) {
         for (next_hop, now) in (0..).zip(path_mtus(self.region)) {
             let before = std::mem::replace(&mut self.mtus[next_hop as usize], now);
@@ -125,8 +127,8 @@ impl<'r> BackgroundTask<'r> {
         }
     }
 
-    /// Ends a share of the idle flows, and releases a share of the unused scopes once all flows
-    /// have been examined several times.
+    /// Examines a share of the flows and ends the idle ones. Once all flows have been examined
+    /// several times, also examines a share of the scopes and releases the unused ones.
     fn sweep(&mut self) {
         let (page, timeouts) = (self.page, timeouts(self.region));
         let share = self.flows.capacity().div_ceil(SWEEP_ITERATIONS);
@@ -156,7 +158,8 @@ impl CpuRings<'_> {
             match Command::decode(&message) {
                 // Handled by the acknowledgment above.
                 Ok(Command::Switch { .. }) => {}
-                // Programs do not report stages, and draining does not affect them.
+                // XDP programs do not support tracing; draining only fails health checks, in
+                // slowpath.
                 Ok(Command::Trace(_) | Command::Drain(_)) | Err(_) => {}
             }
         }
@@ -183,8 +186,8 @@ fn path_mtus(region: &Region) -> impl Iterator<Item = u32> {
     cells.map(|cell| cell.load(Ordering::Relaxed))
 }
 
-/// Returns the current timeouts. Memory of a generation may be reused only after the next commit,
-/// in which case the read is repeated.
+/// Returns the current timeouts. The next commit may reuse this generation's memory; if one
+/// happened during the read, reads again.
 fn timeouts(region: &Region) -> Timeouts {
     loop {
         let generation = region.generation();

@@ -3,7 +3,7 @@
 
 use crate::cpu_views::{flows, page};
 use crate::frame::window;
-use crate::next::{CONTINUE, ENCAP, FINISH, FRAGMENT, SELECT, TRACK, either, raw, run_stage};
+use crate::next::{CONTINUE, ENCAP, FINISH, FRAGMENT, SELECT, TRACK, next_stage, raw, run_stage};
 use crate::packet_state::{Arrival, PacketState, packet_state};
 use crate::runtime::error_limit;
 use aya_ebpf::bindings::xdp_md;
@@ -29,7 +29,7 @@ pub fn classify(ctx: XdpContext) -> u32 {
     let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
     let next = match pkt.arrival {
         Arrival::Kernel => from_kernel(ctx, pkt),
-        _ => either(from_wire(ctx, pkt)),
+        _ => next_stage(from_wire(ctx, pkt)),
     };
     run_stage(ctx, next)
 }

@@ -2,7 +2,7 @@
 
 use crate::frame::window;
 use crate::header_cache;
-use crate::next::{CLASSIFY, CONTINUE, FINISH, check_next, either, raw, run_stage};
+use crate::next::{CLASSIFY, CONTINUE, FINISH, check_next, next_stage, raw, run_stage};
 use crate::packet_state::{Arrival, PacketState, packet_state};
 use crate::reason_if_split;
 use crate::runtime::runtime_config;
@@ -52,7 +52,7 @@ pub fn decap(ctx: XdpContext) -> u32 {
             pkt.drop(reason_if_split(ctx, reason))
         }
     };
-    run_stage(ctx, either(check_next(next).map(|()| CLASSIFY)))
+    run_stage(ctx, next_stage(check_next(next).map(|()| CLASSIFY)))
 }
 
 /// Parses the inner packet.

@@ -2,7 +2,7 @@
 //! exits share: next hop, MTU and TTL.
 
 use crate::frame::{cut_end, is_chained, length, move_start, window};
-use crate::next::{CONTINUE, FINISH, check_next, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, check_next, next_stage, raw, run_stage};
 use crate::origin::{options, origin};
 use crate::packet_state::{Arrival, PacketState, Reply, packet_state};
 use crate::runtime::{may_punt, request_neighbor, runtime_config};
@@ -38,7 +38,7 @@ pub fn encap(ctx: XdpContext) -> u32 {
         VerdictCounter::Forward => probe(ctx, pkt),
         _ => to_backend(ctx, pkt),
     };
-    run_stage(ctx, either(next))
+    run_stage(ctx, next_stage(next))
 }
 
 /// `return`: sends the frame back with its outer addresses swapped, otherwise unchanged.

@@ -7,7 +7,7 @@ use crate::encap::{
 };
 use crate::nat::rewrite_reply;
 use crate::nat64::translated_len;
-use crate::next::{CONTINUE, FINISH, NAT64, check_next, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, NAT64, check_next, next_stage, raw, run_stage};
 use crate::origin::part_return_leg;
 use crate::packet_state::{PacketState, packet_state};
 use crate::runtime::runtime_config;
@@ -31,7 +31,7 @@ use tables::set::TableSet;
 pub fn front(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
-    let next = either(to_front(ctx, pkt));
+    let next = next_stage(to_front(ctx, pkt));
     run_stage(ctx, next)
 }
 

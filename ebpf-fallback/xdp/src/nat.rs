@@ -2,6 +2,8 @@
 //!
 //! Checksums are updated incrementally and never recomputed, so that a wrong checksum stays wrong
 //! (RFC 1624).
+//!
+//! `part_*` are global BPF functions, which the verifier checks separately (see [`tables::parts`]).
 
 use crate::cpu_views::flows;
 use crate::encap::{
@@ -9,7 +11,7 @@ use crate::encap::{
     update_ecn_and_ttl,
 };
 use crate::frame::window;
-use crate::next::{CONTINUE, FINISH, check_next, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, check_next, next_stage, raw, run_stage};
 use crate::packet_state::{PacketState, packet_state};
 use crate::runtime::runtime_config;
 use aya_ebpf::bindings::xdp_md;
@@ -27,8 +29,8 @@ pub fn nat(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
     let next = match pkt.path.flags & PATH_REDIRECT {
-        0 => either(to_backend(ctx, pkt)),
-        _ => either(to_proxy(ctx, pkt)),
+        0 => next_stage(to_backend(ctx, pkt)),
+        _ => next_stage(to_proxy(ctx, pkt)),
     };
     run_stage(ctx, next)
 }
@@ -73,7 +75,7 @@ fn rewrite_forward(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> {
 #[inline(always)]
 pub fn compute_forward_rewrites(pkt: &mut PacketState) {
     let quoted = if pkt.quotes { Some(&pkt.quoted) } else { None };
-    (pkt.to, pkt.quote) = pkt.path.forward_rewrites(&pkt.inner, quoted);
+    (pkt.rewrite, pkt.quote) = pkt.path.forward_rewrites(&pkt.inner, quoted);
 }
 
 /// Rewrites a backend's reply to what the client expects.
@@ -99,32 +101,32 @@ pub extern "C" fn part_ends() -> u32 {
         Err(PathError::Gone) => return pkt.drop(DropReason::NoFlow),
         Err(PathError::Busy) => return pkt.drop(DropReason::FlowContended),
     };
-    // Packets of the backend itself get the service's address as source; a router keeps its
-    // address, except if it has none in the other family.
+    // An ICMP error from a router keeps its source, unless the packet is translated to the other
+    // family; everything else gets the frontend's address.
     let router = pkt.inner.src != pkt.path.backend_addr && !pkt.path.crosses();
-    (pkt.to, pkt.quote) = ends.reply_rewrites(pkt.quotes, router.then_some(pkt.inner.src));
+    (pkt.rewrite, pkt.quote) = ends.reply_rewrites(pkt.quotes, router.then_some(pkt.inner.src));
     CONTINUE
 }
 
-/// Rewrites the packet to [`PacketState::to`].
+/// Applies the rewrite [`PacketState::rewrite`] to the packet.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_rewrite(ctx: *mut xdp_md) -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
-    match rewrite::nat(&mut window(ctx), &pkt.inner, &pkt.to) {
+    match rewrite::nat(&mut window(ctx), &pkt.inner, &pkt.rewrite) {
         Ok(()) => CONTINUE,
         Err(_) => pkt.drop(DropReason::TooShort),
     }
 }
 
-/// Rewrites an ICMP error to [`PacketState::to`], and the packet that it quotes to
-/// [`PacketState::quote`].
+/// Applies the rewrite [`PacketState::rewrite`] to an ICMP error, and [`PacketState::quote`] to the
+/// packet that it quotes.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_rewrite_quoted(ctx: *mut xdp_md) -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let w = &mut window(ctx);
-    match rewrite::nat_quoted(w, &pkt.inner, &pkt.quoted, &pkt.to, &pkt.quote) {
+    match rewrite::nat_quoted(w, &pkt.inner, &pkt.quoted, &pkt.rewrite, &pkt.quote) {
         Ok(()) => CONTINUE,
         Err(_) => pkt.drop(DropReason::TooShort),
     }

@@ -4,7 +4,7 @@
 use crate::encap::{check_ttl, next_hop, part_clamp, plain_frame, too_big, update_ecn_and_ttl};
 use crate::frame::{cut_end, is_chained, length, move_start, sum_from, window};
 use crate::nat::{compute_forward_rewrites, part_ends};
-use crate::next::{CONTINUE, FINISH, FRONT, check_next, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, FRONT, check_next, next_stage, raw, run_stage};
 use crate::packet_state::{PacketState, packet_state};
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::macros::xdp;
@@ -25,7 +25,7 @@ const MAX_SUMMED: usize = 3_584;
 pub fn nat64(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
-    let next = either(if pkt.to_client { to_client(ctx, pkt) } else { to_backend(ctx, pkt) });
+    let next = next_stage(if pkt.to_client { to_client(ctx, pkt) } else { to_backend(ctx, pkt) });
     run_stage(ctx, next)
 }
 
@@ -128,7 +128,7 @@ extern "C" fn part_quoted_header(ctx: *mut xdp_md) -> u32 {
 #[inline(never)]
 extern "C" fn part_translate(ctx: *mut xdp_md) -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
-    match translate::packet_as(&mut window(ctx), &pkt.inner, pkt.fragment_bits, &pkt.to) {
+    match translate::packet_as(&mut window(ctx), &pkt.inner, pkt.fragment_bits, &pkt.rewrite) {
         Ok(new) => {
             pkt.new_headers = new;
             CONTINUE
@@ -160,7 +160,7 @@ extern "C" fn part_translate_error(ctx: *mut xdp_md) -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let (w, inside) = (&mut window(ctx), pkt.new_headers.quote);
     let (error, quoted) = (&pkt.inner, &pkt.quoted);
-    match translate::error_around(w, error, quoted, &pkt.to, &pkt.quote, &inside) {
+    match translate::error_around(w, error, quoted, &pkt.rewrite, &pkt.quote, &inside) {
         Ok(new) => {
             pkt.new_headers = new;
             CONTINUE

@@ -127,7 +127,7 @@ pub fn check_next(next: u32) -> Result<(), u32> {
 
 /// Returns the next stage of a result: both outcomes are stage numbers.
 #[inline(always)]
-pub fn either(next: Result<u32, u32>) -> u32 {
+pub fn next_stage(next: Result<u32, u32>) -> u32 {
     match next {
         Ok(next) | Err(next) => next,
     }

@@ -70,7 +70,7 @@ pub struct PacketState {
     /// Gateway leg of this packet.
     pub leg: GatewayLeg,
     /// Rewrite of the packet's addresses and ports.
-    pub to: Rewrite,
+    pub rewrite: Rewrite,
     /// Rewrite of the quoted packet's addresses and ports.
     pub quote: Rewrite,
     /// Fragment offset and flags of the packet, in the form of IPv6.

@@ -61,7 +61,7 @@ use fast_forward::{RxInfo, forward};
 use frame::{is_chained, length, window};
 use next::{
     CLASSIFY, CONTINUE, DECAP, ENCAP, FINISH, GENEVE6, OUTER, PLAIN4, PLAIN6, TUNNEL4, TUNNEL6,
-    VXLAN4, VXLAN6, check_next, either, raw, run_stage,
+    VXLAN4, VXLAN6, check_next, next_stage, raw, run_stage,
 };
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::{self, Ethernet};
@@ -173,7 +173,7 @@ pub fn outer(ctx: XdpContext) -> u32 {
     let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else {
         return run_stage(ctx, FINISH);
     };
-    let next = either(parse_outer(ctx, pkt, config));
+    let next = next_stage(parse_outer(ctx, pkt, config));
     run_stage(ctx, next)
 }
 

@@ -6,7 +6,7 @@
 use crate::cpu_views::page;
 use crate::encap::reports_too_big;
 use crate::frame::{cut_end, length, move_start, sum_from, window};
-use crate::next::{CONTINUE, FINISH, check_next, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, check_next, next_stage, raw, run_stage};
 use crate::packet_state::{Arrival, PacketState, Reply, packet_state};
 use crate::runtime::error_limit;
 use aya_ebpf::bindings::xdp_md;
@@ -39,7 +39,7 @@ pub fn reply(ctx: XdpContext) -> u32 {
         Reply::TimeExceeded => icmp_error(ctx, pkt, DropReason::TtlExceeded),
         Reply::Reset => reset(ctx, pkt),
     };
-    run_stage(ctx, either(next))
+    run_stage(ctx, next_stage(next))
 }
 
 #[inline(always)]

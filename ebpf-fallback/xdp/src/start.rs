@@ -6,7 +6,7 @@ use crate::encap::part_local;
 use crate::frame::window;
 use crate::insert::{count_evicted, count_untracked};
 use crate::leg::{digest, part_copy_options, part_leg, towards_backend};
-use crate::next::{CONTINUE, FINISH, INSERT, check_next, either, raw, run_stage};
+use crate::next::{CONTINUE, FINISH, INSERT, check_next, next_stage, raw, run_stage};
 use crate::origin::note;
 use crate::packet_state::{PacketState, copy, packet_state};
 use aya_ebpf::bindings::xdp_md;
@@ -26,7 +26,7 @@ use tables::region::Region;
 pub fn start(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
-    let next = if pkt.started { next_port(pkt) } else { either(begin(ctx, pkt)) };
+    let next = if pkt.started { next_port(pkt) } else { next_stage(begin(ctx, pkt)) };
     run_stage(ctx, next)
 }
 

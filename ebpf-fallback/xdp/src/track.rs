@@ -4,7 +4,7 @@ use crate::cpu_views::{flows, page};
 use crate::frame::window;
 use crate::leg::{digest, towards_backend};
 use crate::next::{
-    CONTINUE, FINISH, FRONT, LEG, REMEMBER, REPLY, SELECT, TRACK, either, raw, run_stage,
+    CONTINUE, FINISH, FRONT, LEG, REMEMBER, REPLY, SELECT, TRACK, next_stage, raw, run_stage,
 };
 use crate::packet_state::{Arrival, PacketState, Reply, packet_state};
 use aya_ebpf::bindings::xdp_md;
@@ -24,7 +24,7 @@ pub fn track(ctx: XdpContext) -> u32 {
     if pkt.inner.fragment != Fragment::Later {
         pkt.from_initiator = pkt.hit.from_initiator(pkt.side);
     }
-    let next = either(track_flow(ctx, pkt));
+    let next = next_stage(track_flow(ctx, pkt));
     if next == SELECT || next == REPLY {
         pkt.flow_found = false; // The flow has ended or does not apply.
     }

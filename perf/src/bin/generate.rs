@@ -11,7 +11,7 @@ use clap::Parser;
 use dpdk_bindings::{Burst, Eal, Mempool, lcore};
 use perf::frames::{self, Kind};
 use perf::meter::{self, Count};
-use perf::start::{self, Pair};
+use perf::start::{self, StartedPort};
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     let (eal_arguments, arguments) = start::arguments::<Arguments>("generate");
     let eal = Eal::start(&eal_arguments)?;
     let pool = start::pool(&eal, 0)?;
-    let pair = start::pairs(&eal, &pool)?.into_iter().next();
-    let pair = pair.ok_or("no port: pass a --vdev to DPDK")?;
+    let port = start::start_ports(&eal, &pool)?.into_iter().next();
+    let port = port.ok_or("no port: pass a --vdev to DPDK")?;
     let worker = lcore::workers(&eal).into_iter().next().ok_or("no worker: pass -l 0,1")?;
 
     let (sent, back) = (Count::new(), Count::new());
@@ -65,7 +65,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         back: Arc::clone(&back),
         stop: Arc::clone(&stop),
     };
-    let job = lcore::launch(&eal, worker, move || generator.run(pair))?;
+    let job = lcore::launch(&eal, worker, move || generator.run(port))?;
     let counts = if arguments.one_way { &sent } else { &back };
     meter::print_rates(counts, arguments.seconds, || Ok(()))?;
     stop.store(true, Ordering::Relaxed);
@@ -86,7 +86,7 @@ struct Generator {
 }
 
 impl Generator {
-    fn run(self, mut pair: Pair) {
+    fn run(self, mut port: StartedPort) {
         let mut outgoing = Burst::<BURST>::new();
         let mut incoming = Burst::<BURST>::new();
         let mut next = 0;
@@ -101,8 +101,8 @@ impl Generator {
                     next = if next + 1 == self.frames.len() { 0 } else { next + 1 };
                 }
             }
-            self.sent.add(pair.tx.send(&mut outgoing) as u64);
-            self.back.add(pair.rx.receive(&mut incoming) as u64);
+            self.sent.add(port.tx.send(&mut outgoing) as u64);
+            self.back.add(port.rx.receive(&mut incoming) as u64);
             incoming.clear();
         }
     }

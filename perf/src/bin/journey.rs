@@ -25,7 +25,7 @@ use perf::meter::{self, Count};
 use perf::poller::{
     Feed, Poller, PollerError, STAGES, Switches, WAITING, begin_flows, lcore_config,
 };
-use perf::start::{self, Pair};
+use perf::start::{self, StartedPort};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -94,10 +94,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let eal = Eal::start(&eal_arguments)?;
     let waiting = if arguments.cold { WAITING as u32 * arguments.lcores } else { 0 };
     let pool = start::pool(&eal, waiting)?;
-    let pairs = start::pairs(&eal, &pool)?;
-    let null = pairs.len() == 2 * arguments.lcores as usize;
+    let ports = start::start_ports(&eal, &pool)?;
+    let null = ports.len() == 2 * arguments.lcores as usize;
     let only_requests = arguments.direction == Direction::Requests && !arguments.cold;
-    if !null && (pairs.len() != 1 || !only_requests) {
+    if !null && (ports.len() != 1 || !only_requests) {
         return Err("give one port (requests only), or two net_null ports for each lcore".into());
     }
     let tracked = matches!(arguments.work, Workload::Nat | Workload::Tunnel);
@@ -130,9 +130,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let switches = Arc::new(Switches::default());
     let counts: Vec<_> = (0..arguments.lcores).map(|_| Count::new()).collect();
     let mut jobs: Vec<Job> = Vec::new();
-    let mut pairs = pairs.into_iter();
+    let mut ports = ports.into_iter();
     for (index, count) in (0..).zip(&counts) {
-        let own = pairs.by_ref().take(2).collect();
+        let own = ports.by_ref().take(2).collect();
         let poller = poller(&arguments, index, own, &learned, (count, &switches));
         let region = Arc::clone(&region);
         jobs.push(lcore::launch(&eal, workers[index as usize], move || poller.run(&region))?);
@@ -157,13 +157,13 @@ fn finished<T>(job: LcoreHandle<Result<T, PollerError>>) -> Result<T, Box<dyn Er
 fn poller(
     arguments: &Arguments,
     index: u32,
-    pairs: Vec<Pair>,
+    ports: Vec<StartedPort>,
     learned: &Answers,
     (count, switches): (&Arc<Count>, &Arc<Switches>),
 ) -> Poller {
     Poller {
         config: lcore_config(index, arguments.lcores),
-        pairs,
+        ports,
         feeds: feeds(arguments, index, learned),
         work: arguments.work,
         stages: arguments.stages,

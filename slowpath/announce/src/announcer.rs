@@ -18,12 +18,11 @@ use bgp::peer::Stop;
 use ipnet::IpNet;
 use state::object::bgp::{Neighbor, Password, RouterSpec};
 
-use crate::apply::{Defect, DefectKind, PolicyApplier, PolicyDefects};
+use crate::apply::{Defect, DefectKind, PolicyApplier, PolicyDefects, ShutdownMode};
 use crate::peers::{self, Identity, Keys};
 use crate::routes::{self, NoBackends, OfferedPrefixes};
 use crate::secrets::{ReadKeys, Secrets};
 use crate::select::Policy;
-use crate::shutdown::ShutdownMode;
 use crate::snapshot::ControlPlaneState;
 use crate::speaker::{PeerConfig, PeerKey, Speaker};
 

@@ -2,12 +2,12 @@
 //! be used.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use bgp::peer::Stop;
 use parking_lot::Mutex;
 
 use crate::select::Policy;
-use crate::shutdown::ShutdownMode;
 use crate::snapshot::ControlPlaneState;
 
 /// Virtual routers with a declarative configuration.
@@ -66,6 +66,31 @@ impl<R: PolicyApplier> PolicyApplier for Arc<Mutex<R>> {
 
     fn end(&mut self, mode: ShutdownMode) {
         self.lock().end(mode);
+    }
+}
+
+/// How BGP is shut down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ShutdownMode {
+    /// Final shutdown: all routes are withdrawn, routers get time to move traffic, and each session
+    /// ends with a Cease, as a hard reset (RFC 8538) where graceful restart would keep the routes.
+    Stop {
+        /// Maximum time for withdrawals to be sent.
+        timeout: Duration,
+        /// Time for routers to move traffic after that.
+        settle: Duration,
+    },
+    /// Restart: nothing is sent, so that neighbors with graceful restart keep the routes.
+    Restart,
+}
+
+impl ShutdownMode {
+    /// Returns the reason with which sessions end.
+    pub(crate) fn stop(&self) -> Stop {
+        match self {
+            ShutdownMode::Stop { .. } => Stop::Shutdown("appliance shutdown".to_owned()),
+            ShutdownMode::Restart => Stop::Restart,
+        }
     }
 }
 

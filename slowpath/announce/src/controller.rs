@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 use state::labels::Pairs;
 use tokio::sync::Notify;
 
-use crate::apply::{PolicyApplier, PolicyDefects};
+use crate::apply::{PolicyApplier, PolicyDefects, ShutdownMode};
 use crate::select::{MultiplePolicies, Policy, select};
-use crate::shutdown::{Shutdown, ShutdownMode, Step};
+use crate::shutdown::{Shutdown, Step};
 use crate::snapshot::{self, BadAnnotation, ControlPlaneState, RouterAnnotation};
 
 /// Wait before the first retry of a failed round.

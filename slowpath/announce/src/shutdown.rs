@@ -1,36 +1,9 @@
 //! Shutdown of BGP: either final, which withdraws all routes first, or for a restart, which sends
 //! nothing. A state machine without a clock: the time is an argument.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bgp::peer::Stop;
-
-use crate::apply::PolicyApplier;
-
-/// How BGP is shut down.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ShutdownMode {
-    /// Final shutdown: all routes are withdrawn, routers get time to move traffic, and each session
-    /// ends with a Cease, as a hard reset (RFC 8538) where graceful restart would keep the routes.
-    Stop {
-        /// Maximum time for withdrawals to be sent.
-        timeout: Duration,
-        /// Time for routers to move traffic after that.
-        settle: Duration,
-    },
-    /// Restart: nothing is sent, so that neighbors with graceful restart keep the routes.
-    Restart,
-}
-
-impl ShutdownMode {
-    /// Returns the reason with which sessions end.
-    pub(crate) fn stop(&self) -> Stop {
-        match self {
-            ShutdownMode::Stop { .. } => Stop::Shutdown("appliance shutdown".to_owned()),
-            ShutdownMode::Restart => Stop::Restart,
-        }
-    }
-}
+use crate::apply::{PolicyApplier, ShutdownMode};
 
 /// Progress of the shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,6 +12,12 @@ use serde::{Deserialize, Serialize};
 use crate::problem::Problem;
 use crate::route::{Describe, Operation};
 
+/// Comma-separated fields, at most 64 (`name,spec.frontends`), or nothing.
+const FIELD_LIST: &str = concat!(
+    r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*",
+    r"(,[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*){0,63})?$"
+);
+
 /// Query parameters of a list of objects.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -25,7 +31,7 @@ pub(crate) struct ListQuery {
     pub after: String,
     /// Comma-separated fields to return of each object, at most 64: `name,spec.frontends`. All by
     /// default.
-    #[schemars(regex(pattern = r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*(,[a-z]+)?)?$"))]
+    #[schemars(regex(pattern = FIELD_LIST))]
     pub fields: String,
     /// Only objects of this source.
     pub source: String,
@@ -79,7 +85,7 @@ pub(crate) struct RowsQuery {
     /// address is in this network.
     pub prefix: String,
     /// Comma-separated columns to return, at most 64. All by default.
-    #[schemars(regex(pattern = r"^([A-Za-z]+(,[A-Za-z]+)?)?$"))]
+    #[schemars(regex(pattern = r"^([A-Za-z]+(,[A-Za-z]+){0,63})?$"))]
     pub fields: String,
 }
 

@@ -18,8 +18,8 @@ pub const SINGLE_HOP: u16 = 3784;
 /// UDP port of multihop BFD (RFC 5883 section 5).
 pub const MULTIHOP: u16 = 4784;
 
-/// Size of the receive buffer in bytes, larger than any packet. A truncated authenticated packet is
-/// still recognized as such.
+/// Size of the receive buffer in bytes, larger than any BFD packet of RFC 5880 (at most 52 bytes,
+/// with SHA1).
 const BUFFER_SIZE: usize = 128;
 
 /// A received datagram.
@@ -71,11 +71,11 @@ impl Receiver {
 
     /// Returns ready when a datagram may have arrived.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<()> {
-        // An error also counts as ready: the next read returns it.
+        // The only error is the runtime's shutdown.
         self.socket.poll_recv_ready(context).map(drop)
     }
 
-    /// Returns the next datagram, if there is one.
+    /// Returns the next datagram, if there is one. `None` also after an error of the socket.
     pub fn next_datagram(&self) -> Option<Datagram> {
         let received = self
             .socket

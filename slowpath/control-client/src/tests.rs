@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use super::*;
 
-/// A server that reads the head of one request and sends these parts, then either closes or stays
-/// silent until its peer disconnects.
+/// A server that reads the head of one request and sends the parts of a response, then either
+/// closes the connection or stays silent until the client closes it.
 struct Server {
     socket: PathBuf,
     thread: JoinHandle<String>,
@@ -18,7 +18,7 @@ struct Server {
 impl Server {
     fn start(name: &str, parts: &'static [&'static str], closes: bool) -> Server {
         let socket = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        // The file exists only if an earlier process with this ID was killed.
+        // The file exists only if a test of an earlier process with this ID failed or was killed.
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();
         let thread = std::thread::spawn(move || {
@@ -60,7 +60,7 @@ fn a_request_is_sent_and_its_response_read() {
 }
 
 #[test]
-fn lines_are_read_as_they_arrive_and_the_connection_closes_with_the_body() {
+fn lines_are_read_as_they_arrive_and_the_connection_closes_when_the_body_is_dropped() {
     let server = Server::start("lines", &["HTTP/1.1 200 OK\r\n\r\n", "one\n", "two\n"], false);
     let mut body = BufReader::new(server.send(IDLE_TIMEOUT).unwrap().body);
     for expected in ["one\n", "two\n"] {

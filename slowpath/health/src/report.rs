@@ -11,19 +11,21 @@ pub struct Row {
     pub backend: String,
     /// `unknown`, `healthy`, `unhealthy`, or `unprobed` if it cannot be checked.
     pub state: String,
-    /// Seconds since the verdict; `None` without a verdict.
+    /// Seconds since `state` last changed; `None` while `unknown` or `unprobed`.
     pub since_s: Option<u64>,
-    /// Last result: `good`, `bad`, `not_run` (this machine could not run the check), or empty
-    /// before the first one.
+    /// Outcome of the last check: `good`, `bad`, `not_run` (this machine could not run the check),
+    /// or empty before the first one.
     pub last: String,
-    /// Observation of the last check, or the reason why there is none.
+    /// What the last check observed, empty before the first one; if `unprobed`, why the backend
+    /// cannot be checked.
     pub result: String,
     /// Seconds since the last result.
     pub last_check_s_ago: Option<u64>,
     /// Duration of the last check in milliseconds.
     pub took_ms: Option<u64>,
-    /// Milliseconds until the next check; `None` while one is running.
+    /// Milliseconds until the next check; `None` while one is running, or if `unprobed`.
     pub next_ms: Option<u64>,
-    /// Number of consecutive opposite results that would change the state.
+    /// Number of further consecutive results that would change the state (failures if `unknown`; 0
+    /// if `unprobed`).
     pub needs: u32,
 }

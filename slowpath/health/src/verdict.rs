@@ -90,7 +90,8 @@ impl HealthStateMachine {
         self.state = state;
     }
 
-    /// Returns the number of consecutive opposite results that would change the state.
+    /// Returns the number of further consecutive results that would change the state: successes if
+    /// it is unhealthy, otherwise failures.
     pub fn needs(&self, timing: &Timing) -> u32 {
         match self.state {
             HealthState::Unhealthy => self.rise(timing).saturating_sub(self.good),

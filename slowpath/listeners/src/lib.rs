@@ -5,13 +5,14 @@
 //!   accept.rs  accept loops, with handling of exhausted descriptors
 //!   slots.rs   connection limits per listener and source; eviction
 //!   limits.rs  limits, timeouts and counters of a listener
-//!   source.rs  sources of connections
+//!   source.rs  peers of connections, as counted by limits
 //!   stream.rs  connections with write timeouts
-//!   body.rs    bodies: the minimum rate of requests, the end of responses
+//!   body.rs    bodies: the minimum receive rate of request bodies, the end of responses
 //!   http.rs    HTTP/1 server for a connection
 //! ```
-//! Health, node ports, metrics, the API and the control socket use this crate, so that idle, slow
-//! or numerous clients cost each of them a bounded number of descriptors and bytes.
+//! The health endpoint, health-check node ports, metrics, the API and the control socket use this
+//! crate, so that idle, slow or numerous clients cost each of them a bounded number of descriptors
+//! and bytes.
 #![forbid(unsafe_code)]
 
 mod accept;

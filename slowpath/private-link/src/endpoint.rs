@@ -16,9 +16,10 @@ use crate::object::{Aspect, Fixed, Reason, Step};
 use crate::operations;
 use crate::round::{Event, RoundState};
 
-/// Properties that hold an endpoint's connections: those that need approval, and those that do not.
-const CONNECTIONS: [&str; 2] =
-    ["manualPrivateLinkServiceConnections", "privateLinkServiceConnections"];
+/// Property of an endpoint: its connections that need approval.
+const MANUAL: &str = "manualPrivateLinkServiceConnections";
+/// Property of an endpoint: its connections that are approved automatically.
+const AUTOMATIC: &str = "privateLinkServiceConnections";
 
 pub(crate) fn error(failed: AttemptError) -> Stop {
     Stop::failed(Aspect::Endpoint, Reason::AzureError, &failed)
@@ -27,14 +28,14 @@ pub(crate) fn error(failed: AttemptError) -> Stop {
 /// Performs the next step. Returns the delay until the next check if nothing is left to do.
 pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outcome<Duration> {
     let Some(desired) = &fixed.endpoint else { return Continue(Duration::MAX) };
-    let side = round.context.endpoint();
+    let client = round.context.endpoint();
     dns::poll_operation(round).await?;
     let Some(alias) = round.status.service.alias.clone() else {
         let message = "the service has no alias yet";
         return Break(Stop::wait(Aspect::Endpoint, Reason::WaitingForAlias, message));
     };
     let Some(existing) =
-        side.get(&operations::ENDPOINTS_GET.at(&desired.id)).await.or_stop(error)?
+        client.get(&operations::ENDPOINTS_GET.at(&desired.id)).await.or_stop(error)?
     else {
         note_deleted(round);
         return create(round, fixed, &desired.id, &alias).await;
@@ -45,10 +46,12 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
         round.status.endpoint.address = None;
         let message = format!(
             "endpoint {} exists and was not created by Weir for this object; delete it, or assign \
-             it to this object by the tags {} and {}",
+             it to this object by the tags {}={} and {}={}",
             desired.id,
             names::FLEET,
-            names::OBJECT
+            round.context.settings.fleet,
+            names::OBJECT,
+            round.object.name
         );
         return Break(Stop::blocked(Aspect::Endpoint, Reason::NotOurs, message));
     }
@@ -57,7 +60,7 @@ pub(crate) async fn reconcile(round: &mut RoundState<'_>, fixed: &Fixed) -> Outc
         return Break(busy(Aspect::Endpoint, "the private endpoint", &body));
     }
     if let Some(why) = unreachable_reason(&body, &alias) {
-        return replace(round, &desired.id, why).await;
+        return delete_unreachable(round, &desired.id, why).await;
     }
     if State::of(&body) == State::Failed {
         return create(round, fixed, &desired.id, &alias).await;
@@ -94,7 +97,7 @@ async fn create(
         "tags": names::tags(&round.context.settings.fleet, &round.object.name, spec),
         "properties": {
             "subnet": { "id": desired.subnet },
-            CONNECTIONS[0]: [{
+            MANUAL: [{
                 "name": id.name(),
                 "properties": {
                     "privateLinkServiceId": alias,
@@ -103,23 +106,28 @@ async fn create(
             }],
         },
     });
-    let side = round.context.endpoint();
-    let outcome = side.put(&operations::ENDPOINTS_PUT.at(id), &body, None).await.or_stop(error)?;
+    let client = round.context.endpoint();
+    let outcome =
+        client.put(&operations::ENDPOINTS_PUT.at(id), &body, None).await.or_stop(error)?;
     round.events.push(Event::note("EndpointCreated", format!("{} is being created", id.name())));
-    side.track(&mut round.status.endpoint.running, Step::WriteEndpoint, outcome)?;
+    client.track(&mut round.status.endpoint.running, Step::WriteEndpoint, outcome)?;
     Break(Stop::at_once(Aspect::Endpoint, "the endpoint was created"))
 }
 
-/// Deletes an endpoint that can no longer reach the service, because Azure connects an endpoint
-/// only once.
-async fn replace(round: &mut RoundState<'_>, id: &ResourceId, why: String) -> Outcome<Duration> {
-    let side = round.context.endpoint();
-    let outcome = side.delete(&operations::ENDPOINTS_DELETE.at(id)).await.or_stop(error)?;
+/// Deletes an endpoint that cannot reach the service. An endpoint cannot be connected again, so it
+/// is deleted; a later round creates a new one.
+async fn delete_unreachable(
+    round: &mut RoundState<'_>,
+    id: &ResourceId,
+    why: String,
+) -> Outcome<Duration> {
+    let client = round.context.endpoint();
+    let outcome = client.delete(&operations::ENDPOINTS_DELETE.at(id)).await.or_stop(error)?;
     round.status.endpoint.id = None;
     round.status.endpoint.address = None;
     round.set_condition(Aspect::Endpoint, (false, Reason::AzureError), &why);
     round.events.push(Event::warning("EndpointReplaced", why));
-    side.track(&mut round.status.endpoint.running, Step::DeleteEndpoint, outcome)?;
+    client.track(&mut round.status.endpoint.running, Step::DeleteEndpoint, outcome)?;
     // The next round is not due at once, because the new endpoint may have the same problem.
     let message = "the endpoint was deleted and will be recreated";
     Break(Stop::accepted(Aspect::Endpoint, message))
@@ -127,8 +135,8 @@ async fn replace(round: &mut RoundState<'_>, id: &ResourceId, why: String) -> Ou
 
 /// Returns the properties of the endpoint's connection; `Null` if it has none.
 fn connection(body: &Value) -> &Value {
-    let found = CONNECTIONS.iter().map(|key| &body["properties"][*key][0]["properties"]);
-    found.max_by_key(|properties| !properties.is_null()).unwrap_or(&Value::Null)
+    let found = [MANUAL, AUTOMATIC].map(|key| &body["properties"][key][0]["properties"]);
+    found.into_iter().max_by_key(|properties| !properties.is_null()).unwrap_or(&Value::Null)
 }
 
 /// Returns why the endpoint can never reach the service, if that is the case.
@@ -138,12 +146,16 @@ fn unreachable_reason(body: &Value, alias: &str) -> Option<String> {
     // Azure may return the service's id although its alias was written.
     if !to.is_empty() && !to.starts_with('/') && !to.eq_ignore_ascii_case(alias) {
         return Some(format!(
-            "the endpoint points to {to}, but the service is {alias}; it is being recreated"
+            "the endpoint points to {to}, but the service's alias is {alias}; the endpoint is \
+             being recreated"
         ));
     }
     let status = connection["privateLinkServiceConnectionState"]["status"].as_str();
-    (status == Some("Disconnected"))
-        .then(|| "the endpoint's service was deleted; the endpoint is being recreated".to_owned())
+    (status == Some("Disconnected")).then(|| {
+        "the service's owner removed the connection, or the service was deleted; the endpoint is \
+         being recreated"
+            .to_owned()
+    })
 }
 
 fn check_approved(body: &Value) -> Outcome<()> {
@@ -170,8 +182,8 @@ async fn address(round: &mut RoundState<'_>, body: &Value) -> Outcome<Ipv4Addr> 
     };
     let id = body["properties"]["networkInterfaces"][0]["id"].as_str().or_stop(waiting)?;
     let id = ResourceId::parse(id).or_stop(|_| waiting(()))?;
-    let side = round.context.endpoint();
-    let interface = side.get(&operations::INTERFACES_GET.at(&id)).await.or_stop(error)?;
+    let client = round.context.endpoint();
+    let interface = client.get(&operations::INTERFACES_GET.at(&id)).await.or_stop(error)?;
     let interface = interface.or_stop(waiting)?.body;
     let found = interface["properties"]["ipConfigurations"].as_array().into_iter().flatten();
     let mut found = found.filter_map(|one| one["properties"]["privateIPAddress"].as_str());

@@ -54,7 +54,7 @@ pub fn link(object: &str, zone: &Zone) -> String {
     let long = || format!("{}-{}-vnet-link", with_dashes(object), zone.name.replace('.', "-"));
     let mut name = zone.link.clone().unwrap_or_else(long);
     // Truncated names can collide only within a zone, where the tags of the existing link show it.
-    name.truncate(MAX_LENGTH);
+    name.truncate(name.floor_char_boundary(MAX_LENGTH));
     name.trim_end_matches('-').to_owned()
 }
 

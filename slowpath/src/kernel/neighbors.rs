@@ -172,31 +172,40 @@ impl NextHops {
     }
 
     fn rescan(&mut self, kernel: &mut dyn Kernel, now: Instant) -> Result<(), String> {
-        for number in 0..self.arms.len() {
-            let name = self.arms[number].name.clone();
-            let failed =
-                |what: &str, e: std::io::Error| format!("cannot read the {what} of {name}: {e}");
-            let link = kernel.link(&name).map_err(|e| failed("link", e))?;
-            self.arms[number].link = link;
-            let arm = number as u8;
-            for (_, hop) in self.hops.iter_mut().filter(|((of, _), _)| *of == arm) {
-                hop.route = None;
-            }
-            let Some(link) = link else {
-                return Err(format!("interface {name} does not exist: is the fastpath running?"));
-            };
-            for ((_, to), hop) in self.hops.iter_mut().filter(|((of, _), _)| *of == arm) {
-                hop.route = kernel.route(link.index, *to).map_err(|e| failed("routes", e))?;
-            }
-            self.retain_routers(arm, now);
-            // The kernel sends no notification for an entry that it dropped: trust only listed
-            // entries.
-            for (_, router) in self.routers.iter_mut().filter(|((of, _), _)| *of == arm) {
-                router.fresh = false;
-            }
-            for neighbor in kernel.neighbors(link.index).map_err(|e| failed("neighbors", e))? {
-                self.apply_neighbor(&neighbor, now);
-            }
+        let arms = 0..self.arms.len();
+        // An arm that cannot be read does not keep the others from being read.
+        arms.map(|arm| self.rescan_arm(arm, kernel, now)).fold(Ok(()), Result::and)
+    }
+
+    fn rescan_arm(
+        &mut self,
+        number: usize,
+        kernel: &mut dyn Kernel,
+        now: Instant,
+    ) -> Result<(), String> {
+        let name = self.arms[number].name.clone();
+        let failed =
+            |what: &str, e: std::io::Error| format!("cannot read the {what} of {name}: {e}");
+        let link = kernel.link(&name).map_err(|e| failed("link", e))?;
+        self.arms[number].link = link;
+        let arm = number as u8;
+        for (_, hop) in self.hops.iter_mut().filter(|((of, _), _)| *of == arm) {
+            hop.route = None;
+        }
+        let Some(link) = link else {
+            return Err(format!("interface {name} does not exist: is the fastpath running?"));
+        };
+        for ((_, to), hop) in self.hops.iter_mut().filter(|((of, _), _)| *of == arm) {
+            hop.route = kernel.route(link.index, *to).map_err(|e| failed("routes", e))?;
+        }
+        self.retain_routers(arm, now);
+        // The kernel sends no notification for an entry that it dropped: trust only listed
+        // entries.
+        for (_, router) in self.routers.iter_mut().filter(|((of, _), _)| *of == arm) {
+            router.fresh = false;
+        }
+        for neighbor in kernel.neighbors(link.index).map_err(|e| failed("neighbors", e))? {
+            self.apply_neighbor(&neighbor, now);
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use netlink::rtnetlink::packet_route::RouteNetlinkMessage;
 use netlink::rtnetlink::packet_route::address::{
     AddressAttribute, AddressMessage, AddressScope, CacheInfo,
 };
-use netlink::{NEW, Netlink, address, unless};
+use netlink::{NEW, Netlink, address, none_on_errno};
 use state::tables::Tables;
 
 /// Mark of the addresses: their `proto`, as `ip address` shows it. The kernel's own values are
@@ -148,7 +148,7 @@ impl Addresses for Netlink {
             true => (RouteNetlinkMessage::NewAddress(message(addr)), NEW, libc::EEXIST),
             false => (RouteNetlinkMessage::DelAddress(message(addr)), 0, libc::EADDRNOTAVAIL),
         };
-        unless(self.change(message, flags), &[done]).map(drop)
+        none_on_errno(self.change(message, flags), &[done]).map(drop)
     }
 }
 

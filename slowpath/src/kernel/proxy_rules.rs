@@ -21,7 +21,7 @@ use netlink::rtnetlink::packet_route::rule::{
     RuleAction, RuleAttribute, RuleMessage, RulePortRange,
 };
 use netlink::rtnetlink::packet_route::{AddressFamily, IpProtocol, RouteNetlinkMessage};
-use netlink::{NEW, Netlink, unless};
+use netlink::{NEW, Netlink, none_on_errno};
 use state::tables::Tables;
 
 /// Priority of the rules: before those of the system (32,766 is that of the main table).
@@ -172,7 +172,7 @@ impl Rules for Netlink {
             true => (RouteNetlinkMessage::NewRule(message(rule)), NEW, libc::EEXIST),
             false => (RouteNetlinkMessage::DelRule(message(rule)), 0, libc::ENOENT),
         };
-        unless(self.change(message, flags), &[done]).map(drop)
+        none_on_errno(self.change(message, flags), &[done]).map(drop)
     }
 }
 

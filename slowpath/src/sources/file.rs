@@ -1,4 +1,5 @@
-//! Watches the configuration file and the services: each read yields complete content or an error.
+//! Watches the configuration file and the services file or folder: each read yields complete
+//! content or an error.
 //!
 //! ```text
 //!   control loop -- Command -> Reader, on a thread of its own --> stat, read, check
@@ -8,7 +9,7 @@
 //! A disk that hangs blocks the reader and not the control loop. Files are polled by name several
 //! times a second, which detects replacement by rename, a changed symlink (as Kubernetes does with
 //! mounted files) and an edit in place. An edit in place may be incomplete when it is detected, so
-//! a file is read only after it has not changed for a while.
+//! a change is read only after it has settled. The first read and reads by command do not wait.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -36,13 +37,16 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 struct Watch {
     path: PathBuf,
     next_poll: Option<Instant>,
-    observed: Option<(Option<Stamp>, Instant)>,
-    read: Option<Option<Stamp>>,
+    /// Stamp of a change that was not read yet, and since when it has been the same.
+    changed_stamp: Option<(Option<Stamp>, Instant)>,
+    /// Stamp of the content that was read last; `None` before the first read, and if the next poll
+    /// is to read.
+    read_stamp: Option<Option<Stamp>>,
 }
 
 impl Watch {
     fn new(path: &Path) -> Watch {
-        Watch { path: path.to_owned(), next_poll: None, observed: None, read: None }
+        Watch { path: path.to_owned(), next_poll: None, changed_stamp: None, read_stamp: None }
     }
 
     /// Returns whether to read the file: it has changed and is stable. The first content is read
@@ -53,30 +57,30 @@ impl Watch {
         }
         self.next_poll = Some(now + POLL_INTERVAL);
         let stamp = stamp(&self.path);
-        if self.read.as_ref() == Some(&stamp) {
-            self.observed = None;
+        if self.read_stamp.as_ref() == Some(&stamp) {
+            self.changed_stamp = None;
             return false;
         }
-        let since = match &self.observed {
+        let since = match &self.changed_stamp {
             Some((same, since)) if *same == stamp => *since,
             _ => now,
         };
-        self.observed = Some((stamp.clone(), since));
-        if self.read.is_some() && now < since + SETTLE_TIME {
+        self.changed_stamp = Some((stamp.clone(), since));
+        if self.read_stamp.is_some() && now < since + SETTLE_TIME {
             return false;
         }
-        self.read = Some(stamp);
+        self.read_stamp = Some(stamp);
         true
     }
 
     /// Makes the next poll read the file, changed or not, without a delay.
     fn reread(&mut self) {
-        (self.next_poll, self.observed, self.read) = (None, None, None);
+        (self.next_poll, self.changed_stamp, self.read_stamp) = (None, None, None);
     }
 }
 
-/// Returns the stamp of a path, of a folder that of the files in it that are read; `None` if the
-/// path does not exist.
+/// Returns the stamp of a file, or of the files that are read in a folder; `None` if the path does
+/// not exist or cannot be accessed.
 fn stamp(path: &Path) -> Option<Stamp> {
     let files = read::files(path).ok()?;
     let stamps = files.into_iter().filter_map(|file| {
@@ -171,10 +175,10 @@ impl Files {
         self.send(Command::RereadConfig);
     }
 
-    /// Requests that services are checked against `config` from now on; if `now` is set, they are
-    /// read immediately.
-    pub fn check(&self, config: Arc<Config>, now: bool) {
-        self.send(Command::Check(config, now));
+    /// Requests that services are checked against `config` from now on; if `read_now` is set, they
+    /// are read immediately.
+    pub fn check(&self, config: Arc<Config>, read_now: bool) {
+        self.send(Command::Check(config, read_now));
     }
 
     /// Takes the next content, the configuration first.
@@ -198,14 +202,14 @@ pub struct Reader {
     config: Option<ConfigFile>,
     against: Arc<Config>,
     /// Read the services at the next iteration even if they have not changed.
-    now: bool,
+    read_services_now: bool,
     commands: Receiver<Command>,
     newest: Arc<Mutex<Newest>>,
     wake: Wake,
 }
 
-/// Creates the watch on the services of `config` and on its file: the control loop's side, and the
-/// reader.
+/// Creates the watch on the configuration file, if there is one, and on the services of `config`.
+/// Returns the control loop's side and the reader.
 pub fn watch(config: &Arc<Config>, file: Option<ConfigFile>, wake: Wake) -> (Files, Reader) {
     let (command, commands) = channel();
     let newest = Arc::<Mutex<Newest>>::default();
@@ -213,7 +217,7 @@ pub fn watch(config: &Arc<Config>, file: Option<ConfigFile>, wake: Wake) -> (Fil
     let reader = Reader {
         services: Watch::new(&services),
         against: Arc::clone(config),
-        now: false,
+        read_services_now: false,
         commands,
         newest: Arc::clone(&newest),
         wake,
@@ -248,10 +252,13 @@ impl Reader {
             let read = Box::new(file.read());
             self.publish(Read::Config(read));
         }
-        let fresh = self.services.is_due(now);
-        if std::mem::take(&mut self.now) || fresh {
+        let due = self.services.is_due(now);
+        if std::mem::take(&mut self.read_services_now) || due {
             let path = &self.services.path;
-            self.services.read = Some(stamp(path));
+            let stamp = Some(stamp(path));
+            // A change that is read by command before it has settled does not become due later.
+            let fresh = due || self.services.read_stamp != stamp;
+            self.services.read_stamp = stamp;
             let against = Arc::clone(&self.against);
             let objects = read::read(path, &against);
             self.publish(Read::Services { against, fresh, objects });
@@ -265,9 +272,9 @@ impl Reader {
                 self.config.iter_mut().for_each(|file| file.watch.reread());
             }
             Command::RereadConfig => self.config.iter_mut().for_each(|file| file.watch.reread()),
-            Command::Check(config, now) => {
+            Command::Check(config, read_now) => {
                 self.against = config;
-                self.now |= now;
+                self.read_services_now |= read_now;
             }
         }
     }
@@ -277,12 +284,46 @@ impl Reader {
         match read {
             Read::Config(_) => newest.config = Some(read),
             Read::Services { against, fresh, objects } => {
-                // The replaced content was fresh as well.
+                // Keeps `fresh` of unread content that this replaces.
                 let before = matches!(newest.services, Some(Read::Services { fresh: true, .. }));
                 newest.services = Some(Read::Services { against, fresh: fresh | before, objects });
             }
         }
         drop(newest);
         (self.wake)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: &str = "name = \"t\"\n[ingress]\ndevice = \"net_null0\"\n\
+                          address = [\"10.0.1.10/24\"]\n[nat]\naddresses = [\"10.0.1.10\"]\n\
+                          [fastpath]\nlcores = [1]\n";
+
+    #[test]
+    fn an_unsettled_change_that_is_read_by_command_is_fresh() {
+        let path = std::env::temp_dir().join(format!("weir-fresh-{}.toml", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        let mut config = config::from_toml(CONFIG).unwrap();
+        config.services = Some(path.clone());
+        let config = Arc::new(config);
+        let (files, mut reader) = watch(&config, None, Arc::new(|| {}));
+        let start = Instant::now();
+        let mut read_at = |ms| {
+            reader.poll(start + Duration::from_millis(ms));
+            files.take().map(|read| matches!(read, Read::Services { fresh: true, .. }))
+        };
+
+        assert_eq!(read_at(0), Some(true), "the first read");
+        std::fs::write(&path, "# changed\n").unwrap();
+        assert_eq!(read_at(100), None, "the change is settling");
+        files.check(Arc::clone(&config), true);
+        assert_eq!(read_at(120), Some(true), "the change is read by command");
+        files.check(Arc::clone(&config), true);
+        assert_eq!(read_at(140), Some(false), "nothing changed");
+        assert_eq!(read_at(1000), None);
+        std::fs::remove_file(&path).unwrap();
     }
 }

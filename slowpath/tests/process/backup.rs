@@ -109,5 +109,5 @@ fn every_kind_is_read_by_each_of_its_names() {
     ] {
         run(&folder, &["get", kind], 0);
     }
-    assert!(run(&folder, &["get", "sevice"], 2).1.contains("no kind"));
+    assert!(run(&folder, &["get", "sevice"], 2).1.contains("unknown kind"));
 }

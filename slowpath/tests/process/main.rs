@@ -239,7 +239,7 @@ fn the_control_socket_belongs_to_root_or_the_configured_group() {
     named("group = \"weir-data\"");
     assert_eq!(folder.slowpath().0.wait().unwrap().code(), Some(2));
     let log = std::fs::read_to_string(folder.path.join("log")).unwrap();
-    assert!(log.contains("group of region.group"), "{log}");
+    assert!(log.contains("the same group as region.group"), "{log}");
 }
 
 #[test]

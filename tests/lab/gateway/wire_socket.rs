@@ -1,5 +1,6 @@
-//! The gateway's two sockets on the wire. They are raw: the gateway chooses both UDP ports
-//! itself, and must see answers as they arrive, including wrong checksums.
+//! The gateway's sockets on the wire: a packet socket for receiving, a raw IPv4 socket for sending,
+//! and a UDP socket that reserves the port. The first two are raw: the gateway chooses both UDP
+//! ports itself, and must see answers as they arrive, including wrong checksums.
 
 use crate::lab::error::{LabError, Result};
 use crate::lab::tun::wait;
@@ -15,10 +16,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// poll loop under test never yields; a frame lost here would be counted against the appliance.
 const SOCKET_BUFFER: usize = 64 << 20;
 
-/// Frames of one interface, of all protocols or IPv4 only.
-pub struct Frames(OwnedFd);
+/// A packet socket for the frames of one interface, of one EtherType or all.
+pub struct PacketSocket(OwnedFd);
 
-impl Frames {
+impl PacketSocket {
     /// Opens a packet socket on `interface`, in the calling thread's namespace.
     pub fn open(interface: &str, protocol: SockProtocol) -> Result<Self> {
         let what = || format!("opening a packet socket on {interface}");
@@ -37,8 +38,8 @@ impl Frames {
         Ok(Self(fd))
     }
 
-    /// Returns the next frame. If there is none, waits for one for at most
-    /// [`POLL_INTERVAL`](crate::lab::tun::POLL_INTERVAL) and returns `None`.
+    /// Returns the next frame. If none has arrived, returns `None` as soon as one arrives, at the
+    /// latest after [`POLL_INTERVAL`](crate::lab::tun::POLL_INTERVAL).
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         match recv(self.0.as_raw_fd(), buffer, MsgFlags::empty()) {
             Ok(len) => return Ok(Some(&mut buffer[..len])),
@@ -56,17 +57,17 @@ impl Frames {
     }
 }
 
-/// The gateway's wire.
+/// Sockets through which the gateway exchanges packets with the appliance.
 pub struct Wire {
-    frames: Frames,
+    frames: PacketSocket,
     packets: OwnedFd,
-    /// Binds the port, so that the kernel does not send "port unreachable"; a second gateway in
-    /// the namespace binds it as well. Its packets are never read.
+    /// Is bound to the gateway's UDP port, so that the kernel does not send "port unreachable".
+    /// A second gateway in the namespace can bind it as well. What it receives is never read.
     _reserved: Socket,
 }
 
 impl Wire {
-    /// Opens the wire in the calling thread's namespace.
+    /// Opens the sockets in the calling thread's namespace.
     pub fn open(interface: &str, port: u16) -> Result<Self> {
         let reserve = || {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
@@ -75,7 +76,7 @@ impl Wire {
             Ok(socket)
         };
         let reserved = reserve().map_err(LabError::io(format!("reserving UDP port {port}")))?;
-        let frames = Frames::open(interface, SockProtocol::EthIp)?;
+        let frames = PacketSocket::open(interface, SockProtocol::EthIp)?;
         let flags = SockFlag::SOCK_CLOEXEC;
         let packets = socket(AddressFamily::Inet, SockType::Raw, flags, SockProtocol::Raw)
             .map_err(LabError::errno("opening a raw IPv4 socket"))?;
@@ -88,7 +89,7 @@ impl Wire {
         sendto(self.packets.as_raw_fd(), packet, &to, MsgFlags::empty()).is_ok()
     }
 
-    /// Returns the next frame, like [`Frames::receive`].
+    /// Returns the next frame, like [`PacketSocket::receive`].
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<&'b mut [u8]>> {
         self.frames.receive(buffer)
     }

@@ -51,10 +51,10 @@ const GOBGP: &str = "\
     peer-as = 65001
 ";
 
-const FAILS: &str = "a failing test";
+const PANIC_PAYLOAD: &str = "a failing test";
 
-/// Serializes the tests, also if all are threads of one process: leftovers of a test are
-/// recognized by the process id.
+/// Serializes the tests that are threads of one process, because leftovers of a test are recognized
+/// by the process id. Across processes nextest's group `lab` serializes them.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -116,20 +116,20 @@ fn processes(text: &str) -> Vec<String> {
     named.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Returns the name prefix of the directories of this process's routers.
-fn folders() -> String {
-    format!("/tmp/weir-lab-{}-", std::process::id())
+/// Returns the prefix of the paths of this process's router directories under `root`.
+fn directory_prefix(root: &Path) -> String {
+    root.join(format!("weir-lab-{}-", std::process::id())).display().to_string()
 }
 
 #[test]
-fn routes_follow_the_daemon_and_nothing_is_left() -> Result<(), Box<dyn Error>> {
+fn routes_follow_kills_restarts_and_changes_and_nothing_is_left() -> Result<(), Box<dyn Error>> {
     let _alone = alone();
     let before = crash_log_directories();
     let mut three = three()?;
     three.wait_for_routes()?;
 
     three.frr.kill(Daemon::Bgpd)?;
-    wait_for("no route at BIRD", DEFAULT_TIMEOUT, || {
+    wait_for("the withdrawal of FRR's route at BIRD", DEFAULT_TIMEOUT, || {
         let output = three.bird.query("show route")?;
         Ok((!output.contains("192.0.2.1/32"), output))
     })?;
@@ -144,12 +144,12 @@ fn routes_follow_the_daemon_and_nothing_is_left() -> Result<(), Box<dyn Error>> 
     three.wait_for_routes()?;
 
     three.frr.configure(&["router bgp 65001", "neighbor 10.0.2.2 shutdown"])?;
-    wait_for("no neighbor at GoBGP", DEFAULT_TIMEOUT, || {
+    wait_for("the withdrawal of FRR's route at GoBGP", DEFAULT_TIMEOUT, || {
         let output = three.gobgp.json(&["global", "rib"])?;
         Ok((output.get("192.0.2.1/32").is_none(), output.to_string()))
     })?;
     three.bird.configure(&BIRD.replace("192.0.2.2/32", "192.0.2.9/32"))?;
-    wait_for("BIRD's other route at FRR", DEFAULT_TIMEOUT, || {
+    wait_for("BIRD's new route at FRR", DEFAULT_TIMEOUT, || {
         let output = three.frr.json("show bgp ipv4 unicast")?;
         Ok((output["routes"].get("192.0.2.9/32").is_some(), output.to_string()))
     })?;
@@ -170,17 +170,18 @@ fn a_panic_leaves_nothing_behind() {
     let before = crash_log_directories();
     let unwound = std::panic::catch_unwind(|| {
         let three = three().unwrap();
-        assert!(!processes(&folders()).is_empty(), "the daemons run");
+        let prefix = directory_prefix(&std::env::temp_dir());
+        assert!(!processes(&prefix).is_empty(), "no daemon is running");
         let _running = three;
-        std::panic::panic_any(FAILS);
+        std::panic::panic_any(PANIC_PAYLOAD);
     });
     let payload = unwound.unwrap_err();
-    assert_eq!(payload.downcast_ref(), Some(&FAILS), "another failure");
+    assert_eq!(payload.downcast_ref(), Some(&PANIC_PAYLOAD), "another panic");
     assert_nothing_left(&before);
 }
 
 #[test]
-fn router_errors_are_reported_verbatim() -> Result<(), Box<dyn Error>> {
+fn invalid_configurations_are_errors_of_the_start() -> Result<(), Box<dyn Error>> {
     let _alone = alone();
     let ns = namespace("one")?;
     let message = |result: Result<(), LabError>| result.unwrap_err().to_string();
@@ -204,12 +205,16 @@ fn crash_log_directories() -> BTreeSet<String> {
 
 #[track_caller]
 fn assert_nothing_left(crash_logs_before: &BTreeSet<String>) {
-    let (name, left) = (folders(), processes(&folders()));
-    assert!(left.is_empty(), "processes {left:?} with {name} in their command line");
-    let folders = std::fs::read_dir("/tmp").into_iter().flatten().flatten();
-    let folders = folders.map(|entry| entry.path().display().to_string());
-    let left: Vec<String> = folders.filter(|path| path.starts_with(&name)).collect();
-    assert!(left.is_empty(), "{left:?}");
+    let prefix = directory_prefix(&std::env::temp_dir());
+    let left = processes(&prefix);
+    assert!(left.is_empty(), "processes {left:?} with {prefix} in their command line");
+    for root in [std::env::temp_dir(), "/dev/shm".into()] {
+        let prefix = directory_prefix(&root);
+        let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path().display().to_string());
+        let left: Vec<String> = paths.filter(|path| path.starts_with(&prefix)).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
     let crash_logs = crash_log_directories();
     let left: Vec<String> = crash_logs.difference(crash_logs_before).cloned().collect();
     assert!(left.is_empty(), "{left:?} in /var/tmp/frr");

@@ -38,7 +38,7 @@ fn passwords_are_read_from_files_and_secrets_below_the_folder() {
     let refused = [
         ("gone", "No such file"),
         ("empty", "is empty"),
-        ("long", "longer than 80 bytes"),
+        ("long", "longer than the maximum of 80 bytes"),
         ("octets", "not UTF-8"),
         ("/dev/zero", "is not in"),
         ("/proc/kmsg", "is not in"),

@@ -17,7 +17,7 @@ use netlink::rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric,
 };
 use netlink::rtnetlink::sys::{Socket, protocols::NETLINK_ROUTE};
-use netlink::{Netlink, family, unless};
+use netlink::{Netlink, family, none_on_errno};
 
 /// Multicast groups with notifications that concern next hops.
 const GROUPS: [Group; 4] = [Group::Link, Group::Neigh, Group::Ipv4Route, Group::Ipv6Route];
@@ -129,7 +129,7 @@ impl Kernel for LinuxKernel {
         message.attributes.push(RouteAttribute::Oif(index));
         let routes = self.netlink.all(|kernel| kernel.route().get(message).execute());
         let no_route = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::EACCES, libc::EINVAL];
-        let routes = unless(routes, &no_route)?.unwrap_or_default();
+        let routes = none_on_errno(routes, &no_route)?.unwrap_or_default();
         Ok(routes.first().map(|route| read_route(route, to)))
     }
 

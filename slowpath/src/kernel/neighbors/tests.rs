@@ -9,6 +9,8 @@ const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 #[derive(Default)]
 struct Fake {
     link: bool,
+    /// Name of an interface that does not exist, although the others do.
+    missing: &'static str,
     via: Option<IpAddr>,
     no_route: bool,
     neighbors: Vec<Neighbor>,
@@ -17,8 +19,9 @@ struct Fake {
 }
 
 impl Kernel for Fake {
-    fn link(&mut self, _: &str) -> io::Result<Option<Link>> {
-        Ok(self.link.then_some(Link { index: 7, mac: OWN_MAC, mtu: 1500, up: true }))
+    fn link(&mut self, name: &str) -> io::Result<Option<Link>> {
+        let exists = self.link && name != self.missing;
+        Ok(exists.then_some(Link { index: 7, mac: OWN_MAC, mtu: 1500, up: true }))
     }
     fn route(&mut self, _: u32, to: IpAddr) -> io::Result<Option<Route>> {
         if self.no_route {
@@ -118,6 +121,18 @@ fn a_missing_interface_is_reported_and_found_once_it_exists() {
     hops.step(&mut kernel, now + RESCAN_MIN_INTERVAL);
     assert_eq!(hops.error(), None);
     assert_eq!(kernel.probed, [ip("10.0.0.2")]);
+}
+
+#[test]
+fn a_missing_interface_does_not_keep_the_other_arm_from_being_read() {
+    let now = Instant::now();
+    let mut kernel = Fake { link: true, missing: "weir-in", ..Fake::default() };
+    kernel.neighbors.push(answers("10.0.0.2"));
+    let mut hops = NextHops::new(&[("weir-in".into(), 9001), ("weir-out".into(), 9001)], now);
+    hops.set_needed([(1, ip("10.0.0.2"))], now);
+    let first = hops.step(&mut kernel, now);
+    assert_eq!(first[0].mac, Some(MAC));
+    assert!(hops.error().is_some_and(|error| error.contains("weir-in does not exist")));
 }
 
 #[test]

@@ -17,8 +17,8 @@ const SERVICE: &str = "kubernetes.io/service-name";
 /// skipped.
 const PLACEHOLDER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 192, 192, 192), 9999);
 
-/// Converts a slice; returns `None` if it belongs to no service or contains host names instead of
-/// addresses.
+/// Converts a slice, and appends ignored annotations to `notes`. Returns `None` if the slice
+/// belongs to no service or contains host names instead of addresses.
 pub fn slice(
     from: &EndpointSlice,
     settings: &Settings,
@@ -45,8 +45,8 @@ pub fn slice(
         for (j, text) in endpoint.addresses.iter().enumerate() {
             let address = text.parse().map_err(|_| {
                 let wrong = format!("`{text}` is not an address");
-                let allowed = format!("allowed: an {} address", from.address_type);
-                ChangeError::new(format!("endpoints[{i}].addresses[{j}]"), wrong, allowed)
+                let field = format!("endpoints[{i}].addresses[{j}]");
+                ChangeError::new(field, wrong, "allowed: an IP address")
             })?;
             let template = BackendSpec {
                 weight: weight.unwrap_or(100),
@@ -80,7 +80,8 @@ fn add(members: &mut Vec<BackendSpec>, template: &BackendSpec, from: &EndpointSl
     }
 }
 
-/// Merges backends with the same endpoint into one with the better state and all their port names.
+/// Merges backends with the same address, port and protocol into one, which keeps the state that
+/// `State` orders first and has all their port names.
 fn merge_duplicates(members: &mut Vec<BackendSpec>) {
     if members.len() < 2 {
         return;

@@ -412,7 +412,7 @@ fn file_error_has_its_location() {
         (
             format!("{right}---\n{slice}"),
             "(document 2): endpoints[1].addresses[0]: ",
-            "`10.0.0.x` is not an address; allowed: an IPv4",
+            "`10.0.0.x` is not an address; allowed: an IP address",
         ),
         (list.to_owned(), "shop.yaml:9 (document 1): ", "items[0].spec.ports[0].port"),
     ] {

@@ -101,7 +101,10 @@ mod tests {
         assert!(bits.contains("expected \"10.0.0.0/8\" for the network"), "{bits}");
         for text in ["10.0.0.0/33", "10.0.0.300/8", "fd00::/129", "[fd00::/300]"] {
             let text = wrong(text);
-            assert!(text.starts_with("prefix: `") && text.contains("no network"), "{text}");
+            assert!(
+                text.starts_with("prefix: `") && text.contains("neither an address nor a network"),
+                "{text}"
+            );
         }
         let service = KeyFilter::new(Table::Services, "10.0.0.1/8").unwrap();
         assert!(service.selects("10.0.0.1/8-web") && !service.selects("10.0.0.1/9"));

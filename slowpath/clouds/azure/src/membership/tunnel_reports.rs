@@ -83,7 +83,8 @@ impl TunnelReports {
     /// Returns a family for which IMDS and Resource Manager report different tunnels.
     pub(super) fn contradiction(&self) -> Option<(Family, Tunnels, Tunnels)> {
         let differs = |(family, _): &(Family, Tunnels)| {
-            let (imds, arm) = (find(&self.imds, *family)?, self.arm_tunnels(*family)?.as_ref().ok()?);
+            let (imds, arm) =
+                (find(&self.imds, *family)?, self.arm_tunnels(*family)?.as_ref().ok()?);
             (imds != *arm).then_some((*family, imds, *arm))
         };
         self.in_force.iter().filter(|_| !self.imds_failed).find_map(differs)
