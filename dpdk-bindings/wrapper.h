@@ -12,8 +12,8 @@
 #include "shim.h"
 
 /* Offsets of the mbuf's fields, computed by the C compiler. DPDK moves fields in and out of
- * anonymous unions from release to release (24.11 has no markers any more), but their names in C are stable.
- * Rust uses these offsets, and never bindgen's names of the unions. */
+ * anonymous unions from release to release (24.11 has no markers any more), but their names in C
+ * are stable. Rust uses these offsets, and never bindgen's names of the unions. */
 enum weir_mbuf_layout {
 	WEIR_MBUF_SIZE = sizeof(struct rte_mbuf),
 	WEIR_MBUF_BUF_ADDR = offsetof(struct rte_mbuf, buf_addr),

@@ -181,7 +181,7 @@ fn errors_name_the_field() {
         &["5s"],
     );
     is_problem(&ask("GET", "tables/flows", &[], ""), 404, "not-found", &["frontends"]);
-    is_problem(&ask("GET", "nothing", &[], ""), 404, "not-found", &["/v1/objects"]);
+    is_problem(&ask("GET", "nothing", &[], ""), 404, "not-found", &["/v1/openapi.json"]);
     let answer = ask("POST", "objects/services", &[], "");
     is_problem(&answer, 405, "method", &["POST"]);
     assert!(answer.header("allow").is_some_and(|allow| allow.contains("GET")), "{answer:?}");

@@ -112,7 +112,7 @@ fn commands(home: &Home) -> String {
          Then, for example:\n\n"
     );
     let explained = format!("weir explain --gateway aws 'tcp 192.0.2.1:40000 -> {FRONTEND}:80'");
-    let kill = format!("kill -9 $(cat {home}/slowpath.pid); traffic");
+    let kill = format!("kill -9 $(cat {home}/slowpath.pid); sleep 3; weir status; traffic");
     let curl = format!("client curl -s http://{FRONTEND}/");
     let all = [
         ("weir status", "is the appliance able to serve, and if not, why"),
@@ -126,7 +126,7 @@ fn commands(home: &Home) -> String {
             "weir backend set lab/web 10.0.2.11:8080 --state maintenance",
             "new flows avoid web-1, established ones stay",
         ),
-        (&kill, "kill the control process: no request fails"),
+        (&kill, "kill the control process, which is started again: no request fails"),
         (
             "appliance curl -s http://127.0.0.1:19100/metrics",
             "the metrics, as Prometheus reads them",
