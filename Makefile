@@ -106,7 +106,7 @@ miri: ## Run the tests of packet and tables under Miri to find undefined behavio
 
 loom: ## Check every interleaving of two threads' accesses to the ring
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET_DIR)/loom \
-	  cargo test --package tables --lib --quiet every_order
+	  cargo test --package tables --lib --quiet no_order_of_events_tears_or_loses_a_message
 
 # Tests keep their regions until the process ends, so leak detection is off.
 asan: setup ## Run the malformed frames through the pipeline under AddressSanitizer
