@@ -21,7 +21,7 @@ struct Arguments {
     /// Set the rounds over all cases of a comparison [default: 3, or 1 with --quick].
     #[arg(long)]
     rounds: Option<usize>,
-    /// Set the seconds of each run; the first three are warm-up and do not count.
+    /// Set the seconds of each run; rates leave out the first two, counters the first three.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(5..))]
     seconds: u64,
     /// Run only the reference cases and those Weir cases whose names contain this.
