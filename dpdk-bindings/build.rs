@@ -3,6 +3,7 @@
 //! Static linking improves the throughput of a small forwarder by 22 % and avoids a plug-in folder.
 //! Only the drivers listed here are linked.
 
+use std::ffi::{OsStr, OsString};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -17,8 +18,9 @@ const fn driver(name: &'static str, system: &'static [&'static str]) -> Driver {
     Driver { name, system }
 }
 
-/// The drivers to link if the installed DPDK has them. Debian's package lacks net_mana, which a
-/// build of its source package may have; a DPDK that was built for Weir has few others.
+/// The drivers to link if the installed DPDK has them, with the buses and shared code that they
+/// need. Debian 12's package lacks net_mana. `make dpdk` (build-dpdk.sh) reads this table to build
+/// each of them.
 const DRIVERS: &[Driver] = &[
     driver("bus_pci", &[]),
     driver("bus_vdev", &[]),
@@ -38,6 +40,16 @@ const DRIVERS: &[Driver] = &[
     driver("net_vdev_netvsc", &[]),
     driver("net_failsafe", &[]),
     driver("net_mana", &["mana", "ibverbs"]),
+    driver("bus_auxiliary", &[]),
+    driver("common_mlx5", &["mlx5", "ibverbs"]),
+    driver("net_mlx5", &[]),
+    driver("net_vmxnet3", &[]),
+    driver("net_e1000", &[]),
+    driver("net_ixgbe", &[]),
+    driver("net_i40e", &[]),
+    driver("common_iavf", &[]),
+    driver("net_iavf", &[]),
+    driver("net_ice", &[]),
 ];
 
 /// DPDK's libraries; their order is irrelevant because of `--whole-archive`.
@@ -62,6 +74,7 @@ const LIBRARIES: &[&str] = &[
     "kvargs",
     "log",
     "argparse",
+    "security",
 ];
 
 /// Archives that are checked first, for a clear error.
@@ -90,6 +103,9 @@ fn build() -> Result<(), String> {
         pkg_config(&["--cflags"])?.split_whitespace().map(String::from).collect();
     println!("cargo:cflags={}", flags.join(" "));
     let folder = pkg_config(&["--variable=libdir"])?;
+    // Bindings of one release with the archives of another would be undefined behavior.
+    let described_in = pkg_config(&["--variable=pcfiledir"])?;
+    println!("cargo:rerun-if-changed={}/libdpdk.pc", described_in.trim());
     link(Path::new(folder.trim()))?;
     bind(&flags, &out)?;
     let mut shim = cc::Build::new();
@@ -105,7 +121,11 @@ fn build() -> Result<(), String> {
 
 fn pkg_config(arguments: &[&str]) -> Result<String, String> {
     let missing = "DPDK is not installed (pkg-config libdpdk): run `make setup`";
-    let output = Command::new("pkg-config")
+    let mut command = Command::new("pkg-config");
+    if let Some(path) = std::env::var_os("PKG_CONFIG_PATH") {
+        command.env("PKG_CONFIG_PATH", below_the_clone(&path)?);
+    }
+    let output = command
         .args(arguments)
         .arg("libdpdk")
         .output()
@@ -114,6 +134,18 @@ fn pkg_config(arguments: &[&str]) -> Result<String, String> {
         return Err(missing.to_string());
     }
     String::from_utf8(output.stdout).map_err(|_| "pkg-config: output is not UTF-8".to_string())
+}
+
+/// Makes the relative entries of PKG_CONFIG_PATH (`.tools/dpdk/...`) relative to the clone. Cargo
+/// runs this script in the crate's directory, where pkg-config would not find them and would
+/// describe the DPDK of the system instead.
+fn below_the_clone(path: &OsStr) -> Result<OsString, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::env::join_paths(
+        std::env::split_paths(path)
+            .map(|entry| if entry.as_os_str().is_empty() { entry } else { root.join(entry) }),
+    )
+    .map_err(|e| format!("PKG_CONFIG_PATH: {e}"))
 }
 
 fn link(folder: &Path) -> Result<(), String> {
@@ -133,6 +165,12 @@ fn link(folder: &Path) -> Result<(), String> {
         println!("cargo:rustc-link-lib=static:+whole-archive,-bundle=rte_{name}");
         c_arguments.push(format!("-l:librte_{name}.a"));
     }
+    let linked: Vec<&str> = DRIVERS
+        .iter()
+        .map(|d| d.name)
+        .filter(|name| name.starts_with("net_") && has(name))
+        .collect();
+    println!("cargo:rustc-env=WEIR_DPDK_DRIVERS={}", linked.join(","));
     c_arguments.push("-Wl,--no-whole-archive".into());
     let system = DRIVERS.iter().filter(|d| has(d.name)).flat_map(|d| d.system.iter().copied());
     for name in system.chain(["numa", "bsd", "m", "dl", "pthread"]) {
@@ -159,13 +197,19 @@ fn bind(flags: &[String], out: &Path) -> Result<(), String> {
         .allowlist_function("rte_eth_dev_(configure|start|stop|close|info_get|socket_id)")
         .allowlist_function("rte_eth_dev_(get_port_by_name|get_name_by_port|get_mtu|set_mtu)")
         .allowlist_function("rte_eth_dev_(adjust_nb_rx_tx_desc|count_avail|is_valid_port)")
+        .allowlist_function("rte_eth_dev_(callback_register|reset)")
+        .allowlist_function("rte_eth_(stats_reset|xstats_reset)")
+        .allowlist_function("rte_dev_(probe|remove|name|event_callback_register)")
+        .allowlist_function("rte_dev_(event_monitor_start|hotplug_handle_enable)")
+        .allowlist_function("rte_devargs_(parse|reset)")
+        .allowlist_function("rte_timer_manage")
         .allowlist_function("rte_eth_(rx|tx)_queue_setup")
         .allowlist_function("rte_eth_(macaddr_get|stats_get|xstats_get|xstats_get_names)")
         .allowlist_function("rte_eth_allmulticast_(enable|disable)")
         .allowlist_var("rte_eth_fp_ops|WEIR_.*")
         .allowlist_var("RTE_(MAX_LCORE|MAX_ETHPORTS|PKTMBUF_HEADROOM|MEMPOOL_CACHE_MAX_SIZE)")
         .allowlist_var("RTE_ETH_NAME_MAX_LEN")
-        .allowlist_type("weir_mbuf_layout|rte_eth_rx_mq_mode")
+        .allowlist_type("weir_mbuf_layout|rte_eth_rx_mq_mode|rte_eth_event_type|rte_dev_event_type")
         // Rust accesses these types by offsets (WEIR_MBUF_*), never by their fields.
         .opaque_type("rte_mbuf|rte_mempool")
         .default_enum_style(bindgen::EnumVariation::ModuleConsts)

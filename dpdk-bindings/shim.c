@@ -22,14 +22,37 @@ int weir_errno(void)
 	return rte_errno;
 }
 
-int weir_link_up(uint16_t port)
+int weir_link(uint16_t port, uint32_t *speed)
 {
 	struct rte_eth_link link;
 	int status = rte_eth_link_get_nowait(port, &link);
 
+	*speed = 0;
 	if (status < 0)
 		return status;
+	if (link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN)
+		*speed = link.link_speed;
 	return link.link_status == RTE_ETH_LINK_UP;
+}
+
+/* Exported for drivers, whose header (ethdev_driver.h) Debian does not install. */
+struct rte_eth_dev;
+struct rte_eth_dev *rte_eth_dev_allocated(const char *name);
+int rte_eth_dev_callback_process(struct rte_eth_dev *device, enum rte_eth_event_type event,
+				 void *argument);
+
+void weir_raise(uint16_t port, bool reset, bool removed)
+{
+	char name[RTE_ETH_NAME_MAX_LEN];
+	struct rte_eth_dev *device;
+
+	if (rte_eth_dev_get_name_by_port(port, name) != 0)
+		return;
+	device = rte_eth_dev_allocated(name);
+	if (device && reset)
+		rte_eth_dev_callback_process(device, RTE_ETH_EVENT_INTR_RESET, NULL);
+	if (device && removed)
+		rte_eth_dev_callback_process(device, RTE_ETH_EVENT_INTR_RMV, NULL);
 }
 
 uint32_t weir_pool_size(const struct rte_mempool *pool)

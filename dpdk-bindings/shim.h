@@ -14,8 +14,11 @@ int weir_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned 
 int weir_linearize(struct rte_mbuf *mbuf);
 /* Returns the calling thread's rte_errno. */
 int weir_errno(void);
-/* Returns 1 if the link is up, 0 if it is down, or a negative errno if the driver fails. */
-int weir_link_up(uint16_t port);
+/* Returns 1 if the link is up, 0 if it is down, or a negative errno if the driver fails. Stores the
+ * speed in Mbit/s, or 0 if it is unknown. */
+int weir_link(uint16_t port, uint32_t *speed);
+/* Raises INTR_RESET, INTR_RMV or both, as the driver of the port would. */
+void weir_raise(uint16_t port, bool reset, bool removed);
 /* Returns the number of mbufs in the pool, free or in use. */
 uint32_t weir_pool_size(const struct rte_mempool *pool);
 /* Returns the version string of the linked DPDK. */

@@ -3,10 +3,13 @@
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_cycles.h>
+#include <rte_dev.h>
+#include <rte_devargs.h>
 #include <rte_launch.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
+#include <rte_timer.h>
 #include <rte_version.h>
 
 #include "shim.h"
@@ -56,6 +59,9 @@ static const uint64_t WEIR_MBUF_RX_RSS_HASH = RTE_MBUF_F_RX_RSS_HASH;
 static const uint64_t WEIR_MBUF_RX_VLAN_STRIPPED = RTE_MBUF_F_RX_VLAN_STRIPPED;
 static const uint64_t WEIR_RX_OFFLOAD_SCATTER = RTE_ETH_RX_OFFLOAD_SCATTER;
 static const uint64_t WEIR_RX_OFFLOAD_RSS_HASH = RTE_ETH_RX_OFFLOAD_RSS_HASH;
+static const uint64_t WEIR_TX_OFFLOAD_FAST_FREE = RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
 static const uint64_t WEIR_TX_OFFLOAD_MULTI_SEGS = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+static const uint32_t WEIR_DEV_INTR_RMV = RTE_ETH_DEV_INTR_RMV;
+static const uint16_t WEIR_ETH_ALL = RTE_ETH_ALL;
 static const uint64_t WEIR_RSS_FLOWS =
 	RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP;

@@ -31,5 +31,6 @@ pub use burst::Burst;
 pub use eal::{Eal, EalError, Errno};
 pub use mbuf::Mbuf;
 pub use mempool::{Mempool, MempoolError};
-pub use port::{Port, PortError, PortOptions};
+pub use port::hotplug::{check_device_syntax, linked_drivers};
+pub use port::{Link, Port, PortCounters, PortError, PortEvents, PortOptions};
 pub use queue::{RxQueue, TxQueue};

@@ -11,10 +11,12 @@ use std::sync::atomic::Ordering;
 pub mod counters;
 mod error;
 pub(crate) mod guard;
+pub mod hotplug;
 mod setup;
 
 pub use counters::PortCounters;
 pub use error::PortError;
+pub use hotplug::PortEvents;
 pub use setup::PortOptions;
 
 use guard::{PORTS, PortGuard};
@@ -25,6 +27,15 @@ use setup::Setup;
 pub struct Port {
     open: Arc<PortGuard>,
     setup: Setup,
+}
+
+/// The state of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Link {
+    /// Whether the link is up.
+    pub up: bool,
+    /// Speed in Mbit/s, or 0 if the driver does not report it.
+    pub speed_mbps: u32,
 }
 
 /// The queues of a started port, one handle each.
@@ -51,6 +62,35 @@ impl Port {
         if status != 0 {
             return Err(unknown());
         }
+        Port::claim(eal, id, name)
+    }
+
+    /// Opens the port of a device, given by the device's name on its bus (`0000:00:06.0`). `mac`
+    /// selects one of several ports of the device.
+    ///
+    /// # Errors
+    /// Returns [`PortError::Unknown`], [`PortError::Ambiguous`] if the device has several ports and
+    /// `mac` does not select one, or [`PortError::Taken`].
+    pub fn of_device(eal: &Eal, device: &str, mac: Option<[u8; 6]>) -> Result<Port, PortError> {
+        let ids = (0..PORTS as u16).filter(|id| {
+            setup::device_name_of(*id).as_deref() == Some(device)
+                && (mac.is_none() || mac == mac_of(*id))
+        });
+        let found: Vec<(u16, String)> = ids.filter_map(|id| Some((id, name_of(id)?))).collect();
+        match &found[..] {
+            [] => Err(PortError::Unknown { name: device.to_string(), present: Port::names(eal) }),
+            [(id, name)] => Port::claim(eal, *id, name),
+            several => {
+                let text = |(id, name): &(u16, String)| {
+                    format!("{name} ({})", mac_of(*id).map_or(String::new(), mac_text))
+                };
+                let ports = several.iter().map(text).collect();
+                Err(PortError::Ambiguous { device: device.to_string(), ports })
+            }
+        }
+    }
+
+    fn claim(eal: &Eal, id: u16, name: &str) -> Result<Port, PortError> {
         let open = PortGuard::claim(eal, id, name)?;
         Ok(Port { open: Arc::new(open), setup: Setup::default() })
     }
@@ -63,20 +103,7 @@ impl Port {
 
     /// Returns the names of all ports, owned or not.
     pub fn names(_: &Eal) -> Vec<String> {
-        let name = |id: u16| {
-            // SAFETY: looks the number up; the EAL runs. Querying the name of an invalid port logs
-            // an error.
-            if unsafe { sys::rte_eth_dev_is_valid_port(id) } == 0 {
-                return None;
-            }
-            let mut text = [0 as c_char; sys::RTE_ETH_NAME_MAX_LEN as usize];
-            // SAFETY: the buffer has the maximum length that the function writes.
-            let status = unsafe { sys::rte_eth_dev_get_name_by_port(id, text.as_mut_ptr()) };
-            // SAFETY: terminated by the function where it succeeds, all zeros otherwise.
-            let text = unsafe { CStr::from_ptr(text.as_ptr()) };
-            (status == 0).then(|| text.to_string_lossy().into_owned())
-        };
-        (0..PORTS as u16).filter_map(name).collect()
+        (0..PORTS as u16).filter_map(name_of).collect()
     }
 
     /// Configures queues, rings, MTU and RSS. May be called again after [`Port::stop`].
@@ -196,11 +223,32 @@ impl Port {
 
     /// Returns true if the driver reports the link as up; does not wait for the link.
     pub fn link_up(&self) -> bool {
-        // SAFETY: reads the state of an open port.
-        unsafe { sys::weir_link_up(self.id()) == 1 }
+        self.link().up
     }
 
-    /// Returns the NUMA socket of the port, or `None` for virtual ports.
+    /// Returns the link as the driver reports it; does not wait for the link.
+    pub fn link(&self) -> Link {
+        let mut speed_mbps = 0;
+        // SAFETY: reads the state of an open port; a valid pointer for the speed.
+        let up = unsafe { sys::weir_link(self.id(), &raw mut speed_mbps) } == 1;
+        Link { up, speed_mbps }
+    }
+
+    /// Returns the name of the port's driver, for example `net_ena`; empty if DPDK reports none.
+    ///
+    /// # Errors
+    /// Returns [`PortError::Failed`] if the driver fails.
+    pub fn driver(&self) -> Result<String, PortError> {
+        let name = setup::limits(&self.open)?.driver_name;
+        if name.is_null() {
+            return Ok(String::new());
+        }
+        // SAFETY: a constant string of the driver, terminated.
+        Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+    }
+
+    /// Returns the NUMA socket of the port, or `None` if DPDK does not know it (virtual devices,
+    /// machines without NUMA information).
     pub fn socket(&self) -> Option<i32> {
         self.open.socket()
     }
@@ -232,4 +280,32 @@ impl Port {
     fn check(&self, step: &'static str, status: i32) -> Result<(), PortError> {
         self.open.check(step, status)
     }
+}
+
+/// Returns the name of a port, or `None` if there is no port with this number.
+fn name_of(id: u16) -> Option<String> {
+    // SAFETY: looks the number up; the EAL runs. Querying the name of an invalid port logs an
+    // error.
+    if unsafe { sys::rte_eth_dev_is_valid_port(id) } == 0 {
+        return None;
+    }
+    let mut text = [0 as c_char; sys::RTE_ETH_NAME_MAX_LEN as usize];
+    // SAFETY: the buffer has the maximum length that the function writes.
+    let status = unsafe { sys::rte_eth_dev_get_name_by_port(id, text.as_mut_ptr()) };
+    // SAFETY: terminated by the function where it succeeds, all zeros otherwise.
+    let text = unsafe { CStr::from_ptr(text.as_ptr()) };
+    (status == 0).then(|| text.to_string_lossy().into_owned())
+}
+
+/// Returns the MAC address of the valid port with this number, if its driver reports one.
+fn mac_of(id: u16) -> Option<[u8; 6]> {
+    let mut mac = sys::rte_ether_addr::default();
+    // SAFETY: a valid pointer for the result.
+    let status = unsafe { sys::rte_eth_macaddr_get(id, &raw mut mac) };
+    (status == 0).then_some(mac.addr_bytes)
+}
+
+/// Formats a MAC address.
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }

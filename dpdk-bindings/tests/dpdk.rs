@@ -6,7 +6,8 @@
 #![expect(clippy::unwrap_used, reason = "tests unwrap expected values")]
 
 use dpdk_bindings::{
-    Burst, Eal, EalError, Mempool, MempoolError, Port, PortError, PortOptions, clock, lcore,
+    Burst, Eal, EalError, Mempool, MempoolError, Port, PortError, PortEvents, PortOptions,
+    check_device_syntax, clock, lcore, linked_drivers,
 };
 use std::process::Command;
 
@@ -44,6 +45,7 @@ fn options(pool: &Mempool) -> PortOptions<'_> {
         tx_ring: 256,
         mtu: None,
         rss: false,
+        fast_free: false,
         pool,
     }
 }
@@ -413,4 +415,129 @@ fn jumbo_frames_and_vlan_tags_cross_a_kernel_interface_whole() {
         assert_eq!(burst.as_slice()[1].bytes(), tagged);
     });
     drop(cable);
+}
+
+#[test]
+fn a_removed_device_can_be_opened_again_and_forwards() {
+    in_own_process(
+        "a_removed_device_can_be_opened_again_and_forwards",
+        &["--vdev=net_ring0", "--vdev=net_null0"],
+        |eal| {
+            eal.record_port_events(false).unwrap();
+            let pool = pool(&eal);
+            let mut null = Port::by_name(&eal, "net_null0").unwrap();
+            let mut port = Port::by_name(&eal, "net_ring0").unwrap();
+            assert_eq!(port.driver().unwrap(), "net_ring");
+            assert_eq!(port.device_name().as_deref(), Some("net_ring0"));
+            port.configure(&options(&pool)).unwrap();
+            let queues = port.start().unwrap();
+
+            assert_eq!(port.take_events(), PortEvents::default());
+            port.raise(PortEvents { reset: true, removed: false });
+            assert_eq!(null.take_events(), PortEvents::default(), "another port's event");
+            assert_eq!(port.take_events(), PortEvents { reset: true, removed: false });
+            port.raise(PortEvents { reset: false, removed: true });
+            assert_eq!(port.take_events(), PortEvents { reset: false, removed: true });
+            assert_eq!(port.take_events(), PortEvents::default(), "taken once");
+
+            drop(queues);
+            port.remove().unwrap();
+            assert_eq!(Port::names(&eal), ["net_null0"]);
+            assert!(matches!(eal.probe("net_nonsense0"), Err(PortError::Device { .. })));
+            eal.probe("net_ring0").unwrap();
+            let mut port = Port::by_name(&eal, "net_ring0").unwrap();
+            port.configure(&options(&pool)).unwrap();
+            let mut queues = port.start().unwrap();
+            let mut burst = Burst::<32>::new();
+            assert!(pool.alloc_bulk(&mut burst, 3));
+            assert_eq!(queues.tx[0].send(&mut burst), 3);
+            assert_eq!(queues.rx[0].receive(&mut burst), 3);
+            assert_eq!(port.stats().unwrap().ipackets, 3);
+            assert!(port.reset_counters());
+            assert_eq!(port.stats().unwrap().ipackets, 0);
+        },
+    );
+}
+
+#[test]
+fn port_is_found_by_its_device_and_mac_address() {
+    in_own_process(
+        "port_is_found_by_its_device_and_mac_address",
+        &["--vdev=net_tap0,iface=wdpdkt,mac=02:00:00:00:00:77", "--vdev=net_null0"],
+        |eal| {
+            let mac = [2, 0, 0, 0, 0, 0x77];
+            let tap = Port::of_device(&eal, "net_tap0", Some(mac)).unwrap();
+            assert_eq!((tap.name(), tap.mac()), ("net_tap0", Ok(mac)));
+            let again = Port::of_device(&eal, "net_tap0", None).unwrap_err();
+            assert!(matches!(again, PortError::Taken(name) if name == "net_tap0"));
+            let other = Port::of_device(&eal, "net_tap0", Some([2, 0, 0, 0, 0, 0x78]));
+            let error = other.unwrap_err().to_string();
+            assert!(error.contains("existing ports: net_tap0, net_null0"), "{error}");
+            assert!(Port::of_device(&eal, "0000:00:06.0", None).is_err());
+        },
+    );
+}
+
+#[test]
+fn device_syntax_is_checked_by_dpdk_without_the_device() {
+    for valid in [
+        "0000:00:06.0",
+        "00:06.0",
+        "0000:00:06.0,large_llq_hdr=1",
+        "7870:00:00.0,mac=00:0d:3a:11:22:33",
+        "7e1a2d4b-5c6f-4a1b-9c3d-0123456789ab",
+        "net_af_packet0,iface=eth1,blocksz=4096",
+        "net_vdev_netvsc0,iface=eth1",
+    ] {
+        assert_eq!(check_device_syntax(valid), Ok(()), "{valid}");
+    }
+    for invalid in ["eth1", "02:00:00:00:00:77", "0000:00:06", "7e1a2d4b-5c6f", "net_nul0"] {
+        assert!(check_device_syntax(invalid).is_err(), "{invalid}");
+    }
+}
+
+/// Returns year and month of the linked release.
+fn dpdk_release() -> (u32, u32) {
+    let version = Eal::version();
+    let mut numbers = version.trim_start_matches("DPDK ").split('.').map(|n| n.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn each_linked_driver_registers_itself_in_the_program() {
+    let linked: Vec<&str> = linked_drivers().collect();
+    // Registered names, as C strings in the program, of the drivers that DPDK always has. Only
+    // vdev drivers are registered by the name of their library.
+    let mut required = vec![
+        ("net_ena", "net_ena"),
+        ("net_mlx5", "mlx5_pci"),
+        ("net_netvsc", "net_netvsc"),
+        ("net_vdev_netvsc", "net_vdev_netvsc"),
+        ("net_failsafe", "net_failsafe"),
+        ("net_virtio", "net_virtio"),
+        ("net_vmxnet3", "net_vmxnet3"),
+        ("net_e1000", "net_e1000_em"),
+        ("net_ixgbe", "net_ixgbe"),
+        ("net_i40e", "net_i40e"),
+        ("net_iavf", "net_iavf"),
+        ("net_ice", "net_ice"),
+        ("net_af_packet", "net_af_packet"),
+        ("net_af_xdp", "net_af_xdp"),
+        ("net_tap", "net_tap"),
+        ("net_memif", "net_memif"),
+    ];
+    // Debian 12's package of 22.11 lacks net_mana, and `make dpdk` builds it. Its MTU is limited to
+    // 1,500 before 23.11.
+    if dpdk_release() >= (23, 11) || linked.contains(&"net_mana") {
+        required.push(("net_mana", "net_mana"));
+    }
+    let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    for (library, registered) in required {
+        assert!(linked.contains(&library), "{library} is not linked: {linked:?}");
+        let name = [b"\0", registered.as_bytes(), b"\0"].concat();
+        assert!(
+            program.windows(name.len()).any(|bytes| bytes == name),
+            "{registered} is not in the program"
+        );
+    }
 }

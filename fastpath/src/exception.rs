@@ -68,6 +68,11 @@ impl Exception {
         self.lost
     }
 
+    /// Sets the MAC addresses of the TAPs again where another program has changed them.
+    pub fn restore_macs(&mut self) {
+        self.taps.iter_mut().for_each(Tap::restore_mac);
+    }
+
     /// Moves pending frames; if there are none, waits up to `timeout` for the kernel.
     pub fn move_frames(&mut self, timeout: Timespec) {
         let moved = self.punt_frames() + self.read_taps();

@@ -4,19 +4,27 @@
 //! neither NIC nor kernel. DPDK follows, which determines the ports' MAC addresses; then the TAPs,
 //! which use these addresses; and finally the lcores.
 
-mod devices;
+mod eal_arguments;
+mod progress;
 
 use crate::exception::{Exception, LcoreRings, Lost};
+use crate::exchange::{ArmQueues, Exchange};
 use crate::lcore::{Lcore, LcoreConfig};
-use crate::poll::{self, ArmQueues, LcoreQueues};
+use crate::nic::rules::{self, Setup};
+use crate::nic::target::{self, Target};
+use crate::nic::{ArmNic, Context};
+use crate::poll::{self, LcoreQueues};
 use crate::tap::{Tap, TapError};
 use config::Config;
-use config::checked::{Arm, Plane};
-use dpdk_bindings::burst::Burst as Row;
+use config::checked::{Device, DeviceName, Plane};
 use dpdk_bindings::lcore::{LcoreError, LcoreHandle, launch};
-use dpdk_bindings::port::Queues;
-use dpdk_bindings::{Eal, EalError, Mempool, MempoolError, Port, PortError, PortOptions};
+use dpdk_bindings::{Eal, EalError, Errno, Mempool, MempoolError, Port, PortError};
+use host::Root;
+use host::driver::Version;
+use host::nic::Inventory;
+use host::service_manager::ServiceManager;
 use hugepages::{OpenError, Unreadable};
+use progress::PollProgress;
 use rustix::event::Timespec;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
@@ -36,8 +44,8 @@ const ANY_SOCKET: i32 = -1;
 /// The time that the control thread waits for the kernel when idle: 500 µs.
 const IDLE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000 };
 
-/// The interval between link state checks.
-const LINK_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The interval between checks of the NICs and TAPs.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The reason for which the fast path did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +79,9 @@ pub enum LaunchError {
     /// The hardware or interface of an arm's device does not exist.
     #[error("{0}")]
     NoDevice(String),
+    /// Events of ports cannot be received.
+    #[error("cannot watch the NICs for resets and removals: {0}")]
+    Events(Errno),
     /// The buffer pool could not be created.
     #[error(transparent)]
     Pool(#[from] MempoolError),
@@ -83,6 +94,23 @@ pub enum LaunchError {
         device: String,
         /// The error from DPDK.
         source: PortError,
+    },
+    /// An arm's NIC does not support the arm's MTU.
+    #[error(
+        "{arm}.mtu = {mtu}: the NIC {arm}.device = \"{device}\" allows {min} to {max}: set \
+         {arm}.mtu = {max}, and lower inner_mtu of the gateways with it"
+    )]
+    Mtu {
+        /// Name of the arm.
+        arm: &'static str,
+        /// The configured device.
+        device: String,
+        /// The configured MTU in bytes.
+        mtu: u16,
+        /// Minimum MTU in bytes.
+        min: u16,
+        /// Maximum MTU in bytes.
+        max: u16,
     },
     /// A TAP device could not be set up.
     #[error(transparent)]
@@ -101,6 +129,15 @@ pub enum LaunchError {
     LcoreEnded(u32),
 }
 
+impl LaunchError {
+    /// Returns whether only a change of the configuration helps, so that a restart is useless. The
+    /// memory, NICs and processes that other errors name may change while the service manager tries
+    /// again: the region of the other plane, for example, until its process has ended.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, LaunchError::OtherPlane)
+    }
+}
+
 /// Runs the fast path until SIGTERM or SIGINT.
 pub fn run(config: &Config) -> Result<(), LaunchError> {
     let begun = Instant::now();
@@ -108,12 +145,13 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     for warning in &config.warnings {
         eprintln!("fastpath: warning: {warning}");
     }
+    let manager = ServiceManager::from_environment();
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(LaunchError::Signals)?;
     }
     let memory = Memory::check(config)?;
-    devices::check(config).map_err(LaunchError::NoDevice)?;
+    let targets = find_targets(config)?;
     let region = Arc::new(open_region(config)?);
     let last_ms = region.lcores().iter().map(|lcore| lcore.polled_ms()).max().unwrap_or(0);
     let claim = region.claim(Role::Fastpath)?;
@@ -124,37 +162,43 @@ pub fn run(config: &Config) -> Result<(), LaunchError> {
     }
 
     memory.check_region(config);
-    let eal = Eal::start(&devices::eal_arguments(config, memory.numa_node))
-        .map_err(|source| LaunchError::Eal { devices: devices::describe(config), source })?;
+    manager.status("starting DPDK and the NICs");
+    let eal = Eal::start(&eal_arguments::of(config, &targets, memory.numa_node))
+        .map_err(|source| LaunchError::Eal { devices: describe_devices(config), source })?;
     let lcores = config.fastpath.lcores.len();
-    let mut arms = open_arms(&eal, config)?;
-    let pool = create_pool(&eal, config, &arms)?;
-    configure_arms(&mut arms, config, &pool, lcores)?;
-    let macs = [arms[0].mac, arms[arms.len() - 1].mac];
-    let mut taps = Vec::with_capacity(arms.len());
-    for ((name, arm), opened) in config.arms().zip(&arms) {
-        taps.push(Tap::open(name.as_str(), arm, opened.mac)?);
+    let mut nics = open_nics(&eal, config, &region, targets)?;
+    let pool = create_pool(&eal, config, &nics)?;
+    let macs = [nics[0].mac(), nics[nics.len() - 1].mac()];
+    let mut taps = Vec::with_capacity(nics.len());
+    for ((name, arm), nic) in config.arms().zip(&nics) {
+        taps.push(Tap::open(name.as_str(), arm, nic.mac())?);
     }
-    let (mut exception, kernel) = Exception::new(taps, pool, lcores);
-    let queues = start_ports(&mut arms, kernel, usize::from(config.fastpath.burst))?;
+    let (mut exception, kernel) = Exception::new(taps, pool.clone(), lcores);
+    let exchange = Exchange::new(lcores);
+    let burst = usize::from(config.fastpath.burst);
+    let queues = start_nics(&mut nics, &pool, &exchange, kernel, burst)?;
     let lcore_config = LcoreConfig { index: 0, count: lcores as u32, epoch: claim.epoch(), macs };
     let running = launch_lcores(&eal, config, &region, lcore_config, queues, &stop)?;
     println!(
         "fastpath: ready: {} on {}, {lcores} lcore(s), started in {} ms{}",
         Eal::version(),
-        arms.iter().map(|a| a.port.name()).collect::<Vec<_>>().join(" and "),
+        nics.iter().filter_map(ArmNic::port).map(Port::name).collect::<Vec<_>>().join(" and "),
         begun.elapsed().as_millis(),
         outage_text(last_ms, &region),
     );
-    let outcome = run_control(&region, &mut exception, &arms, &running, &stop);
+    let context = Context { eal: &eal, pool: &pool, region: &region, exchange: &exchange };
+    let outcome = run_control(&context, &mut exception, &mut nics, (&running, &manager), &stop);
+    manager.stopping("stopping the lcores and the NICs");
     stop.store(true, Ordering::Relaxed);
     for lcore in running {
         let number = lcore.lcore();
         lcore.wait().map_err(|_| LaunchError::LcoreEnded(number))?;
     }
-    drop(exception);
-    for arm in arms {
-        arm.port.close().map_err(|source| port_error(arm.name, &arm.device, source))?;
+    // They hold buffers and queues.
+    drop((exception, exchange));
+    for nic in nics {
+        let (arm, device) = (nic.arm(), nic.device().to_owned());
+        nic.close().map_err(|source| port_error(arm, &device, source))?;
     }
     println!("fastpath: stopped");
     outcome
@@ -168,6 +212,14 @@ fn check_preconditions(config: &Config) -> Result<(), LaunchError> {
         return Err(LaunchError::NotRoot);
     }
     Ok(())
+}
+
+/// Returns the configured devices with their keys, for an error message.
+fn describe_devices(config: &Config) -> String {
+    let arms = config.arms();
+    let each =
+        arms.map(|(name, arm)| format!("{}.device = \"{}\"", name.as_str(), arm.device.as_str()));
+    each.collect::<Vec<_>>().join(" and ")
 }
 
 /// Returns how long no lcore polled, for the log, if an earlier fast path since boot recorded its
@@ -219,20 +271,21 @@ impl Memory {
 
 /// Creates the pool of packet buffers on the NUMA node of the first NIC that has one. If that node
 /// has too little memory, any node is used: packets then cost more, but are forwarded.
-fn create_pool(eal: &Eal, config: &Config, arms: &[OpenArm]) -> Result<Mempool, MempoolError> {
+fn create_pool(eal: &Eal, config: &Config, nics: &[ArmNic]) -> Result<Mempool, MempoolError> {
     let fastpath = &config.fastpath;
     let create = |socket| {
         let bytes = usize::from(fastpath.buffer_bytes);
         Mempool::create(eal, "weir", fastpath.buffers, CACHE, bytes, socket)
     };
-    let of_nic = arms.iter().find_map(|arm| Some((arm, arm.port.socket()?)));
-    let Some((arm, socket)) = of_nic else { return create(ANY_SOCKET) };
+    let of_nic = nics.iter().find_map(|nic| Some((nic, nic.port()?.socket()?)));
+    let Some((nic, socket)) = of_nic else { return create(ANY_SOCKET) };
     create(socket).or_else(|error| {
         let pool = create(ANY_SOCKET)?;
         eprintln!(
             "fastpath: warning: fastpath.buffers are on another NUMA node than {}.device = \"{}\" \
              ({error}): packets cross nodes; type: weir hugepages apply",
-            arm.name, arm.device
+            nic.arm(),
+            nic.device()
         );
         Ok(pool)
     })
@@ -248,89 +301,75 @@ fn open_region(config: &Config) -> Result<Region, LaunchError> {
     Ok(opened.region)
 }
 
-struct OpenArm {
-    name: &'static str,
-    device: String,
-    port: Port,
-    mac: [u8; 6],
-    rx_queues: u16,
-}
-
 fn port_error(arm: &'static str, device: &str, source: PortError) -> LaunchError {
-    LaunchError::Port { arm, device: device.to_owned(), source }
-}
-
-fn open_arms(eal: &Eal, config: &Config) -> Result<Vec<OpenArm>, LaunchError> {
-    let mut arms = Vec::new();
-    for (name, arm) in config.arms() {
-        let name = name.as_str();
-        let device = arm.device.as_str().to_owned();
-        let opened = Port::by_name(eal, arm.device.port_name());
-        let opened = opened.and_then(|port| Ok((port.mac()?, port)));
-        let (mac, port) = opened.map_err(|source| port_error(name, &device, source))?;
-        arms.push(OpenArm { name, device, port, mac, rx_queues: arm.queues });
+    let device = device.to_owned();
+    match source {
+        PortError::Mtu { mtu, min, max, .. } => LaunchError::Mtu { arm, device, mtu, min, max },
+        source => LaunchError::Port { arm, device, source },
     }
-    Ok(arms)
 }
 
-/// Configures the ports and their queues, which DPDK allocates on the NUMA node of each port.
-fn configure_arms(
-    arms: &mut [OpenArm],
+/// Finds the arms' devices on this machine.
+fn find_targets(config: &Config) -> Result<Vec<Target>, LaunchError> {
+    let root = Root::default();
+    let is_virtual = |device: &Device| matches!(device.name(), DeviceName::Vdev(_));
+    let inventory = match config.arms().all(|(_, arm)| is_virtual(&arm.device)) {
+        true => Inventory::default(),
+        false => target::read_inventory(&root).map_err(LaunchError::NoDevice)?,
+    };
+    let kernel = rustix::system::uname();
+    let version = |text: &str| rules::version(text).unwrap_or(Version(0, 0));
+    let (dpdk, kernel) = (version(&Eal::version()), version(&kernel.release().to_string_lossy()));
+    let lcores = config.fastpath.lcores.len() as u16;
+    let targets = config.arms().map(|(name, arm)| {
+        let setup = Setup { arm, lcores, dpdk, kernel };
+        Target::find(name, setup, &inventory, &root).map_err(|error| {
+            let (name, device) = (name.as_str(), arm.device.as_str());
+            LaunchError::NoDevice(format!("{name}.device = \"{device}\": {error}"))
+        })
+    });
+    targets.collect()
+}
+
+/// Opens the arms' NICs.
+fn open_nics(
+    eal: &Eal,
     config: &Config,
-    pool: &Mempool,
-    lcores: usize,
-) -> Result<(), LaunchError> {
-    for (opened, (_, arm)) in arms.iter_mut().zip(config.arms()) {
-        let configured = configure_port(&mut opened.port, arm, pool, lcores);
-        configured.map_err(|source| port_error(opened.name, &opened.device, source))?;
-    }
-    Ok(())
+    region: &Region,
+    targets: Vec<Target>,
+) -> Result<Vec<ArmNic>, LaunchError> {
+    let removable = targets.iter().any(Target::is_removable);
+    eal.record_port_events(removable).map_err(LaunchError::Events)?;
+    let lcores = config.fastpath.lcores.len() as u16;
+    let arms = config.arms().zip(targets).enumerate();
+    arms.map(|(index, ((name, arm), target))| {
+        let opened = ArmNic::open(eal, region, (index, name.as_str()), arm, target, lcores);
+        opened.map_err(|source| port_error(name.as_str(), arm.device.as_str(), source))
+    })
+    .collect()
 }
 
-fn configure_port(
-    port: &mut Port,
-    arm: &Arm,
+/// Configures and starts the NICs, and assigns their queues to the lcores.
+fn start_nics(
+    nics: &mut [ArmNic],
     pool: &Mempool,
-    lcores: usize,
-) -> Result<(), PortError> {
-    port.configure(&PortOptions {
-        rx_queues: arm.queues,
-        tx_queues: lcores as u16,
-        rx_ring: arm.rx_descriptors,
-        tx_ring: arm.tx_descriptors,
-        mtu: Some(arm.mtu),
-        rss: arm.queues > 1,
-        pool,
-    })?;
-    // Neighbor discovery needs multicast. Drivers that receive all frames anyway may reject the
-    // call.
-    let _ = port.set_all_multicast(true);
-    Ok(())
-}
-
-/// Starts the ports and assigns their queues: each lcore gets a transmit queue of each arm, and the
-/// first lcores get the receive queues.
-fn start_ports(
-    arms: &mut [OpenArm],
+    exchange: &Exchange,
     kernel: Vec<LcoreRings>,
     burst: usize,
 ) -> Result<Vec<LcoreQueues>, LaunchError> {
     let mut assigned: Vec<Vec<ArmQueues>> = kernel.iter().map(|_| Vec::new()).collect();
-    for arm in arms.iter_mut() {
-        let queues = arm.port.start().map_err(|e| port_error(arm.name, &arm.device, e))?;
-        let Queues { rx, tx, .. } = queues;
-        debug_assert_eq!(rx.len(), usize::from(arm.rx_queues));
-        let mut rx = rx.into_iter();
-        let sends_chains = arm.port.sends_chains();
-        for (lcore, tx) in assigned.iter_mut().zip(tx) {
-            lcore.push(ArmQueues { rx: rx.next(), tx, sends_chains });
+    for nic in nics.iter_mut() {
+        let queues = nic.start(pool);
+        let queues = queues.map_err(|source| port_error(nic.arm(), nic.device(), source))?;
+        for (lcore, queues) in assigned.iter_mut().zip(queues) {
+            lcore.push(queues);
         }
     }
-    let queues = assigned.into_iter().zip(kernel).map(|(arms, kernel)| {
-        let rows = arms.iter().map(|_| Row::new()).collect();
-        LcoreQueues { arms, kernel, rows, burst }
-    });
-    Ok(queues.collect())
+    let lcores = assigned.into_iter().zip(exchange.mailboxes()).zip(kernel);
+    let queues = lcores
+        .map(|((arms, mailbox), kernel)| LcoreQueues::new(arms, mailbox, kernel, burst))
+        .collect();
+    Ok(queues)
 }
 
 fn launch_lcores(
@@ -365,29 +404,48 @@ fn count_lost(region: &Region, lost: Lost, counted: &mut Lost) {
     *counted = lost;
 }
 
-/// Runs the control thread until `stop` is set: moves frames to and from the kernel, publishes link
-/// states, and counts frames that the kernel rejected. Returns an error if an lcore has ended.
+/// Runs the control thread until `stop` is set: moves frames to and from the kernel, watches the
+/// NICs and the TAPs' MAC addresses, publishes link states, and counts frames that the kernel
+/// rejected. Returns an error if an lcore has ended.
 fn run_control(
-    region: &Region,
+    context: &Context<'_>,
     exception: &mut Exception,
-    arms: &[OpenArm],
-    running: &[LcoreHandle<()>],
+    nics: &mut [ArmNic],
+    (running, manager): (&[LcoreHandle<()>], &ServiceManager),
     stop: &AtomicBool,
 ) -> Result<(), LaunchError> {
+    let region = context.region;
     let mut last_check: Option<Instant> = None;
     let mut counted = Lost::default();
+    let (mut progress, mut is_ready) = (PollProgress::default(), false);
     while !stop.load(Ordering::Relaxed) {
         exception.move_frames(IDLE_WAIT);
-        if last_check.is_some_and(|at| at.elapsed() < LINK_CHECK_INTERVAL) {
+        let now = Instant::now();
+        // A NIC in transition waits for the lcores, which act within microseconds.
+        let waits = nics.iter().any(ArmNic::is_in_transition);
+        if !waits && last_check.is_some_and(|at| now - at < CHECK_INTERVAL) {
             continue;
         }
-        last_check = Some(Instant::now());
+        last_check = Some(now);
+        context.eal.manage_timers();
+        exception.restore_macs();
         count_lost(region, exception.lost(), &mut counted);
-        for lcore in region.lcores().iter().take(running.len()) {
-            for (i, arm) in arms.iter().enumerate() {
-                lcore.set_link(i, arm.port.link_up());
-            }
+        let lcores = &region.lcores()[..running.len()];
+        let mut links = Vec::with_capacity(nics.len());
+        for (arm, nic) in nics.iter_mut().enumerate() {
+            let up = nic.step(context, now);
+            lcores.iter().for_each(|lcore| lcore.set_link(arm, up));
+            links.push(up);
         }
+        let arms = nics.iter().zip(links).map(|(nic, up)| (nic.arm(), nic.device(), up));
+        let line = progress::status_line(running.len(), &arms.collect::<Vec<_>>());
+        if is_ready {
+            manager.status(&line);
+        } else if region.live_lcores().count() == running.len() {
+            is_ready = true;
+            manager.ready(&line);
+        }
+        manager.beat_if(now, || progress.all_polled(lcores));
         // The signal may have arrived during this iteration, and an lcore may already have ended.
         if let Some(ended) = running.iter().find(|lcore| lcore.is_finished())
             && !stop.load(Ordering::Relaxed)
@@ -397,5 +455,6 @@ fn run_control(
     }
     // Frames that the lcores punted last are still passed to the kernel.
     exception.move_frames(Timespec { tv_sec: 0, tv_nsec: 0 });
+    nics.iter_mut().for_each(|nic| nic.publish_final(region));
     Ok(())
 }

@@ -19,8 +19,9 @@
 //! - [`dispatch`] counts packets and sends them.
 //! - Special cases: [`nat64`] (NAT between families), [`proxy`] (redirection to a local proxy),
 //!   [`origin`] (the stateless return path), [`pmtu`] (path MTUs reported by routers).
-//! - Around them: [`poll`] (the loop over the NIC's queues), [`port`] (packet buffers), [`control`]
-//!   (commands from slowpath), [`exception`] and [`tap`] (packets from and to the kernel),
+//! - Around them: [`poll`] (the loop over the NIC's queues), [`port`] (packet buffers), [`nic`]
+//!   (resets, removals and counters of NICs, with [`exchange`]), [`control`] (commands from
+//!   slowpath), [`exception`] and [`tap`] (packets from and to the kernel),
 //!   [`punt_limit`], [`trace`], [`clock`], [`launch`], which starts everything, and [`memory`], one
 //!   lcore without a NIC.
 //!
@@ -40,6 +41,7 @@ pub mod delivery;
 pub mod dispatch;
 pub mod encap;
 pub mod exception;
+pub mod exchange;
 pub mod header_cache;
 pub mod insert;
 pub mod launch;
@@ -48,6 +50,7 @@ pub mod leg;
 pub mod memory;
 pub mod nat;
 pub mod nat64;
+pub mod nic;
 pub mod origin;
 pub mod parse;
 pub mod pipeline;

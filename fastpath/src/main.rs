@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,10 +17,30 @@ struct Arguments {
     /// Override one key, for example --set ingress.mtu=9001; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
+    /// List the NIC drivers of the linked DPDK, and exit.
+    #[arg(long)]
+    drivers: bool,
+    /// Print the man page, and exit.
+    #[arg(long, hide = true)]
+    man: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.man {
+        return match clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("fastpath: standard output: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    if arguments.drivers {
+        println!("{}", dpdk_bindings::Eal::version());
+        dpdk_bindings::linked_drivers().for_each(|driver| println!("{driver}"));
+        return ExitCode::SUCCESS;
+    }
     let config = match config::load_to_run(Some(&arguments.config), &arguments.sets) {
         Ok(config) => config,
         Err(error) => {
@@ -28,11 +48,15 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(error) = hugepages::upgrade::hand_over(&config, "fastpath") {
+        eprintln!("fastpath: {error}");
+        return ExitCode::FAILURE;
+    }
     match fastpath::launch::run(&config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fastpath: {error}");
-            ExitCode::FAILURE
+            if error.is_permanent() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

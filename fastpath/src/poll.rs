@@ -3,11 +3,13 @@
 use crate::burst::{Arrival, BURST, Burst};
 use crate::dispatch::Exits;
 use crate::exception::LcoreRings;
+use crate::exchange::{ArmQueues, Mailbox};
 use crate::lcore::Lcore;
 use config::checked::Idle;
-use dpdk_bindings::{Burst as Row, Mbuf, RxQueue, TxQueue};
+use dpdk_bindings::{Burst as Row, Mbuf};
 use rustix::thread::{Timespec, nanosleep, sched_yield, set_current_timer_slack};
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tables::counters::ArmCounter;
 use tables::reason::DropReason;
@@ -24,20 +26,12 @@ const POLLS_BEFORE_SLEEP: u32 = 64;
 /// receive queue.
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
 
-/// The queues of one arm on one lcore. There may be fewer receive queues than lcores.
-pub struct ArmQueues {
-    /// The receive queue, if this lcore has one.
-    pub rx: Option<RxQueue>,
-    /// The transmit queue.
-    pub tx: TxQueue,
-    /// Whether the driver sends packets of several segments.
-    pub sends_chains: bool,
-}
-
 /// All queues of one lcore.
 pub struct LcoreQueues {
     /// Queues by arm, one or two.
     pub arms: Vec<ArmQueues>,
+    /// Requests to give up queues or to take new ones.
+    pub mailbox: Arc<Mailbox>,
     /// The lcore's rings of the exception path.
     pub kernel: LcoreRings,
     /// Frames to send, by arm.
@@ -73,6 +67,18 @@ impl Exits<Mbuf> for NicExits<'_, '_> {
 }
 
 impl LcoreQueues {
+    /// Creates the queues of an lcore. `burst` is the maximum number of packets that a poll takes
+    /// from one source.
+    pub fn new(
+        arms: Vec<ArmQueues>,
+        mailbox: Arc<Mailbox>,
+        kernel: LcoreRings,
+        burst: usize,
+    ) -> LcoreQueues {
+        let rows = arms.iter().map(|_| Row::new()).collect();
+        LcoreQueues { arms, mailbox, kernel, rows, burst }
+    }
+
     /// Sends an arm's row to the NIC, and counts the frames sent and those dropped.
     #[inline(always)]
     fn flush(&mut self, at: usize, lcore: &Lcore<'_>) {
@@ -81,10 +87,14 @@ impl LcoreQueues {
             return;
         }
         let (page, arm) = (lcore.page(), at as u8);
+        let Some(tx) = &mut self.arms[at].tx else {
+            row.drain().for_each(|_| page.drop(arm, DropReason::NicUnavailable));
+            return;
+        };
         let bytes: u64 = row.as_slice().iter().map(|m| m.len() as u64).sum();
         let mut sent = 0;
         for _ in 0..TX_TRIES {
-            sent += self.arms[at].tx.send(row);
+            sent += tx.send(row);
             if row.is_empty() {
                 break;
             }
@@ -137,6 +147,9 @@ pub fn run(lcore: &mut Lcore<'_>, queues: &mut LcoreQueues, stop: &AtomicBool, i
 #[inline(always)]
 fn poll_once(lcore: &mut Lcore<'_>, queues: &mut LcoreQueues, burst: &mut Burst<Mbuf>) -> usize {
     lcore.run_periodic();
+    if queues.mailbox.is_pending() {
+        queues.mailbox.process(&mut queues.arms);
+    }
     let mut processed = 0;
     let mut row: Row<BURST> = Row::new();
     for arm in 0..queues.arms.len() {

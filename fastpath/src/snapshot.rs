@@ -114,6 +114,16 @@ impl Snapshot {
         self.tunnels.iter().find(|t| t.id == id)
     }
 
+    /// Returns the tunnel by which packets go to the gateway of a flow whose leg has the tunnel
+    /// `id`, as [`TableSet::tunnel_to_gateway`].
+    pub fn tunnel_to_gateway(&self, id: u32) -> Option<&SnapshotTunnel> {
+        let tunnel = self.tunnel(id)?;
+        match tunnel.record.successor() {
+            Some(successor) => self.tunnel(successor),
+            None => Some(tunnel),
+        }
+    }
+
     /// Returns the local address on `arm` in the family of `like`.
     #[inline(always)]
     pub fn local_on(&self, arm: u8, like: &Addr) -> Option<&Addr> {

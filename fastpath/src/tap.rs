@@ -39,6 +39,10 @@ pub enum TapError {
 /// The exception port of one arm.
 pub struct Tap {
     device: SyncDevice,
+    name: String,
+    mac: [u8; 6],
+    /// The address that another program set last, which was logged.
+    foreign_mac: Option<[u8; 6]>,
 }
 
 impl Tap {
@@ -71,7 +75,32 @@ impl Tap {
         for setting in Setting::of_arm(arm, &arm.tap) {
             netlink.apply(Verb::Replace, &setting).map_err(failed)?;
         }
-        Ok(Tap { device })
+        Ok(Tap { device, name: arm.tap.clone(), mac, foreign_mac: None })
+    }
+
+    /// Sets the port's MAC address again if another program has changed it: the NIC would not
+    /// receive what is sent to the kernel. systemd-udevd sets an address of its own on a new
+    /// device (`MACAddressPolicy=persistent`) if it reads the device before this program has set
+    /// the address, and writes it afterwards.
+    pub fn restore_mac(&mut self) {
+        let Ok(found) = self.device.mac_address() else { return };
+        if found == self.mac {
+            return;
+        }
+        let restored = self.device.set_mac_address(self.mac);
+        if self.foreign_mac.replace(found) == Some(found) {
+            return;
+        }
+        let outcome = match restored {
+            Ok(()) => "set back".to_owned(),
+            Err(error) => format!("cannot set it back: {error}"),
+        };
+        let (name, found, mac) = (&self.name, mac_text(found), mac_text(self.mac));
+        eprintln!(
+            "fastpath: warning: {name}: another program changed the MAC address from {mac} to \
+             {found}: {outcome}; systemd-udevd leaves it alone with MACAddressPolicy=none in a \
+             .link file for {name}"
+        );
     }
 
     /// Reads a frame from the kernel, or returns `None` if none is pending.
@@ -83,6 +112,10 @@ impl Tap {
     pub fn send(&self, frame: &[u8]) -> bool {
         self.device.send(frame).is_ok()
     }
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 impl AsFd for Tap {

@@ -203,7 +203,7 @@ pub fn to_client<B: Buffer>(
     let front = match leg.tunnel {
         NO_TUNNEL => None,
         id => {
-            let tunnel = lcore.snapshot().tunnel(u32::from(id));
+            let tunnel = lcore.snapshot().tunnel_to_gateway(u32::from(id));
             Some(tunnel.ok_or(Rejection::Drop(DropReason::NoFlow))?)
         }
     };
@@ -288,7 +288,8 @@ fn gateway_outer<'a>(
     let peer = peer_tunnel(pkt, lcore, tunnel).map(|peer| &peer.record);
     let (kind, leg) = (tunnel.kind, &answer.gateway);
     let checksum = tunnel.record.flags & TUNNEL_CHECKSUM != 0;
-    let outer = outer::to_gateway(kind, leg, own, answer.options(), &pkt.inner, peer);
+    let tunnels = (&tunnel.record, peer);
+    let outer = outer::to_gateway(kind, leg, own, answer.options(), &pkt.inner, tunnels);
     Outer { checksum, ..outer }
 }
 

@@ -82,7 +82,8 @@ impl Vxlan {
     }
 }
 
-/// Builds one GENEVE option; `kind` includes the critical bit 0x80, the body is padded to words.
+/// Builds one GENEVE option. `kind` includes the critical bit 0x80; the body is padded to four-byte
+/// words.
 pub fn option(class: u16, kind: u8, body: &[u8]) -> Vec<u8> {
     let words = body.len().div_ceil(4);
     let mut out = class.to_be_bytes().to_vec();
@@ -92,7 +93,7 @@ pub fn option(class: u16, kind: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Concatenates several options.
+/// Concatenates GENEVE options.
 pub fn options(parts: &[Vec<u8>]) -> Vec<u8> {
     parts.concat()
 }
@@ -128,7 +129,7 @@ pub(super) fn bytes(ip: &Ip) -> Vec<u8> {
             out.extend(seq.to_be_bytes());
             out.extend(ack.to_be_bytes());
             let words = (20 + options.len()) / 4;
-            // A reset has no window.
+            // Weir's resets have window 0; other segments have an arbitrary one.
             let window = if flags & flags::RST == 0 { 0xff } else { 0 };
             out.extend([(words << 4) as u8, *flags, window, window, 0, 0, 0, 0]);
             out.extend(options);
@@ -164,7 +165,7 @@ pub(super) fn bytes(ip: &Ip) -> Vec<u8> {
     }
 }
 
-/// Fills in the checksum at `at`.
+/// Fills in the L4 checksum at offset `at` of the bytes `out`, as [`Ip::sum`] specifies.
 fn summed(ip: &Ip, mut out: Vec<u8>, at: usize) -> Vec<u8> {
     let v6 = ip.is_v6();
     let proto = ip.body.proto(v6);

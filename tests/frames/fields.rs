@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// A named field of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The layer, numbered if it occurs repeatedly: "ipv4", "ipv4 2".
+    /// The layer, with a number from its second occurrence on: "ipv4", "ipv4 2".
     pub layer: String,
     /// The field's name in that layer.
     pub name: String,
@@ -62,7 +62,7 @@ const GENEVE_PORT: u16 = 6081;
 const VXLAN_PORTS: [u16; 4] = [4789, 10_800, 10_801, 10_802];
 const GUE_PORT: u16 = 6080;
 
-/// The fields parsed so far, and the offset of the next one.
+/// The fields parsed so far, the current layer, and the offset of the next field.
 struct FieldParser<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -94,6 +94,7 @@ impl FieldParser<'_> {
         self.bytes.get(at).copied().unwrap_or(0)
     }
 
+    /// Adds a field of the current layer, truncated at the end of the frame.
     fn field(&mut self, name: &str, len: usize) {
         let len = len.min(self.bytes.len() - self.at);
         if len > 0 {
@@ -103,13 +104,13 @@ impl FieldParser<'_> {
         }
     }
 
-    /// Adds the fields of one layer and returns its offset.
+    /// Begins a layer, adds its fields and returns its offset.
     fn push(&mut self, layer: &str, shape: Shape) -> usize {
         let begin = self.at;
         let count = self
             .fields
             .iter()
-            .filter(|f| f.layer.split(' ').next() == Some(layer) && f.name == shape_name(shape))
+            .filter(|f| f.layer.split(' ').next() == Some(layer) && f.name == first_field(shape))
             .count();
         self.layer = if count == 0 { layer.to_owned() } else { format!("{layer} {}", count + 1) };
         for (name, len) in shape {
@@ -217,7 +218,8 @@ impl FieldParser<'_> {
     }
 }
 
-fn shape_name(shape: Shape) -> &'static str {
+/// Returns the name of a layer's first field, by which occurrences of the layer are counted.
+fn first_field(shape: Shape) -> &'static str {
     shape.first().map_or("", |(name, _)| name)
 }
 
@@ -227,7 +229,7 @@ fn hex(bytes: &[u8]) -> String {
     format!("{}{rest}", shown.join(" "))
 }
 
-/// Describes the frame in lines, one per layer.
+/// Describes the fields of a frame, one line per layer.
 pub fn describe(frame: &[u8]) -> String {
     let mut text = String::new();
     let mut layer = "";
@@ -242,8 +244,8 @@ pub fn describe(frame: &[u8]) -> String {
     text
 }
 
-/// Describes how `actual` differs from `expected`: each field by layer and name, then the bytes
-/// around the first difference. `None` if they are equal.
+/// Describes how `actual` differs from `expected`: each differing field by layer and name, the
+/// bytes around the first difference, and all fields of `actual`. `None` if both are equal.
 pub fn difference(expected: &[u8], actual: &[u8]) -> Option<String> {
     if expected == actual {
         return None;

@@ -53,7 +53,8 @@ pub fn raw(src: &str, dst: &str, proto: u8) -> Ip {
 }
 
 /// Creates an ICMP error of type and code about `quote`, of which at most 28 bytes plus options
-/// (IPv4: RFC 792) or 1,232 bytes (IPv6: RFC 4443 2.4) are quoted.
+/// (IPv4: RFC 792) or 1,232 bytes (IPv6: RFC 4443 2.4) are quoted. `rest` is the second word of the
+/// ICMP header.
 pub fn error(src: &str, dst: &str, (kind, code): (u8, u8), rest: u32, quote: Ip) -> Ip {
     let quoted = if quote.is_v6() { 1_232 } else { 28 + quote.options.len() };
     new(src, dst, Body::Error { kind, code, rest, quote: Box::new(quote), quoted })
@@ -65,7 +66,7 @@ impl Ip {
         self.src.is_ipv6()
     }
 
-    /// Returns 0x0800 or 0x86dd.
+    /// Returns the EtherType: 0x0800 for IPv4, 0x86dd for IPv6.
     pub fn ethertype(&self) -> u16 {
         if self.is_v6() { 0x86dd } else { 0x0800 }
     }
@@ -94,7 +95,7 @@ impl Ip {
         self
     }
 
-    /// Swaps the outer addresses, not the ports.
+    /// Swaps source and destination address, not the ports. Inner packets are unchanged.
     pub fn addresses_swapped(mut self) -> Ip {
         let (src, dst) = (self.src.ip(), self.dst.ip());
         self.src.set_ip(dst);
@@ -114,7 +115,7 @@ impl Ip {
         self
     }
 
-    /// Sets the traffic class.
+    /// Sets the TOS (IPv4) or the traffic class (IPv6): DSCP and ECN.
     pub fn tos(mut self, tos: u8) -> Ip {
         self.tos = tos;
         self
@@ -132,7 +133,7 @@ impl Ip {
         self
     }
 
-    /// Clears DF.
+    /// Clears the DF flag (IPv4).
     pub fn may_fragment(mut self) -> Ip {
         self.df = false;
         self
@@ -160,11 +161,11 @@ impl Ip {
         self
     }
 
-    /// Pads the payload so that the whole packet is `len` bytes long.
+    /// Replaces the payload by one with which the whole packet is `len` bytes long.
     #[track_caller]
     pub fn sized(mut self, len: usize) -> Ip {
         self.payload.clear();
-        let rest = len.checked_sub(self.bytes().len()).expect("longer than its headers");
+        let rest = len.checked_sub(self.bytes().len()).expect("`len` includes the headers");
         self.payload = (0..rest).map(|n| n as u8).collect();
         self
     }
@@ -193,7 +194,7 @@ impl Ip {
         self
     }
 
-    /// Computes the L4 checksum (by default tunnels have none).
+    /// Computes the L4 checksum. This is the default, except for UDP tunnels, which have none.
     pub fn summed(mut self) -> Ip {
         self.sum = Sum::Full;
         self
@@ -205,7 +206,7 @@ impl Ip {
         self
     }
 
-    /// Makes it a fragment: `len` bytes of the datagram's payload from `offset` on.
+    /// Makes the packet a fragment: `len` bytes of the datagram's payload from `offset` on.
     pub fn part(mut self, offset: usize, len: usize, more: bool) -> Ip {
         self.fragment = Some(Fragment { offset, len, more });
         self.df = false;

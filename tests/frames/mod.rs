@@ -73,15 +73,15 @@ impl Frame {
         self
     }
 
-    /// Returns the frame as the receiver would return it unchanged: MACs and outer addresses are
-    /// swapped, the ports are not.
+    /// Returns the frame that its receiver sends back unchanged: MAC addresses and outer IP
+    /// addresses are swapped, the ports are not.
     pub fn sent_back(mut self) -> Frame {
         std::mem::swap(&mut self.from, &mut self.to);
         self.ip = self.ip.addresses_swapped();
         self
     }
 
-    /// Sets source and destination MAC, as on its next link.
+    /// Sets source and destination MAC address, as on the frame's next link.
     pub fn between(mut self, from: Mac, to: Mac) -> Frame {
         (self.from, self.to) = (from, to);
         self

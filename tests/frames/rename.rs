@@ -3,31 +3,32 @@
 use super::structure::{Body, Ip};
 
 impl Ip {
-    /// Replaces `from` by `to` wherever it occurs as a port, an echo identifier, a flow label, an
-    /// identification or a 16-bit word of GENEVE options, also in inner and quoted packets.
-    pub fn rename_port(&mut self, from: u16, to: u16) {
+    /// Replaces each port, echo identifier, flow label, identification and 16-bit word of GENEVE
+    /// options by what `new` returns for it, also in inner and quoted packets. Each is replaced
+    /// once: a new value that is itself a placeholder stays.
+    pub fn rename_ports(&mut self, new: &impl Fn(u16) -> u16) {
         for end in [&mut self.src, &mut self.dst] {
-            if end.port() == from {
-                end.set_port(to);
+            let (before, after) = (end.port(), new(end.port()));
+            if before != after {
+                end.set_port(after);
             }
         }
-        if self.id == u32::from(from) {
-            self.id = u32::from(to);
+        if let Ok(id) = u16::try_from(self.id) {
+            self.id = u32::from(new(id));
         }
-        if self.label == from {
-            self.label = to;
-        }
+        self.label = new(self.label);
         if let Body::Geneve(header, _) = &mut self.body {
-            for word in header.options.chunks_exact_mut(2).filter(|w| **w == from.to_be_bytes()) {
-                word.copy_from_slice(&to.to_be_bytes());
+            for word in header.options.chunks_exact_mut(2) {
+                let after = new(u16::from_be_bytes([word[0], word[1]]));
+                word.copy_from_slice(&after.to_be_bytes());
             }
         }
         if let Some(inner) = self.body.inner_mut() {
-            inner.rename_port(from, to);
+            inner.rename_ports(new);
         }
     }
 
-    /// Returns whether [`Ip::rename_port`] would replace `port`.
+    /// Returns whether [`Ip::rename_ports`] would look at `port`.
     pub fn mentions_port(&self, port: u16) -> bool {
         let mut words = match &self.body {
             Body::Geneve(header, _) => header.options.chunks_exact(2),

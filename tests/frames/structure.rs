@@ -19,9 +19,9 @@ pub struct Fragment {
 /// An IP packet. Defaults: TTL 64, DF, no options.
 #[derive(Clone, Debug)]
 pub struct Ip {
-    /// Source, with its port (0 if there is none; the identifier of an echo).
+    /// Source address, with the port: 0 without ports, the identifier for an echo.
     pub src: SocketAddr,
-    /// Destination.
+    /// Destination address, with the port.
     pub dst: SocketAddr,
     /// TTL or hop limit.
     pub ttl: u8,
@@ -35,9 +35,10 @@ pub struct Ip {
     pub df: bool,
     /// IPv4 options, a multiple of four bytes.
     pub options: Vec<u8>,
-    /// IPv6 extension headers: number and bytes after the first (next header).
+    /// IPv6 extension headers: protocol number, and the header's bytes after the first one (next
+    /// header).
     pub extensions: Vec<(u8, Vec<u8>)>,
-    /// The fragment that this packet is.
+    /// The part of the datagram that this packet contains, if the packet is a fragment.
     pub fragment: Option<Fragment>,
     /// The contents.
     pub body: Body,
@@ -82,7 +83,7 @@ pub struct Geneve {
 /// A VXLAN header (RFC 7348 5) and the inner Ethernet header.
 #[derive(Clone, Debug)]
 pub struct Vxlan {
-    /// 0x08 has the I bit.
+    /// Flags: 0x08 is the I bit, which marks the VNI as valid.
     pub flags: u8,
     /// Network identifier, 24 bits.
     pub vni: u32,

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-/// Returns the one's-complement sum of the bytes as big-endian words, an odd last byte padded
-/// with zero.
+/// Returns the one's-complement sum of the bytes as big-endian 16-bit words; an odd last byte is
+/// padded with zero.
 pub fn words(bytes: &[u8]) -> u32 {
     let mut sum = 0u32;
     for pair in bytes.chunks(2) {
@@ -38,7 +38,7 @@ pub fn pseudo_header(src: IpAddr, dst: IpAddr, proto: u8, len: usize) -> Vec<u8>
     out
 }
 
-/// Returns the sixteen bytes of an address, an IPv4 address as IPv4-mapped.
+/// Returns the sixteen bytes of an address; an IPv4 address is IPv4-mapped.
 pub fn v6(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -46,7 +46,8 @@ pub fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Returns `sum` made wrong by `delta`, in one's complement, which incremental updates preserve.
+/// Returns `sum` plus `delta` in one's complement. Incremental updates preserve this difference
+/// from the correct checksum.
 pub fn off_by(sum: u16, delta: u16) -> u16 {
     let wide = u32::from(sum) + u32::from(delta);
     ((wide & 0xffff) + (wide >> 16)) as u16

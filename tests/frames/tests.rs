@@ -7,6 +7,7 @@ const B: Mac = [2, 0, 0, 0, 0, 2];
 const CLIENT: &str = "10.1.0.5:4000";
 const FRONTEND: &str = "203.0.113.10:80";
 
+/// Returns a TCP segment with one byte of payload.
 fn x() -> Ip {
     tcp(CLIENT, FRONTEND, flags::ACK).load(b"x")
 }
@@ -251,12 +252,23 @@ fn a_wrong_checksum_has_the_given_difference() {
 }
 
 #[test]
-fn a_port_is_renamed_everywhere() {
+fn a_port_is_renamed_in_a_quoted_packet() {
     let quote = udp("10.0.2.10:65281", "10.0.2.11:53");
     let mut ip = error("10.9.9.9", "10.0.2.10", (3, 1), 0, quote);
     assert!(ip.mentions_port(65_281));
-    ip.rename_port(65_281, 2_000);
+    ip.rename_ports(&|port| if port == 65_281 { 2_000 } else { port });
     assert!(!ip.mentions_port(65_281) && ip.mentions_port(2_000));
+}
+
+#[test]
+fn a_new_port_that_is_renamed_itself_stays() {
+    let mut ip = udp("10.0.2.10:65281", "10.0.2.11:65282");
+    ip.rename_ports(&|port| match port {
+        65_281 => 65_282,
+        65_282 => 2_000,
+        other => other,
+    });
+    assert_eq!((ip.src.port(), ip.dst.port()), (65_282, 2_000));
 }
 
 #[test]

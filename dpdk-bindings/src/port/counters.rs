@@ -48,6 +48,14 @@ impl Port {
         })
     }
 
+    /// Sets all counters of the port to zero. Returns false if the driver cannot reset them.
+    pub fn reset_counters(&mut self) -> bool {
+        // SAFETY: an owned port.
+        unsafe {
+            sys::rte_eth_stats_reset(self.id()) == 0 && sys::rte_eth_xstats_reset(self.id()) == 0
+        }
+    }
+
     /// Returns all counters of the driver, by name.
     ///
     /// # Errors

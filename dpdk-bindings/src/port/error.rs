@@ -9,7 +9,7 @@ pub enum PortError {
     #[error(
         "no DPDK port is named {name:?}; existing ports: {}. DPDK names on stderr the devices \
          that failed to open. A virtual port needs --vdev={name} with its arguments, a NIC must be \
-         bound to vfio-pci (`dpdk-devbind.py --status`)",
+         bound for DPDK (`weir nic list`, `weir nic bind`)",
         list(.present)
     )]
     Unknown {
@@ -17,6 +17,24 @@ pub enum PortError {
         name: String,
         /// Names of the existing ports.
         present: Vec<String>,
+    },
+    /// The device has several ports.
+    #[error("device {device} has several ports: {}; select one: {device},mac=MAC", list(.ports))]
+    Ambiguous {
+        /// Name of the device.
+        device: String,
+        /// Names of its ports with their MAC addresses.
+        ports: Vec<String>,
+    },
+    /// DPDK could not open or remove a device.
+    #[error("device {device:?}: {step}: {errno}; DPDK names the cause on stderr")]
+    Device {
+        /// The device with its arguments.
+        device: String,
+        /// The step that failed.
+        step: &'static str,
+        /// The error from DPDK.
+        errno: Errno,
     },
     /// The port is already open in this process.
     #[error("port {0} is already in use: set it for one arm only")]
@@ -34,6 +52,18 @@ pub enum PortError {
         min: u32,
         /// Maximum value.
         max: u32,
+    },
+    /// The driver does not support the MTU.
+    #[error("port {name}: MTU {mtu}; the driver supports {min} to {max}: change the port's MTU")]
+    Mtu {
+        /// Name of the port.
+        name: String,
+        /// Requested MTU in bytes.
+        mtu: u16,
+        /// Minimum MTU in bytes.
+        min: u16,
+        /// Maximum MTU in bytes.
+        max: u16,
     },
     /// Frames do not fit in a buffer, and the driver cannot scatter them.
     #[error(

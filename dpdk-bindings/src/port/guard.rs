@@ -39,7 +39,8 @@ impl PortGuard {
         &self.name
     }
 
-    /// Returns the NUMA socket of the port, or `None` for virtual ports.
+    /// Returns the NUMA socket of the port, or `None` if DPDK does not know it (virtual devices,
+    /// machines without NUMA information).
     pub(super) fn socket(&self) -> Option<i32> {
         // SAFETY: reads an integer of an open port.
         let socket = unsafe { sys::rte_eth_dev_socket_id(self.id) };
@@ -50,7 +51,7 @@ impl PortGuard {
         Errno::check(status).map_err(|errno| self.failed(step, errno))
     }
 
-    fn failed(&self, step: &'static str, errno: Errno) -> PortError {
+    pub(super) fn failed(&self, step: &'static str, errno: Errno) -> PortError {
         PortError::Failed { name: self.name.clone(), step, errno }
     }
 }

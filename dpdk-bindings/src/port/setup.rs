@@ -4,6 +4,7 @@
 use super::error::PortError;
 use super::guard::PortGuard;
 use crate::dpdk_sys as sys;
+use crate::eal::Errno;
 use crate::mempool::Mempool;
 use std::ffi::CStr;
 
@@ -38,6 +39,9 @@ pub struct PortOptions<'a> {
     pub mtu: Option<u16>,
     /// Whether to distribute flows over the receive queues by RSS, if the NIC supports it.
     pub rss: bool,
+    /// Whether the driver may free sent packets without checks, if it supports that. All packets
+    /// sent must be from one pool, with one owner each.
+    pub fast_free: bool,
     /// The pool for received packets.
     pub pool: &'a Mempool,
 }
@@ -53,8 +57,8 @@ pub(super) fn configure(port: &PortGuard, options: &PortOptions<'_>) -> Result<S
     };
     range("receive queues", options.rx_queues.into(), 1, limits.max_rx_queues.into())?;
     range("transmit queues", options.tx_queues.into(), 1, limits.max_tx_queues.into())?;
-    if let Some(mtu) = options.mtu {
-        range("MTU", mtu.into(), limits.min_mtu.into(), limits.max_mtu.into())?;
+    if let Some(mtu) = options.mtu.filter(|mtu| !(limits.min_mtu..=limits.max_mtu).contains(mtu)) {
+        return Err(mtu_error(port, mtu, &limits, limits.max_mtu));
     }
 
     let mut conf = sys::rte_eth_conf::default();
@@ -67,8 +71,15 @@ pub(super) fn configure(port: &PortGuard, options: &PortOptions<'_>) -> Result<S
         conf.rxmode.offloads |= sys::WEIR_RX_OFFLOAD_SCATTER;
     }
     conf.txmode.offloads |= sys::WEIR_TX_OFFLOAD_MULTI_SEGS & limits.tx_offload_capa;
+    if options.fast_free {
+        conf.txmode.offloads |= sys::WEIR_TX_OFFLOAD_FAST_FREE & limits.tx_offload_capa;
+    }
     conf.rxmode.mtu = options.mtu.filter(|&mtu| fits(mtu, &limits)).unwrap_or(0).into();
 
+    // A driver without this interrupt rejects the request for it.
+    // SAFETY: flags of the device, which the driver sets when it creates the port.
+    let flags = unsafe { limits.dev_flags.as_ref() }.copied().unwrap_or_default();
+    conf.intr_conf.set_rmv(u32::from(flags & sys::WEIR_DEV_INTR_RMV != 0));
     // SAFETY: an owned, stopped port; DPDK copies the configuration.
     let status = unsafe {
         sys::rte_eth_dev_configure(port.id(), options.rx_queues, options.tx_queues, &raw const conf)
@@ -83,12 +94,32 @@ pub(super) fn configure(port: &PortGuard, options: &PortOptions<'_>) -> Result<S
     })
 }
 
-fn limits(port: &PortGuard) -> Result<sys::rte_eth_dev_info, PortError> {
-    let mut limits = sys::rte_eth_dev_info::default();
-    // SAFETY: a valid pointer for the result.
-    let status = unsafe { sys::rte_eth_dev_info_get(port.id(), &raw mut limits) };
-    port.check("read the driver's limits", status)?;
-    Ok(limits)
+pub(super) fn limits(port: &PortGuard) -> Result<sys::rte_eth_dev_info, PortError> {
+    info(port.id()).map_err(|errno| port.failed("read the driver's limits", errno))
+}
+
+/// Returns what the driver of the port with this number reports about it.
+pub(super) fn info(port: u16) -> Result<sys::rte_eth_dev_info, Errno> {
+    let mut info = sys::rte_eth_dev_info::default();
+    // SAFETY: a valid pointer for the result; DPDK rejects an invalid number.
+    Errno::check(unsafe { sys::rte_eth_dev_info_get(port, &raw mut info) })?;
+    Ok(info)
+}
+
+/// Returns DPDK's name of the device of the port with this number.
+pub(super) fn device_name_of(port: u16) -> Option<String> {
+    // SAFETY: looks the number up. Querying an invalid port logs an error.
+    if unsafe { sys::rte_eth_dev_is_valid_port(port) } == 0 {
+        return None;
+    }
+    let device = info(port).ok()?.device;
+    if device.is_null() {
+        return None;
+    }
+    // SAFETY: DPDK's record of the device of a valid port.
+    let name = unsafe { sys::rte_dev_name(device) };
+    // SAFETY: a terminated string that lives as long as the device.
+    (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
 }
 
 /// Returns true if frames of the MTU must be scattered over several buffers.
@@ -157,6 +188,7 @@ fn set_mtu(
     limits: &sys::rte_eth_dev_info,
 ) -> Result<Option<u16>, PortError> {
     const NOT_SUPPORTED: i32 = 95;
+    const INVALID: i32 = 22;
     let Some(mtu) = mtu else {
         return Ok(None);
     };
@@ -177,14 +209,57 @@ fn set_mtu(
             mtu,
         });
     }
-    // SAFETY: an owned port.
-    match unsafe { sys::rte_eth_dev_set_mtu(port.id(), mtu) } {
+    // SAFETY: an owned, configured and stopped port.
+    let set = |mtu| unsafe { sys::rte_eth_dev_set_mtu(port.id(), mtu) };
+    match set(mtu) {
         status if status == -NOT_SUPPORTED => Ok(None),
+        status if status == -INVALID => {
+            match smaller_mtus(mtu, limits).find(|max| set(*max) == 0) {
+                Some(max) => Err(mtu_error(port, mtu, limits, max)),
+                None => port.check("set the MTU", status).map(|()| None),
+            }
+        }
         status => port.check("set the MTU", status).map(|()| None),
     }
+}
+
+/// Returns the MTUs below `mtu` that may be the driver's maximum, the largest first: its longest
+/// frame without an Ethernet header and check sequence, and, as some drivers compute it, without
+/// one or two VLAN tags.
+fn smaller_mtus(mtu: u16, limits: &sys::rte_eth_dev_info) -> impl Iterator<Item = u16> {
+    const VLAN_TAG: usize = 4;
+    let (frame, max) = (limits.max_rx_pktlen as usize, limits.max_mtu);
+    let without = move |tags: usize| {
+        let longest = frame.checked_sub(ETHERNET + tags * VLAN_TAG)?;
+        Some(u16::try_from(longest).unwrap_or(max).min(max))
+    };
+    (0..=2).filter_map(without).filter(move |smaller| *smaller < mtu)
+}
+
+fn mtu_error(port: &PortGuard, mtu: u16, limits: &sys::rte_eth_dev_info, max: u16) -> PortError {
+    PortError::Mtu { name: port.name().to_string(), mtu, min: limits.min_mtu, max }
 }
 
 /// Returns true if the driver reports that it accepts frames of this MTU.
 fn fits(mtu: u16, limits: &sys::rte_eth_dev_info) -> bool {
     usize::from(mtu) + ETHERNET <= limits.max_rx_pktlen as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_maximum_mtu_is_the_longest_frame_without_its_headers() {
+        let smaller = |mtu, max_rx_pktlen, max_mtu| {
+            let limits = sys::rte_eth_dev_info { max_rx_pktlen, max_mtu, ..Default::default() };
+            smaller_mtus(mtu, &limits).collect::<Vec<u16>>()
+        };
+        // 82574L, whose driver reports no maximum MTU and subtracts a VLAN tag.
+        assert_eq!(smaller(9500, 9234, u16::MAX), [9216, 9212, 9208]);
+        assert_eq!(smaller(9216, 9234, u16::MAX), [9212, 9208]);
+        assert_eq!(smaller(9500, 9728, 9702), Vec::<u16>::new());
+        assert_eq!(smaller(1500, u32::MAX, u16::MAX), Vec::<u16>::new());
+        assert_eq!(smaller(1500, 10, u16::MAX), Vec::<u16>::new());
+    }
 }
