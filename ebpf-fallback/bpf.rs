@@ -17,7 +17,8 @@ const FLAGS: [&str; 3] = ["-Cdebuginfo=2", "-Clink-arg=--btf", "-Ctarget-cpu=v3"
 const LINKER: &str = "0.10.2";
 
 /// Builds `objects`, binaries of the workspace in the folder `programs`, and copies them to
-/// `OUT_DIR`. Both folders are relative to the build script's crate; `root` is the repository.
+/// `OUT_DIR`. `root` is the repository's folder. `root` and `programs` are relative to the build
+/// script's crate.
 pub fn main(root: &str, programs: &str, objects: &[&str]) -> ExitCode {
     match build(root, programs, objects) {
         Ok(()) => ExitCode::SUCCESS,
@@ -58,8 +59,11 @@ fn build(root: &str, programs: &str, objects: &[&str]) -> Result<(), String> {
     }
     // One folder for all profiles: target/bpf, derived from target/<profile>/build/<package>/out.
     let folder = out.ancestors().nth(4).unwrap_or(&out).join("bpf");
+    // The feature of `tables` must be the same in the programs and in their loader.
+    let next_format = env::var_os("CARGO_FEATURE_NEXT_FORMAT").is_some();
     let status = Command::new(variable("CARGO")?)
         .args(["build", "--release", "--locked", "--bins", "--target", TARGET])
+        .args(next_format.then_some("--features=next-format"))
         .args(["-Z", "build-std=core", "--target-dir"])
         .arg(&folder)
         .current_dir(package.join(programs))

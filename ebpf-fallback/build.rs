@@ -3,5 +3,5 @@
 mod bpf;
 
 fn main() -> std::process::ExitCode {
-    bpf::main("..", "xdp", &["pipeline"])
+    bpf::main("..", "xdp", &["pipeline", "losses"])
 }

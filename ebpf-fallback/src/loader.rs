@@ -9,10 +9,11 @@
 mod addresses;
 mod attach;
 mod background;
+mod counters;
 mod kernel_veth;
-mod limits;
 mod nic;
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +21,11 @@ use std::time::Instant;
 
 use config::Config;
 use config::checked::Plane;
+use host::service_manager::ServiceManager;
+use host::xdp::{self, Choice};
 use hugepages::{OpenError, Unreadable};
 use netlink::Netlink;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tables::command::Event;
 use tables::flow::Flows;
@@ -31,11 +35,16 @@ use addresses::AddedSettings;
 pub use attach::AttachError;
 use attach::{Links, error_chain};
 use background::{BackgroundTask, INTERVAL};
-use limits::Choice;
+use counters::Counters;
 use nic::{Kernel, Nic};
 
+use crate::losses::LossCounters;
 use crate::program::{self, Program};
 use crate::runtime_config::{Port, RuntimeConfig};
+use crate::watched::Watched;
+
+/// File with the numbers of the online CPUs.
+const ONLINE_CPUS: &str = "/sys/devices/system/cpu/online";
 
 /// Error of loading or attaching the programs.
 #[derive(Debug, thiserror::Error)]
@@ -77,10 +86,13 @@ pub enum LoadError {
     /// The kernel cannot be queried for its interfaces.
     #[error("cannot query the kernel's interfaces: {0}")]
     Kernel(std::io::Error),
+    /// The numbers of the online CPUs cannot be read.
+    #[error("cannot read the online CPUs from {ONLINE_CPUS}: {0}; check that sysfs is mounted")]
+    OnlineCpus(std::io::Error),
     /// A CPU is online whose number the region does not support.
     #[error(
-        "CPU {cpu} is online, and the programs support CPUs below {supported}: set the others \
-         offline (`echo 0 > /sys/devices/system/cpu/cpu{cpu}/online`)"
+        "CPU {cpu} is online, and the programs support CPUs below {supported}: set CPUs from \
+         {supported} on offline (`echo 0 > /sys/devices/system/cpu/cpu{cpu}/online`)"
     )]
     Cpus {
         /// Highest number of an online CPU.
@@ -88,6 +100,11 @@ pub enum LoadError {
         /// Number of supported CPUs.
         supported: u32,
     },
+    /// The region has no status records, which happens only if it is damaged.
+    #[error(
+        "the region has no lcores: remove it with `ebpf-fallback --detach --purge`, and start again"
+    )]
+    NoLcores,
     /// The programs cannot be loaded.
     #[error("{}", error_chain(.0))]
     Program(#[from] program::LoadError),
@@ -97,12 +114,24 @@ pub enum LoadError {
     /// Signal handlers cannot be installed.
     #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
+    /// A capability cannot be given up.
+    #[error("cannot give up CAP_SYS_ADMIN: {0}")]
+    Capabilities(std::io::Error),
     /// Another loader is running.
     #[error("another loader (process {pid}) is running; stop it with SIGTERM first")]
     AlreadyRunning {
         /// Process id of the other loader.
         pid: u32,
     },
+}
+
+impl LoadError {
+    /// Returns whether only a change of the configuration helps, so that a restart is useless. The
+    /// interfaces and processes that other errors name may change while the service manager tries
+    /// again: the region of the other plane, for example, until its process has ended.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, LoadError::OtherPlane)
+    }
 }
 
 /// Attaches the programs and performs background work until SIGTERM or SIGINT; the programs stay
@@ -112,6 +141,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(LoadError::Signals)?;
     }
+    let manager = ServiceManager::from_environment();
     check_preconditions(config)?;
     for warning in &config.warnings {
         log(&format!("warning: {warning}"));
@@ -124,7 +154,7 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let cpus = online_cpus(&region)?;
     let choices = select_modes(config, &nics, cpus.len() as u32)?;
     let claim = region.claim(Role::Fastpath)?;
-    let location = RegionLocation::Maps(config.region.maps.clone());
+    let location = locate_region(config)?;
     let links = Links::new(location.links().unwrap_or_default());
     recover(&claim, &links, config.region.unconfirmed_percent);
 
@@ -134,14 +164,18 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
     let mut program = Program::load_pinned(&region, location.path(), claim.epoch(), &stages)?;
     let veths = open_veths(config, &mut kernel, &nics, &location)?;
     program.configure(&runtime_config_of(&nics, &veths))?;
+    let (losses, warnings) = LossCounters::open(watched(program.entry_id()?, &nics, &veths));
+    warnings.iter().for_each(|warning| log(warning));
+    let mut attached_modes = Vec::new();
     for (n, (((name, _), nic), choice)) in config.arms().zip(&nics).zip(&choices).enumerate() {
         choice.notes.iter().for_each(|note| log(note));
         let (mode, notes) = links.attach(program.entry()?, nic, choice)?;
         notes.iter().for_each(|note| log(note));
+        attached_modes.push(mode);
         let Nic { name: interface, driver, mtu, .. } = nic;
         log(&format!("attached {} XDP on {interface} ({driver}, mtu {mtu})", mode.as_str()));
-        // The veth end uses the mode of the NIC by which its packets leave: native XDP sends driver
-        // frames, generic XDP sends skbs.
+        // The veth end uses the mode of the NIC by which its packets leave: native XDP redirects
+        // driver frames, generic XDP redirects skbs.
         let choice = Choice { modes: vec![mode], notes: Vec::new() };
         links.attach(program.entry()?, &veths[n], &choice)?;
         region.set_label(
@@ -149,20 +183,27 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
             &nic.name,
         );
     }
+    // Attaching names a program of another owner, which also needs it.
+    give_up_sys_admin().map_err(LoadError::Capabilities)?;
     add_addresses(config, &mut kernel.netlink, &nics, &location)?;
     let attached: Vec<&Nic> = nics.iter().chain(&veths).collect();
     remove_leftovers(&links, &attached, &location, &mut kernel.netlink, Some(&stages))?;
     region.set_label(Label::Fastpath, concat!("xdp ", env!("CARGO_PKG_VERSION")));
 
-    let mut background = BackgroundTask::join(&region, claim.epoch(), &cpus)
-        .ok_or(LoadError::Cpus { cpu: 0, supported: 0 })?;
+    let counters = Counters::new(&region, &nics, &attached_modes, losses);
+    let background = BackgroundTask::join(&region, claim.epoch(), &cpus, counters);
+    let mut background = background.ok_or(LoadError::NoLcores)?;
+    manager.ready(&status_line(&nics, &attached_modes));
     while !stop.load(Ordering::Relaxed) {
-        background.run_once(&mut kernel, &nics, Instant::now());
+        let now = Instant::now();
+        background.run_once(&mut kernel, &nics, now);
+        manager.beat_if(now, || true);
         for next_hop in program.take_requested_next_hops()? {
             background.send_event(&Event::NextHopNeeded { next_hop });
         }
         std::thread::sleep(INTERVAL);
     }
+    manager.stopping("ending; the programs stay attached and forward packets");
     log("stopped; the programs stay attached, `ebpf-fallback --detach` detaches them");
     Ok(())
 }
@@ -170,8 +211,9 @@ pub fn run(config: &Config) -> Result<(), LoadError> {
 /// Detaches the programs from all interfaces, and removes the settings, veth pairs and routing
 /// rules that Weir added. With `purge`, removes the region as well.
 pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
-    check_preconditions(&Config { plane: Plane::Xdp, ..config.clone() })?;
-    let location = RegionLocation::Maps(config.region.maps.clone());
+    let config = Config { plane: Plane::Xdp, ..config.clone() };
+    check_preconditions(&config)?;
+    let location = locate_region(&config)?;
     if location.holder() == Some(Role::Fastpath) {
         let pid = Region::open(&location).map_or(0, |region| region.pid(Role::Fastpath));
         return Err(LoadError::AlreadyRunning { pid });
@@ -189,6 +231,12 @@ pub fn detach(config: &Config, purge: bool) -> Result<(), LoadError> {
     Ok(())
 }
 
+/// Returns the location of the region's maps.
+fn locate_region(config: &Config) -> Result<RegionLocation, LoadError> {
+    let (location, _) = hugepages::region_locations(config).map_err(OpenError::from)?;
+    Ok(location)
+}
+
 fn check_preconditions(config: &Config) -> Result<(), LoadError> {
     if config.plane != Plane::Xdp {
         return Err(LoadError::OtherPlane);
@@ -197,6 +245,22 @@ fn check_preconditions(config: &Config) -> Result<(), LoadError> {
     #[expect(unsafe_code, reason = "a system call that std lacks")]
     let user = unsafe { libc::geteuid() };
     if user == 0 { Ok(()) } else { Err(LoadError::NotRoot) }
+}
+
+/// Gives up CAP_SYS_ADMIN, which some kernels demand for tracepoints.
+/// This process has no other thread, which would keep it.
+fn give_up_sys_admin() -> std::io::Result<()> {
+    let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
+    let [effective, permitted, inheritable] =
+        [effective, permitted, inheritable].map(|set| set - CapabilitySet::SYS_ADMIN);
+    Ok(set_capabilities(None, CapabilitySets { effective, permitted, inheritable })?)
+}
+
+/// Returns the status for the service manager: the interface of each arm and its attach mode.
+fn status_line(nics: &[Nic], modes: &[xdp::Mode]) -> String {
+    let each = nics.iter().zip(modes);
+    let each = each.map(|(nic, mode)| format!("{} XDP on {}", mode.as_str(), nic.name));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 fn log(text: &str) {
@@ -216,7 +280,7 @@ fn find_nics(config: &Config, kernel: &mut Kernel) -> Result<Vec<Nic>, LoadError
         let nic = found.ok_or_else(|| {
             failed(format!("interface {interface} does not exist; `ip link` lists interfaces"))
         })?;
-        limits::check_usable(&nic, name.as_str(), arm.mtu).map_err(failed)?;
+        xdp::check_usable(&nic.xdp(), name.as_str(), arm.mtu).map_err(failed)?;
         Ok(nic)
     });
     nics.collect()
@@ -227,13 +291,13 @@ fn select_modes(config: &Config, nics: &[Nic], cpus: u32) -> Result<Vec<Choice>,
     let arms = config.arms().zip(nics);
     arms.map(|((name, arm), nic)| {
         let failed = |what| device_error(name.as_str(), arm.device.as_str(), what);
-        limits::select_modes(nic, cpus, config.fastpath.attach).map_err(failed)
+        xdp::select_modes(&nic.xdp(), cpus, config.fastpath.attach).map_err(failed)
     })
     .collect()
 }
 
-/// Returns the settings that the programs need about interfaces. They use the region's clock
-/// directly, so `skew_s` is 0.
+/// Returns the programs' configuration of interfaces. `skew_s` is 0, because the region's clock is
+/// the kernel's monotonic clock.
 fn runtime_config_of(nics: &[Nic], veths: &[Nic]) -> RuntimeConfig {
     let port = |nic: &Nic| Port::new(nic.index, nic.mac);
     let mut arms = nics.iter().map(port);
@@ -241,6 +305,13 @@ fn runtime_config_of(nics: &[Nic], veths: &[Nic]) -> RuntimeConfig {
     let egress = arms.next().unwrap_or(ingress);
     let kernel = [0, 1].map(|n| veths.get(n).map_or(0, |veth: &Nic| veth.index));
     RuntimeConfig { ports: [ingress, egress], kernel, ..Default::default() }
+}
+
+/// Returns what the tracepoint programs watch.
+fn watched(program: u32, nics: &[Nic], veths: &[Nic]) -> Watched {
+    let index = |list: &[Nic], n: usize| list.get(n).map_or(0, |nic| nic.index);
+    let interfaces = [index(nics, 0), index(nics, 1), index(veths, 0), index(veths, 1)];
+    Watched { program, interfaces }
 }
 
 /// Opens the veth pair of each arm, and returns the ends to which the programs are attached.
@@ -260,8 +331,9 @@ fn open_veths(
     .collect()
 }
 
-/// Adds the arms' addresses to the interfaces, once the programs are attached: a kernel with an
-/// address that NAT uses as well resets connections whose packets no program takes.
+/// Adds the arms' addresses and default routes to the interfaces. The programs must be attached
+/// before: NAT uses these addresses too, and without the programs the kernel would receive the
+/// packets of NAT connections and reset them.
 fn add_addresses(
     config: &Config,
     netlink: &mut Netlink,
@@ -276,15 +348,14 @@ fn add_addresses(
     Ok(())
 }
 
-/// Returns the online CPUs. The region has a status line and a counter page for each; its last ones
-/// belong to the loader.
+/// Returns the numbers of the online CPUs. The region has a status line and a counter page for each
+/// lcore number; the last number is the loader's, so all CPUs must have lower ones.
 fn online_cpus(region: &Region) -> Result<Vec<u32>, LoadError> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let parse_range = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
-    };
-    let cpus: Vec<u32> = text.trim().split(',').filter_map(parse_range).flatten().collect();
+    let text = std::fs::read_to_string(ONLINE_CPUS).map_err(LoadError::OnlineCpus)?;
+    let cpus = parse_cpus(&text).ok_or_else(|| {
+        let error = format!("`{}` is not a list of CPUs", text.trim());
+        LoadError::OnlineCpus(std::io::Error::new(ErrorKind::InvalidData, error))
+    })?;
     let supported = region.sizes().lcores.saturating_sub(1);
     match cpus.iter().max() {
         Some(cpu) if *cpu >= supported => Err(LoadError::Cpus { cpu: *cpu, supported }),
@@ -292,8 +363,19 @@ fn online_cpus(region: &Region) -> Result<Vec<u32>, LoadError> {
     }
 }
 
+/// Parses a list of CPUs, for example `0-3,8`. Returns `None` if it is malformed or empty.
+fn parse_cpus(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for range in text.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cpus.extend(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?);
+    }
+    (!cpus.is_empty()).then_some(cpus)
+}
+
 /// Recovers the flows, as at each start of fastpath, unless programs of an earlier loader are still
-/// attached: these hold locks for one packet at most and leave nothing incomplete.
+/// attached: these may be writing, hold locks for one packet at most, and leave nothing incomplete.
+/// Sets the budget of unconfirmed flows in both cases.
 fn recover(claim: &Claim<'_>, links: &Links, unconfirmed_percent: [u32; 2]) {
     let region = claim.region();
     let flows = Flows::new(region);
@@ -332,4 +414,18 @@ fn remove_leftovers(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_cpus;
+
+    #[test]
+    fn lists_of_cpus_are_parsed_or_rejected() {
+        assert_eq!(parse_cpus("0\n"), Some(vec![0]));
+        assert_eq!(parse_cpus("0-2,5,7-8\n"), Some(vec![0, 1, 2, 5, 7, 8]));
+        for malformed in ["", "\n", "a", "0,", "0-", "-3", "0-x", "3-1"] {
+            assert_eq!(parse_cpus(malformed), None, "{malformed:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The `ebpf-fallback` program: loads the XDP data plane and performs its background work.
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -24,10 +24,22 @@ struct Arguments {
     /// With --detach: also remove the region's maps, with all flows.
     #[arg(long, requires = "detach")]
     purge: bool,
+    /// Print the man page, and exit.
+    #[arg(long, hide = true)]
+    man: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.man {
+        return match clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("ebpf-fallback: standard output: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let config = match config::load_to_run(Some(&arguments.config), &arguments.sets) {
         Ok(config) => config,
         Err(error) => {
@@ -35,6 +47,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(error) = hugepages::upgrade::hand_over(&config, "ebpf-fallback") {
+        eprintln!("ebpf-fallback: {error}");
+        return ExitCode::FAILURE;
+    }
     let result = match arguments.detach {
         true => ebpf_fallback::loader::detach(&config, arguments.purge),
         false => ebpf_fallback::loader::run(&config),
@@ -43,7 +59,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ebpf-fallback: {error}");
-            ExitCode::FAILURE
+            if error.is_permanent() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }

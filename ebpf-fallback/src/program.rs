@@ -24,10 +24,11 @@ pub const STAGES: [&str; 24] = [
 /// The first stage, which is attached to interfaces.
 pub const ENTRY: &str = "weir";
 
-/// Next hops per value of the map `WANTED`, one bit each.
-const WANTED_BITS: u32 = 512;
+/// Number of next hops per value of the map `MAC_REQUESTS`, one bit each.
+const REQUEST_BITS: u32 = 512;
 
-// SAFETY: repr(C) integers without padding (asserted beside them).
+// SAFETY: the record is repr(C) and consists of integers without padding, as its definition
+// asserts.
 #[expect(unsafe_code, reason = "marker for map values")]
 unsafe impl Pod for RuntimeConfig {}
 
@@ -72,7 +73,7 @@ pub enum LoadError {
 /// All stages, loaded.
 pub struct Program {
     ebpf: Ebpf,
-    /// The kernel clears it when no process or pin refers to it any more.
+    /// The stage array. The kernel clears it when no process or pin refers to it any more.
     stages: ProgramArray<aya::maps::MapData>,
     next_hops: u32,
     /// Number of calls of [`Program::configure`].
@@ -109,8 +110,8 @@ impl Program {
             loader.map_pin_path("STAGES", path);
         }
         loader.override_global("BPF_CONFIG", bpf_config.bytes(), true);
-        loader.map_max_entries("WANTED", next_hops.div_ceil(WANTED_BITS));
-        loader.map_max_entries("LATELY", flow_hints::set_count(region.sizes().flows));
+        loader.map_max_entries("MAC_REQUESTS", next_hops.div_ceil(REQUEST_BITS));
+        loader.map_max_entries("FLOW_HINTS", flow_hints::set_count(region.sizes().flows));
         for section in SECTIONS {
             loader.map_pin_path(section.map_name(), folder.join(section.map_name()));
         }
@@ -132,6 +133,12 @@ impl Program {
         stage(&mut self.ebpf, ENTRY)
     }
 
+    /// Returns the kernel's id of the stage to attach to interfaces.
+    pub fn entry_id(&mut self) -> Result<u32, LoadError> {
+        let info = self.entry()?.info();
+        Ok(info.map_err(|source| LoadError::Stage { stage: ENTRY, source })?.id())
+    }
+
     /// Returns all stages, each with the number of instructions that the verifier processed.
     pub fn verified(&mut self) -> Result<Vec<(&'static str, u32)>, LoadError> {
         let all = STAGES.into_iter().chain([ENTRY]);
@@ -143,20 +150,20 @@ impl Program {
         .collect()
     }
 
-    /// Writes the configuration of interfaces and clock, which invalidates cached headers, and
-    /// resets the rate limiters.
+    /// Writes the configuration of interfaces and clock with a new revision, which invalidates
+    /// cached headers, and resets the rate limiters.
     pub fn configure(&mut self, config: &RuntimeConfig) -> Result<(), LoadError> {
         self.revision = self.revision.wrapping_add(1);
         let number = self.revision;
-        let map_error = |source| LoadError::Map { name: "OUT", source };
-        let mut out = DevMap::try_from(self.map("OUT")?).map_err(map_error)?;
+        let map_error = |source| LoadError::Map { name: "OUT_PORTS", source };
+        let mut out = DevMap::try_from(self.map("OUT_PORTS")?).map_err(map_error)?;
         for (arm, Port { ifindex, .. }) in (0..).zip(config.ports) {
             let set = out.set(arm, ifindex, None, 0);
             set.map_err(|source| LoadError::Port { ifindex, source })?;
         }
-        let map_error = |source| LoadError::Map { name: "PLACE", source };
+        let map_error = |source| LoadError::Map { name: "RUNTIME_CONFIG", source };
         let mut configs =
-            Array::<_, RuntimeConfig>::try_from(self.map("PLACE")?).map_err(map_error)?;
+            Array::<_, RuntimeConfig>::try_from(self.map("RUNTIME_CONFIG")?).map_err(map_error)?;
         configs.set(0, RuntimeConfig { revision: number, ..*config }, 0).map_err(map_error)?;
         // Rate limiter state depends on the clock, which may have changed.
         self.clear("PUNTED", [0_u32; 1 + PUNT_CLASSES])?;
@@ -164,11 +171,11 @@ impl Program {
         self.clear("NEW_FLOWS", [0_u64; size_of::<NewFlowLimit>() / 8])
     }
 
-    /// Clears the recent-flow hints. Otherwise hints of ended flows would change the path of new
-    /// flows through the program in a measurement.
+    /// Clears the recent-flow hints before a measurement. Hints of ended flows would change which
+    /// code processes a new flow.
     pub fn clear_flow_hints(&mut self) -> Result<(), LoadError> {
         let no_hints: flow_hints::HintSet = [0; 2];
-        self.clear("LATELY", no_hints)
+        self.clear("FLOW_HINTS", no_hints)
     }
 
     /// Overwrites all values of an array with `empty`.
@@ -180,21 +187,23 @@ impl Program {
 
     /// Returns the next hops whose MAC addresses packets needed since the last call.
     pub fn take_requested_next_hops(&mut self) -> Result<Vec<u32>, LoadError> {
-        let map_error = |source| LoadError::Map { name: "WANTED", source };
-        let lines = self.next_hops.div_ceil(WANTED_BITS);
-        let mut map = Array::<_, [u64; 8]>::try_from(self.map("WANTED")?).map_err(map_error)?;
+        let map_error = |source| LoadError::Map { name: "MAC_REQUESTS", source };
+        let lines = self.next_hops.div_ceil(REQUEST_BITS);
+        let mut map =
+            Array::<_, [u64; 8]>::try_from(self.map("MAC_REQUESTS")?).map_err(map_error)?;
         let mut requested = Vec::new();
         for line in 0..lines {
             let words = map.get(&line, 0).map_err(map_error)?;
             if words == [0; 8] {
                 continue;
             }
-            // A bit set in between is lost, until the next packet sets it again.
+            // A bit that a program sets between reading and clearing is lost until the next packet
+            // sets it again.
             map.set(line, [0; 8], 0).map_err(map_error)?;
             let bits = words.iter().zip(0..).flat_map(|(word, n)| {
                 (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| n * 64 + bit)
             });
-            requested.extend(bits.map(|bit| line * WANTED_BITS + bit));
+            requested.extend(bits.map(|bit| line * REQUEST_BITS + bit));
         }
         Ok(requested)
     }

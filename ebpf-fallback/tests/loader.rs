@@ -2,6 +2,8 @@
 //! has its own network namespace with veth pairs. Requires root.
 #![expect(clippy::unwrap_used, reason = "a failed expectation fails the test")]
 
+mod tracing;
+
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,13 +16,16 @@ use patience::{check, eventually};
 use aya::EbpfLoader;
 use aya::programs::Xdp;
 use aya::programs::xdp::XdpMode;
+use ebpf_fallback::losses::LossCounters;
+use ebpf_fallback::watched::{ABORTED, Watched};
 use packet::addr::Addr;
 use packet::flow::{FlowKey, SCOPE_PLAIN};
 use socket2::SockRef;
 use tables::command::Event;
-use tables::counters::{LcorePage, VerdictCounter};
+use tables::counters::{ArmCounter, LcorePage, VerdictCounter};
 use tables::flow::{Flows, Forward, GatewayLeg, NewFlow};
 use tables::next_hop::NextHop;
+use tables::nic::{NicState, XdpLoss, XdpLosses};
 use tables::reason::DropReason;
 use tables::record::{
     Backend, Local, Mode, NONE, Prefix, Service, Settings, TUNNEL_BACKEND, TUNNEL_SOURCES, Tunnel,
@@ -57,7 +62,7 @@ impl Fixture {
         std::fs::create_dir_all(&folder).unwrap();
         let fixture = Fixture {
             folder,
-            location: RegionLocation::Maps(format!("/sys/fs/bpf/{name}").into()),
+            location: RegionLocation::maps(format!("/sys/fs/bpf/{name}").into()),
         };
         std::fs::write(fixture.folder.join("weir.toml"), fixture.config()).unwrap();
         fixture
@@ -92,7 +97,7 @@ impl Fixture {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ebpf-fallback"));
         command.arg("--config").arg(self.folder.join("weir.toml")).args(arguments);
-        // The loader runs no other programs, such as `ip`.
+        // Without a PATH, the loader would fail if it ran another program, such as `ip`.
         command.stdin(Stdio::null()).env("PATH", "");
         command
     }
@@ -166,11 +171,18 @@ fn wait_until_detached(interface: &str) {
 
 /// Attaches a program of another owner to an interface, until the returned value is dropped.
 fn attach_foreign_program(interface: &str) -> aya::Ebpf {
+    attach_test_program("pass", interface).0
+}
+
+/// Attaches a program of `xdp_test_programs::BASELINE` to an interface, until the first returned
+/// value is dropped; the second is the program's id.
+fn attach_test_program(name: &str, interface: &str) -> (aya::Ebpf, u32) {
     let mut ebpf = EbpfLoader::new().load(xdp_test_programs::BASELINE).unwrap();
-    let program: &mut Xdp = ebpf.program_mut("pass").unwrap().try_into().unwrap();
+    let program: &mut Xdp = ebpf.program_mut(name).unwrap().try_into().unwrap();
     program.load().unwrap();
     program.attach(interface, XdpMode::Driver).unwrap();
-    ebpf
+    let id = program.info().unwrap().id();
+    (ebpf, id)
 }
 
 fn cpus() -> usize {
@@ -183,7 +195,7 @@ fn programs_outlive_the_loader_and_are_replaced_in_place() {
     let fixture = Fixture::new("outlive");
     let peer = attach_foreign_program("eg1");
     let loader = fixture.start(&[]);
-    // In native mode where the peer's program accepts transmitted frames.
+    // The mode is native on eg0 only, because a program is attached to its peer eg1.
     let (first, egress) = (attached_program("in0").unwrap(), attached_program("eg0").unwrap());
     assert_eq!((first.0.as_str(), egress.0.as_str()), ("xdpgeneric", "xdp"));
     let log = fixture.log();
@@ -241,18 +253,25 @@ fn mac_of(interface: &str) -> [u8; 6] {
     bytes.try_into().unwrap()
 }
 
-/// A datagram to this host, addressed to the interface's MAC: it passes the stages.
+/// Returns a UDP datagram to the ingress arm's address and the interface's MAC address, which the
+/// programs punt to the kernel.
 fn frame_to(interface: &str) -> Vec<u8> {
     let mut frame = mac_of(interface).to_vec();
-    frame.extend([2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 36, 0, 1, 0, 0, 64, 17, 0, 0]);
-    frame.extend([10, 96, 1, 77, 10, 96, 1, 10, 0, 9, 0, 9, 0, 16, 0, 0]);
-    frame.extend([0; 8]);
-    let words =
-        frame[14..34].chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    frame.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+    frame.extend(udp_ipv4_header([10, 96, 1, 77], [10, 96, 1, 10], 36));
+    frame.extend([0, 9, 0, 9, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    frame
+}
+
+/// Returns the IPv4 header of a UDP packet; `length` includes it.
+fn udp_ipv4_header(source: [u8; 4], destination: [u8; 4], length: u8) -> Vec<u8> {
+    let mut header = vec![0x45, 0, 0, length, 0, 1, 0, 0, 64, 17, 0, 0];
+    header.extend([source, destination].concat());
+    let words = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
     let sum: u32 = words.sum();
     let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
-    frame[24..26].copy_from_slice(&sum.to_be_bytes());
-    frame
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    header
 }
 
 /// A packet socket on an interface: receives incoming frames and sends frames.
@@ -278,8 +297,8 @@ impl Capture {
             assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
             let wait = libc::timeval { tv_sec: 30, tv_usec: 0 };
             let (wait, bytes) = ((&raw const wait).cast(), size_of::<libc::timeval>() as u32);
-            let socket_of = socket.as_raw_fd();
-            libc::setsockopt(socket_of, libc::SOL_SOCKET, libc::SO_RCVTIMEO, wait, bytes);
+            let fd = socket.as_raw_fd();
+            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, wait, bytes);
             Capture(socket)
         }
     }
@@ -303,7 +322,7 @@ impl Capture {
     }
 
     fn send(&self, frame: &[u8]) {
-        // SAFETY: the bytes of the frame.
+        // SAFETY: address and length are those of `frame`.
         #[expect(unsafe_code, reason = "packet sockets, which std lacks")]
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
@@ -357,7 +376,8 @@ fn add_probed_backend(region: &Region) {
         no_service: 0,
         source_count: 1,
         arm: 1,
-        pad: [0; 2],
+        side: 0,
+        successor: 0,
     };
     writer.put_tunnel(0, &tunnel).unwrap();
     let next_hop = writer.put_next_hop(&addr("10.96.2.11"), 1).unwrap();
@@ -387,11 +407,25 @@ fn add_probed_backend(region: &Region) {
     writer.commit().unwrap();
 }
 
-/// Swaps the bytes at two offsets.
+/// Swaps the `N` bytes at two offsets.
 fn swap<const N: usize>(frame: &mut [u8], a: usize, b: usize) {
     for i in 0..N {
         frame.swap(a + i, b + i);
     }
+}
+
+/// What [`probe_socket`] sends.
+const PROBE: &[u8] = b"are you there";
+
+/// Returns a socket whose packets have the mark of probes and the probe address of the backend of
+/// [`add_probed_backend`].
+fn probe_socket() -> UdpSocket {
+    ip("link set lo up");
+    ip("address add 198.18.0.1/32 dev lo");
+    let socket = UdpSocket::bind("198.18.0.1:45000").unwrap();
+    SockRef::from(&socket).set_mark(config::checked::ROUTES[1]).unwrap();
+    socket.connect("203.0.113.10:53").unwrap();
+    socket
 }
 
 #[test]
@@ -402,19 +436,15 @@ fn probe_reaches_its_backend_and_the_reply_returns() {
         let loader = fixture.start(&["--set", &format!("fastpath.attach={attach}")]);
         add_probed_backend(&Region::open(&fixture.location).unwrap());
         let received = Capture::of("eg1");
-        ip("link set lo up");
-        ip("address add 198.18.0.1/32 dev lo");
-        let socket = UdpSocket::bind("198.18.0.1:45000").unwrap();
-        SockRef::from(&socket).set_mark(config::checked::ROUTES[1]).unwrap();
+        let socket = probe_socket();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        socket.connect("203.0.113.10:53").unwrap();
-        socket.send(b"are you there").unwrap();
+        socket.send(PROBE).unwrap();
         let mut frame = received.next(|frame| frame.len() > 100 && frame[23] == 17);
         // Ethernet, IPv4, UDP, GENEVE with three options, followed by what the kernel sent.
         let inner = 14 + 20 + 8 + 8 + 32;
         assert_eq!(frame[30..34], [10, 96, 2, 11], "to the backend");
         assert_eq!(frame[inner + 12..inner + 20], [198, 18, 0, 1, 203, 0, 113, 10]);
-        assert!(frame.ends_with(b"are you there"));
+        assert!(frame.ends_with(PROBE));
         swap::<6>(&mut frame, 0, 6);
         frame[..6].copy_from_slice(&mac_of("eg0"));
         swap::<4>(&mut frame, 26, 30);
@@ -423,14 +453,187 @@ fn probe_reaches_its_backend_and_the_reply_returns() {
         send("eg1", &frame);
         let mut answer = [0; 64];
         let len = socket.recv(&mut answer).unwrap();
-        assert_eq!(&answer[..len], b"are you there");
+        assert_eq!(&answer[..len], PROBE);
         loader.end("-TERM");
         drop(peer);
     }
 }
 
+/// Adds a VXLAN gateway with the node 10.96.1.77, to which packets without a service are returned.
+fn add_gateway(region: &Region) {
+    let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());
+    let mut sources = [Prefix::default(); TUNNEL_SOURCES];
+    sources[0] = Prefix { addr: addr("10.96.1.77"), len: 128, pad: [0; 3] };
+    let tunnel = Tunnel {
+        local: addr("10.96.1.10"),
+        sources,
+        scope_key: 1,
+        vni: 800,
+        peer: NONE,
+        gateway: 1,
+        port: 4789,
+        option_class: 0,
+        inner_mtu: 0,
+        flags: 0,
+        kind: TunnelKind::Vxlan as u8,
+        no_service: 0,
+        source_count: 1,
+        arm: 0,
+        side: 0,
+        successor: 0,
+    };
+    let mut writer = Writer::attach(region).unwrap();
+    writer.put_tunnel(1, &tunnel).unwrap();
+    writer.commit().unwrap();
+}
+
+/// Returns a packet of that gateway.
+fn frame_of_gateway() -> Vec<u8> {
+    let mut inner = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 3, 8, 0];
+    inner.extend(udp_ipv4_header([192, 0, 2, 1], [203, 0, 113, 10], 36));
+    inner.extend([0x30, 0x39, 0, 53, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let mut frame = mac_of("in0").to_vec();
+    frame.extend([2, 0, 0, 0, 0, 1, 8, 0]);
+    let length = 20 + 8 + 8 + inner.len() as u8;
+    frame.extend(udp_ipv4_header([10, 96, 1, 77], [10, 96, 1, 10], length));
+    frame.extend([0xc0, 0, 0x12, 0xb5, 0, length - 20, 0, 0]);
+    frame.extend([8, 0, 0, 0, 0, 3, 0x20, 0]);
+    frame.extend(inner);
+    frame
+}
+
+/// Waits until the loader has published these losses of an arm; all others must be zero.
+#[track_caller]
+fn wait_for_losses(region: &Region, arm: usize, expected: &[(XdpLoss, u64)]) {
+    let mut all: XdpLosses = [Some(0); 4];
+    expected.iter().for_each(|(loss, count)| all[*loss as usize] = Some(*count));
+    eventually("published losses", || {
+        let nic = region.nics().read(arm).unwrap_or_default();
+        check(nic.xdp_losses == all && nic.state == NicState::Running, || format!("{nic:?}"))
+    });
+}
+
+/// Takes the egress interface down, sends four probes, and checks that the kernel's refusals to
+/// redirect them are added to the `earlier` ones.
+#[track_caller]
+fn check_refused_redirects(region: &Region, probe: &UdpSocket, earlier: u64) {
+    ip("link set dev eg0 down");
+    (0..4).for_each(|_| assert_eq!(probe.send(PROBE).unwrap(), PROBE.len()));
+    wait_for_losses(region, 1, &[(XdpLoss::RedirectRefused, earlier + 4)]);
+}
+
 #[test]
-fn commits_are_acknowledged_and_link_state_is_reported() {
+fn losses_behind_the_programs_are_counted_once() {
+    tracing::mount(c"tracefs");
+    let fixture = Fixture::new("losses");
+    let [in_peer, eg_peer] = ["in1", "eg1"].map(attach_foreign_program);
+    let loader = fixture.start(&["--set", "fastpath.attach=native"]);
+    let region = Region::open(&fixture.location).unwrap();
+    add_probed_backend(&region);
+    add_gateway(&region);
+    let sent = |arm| {
+        let count = move |page: &LcorePage<'_>| page.arm_count(arm, ArmCounter::TxPackets);
+        region.counters().sum(count)
+    };
+    let gateway = Capture::of("in1");
+    let probe = probe_socket();
+
+    // Both paths work.
+    gateway.send(&frame_of_gateway());
+    gateway.next(|frame| frame.len() > 80 && frame[26..34] == [10, 96, 1, 10, 10, 96, 1, 77]);
+    let backend = Capture::of("eg1");
+    probe.send(PROBE).unwrap();
+    backend.next(|frame| frame.len() > 100 && frame[23] == 17);
+    wait_for_losses(&region, 0, &[]);
+    wait_for_losses(&region, 1, &[]);
+    assert_eq!((sent(0), sent(1)), (1, 1));
+
+    // A veth sends frames of XDP only while its peer has a program. Its driver drops frames that
+    // are sent back; Linux refuses redirects to it (before 6.3, the driver drops these as well).
+    drop(in_peer);
+    wait_until_detached("in1");
+    (0..5).for_each(|_| gateway.send(&frame_of_gateway()));
+    wait_for_losses(&region, 0, &[(XdpLoss::SendDropped, 5)]);
+    drop(eg_peer);
+    wait_until_detached("eg1");
+    (0..3).for_each(|_| assert_eq!(probe.send(PROBE).unwrap(), PROBE.len()));
+    wait_for_losses(&region, 1, &[(XdpLoss::RedirectRefused, 3)]);
+    assert_eq!((sent(0), sent(1)), (6, 4), "Weir counts them as sent");
+    // veth counts the frames that it dropped as well; no interface counts refused redirects.
+    for (interface, dropped) in [("in0", 5), ("eg0", 0)] {
+        let output = ip(&format!("-s -j link show dev {interface}"));
+        assert!(output.contains(&format!("\"dropped\":{dropped},")), "{output}");
+    }
+    for arm in [0, 1] {
+        assert_eq!(region.nics().read(arm).unwrap().counters.send_errors, 0);
+    }
+
+    // What was counted stays counted when the loader starts again.
+    loader.end("-TERM");
+    let _peers = ["in1", "eg1"].map(attach_foreign_program);
+    let _loader = fixture.start(&["--set", "fastpath.attach=native"]);
+    wait_for_losses(&region, 0, &[(XdpLoss::SendDropped, 5)]);
+    check_refused_redirects(&region, &probe, 3);
+}
+
+#[test]
+fn generic_mode_reports_refused_redirects() {
+    tracing::mount(c"tracefs");
+    let fixture = Fixture::new("generic-losses");
+    let _loader = fixture.start(&["--set", "fastpath.attach=generic"]);
+    let region = Region::open(&fixture.location).unwrap();
+    add_probed_backend(&region);
+    let probe = probe_socket();
+    wait_for_losses(&region, 1, &[]);
+    check_refused_redirects(&region, &probe, 0);
+}
+
+#[test]
+fn only_aborts_of_the_watched_program_are_counted() {
+    tracing::mount(c"tracefs");
+    let _fixture = Fixture::new("aborts");
+    ip("link set in0 up");
+    let (program, id) = attach_test_program("abort", "in0");
+    let index = ip("-o link show dev in0").split(':').next().unwrap().parse().unwrap();
+    let open = |program| {
+        let watched = Watched { program, interfaces: [index, 0, 0, 0] };
+        let (counters, warnings) = LossCounters::open(watched);
+        assert_eq!(warnings, Vec::<String>::new());
+        counters
+    };
+    let (counters, of_another) = (open(id), open(id + 1));
+    let before = counters.read()[0][ABORTED];
+    let peer = Capture::of("in1");
+    let frame = frame_to("in0");
+    (0..6).for_each(|_| peer.send(&frame));
+    // The peer sends neighbor discovery as well, which the program aborts, too.
+    eventually("aborted programs", || {
+        let aborted = counters.read()[0][ABORTED];
+        check(aborted >= before + 6, || format!("{aborted}, after {before}"))
+    });
+    assert_eq!(of_another.read(), [[0; 4]; 4]);
+    drop(program);
+}
+
+#[test]
+fn without_tracepoints_the_programs_work_and_losses_are_not_counted() {
+    tracing::mount(c"tmpfs");
+    let fixture = Fixture::new("no-tracing");
+    let _loader = fixture.start(&[]);
+    let log = fixture.log();
+    let warning = "losses behind the XDP programs are not counted: tracefs is not mounted; type \
+                   `mount -t tracefs tracefs /sys/kernel/tracing`";
+    assert!(log.contains(warning), "{log}");
+    let region = Region::open(&fixture.location).unwrap();
+    eventually("published NICs", || {
+        let nic = region.nics().read(0).unwrap_or_default();
+        check(nic.state == NicState::Running, || format!("{nic:?}"))
+    });
+    assert_eq!(region.nics().read(0).unwrap().xdp_losses, [None; 4]);
+}
+
+#[test]
+fn commits_path_mtus_and_link_states_are_reported() {
     let fixture = Fixture::new("commits");
     let _loader = fixture.start(&["--set", "fastpath.attach=generic"]);
     assert_eq!(attached_program("eg0").unwrap().0, "xdpgeneric");
@@ -464,7 +667,7 @@ fn detach_removes_own_settings_and_keeps_existing_ones() {
     let fixture = Fixture::new("detach");
     ip("link set in0 up");
     ip("address add 10.96.1.10/24 dev in0");
-    // A TAP of the DPDK plane has the name of a veth pair, which replaces it.
+    // A TAP that the DPDK plane left behind has the name of a veth end, and is replaced by it.
     ip("tuntap add dev weir-in mode tap");
     let rules = || [ip("-4 rule show"), ip("-6 rule show")];
     let before = rules();
@@ -475,7 +678,7 @@ fn detach_removes_own_settings_and_keeps_existing_ones() {
         let count = |mark: u32| family.matches(&format!("lookup {mark}")).count();
         assert_eq!(config::checked::ROUTES.map(count), [1, 1], "{family}");
     }
-    // As slowpath adds them for a service with a proxy.
+    // A rule as slowpath adds it for a service with a proxy.
     ip("rule add from 10.96.1.10 ipproto tcp sport 9000 lookup 60810 priority 6082 protocol 61");
     assert!(attached_program("weir-in-x").is_some() && attached_program("weir-out-x").is_some());
     assert!(attached_program("in0").is_some() && attached_program("eg0").is_some());
@@ -505,7 +708,7 @@ fn detach_removes_own_settings_and_keeps_existing_ones() {
 }
 
 #[test]
-fn changing_the_interface_detaches_the_previous_one() {
+fn changed_interface_is_detached_and_recreated_one_is_attached() {
     let fixture = Fixture::new("moved");
     ip("link add sp0 mtu 9001 type veth peer name sp1 mtu 9001");
     fixture.start(&[]).end("-TERM");

@@ -1,11 +1,15 @@
-//! The kernel accepts every stage of the pipeline within the limit, stage numbers agree on both
-//! sides, and packets lost to a missing stage are counted.
+//! The verifier accepts every stage of the pipeline within the instruction limit, loader and
+//! programs have the same stage numbers, and packets lost to a missing stage are counted.
 #![expect(clippy::panic, reason = "test setup panics on failure")]
+
+mod tracing;
 
 use aya::TestRunOptions;
 use aya::programs::TestRun;
+use ebpf_fallback::losses::LossCounters;
 use ebpf_fallback::program::{Program, STAGES};
 use ebpf_fallback::runtime_config::{Port, RuntimeConfig};
+use ebpf_fallback::watched::Watched;
 use packet::checksum;
 use packet::window::Window;
 use std::path::PathBuf;
@@ -20,7 +24,7 @@ const MAX_INSTRUCTIONS: u32 = 250_000;
 const LOOPBACK: u32 = 1;
 const LOCAL_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A program with empty tables, which are removed with it.
+/// The loaded programs with empty tables, which are removed on drop.
 struct Fixture {
     region: Region,
     program: Program,
@@ -30,7 +34,7 @@ struct Fixture {
 impl Fixture {
     fn new(name: &str) -> Fixture {
         let folder = PathBuf::from(format!("/sys/fs/bpf/weir-{name}-{}", std::process::id()));
-        let location = RegionLocation::Maps(folder.clone());
+        let location = RegionLocation::maps(folder.clone());
         let sizes = Sizes { lcores: 64, ..Sizes::SMALL };
         let region = Region::create_or_open(&location, &sizes, 1).unwrap_or_else(|e| panic!("{e}"));
         let program = Program::load(&region, &folder, 1).unwrap_or_else(|e| panic!("{e}"));
@@ -40,7 +44,7 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        // A failure to clean up is visible by what remains.
+        // If removal fails, the maps remain in /sys/fs/bpf under a name with this process's id.
         let _ = self.location.remove();
     }
 }
@@ -55,6 +59,15 @@ fn verifier_accepts_every_stage_within_the_instruction_limit() {
         // 0 on kernels before 5.16, which do not report the number and fail this test.
         assert!((1..MAX_INSTRUCTIONS).contains(&instructions), "{stage}: {instructions}");
     }
+}
+
+#[test]
+fn every_tracepoint_program_is_attached() {
+    tracing::mount(c"tracefs");
+    let watched = Watched { program: 1, interfaces: [LOOPBACK, 0, 0, 0] };
+    let (counters, warnings) = LossCounters::open(watched);
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(counters.of_arm(&counters.read(), 0, &[None; 4]), [Some(0); 4]);
 }
 
 #[test]
@@ -75,7 +88,7 @@ fn packet_with_a_missing_stage_is_counted() {
     fixture.program.configure(&config).unwrap_or_else(|e| panic!("{e}"));
     let classify = STAGES.iter().position(|stage| *stage == "classify").expect("a stage");
     fixture.program.remove_stage(classify).unwrap_or_else(|e| panic!("{e}"));
-    // A ping, as far as the first stage parses it.
+    // A ping with the fields that the stage `outer` reads.
     let mut frame = [0; 60];
     frame[..6].copy_from_slice(&LOCAL_MAC);
     frame[12..14].copy_from_slice(&[8, 0]);

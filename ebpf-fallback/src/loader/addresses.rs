@@ -36,8 +36,8 @@ impl AddedSettings {
         self.record_added(netlink.apply(Verb::Add, setting), &setting.command(Verb::Delete))
     }
 
-    /// Deletes the recorded settings of interfaces for which `selects` returns true. Settings that
-    /// no longer exist are ignored.
+    /// Deletes the recorded settings of interfaces for which `selects` returns true, and their
+    /// records. Errors are ignored, since a setting may no longer exist.
     pub fn remove(&self, netlink: &mut Netlink, selects: impl Fn(&str) -> bool) {
         let record = std::fs::read_to_string(&self.record).unwrap_or_default();
         let mut remaining = String::new();

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::xdp::{XdpLink, XdpMode};
 use aya::programs::{Xdp, loaded_programs};
+use host::xdp::{Choice, Mode};
 
-use super::limits::Choice;
-use super::nic::{Mode, Nic};
+use super::nic::Nic;
 
 /// Error of attaching a program to an interface.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +86,7 @@ impl Links {
             }
             notes.push(format!("{}: reattached to change the mode", nic.name));
         }
-        // The link belongs to a deleted interface, or its mode is not the desired one.
+        // If there is a link, it belongs to a deleted interface or has another mode.
         self.remove(&nic.name)?;
         let mut tried = Vec::new();
         for mode in &choice.modes {
@@ -143,7 +143,8 @@ fn attach_anew(program: &mut Xdp, nic: &Nic, mode: Mode, path: &Path) -> Result<
     };
     let id = program.attach_to_if_index(nic.index, flags).map_err(|e| error_chain(&e))?;
     let link = program.take_link(id).map_err(|e| error_chain(&e))?;
-    // Kernels without BPF links use another kind of attachment, which ends with this process.
+    // Fails on kernels without BPF links, where aya attaches by netlink: that attachment cannot be
+    // pinned.
     let link = FdLink::try_from(link).map_err(|e| error_chain(&e))?;
     link.pin(path).map_err(|e| error_chain(&e))?;
     Ok(())

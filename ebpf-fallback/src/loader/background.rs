@@ -2,8 +2,8 @@
 //! scopes.
 //!
 //! Programs run only for packets, so the loader does this work for them, and keeps the status
-//! record of each CPU up to date. Without it, packets are still forwarded, but slowpath considers
-//! the data plane stopped.
+//! record of each CPU up to date. Without a loader, packets are still forwarded, but slowpath
+//! considers the data plane stopped.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,16 +17,17 @@ use tables::region::Region;
 use tables::ring::{Consumer, Producer, SharedSlots};
 use tables::scope::Scopes;
 
+use super::counters::Counters;
 use super::nic::{Kernel, Nic};
 
-/// Time between two iterations. It bounds the latency of commands; commits do not wait for it, but
-/// for a grace period of the kernel.
+/// Time between two iterations, which is the maximum latency of commands. Commits do not depend on
+/// it: they wait for an RCU grace period of the kernel instead of the lcores' acknowledgments.
 pub const INTERVAL: Duration = Duration::from_millis(10);
 /// Interval of checking links and learned path MTUs.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Iterations in which each flow is examined once.
+/// Iterations in which each flow is examined once: one second.
 const SWEEP_ITERATIONS: u32 = 100;
-/// Iterations in which each scope is examined once.
+/// Iterations in which each scope is examined once: 32 seconds.
 const SCOPE_ITERATIONS: u32 = 3200;
 
 /// The status record and control rings of one CPU.
@@ -52,12 +53,18 @@ pub struct BackgroundTask<'r> {
     checked_at: Option<Instant>,
     /// Path MTUs at the last check, by next hop.
     mtus: Vec<u32>,
+    counters: Counters,
 }
 
 impl<'r> BackgroundTask<'r> {
     /// Registers these CPUs as lcores of the region. The region's last lcore number is the
     /// loader's; CPUs from that number on are skipped. Returns `None` if the region has no lcores.
-    pub fn join(region: &'r Region, epoch: u32, cpu_ids: &[u32]) -> Option<BackgroundTask<'r>> {
+    pub fn join(
+        region: &'r Region,
+        epoch: u32,
+        cpu_ids: &[u32],
+        counters: Counters,
+    ) -> Option<BackgroundTask<'r>> {
         let loader_index = region.sizes().lcores.checked_sub(1)?;
         let mut cpus = Vec::new();
         for cpu in cpu_ids.iter().filter(|cpu| **cpu < loader_index) {
@@ -84,6 +91,7 @@ impl<'r> BackgroundTask<'r> {
             generation,
             checked_at,
             mtus,
+            counters,
         })
     }
 
@@ -101,10 +109,11 @@ impl<'r> BackgroundTask<'r> {
         self.sweep();
         if self.checked_at.is_none_or(|at| now >= at + CHECK_INTERVAL) {
             self.checked_at = Some(now);
-            for (arm, nic) in nics.iter().enumerate() {
-                let up = kernel.is_running(nic.index);
-                self.cpus.iter().for_each(|cpu| cpu.status.set_link(arm, up));
+            let links: Vec<bool> = nics.iter().map(|nic| kernel.is_running(nic.index)).collect();
+            for (arm, up) in links.iter().enumerate() {
+                self.cpus.iter().for_each(|cpu| cpu.status.set_link(arm, *up));
             }
+            self.counters.publish(self.region, kernel, nics, &links, now);
             self.report_path_mtus();
         }
     }
@@ -127,8 +136,9 @@ impl<'r> BackgroundTask<'r> {
         }
     }
 
-    /// Examines a share of the flows and ends the idle ones. Once all flows have been examined
-    /// several times, also examines a share of the scopes and releases the unused ones.
+    /// Examines a share of the flows and ends the idle ones. After eight passes over all flows, in
+    /// which each flow has marked its scope as used, also examines a share of the scopes and
+    /// releases the unused ones.
     fn sweep(&mut self) {
         let (page, timeouts) = (self.page, timeouts(self.region));
         let share = self.flows.capacity().div_ceil(SWEEP_ITERATIONS);

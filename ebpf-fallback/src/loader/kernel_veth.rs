@@ -3,10 +3,10 @@
 //! inner end, to which the program is attached.
 //!
 //! The kernel sends its own packets directly through the NIC, where the programs do not see them.
-//! Two kinds have to pass the programs and are routed here: probes from a backend's probe source,
-//! which a tunnel delivers to that backend, and replies of proxies. Each arm has a routing table
-//! that leads here. Packets whose mark equals the table's number use it; for unmarked packets,
-//! slowpath adds rules.
+//! Two kinds have to pass the programs and are routed here: health checks sent from the source
+//! address reserved for one backend, which a tunnel delivers to that backend, and replies of
+//! proxies. Each arm has a routing table that leads here. Packets whose mark equals the table's
+//! number use it; for unmarked packets, slowpath adds rules.
 
 use config::checked::{Arm, PROXY_RULE_PROTOCOL, ROUTES};
 use netlink::rtnetlink::packet_route::link::{
@@ -21,21 +21,21 @@ use netlink::{NEW, Netlink, Setting, Verb};
 use super::addresses::AddedSettings;
 use super::nic::{Kernel, Nic};
 
-/// Priority of the rules, which come before those of the system: the rule of the main table has
-/// 32,766.
+/// Priority of the rules: after the rule of the local table (0), before that of the main table
+/// (32,766).
 const PRIORITY: u32 = 6081;
 
 /// Maximum length of an interface name in bytes.
-const NAME: usize = 15;
+const MAX_NAME: usize = 15;
 
 /// Returns the name of the end to which the program is attached.
 fn inner_end(tap: &str) -> String {
     const SUFFIX: &str = "-x";
-    let prefix_len = tap.floor_char_boundary(NAME - SUFFIX.len());
+    let prefix_len = tap.floor_char_boundary(MAX_NAME - SUFFIX.len());
     format!("{}{SUFFIX}", &tap[..prefix_len])
 }
 
-/// Enables IPv6 on an interface, and returns whether the interface supports it.
+/// Enables IPv6 on an interface. Returns false if the kernel has no IPv6 or rejects the change.
 fn enable_ipv6(interface: &str) -> bool {
     let disabled = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
     match std::fs::read_to_string(&disabled) {
@@ -46,7 +46,7 @@ fn enable_ipv6(interface: &str) -> bool {
 
 /// Creates and configures the pair of an arm, or reuses that of an earlier start, and returns the
 /// end for the program. Deletes the TAP of the DPDK plane, which has the same name. An error names
-/// the `ip` command that failed, or the interface that conflicts.
+/// the `ip` command, the interface or the record file.
 pub fn open(
     kernel: &mut Kernel,
     n: usize,
@@ -78,8 +78,9 @@ pub fn open(
             netlink.ip(format!("link add {ends}"), RouteNetlinkMessage::NewLink(veth), NEW);
         added.record_added(created, &format!("link delete dev {outer}"))?;
     }
-    // No neighbor resolution: the programs write the next hop's address regardless of the
-    // destination MAC. The kernel must not send packets of its own on these interfaces either.
+    // No neighbor resolution: the programs write the next hop's MAC address. Nor may the kernel
+    // send what belongs to the interface itself: router solicitations, MLD, duplicate address
+    // detection.
     for end in [outer, inner.as_str()] {
         let no_addresses = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
         let no_addresses = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(no_addresses)]);

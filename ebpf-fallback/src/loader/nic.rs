@@ -1,50 +1,16 @@
 //! Properties of interfaces, from netlink and from ethtool's ioctl. Both refer to this process's
-//! network namespace, regardless of how `/sys` is mounted.
+//! network namespace, regardless of how `/sys` is mounted. Only the feature bits of virtio devices
+//! come from `/sys`.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use host::xdp::{Channels, Mode, Peer, XdpInterface};
 use netlink::Netlink;
 use netlink::rtnetlink::packet_route::link::{
     LinkAttribute, LinkFlags, LinkMessage, LinkXdp, State, XdpAttached,
 };
-
-/// Mode in which an XDP program runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// In the NIC's driver.
-    Native,
-    /// In the kernel's network stack.
-    Generic,
-}
-
-impl Mode {
-    /// Name of the mode in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Mode::Native => "native",
-            Mode::Generic => "generic",
-        }
-    }
-}
-
-/// Current and maximum number of a NIC's queues.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Channels {
-    /// Pairs of a receive and a transmit queue.
-    pub combined: u32,
-    /// Maximum number of pairs.
-    pub max_combined: u32,
-}
-
-/// The other end of a veth pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Peer {
-    /// In this namespace; true if a program is attached to it.
-    SameNamespace(bool),
-    /// In another namespace, where its state is not visible.
-    OtherNamespace,
-}
+use tables::nic::NicCounters;
 
 /// A network interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,7 +25,7 @@ pub struct Nic {
     pub mtu: u32,
     /// Whether it is administratively up.
     pub up: bool,
-    /// Whether it can transmit frames.
+    /// Whether it is up and has a carrier, so that it can transmit frames.
     pub running: bool,
     /// Name of its driver; empty if it has none.
     pub driver: String,
@@ -80,6 +46,19 @@ impl Nic {
     pub fn mac_text(&self) -> String {
         let [a, b, c, d, e, f] = self.mac;
         format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    }
+
+    /// Returns the properties that decide how a program can be attached.
+    pub fn xdp(&self) -> XdpInterface {
+        XdpInterface {
+            name: self.name.clone(),
+            mtu: self.mtu,
+            driver: self.driver.clone(),
+            channels: self.channels,
+            lro: self.lro,
+            virtio: self.virtio,
+            peer: self.peer,
+        }
     }
 }
 
@@ -157,7 +136,8 @@ impl Kernel {
         let mut data = [ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
         self.ethtool(name, &mut data).ok()?;
         let [_, max_rx, _, _, max_combined, rx, _, _, combined] = data;
-        // Drivers with separate receive and transmit queues count as many pairs as receive queues.
+        // A driver with separate receive and transmit queues reports no combined ones; its receive
+        // queues count.
         let (combined, max_combined) =
             if max_combined > 0 { (combined, max_combined) } else { (rx, max_rx) };
         Some(Channels { combined, max_combined })
@@ -169,13 +149,77 @@ impl Kernel {
         Some(data[1])
     }
 
+    /// Returns what the kernel counted for the interface with this index; `None` if it does not
+    /// exist.
+    pub fn counters(&mut self, index: u32) -> Option<NicCounters> {
+        let link = self.netlink.link_at(index).ok()??;
+        link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => Some(NicCounters {
+                received: stats.rx_packets,
+                sent: stats.tx_packets,
+                received_bytes: stats.rx_bytes,
+                sent_bytes: stats.tx_bytes,
+                missed: stats.rx_missed_errors,
+                receive_errors: stats.rx_errors,
+                send_errors: stats.tx_errors + stats.tx_dropped,
+                no_buffer: 0,
+            }),
+            _ => None,
+        })
+    }
+
+    /// Returns the speed of the link in Mbit/s, if the driver reports it.
+    pub fn speed_mbps(&self, name: &str) -> Option<u32> {
+        let mut data = [0u32; 11];
+        data[0] = ETHTOOL_GSET;
+        self.ethtool(name, &mut data).ok()?;
+        // The fourth and the eighth word begin with the lower and upper half.
+        let speed = (data[3] & 0xffff) | (data[7] & 0xffff) << 16;
+        (speed != 0 && speed != u32::MAX && speed != 0xffff).then_some(speed)
+    }
+
+    /// Returns the counters of the interface's driver by name (`ethtool -S`).
+    pub fn driver_counters(&self, name: &str) -> Vec<(String, u64)> {
+        self.read_driver_counters(name).unwrap_or_default()
+    }
+
+    fn read_driver_counters(&self, name: &str) -> io::Result<Vec<(String, u64)>> {
+        let mut info = [0u32; 49];
+        info[0] = ETHTOOL_GDRVINFO;
+        self.ethtool(name, &mut info)?;
+        let count = info[N_STATS] as usize;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let space = count + SPARE_COUNTERS;
+        let mut names = vec![0u32; 3 + space * COUNTER_NAME / 4];
+        (names[0], names[1], names[2]) = (ETHTOOL_GSTRINGS, ETH_SS_STATS, count as u32);
+        self.ethtool(name, &mut names)?;
+        let mut values = vec![0u32; 2 + space * 2];
+        (values[0], values[1]) = (ETHTOOL_GSTATS, count as u32);
+        self.ethtool(name, &mut values)?;
+        let count = (names[2] as usize).min(values[1] as usize).min(space);
+        let bytes: Vec<u8> = names[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let text = |name: &[u8]| {
+            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+            String::from_utf8_lossy(&name[..end]).trim().to_owned()
+        };
+        let names = bytes.chunks_exact(COUNTER_NAME).take(count).map(text);
+        let value = |halves: &[u32]| match *halves {
+            [low, high] if cfg!(target_endian = "little") => u64::from(low) | u64::from(high) << 32,
+            [high, low] => u64::from(low) | u64::from(high) << 32,
+            _ => 0,
+        };
+        Ok(names.zip(values[2..].chunks_exact(2).map(value)).collect())
+    }
+
     /// Disables offloads, so that the kernel passes packets to the interface in their final form:
     /// with computed checksums, and no larger than the MTU.
     pub fn disable_offloads(&self, name: &str) -> io::Result<()> {
         for command in [ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO] {
             match self.ethtool(name, &mut [command, 0]) {
-                // Offloads that cannot be disabled are disabled already by a program on the other
-                // end.
+                // The kernel does not permit changing an offload that it disabled itself because of
+                // the XDP program on the other end.
                 Err(fixed) if fixed.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 done => done?,
             }
@@ -184,14 +228,16 @@ impl Kernel {
     }
 
     /// Performs an ethtool request; the response replaces the request.
-    fn ethtool<const N: usize>(&self, name: &str, data: &mut [u32; N]) -> io::Result<()> {
+    fn ethtool(&self, name: &str, data: &mut [u32]) -> io::Result<()> {
         let mut request = Request { name: [0; 16], data: data.as_mut_ptr().cast(), rest: [0; 2] };
         for (to, from) in request.name[..15].iter_mut().zip(name.bytes()) {
             *to = from;
         }
         let (socket, request) = (self.ioctl_socket.as_raw_fd(), std::ptr::from_mut(&mut request));
         // SAFETY: the request has the layout of `struct ifreq`, and `data` has the size that its
-        // command requires: each caller's array has the layout of the command's structure.
+        // command requires: each caller's array has the layout of the command's structure. The
+        // kernel writes as many counters as the driver has at this moment, for which there is spare
+        // space.
         #[expect(unsafe_code, reason = "ethtool's ioctl")]
         let rc = unsafe { libc::ioctl(socket, SIOCETHTOOL, request) };
         if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -208,6 +254,17 @@ struct Request {
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GSET: u32 = 0x01;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSTATS: u32 = 0x1d;
+const ETH_SS_STATS: u32 = 1;
+/// Word of `struct ethtool_drvinfo` with the number of counters.
+const N_STATS: usize = 45;
+/// Length of a counter's name in bytes.
+const COUNTER_NAME: usize = 32;
+/// Counters for which there is space beyond the reported number: a driver may add some between two
+/// requests, for example because its number of queues changes.
+const SPARE_COUNTERS: usize = 4096;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_STSO: u32 = 0x1f;
 const ETHTOOL_SGSO: u32 = 0x24;

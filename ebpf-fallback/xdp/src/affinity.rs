@@ -21,7 +21,7 @@ pub fn affinity(ctx: XdpContext) -> u32 {
     }
     let next = match pkt.backend {
         NONE => pkt.drop(DropReason::NoBackend),
-        // An error about a client's flow was not sent by the client.
+        // The client of an ICMP error did not send it, so the error does not renew its affinity.
         _ if pkt.quotes => START,
         _ => {
             part_store_affinity();
@@ -59,7 +59,7 @@ extern "C" fn part_select_backend() -> u32 {
     set.pick(service, affinities().hash(&client(pkt))).unwrap_or(NONE)
 }
 
-/// Writes the client's affinity entry.
+/// Writes the client's affinity entry. The caller ignores the result.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_store_affinity() -> u32 {

@@ -61,7 +61,8 @@ fn is_proxy_reply(ctx: *mut xdp_md, pkt: &mut PacketState) -> bool {
     keyed && part_find_flow() == CONTINUE && part_redirected() == CONTINUE
 }
 
-/// Returns [`CONTINUE`] if the known flow of a packet from this host is redirected to a proxy.
+/// Returns [`CONTINUE`] if the packet's known flow is redirected to a proxy and the packet has the
+/// proxy's direction: it matched the flow's back entry.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_redirected() -> u32 {
@@ -72,6 +73,7 @@ extern "C" fn part_redirected() -> u32 {
     if pkt.path.flags & PATH_REDIRECT != 0 { CONTINUE } else { FINISH }
 }
 
+/// Classifies a packet from an arm's port.
 #[inline(always)]
 fn from_wire(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     match pkt.arrival {
@@ -105,8 +107,8 @@ fn from_wire(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     Ok(SELECT)
 }
 
-/// Handles packets larger than the gateway's inner MTU, and returns packets without flow or service
-/// to the gateway, as detected by the two address filters.
+/// Rejects packets larger than the gateway's inner MTU, and gives packets that certainly have
+/// neither flow nor service the verdict `return`.
 #[inline(always)]
 fn filter_gateway(pkt: &mut PacketState) -> Result<(), u32> {
     let set = pkt.set();
@@ -127,8 +129,8 @@ fn filter_gateway(pkt: &mut PacketState) -> Result<(), u32> {
     Err(ENCAP)
 }
 
-/// Returns whether a packet of this tunnel certainly matches no service and no flow, so that it is
-/// returned.
+/// Returns whether a packet of this tunnel is returned because it certainly matches no service and
+/// no flow: the filters of frontends' and flows' addresses do not contain its addresses.
 #[inline(always)]
 pub fn is_unmatched(set: &TableSet<'_>, tunnel: &Tunnel, ip: &Ip) -> bool {
     let may_return = tunnel.no_service == NoService::Return as u8
@@ -158,7 +160,7 @@ extern "C" fn part_quoted(ctx: *mut xdp_md) -> u32 {
 }
 
 /// Stores the path MTU that an ICMP error reports for an outer packet of Weir: see fastpath's
-/// `pmtu`. The loader reports it to slowpath.
+/// `pmtu`. The loader passes it on to slowpath.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
@@ -175,7 +177,8 @@ extern "C" fn part_learn(ctx: *mut xdp_md) -> u32 {
     CONTINUE
 }
 
-/// Returns [`CONTINUE`] if another such error may be evaluated in this second.
+/// Returns [`CONTINUE`] if another ICMP error that reports a path MTU may be evaluated in this
+/// second.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_may_learn() -> u32 {
@@ -184,8 +187,8 @@ extern "C" fn part_may_learn() -> u32 {
     if limit.may_learn(limits, pkt.now_s) { CONTINUE } else { FINISH }
 }
 
-/// Lowers the path MTU of the next hop to which the quoted packet was sent, if it is a known next
-/// hop.
+/// Lowers the path MTU of the next hop to which the quoted packet was sent. Returns [`FINISH`] if
+/// there is no such next hop.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_lower_mtu(mtu: u32) -> u32 {
@@ -231,14 +234,14 @@ extern "C" fn part_flow_key(quoted: u32) -> u32 {
     // An error comes from the direction that is opposite to the quoted packet's.
     pkt.side = if quoted != 0 { side.other() } else { side };
     if ip.fragment == Fragment::Later {
-        return FINISH; // The stage `fragment` looks it up; a quoted one has no known flow.
+        return FINISH; // The stage `fragment` looks up its flow; a quoted one has no known flow.
     }
     pkt.key = key;
     pkt.hash = key.hash(&Region.hash_key());
     CONTINUE
 }
 
-/// Looks up the flow.
+/// Looks up the flow by [`PacketState::key`], and stores its entry in [`PacketState::hit`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_find_flow() -> u32 {

@@ -69,13 +69,14 @@ extern "C" fn part_inner(ctx: *mut xdp_md) -> u32 {
     CONTINUE
 }
 
+/// Identifies an IP-in-IP packet; returns false if it is not for a tunnel.
 #[inline(always)]
 fn ip_tunnel(pkt: &mut PacketState) -> Result<bool, DropReason> {
     let id = part_ipip();
     if id == NO_TUNNEL {
         return Ok(false);
     }
-    // A fragment cannot be decapsulated: its inner headers may be in another one.
+    // A fragment cannot be decapsulated: its inner headers may be in another fragment.
     if pkt.outer.fragment != Fragment::Whole {
         return Err(DropReason::OuterFragment);
     }
@@ -84,6 +85,7 @@ fn ip_tunnel(pkt: &mut PacketState) -> Result<bool, DropReason> {
     set_tunnel(pkt, id, pkt.outer.l4, ethertype)
 }
 
+/// Identifies a UDP tunnel packet; returns false if it is not for a tunnel.
 #[inline(always)]
 fn udp_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<bool, DropReason> {
     if pkt.outer.fragment != Fragment::Whole {
@@ -114,6 +116,7 @@ fn udp_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<bool, DropReaso
 }
 
 /// Records that the packet arrived through tunnel `id`, with the inner packet at offset `inner`.
+/// Returns true unless the tunnel does not exist.
 #[inline(always)]
 fn set_tunnel(
     pkt: &mut PacketState,
@@ -185,7 +188,8 @@ fn geneve_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result
     set_tunnel(pkt, id, geneve.payload, geneve.protocol)
 }
 
-/// Parses GENEVE options in an unusual order.
+/// Parses GENEVE options that are not exactly the three usual ones in their order. Rejects packets
+/// without one of the three, or with an unknown critical option.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_options(ctx: *mut xdp_md) -> u32 {
@@ -249,7 +253,7 @@ fn vxlan_tunnel(ctx: *mut xdp_md, pkt: &mut PacketState, header: u16) -> Result<
 }
 
 /// Determines the scope of a GENEVE packet: that of its endpoint behind its gateway. A backend's
-/// packet in Weir's tunnel contains both, and thereby matches its flow.
+/// packet in Weir's tunnel names endpoint and gateway in its options, and thereby matches its flow.
 #[inline(always)]
 fn scope(pkt: &mut PacketState, tunnel: &Tunnel) -> Result<(), DropReason> {
     if tunnel.flags & TUNNEL_BACKEND == 0 {
@@ -276,8 +280,8 @@ fn intern(pkt: &mut PacketState, kind: u8, gateway: u16) -> Result<(), DropReaso
     }
 }
 
-/// Returns the scope of the packet's endpoint behind a gateway, or 0 if there is none. `gateway`
-/// contains its number in the low 16 bits and its kind above.
+/// Returns the scope of the packet's endpoint behind a gateway, or 0 if the scope table is full.
+/// `gateway` contains the gateway's number in the low 16 bits and its kind above.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_scope(gateway: u32) -> u32 {
@@ -342,7 +346,7 @@ extern "C" fn part_gateway() -> u32 {
     pkt.set().tunnel(id).map_or(u32::from(GENEVE), |t| u32::from(t.kind))
 }
 
-/// Returns 2 if a VXLAN tunnel has the packet's VNI and port, 1 if one has its VNI, else 0.
+/// Returns 2 if a VXLAN tunnel has the packet's VNI and port, 1 if one has only the VNI, else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_vni() -> u32 {
@@ -382,7 +386,8 @@ extern "C" fn part_admit(kind: u32) -> u32 {
     reason
 }
 
-/// Returns 1 if a tunnel permits the packet's source, else 0.
+/// Returns 1 if a tunnel permits the packet's source, else 0. A tunnel of backends permits all
+/// sources here: `track` and `select` compare the source with the flow's backend.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_source_permitted(id: u32) -> u32 {

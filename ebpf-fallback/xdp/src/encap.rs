@@ -60,8 +60,8 @@ fn send_back(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     Ok(pkt.transmit(VerdictCounter::Return, arm))
 }
 
-/// Passes the packet to the kernel within its limit: unchanged, or decapsulated with an Ethernet
-/// header.
+/// Passes the packet to the kernel within the rate limit of its class: unchanged, or decapsulated
+/// with an Ethernet header.
 #[inline(always)]
 fn punt(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     check_next(part_limit(ctx))?;
@@ -72,8 +72,8 @@ fn punt(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     Ok(pkt.pass())
 }
 
-/// Counts the packet against the limit of its class, or drops it. A separate function, because the
-/// stage's stack is too small for it.
+/// Counts the packet against the rate limit of its class, and drops it above the limit. A separate
+/// function, because the stage's own stack has no space for it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_limit(ctx: *mut xdp_md) -> u32 {
@@ -152,7 +152,7 @@ fn send(ctx: *mut xdp_md, pkt: &mut PacketState, service: u32, gateway: u16) -> 
     Ok(())
 }
 
-/// As [`outer::to_backend`], with Weir's own options as words.
+/// Calls [`outer::to_backend`] with Weir's own options given as words.
 #[inline(always)]
 pub fn headers<'a>(
     kind: TunnelKind,
@@ -163,7 +163,7 @@ pub fn headers<'a>(
     options: &'a [u64; OWN_OPTIONS / 8],
     inner: &Ip,
 ) -> Outer<'a> {
-    // SAFETY: the same size, and any bytes are valid.
+    // SAFETY: both arrays have the same size, and any bytes are valid.
     let options = unsafe { &*(&raw const *options).cast::<[u8; OWN_OPTIONS]>() };
     outer::to_backend(kind, service, macs, ends, hash, options, inner)
 }
@@ -208,8 +208,8 @@ impl Route {
 /// Flag in the argument of [`part_local`]: choose the source of IP-in-IP by the flow's hash.
 const HASHED_SOURCE: u32 = 4;
 
-/// Stores the local address for packets that leave by an arm in [`PacketState::local`]. `selector`
-/// is the arm times two, plus 1 for IPv6, plus [`HASHED_SOURCE`].
+/// Stores in [`PacketState::local`] the local address for packets that leave by an arm. `selector`
+/// is the arm times two, plus 1 for IPv6, plus [`HASHED_SOURCE`] if that applies.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_local(selector: u32) -> u32 {
@@ -225,7 +225,8 @@ pub extern "C" fn part_local(selector: u32) -> u32 {
     CONTINUE
 }
 
-/// As [`part_local`], among the first `max` local addresses.
+/// Returns the first local address of the arm and family in `selector` (see [`part_local`], without
+/// [`HASHED_SOURCE`]) among the first `max` local addresses.
 #[inline(always)]
 pub fn local(settings: &Settings, selector: u32, max: usize) -> Option<&Addr> {
     for local in settings.locals.iter().take(max) {
@@ -272,7 +273,8 @@ pub fn too_big(pkt: &mut PacketState, mtu: u16) -> u32 {
     }
 }
 
-/// Returns whether the tunnel of the packet permits ICMP errors about its size.
+/// Returns whether an ICMP error about the packet's size may be sent through the tunnel by which it
+/// arrived.
 #[inline(always)]
 pub fn reports_too_big(pkt: &PacketState) -> bool {
     if pkt.tunnel == NONE {
@@ -328,7 +330,7 @@ pub fn encapsulate(ctx: *mut xdp_md, pkt: &mut PacketState, outer: &Outer<'_>) -
 }
 
 /// Resizes the space in front of the inner packet to `front` bytes, and removes Ethernet padding
-/// after it.
+/// after the inner packet.
 #[inline(always)]
 fn resize_front(ctx: *mut xdp_md, pkt: &mut PacketState, front: usize) -> Result<(), u32> {
     let padding = length(ctx) as i32 - i32::from(pkt.inner.end);

@@ -6,12 +6,12 @@
 //! tunnel. For these, this program does the work of the stages by the same functions of `packet`
 //! and `tables`, but with constant offsets and without repeated lookups.
 //!
-//! Any other packet continues with the stages: with the first one, or after `decap` if its headers
-//! were valid. Until a packet is written to, nothing is changed that the stages would not change as
-//! well.
+//! Any other packet continues with the stages: with `outer`, or with `classify` or `select` if its
+//! headers were valid. Until a packet is written to, nothing is changed that the stages would not
+//! change as well.
 //!
-//! Each format is an instance of the same functions: `VXLAN` selects the tunnel instead of GENEVE,
-//! and `V6` the family of the inner packet and of the backends.
+//! Each format is an instance of the same functions: `VXLAN` selects VXLAN instead of GENEVE, and
+//! `V6` selects IPv6 for the inner packet and the backends.
 
 use crate::classify::is_unmatched;
 use crate::cpu_views::{flows, page};
@@ -73,7 +73,8 @@ pub const fn ethertype(v6: bool) -> u16 {
     if v6 { ethernet::IPV6 } else { ethernet::IPV4 }
 }
 
-/// Number of local addresses searched for the one towards a backend.
+/// Number of local addresses that are searched for the one towards a backend. If it is not among
+/// them, the packet continues with the stages.
 const LOCALS: usize = 4;
 
 /// How a frame arrived.
@@ -81,7 +82,7 @@ const LOCALS: usize = 4;
 pub struct RxInfo {
     /// Arm on which it arrived.
     pub arm: u8,
-    /// Kind of arrival, as far as it is known.
+    /// Kind of arrival; [`Arrival::Plain`] until the tunnel is known.
     pub arrival: Arrival,
     /// Index of the interface.
     pub ifindex: u32,
@@ -133,7 +134,8 @@ stages! {
 }
 
 /// Forwards a usual frame and returns the XDP action; otherwise returns the next stage as an error.
-/// It uses the two headers of `pkt`, and fills in what that stage needs.
+/// Uses the outer and the inner header of `pkt`. If the next stage is not the first one (`OUTER`),
+/// fills in all fields of `pkt` that it needs.
 #[inline(always)]
 pub fn forward<const VXLAN: bool, const V6: bool>(
     ctx: *mut xdp_md,
@@ -178,7 +180,8 @@ pub fn forward<const VXLAN: bool, const V6: bool>(
     Ok(leave(ctx, pkt, config, rx, (bytes, exit, done)))
 }
 
-/// Counts and sends a packet of `bytes` bytes that was written in its final form.
+/// Counts and sends a packet that was received with `bytes` bytes. `done` is the result of writing
+/// it in its final form; on an error, the packet is dropped.
 #[inline(always)]
 pub fn leave(
     ctx: *mut xdp_md,
@@ -265,8 +268,8 @@ pub fn is_own_mac(w: &Window<'_>, config: &RuntimeConfig, arm: u8) -> bool {
     w.load::<u32>(0) == Ok(first) && w.load::<u16>(4) == Ok(last)
 }
 
-/// Returns whether it is a frame to this port in one buffer with valid headers and the usual
-/// options.
+/// Returns whether the frame is addressed to this port, is in one buffer, and has valid headers and
+/// the usual options.
 #[inline(always)]
 fn is_well_formed<const VXLAN: bool, const V6: bool>(
     w: &Window<'_>,
@@ -316,7 +319,7 @@ fn endpoint<const VXLAN: bool>(w: &Window<'_>) -> u64 {
     u64::from_be(w.load(usize::from(OPTIONS) + 4).unwrap_or(0))
 }
 
-/// Returns the VNI, which is at the same offset in both.
+/// Returns the VNI, which GENEVE and VXLAN have at the same offset.
 #[inline(always)]
 fn vni(w: &Window<'_>) -> u32 {
     w.be32(usize::from(TUNNEL) + 4).unwrap_or(0) >> 8
@@ -426,8 +429,8 @@ fn key(scope: u32, ip: &Ip) -> (FlowKey, Side) {
     FlowKey::new(scope, ip.proto, ip.src, ip.sport, ip.dst, ip.dport)
 }
 
-/// Begins the lookup of a packet's flow. If such packets begin flows (`BEGINS`) and there is no
-/// hint, it also prefetches what a new flow writes.
+/// Begins the lookup of a packet's flow. Without a hint, prefetches the flow's index entry and, if
+/// such packets can begin flows (`BEGINS`), the memory that a new flow writes.
 #[inline(always)]
 pub fn begin_lookup<const BEGINS: bool>(scope: u32, ip: &Ip) -> Option<FlowLookup> {
     let (key, side) = key(scope, ip);
@@ -442,8 +445,8 @@ pub fn begin_lookup<const BEGINS: bool>(scope: u32, ip: &Ip) -> Option<FlowLooku
     Some(FlowLookup { key, side, hash, candidate })
 }
 
-/// The work of the stage `track` and of the exits to a backend, for a packet of a known flow in an
-/// unchanged state.
+/// Does the work of the stage `track` and of the checks before a packet leaves to a backend.
+/// Returns `None` unless the packet belongs to a known flow and leaves its state unchanged.
 #[inline(always)]
 fn track<const VXLAN: bool, const V6: bool>(
     w: &Window<'_>,
@@ -519,7 +522,8 @@ fn is_known_leg<const VXLAN: bool>(hit: &PathHit<'_>, from_initiator: bool, dige
     VXLAN || path.flags & PATH_RESPONDER_LEG != 0 && digest == path.responder_digest()
 }
 
-/// Finds the flow through its recent-flow hint, or else through the index, and then stores a hint.
+/// Finds the flow through its recent-flow hint. Without a hint, finds it through the index, and
+/// stores a hint.
 #[inline(always)]
 fn find_flow(lookup: &FlowLookup) -> Option<PathHit<'static>> {
     let (flows, hash) = (flows(), lookup.hash);
@@ -568,6 +572,7 @@ fn encap<const VXLAN: bool, const V6: bool>(
     let (endpoint, origin) = if VXLAN {
         (tunnel.scope_key, None)
     } else {
+        // The cookie is the last option.
         let cookie = w.be32(usize::from(inner.at) - 4).map_err(short)?;
         let origin = Origin::new(tunnel.gateway, &outer.src, outer.sport, cookie);
         (endpoint::<VXLAN>(w), origin)

@@ -1,10 +1,11 @@
 //! Fast path of the usual reply, in one program.
 //!
-//! It forwards a whole TCP or UDP packet from a backend, plain or in Weir's GENEVE with the usual
-//! options, of a known flow whose state it leaves unchanged. The packet returns to the flow's
-//! gateway (GENEVE with the usual options, or VXLAN) or to a plain client. As in
-//! [`crate::fast_forward`], the same functions of `packet` and `tables` do the work of the stages,
-//! with constant offsets. Any other packet continues with the first stage, unmodified.
+//! This program forwards a whole TCP or UDP packet from a backend, plain or in Weir's GENEVE with
+//! the usual options, that belongs to a known flow and leaves the flow's state unchanged. The
+//! packet returns to the flow's gateway (GENEVE with the usual options, or VXLAN) or to a plain
+//! client. As in [`crate::fast_forward`], the same functions of `packet` and `tables` do the work
+//! of the stages, with constant offsets. Any other packet continues with the first stage,
+//! unmodified.
 //!
 //! `TUNNEL` selects Weir's GENEVE over the packet's own family instead of plain; `V6` selects the
 //! family.
@@ -160,8 +161,8 @@ fn parse<const TUNNEL: bool, const V6: bool>(
     (reads && !set.may_be_probe(&pkt.inner.dst)).then_some(cached.scope)
 }
 
-/// Returns whether it is a frame to this port in one buffer with valid headers. It may have
-/// Ethernet padding.
+/// Returns whether the frame is addressed to this port, is in one buffer and has valid headers. It
+/// may have Ethernet padding.
 #[inline(always)]
 fn is_well_formed<const TUNNEL: bool, const V6: bool>(
     w: &Window<'_>,
@@ -182,8 +183,8 @@ fn is_well_formed<const TUNNEL: bool, const V6: bool>(
         && matches!(ip.kind, Upper::Tcp { .. } | Upper::Udp)
 }
 
-/// Finds the flow through its recent-flow hint, or else through the index, and then stores a hint.
-/// Fills [`PacketState::reply_path`].
+/// Finds the flow through its recent-flow hint. Without a hint, finds it through the index, and
+/// stores a hint. Fills [`PacketState::reply_path`].
 #[inline(always)]
 fn find_flow<const TUNNEL: bool>(
     pkt: &mut PacketState,
@@ -206,7 +207,7 @@ fn find_flow<const TUNNEL: bool>(
     match_path::<TUNNEL>(pkt, lookup, &flows.candidate(hit.path))
 }
 
-/// Returns the flow if its path is this one.
+/// Returns the flow if `candidate` is its path.
 #[inline(always)]
 fn match_path<const TUNNEL: bool>(
     pkt: &mut PacketState,
@@ -241,7 +242,7 @@ fn gateway_tunnel_of<const TUNNEL: bool, const V6: bool>(
     if leg.tunnel == NO_TUNNEL {
         return Some(None);
     }
-    let tunnel = set.tunnel(leg.tunnel.into())?;
+    let tunnel = set.tunnel_to_gateway(leg.tunnel.into())?;
     let len = ip.end - inner_at(TUNNEL, V6);
     let fits = tunnel.inner_mtu == 0 || len <= tunnel.inner_mtu;
     let own_options = usize::from(leg.option_len) == OWN_OPTIONS;
@@ -322,13 +323,14 @@ fn to_gateway<const VXLAN: bool>(
     let reply_path = &pkt.reply_path;
     let kind = if VXLAN { TunnelKind::Vxlan } else { TunnelKind::Geneve };
     let inspected = reply_path.forward.mode != Mode::Nat as u8 && from_initiator;
-    // SAFETY: the same size, and any bytes are valid.
+    // SAFETY: both arrays have the same size, and any bytes are valid.
     let options = unsafe { &*(&raw const reply_path.options).cast::<[u8; OWN_OPTIONS]>() };
     let options: &[u8] = if VXLAN { &[] } else { options };
     let own = config.port(reply_path.gateway.arm).mac();
     let to = (kind, tunnel, inspected);
     let outer = gateway_outer(set, to, &reply_path.gateway, own, options, ip);
-    // The values are known to be such, and are repeated as constants for the compiler.
+    // The leg has no VLAN tag and IPv4 addresses; repeating this lets the compiler omit the other
+    // cases.
     let outer =
         Outer { vlan: 0, src: outer.src.in_words(), dst: Addr::v4(outer.dst.words[3]), ..outer };
     start_at(ctx, ip.at, gateway_front(VXLAN))?;

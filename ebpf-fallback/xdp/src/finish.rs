@@ -11,8 +11,8 @@ use tables::counters::{ArmCounter, VerdictCounter};
 use tables::reason::DropReason;
 use tables::record::NONE;
 
-/// Records that the next stage is missing. It does not call [`finish`] itself: a third stack frame
-/// under a first stage exceeds the limit of kernels before 6.4.
+/// Records that the next stage is missing. This function does not call [`finish`] itself: a third
+/// nested stack frame would exceed the verifier's limit on Linux 6.1.
 #[inline(never)]
 pub fn stage_missing() {
     if let Some(pkt) = packet_state() {
@@ -33,7 +33,7 @@ pub fn send_action(config: &RuntimeConfig, arm: u8, ifindex: u32) -> u32 {
     }
 }
 
-/// Counts and sends a packet as the stages decided.
+/// Counts the packet and sends, passes or drops it, as the stages decided.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn finish(ctx: *mut xdp_md) -> u32 {

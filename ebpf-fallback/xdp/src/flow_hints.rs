@@ -8,16 +8,16 @@ use tables::flow::flow_hints::{HintIndex, HintSet};
 use tables::region::Region;
 
 /// Sets of hints shared by all CPUs; the loader sets their number. Concurrent writes of two CPUs
-/// may mix a set, which hints tolerate.
+/// may mix a set. This is harmless, because each hint is checked against the path that it names.
 #[btf_map]
-static LATELY: Array<HintSet, 1> = Array::new();
+static FLOW_HINTS: Array<HintSet, 1> = Array::new();
 
 /// Returns the position of a flow's hint and the words of its set.
 #[inline(always)]
 fn hint_set(hash: u64) -> Option<(HintIndex, &'static [AtomicU64; 2])> {
     let index = HintIndex::new(hash, Region.hint_sets());
-    let set = LATELY.get_ptr_mut(index.set)?;
-    // SAFETY: a map value, which consists of that many words.
+    let set = FLOW_HINTS.get_ptr_mut(index.set)?;
+    // SAFETY: the pointer is that of a map value, which consists of two words.
     Some((index, unsafe { &*set.cast() }))
 }
 

@@ -1,6 +1,6 @@
 //! Fragments: finds the flow of a later fragment, and stores the flow of a first fragment.
 //!
-//! These are two stages, since fragments are rare and both are long.
+//! Both are stages of their own, since they are long and fragments are rare.
 
 use crate::cpu_views::{cpu, flows, page};
 use crate::next::{ENCAP, FINISH, REMEMBER, SELECT, TRACK, raw, run_stage};

@@ -44,8 +44,8 @@ pub fn cut_end(ctx: *mut xdp_md, bytes: i32) -> bool {
     unsafe { bpf_xdp_adjust_tail(ctx, -bytes) == 0 }
 }
 
-/// Returns the ones' complement sum (not folded) from `at` to the end of the frame, of at most
-/// `max_blocks` blocks of 32 bytes and a remainder.
+/// Returns the ones' complement sum (not folded) from `at` to the end of the window: of at most
+/// `max_blocks` blocks of 32 bytes, and of a remainder of at most 31 bytes.
 #[inline(always)]
 pub fn sum_from(w: &Window<'_>, at: usize, max_blocks: usize) -> u64 {
     let mut total = 0;

@@ -43,7 +43,7 @@ fn to_front(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     }
     let tunnel = match pkt.answer.gateway.tunnel {
         NO_TUNNEL => None,
-        id => match pkt.set().tunnel(u32::from(id)) {
+        id => match pkt.set().tunnel_to_gateway(u32::from(id)) {
             None => return Err(pkt.drop(DropReason::NoFlow)),
             some => some,
         },
@@ -73,8 +73,8 @@ fn to_front(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     Ok(pkt.transmit(VerdictCounter::Answer, arm))
 }
 
-/// Rejects packets too large for their gateway. Translated packets may also be too large for a
-/// plain client's arm.
+/// Rejects a packet that exceeds its gateway's inner MTU or, if it is translated to the other
+/// family and goes to a plain client, the MTU of the client's arm.
 #[inline(always)]
 fn check_client_mtu(pkt: &mut PacketState, tunnel: Option<&Tunnel>) -> Result<(), u32> {
     let (limit, reports) = match tunnel {
@@ -138,7 +138,7 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     let (Some(pkt), Some(config)) = (packet_state(), runtime_config()) else { return FINISH };
     let set = pkt.set();
     let leg = pkt.answer.gateway;
-    let Some(tunnel) = set.tunnel(u32::from(leg.tunnel)) else {
+    let Some(tunnel) = set.tunnel_to_gateway(u32::from(leg.tunnel)) else {
         return pkt.drop(DropReason::NoFlow);
     };
     // Gateways use GENEVE or VXLAN.
@@ -158,9 +158,9 @@ extern "C" fn part_to_gateway(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// Returns the outer headers towards a flow's gateway: those of its latest packet, reversed. Azure
-/// expects inspected packets of the external tunnel on the internal one. Replies of the backend
-/// itself use the tunnel of the request.
+/// Returns the outer headers towards a flow's gateway: those of its latest packet, reversed.
+/// `inspected`: the client's packet returns from an inspection appliance. Azure expects such
+/// packets of the external tunnel on the internal one. Replies use the tunnel of the request.
 #[inline(always)]
 pub fn gateway_outer<'a>(
     set: &TableSet<'static>,
@@ -172,5 +172,5 @@ pub fn gateway_outer<'a>(
 ) -> Outer<'a> {
     let crosses = inspected && tunnel.flags & TUNNEL_CROSS != 0;
     let peer = if crosses { set.tunnel(tunnel.peer) } else { None };
-    outer::to_gateway(kind, leg, own, options, inner, peer)
+    outer::to_gateway(kind, leg, own, options, inner, (tunnel, peer))
 }

@@ -2,8 +2,8 @@
 //!
 //! To find the tunnel of a packet, `decap` compares all tunnels and all their permitted sources.
 //! The result is the same for all packets of a gateway's node and endpoint as long as the tables do
-//! not change. Therefore each CPU caches some results of the stage `decap` for
-//! `fast_forward`.
+//! not change. Therefore each CPU caches some results of the stage `decap` for `fast_forward` and
+//! `fast_reply`.
 
 use crate::packet_state::PacketState;
 use crate::runtime_config::RuntimeConfig;
@@ -48,13 +48,13 @@ pub fn cache_epoch(config: &RuntimeConfig, now_s: u32) -> u32 {
 }
 
 #[btf_map]
-static FAMILIAR: PerCpuArray<CachedTunnel, { ENTRIES as usize }> = PerCpuArray::new();
+static TUNNEL_CACHE: PerCpuArray<CachedTunnel, { ENTRIES as usize }> = PerCpuArray::new();
 
 /// Returns the cache entry for a gateway's packet.
 #[inline(always)]
 fn entry(outer: &Ip, endpoint: u64) -> Option<*mut CachedTunnel> {
     let hash = (outer.src.words[3] ^ endpoint as u32).wrapping_mul(0x9e37_79b1);
-    FAMILIAR.get_ptr_mut(hash >> 26 & (ENTRIES - 1))
+    TUNNEL_CACHE.get_ptr_mut(hash >> 26 & (ENTRIES - 1))
 }
 
 /// Returns the cached result for a gateway's packet in GENEVE or VXLAN over IPv4.
@@ -93,8 +93,8 @@ pub fn insert(config: &RuntimeConfig, pkt: &PacketState, endpoint: u64) {
     cached.tunnel = pkt.tunnel as u16;
 }
 
-/// Cached result for backends' packets in Weir's GENEVE: the scope of their flows. The backend
-/// itself is not part of it, because the flow determines it.
+/// A cached result for backends' packets in Weir's GENEVE: tunnel and scope. The backend's address
+/// is not part of the key, because `fast_reply` compares it with the flow's backend.
 #[repr(C)]
 pub struct CachedBackendTunnel {
     endpoint: u64,
@@ -111,14 +111,13 @@ pub struct CachedBackendTunnel {
 }
 
 #[btf_map]
-static FAMILIAR_BACKENDS: PerCpuArray<CachedBackendTunnel, { ENTRIES as usize }> =
-    PerCpuArray::new();
+static BACKEND_CACHE: PerCpuArray<CachedBackendTunnel, { ENTRIES as usize }> = PerCpuArray::new();
 
 /// Returns the cache entry for a backend's packet.
 #[inline(always)]
 fn backend_entry(endpoint: u64, attachment: u64) -> Option<*mut CachedBackendTunnel> {
     let hash = (endpoint as u32 ^ (attachment as u32) << 16).wrapping_mul(0x9e37_79b1);
-    FAMILIAR_BACKENDS.get_ptr_mut(hash >> 26 & (ENTRIES - 1))
+    BACKEND_CACHE.get_ptr_mut(hash >> 26 & (ENTRIES - 1))
 }
 
 /// Returns the cached result for a backend's packet with these two options.

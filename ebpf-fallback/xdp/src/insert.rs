@@ -20,7 +20,7 @@ use tables::region::Region;
 
 /// The flow to insert, which is too large for the stack.
 #[btf_map]
-static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
+static NEW_FLOW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
 /// Results of [`insert_flow`] besides [`CONTINUE`].
 const FULL: u32 = 1;
@@ -29,9 +29,9 @@ const EXISTS: u32 = 3;
 const BACK_TAKEN: u32 = 4;
 const TOO_LONG: u32 = 5;
 
-/// The stage. Its outcome is handled by a separate stage because of the stack limit: with the
-/// searches that it calls, no space is left (kernels before 6.3 round each function's stack up to
-/// multiples of 32 bytes).
+/// The stage: inserts the flow. The separate stage `begun` handles the outcome, because the
+/// searches that an insertion calls take all of the stack on Linux 6.1, which rounds each
+/// function's stack up to a multiple of 32 bytes.
 #[xdp(frags)]
 pub fn insert(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -47,7 +47,7 @@ pub fn begun(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(pkt) = packet_state() else { return run_stage(ctx, FINISH) };
     let outcome = pkt.insert_outcome;
-    // Tried once: if no flow can be evicted, the table is full for this one.
+    // Eviction is tried once per new flow: if it does not help, the table is full for this flow.
     if outcome == FULL && !pkt.evicted && evict_flow() == CONTINUE {
         pkt.evicted = true;
         return run_stage(ctx, INSERT);
@@ -76,8 +76,8 @@ pub fn count_untracked() {
     page().count(Counter::FlowsUntracked, 1);
 }
 
-/// Handles a flow by tunnel or direct server return: selection alone finds its backend again, and
-/// only replies need the entry.
+/// Handles a flow by tunnel or direct server return. Without an entry, selection alone finds the
+/// backend of its next packet, and only replies are affected.
 #[inline(always)]
 fn handle_tunneled(pkt: &mut PacketState, outcome: u32) -> u32 {
     let geneve = || pkt.set().service(pkt.service).is_some_and(|s| s.tunnel == GENEVE);
@@ -101,16 +101,18 @@ fn handle_tunneled(pkt: &mut PacketState, outcome: u32) -> u32 {
 
 const GENEVE: u8 = TunnelKind::Geneve as u8;
 
-/// Handles a translated flow, which needs its entries and releases its port without them.
+/// Handles a translated flow, which cannot be forwarded without its entries: its port is then
+/// released.
 #[inline(always)]
 fn handle_translated(pkt: &mut PacketState, outcome: u32) -> u32 {
     if outcome == CONTINUE {
         return towards_backend(pkt);
     }
-    // Keeps the value range of a port visible to the verifier.
+    // `black_box` keeps the value range of a port visible to the verifier.
     nat_ports().release(pkt.nat_map, black_box(pkt.path.nat_port));
     match outcome {
-        // Another flow has the port through another map: the next address may work.
+        // Another flow uses this address and port towards the backend: the next NAT address may
+        // work.
         BACK_TAKEN => START,
         FULL => pkt.drop(DropReason::FlowTableFull),
         EXISTS if part_adopt() == CONTINUE => towards_backend(pkt),
@@ -118,7 +120,7 @@ fn handle_translated(pkt: &mut PacketState, outcome: u32) -> u32 {
     }
 }
 
-/// Handles a flow to a proxy, which needs its entries as well.
+/// Handles a flow to a proxy, which cannot be forwarded without its entries.
 #[inline(always)]
 fn handle_redirected(pkt: &mut PacketState, outcome: u32) -> u32 {
     match outcome {
@@ -130,14 +132,14 @@ fn handle_redirected(pkt: &mut PacketState, outcome: u32) -> u32 {
     }
 }
 
-/// Fills [`NEW`], and adds the packet's destination to the filter of flows' addresses.
+/// Fills [`NEW_FLOW`], and adds the packet's destination to the filter of flows' addresses.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_new() -> u32 {
     let Some(pkt) = packet_state() else { return FINISH };
     let Some(service) = pkt.set().service(pkt.service) else { return FINISH };
     // SAFETY: a CPU processes one packet at a time.
-    let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) else { return FINISH };
+    let Some(new) = NEW_FLOW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) else { return FINISH };
     copy(&mut new.front, &pkt.key);
     new.front_initiator = pkt.side;
     new.back = if pkt.has_back { Some((pkt.back, pkt.back_side)) } else { None };
@@ -171,7 +173,8 @@ fn evict_flow() -> u32 {
     }
 }
 
-/// See [`evict_flow`]; for flows whose replies bypass this appliance (1) or pass it (0).
+/// Ends the oldest unconfirmed flow of those whose replies bypass this appliance (1) or pass
+/// through it (0). See [`evict_flow`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_end_oldest(one_way: u32) -> u32 {
@@ -180,7 +183,7 @@ extern "C" fn part_end_oldest(one_way: u32) -> u32 {
     if ended.is_some() { CONTINUE } else { FINISH }
 }
 
-/// See [`evict_flow`].
+/// Ends a flow that was reset. See [`evict_flow`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_end_reset() -> u32 {
@@ -198,11 +201,11 @@ pub fn count_evicted(ended: &Option<EndedFlow>) {
     }
 }
 
-/// Inserts [`NEW`], and returns the outcome.
+/// Inserts [`NEW_FLOW`], and returns the outcome.
 #[inline(always)]
 fn insert_flow(pkt: &mut PacketState) -> u32 {
     // SAFETY: as above.
-    let new = NEW.get_ptr_mut(0).map(|new| unsafe { &*new });
+    let new = NEW_FLOW.get_ptr_mut(0).map(|new| unsafe { &*new });
     let Some(new) = new else { return CONTENDED };
     let hashes = [pkt.hash, if pkt.has_back { pkt.back_hash } else { pkt.hash }];
     match flows().insert_hashed(new, hashes, options(pkt), pkt.now_s) {

@@ -17,7 +17,7 @@ use tables::counters::{Counter, VerdictCounter};
 use tables::flow::{GatewayLeg, LegUpdate, NO_TUNNEL, Options};
 use tables::record::{Mode, TunnelKind};
 
-/// The stage: updates the gateway leg of a known flow, which changed, and records the return leg.
+/// The stage: updates the gateway leg of a known flow after a change, and records the return leg.
 #[xdp(frags)]
 pub fn leg(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -111,7 +111,7 @@ pub extern "C" fn part_copy_options(ctx: *mut xdp_md) -> u32 {
     let buffer = pkt.answer.options.as_mut_ptr().cast::<u32>();
     for i in 0..MAX_OPTIONS / 4 {
         if i * 4 >= len {
-            // The last word is zero-padded.
+            // The last 8-byte word is padded with zeros.
             if i % 2 == 1 {
                 // SAFETY: the buffer has 64 words of four bytes.
                 unsafe { *buffer.wrapping_add(i) = 0 };

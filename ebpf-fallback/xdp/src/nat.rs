@@ -91,7 +91,8 @@ pub fn rewrite_reply(ctx: *mut xdp_md) -> u32 {
     }
 }
 
-/// Reads initiator and target of the flow, and computes the rewrites of a reply.
+/// Reads addresses and ports of the flow's initiator and target, and computes the rewrites of a
+/// reply.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_ends() -> u32 {

@@ -16,11 +16,12 @@ use tables::reason::DropReason;
 
 /// Result of [`part_translate`]: the datagram lacks the checksum that IPv6 requires.
 const UNSUMMED: u32 = 40;
-/// Maximum size of a datagram for which a checksum is computed, in bytes: what a frame's first
-/// buffer, a page, can contain.
+/// Maximum size in bytes of a datagram for which a checksum is computed: about what a frame's first
+/// buffer holds, which is a page less headroom and tailroom.
 const MAX_SUMMED: usize = 3_584;
 
-/// The stage. Packets towards the client's side come from `front` and return to it.
+/// The stage: translates a packet. Packets to the client's side come from the stage `front` and
+/// return to it.
 #[xdp(frags)]
 pub fn nat64(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -80,8 +81,8 @@ fn translate_packet(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<(), u32> 
     } else {
         let mut next = part_translate(ctx);
         if next == UNSUMMED {
-            // The sender omitted the checksum; it is computed if the whole datagram is in the first
-            // buffer.
+            // The sender omitted the checksum. It can be computed only if the whole datagram is in
+            // the first buffer.
             check_next(part_complete(ctx))?;
             next = part_translate(ctx);
         }

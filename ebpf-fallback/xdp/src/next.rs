@@ -66,7 +66,7 @@ pub const FINISH: u32 = 32;
 /// Undecided: continue in the current stage.
 pub const CONTINUE: u32 = 33;
 
-/// The stages after the entry program.
+/// The stages that the entry program and other stages call.
 #[map]
 static STAGES: ProgramArray = ProgramArray::with_max_entries(24, 0);
 

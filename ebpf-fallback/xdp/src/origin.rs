@@ -1,5 +1,6 @@
-//! Origin of a gateway's packet, passed to the backend in Weir's own GENEVE options, and the route
-//! back for replies whose flow is in no table: see fastpath's file of this name.
+//! Origin of a gateway's packet (gateway, node, port and flow cookie), passed to the backend in
+//! Weir's own GENEVE options, and the return path of replies whose flow is in no table: see
+//! fastpath's `origin`.
 
 use crate::cpu_views::page;
 use crate::frame::window;
@@ -32,7 +33,7 @@ pub fn options(
     geneve::own_words(scope_key, attachment, cookie)
 }
 
-/// Flag beside the cookie that [`part_cookie`] returns.
+/// Flag in the result of [`part_cookie`]: the low 32 bits are the cookie.
 const COOKIE: u64 = 1 << 32;
 
 /// Returns the packet's origin, if it comes from a gateway with exactly the three options in their
@@ -66,8 +67,9 @@ pub extern "C" fn part_cookie(ctx: *mut xdp_md) -> u64 {
     }
 }
 
-/// Records the route back to the endpoint and node of a gateway's packet, whose leg is
-/// [`PacketState::leg`], when a flow by a GENEVE tunnel begins or changes its leg.
+/// Records the return leg to the endpoint and node of a gateway's packet, whose leg is
+/// [`PacketState::leg`]. Called when a flow begins or its leg changes; has no effect unless the
+/// service's tunnel is GENEVE.
 #[inline(always)]
 pub fn note(ctx: *mut xdp_md, pkt: &PacketState) {
     if pkt.arrival == Arrival::Gateway && part_cookie(ctx) & COOKIE != 0 {
@@ -87,6 +89,7 @@ extern "C" fn part_note_leg() -> u32 {
     }
     let Some(tunnel) = set.tunnel(pkt.tunnel) else { return CONTINUE };
     if tunnel.flags & TUNNEL_BACKEND == 0 {
+        // The origin contains the node's port, so the recorded leg has none.
         let port = pkt.leg.node_port;
         pkt.leg.node_port = 0;
         let legs = ReturnLegs::new(&Region);
@@ -96,8 +99,8 @@ extern "C" fn part_note_leg() -> u32 {
     CONTINUE
 }
 
-/// Returns whether a backend's packet of an unknown flow returns by the origin that it contains;
-/// sets its service, backend and path if so.
+/// Returns whether a backend's packet of an unknown flow can be returned by the origin in its
+/// options; sets its service, backend and path if so.
 #[inline(always)]
 pub fn matches_backend(ctx: *mut xdp_md, pkt: &mut PacketState) -> bool {
     let quoted = if pkt.quotes { Some(&pkt.quoted) } else { None };
@@ -173,8 +176,8 @@ extern "C" fn part_selected(to_frontend: u32) -> u32 {
     CONTINUE
 }
 
-/// Writes the route back of a packet for which [`matches_backend`] returned true to
-/// [`PacketState::answer`].
+/// Writes to [`PacketState::answer`] the return leg of a packet for which [`matches_backend`]
+/// returned true.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn part_return_leg() -> u32 {

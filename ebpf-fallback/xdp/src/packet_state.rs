@@ -81,9 +81,9 @@ pub struct PacketState {
     pub local: Addr,
     /// Index of the next NAT address to try.
     pub nat_at: u32,
-    /// Number of earlier NAT addresses of the backend's family.
+    /// Number of NAT addresses of the backend's family that were tried.
     pub nat_nth: u32,
-    /// Outcome of the flow's insertion.
+    /// Outcome of the flow's insertion, from `insert` to `begun`.
     pub insert_outcome: u32,
 
     /// Stage that follows the storing of a fragment's flow.
@@ -134,9 +134,9 @@ pub struct PacketState {
     pub options_len: u8,
     /// Arm on which the frame arrived.
     pub arm: u8,
-    /// Arm by which it leaves.
+    /// Arm by which the packet leaves.
     pub exit_arm: u8,
-    /// How it arrived.
+    /// How the packet arrived.
     pub arrival: Arrival,
     /// End of `key` that sent the packet.
     pub side: Side,
@@ -146,49 +146,49 @@ pub struct PacketState {
     pub has_back: bool,
     /// Whether `start` was entered before.
     pub started: bool,
-    /// Whether a flow was evicted for it from a full table.
+    /// Whether a flow was evicted from the full table for the packet's new flow.
     pub evicted: bool,
-    /// Whether its flow gets no entry, because it is above the limit of new flows.
+    /// Whether the packet's new flow gets no entry, because the limit of new flows is reached.
     pub limited: bool,
-    /// Whether it has tried to take over the NAT port of a flow that can be evicted.
+    /// Whether `start` has tried to take over the NAT port of a flow that can be evicted.
     pub tried_eviction: bool,
     /// Whether the flow was found.
     pub flow_found: bool,
-    /// Whether it is a reply that returns without a known flow.
+    /// Whether the packet is a reply that is returned without a known flow.
     pub untracked: bool,
-    /// Whether it goes to the client's side.
+    /// Whether the stage `nat64` translates the packet for the client's side.
     pub to_client: bool,
-    /// Whether it was translated to the other family.
+    /// Whether the packet was translated to the other family.
     pub translated: bool,
-    /// Whether its destination is the probe source of a backend.
+    /// Whether the packet's destination is the probe source of a backend.
     pub to_probe_source: bool,
-    /// Whether it is an ICMP error that quotes a packet.
+    /// Whether the packet is an ICMP error whose quoted packet was parsed.
     pub quotes: bool,
-    /// Whether the fragment table had no free entry for its datagram.
+    /// Whether the fragment table had no free entry for the packet's datagram.
     pub no_fragment_slot: bool,
-    /// Whether its datagram's flow was stored.
+    /// Whether the stage `remember` has processed the packet, even if it could not store an entry.
     pub fragment_recorded: bool,
-    /// Whether the flow's initiator sent it.
+    /// Whether the flow's initiator sent the packet.
     pub from_initiator: bool,
-    /// The verdict.
+    /// The verdict, as it is counted.
     pub verdict: VerdictCounter,
-    /// How it leaves.
+    /// How the packet leaves.
     pub exit: Exit,
-    /// Drop reason.
+    /// Drop reason, valid with [`Exit::None`].
     pub reason: DropReason,
-    /// Reply that replaces it.
+    /// Reply that replaces the packet in the stage `reply`.
     pub reply: Reply,
 }
 
 #[btf_map]
-static WORK: PerCpuArray<PacketState, 1> = PerCpuArray::new();
+static PACKET_STATE: PerCpuArray<PacketState, 1> = PerCpuArray::new();
 
 /// Returns the record of this CPU.
 #[inline(always)]
 pub fn packet_state() -> Option<&'static mut PacketState> {
     // SAFETY: a CPU processes one packet at a time, and each stage borrows the record only while it
     // runs.
-    WORK.get_ptr_mut(0).map(|pkt| unsafe { &mut *pkt })
+    PACKET_STATE.get_ptr_mut(0).map(|pkt| unsafe { &mut *pkt })
 }
 
 impl PacketState {
@@ -199,8 +199,8 @@ impl PacketState {
         if self.quotes { &self.quoted.dst } else { &self.inner.src }
     }
 
-    /// Resets the record for a new packet. Headers, key and path are not reset, because they are
-    /// written before they are read.
+    /// Resets the record for a new packet. The other fields, such as headers, key and path, are not
+    /// reset, because they are written before they are read.
     #[inline(always)]
     pub fn reset(&mut self) {
         self.rx_len = 0;
@@ -229,7 +229,7 @@ impl PacketState {
         self.reason = DropReason::Undecided;
     }
 
-    /// The tables of the packet's generation.
+    /// Returns the tables of the packet's generation.
     #[inline(always)]
     pub fn set(&self) -> TableSet<'static> {
         Region.tables(self.generation)
@@ -251,13 +251,13 @@ impl PacketState {
         mode == Mode::Dsr as u8 && self.arrival == Arrival::Plain
     }
 
-    /// Returns whether it is the first fragment of a datagram.
+    /// Returns whether the packet is the first fragment of a datagram.
     #[inline(always)]
     pub fn is_first(&self) -> bool {
         self.inner.fragment == Fragment::First
     }
 
-    /// Returns whether it arrived in a tunnel.
+    /// Returns whether the packet arrived in a tunnel.
     #[inline(always)]
     pub fn is_tunneled(&self) -> bool {
         matches!(self.arrival, Arrival::Gateway | Arrival::Backend)
@@ -272,7 +272,7 @@ pub fn copy<T: Copy>(to: &mut T, from: &T) {
     let to = core::ptr::from_mut(to).cast::<u32>();
     let from = core::ptr::from_ref(from).cast::<u32>();
     for i in 0..size_of::<T>() / 4 {
-        // SAFETY: words of the two records, which have no padding.
+        // SAFETY: `i` is within both records, which are aligned to words and have no padding.
         unsafe { to.add(i).write_volatile(from.add(i).read_volatile()) };
     }
 }

@@ -17,8 +17,8 @@
 //! A single program would exceed the verifier's limit. Therefore each usual packet format has one
 //! program that does all the work (`fast_forward`, `fast_reply`). For all others, each stage is
 //! entered by a tail call and reads the state of the previous stages from a per-CPU record
-//! (`packet_state`). Code with a loop is a separate function named `part_...`, which the verifier
-//! checks once for all packets.
+//! (`packet_state`). Code with a loop or many branches is a separate function named `part_...`,
+//! which the verifier checks once for all packets.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -83,7 +83,7 @@ use tables::region::Region;
 pub fn weir(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
     let Some(config) = runtime_config() else { return XDP_PASS };
-    // SAFETY: the context that this program was called with.
+    // SAFETY: `ctx` is the context with which the kernel called this program.
     let ifindex = unsafe { (*ctx).ingress_ifindex };
     let (arm, arrival) = match ifindex {
         at if at == config.ports[0].ifindex => (0, Arrival::Plain),
@@ -118,7 +118,7 @@ pub fn weir(ctx: XdpContext) -> u32 {
 fn detect_format(w: &Window<'_>) -> u32 {
     /// Offset of the IP header.
     const L3: usize = ethernet::HEADER;
-    /// Offset of the tunnel header after IPv4 and UDP.
+    /// Offset of the tunnel header after IPv4 and UDP; over IPv6 it is 20 bytes later.
     const TUNNEL: usize = L3 + 20 + 8;
     /// The first word of GENEVE with eight words of options, without the protocol.
     const GENEVE: u32 = 0x0800_0000;
@@ -166,7 +166,7 @@ fn detect_format(w: &Window<'_>) -> u32 {
     }
 }
 
-/// The first regular stage: Ethernet and the outermost IP header.
+/// The first of the stages for unusual packets: parses Ethernet and the outermost IP header.
 #[xdp(frags)]
 pub fn outer(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -223,7 +223,7 @@ fn parse_outer(
     Ok(CLASSIFY)
 }
 
-/// Punts a frame whose IP header is not needed.
+/// Punts a frame, and resets its IP header, which has not been parsed.
 #[inline(always)]
 fn punt(pkt: &mut PacketState) -> u32 {
     pkt.inner = Ip::default();
@@ -231,7 +231,7 @@ fn punt(pkt: &mut PacketState) -> u32 {
     ENCAP
 }
 
-/// Parses the IP header of a broadcast or multicast frame, which determines its punt class.
+/// Parses the IP header of a broadcast or multicast frame, by which its punt class is determined.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_headers(ctx: *mut xdp_md) -> u32 {
@@ -261,7 +261,8 @@ extern "C" fn part_outer(ctx: *mut xdp_md) -> u32 {
     })
 }
 
-/// Returns `reason`, or `HeadersSplit` if the headers extend into the frame's next buffer.
+/// Returns `reason`, or `HeadersSplit` if the frame has several buffers and the first one may be
+/// too short for all headers.
 #[inline(always)]
 pub fn reason_if_split(ctx: *mut xdp_md, reason: DropReason) -> DropReason {
     use DropReason::{BadIpHeader, InnerMalformed, TooShort};

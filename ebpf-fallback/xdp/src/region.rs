@@ -1,7 +1,7 @@
 //! Maps of the region for `tables`: one array per section, found by name.
 //!
-//! The loader replaces them by the maps of a region, or sets their sizes. The numbers of rows are
-//! in [`BPF_CONFIG`].
+//! The loader replaces these maps by those of a region; tests set their sizes instead. The numbers
+//! of rows are in [`BPF_CONFIG`].
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;

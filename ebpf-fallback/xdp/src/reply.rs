@@ -25,7 +25,7 @@ use tables::region::Region;
 /// Maximum number of bytes in front of an inner packet: Ethernet with a tag, IPv6 or IPv4 with
 /// options, UDP, a tunnel header with options, an inner Ethernet header.
 const MAX_FRONT: usize = 18 + 60 + 8 + 8 + 252 + 18;
-/// Maximum size of an error in bytes: its header and quote.
+/// Maximum size of an ICMP error with its headers and quote, in bytes.
 const MAX_ERROR: usize = 1280;
 
 /// The stage: replaces the packet by the reply in [`PacketState::reply`].
@@ -107,8 +107,8 @@ fn icmp_error(ctx: *mut xdp_md, pkt: &mut PacketState, silent: DropReason) -> Re
     Ok(pkt.transmit(VerdictCounter::Reply, pkt.arm))
 }
 
-/// Returns [`CONTINUE`] if an error to this packet's sender is within the limits; counts errors
-/// that are not.
+/// Returns [`CONTINUE`] if an ICMP error to this packet's sender is within the limits, and counts
+/// an error that is not.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_within_limit() -> u32 {
@@ -144,7 +144,7 @@ extern "C" fn part_move_front(ctx: *mut xdp_md) -> u32 {
     CONTINUE
 }
 
-/// Writes the error after the outer headers, and corrects their lengths.
+/// Writes the ICMP error after the outer headers, and corrects the lengths in these.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_error(ctx: *mut xdp_md) -> u32 {

@@ -1,4 +1,5 @@
-//! Runtime configuration from the loader, clock, and maps for rate limits and redirection.
+//! Runtime configuration from the loader, the clock, and the maps for rate limits, redirection and
+//! requests of neighbors.
 
 use crate::cpu_views::cpu;
 use crate::packet_state::PacketState;
@@ -15,13 +16,13 @@ use tables::punt::{PUNT_CLASSES, PuntClass};
 use tables::token_bucket::SECOND_NS;
 
 #[btf_map]
-static PLACE: Array<RuntimeConfig, 1> = Array::new();
-/// Ports of both arms, for redirection to the one on which a packet did not arrive.
+static RUNTIME_CONFIG: Array<RuntimeConfig, 1> = Array::new();
+/// Ports of both arms. A packet is redirected if it leaves by another interface than it arrived on.
 #[map]
-static OUT: DevMap = DevMap::with_max_entries(2, 0);
-/// One bit per next hop whose MAC address is needed; the loader clears them.
+static OUT_PORTS: DevMap = DevMap::with_max_entries(2, 0);
+/// One bit per next hop, set if packets need its MAC address; the loader reads and clears the bits.
 #[btf_map]
-static WANTED: Array<[AtomicU64; 8], 1024> = Array::new();
+static MAC_REQUESTS: Array<[AtomicU64; 8], 1024> = Array::new();
 /// Punted packets of the current second, by CPU. CPUs whose numbers are equal modulo 64 share an
 /// entry, here and in the other two arrays of rate limits.
 #[btf_map]
@@ -43,7 +44,7 @@ struct Punted {
 /// Returns the configuration from the loader.
 #[inline(always)]
 pub fn runtime_config() -> Option<&'static RuntimeConfig> {
-    PLACE.get(0)
+    RUNTIME_CONFIG.get(0)
 }
 
 impl RuntimeConfig {
@@ -87,13 +88,13 @@ fn monotonic_ns() -> u64 {
 /// Redirects the frame to the port of `arm`; returns false if there is none.
 #[inline(always)]
 pub fn redirect(arm: u8) -> bool {
-    matches!(OUT.redirect(u32::from(arm & 1), 0), Ok(XDP_REDIRECT))
+    matches!(OUT_PORTS.redirect(u32::from(arm & 1), 0), Ok(XDP_REDIRECT))
 }
 
 /// Records that the next hop's MAC address is needed.
 #[inline(always)]
 pub fn request_neighbor(next_hop: u32) {
-    let Some(line) = WANTED.get(next_hop / 512) else { return };
+    let Some(line) = MAC_REQUESTS.get(next_hop / 512) else { return };
     let word = &line[(next_hop / 64 % 8) as usize];
     let bit = 1 << (next_hop % 64);
     if word.load(Relaxed) & bit == 0 {
@@ -101,8 +102,8 @@ pub fn request_neighbor(next_hop: u32) {
     }
 }
 
-/// Counts a packet against the punt limit of its class in this second, and returns whether it is
-/// within it; `limit` 0 is unlimited.
+/// Counts a packet against the punt limit of its class in this second. Returns false if the limit
+/// is reached; `limit` 0 is unlimited.
 #[inline(always)]
 pub fn may_punt(pkt: &PacketState, class: PuntClass, limit: u32) -> bool {
     let Some(punted) = PUNTED.get_ptr_mut(cpu() & 63) else { return false };
@@ -126,8 +127,8 @@ pub fn error_limit() -> Option<&'static ErrorLimit> {
     ERRORS.get(cpu() & 63)
 }
 
-/// Returns whether this CPU's limit admits another new flow. `translated`: the flow needs its
-/// entry, for NAT or a proxy.
+/// Returns whether this CPU's limit admits another new flow. `translated`: the flow cannot be
+/// forwarded without an entry, because it uses NAT or a proxy.
 #[inline(always)]
 pub fn admits_new_flow(pkt: &PacketState, translated: bool) -> bool {
     let limits = &pkt.set().settings().new_flow_limits;
@@ -137,7 +138,7 @@ pub fn admits_new_flow(pkt: &PacketState, translated: bool) -> bool {
     !limits.limit(translated) || limit.admits(limits, translated, config.now_ns())
 }
 
-/// Counts a flow that has begun against that limit.
+/// Counts a flow that has begun against this CPU's limit.
 #[inline(always)]
 pub fn count_new_flow(pkt: &PacketState, translated: bool) {
     let limits = &pkt.set().settings().new_flow_limits;

@@ -1,4 +1,4 @@
-//! Runtime configuration of the BPF program, compiled for the program and for the loader.
+//! Runtime configuration of the BPF programs, compiled for the programs and for the loader.
 
 /// The port of an arm.
 #[repr(C)]
@@ -10,7 +10,7 @@ pub struct Port {
     pub mac: [u8; 8],
 }
 
-/// Configuration that the loader writes before it attaches the program, and at each change.
+/// Configuration that the loader writes before it attaches the programs.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RuntimeConfig {

@@ -1,5 +1,5 @@
-//! Select: chooses service and backend for packets of unknown flows, or handles packets without a
-//! service.
+//! Select: chooses service and backend for packets of unknown flows, and handles packets that no
+//! service matches.
 
 use crate::next::{AFFINITY, CONTINUE, ENCAP, FINISH, FRONT, REMEMBER, START, raw, run_stage};
 use crate::origin::{matches_backend, unknown_flow};
@@ -164,8 +164,8 @@ extern "C" fn part_marked() -> u32 {
     u32::from(pkt.set().address_marked(pkt.scope_key, &pkt.inner.dst))
 }
 
-/// Returns 1 if the source is martian or a frontend's address, else 0. A gateway's packet may come
-/// from another frontend's address: see fastpath's `select`.
+/// Returns 1 if the source is martian or equal to the destination, else 0. A plain packet's source
+/// must not be a frontend's address either; for a gateway's packet see fastpath's `select`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_martian() -> u32 {
@@ -216,7 +216,9 @@ extern "C" fn part_own() -> u32 {
     own
 }
 
+/// Flag in the result of [`part_own`].
 const LOCAL: u32 = 1;
+/// Flag in the result of [`part_own`].
 const SOURCES: u32 = 2;
 
 /// Handles a later fragment whose first fragment is unknown: addresses alone determine where it
@@ -234,7 +236,7 @@ fn handle_later_fragment(pkt: &mut PacketState) -> u32 {
 /// Handles a packet that no service matches.
 #[inline(always)]
 fn handle_unmatched(pkt: &mut PacketState) -> u32 {
-    // Looked up only for the few packets that depend on it.
+    // Whether a frontend has the address is looked up only for the few packets that depend on it.
     let request = matches!(pkt.inner.kind, L4::IcmpEcho { request: true });
     let marked = (request || pkt.is_first()) && part_marked() != 0;
     if marked && request {
@@ -247,7 +249,7 @@ fn handle_unmatched(pkt: &mut PacketState) -> u32 {
         return handle_unmatched_of_gateway(pkt, marked);
     }
     let own = part_own();
-    // A backend that replies to clients directly sends its probe replies plain.
+    // With direct server return, a backend's replies to probes arrive without a tunnel.
     if own & LOCAL != 0 || part_probes() != 0 || pkt.inner.dst.is_link_local() {
         return punt(pkt);
     }
@@ -282,6 +284,7 @@ fn handle_unmatched_of_gateway(pkt: &mut PacketState, marked: bool) -> u32 {
     ENCAP
 }
 
+/// Gives the packet the verdict `punt`, and returns the next stage.
 #[inline(always)]
 fn punt(pkt: &mut PacketState) -> u32 {
     pkt.to_probe_source = part_probes() != 0;

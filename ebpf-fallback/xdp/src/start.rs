@@ -21,7 +21,8 @@ use tables::reason::DropReason;
 use tables::record::{Mode, NAT_ADDRS, NONE};
 use tables::region::Region;
 
-/// The stage. It is entered again for each further NAT address.
+/// The stage: prepares the flow. It is entered again with the next NAT address if another flow uses
+/// the port of the first one.
 #[xdp(frags)]
 pub fn start(ctx: XdpContext) -> u32 {
     let ctx = raw(&ctx);
@@ -59,7 +60,7 @@ fn begin(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     } else if dsr || service.mode == Mode::Tunnel as u8 {
         pkt.path.mode = Mode::Tunnel as u8;
         note(ctx, pkt);
-        // The stage `select` has set the key and its hash.
+        // The stage `select` has set the back key and its hash.
         pkt.has_back = true;
     } else {
         return Err(pkt.drop(DropReason::NoBackend));
@@ -112,8 +113,8 @@ fn begin_nat(pkt: &mut PacketState) -> Result<u32, u32> {
     Ok(next_port(pkt))
 }
 
-/// Allocates a NAT port towards the backend from the first address that has one; if none has, that
-/// of a flow that can be evicted.
+/// Allocates a NAT port towards the backend from the first address that has a free one. If none
+/// has, takes over the port of a flow that can be evicted.
 #[inline(always)]
 fn next_port(pkt: &mut PacketState) -> u32 {
     let mut port = 0;
@@ -161,7 +162,7 @@ const OTHER_FAMILY: u32 = 1;
 /// Result: there are no further addresses.
 const END: u32 = 2;
 
-/// Uses the next NAT address, if it has the backend's family.
+/// Sets the path's NAT address to the next one, if that has the backend's family.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_nat_address() -> u32 {
@@ -183,7 +184,8 @@ extern "C" fn part_nat_address() -> u32 {
     FOUND
 }
 
-/// Allocates a port towards the backend from the map of that address; returns 0 if there is none.
+/// Allocates a port towards the backend from the map of the path's NAT address; returns 0 if there
+/// is none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn part_nat_port() -> u32 {
@@ -208,7 +210,7 @@ extern "C" fn part_evicted_port() -> u32 {
             _ => break,
         }
     }
-    // No further address is tried after this one.
+    // If another flow uses the port, `start` is entered again and must find no further address.
     pkt.nat_at = NAT_ADDRS as u32;
     for _ in 0..PORTS {
         let port = black_box(part_oldest()) as u16;

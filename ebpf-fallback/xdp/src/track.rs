@@ -31,7 +31,6 @@ pub fn track(ctx: XdpContext) -> u32 {
     run_stage(ctx, next)
 }
 
-/// Handles a packet of a known flow.
 #[inline(always)]
 fn track_flow(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
     match part_forward() {
@@ -54,7 +53,7 @@ fn track_flow(ctx: *mut xdp_md, pkt: &mut PacketState) -> Result<u32, u32> {
         }
     }
     if !answer && pkt.path.mode == Mode::Nat as u8 && !pkt.from_initiator {
-        return Err(SELECT); // Sent from the service's own address to the client.
+        return Err(SELECT); // A gateway's packet from the service's own address to the client.
     }
     flows().touch(&pkt.hit, pkt.now_s);
     pkt.service = pkt.path.service;

@@ -4,19 +4,19 @@ use fastrand::Rng;
 
 use super::{Failure, Key, Map, Maps, Value};
 
-/// Fails each write with a probability, by a seeded sequence. Reads never fail.
+/// Maps whose writes fail with a probability, in a seeded random sequence. Reads never fail.
 #[derive(Clone, Debug)]
 pub struct FaultyMaps<M> {
     /// The underlying maps.
     pub maps: M,
-    /// Failing writes per 1,000: 0 to 1,000.
+    /// The number of failing writes per 1,000: 0 to 1,000.
     pub per_mille: u32,
     rng: Rng,
     failed: u64,
 }
 
 impl<M> FaultyMaps<M> {
-    /// Wraps maps.
+    /// Wraps `maps`; the same seed gives the same failures.
     pub fn new(maps: M, per_mille: u32, seed: u64) -> FaultyMaps<M> {
         FaultyMaps { maps, per_mille, rng: Rng::with_seed(seed), failed: 0 }
     }

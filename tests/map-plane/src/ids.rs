@@ -1,7 +1,8 @@
 //! Allocation of identifiers: numbers that represent addresses in planes.
 //!
-//! A freed number is not allocated again before all others were, so that a stale reference to it
-//! (in a flow, or in a packet under way) is not taken for the new address.
+//! Numbers are allocated in sequence, so that a freed number is not allocated again before the
+//! sequence wraps around. Until then a stale reference to it (in a flow, or in a packet under way)
+//! is not taken for a new address.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use std::collections::BTreeMap;
 pub struct Identifiers {
     last: u32,
     highest: u32,
-    /// Allocated identifiers, as bitmaps of 64. They are allocated in sequence, so that most
-    /// bitmaps are full.
+    /// Allocated identifiers, as bitmaps of 64 by index. Most bitmaps are full, because identifiers
+    /// are allocated in sequence.
     used: BTreeMap<u32, u64>,
     in_use: usize,
 }
@@ -46,8 +47,8 @@ impl Identifiers {
         }
     }
 
-    /// Marks an identifier as allocated before a restart. The next ones follow the highest of
-    /// these.
+    /// Marks an identifier of an earlier process as allocated. The next allocation follows the
+    /// highest restored identifier.
     pub fn restore(&mut self, id: u32) {
         self.insert(id);
         self.last = self.last.max(id.min(self.highest));
@@ -74,7 +75,7 @@ impl Identifiers {
         new
     }
 
-    /// Frees the identifiers that are not claimed.
+    /// Frees the identifiers for which `claimed` returns false.
     pub fn retain(&mut self, claimed: impl Fn(u32) -> bool) {
         self.used.retain(|at, word| {
             let bits = (0..u64::BITS).filter(|bit| *word >> bit & 1 != 0);

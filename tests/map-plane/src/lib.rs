@@ -1,7 +1,7 @@
-//! A plane for tests and measurements: Cilium's load-balancing maps behind a small trait, written
-//! one row at a time, in memory and with injected faults. Each row becomes visible by itself, so
-//! that only the order of writes keeps new flows off dead backends (`row.rs`). No program of Weir
-//! uses this plane: it is the reference for the region's.
+//! A plane for tests and measurements: Cilium's load-balancing maps behind a small trait, in memory
+//! and with injected faults. Rows are written one at a time and become visible one by one, so that
+//! only the order of writes keeps new flows off dead backends (`row.rs`). No program of Weir uses
+//! this plane: tests compare the plane of the region with it.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum Map {
     Backends,
     /// Frontend addresses by service identifier, for reverse translation.
     Reverse,
-    /// Backends that clients may stay with.
+    /// Pairs of service and backend: clients of the service may stay with the backend.
     Affinity,
     /// Client source ranges.
     SourceRanges,
@@ -48,7 +48,7 @@ impl Map {
     pub const ALL: [Map; 6] =
         [Map::Services, Map::Backends, Map::Reverse, Map::Affinity, Map::SourceRanges, Map::Maglev];
 
-    /// Returns how to increase its capacity: the relevant settings, if there are any.
+    /// Returns what to do if the map is full: raise the relevant settings, or use fewer rows.
     pub fn remedy(self) -> &'static str {
         match self {
             Map::Services => "raise region.max_frontends and region.slots",
@@ -113,13 +113,13 @@ impl Default for Sizes {
 /// The key of a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Key {
-    /// Slot 0 of an address is the frontend ([`Master`]), the others are its [`Slot`]s.
+    /// A slot of an address: slot 0 is the frontend ([`Master`]), the others are its [`Slot`]s.
     Service(Address, u32),
     /// A backend by its identifier.
     Backend(u32),
     /// The address of a service, by its identifier.
     Reverse(u32),
-    /// Clients of the service may stay with the backend; identifiers of both.
+    /// The identifiers of a service and of a backend with which the service's clients may stay.
     Match(u32, u32),
     /// A source range of a service, by its identifier.
     Range(u32, Prefix),
@@ -144,17 +144,17 @@ impl Key {
 /// The value of a row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// Of slot 0.
+    /// The value of slot 0.
     Master(Master),
-    /// Of the other slots.
+    /// The value of another slot.
     Slot(Slot),
-    /// Of a backend.
+    /// The value of a backend's row.
     Backend(Backend),
-    /// Of reverse NAT.
+    /// The value of a row of reverse NAT.
     Address(Address),
-    /// Of rows without a value: affinity matches and source ranges.
+    /// The value of affinity matches and source ranges: only their keys matter.
     Present,
-    /// Of a Maglev table.
+    /// The value of a Maglev table's row.
     Table(Table),
 }
 
@@ -163,13 +163,13 @@ pub enum Value {
 pub struct Master {
     /// Identifier of the service at this address.
     pub id: u32,
-    /// How packets are distributed.
+    /// How new flows are distributed.
     pub spread: Spread,
-    /// Slots from 1 that get new flows.
+    /// The number of slots, from slot 1 on, whose backends get new flows.
     pub count: u32,
-    /// Slots after those.
+    /// The number of slots after those.
     pub rest: u32,
-    /// Its flags.
+    /// The frontend's flags.
     pub flags: Flags,
 }
 
@@ -178,8 +178,8 @@ pub struct Master {
 pub struct Slot {
     /// Identifier of the backend.
     pub backend: u32,
-    /// It failed its health checks for this service. A flag, because its position after the count
-    /// does not show it: terminating backends are there as well.
+    /// Whether the backend failed its health checks for this service. The position behind
+    /// [`Master::count`] does not show that, because terminating backends have such positions too.
     pub quarantined: bool,
 }
 
@@ -188,14 +188,14 @@ pub struct Slot {
 pub struct Backend {
     /// Its address and port.
     pub endpoint: Endpoint,
-    /// The most available state that a service's source reports.
+    /// The most available of the states that services report for the backend.
     pub state: State,
 }
 
 /// A Maglev table: backends by identifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Table {
-    /// One backend in all slots, as most services have; not written out.
+    /// One backend in all slots. Most services have one backend, so the slots are not stored.
     One {
         /// The backend.
         backend: u32,
@@ -207,7 +207,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// Returns the backends and their numbers of slots, by identifier.
+    /// Returns each backend with its number of slots, in the order of identifiers.
     pub fn counts(&self) -> Vec<(u32, u32)> {
         match self {
             Table::One { backend, size } => vec![(*backend, *size)],

@@ -1,4 +1,4 @@
-//! In-memory maps.
+//! The maps in ordinary memory.
 
 use std::hash::Hash;
 

@@ -81,13 +81,15 @@ impl<M: Maps> MapPlane<M> {
         result.and(self.drop_copies(wildcard, |copy| copies.contains(copy)))
     }
 
-    /// Returns the addresses of a wildcard's copies, whether or not they have a row of their own.
+    /// Returns the addresses at which a wildcard has copies, those with a frontend of their own
+    /// included.
     fn copies_of(&self, wildcard: &Address) -> impl Iterator<Item = Address> {
         let of_family = |addr: &&IpAddr| addr.is_ipv4() == wildcard.is_ipv4();
         self.options.addresses.iter().filter(of_family).map(|addr| at(wildcard, *addr))
     }
 
-    /// Writes the copy of an address, if it has one and no row exists there.
+    /// Writes the wildcard's copy at an address of the appliance, if there is a wildcard for it and
+    /// the address has no frontend of its own.
     fn copy_to(&mut self, address: &Address) -> Result<(), Failure> {
         let local = self.options.addresses.contains(&address.prefix.addr);
         let Some(of) = wildcard_of(address).filter(|_| local) else { return Ok(()) };
@@ -102,7 +104,7 @@ impl<M: Maps> MapPlane<M> {
         self.write(*address, &desired)
     }
 
-    /// Deletes the copies of a wildcard that are not to be kept.
+    /// Deletes the copies of a wildcard for which `stays` returns false.
     fn drop_copies(
         &mut self,
         wildcard: &Address,

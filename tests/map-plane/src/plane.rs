@@ -1,4 +1,5 @@
-//! The map plane: the identifiers of services and backends, and the users of each backend.
+//! The map plane: the identifiers of services and backends, and the frontend addresses that use
+//! each backend.
 
 use std::net::IpAddr;
 
@@ -20,7 +21,7 @@ use state::plane::{DesiredFrontend, Generation, Plane, PlaneError};
 pub struct Options {
     /// The appliance's own addresses, for node ports.
     pub addresses: Vec<IpAddr>,
-    /// Whether packets from outside may be sent to cluster addresses.
+    /// Whether packets from outside may be sent to cluster addresses (`external_cluster_ip`).
     pub open_cluster: bool,
     /// The default number of Maglev table slots.
     pub maglev_size: u32,
@@ -39,20 +40,20 @@ impl Default for Options {
     }
 }
 
-/// The rows that the maps may contain for one address. It is updated before a write and after a
-/// delete, so that a step that fails leaves no untracked rows behind.
+/// The rows that the maps may contain for one address. A row is added here before it is written
+/// and removed after it is deleted, so that a failing step leaves no untracked rows behind.
 #[derive(Clone, Debug)]
 pub(super) struct AddressRows {
     /// The service's identifier at this address.
     pub id: u32,
     /// The highest slot number.
     pub slots: u32,
-    /// There may be affinity matches.
+    /// Whether the affinity map may have rows (service, backend) for this address.
     pub matches: bool,
     /// Digest of the Maglev table's input; 0 if unknown.
     pub table: u64,
-    /// Backends that slots or tables may refer to, by identifier, with their states at this
-    /// address.
+    /// The identifiers of backends that slots or tables may refer to, in ascending order, each with
+    /// the backend's state at this address.
     pub backends: SmallVec<[(u32, State); 1]>,
     /// Source ranges that may exist.
     pub ranges: Vec<Prefix>,
@@ -65,13 +66,14 @@ impl AddressRows {
     }
 }
 
-/// A backend, and the number of addresses that hold it in each state.
+/// A backend, and the number of frontend addresses that use it in each state.
 #[derive(Clone, Debug)]
 pub(super) struct BackendUse {
     pub endpoint: Endpoint,
     holders: [u32; STATES.len()],
 }
 
+/// All states, the most available first. The index of a state is its discriminant.
 const STATES: [State; 5] = [
     State::Active,
     State::Terminating,
@@ -97,7 +99,8 @@ impl BackendUse {
         self.holders.iter().sum()
     }
 
-    /// Returns the most available state of its holders; `None` without holders.
+    /// Returns the backend's most available state at the frontend addresses that use it; `None` if
+    /// no address uses it.
     pub fn state(&self) -> Option<State> {
         STATES.into_iter().find(|state| self.holders[*state as usize] > 0)
     }
@@ -127,7 +130,7 @@ impl<M: Maps> MapPlane<M> {
         MapPlane::with_identifiers(maps, options, Identifiers::default(), Identifiers::default())
     }
 
-    /// Creates a plane with limited identifiers for services and for backends.
+    /// Like [`MapPlane::new`], with these identifier allocators, whose maximum tests can lower.
     pub fn with_identifiers(
         maps: M,
         options: Options,
@@ -161,12 +164,13 @@ impl<M: Maps> MapPlane<M> {
         &mut self.maps
     }
 
-    /// Returns the maps as this process leaves them to the next.
+    /// Returns the maps as this process leaves them to its successor.
     pub fn into_maps(self) -> M {
         self.maps
     }
 
-    /// Sets the appliance's own addresses. Node ports follow at their next update.
+    /// Sets the appliance's own addresses. A node port has a row for each of these addresses
+    /// without a frontend of its own; the rows follow at its next update or at the next prune.
     pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
         self.options.addresses = addresses;
     }

@@ -1,5 +1,5 @@
-//! Restores the state from the maps of an earlier process: its identifiers are kept, and rows
-//! that are no longer desired are removed by the first prune.
+//! Restores the plane's state from the maps of an earlier process. Identifiers are kept, and the
+//! first prune removes rows that are no longer desired.
 
 use foldhash::{HashMap, HashSet};
 
@@ -50,8 +50,8 @@ impl<M: Maps> MapPlane<M> {
         self.quarantined.sort_unstable();
     }
 
-    /// Treats a frontend on an address of the appliance as a copy if a wildcard of its kind
-    /// exists.
+    /// Restores a wildcard. A frontend at an address of the appliance counts as a wildcard's copy
+    /// if a wildcard of the same kind exists.
     fn restore_wildcard(&mut self, address: &Address, master: &Master) {
         let Some(of) = wildcard_of(address) else { return };
         let Some(kind) = COPIED.into_iter().find(|kind| master.flags.has(*kind)) else { return };
@@ -82,8 +82,8 @@ impl<M: Maps> MapPlane<M> {
         self.restore_holder(address, slot.backend);
     }
 
-    /// Adds the address as a holder of a backend that a row refers to, even if it was to be
-    /// deleted.
+    /// Adds the address as a holder of a backend that one of its rows refers to, even if the
+    /// earlier process was about to delete that row.
     fn restore_holder(&mut self, address: &Address, id: u32) {
         let Some(rows) = self.addresses.get_mut(address) else { return };
         let Some(of) = self.backend_uses.get_mut(&id) else { return };
@@ -120,8 +120,8 @@ impl<M: Maps> MapPlane<M> {
         }
     }
 
-    /// Deletes the frontends that are not desired, and the rows that no frontend needs: at most
-    /// `at_most`. Returns whether that was all. Continues after a failure, and returns the first.
+    /// Deletes the frontends that are not desired and the rows that no frontend needs, `at_most` of
+    /// them. Returns whether none are left. Continues after a failure, and returns the first one.
     pub(super) fn prune_rows(
         &mut self,
         desired: &dyn Fn(&Address) -> bool,
@@ -149,7 +149,7 @@ impl<M: Maps> MapPlane<M> {
         result = result.and(self.copy_all());
         let ids: HashMap<u32, Address> =
             self.addresses.iter().map(|(address, rows)| (rows.id, *address)).collect();
-        // Backends last: no row may refer to a missing one.
+        // Backends last: no row may refer to a missing backend.
         let pointing = Map::ALL.into_iter().filter(|map| *map != Map::Backends);
         for map in pointing.chain([Map::Backends]) {
             for key in self.keys(map) {

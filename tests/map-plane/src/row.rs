@@ -10,8 +10,8 @@
 //! ```
 //! So a new flow never finds a slot whose backend is missing, nor one that must not get new
 //! flows. (Cilium deletes backends before the slots that refer to them.) If the map of backends
-//! is full, the old ones have to be deleted first: then the address is written twice, and
-//! temporarily lacks the new ones.
+//! is full, old backends have to be deleted first: the address is written twice, the first time
+//! without its new backends.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -32,7 +32,7 @@ use state::shrink::shrink_if_sparse;
 type Ids = SmallVec<[u32; 4]>;
 
 impl<M: Maps> MapPlane<M> {
-    /// Writes the desired state of an address: a row of this address or of a wildcard.
+    /// Writes the desired state of an address: its own, or for a copy that of its wildcard.
     pub(super) fn write(
         &mut self,
         address: Address,
@@ -115,7 +115,7 @@ impl<M: Maps> MapPlane<M> {
             rows.ranges.pop();
         }
         self.remove_surplus_backends(rows, &[])?;
-        // Last, since after a restart this row shows that the identifier is in use.
+        // Last, because after a restart this row shows that the identifier is in use.
         self.remove(Key::Reverse(rows.id))
     }
 
@@ -132,7 +132,7 @@ impl<M: Maps> MapPlane<M> {
         }
     }
 
-    /// Writes the backends, each with an identifier that it keeps while it has holders.
+    /// Writes the backends. A backend keeps its identifier while addresses hold it.
     fn write_backends(
         &mut self,
         rows: &mut AddressRows,
@@ -169,7 +169,7 @@ impl<M: Maps> MapPlane<M> {
         Ok(ids)
     }
 
-    /// Writes affinity matches: clients stay with active backends only.
+    /// Writes the affinity matches: clients may stay with active backends only.
     fn write_matches(
         &mut self,
         rows: &mut AddressRows,
@@ -202,16 +202,17 @@ impl<M: Maps> MapPlane<M> {
         Ok(())
     }
 
+    /// Writes the slots for whose numbers `selected` returns true.
     fn slots(
         &mut self,
         rows: &mut AddressRows,
         address: Address,
         desired: &DesiredFrontend,
         ids: &[u32],
-        now: impl Fn(u32) -> bool,
+        selected: impl Fn(u32) -> bool,
     ) -> Result<(), Failure> {
         for (number, (instance, id)) in (1..).zip(desired.backends.iter().zip(ids)) {
-            if !now(number) {
+            if !selected(number) {
                 continue;
             }
             rows.slots = rows.slots.max(number);
@@ -222,7 +223,7 @@ impl<M: Maps> MapPlane<M> {
         Ok(())
     }
 
-    /// Writes the Maglev table and returns whether there is to be one.
+    /// Writes the Maglev table, if the frontend needs one; returns whether it does.
     fn table(
         &mut self,
         rows: &mut AddressRows,
@@ -303,7 +304,8 @@ impl<M: Maps> MapPlane<M> {
         Ok(())
     }
 
-    /// Releases backends that are not among these; deletes those without other holders.
+    /// Releases the address's backends that are not in `ids`, and deletes those that no other
+    /// address holds.
     fn remove_surplus_backends(
         &mut self,
         rows: &mut AddressRows,
@@ -332,7 +334,7 @@ impl<M: Maps> MapPlane<M> {
         let Some(mut of) = self.backend_uses.get(&id).cloned() else { return Ok(()) };
         of.remove(state);
         let Some(state) = of.state() else { return self.delete_backend(id) };
-        // It is missing if the map was full.
+        // The backend's row is missing if the map was full.
         if self.maps.get(&Key::Backend(id)).is_some() {
             let backend = Backend { endpoint: of.endpoint, state };
             self.put(Key::Backend(id), Value::Backend(backend))?;

@@ -1,4 +1,4 @@
-//! A wildcard row with its copies.
+//! The state of a wildcard: a frontend at all addresses of the appliance.
 
 use std::net::IpAddr;
 
@@ -9,13 +9,13 @@ use state::plane::DesiredFrontend;
 /// A wildcard row and its copies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wildcard {
-    /// The last desired state; `None` after a restart until it is set again.
+    /// The last desired state; `None` after a restart until the next update.
     pub desired: Option<DesiredFrontend>,
     /// Addresses of copies that may exist.
     pub copies: Vec<Address>,
 }
 
-/// Returns the wildcard's address with one address of the appliance.
+/// Returns the address of a wildcard's copy at `addr`.
 pub(super) fn at(address: &Address, addr: IpAddr) -> Address {
     Address { prefix: Prefix { addr, len: address.prefix.len }, ..*address }
 }

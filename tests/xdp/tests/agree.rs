@@ -61,7 +61,7 @@ fn on_host(bytes: &mut [u8]) -> Report {
 fn in_kernel(ebpf: &mut Ebpf, bytes: &[u8]) -> Report {
     let options = TestRunOptions { data_in: Some(bytes), ..Default::default() };
     program(ebpf, "parse").test_run(options).unwrap_or_else(|e| panic!("{e:?}"));
-    let found = ebpf.map("FOUND").expect("the object has this map");
+    let found = ebpf.map("REPORT").expect("the object has this map");
     let found = Array::<_, [u64; 17]>::try_from(found).expect("an array of one report");
     let found = found.get(&0, 0).expect("the array has one element");
     let word = |n: usize| (found[n / 2] >> (n % 2 * 32)) as u32;
@@ -80,7 +80,8 @@ fn in_kernel(ebpf: &mut Ebpf, bytes: &[u8]) -> Report {
     }
 }
 
-/// Returns every frame that arrives in some case.
+/// Returns the single frames that arrive or that the kernel sends in the cases, except those
+/// shorter than [`SHORTEST`].
 fn frames() -> Vec<Vec<u8>> {
     let all = cases::all();
     let acts = all.iter().flat_map(|case| &case.steps).map(|step| &step.act);
@@ -99,6 +100,8 @@ fn frames() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Asserts that kernel and host agree on the outcome and, if it is [`PARSED`], on the whole report.
+/// Returns the outcome.
 fn assert_agreed(ebpf: &mut Ebpf, bytes: &mut [u8]) -> u32 {
     let (on_host, in_kernel) = (on_host(bytes), in_kernel(ebpf, bytes));
     assert_eq!(on_host.outcome, in_kernel.outcome, "{bytes:02x?}");
@@ -112,11 +115,11 @@ fn assert_agreed(ebpf: &mut Ebpf, bytes: &mut [u8]) -> u32 {
 fn kernel_and_host_parse_every_case_frame_alike() {
     let mut ebpf = loaded(xdp_test_programs::BASELINE, &["nothing", "parse"]);
     let mut frames = frames();
-    let opened =
+    let parsed =
         frames.iter_mut().filter_map(|f| (assert_agreed(&mut ebpf, f) == PARSED).then_some(()));
-    let opened = opened.count();
-    println!("{} frames, {opened} of them with a flow key", frames.len());
-    assert!(opened > 50, "only {opened}");
+    let parsed = parsed.count();
+    println!("{} frames, {parsed} of them with a flow key", frames.len());
+    assert!(parsed > 50, "only {parsed}");
 }
 
 #[test]
@@ -136,6 +139,6 @@ fn kernel_and_host_agree_on_damaged_frames() {
         }
         outcomes[assert_agreed(&mut ebpf, &mut bytes) as usize] += 1;
     }
-    println!("opened, outer, checksum, plain, tunnel, inner: {outcomes:?}");
+    println!("parsed, outer, checksum, plain, tunnel, inner: {outcomes:?}");
     assert!(outcomes.iter().all(|n| *n > 0), "an outcome did not occur: {outcomes:?}");
 }

@@ -73,7 +73,7 @@ fn region() -> Region {
     region
 }
 
-/// Adds eight services with several backends, one or none.
+/// Adds eight services, each with several backends, one or none, and returns their ids.
 fn fill_tables(writer: &mut Writer<'_>) -> Vec<u32> {
     let mut backends = Vec::new();
     for n in 0..12 {
@@ -103,8 +103,8 @@ fn fill_tables(writer: &mut Writer<'_>) -> Vec<u32> {
         writer
             .set_table(id, &backends[..count], |_| maglev::shares(&vec![1; count], 251), 251)
             .expect("sufficient capacity");
-        // Some of the clients 198.51.100.0 to .31; of an odd number of bounds the last range has
-        // no end.
+        // Source ranges within 198.51.100.0 to .31. With an odd number of bounds, the last range
+        // has no end.
         let bounds = (0..[0, 1, 2, 5, 8, 3, 7, 4][n]).map(|at| 0xc633_6400 + 4 * at);
         let words: Vec<u32> = bounds.flat_map(|last| [0, 0, 0xffff, last]).collect();
         writer.put_note(id, &ServiceNote::default(), &[]).expect("sufficient capacity");
@@ -114,6 +114,8 @@ fn fill_tables(writer: &mut Writer<'_>) -> Vec<u32> {
     (0..8).map(&mut service).collect()
 }
 
+/// Returns a random key: of an address, port and protocol if `kinds` is 0, otherwise of any kind
+/// (networks, any port, any protocol, endpoints).
 fn frontend_key(rng: &mut Rng, kinds: u64) -> FrontendKey {
     let addr = match rng.u64(..2) {
         0 => v4(0xcb00_7100 + rng.u32(..6)),
@@ -148,7 +150,7 @@ fn kernel_and_host_select_the_same_services_and_backends() {
             writer.put_noted_frontend(&key, services[n % 8], 0).expect("sufficient capacity");
         }
         let generation = writer.commit().expect("the set is complete");
-        // Changes that are prepared after the commit are not visible to it.
+        // Frontends that are written after the commit are not visible in its generation.
         for n in 0..6 {
             let key = FrontendKey { port: 8000 + n, ..frontend_key(&mut rng, kinds) };
             let _ = writer.put_noted_frontend(&key, services[0], 0);
@@ -228,15 +230,15 @@ fn kernel_and_host_insert_identical_flows() {
     let flows = Flows::new(&region).as_owner(1, 1);
     let mut rng = Rng::with_seed(11);
     let all: Vec<Query> = (0..300).map(|n| flow(&mut rng, n)).collect();
-    let mut refused = 0;
+    let mut rejected = 0;
     for query in &all {
         let in_kernel = kernel.run("insert", query);
         assert_eq!(insert(&flows, query), in_kernel.outcome);
-        refused += u32::from(in_kernel.outcome > MISSED - 10);
+        rejected += u32::from(in_kernel.outcome > MISSED - 10);
     }
     assert_eq!(kernel.differs(&region), []);
-    println!("{} flows, {refused} refused", flows.live());
-    assert!(flows.live() > 200 && refused > 0);
+    println!("{} flows, {rejected} rejected", flows.live());
+    assert!(flows.live() > 200 && rejected > 0);
     let (mut known, mut states) = (0, [0; 6]);
     for query in all.iter().chain(&all) {
         for key in [query.front, query.back] {
@@ -298,12 +300,12 @@ fn kernel_and_host_update_legs_and_remove_flows_alike() {
         }
         assert_eq!(kernel.differs(&region), []);
     }
-    println!("changed, same, shared, missed: {legs:?}; {removals} ended");
+    println!("changed, same, shared, skipped: {legs:?}; {removals} ended");
     assert!(legs[0] > 100 && legs[2] > 0 && legs[3] > 0 && removals > 3);
 }
 
 #[test]
-fn duplicate_flow_and_full_index_are_rejected_without_a_trace() {
+fn duplicate_flow_and_used_back_key_are_rejected_without_a_trace() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["insert", "find"]);
     let flows = Flows::new(&region).as_owner(1, 1);
@@ -312,7 +314,7 @@ fn duplicate_flow_and_full_index_are_rejected_without_a_trace() {
     assert!(kernel.run("insert", &one).outcome < MISSED - 10);
     assert_eq!(kernel.run("insert", &one).outcome, MISSED - 3, "the flow exists");
     assert!(insert(&flows, &one) < MISSED - 10);
-    // Its back key is in use as the front key of another flow.
+    // The front key of the first flow as the back key of a second one.
     let other = Query { front: v6_front(), back: one.front, sides: BACK, option_len: 0, ..one };
     assert_eq!(kernel.run("insert", &other).outcome, MISSED - 4);
     assert_eq!(insert(&flows, &other), MISSED - 4);
@@ -375,11 +377,11 @@ fn kernel_and_host_store_fragments_alike() {
 }
 
 #[test]
-fn kernel_and_host_agree_on_scopes_and_counters() {
+fn kernel_and_host_agree_on_scopes_counters_and_address_filter() {
     let region = region();
     let mut kernel = Kernel::new(&region, &["scope", "count"]);
     let (scopes, mut rng) = (Scopes::new(&region), Rng::with_seed(19));
-    let mut refused = 0;
+    let mut rejected = 0;
     for _ in 0..200 {
         let mut host = empty_query();
         host.scope_key = [u64::MAX, rng.u64(..20), rng.u64(..)][rng.usize(..3)];
@@ -388,9 +390,9 @@ fn kernel_and_host_agree_on_scopes_and_counters() {
         let in_kernel = kernel.run("scope", &host);
         let scope = scopes.intern(host.proto, host.port, host.scope_key, host.now_s);
         assert_eq!(scope.unwrap_or(MISSED), in_kernel.outcome);
-        refused += u32::from(scope.is_none());
+        rejected += u32::from(scope.is_none());
     }
-    assert!(refused > 20 && scopes.taken() == Sizes::SMALL.scopes);
+    assert!(rejected > 20 && scopes.taken() == Sizes::SMALL.scopes);
     for _ in 0..300 {
         let (lcore, arm) = (rng.u32(..3), rng.u8(..2));
         let (service, backend) = (rng.u32(..20), rng.u32(..40));
@@ -406,5 +408,5 @@ fn kernel_and_host_agree_on_scopes_and_counters() {
     assert!(region.counters().sum(|page| page.dropped(0, DropReason::NoFlow)) > 50);
     assert_eq!(kernel.differs(&region), []);
     let (_, bytes) = region.section_ptr(Section::Counters);
-    assert_eq!(bytes % 64, 0, "pages are whole lines");
+    assert_eq!(bytes % 64, 0, "counter pages are whole cache lines");
 }

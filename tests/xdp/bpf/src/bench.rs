@@ -1,9 +1,10 @@
 //! Writes packets of many flows and passes each to the packet path, for measurements.
 //!
-//! The kernel's test run passes the frame on as the last run left it, so repeated runs would nest
-//! tunnels. This program restores the frame's length, rewrites all of it with the next flow's
-//! addresses, and tail-calls the program in [`NEXT`]. Without a program in [`NEXT`] only the
-//! writing is measured, and can be subtracted.
+//! Each repetition of the kernel's test run gets the frame as the previous one left it, so
+//! repetitions of the packet path would nest tunnels. This program restores the frame's length,
+//! rewrites the whole frame with the addresses and ports of the next packet, and tail-calls the
+//! program in [`NEXT`]. Without a program in [`NEXT`], or with one that drops, a run measures the
+//! writing alone, which benchmarks subtract.
 #![no_std]
 #![no_main]
 
@@ -23,7 +24,8 @@ use packet::window::Short;
 
 /// The longest frame, in 64-bit words.
 const WORDS: usize = 21;
-/// The maximum number of packets of a round: requests and answers of 65,536 flows.
+/// The maximum number of packets in a round, in which each packet occurs once: requests and answers
+/// of 65,536 flows.
 const PACKETS: usize = 1 << 17;
 
 /// A frame without the fields that differ between flows.
@@ -57,7 +59,8 @@ pub struct Ends {
     outer: u32,
 }
 
-/// The parameters from user space, and the position. Packet `position & mask` is next.
+/// The parameters from user space, and the position. The next packet has the number
+/// `position & mask`.
 #[repr(C)]
 pub struct Feed {
     position: u64,
@@ -66,7 +69,7 @@ pub struct Feed {
     templates: [Template; 2],
 }
 
-/// The parameters and the position.
+/// One value: see [`Feed`].
 #[btf_map]
 static FEED: Array<Feed, 1> = Array::new();
 /// The addresses and ports of each packet of the round.
@@ -85,7 +88,7 @@ pub fn feed(ctx: XdpContext) -> u32 {
     let Some(ends) = ENDS.get((feed.position & feed.mask) as u32) else { return XDP_DROP };
     if write(&ctx, &feed.templates[(feed.position & 1) as usize], ends).is_ok() {
         feed.position += 1;
-        // SAFETY: a program of the same kind, with the context that this one was called with.
+        // SAFETY: the called program is an XDP program too, and gets the context of this one.
         unsafe { NEXT.tail_call(&ctx, 0) };
     }
     XDP_DROP
@@ -116,6 +119,7 @@ fn write(ctx: &XdpContext, template: &Template, ends: &Ends) -> Result<(), Short
     if template.outer != 0 {
         w.set_be32(template.outer as usize, ends.outer)?;
         if template.outer_sum != 0 {
+            // 24 is the offset of the outer IPv4 header's checksum.
             w.set_be16(24, checksum(template.outer_sum + halves(ends.outer)))?;
         }
     }
@@ -138,7 +142,7 @@ fn halves(word: u32) -> u32 {
     (word >> 16) + (word & 0xffff)
 }
 
-/// Returns the checksum of a header whose halves have this sum.
+/// Returns the checksum of a header whose 16-bit words have this sum.
 #[inline(always)]
 fn checksum(sum: u32) -> u16 {
     !halves(halves(sum)) as u16

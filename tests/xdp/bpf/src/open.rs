@@ -1,5 +1,5 @@
-//! Parses and decapsulates a GENEVE gateway's packet up to the flow key, without tables. Compiled
-//! for the kernel and for the host, so that tests can compare the two.
+//! Parses a GENEVE gateway's packet, outer and inner headers, and computes its flow key, without
+//! tables. Compiled for the kernel and for the host, so that tests can compare the two.
 
 use packet::checksum::ipv4_header_ok;
 use packet::ethernet::Ethernet;
@@ -25,7 +25,7 @@ pub const TUNNEL: u32 = 4;
 /// The inner packet is malformed.
 pub const INNER: u32 = 5;
 
-/// The result, in a representation that is equal on both sides.
+/// The result, in a representation that is the same in the kernel and on the host.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
@@ -56,7 +56,7 @@ impl Report {
     }
 }
 
-/// Returns a header's fields except the addresses; the inner packet's are in the key.
+/// Returns a header's fields except its addresses; those of the inner packet are in the flow's key.
 #[inline(always)]
 fn header_fields(ip: &Ip) -> [u32; 6] {
     let kind = match ip.kind {
@@ -131,7 +131,7 @@ pub fn usual_tunnel(w: &Window<'_>, to: &mut ParsedPacket) -> Option<u32> {
     Some(PARSED)
 }
 
-/// Second stage, for any options.
+/// Second stage, for any options; called after [`usual_tunnel`] has set the inner packet's offset.
 #[inline(always)]
 pub fn tunnel(w: &Window<'_>, to: &mut ParsedPacket) -> u32 {
     let at = to.outer.l4 + 8 + 8;

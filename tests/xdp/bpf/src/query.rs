@@ -10,7 +10,8 @@ use tables::set::TableSet;
 
 /// [`Query::outcome`]: no result.
 pub const MISSED: u32 = u32::MAX;
-/// [`Query::sides`]: the front key's high end is the initiator.
+/// [`Query::sides`]: for `insert`, the front key's high end is the initiator; for `answer`, `leg`
+/// and `remember`, the flow's initiator sent the packet.
 pub const FRONT_HIGH: u8 = 1;
 /// [`Query::sides`]: there is a back key.
 pub const BACK: u8 = 2;
@@ -21,13 +22,13 @@ pub const BACK_HIGH: u8 = 4;
 #[repr(C, align(8))]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Query {
-    /// Scope key of a frontend query.
+    /// Scope key of a frontend query; for `scope`, the endpoint.
     pub scope_key: u64,
-    /// The hash that selects a backend; for `count`, a packet's length.
+    /// The hash that selects a backend; for `count`, a packet's length in bytes.
     pub hash: u64,
     /// The result as one number, or [`MISSED`].
     pub outcome: u32,
-    /// Further results.
+    /// Further results; for `count`, service id and backend id.
     pub more: [u32; 5],
     /// Second of the region's clock.
     pub now_s: u32,
@@ -41,9 +42,10 @@ pub struct Query {
     pub first: u16,
     /// The last port of a range.
     pub last: u16,
-    /// A port.
+    /// A port; for `scope`, the gateway's number.
     pub port: u16,
-    /// A protocol number; for `answer`, TCP flags; for `count`, an arm.
+    /// A protocol number; for `answer`, TCP flags; for `scope`, the gateway's kind; for `count`, an
+    /// arm.
     pub proto: u8,
     /// [`FRONT_HIGH`], [`BACK`], [`BACK_HIGH`].
     pub sides: u8,
@@ -130,7 +132,7 @@ pub fn leg(query: &Query, options: Options<'_>, flows: &Flows<'_>) -> u32 {
     flows.update_gateway(&hit, from_initiator, &query.gateway, options, query.digest) as u32
 }
 
-/// Looks up the initiator of the flow of `front`, and the same flow by its path.
+/// Looks up initiator and target of the flow of `front`, and the flow's front entry by its path.
 #[inline(always)]
 pub fn ends(query: &mut Query, flows: &Flows<'_>) {
     query.outcome = MISSED;
@@ -145,14 +147,15 @@ pub fn ends(query: &mut Query, flows: &Flows<'_>) {
     query.more = [front.entry, front.stamp, front.path, front.digest, stamp];
 }
 
-/// Removes the flow of `front`.
+/// Removes the flow of `front`. Returns its scope, [`MISSED`] if there is no such flow, or
+/// `MISSED - 1` if it could not be removed.
 #[inline(always)]
 pub fn remove(query: &Query, flows: &Flows<'_>) -> u32 {
     let Some(hit) = flows.find(flows.hash(&query.front), &query.front) else { return MISSED };
     flows.remove(&hit).map_or(MISSED - 1, |ended| ended.scope)
 }
 
-/// Returns the path of a new flow, or why it could not be inserted.
+/// Returns the path of a new flow, or a number from `MISSED - 6` to `MISSED - 1` for the error.
 #[inline(always)]
 pub fn insert_outcome(result: Result<tables::flow::Hit, InsertError>) -> u32 {
     match result {
@@ -166,7 +169,7 @@ pub fn insert_outcome(result: Result<tables::flow::Hit, InsertError>) -> u32 {
     }
 }
 
-/// Inserts a datagram into the fragment table.
+/// Inserts an entry for the later fragments of a datagram into the fragment table.
 #[inline(always)]
 pub fn remember(query: &mut Query, fragments: &Fragments<'_>) {
     let (scope, proto) = (query.front.scope, query.proto);
@@ -181,7 +184,7 @@ pub fn remember(query: &mut Query, fragments: &Fragments<'_>) {
     };
 }
 
-/// Looks up a datagram.
+/// Looks up the entry of a datagram in the fragment table.
 #[inline(always)]
 pub fn datagram(query: &mut Query, fragments: &Fragments<'_>) {
     let (scope, proto) = (query.front.scope, query.proto);

@@ -1,5 +1,5 @@
-//! The stages of `open` as separate functions for the verifier, which checks each once for any
-//! packet, and not once per path that leads to it. Their results are in a record per CPU.
+//! The stages of `open` as separate functions. The verifier checks each function once for any
+//! packet, and not once per path that leads to it. The stages' results are in a record per CPU.
 
 use crate::frame::window;
 use crate::open::{self, ParsedPacket};
@@ -9,14 +9,14 @@ use aya_ebpf::macros::btf_map;
 
 /// The state of the packet that a CPU processes.
 #[btf_map]
-static WORK: PerCpuArray<ParsedPacket, 1> = PerCpuArray::new();
+static PARSED_PACKET: PerCpuArray<ParsedPacket, 1> = PerCpuArray::new();
 
 /// Returns the record of this CPU.
 #[inline(always)]
 pub fn cpu_record() -> Option<&'static mut ParsedPacket> {
     // SAFETY: a CPU works on one packet at a time, and each stage holds the record only while it
     // runs.
-    WORK.get_ptr_mut(0).map(|found| unsafe { &mut *found })
+    PARSED_PACKET.get_ptr_mut(0).map(|found| unsafe { &mut *found })
 }
 
 macro_rules! stages {

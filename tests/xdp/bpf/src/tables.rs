@@ -1,5 +1,5 @@
 //! The code of `tables` in the kernel, one program per query, so that tests can compare it with
-//! the same code on the host. The map `ASKED` holds the query, which a program replaces by its
+//! the same code on the host. The map `QUERY` holds the query, which a program replaces by its
 //! result.
 #![no_std]
 #![no_main]
@@ -27,17 +27,17 @@ use tables::scope::Scopes;
 
 /// The query, or the result of the last program.
 #[btf_map]
-static ASKED: Array<Query, 1, 1024> = Array::new();
+static QUERY: Array<Query, 1, 1024> = Array::new();
 
 #[inline(always)]
 fn query() -> Option<&'static mut Query> {
     // SAFETY: tests run one program at a time, and nothing else uses the map.
-    ASKED.get_ptr_mut(0).map(|query| unsafe { &mut *query })
+    QUERY.get_ptr_mut(0).map(|query| unsafe { &mut *query })
 }
 
 /// The new flow, which does not fit on the stack.
 #[btf_map]
-static NEW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
+static NEW_FLOW: PerCpuArray<NewFlow, 1> = PerCpuArray::new();
 
 macro_rules! programs {
     ($($(#[$doc:meta])* $name:ident($query:ident) $body:block)*) => {$(
@@ -64,14 +64,14 @@ programs! {
         let options = Options { words: &query.options, len: query.option_len as usize };
         query.outcome = query::leg(query, options, &Flows::new(&Region));
     }
-    /// Looks up the initiator of a flow, and the flow by its path.
+    /// Looks up initiator and target of a flow, and the flow by its path.
     ends(query) { query::ends(query, &Flows::new(&Region)) }
     /// Removes a flow.
     remove(query) { query.outcome = query::remove(query, &Flows::new(&Region)) }
     /// Inserts a flow.
     insert(query) {
         // SAFETY: a CPU runs one program at a time.
-        if let Some(new) = NEW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) {
+        if let Some(new) = NEW_FLOW.get_ptr_mut(0).map(|new| unsafe { &mut *new }) {
             query::new_flow(query, new);
             let options = Options { words: &query.options, len: query.option_len as usize };
             let flows = Flows::new(&Region).as_owner(1, Region.epoch());
@@ -84,9 +84,9 @@ programs! {
         let port = NatPorts::new(&Region).claim(query.nat_map, range, 0, 1);
         query.outcome = port.map_or(query::MISSED, u32::from);
     }
-    /// Inserts a datagram.
+    /// Inserts an entry into the fragment table.
     remember(query) { query::remember(query, &Fragments::new(&Region).as_owner(1, Region.epoch())) }
-    /// Looks up a datagram.
+    /// Looks up an entry in the fragment table.
     datagram(query) { query::datagram(query, &Fragments::new(&Region)) }
     /// Assigns a scope to an endpoint.
     scope(query) {
@@ -94,7 +94,7 @@ programs! {
         let scope = scope.intern(query.proto, query.port, query.scope_key, query.now_s);
         query.outcome = scope.unwrap_or(query::MISSED);
     }
-    /// Increments counters.
+    /// Increments counters, and adds an address to the filter of flows' addresses.
     count(query) {
         let page = Region.page(query.nat_map);
         page.passage(query.more[0], query.more[1], query.hash);

@@ -3,8 +3,8 @@
 use aya::Ebpf;
 use aya::programs::{ProgramError, Xdp};
 
-/// Maximum number of verified instructions per program: this project's, for every supported kernel.
-/// The kernel's is 1,000,000.
+/// This project's maximum number of verified instructions per program, on every supported kernel.
+/// The kernels' own limit is 1,000,000.
 const MAX_INSTRUCTIONS: u32 = 250_000;
 
 /// Loads these programs of an object.

@@ -1,4 +1,4 @@
-//! A region copied into the maps of a program, and back.
+//! A region copied into the maps of a program, and compared with them.
 
 use aya::maps::Map;
 use aya::programs::TestRun;
@@ -50,7 +50,7 @@ pub struct Kernel<A> {
 }
 
 impl<A: Copy> Kernel<A> {
-    /// Copies a region into new maps, and loads its programs.
+    /// Copies a region into new maps, and loads `programs` on these.
     pub fn new(region: &Region, programs: &[&str]) -> Kernel<A> {
         let bpf_config = BpfConfig::new(region.sizes(), region.hash_seed(), 1);
         let terms = region.layout().terms();
@@ -63,7 +63,7 @@ impl<A: Copy> Kernel<A> {
         }
         let mut ebpf = loader.load(xdp_test_programs::TABLES).unwrap_or_else(|e| panic!("{e:?}"));
         load(&mut ebpf, programs);
-        // Names, rings and status lines are not used by the XDP program.
+        // The XDP programs do not use the other sections: names, rings, status lines.
         let used = |term: &&Term| term.count > 0 && ebpf.map(term.section.map_name()).is_some();
         let mapped = |term: &Term| {
             let bytes = term.count * term.bytes_each;
@@ -71,7 +71,7 @@ impl<A: Copy> Kernel<A> {
         };
         let sections: Vec<_> = terms.iter().filter(used).map(mapped).collect();
         assert!(sections.len() > 20, "only {} sections in the kernel", sections.len());
-        let query = Mapped::of(&ebpf, "ASKED", size_of::<A>());
+        let query = Mapped::of(&ebpf, "QUERY", size_of::<A>());
         let query_type = std::marker::PhantomData;
         let kernel = Kernel { ebpf, sections, query, query_type };
         kernel.copy_from(region);
@@ -82,7 +82,7 @@ impl<A: Copy> Kernel<A> {
     pub fn copy_from(&self, region: &Region) {
         for (section, mapped) in &self.sections {
             let (start, bytes) = region.section_ptr(*section);
-            // SAFETY: both have these bytes, and neither is written concurrently.
+            // SAFETY: both have at least `bytes` bytes, and neither is accessed concurrently.
             #[expect(unsafe_code, reason = "a section's bytes")]
             unsafe {
                 mapped.start.copy_from_nonoverlapping(start, bytes);
@@ -109,7 +109,8 @@ impl<A: Copy> Kernel<A> {
     /// Runs a program on a query, and returns the result.
     pub fn run(&mut self, name: &str, query: &A) -> A {
         let at = self.query.start.cast::<A>();
-        // SAFETY: the map's value is an `A`, laid out alike for both, and no program runs now.
+        // SAFETY: the map's value is an `A`, whose layout is the same for both targets, and no
+        // program runs now.
         #[expect(unsafe_code, reason = "a record in mapped memory")]
         unsafe {
             at.write(*query);
