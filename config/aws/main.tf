@@ -3,10 +3,12 @@
 #
 # Permissions of the appliances are in policy.json. They permit changes only to resources with the
 # same tag weir:cluster as the role: without that tag on the role, AWS denies every change.
-# Permissions of operators (`weir cloud exec`, `wait`) are in policy-operator.json, for users or
-# roles with the same tag, not for appliances. Adapt both files to another aws.tag_prefix.
+# Permissions of operators (`weir cloud exec`, `weir cloud wait`) are in policy-operator.json, for
+# users or roles with the same tag, not for appliances. With another aws.tag_prefix, replace `weir`
+# in the tags of both files and of this one.
 #
-#   terraform init && terraform apply -var vpc=vpc-... -var 'subnets=["subnet-..."]' -var image=ami-...
+#   terraform init
+#   terraform apply -var vpc=vpc-... -var 'subnets=["subnet-..."]' -var image=ami-...
 
 variable "vpc" { type = string }
 variable "subnets" { type = list(string) }

@@ -1,5 +1,5 @@
-// A gateway load balancer in front of machines with Weir, which join its pool with their own identity
-// (config/examples/azure.toml, [azure] pool = 'weir'). Permissions: role.json.
+// A gateway load balancer in front of machines with Weir, which join its pool with their own
+// identity (config/examples/azure.toml, [azure] pool = 'weir'). Permissions: role.json.
 //
 //   az deployment group create -g GROUP --template-file main.bicep \
 //     --parameters image=IMAGE_ID sshKey="$(cat ~/.ssh/id_ed25519.pub)"
@@ -92,7 +92,8 @@ resource gateway 'Microsoft.Network/loadBalancers@2024-05-01' = {
         }
       }
     ]
-    // Weir's health endpoint responds 200 only while it is able to serve; the probe also enables draining.
+    // Weir's health endpoint responds 200 only while the appliance is able to serve. It responds
+    // 503 during a drain, so that the gateway sends no new flows.
     probes: [
       {
         name: 'weir'
@@ -126,7 +127,7 @@ resource gateway 'Microsoft.Network/loadBalancers@2024-05-01' = {
   }
 }
 
-// Without the pool: Weir joins it once it is able to serve.
+// The interfaces do not reference the pool: Weir joins it once the appliance is able to serve.
 resource interfaces 'Microsoft.Network/networkInterfaces@2024-05-01' = [for i in range(0, appliances): {
   name: 'weir-${i}'
   location: location

@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::checked::{
     Arm, CACHED_BUFFERS, Config, Control, DESCRIPTOR_BYTES, EAL_OWN_MIB, Fastpath, Flows, Health,
     Icmp, Idle, MAGLEV_SIZES, MAX_LOCAL_PORTS, MAX_UNCONFIRMED_PERCENT, Metrics, Nat, NoService,
-    Plane, Punt, Region, Reserved, SeedFrom, Tables,
+    Plane, PlaneFrom, PlaneSetting, Punt, Region, Reserved, SeedFrom, Tables,
 };
 use crate::error::ConfigError;
 use crate::file::{self, File};
@@ -27,28 +27,33 @@ use crate::layers::Merged;
 use crate::seed;
 use validator::{Validator, list_key, optional_path, port_range};
 
+/// Validates each value against the schema, which finds unknown keys.
+pub(crate) fn check_schema(merged: &Merged) -> Result<(), ConfigError> {
+    let schema = serde_json::Value::from(schemars::schema_for!(File));
+    let problems = crate::schema::check(merged, &schema);
+    if problems.is_empty() { Ok(()) } else { Err(ConfigError::invalid(problems)) }
+}
+
 /// Validates the configuration: first each value against the schema, then rules across keys. All
 /// faults of the first stage that fails are reported at once.
 pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
-    let schema = serde_json::Value::from(schemars::schema_for!(File));
-    let problems = crate::schema::check(merged, &schema);
-    if !problems.is_empty() {
-        return Err(ConfigError::invalid(problems));
-    }
+    check_schema(merged)?;
     let file: File = merged.typed()?;
     let mut validator = Validator::new(merged);
     validator.name("name", &file.name);
+    validator.path("auto_values", &file.auto_values, 4095);
     check_one_cloud(&mut validator, &file);
     let services = optional_path(&mut validator, "services", file.services);
     let node_ports = port_range(&mut validator, "node_ports", &file.node_ports, (1, "30000-32767"));
     let fastpath = check_fastpath(&mut validator, file.fastpath);
-    let region = check_region(&mut validator, file.region, fastpath.hugepages);
+    let region = check_region(&mut validator, file.region, &fastpath);
     let lcores = fastpath.lcores.len() as u16;
-    let plane = file.plane;
-    let ingress = arms::check_arm(&mut validator, "ingress", file.ingress, (plane, lcores));
+    let planes = file.plane.planes();
+    validator.path("plane_file", &file.plane_file, 4000);
+    let ingress = arms::check_arm(&mut validator, "ingress", file.ingress, (planes, lcores));
     let egress =
-        file.egress.map(|arm| arms::check_arm(&mut validator, "egress", arm, (plane, lcores)));
-    arms::check_overlaps(&mut validator, plane, &ingress, egress.as_ref());
+        file.egress.map(|arm| arms::check_arm(&mut validator, "egress", arm, (planes, lcores)));
+    arms::check_overlaps(&mut validator, planes, &ingress, egress.as_ref());
     let nat = arms::check_nat(&mut validator, file.nat, &ingress, egress.as_ref());
     arms::check_ipip_sources_unassigned(&mut validator, &ingress, egress.as_ref(), &nat);
     let gateways = gateways::check(&mut validator, file.gateway, &ingress, egress.as_ref());
@@ -56,7 +61,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     let aws = file.aws.map(|file| aws::check(&mut validator, file));
     let azure = file.azure.map(|file| azure::check(&mut validator, file, &gateways));
     let link = private_link::check(&mut validator, file.private_link, &file.name, azure.as_ref());
-    if plane == Plane::Dpdk {
+    if planes.contains(&Plane::Dpdk) {
         check_memory(&mut validator, &fastpath, std::iter::once(&ingress).chain(egress.as_ref()));
     }
     let bgp = bgp::check(&mut validator, file.bgp);
@@ -75,6 +80,11 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     if !validator.problems.is_empty() {
         return Err(ConfigError::invalid(validator.problems));
     }
+    let (plane, plane_from) = match file.plane {
+        PlaneSetting::Dpdk => (Plane::Dpdk, PlaneFrom::Configured),
+        PlaneSetting::Xdp => (Plane::Xdp, PlaneFrom::Configured),
+        PlaneSetting::Auto => (Plane::Dpdk, PlaneFrom::Undecided),
+    };
     let config = Config {
         name: file.name,
         zone: file.zone,
@@ -86,6 +96,8 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
         labels: file.labels,
         annotations: file.annotations,
         plane,
+        plane_from,
+        plane_file: PathBuf::from(file.plane_file),
         services,
         fastpath,
         region,
@@ -116,7 +128,7 @@ pub(crate) fn check(merged: &Merged) -> Result<Config, ConfigError> {
     }
 }
 
-/// Checks that the region can hold all ports of the appliance itself.
+/// Checks that the region can hold all ports on which the appliance itself listens.
 fn check_local_ports(validator: &mut Validator, config: &Config) {
     let ports = Reserved::of(config).distinct();
     if ports > MAX_LOCAL_PORTS {
@@ -137,9 +149,10 @@ fn check_one_cloud(validator: &mut Validator, file: &File) {
 }
 
 fn check_control(validator: &mut Validator, file: file::Control) -> Control {
+    // `sun_path` has 108 bytes, including the final NUL.
     validator.path("control.socket", &file.socket, 107);
     let state = optional_path(validator, "control.state", file.state);
-    let group = check_group(validator, "control.group", file.group);
+    let group = check_owner(validator, "control.group", file.group);
     let max_removal_percent = file.max_removal_percent;
     if max_removal_percent > 100 {
         let fault = format!("{max_removal_percent} is not a percentage");
@@ -148,15 +161,15 @@ fn check_control(validator: &mut Validator, file: file::Control) -> Control {
     Control { socket: file.socket.into(), group, state, max_removal_percent }
 }
 
-/// Validates the name of a Unix group, or returns `None` if it is empty. Whether the group exists
+/// Validates the name of a Unix user or group, or returns `None` if it is empty. Whether it exists
 /// is checked where it is used.
-fn check_group(validator: &mut Validator, key: &str, name: String) -> Option<String> {
-    let fault = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
-    if name.contains(fault) || name.len() > 32 {
+fn check_owner(validator: &mut Validator, key: &str, name: String) -> Option<String> {
+    let forbidden = |c: char| c.is_whitespace() || c.is_control() || ":/,".contains(c);
+    if name.contains(forbidden) || name.len() > 32 {
         validator.reject(
             key,
-            "not a valid group name",
-            "write the name of a group of this machine",
+            "not a valid name of a user or group",
+            "write the name of a user or group of this machine",
         );
     }
     Some(name).filter(|name| !name.is_empty())
@@ -194,6 +207,7 @@ fn check_fastpath(validator: &mut Validator, file: file::Fastpath) -> Fastpath {
         lcores,
         main_core: file.main_core,
         hugepages: file.hugepages,
+        hugepage_size: file.hugepage_size,
         memory_mib: file.memory_mib,
         buffers: file.buffers,
         buffer_bytes: file.buffer_bytes,
@@ -204,19 +218,21 @@ fn check_fastpath(validator: &mut Validator, file: file::Fastpath) -> Fastpath {
     }
 }
 
-/// Default limit of services, and of backends, with counters of their own: 4 MiB per lcore.
+/// Upper limit of the defaults of `region.counted_services` and `region.counted_backends`. Each
+/// then takes 4 MiB of counters per lcore.
 const COUNTED: u32 = 1 << 16;
 
-fn check_region(validator: &mut Validator, file: file::Region, hugepages: bool) -> Region {
-    let path = match (file.path.as_str(), hugepages) {
-        ("", true) => "/dev/hugepages/weir-region",
-        ("", false) => "/dev/shm/weir/region",
-        (path, _) => path,
+fn check_region(validator: &mut Validator, file: file::Region, fastpath: &Fastpath) -> Region {
+    let path = match (file.path.as_str(), fastpath.hugepages) {
+        ("", true) => format!("{}/weir-region", fastpath.hugepage_size.mount_point()),
+        ("", false) => "/dev/shm/weir/region".to_owned(),
+        (path, _) => path.to_owned(),
     };
-    validator.path("region.path", path, 4095);
-    // Names of maps and links are appended to it.
+    validator.path("region.path", &path, 4095);
+    // The path leaves space for the names of maps and links below it.
     validator.path("region.maps", &file.maps, 4000);
-    let group = check_group(validator, "region.group", file.group);
+    let user = check_owner(validator, "region.user", file.user);
+    let group = check_owner(validator, "region.group", file.group);
     if !file.ring_slots.is_power_of_two() {
         let near = file.ring_slots.next_power_of_two();
         validator.reject("region.ring_slots", "not a power of two", &format!("for example {near}"));
@@ -234,6 +250,7 @@ fn check_region(validator: &mut Validator, file: file::Region, hugepages: bool) 
     Region {
         path: PathBuf::from(path),
         maps: PathBuf::from(file.maps),
+        user,
         group,
         max_services: file.max_services,
         max_frontends: file.max_frontends,
@@ -253,8 +270,9 @@ fn check_region(validator: &mut Validator, file: file::Region, hugepages: bool) 
     }
 }
 
-/// Checks the number of NAT port maps: each backend needs one for each NAT address of its family.
-/// Otherwise slowpath would fail later, when it writes its settings.
+/// Checks the number of NAT port maps: a backend needs one for each NAT address of its family, and
+/// all `region.max_backends` may be of one family. With fewer maps, slowpath would fail later, when
+/// it writes the appliance-wide settings to the region.
 fn check_port_maps(validator: &mut Validator, region: &Region, nat: &Nat) {
     let v4 = nat.addresses.iter().filter(|address| address.addr.is_ipv4()).count();
     let addresses = v4.max(nat.addresses.len() - v4) as u64;
@@ -271,8 +289,9 @@ fn check_port_maps(validator: &mut Validator, region: &Region, nat: &Nat) {
     }
 }
 
-/// Checks that DPDK's memory holds the buffers, and that the buffers fill all queues with some left
-/// for packets in flight: otherwise ports fail to start, or stop receiving under load.
+/// Checks that DPDK's memory holds the buffers and rings, and that the buffers fill all queues with
+/// some left for each lcore's cache and burst. Otherwise ports fail to start, or stop receiving
+/// under load.
 fn check_memory<'a>(
     validator: &mut Validator,
     fastpath: &Fastpath,
@@ -284,6 +303,7 @@ fn check_memory<'a>(
         let descriptors = arm.descriptors(lcores);
         buffers += descriptors;
         rings += descriptors * DESCRIPTOR_BYTES;
+        // An Ethernet header with a VLAN tag has 18 bytes, DPDK's headroom 128.
         if u32::from(fastpath.buffer_bytes) < u32::from(arm.mtu) + 18 + 128 {
             validator.warnings.push(format!(
                 "fastpath.buffer_bytes = {} is less than the mtu {} + 146: large packets take \
@@ -345,23 +365,24 @@ fn check_listeners(
     });
     let reserved_sources = reserved_sources.collect();
     let mut keyed: Vec<_> = listen.iter().chain(&tcp).cloned().collect();
-    let scraped = validator.socket("metrics.listen", &metrics.listen);
-    keyed.extend(scraped.map(|socket| ("metrics.listen".into(), socket)));
+    let metrics_socket = validator.socket("metrics.listen", &metrics.listen);
+    keyed.extend(metrics_socket.map(|socket| ("metrics.listen".into(), socket)));
     validator.unique(&keyed, "address and port");
-    let scraped = scraped.unwrap_or(([127, 0, 0, 1], 19_100).into());
-    if !scraped.ip().is_loopback() {
+    let metrics_socket = metrics_socket.unwrap_or(([127, 0, 0, 1], 19_100).into());
+    if !metrics_socket.ip().is_loopback() {
         validator.warnings.push(format!(
-            "metrics.listen = \"{scraped}\" is not loopback: any host that reaches it can read \
-             the metrics"
+            "metrics.listen = \"{metrics_socket}\" is not loopback: any host that reaches it can \
+             read the metrics"
         ));
     }
     let plain = |keyed: Vec<(String, SocketAddr)>| keyed.into_iter().map(|(_, s)| s).collect();
     let stall_timeout = Duration::from_millis(health.stall_timeout_ms.into());
     let health =
         Health { listen: plain(listen), tcp: plain(tcp), stall_timeout, reserved_sources, probing };
-    (health, Metrics { listen: scraped })
+    (health, Metrics { listen: metrics_socket })
 }
 
+/// Parses the addresses of a key in `[health]`, and returns each with the key of its list element.
 fn check_sockets(
     validator: &mut Validator,
     field: &str,
@@ -398,7 +419,7 @@ const fn convert_icmp(file: file::Icmp) -> Icmp {
     Icmp { errors_per_s, errors_per_network_per_s, path_mtu_errors_per_s }
 }
 
-/// Validates a Maglev table size.
+/// Validates a Maglev table size and returns it unchanged.
 pub(crate) fn check_table_size(validator: &mut Validator, key: &str, size: u32) -> u32 {
     if !MAGLEV_SIZES.contains(&size) {
         let sizes: Vec<String> = MAGLEV_SIZES.iter().map(u32::to_string).collect();

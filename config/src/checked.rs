@@ -1,12 +1,14 @@
 //! The validated configuration: values are parsed, defaults filled in, and rules across keys
-//! checked. An `Option` means that the thing itself may be absent. Only [`crate::load`],
-//! [`crate::load_to_run`] and [`crate::from_toml`] create a [`Config`].
+//! checked. A field is an `Option` if its value may be absent, or is derived later from the
+//! machine. Only [`crate::load`], [`crate::load_to_run`] and [`crate::from_toml`] create a
+//! [`Config`].
 
 mod api;
 mod arms;
 mod aws;
 mod azure;
 mod bgp;
+pub(crate) mod device;
 mod endpoints;
 mod fastpath;
 mod gateways;
@@ -21,20 +23,23 @@ mod sources;
 mod unforwarded;
 
 pub use api::{Api, Tls};
-pub use arms::{Arm, ArmName, Device, Nat, NatAddress};
+pub use arms::{Arm, ArmName, DEFAULT_DESCRIPTORS, Nat, NatAddress};
 pub use aws::{Aws, AwsMode, AwsRoles, AwsUse, GroupBy, Lifecycle, OnLost};
 pub use azure::{
     Azure, AzureCredential, AzureEndpoints, AzureLifecycleSettings, AzurePool, Balancer,
     MembershipMode, Preboot, Remove, TunnelPolicy,
 };
 pub use bgp::{Bgp, BgpNoBackends, BgpOnConflict};
+pub use device::{Device, DeviceError, DeviceName};
 pub use endpoints::{Control, Health, Metrics};
 pub use fastpath::{
-    BUFFER_OVERHEAD, CACHED_BUFFERS, DESCRIPTOR_BYTES, EAL_OWN_MIB, Fastpath, Idle, MAX_BURST,
+    BUFFER_OVERHEAD, CACHED_BUFFERS, DEFAULT_BUFFER_BYTES, DEFAULT_BUFFERS, DEFAULT_BURST,
+    DESCRIPTOR_BYTES, EAL_OWN_MIB, Fastpath, Idle, MAX_BURST, PageSize,
 };
 pub use gateways::{Gateway, GatewayKind, Side, Tunnel, VxlanEnd, Wire};
 pub use live::{Restart, RestartRequired};
-pub use plane::{Attach, PROXY_RULE_PROTOCOL, Plane, ROUTES};
+pub use machine::{MachineWarning, PortOverlap, machine_warnings};
+pub use plane::{Attach, PROXY_RULE_PROTOCOL, Plane, PlaneFrom, PlaneSetting, ROUTES};
 pub(crate) use prefix::address_and_length;
 pub use prefix::{Interface, Prefix, mask};
 pub use private_link::{PrivateLink, PrivateLinkOwner};
@@ -69,6 +74,10 @@ pub struct Config {
     pub annotations: BTreeMap<String, String>,
     /// The data plane.
     pub plane: Plane,
+    /// Origin of `plane`.
+    pub plane_from: PlaneFrom,
+    /// File of the decision for `plane = "auto"`.
+    pub plane_file: PathBuf,
     /// Services file or directory, watched by slowpath; `None` if all services come through the
     /// API.
     pub services: Option<PathBuf>,
@@ -128,6 +137,22 @@ pub struct Origin {
 }
 
 impl Config {
+    /// Returns the plane as configured.
+    pub fn plane_setting(&self) -> PlaneSetting {
+        match (self.plane_from, self.plane) {
+            (PlaneFrom::Decided | PlaneFrom::Undecided, _) => PlaneSetting::Auto,
+            (PlaneFrom::Configured, Plane::Dpdk) => PlaneSetting::Dpdk,
+            (PlaneFrom::Configured, Plane::Xdp) => PlaneSetting::Xdp,
+        }
+    }
+
+    /// Makes `plane = "auto"` this plane; another setting stays.
+    pub(crate) fn resolve_auto(&mut self, plane: Plane) {
+        if self.plane_from != PlaneFrom::Configured {
+            (self.plane, self.plane_from) = (plane, PlaneFrom::Decided);
+        }
+    }
+
     /// Returns the arm of that name, if configured.
     pub fn arm(&self, name: ArmName) -> Option<&Arm> {
         match name {
@@ -166,8 +191,14 @@ impl Config {
 /// Maximum sum of both parts of [`Region::unconfirmed_percent`].
 pub const MAX_UNCONFIRMED_PERCENT: u32 = 75;
 
-/// Default group with access to the region.
-pub const DATA_GROUP: &str = "weir-data";
+/// Default of [`Region::user`]: the Unix user as which slowpath runs.
+pub const SERVICE_USER: &str = "weir";
+
+/// Default of [`Region::group`]: the Unix group of Weir's services.
+pub const SERVICE_GROUP: &str = "weir";
+
+/// Default of [`Control::group`]: the Unix group that may use the control socket.
+pub const ADMIN_GROUP: &str = "weir-admin";
 
 /// The `[region]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -176,8 +207,11 @@ pub struct Region {
     pub path: PathBuf,
     /// Directory of the pinned BPF maps that plane xdp uses instead of a file.
     pub maps: PathBuf,
-    /// Group with write access to the file besides its owner. The default, [`DATA_GROUP`], applies
-    /// only if the machine has that group.
+    /// Unix user besides root that may own the region. The default, [`SERVICE_USER`], applies only
+    /// if the machine has that user.
+    pub user: Option<String>,
+    /// Unix group with write access to the region besides its owner. The default,
+    /// [`SERVICE_GROUP`], applies only if the machine has that group.
     pub group: Option<String>,
     /// Maximum number of services.
     pub max_services: u32,
@@ -191,10 +225,11 @@ pub struct Region {
     pub slots: u32,
     /// Capacity of the flow table; `None` derives it from the machine's memory.
     pub max_flows: Option<u32>,
-    /// Maximum share of unconfirmed flows in percent: of flows whose replies pass through Weir, and
-    /// of flows whose replies bypass it.
+    /// Maximum share of unconfirmed flows in the flow table in percent: of flows whose replies pass
+    /// through Weir, and of flows whose replies bypass it.
     pub unconfirmed_percent: [u32; 2],
-    /// Maximum number of gateway option areas longer than 48 bytes.
+    /// Maximum number of slabs, each for a gateway option area longer than 48 bytes, or for the
+    /// second gateway leg of a flow that has one leg per direction.
     pub option_slabs: u32,
     /// Maximum number of fragmented datagrams tracked at once.
     pub max_fragments: u32,
@@ -202,53 +237,54 @@ pub struct Region {
     pub nat_maps: u32,
     /// Maximum number of clients with session affinity.
     pub max_affinities: u32,
-    /// Maximum number of gateway endpoints.
+    /// Maximum number of gateway endpoints, each of which has a scope.
     pub max_scopes: u32,
     /// Number of services with counters of their own.
     pub counted_services: u32,
     /// Number of backends with counters of their own.
     pub counted_backends: u32,
-    /// Messages per ring; a power of two.
+    /// Messages per ring between slowpath and an lcore; a power of two.
     pub ring_slots: u32,
 }
 
-/// The `[flows]` section: idle timeouts in seconds, and limits of new flows.
+/// The `[flows]` section: timeouts in seconds, and limits of new flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flows {
-    /// Established TCP connections.
+    /// Idle timeout of established TCP connections.
     pub tcp_established_s: u32,
-    /// TCP connections until the client sends again after a reply.
+    /// Idle timeout of TCP connections until the client sends again after a reply.
     pub tcp_embryonic_s: u32,
-    /// UDP and other flows until the client sends again after a reply.
+    /// Idle timeout of UDP and other flows until the client sends again after a reply.
     pub udp_embryonic_s: u32,
-    /// TCP connections after FIN from both sides, or after RST before they were established.
+    /// Timeout of TCP connections after FIN from both sides, or after RST before they were
+    /// established.
     pub tcp_closed_s: u32,
-    /// UDP flows.
+    /// Idle timeout of UDP flows.
     pub udp_s: u32,
-    /// Flows of other protocols.
+    /// Idle timeout of flows of other protocols.
     pub other_s: u32,
-    /// Fragments of one datagram.
+    /// Time for which the fragments of one datagram are tracked.
     pub fragment_s: u32,
-    /// New flows per second and lcore by NAT or to proxies, 0 for no limit; `None` derives it from
-    /// the capacity for unconfirmed flows.
+    /// Maximum number of new flows per second and lcore by NAT or to proxies, 0 for no limit.
+    /// `None`: the limit is derived from the capacity for unconfirmed flows.
     pub nat_new_per_s: Option<u32>,
-    /// New flows per second and lcore by tunnel or direct return, above which they get no flow
-    /// entry; 0 for no limit.
+    /// Maximum number of new flows per second and lcore by tunnel or direct server return that get
+    /// a flow entry; 0 for no limit.
     pub tunnel_new_per_s: u32,
 }
 
-/// The `[icmp]` section, per second and lcore; 0 for no limit.
+/// The `[icmp]` section: maximum numbers of ICMP errors per second and lcore; 0 for no limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Icmp {
-    /// ICMP errors that an arm sends, for each kind.
+    /// Errors that an arm sends, for each of the two kinds: too big, and time exceeded.
     pub errors_per_s: u32,
-    /// ICMP errors of these to one IPv4 /24 or IPv6 /64.
+    /// Errors that an arm sends to one IPv4 /24 or IPv6 /64, within `errors_per_s`.
     pub errors_per_network_per_s: u32,
-    /// Received too-big errors about Weir's own packets that may lower a path MTU.
+    /// Received too-big errors about Weir's own tunnel packets that may lower a path MTU.
     pub path_mtu_errors_per_s: u32,
 }
 
-/// The `[punt]` section.
+/// The `[punt]` section: packets passed to this machine's kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Punt {
     /// Packets per second and lcore to the appliance's own ports, from BGP neighbors, and in reply

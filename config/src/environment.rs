@@ -1,6 +1,6 @@
 //! Validation of environment variables that begin with `WEIR_` and are not keys. Probable typos of
-//! keys are errors; the others cause a warning, since other software may use the prefix (Kubernetes
-//! does, for a service of that name).
+//! keys are errors. Other variables cause a warning, since other software may use the prefix: for a
+//! Service named `weir`, Kubernetes sets `WEIR_SERVICE_HOST`.
 
 use serde_json::Value as Json;
 

@@ -23,12 +23,12 @@ pub enum ConfigError {
         /// Error of the operating system.
         reason: std::io::Error,
     },
-    /// The file was read and is invalid.
+    /// The configuration or the services file was read and is invalid: all problems found.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<ConfigProblem>),
 }
 
-/// Kind of file.
+/// Kind of a file that is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileKind {
     /// The configuration file, `--config`.
@@ -50,7 +50,8 @@ fn remedy(kind: FileKind) -> &'static str {
 }
 
 impl ConfigError {
-    /// Creates the error, with problems in the order of the file; those without a line come first.
+    /// Creates the error. Problems without a position in the file come first, then the others in
+    /// the order of the file.
     pub(crate) fn invalid(mut problems: Vec<ConfigProblem>) -> ConfigError {
         problems.sort_by_key(|p| p.snippet.as_ref().map(|(_, span)| span.start));
         ConfigError::Invalid(problems)
@@ -80,7 +81,7 @@ pub struct ConfigProblem {
     /// Location: `weir.toml:12`, `environment WEIR_INGRESS__MTU`, `--set ingress.mtu=1`, or
     /// `default`.
     pub location: String,
-    /// The key, `gateway[0].sources`; empty if the text cannot be parsed.
+    /// The key, for example `gateway[0].sources`; empty if the problem concerns no key.
     pub key: String,
     /// The value found, in TOML notation; empty if there is none.
     pub found: String,

@@ -23,7 +23,9 @@ pub use bgp::Bgp;
 pub use endpoints::{Api, Control, Health, Metrics};
 pub use private_link::PrivateLink;
 
-use crate::checked::{Attach, GatewayKind, Idle, NoService, OnExpiry, Plane, TooBig, VxlanEnd};
+use crate::checked::{
+    Attach, GatewayKind, Idle, NoService, OnExpiry, PageSize, PlaneSetting, TooBig, VxlanEnd,
+};
 use list::one_or_many;
 
 /// The top-level keys: identity of the appliance, its data plane, and the services file.
@@ -31,9 +33,12 @@ use list::one_or_many;
 #[serde(default, deny_unknown_fields)]
 pub struct File {
     /// Name of the appliance in logs and metrics, 1 to 63 characters of a-z, 0-9, `-`, `.` and `_`.
+    /// `"auto"`: the instance id on AWS, the machine's name on Azure, elsewhere the host name.
     pub name: String,
-    /// Availability zone of the appliance. Empty: no zone.
+    /// Availability zone of the appliance. Empty: no zone. `"auto"`: from the cloud's metadata.
     pub zone: String,
+    /// File with the machine's values for those that are `"auto"` here. `weir auto save` writes it.
+    pub auto_values: String,
     /// Names of the nodes and zones whose backends count as local. Services with traffic policy
     /// `local` use local backends only.
     pub local: Vec<String>,
@@ -53,10 +58,15 @@ pub struct File {
     /// "router-id=192.0.2.1,local-port=179"` sets the BGP identifier, the listening port, or both,
     /// of the virtual router with that local AS number.
     pub annotations: BTreeMap<String, String>,
-    /// The data plane: `dpdk` (the fastpath process with dedicated NICs) or `xdp` (programs in the
-    /// kernel, attached to NICs by ebpf-fallback). Tables, flows and counters are carried over when
-    /// the plane changes.
-    pub plane: Plane,
+    /// The data plane: `dpdk` (the fastpath process with dedicated NICs), `xdp` (programs in the
+    /// kernel, attached to NICs by ebpf-fallback), or `auto`: DPDK where NICs, drivers and memory
+    /// allow it, otherwise XDP. With `auto`, `weir plane decide` selects the plane once per start,
+    /// and the configuration must be valid for both. Tables, flows and counters are carried over
+    /// when the plane changes.
+    pub plane: PlaneSetting,
+    /// Path of the file in which `weir plane decide` writes the plane that it selected for
+    /// `plane = "auto"`.
+    pub plane_file: String,
     /// Path of the services file, or of a directory of such files; their keys are listed below.
     /// Changes are applied without a restart. Empty: no file; all services come through the API.
     pub services: String,
@@ -99,7 +109,9 @@ pub struct File {
     pub metrics: Metrics,
     /// The control socket, used by the `weir` command, and persisted state.
     pub control: Control,
-    /// The API over TCP. The API is always available on `control.socket`.
+    /// The API over TCP. Its files are read again when they change, and on SIGHUP; a file that
+    /// cannot be used leaves the previous content in force. The API is always available on
+    /// `control.socket`.
     pub api: Api,
     /// Backend selection.
     pub tables: Tables,
@@ -117,15 +129,20 @@ pub struct Fastpath {
     /// Allocate packet buffers in hugepages. `false` runs without (EAL `--no-huge`), about 3 times
     /// slower.
     pub hugepages: bool,
+    /// Size of the hugepages of DPDK's memory and of the region, `2M` or `1G`. Both are rounded up
+    /// to whole pages. `1G` suits regions above 4 GiB, whose lookups then miss the TLB less often;
+    /// such pages should be reserved at boot (`weir tune apply`), since a running machine seldom
+    /// has a contiguous gigabyte. A region does not move to another size: its flows end.
+    pub hugepage_size: PageSize,
     /// Memory that DPDK reserves at start, in MiB. It must hold the buffers and rings.
     #[schemars(range(min = 16, max = 1048576))]
     pub memory_mib: u32,
     /// Total number of packet buffers.
     #[schemars(range(min = 1024, max = 16777216))]
     pub buffers: u32,
-    /// Size of one buffer in bytes. It should hold 128 of headroom plus a frame of the port's MTU +
-    /// 18; larger frames take several buffers, which is slower and unsupported by some virtual
-    /// devices.
+    /// Size of one buffer in bytes. It should hold 128 bytes of headroom and a frame of the arm's
+    /// `mtu` + 18 bytes; larger frames take several buffers, which is slower and unsupported by
+    /// some virtual devices.
     #[schemars(range(min = 2176, max = 65535))]
     pub buffer_bytes: u16,
     /// What a polling CPU does when no packet arrived. `spin` polls again at once. `sleep`, for
@@ -152,15 +169,19 @@ pub struct Fastpath {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Region {
-    /// Path of the region's file. Empty: `/dev/hugepages/weir-region`, or `/dev/shm/weir/region`
-    /// without hugepages.
+    /// Path of the region's file. Empty: `/dev/hugepages/weir-region`, with hugepages of 1 GiB
+    /// `/dev/hugepages-1G/weir-region`, without hugepages `/dev/shm/weir/region`.
     pub path: String,
     /// plane xdp: directory in a BPF file system that holds the region as pinned BPF maps, instead
     /// of `path`.
     pub maps: String,
+    /// User besides root that may own the region: the one as which slowpath runs. The default
+    /// `weir` is used if the machine has that user; any other user must exist. Empty: root alone. A
+    /// region of any other user is rejected.
+    pub user: String,
     /// Group with read and write access to the region besides its owner. Its only members should be
-    /// Weir's services. The default `weir-data` is used if the machine has that group; any other
-    /// group must exist. Empty: the owner alone. A region that others can write is rejected.
+    /// Weir's services. The default `weir` is used if the machine has that group; any other group
+    /// must exist. Empty: the owner alone. A region that others can write is rejected.
     pub group: String,
     /// Maximum number of services.
     #[schemars(range(min = 1, max = 1048576))]
@@ -202,7 +223,7 @@ pub struct Region {
     #[schemars(range(min = 8, max = 16777216))]
     pub max_fragments: u32,
     /// Maximum number of NAT port maps, 8 KiB each: one per backend of mode nat and NAT address of
-    /// its family.
+    /// its family; at least `max_backends` times the number of NAT addresses of one family.
     #[schemars(range(min = 1, max = 1048576))]
     pub nat_maps: u32,
     /// Maximum number of clients tracked by services with `affinity_s`; 64 bytes each plus spare
@@ -229,15 +250,18 @@ pub struct Region {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Arm {
-    /// PCI address (`0000:00:06.0`) or DPDK virtual device (`net_af_packet0,iface=veth0`). Plane
-    /// xdp uses the kernel's interface at that address or after `iface=`, or an interface name
-    /// (`eth1`).
+    /// The NIC: PCI address (`0000:00:06.0`), UUID of a VMBUS device, MAC address, interface of the
+    /// kernel (`eth1`), or virtual device of DPDK (`net_af_packet0,iface=veth0`); `weir nic list`
+    /// shows them. Arguments of the DPDK driver follow after commas (`0000:00:06.0,llq_policy=3`).
+    /// Plane xdp uses the kernel's interface of that device.
     pub device: String,
     /// Addresses with prefix length (`10.0.1.10/24`), one or a list, at most 16 on both arms
-    /// together.
+    /// together. `"auto"`: those of the machine, with its gateway and MTU unless these are set;
+    /// from the cloud's metadata, elsewhere from the kernel.
     #[serde(deserialize_with = "one_or_many")]
     pub address: Vec<String>,
-    /// Routers for the default routes of this arm: none, or one per address family.
+    /// Routers for the default routes of this arm: none, or one per address family. `"auto"`: those
+    /// of the machine.
     #[serde(deserialize_with = "one_or_many")]
     pub gateway: Vec<String>,
     /// IPv4 network (`100.64.7.0/24`, /8 to /30) from which outer IPIP sources on this arm are
@@ -268,6 +292,7 @@ pub struct Arm {
 #[serde(default, deny_unknown_fields)]
 pub struct Nat {
     /// Source addresses, one or a list of at most 8. Services with mode nat require at least one.
+    /// `"auto"`: the first address of each family of the arm that faces the backends.
     #[serde(deserialize_with = "one_or_many")]
     pub addresses: Vec<String>,
     /// Source ports, `first-last`, within 1024-65535 and outside the kernel's ephemeral range.
@@ -351,10 +376,10 @@ pub struct Punt {
 #[serde(default, deny_unknown_fields)]
 pub struct Icmp {
     /// ICMP errors that an arm sends, for each of the two kinds (fragmentation needed or packet too
-    /// big; time exceeded); 0 for no limit (RFC 1812 4.3.2.8, RFC 4443 2.4 f).
+    /// big; time exceeded); 0 for no limit (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
     #[schemars(range(min = 0, max = 10_000_000))]
     pub errors_per_s: u32,
-    /// ICMP errors of these to one IPv4 /24 or IPv6 /64; 0 for no limit.
+    /// Of these, errors to one IPv4 /24 or IPv6 /64; 0 for no limit.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub errors_per_network_per_s: u32,
     /// Received too-big errors about Weir's own tunnel packets that may lower the path MTU to a
@@ -443,7 +468,8 @@ pub struct Tables {
     /// ECMP). The default is public and causes a warning: anyone who knows the seed can aim flows
     /// at one bucket of the flow table. Create your own with `head -c 12 /dev/urandom | base64`.
     /// `generate`, for a single appliance, creates one at the first start and keeps it in
-    /// `control.state`. An existing region keeps its seed. `weir status` shows its fingerprint.
+    /// `control.state`. fastpath and slowpath do not start with a region of another seed. `weir
+    /// status` shows its fingerprint.
     pub seed: String,
     /// Maglev slots of services without `table_size`: 251, 509, 1021, 2039, 4093, 8191, 16381,
     /// 32749, 65521 or 131071. More slots distribute more evenly and take more memory.

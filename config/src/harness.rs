@@ -16,7 +16,8 @@ pub fn configuration(bytes: &[u8]) {
     }
 }
 
-/// Loads the bytes as a services file: the first selects TOML, YAML or JSON, the rest is the text.
+/// Loads the bytes as a services file: the first byte selects TOML, YAML or JSON, the rest is the
+/// text.
 pub fn services(bytes: &[u8]) {
     let config: Config = crate::from_toml(MINIMAL).expect("the minimal configuration is valid");
     let Some((first, text)) = bytes.split_first() else { return };
@@ -28,8 +29,8 @@ pub fn services(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    /// Calls `each` with the text truncated at each byte, and with each byte replaced by
-    /// significant ones.
+    /// Calls `each` with the text truncated at each byte, with each byte replaced by each of eight
+    /// significant bytes, and unchanged.
     fn for_each_mutation(text: &str, mut each: impl FnMut(&[u8])) {
         let bytes = text.as_bytes();
         for at in 0..bytes.len() {

@@ -21,6 +21,9 @@ use crate::error::{ConfigError, ConfigProblem};
 pub(crate) use key::{display_path, join};
 pub(crate) use parsed_file::ParsedFile;
 
+/// Name of the lowest layer.
+const DEFAULT: &str = "default";
+
 /// One layer; its name is used in errors and reports.
 struct Layer {
     name: String,
@@ -45,7 +48,7 @@ pub(crate) fn truncated(text: &str) -> String {
     text.chars().take(57).chain("...".chars()).collect()
 }
 
-/// All layers merged.
+/// The merged values of all layers, with their origins.
 pub(crate) struct Merged {
     figment: Figment,
     value: Value,
@@ -54,35 +57,50 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    /// Merges `defaults`, the file, the environment if its top-level keys are given, and the
-    /// `--set` arguments.
+    /// Merges `defaults`, the file, the environment and the `--set` arguments. `top_level` has the
+    /// names of all top-level keys, which distinguish keys from other variables; with `None` the
+    /// environment is not read.
     pub(crate) fn new(
         defaults: Dict,
         file: Option<ParsedFile>,
-        environment: Option<Vec<String>>,
+        top_level: Option<Vec<String>>,
         sets: &[String],
     ) -> Result<Merged, ConfigError> {
-        let mut figment = Figment::from(Layer { name: "default".into(), dict: defaults });
+        let mut figment = Figment::from(Layer { name: DEFAULT.into(), dict: defaults });
         if let Some(file) = &file {
             figment = figment.merge(Layer { name: file.name.clone(), dict: file.dict.clone() });
         }
-        if let Some(sections) = environment {
+        if let Some(keys) = top_level {
             // Other variables begin with WEIR_ too (WEIR_LOG): keys contain `__` or are top-level.
-            let is_section = move |key: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(key));
+            let is_top_level = move |key: &str| keys.iter().any(|k| k.eq_ignore_ascii_case(key));
             let env = Env::prefixed("WEIR_")
-                .filter(move |key| key.as_str().contains("__") || is_section(key.as_str()))
+                .filter(move |key| key.as_str().contains("__") || is_top_level(key.as_str()))
                 .split("__");
             figment = figment.merge(env);
         }
         for text in sets {
             figment = figment.merge(parse_set(text)?);
         }
+        Merged::of(figment, file)
+    }
+
+    fn of(figment: Figment, file: Option<ParsedFile>) -> Result<Merged, ConfigError> {
         let value: Value = figment
             .extract()
             .map_err(|e| ConfigError::invalid(vec![problem_without_value(&e.to_string())]))?;
         let json = serde_json::to_value(&value)
             .map_err(|e| ConfigError::invalid(vec![problem_without_value(&e.to_string())]))?;
         Ok(Merged { figment, value, json, file })
+    }
+
+    /// Merges values over all other layers. Reports show `name` as their origin.
+    pub(crate) fn with_layer(self, name: String, dict: Dict) -> Result<Merged, ConfigError> {
+        Merged::of(self.figment.merge(Layer { name, dict }), self.file)
+    }
+
+    /// Returns whether a layer above the defaults sets the value at `path`.
+    pub(crate) fn is_set(&self, path: &str) -> bool {
+        walk(&self.value, path).is_some() && self.layer(path) != DEFAULT
     }
 
     /// Deserializes the merged values.
@@ -95,12 +113,12 @@ impl Merged {
         })
     }
 
-    /// Creates a problem with the value at `path`, with its layer and source line.
+    /// Creates a problem of the value at `path`, with the layer and the source line of the value.
     pub(crate) fn problem(&self, path: &str, fault: &str, remedy: &str) -> ConfigProblem {
         let mut layer = self.layer(path);
         let mut found = self.found(path);
         if let (true, "\"\"" | "[]", Some(file)) = (layer == "default", &*found, &self.file) {
-            // The value is a default: show the section of the file in which it is missing.
+            // The value is an empty default: show the section of the file in which it is missing.
             (layer, found) = (file.name.clone(), String::new());
         }
         let in_file = self.file.as_ref().filter(|f| layer == f.name);
@@ -125,7 +143,7 @@ impl Merged {
         problem
     }
 
-    /// Returns the position of a value, or, if it is absent, of its section.
+    /// Returns the position of a value, or if it is absent, that of the section around it.
     fn span(&self, file: &ParsedFile, path: &str) -> Option<Range<usize>> {
         let (key, value) = file
             .spans
@@ -143,12 +161,14 @@ impl Merged {
         }
     }
 
-    /// Returns the layer that set the value at `path`, or the section around it.
+    /// Returns the layer that set the value at `path`. If there is no such value, returns the layer
+    /// of the section around it.
     fn layer(&self, path: &str) -> String {
         let mut at = path;
         let value = loop {
             match walk(&self.value, at) {
-                // The tag of a merged section is not that of its values: use that of a value in it.
+                // The tag of a merged section is not that of its values, so `leaf_tag` below takes
+                // the tag of a value in it.
                 Some(value) if !at.is_empty() => break value,
                 _ => at = at.rsplit_once('.').map_or("", |(section, _)| section),
             }
@@ -203,6 +223,7 @@ fn step<'j>(json: &'j Json, part: &str) -> Option<&'j Json> {
     }
 }
 
+/// Calls `each` with the path of each value. A list without sections is one value.
 fn leaves(json: &Json, at: &str, each: &mut impl FnMut(&str)) {
     match json {
         Json::Object(map) => map.iter().for_each(|(k, v)| leaves(v, &join(at, k), each)),
@@ -225,7 +246,7 @@ fn variable(path: &str) -> String {
     }
 }
 
-/// Parses `key=value` as a layer. The value is parsed like those of environment variables.
+/// Parses `key=value` as a layer. The value is parsed as that of an environment variable.
 fn parse_set(text: &str) -> Result<Layer, ConfigError> {
     let name = format!("--set {text}");
     let parts = text.split_once('=').filter(|(key, _)| {

@@ -7,22 +7,28 @@
 
 #![forbid(unsafe_code)]
 
+pub mod atomic_file;
+pub mod automatic;
 mod check;
 pub mod checked;
+pub mod device_address;
 mod environment;
 mod error;
 mod file;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod harness;
 mod layers;
+pub mod machine_values;
+pub mod plane_decision;
 pub mod private_link;
 pub mod protocol;
 mod report;
+pub mod restore_journal;
 pub mod rfc3339;
 mod schema;
 pub mod secret_file;
-mod secrets;
-mod seed;
+pub mod secrets;
+pub mod seed;
 pub mod services;
 mod validation_error;
 pub mod yaml;
@@ -31,6 +37,8 @@ use std::path::Path;
 
 use figment::value::Dict;
 
+use checked::Plane;
+
 pub use checked::Config;
 pub use error::{ConfigError, ConfigProblem, FileKind};
 use layers::{Merged, ParsedFile};
@@ -38,10 +46,65 @@ pub use report::report;
 pub use services::Services;
 pub use validation_error::ValidationError;
 
-/// Loads the configuration from all layers. Later layers win: the defaults, `file`, the environment
-/// (`WEIR_INGRESS__MTU`), and `sets` (`ingress.mtu=9001`).
+/// Loads and validates the configuration from all layers. The layers are the defaults, `file`, the
+/// environment (`WEIR_INGRESS__MTU`), and `sets` (`ingress.mtu=9001`); later ones win. Values that
+/// are "auto" are those of the machine, and `plane = "auto"` is the plane that `weir plane decide`
+/// selected, or stays undecided.
 pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
-    let file = file.map(|path| ParsedFile::read(path, FileKind::Configuration)).transpose()?;
+    load_with(read(file)?, sets, plane_decision::resolve)
+}
+
+/// Loads the configuration like [`load`], with `text` in place of the contents of `file`.
+pub fn load_text(file: &Path, text: &str, sets: &[String]) -> Result<Config, ConfigError> {
+    let file = ParsedFile::parse(&file.display().to_string(), text.to_owned())?;
+    load_with(Some(file), sets, plane_decision::resolve)
+}
+
+/// Loads the configuration like [`load`], with `plane = "auto"` as this plane, whatever was
+/// decided. For programs that run already, and for commands that decide.
+pub fn load_as(file: Option<&Path>, sets: &[String], plane: Plane) -> Result<Config, ConfigError> {
+    load_with(read(file)?, sets, |config| {
+        config.resolve_auto(plane);
+        Ok(())
+    })
+}
+
+/// Loads the configuration from all layers. `resolve` resolves `plane = "auto"`.
+fn load_with(
+    file: Option<ParsedFile>,
+    sets: &[String],
+    resolve: impl FnOnce(&mut Config) -> Result<(), ConfigError>,
+) -> Result<Config, ConfigError> {
+    let interrupted = file.as_ref().and_then(|file| restore_journal::warning(file.name.as_ref()));
+    let (merged, warnings) = merge(file, sets)?;
+    let mut config = check::check(&automatic::fill(merged)?)?;
+    resolve(&mut config)?;
+    seed::load(&mut config)?;
+    config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
+    config.warnings.extend(secrets::warnings(&config));
+    config.warnings.extend(warnings);
+    config.warnings.extend(interrupted);
+    Ok(config)
+}
+
+/// Returns what the configuration in `file`, the environment and `sets` leaves to the machine.
+///
+/// # Errors
+/// A layer cannot be read, or has an unknown key or a value of a wrong type. Rules across keys are
+/// not checked, because the values of the machine are missing.
+pub fn auto_keys(file: Option<&Path>, sets: &[String]) -> Result<automatic::AutoKeys, ConfigError> {
+    let (merged, _) = merge(read(file)?, sets)?;
+    check::check_schema(&merged)?;
+    Ok(automatic::AutoKeys::of(&merged))
+}
+
+/// Parses the configuration file.
+fn read(file: Option<&Path>) -> Result<Option<ParsedFile>, ConfigError> {
+    file.map(|path| ParsedFile::read(path, FileKind::Configuration)).transpose()
+}
+
+/// Merges the layers, and returns them with warnings about the environment.
+fn merge(file: Option<ParsedFile>, sets: &[String]) -> Result<(Merged, Vec<String>), ConfigError> {
     let schema = serde_json::Value::from(schemars::schema_for!(file::File));
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
@@ -49,38 +112,35 @@ pub fn load(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError>
     if !errors.is_empty() {
         return Err(ConfigError::invalid(errors));
     }
-    let sections = schema["properties"].as_object().into_iter().flat_map(|p| p.keys().cloned());
-    let merged = Merged::new(defaults(), file, Some(sections.collect()), sets)?;
-    let mut config = check::check(&merged)?;
-    seed::load(&mut config)?;
-    config.warnings.extend(checked::machine::warnings(&config, Path::new("/")));
-    config.warnings.extend(secrets::warnings(&config));
-    config.warnings.extend(warnings);
-    Ok(config)
+    let top_level = schema["properties"].as_object().into_iter().flat_map(|p| p.keys().cloned());
+    let merged = Merged::new(defaults(), file, Some(top_level.collect()), sets)?;
+    Ok((merged, warnings))
 }
 
-/// Loads the configuration like [`load`], and creates persisted values that are missing (the table
-/// seed). For programs that forward packets or control the data plane.
+/// Loads the configuration like [`load`], requires that the plane is decided, and generates the
+/// seed of the tables if it is configured to be generated and does not exist yet. For programs that
+/// forward packets or control the data plane.
 pub fn load_to_run(file: Option<&Path>, sets: &[String]) -> Result<Config, ConfigError> {
     let mut config = load(file, sets)?;
+    plane_decision::require(&config)?;
     seed::generate(&mut config)?;
     Ok(config)
 }
 
-/// Parses a configuration from TOML text over the defaults. Reads neither the environment nor the
-/// machine's state.
+/// Parses and validates a configuration from TOML text over the defaults. Reads neither the
+/// environment nor the machine's state.
 pub fn from_toml(text: &str) -> Result<Config, ConfigError> {
     let file = ParsedFile::parse("weir.toml", text.to_owned())?;
     check::check(&Merged::new(defaults(), Some(file), None, &[])?)
 }
 
-/// Loads the services file and validates it, also against `config`.
+/// Loads the services file, and validates it in itself and against `config`.
 pub fn load_services(path: &Path, config: &Config) -> Result<Services, ConfigError> {
     services_of(ParsedFile::read(path, FileKind::Services)?, config)
 }
 
-/// Parses services from text like [`load_services`]; `name` is used in errors and its extension
-/// selects the format.
+/// Parses services from text like [`load_services`]. Errors show `name`, and its extension selects
+/// the format.
 pub fn services_from(name: &str, text: &str, config: &Config) -> Result<Services, ConfigError> {
     services_of(ParsedFile::parse(name, text.to_owned())?, config)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::checked::{Config, Plane, Side, Wire};
+use crate::checked::{Config, Plane, PlaneFrom, Side, Wire};
 use crate::layers::truncated;
 
 /// Formats the effective configuration for operators.
@@ -38,11 +38,16 @@ fn write(config: &Config, out: &mut String) -> std::fmt::Result {
         }
     }
     let (region, fastpath) = (&config.region, &config.fastpath);
-    let (plane, region) = match config.plane {
-        Plane::Dpdk => ("dpdk", region.path.display()),
-        Plane::Xdp => ("xdp", region.maps.display()),
+    let region = match config.plane {
+        Plane::Dpdk => region.path.display(),
+        Plane::Xdp => region.maps.display(),
     };
-    writeln!(out, "plane    {plane}")?;
+    let (plane, file) = (config.plane.as_str(), config.plane_file.display());
+    match config.plane_from {
+        PlaneFrom::Configured => writeln!(out, "plane    {plane}")?,
+        PlaneFrom::Decided => writeln!(out, "plane    {plane} (auto: decided in {file})")?,
+        PlaneFrom::Undecided => writeln!(out, "plane    auto, undecided; shown for {plane}")?,
+    }
     writeln!(out, "region   {region} (size: weir hugepages plan)")?;
     if config.plane == Plane::Dpdk {
         writeln!(out, "lcores   {:?}, main {}", fastpath.lcores, fastpath.main_core)?;

@@ -44,13 +44,13 @@ mod tests {
         }
 
         #[test]
-        fn never_panics_on_any_text(text in "[0-9]{0,5}-[0-9]{0,3}-[0-9]{0,3}T[0-9:.]{0,20}Z") {
+        fn never_panics_on_similar_text(text in "[0-9]{0,5}-[0-9]{0,3}-[0-9]{0,3}T[0-9:.]{0,20}Z") {
             let _ = parse(&text);
         }
     }
 
     #[test]
-    fn formats_and_parses_known_times() {
+    fn formats_known_times_and_rejects_impossible_dates() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),

@@ -40,7 +40,7 @@ impl SchemaValidator<'_> {
             (Json::String(text), "string") => self.choice(text, schema, path),
             (Json::Bool(_), "boolean") => {}
             (Json::Null, _) => {}
-            // Floats in TOML arrive as strings. No key is a float.
+            // The parser passes floats on as strings, since no key is a float.
             (Json::String(text), "integer")
                 if text.trim_start_matches('.').parse::<i64>().is_err()
                     && text
@@ -186,14 +186,14 @@ fn description(schema: &Json) -> String {
     schema["description"].as_str().unwrap_or_default().replace('\n', " ")
 }
 
-/// Returns the known word that differs in at most two letters, or a third of its length if that is
-/// more.
+/// Returns the most similar known word, if it differs in at most two letters, or in a third of its
+/// length if that is more.
 fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known.iter().map(|k| (distance(word, k), *k)).min()?;
     (near.0 <= 2.max(near.1.len() / 3)).then_some(near.1)
 }
 
-/// Returns the Levenshtein distance.
+/// Returns the Levenshtein distance in bytes.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -208,18 +208,18 @@ pub(crate) fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Returns the dotted names of all keys that are neither sections nor in lists.
+/// Returns the dotted names of all keys, without those of sections and of list elements.
 pub(crate) fn keys(root: &Json) -> Vec<String> {
     let mut keys = Vec::new();
-    gather(root, root, "", &mut keys);
+    collect_keys(root, root, "", &mut keys);
     keys
 }
 
-fn gather(root: &Json, schema: &Json, path: &str, keys: &mut Vec<String>) {
+fn collect_keys(root: &Json, schema: &Json, path: &str, keys: &mut Vec<String>) {
     for (key, property) in schema["properties"].as_object().into_iter().flatten() {
         let (at, inner) = (join(path, key), resolve(root, property));
         match inner["properties"].is_object() {
-            true => gather(root, inner, &at, keys),
+            true => collect_keys(root, inner, &at, keys),
             false => keys.push(at),
         }
     }
@@ -247,9 +247,10 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
             sections.push((join(path, key), description(property), below, many));
             continue;
         }
-        let needed = schema["required"].as_array().is_some_and(|r| r.contains(&Json::from(&**key)));
+        let names = schema["required"].as_array();
+        let is_required = names.is_some_and(|names| names.contains(&Json::from(&**key)));
         let default = match default(root, property) {
-            _ if needed => "required".into(),
+            _ if is_required => "required".into(),
             Json::Null => "–".into(),
             value => format!("`{value}`"),
         };
@@ -266,8 +267,9 @@ fn section(root: &Json, schema: &Json, path: &str, out: &mut String) {
     }
 }
 
-/// Returns the default of a key. Schemas omit the default of a key that is not serialized when it
-/// has its type's default; for a type with choices that is the first one.
+/// Returns the default of a key. The schema omits the default of a key that is not serialized with
+/// its type's default: then returns the type's default, which is the first choice of a type with
+/// choices.
 pub(crate) fn default(root: &Json, property: &Json) -> Json {
     let schema = resolve(root, property);
     let is_nullable = property["anyOf"].is_array() || schema["type"].is_array();

@@ -1,9 +1,10 @@
 //! Reads secret and certificate files: regular files only, of bounded size, without blocking.
 //!
-//! slowpath runs as root, and some paths come from objects written by API clients and Kubernetes.
-//! Such a path is resolved below a directory that the operator configures ([`read_below`]);
-//! symbolic links are followed if they stay in it, as the `..data` links of Kubernetes' and
-//! systemd's mounts do. A path from the configuration file may be anywhere ([`read`]).
+//! slowpath may read files that API clients may not, and some paths come from objects written by
+//! API clients and Kubernetes. Such a path is resolved below a directory that the operator
+//! configures ([`read_below`]); symbolic links are followed if they stay in it, as the `..data`
+//! links of Kubernetes' and systemd's mounts do. A path from the configuration file may be anywhere
+//! ([`read`]).
 //!
 //! The error names the cause and is meant for the log. Responses to a client that chose the path
 //! must not depend on the cause: otherwise the client could probe which files exist.
@@ -67,10 +68,11 @@ pub enum Cause {
 
 /// Maximum number of retries of openat2 after a concurrent rename (EAGAIN, openat2(2)).
 const MAX_RETRIES: usize = 16;
+/// Flags with which secrets are opened. `NONBLOCK`: the path may be a FIFO without a writer.
 const OPEN_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Reads a file that the configuration names.
+/// Reads a file that the configuration names. The result includes a final line end.
 ///
 /// # Errors
 /// Returns an error if the file is not a regular file, is too long, or cannot be read.
@@ -79,7 +81,8 @@ pub fn read(path: &Path, kind: SecretKind) -> Result<Vec<u8>, SecretError> {
     read_content(opened, kind).map_err(|cause| SecretError { path: path.to_owned(), cause })
 }
 
-/// Reads a file that an object names: `path` is relative to `folder`, or absolute and below it.
+/// Reads a file that an object names, like [`read`]. `path` is relative to `folder`, or absolute
+/// and below it.
 ///
 /// # Errors
 /// Returns the errors of [`read`], or an error if the path leaves the directory.
@@ -122,8 +125,8 @@ fn read_content(
         return Err(Cause::NotRegular);
     }
     let limit = kind.limit();
-    // A line end of two bytes is not part of the secret; one more byte detects that the file is
-    // longer.
+    // The limit does not include a line end of up to two bytes. One more byte shows that the file
+    // is too long.
     let read_limit = limit as u64 + 3;
     let mut octets = Vec::new();
     file.take(read_limit).read_to_end(&mut octets).map_err(system)?;

@@ -1,4 +1,5 @@
-//! Warnings about secret files that every local user can access.
+//! Warnings about secret files that every local user can access, at the start and for each file
+//! that is read again.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ const OTHERS: u32 = 0o006;
 
 /// Returns a warning for each secret file that every local user can access: the API's key and
 /// token, keys of BGP sessions. Missing files are skipped.
-pub fn warnings(config: &Config) -> Vec<String> {
+pub(crate) fn warnings(config: &Config) -> Vec<String> {
     let mut files: Vec<(&str, PathBuf)> = Vec::new();
     if let Some(api) = &config.api {
         files.push(("api.token_file", api.token_file.clone()));
@@ -19,7 +20,18 @@ pub fn warnings(config: &Config) -> Vec<String> {
     if let Some(folder) = &config.bgp.secrets {
         files.extend(passwords(folder).into_iter().map(|file| ("bgp.secrets", file)));
     }
-    files.iter().filter_map(|(key, file)| warning(key, file)).collect()
+    files.iter().filter_map(|(key, file)| exposure(key, file)).collect()
+}
+
+/// Returns the files that the configuration names and that contain a secret or belong to one, each
+/// with its key.
+pub fn references(config: &Config) -> Vec<(&'static str, PathBuf)> {
+    let Some(api) = &config.api else { return Vec::new() };
+    let tls = api
+        .tls
+        .iter()
+        .flat_map(|tls| [("api.tls_cert", tls.cert.clone()), ("api.tls_key", tls.key.clone())]);
+    std::iter::once(("api.token_file", api.token_file.clone())).chain(tls).collect()
 }
 
 /// Returns the path of each secret in the directory: `NAME/password`.
@@ -30,7 +42,9 @@ fn passwords(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn warning(key: &str, file: &Path) -> Option<String> {
+/// Returns a warning if every local user can access the secret `file` of the configuration key
+/// `key`; `None` also for a missing file.
+pub fn exposure(key: &str, file: &Path) -> Option<String> {
     let about = std::fs::metadata(file).ok()?;
     let mode = about.permissions().mode() & 0o777;
     let path = file.display();

@@ -1,11 +1,12 @@
 //! The hash seed that an appliance generates for itself: `tables.seed = "generate"`.
 //!
-//! It is stored in the directory `control.state` and created once, by the first program that
-//! starts. It must never be regenerated: the positions of flows in an existing region depend on it.
+//! The seed is stored in the directory `control.state` and created once, by the first program that
+//! starts. It must never be generated again: the positions of flows in an existing region depend on
+//! it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -31,7 +32,7 @@ impl Tables {
     }
 }
 
-/// Loads the seed that was generated before, if any, and adds warnings about the seed.
+/// Loads the generated seed if it is configured and exists, and adds warnings about the seed.
 pub(crate) fn load(config: &mut Config) -> Result<(), ConfigError> {
     match config.tables.seed_from {
         SeedFrom::Default => config.warnings.push(
@@ -60,21 +61,56 @@ pub(crate) fn load(config: &mut Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Generates the seed for a program that is about to run, unless there is one.
+/// Generates the seed if it is configured to be generated and does not exist yet.
 pub(crate) fn generate(config: &mut Config) -> Result<(), ConfigError> {
     if config.tables.seed_from != SeedFrom::Missing {
         return Ok(());
     }
     let Some(path) = path(config) else { return Ok(()) };
-    config.tables.seed = create_or_read(&path).map_err(|e| seed_error(&path, &e))?;
+    let seed = random().and_then(|seed| create_or_read(&path, &seed));
+    config.tables.seed = seed.map_err(|e| seed_error(&path, &e))?;
     config.tables.seed_from = SeedFrom::Generated;
     Ok(())
+}
+
+/// Returns the generated seed as it is written in the configuration; `None` if none is generated.
+///
+/// # Errors
+/// Returns an error if the file cannot be read or holds no seed.
+pub fn stored(config: &Config) -> Result<Option<String>, ConfigError> {
+    let Some(path) = path(config).filter(|_| is_generated(config)) else { return Ok(None) };
+    let seed = read(&path).map_err(|e| seed_error(&path, &e))?;
+    Ok(seed.map(|seed| encode(&seed)))
+}
+
+/// Returns whether a text is a seed as it is written in the configuration.
+pub fn is_valid(text: &str) -> bool {
+    decode(text).is_some()
+}
+
+/// Stores a seed that was generated before, as returned by [`stored`], if there is none. Returns
+/// the seed that is stored then.
+///
+/// # Errors
+/// Returns an error if `text` is no seed, or if the file cannot be written or read.
+pub fn restore(config: &Config, text: &str) -> Result<Option<String>, ConfigError> {
+    let Some(path) = path(config).filter(|_| is_generated(config)) else { return Ok(None) };
+    let no_seed = || io::Error::other("the text to store does not contain 12 bytes in base64");
+    let stored = decode(text).ok_or_else(no_seed).and_then(|_| create_or_read(&path, text));
+    stored.map(|seed| Some(encode(&seed))).map_err(|e| seed_error(&path, &e))
+}
+
+/// Returns whether the seed is one that an appliance generates.
+pub fn is_generated(config: &Config) -> bool {
+    matches!(config.tables.seed_from, SeedFrom::Generated | SeedFrom::Missing)
 }
 
 fn path(config: &Config) -> Option<PathBuf> {
     config.control.state.as_ref().map(|folder| folder.join(FILE))
 }
 
+/// Returns whether the annotations configure a BGP virtual router. Routers may then spread flows
+/// over several appliances (ECMP).
 fn is_router_peer(config: &Config) -> bool {
     config.annotations.keys().any(|key| key.contains("bgp-virtual-router"))
 }
@@ -104,17 +140,29 @@ fn read(path: &Path) -> io::Result<Option<[u8; BYTES]>> {
     seed.map(Some).ok_or_else(|| io::Error::other("it does not contain 12 bytes in base64"))
 }
 
-/// Creates the file with a new seed, or reads it if another program has created it first.
-fn create_or_read(path: &Path) -> io::Result<[u8; BYTES]> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+/// Returns a new seed, as it is written in the configuration.
+///
+/// # Errors
+/// Fails if the kernel gives no random numbers.
+pub fn random() -> io::Result<String> {
     let mut seed = [0; BYTES];
     File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    Ok(encode(&seed))
+}
+
+/// Creates the file with this seed, or reads it if another program has created it first.
+fn create_or_read(path: &Path, seed: &str) -> io::Result<[u8; BYTES]> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     // A hard link publishes the complete file atomically and never replaces an existing one.
     let temporary = path.with_extension(format!("new-{}", std::process::id()));
     let _ = std::fs::remove_file(&temporary);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    file.write_all(format!("{}\n", encode(&seed)).as_bytes())?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&temporary)?;
+    // fastpath runs as root, and slowpath may run as the owner of the directory: both read the
+    // seed. A process that may not change the owner has the group of the services already.
+    let of_folder = std::fs::metadata(folder)?;
+    let _ = fchown(&file, Some(of_folder.uid()), Some(of_folder.gid()));
+    file.write_all(format!("{seed}\n").as_bytes())?;
     file.sync_all()?;
     let linked = std::fs::hard_link(&temporary, path);
     std::fs::remove_file(&temporary)?;
@@ -148,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seed_round_trips_through_base64() {
+    fn seeds_of_16_characters_round_trip_and_other_texts_are_rejected() {
         for text in ["JLfvgnHc2kaSUFaI", "AAAAAAAAAAAAAAAA", "////////////////", "+/09azAZAAAB"] {
             let Some(seed) = decode(text) else {
                 assert_ne!(text.len(), 16);

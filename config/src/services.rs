@@ -1,4 +1,4 @@
-//! Services as the services file defines them, validated.
+//! The validated contents of the services file.
 
 pub mod address;
 mod backend;
@@ -33,7 +33,7 @@ pub use crate::checked::{ArmName, Prefix, TooBig};
 /// The services file, validated against itself and against the configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Services {
-    /// The file permits any removal of services, whatever `control.max_removal_percent` is.
+    /// Whether the file permits any removal of services, whatever `control.max_removal_percent` is.
     pub allow_removal: bool,
     /// Services in the order of the file; names are unique.
     pub services: Vec<Service>,

@@ -29,7 +29,7 @@ pub struct Document {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{fault}")]
 pub struct YamlError {
-    /// Position in bytes.
+    /// Byte offset of the error in the text.
     pub at: usize,
     /// What is wrong.
     pub fault: String,
@@ -207,8 +207,9 @@ pub fn line(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// Returns the line number, from 1, of a field in a document (counted from 0), or of the nearest
-/// enclosing key. Parses the text again; `field` is a path like `spec.ports[0].port`.
+/// Returns the line number, from 1, of a field or of the nearest enclosing key. `document` is the
+/// index of the document in the text, and `field` is a path like `spec.ports[0].port`. Parses the
+/// text again.
 pub fn line_of(text: &str, document: usize, field: &str) -> usize {
     let Some(Ok(document)) = Documents::new(text, true).nth(document) else { return 1 };
     let path = field.replace('[', ".").replace(']', "");
@@ -226,7 +227,7 @@ pub fn line_of(text: &str, document: usize, field: &str) -> usize {
     first.map_or(1, |first| line(text, first))
 }
 
-/// Returns the value of a scalar without quotes.
+/// Returns the value of a plain scalar, which is written without quotes.
 fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -288,7 +289,7 @@ mod tests {
 
     #[test]
     fn reports_invalid_and_unsupported_yaml_with_position() {
-        for (text, at, part) in [
+        for (text, min_line, part) in [
             ("a: 1\na: 2\n", 2, "duplicate key `a`"),
             ("a: &x 1\nb: *x\n", 1, "anchors"),
             ("a: !!binary aGk=\n", 1, "tags"),
@@ -299,7 +300,7 @@ mod tests {
         ] {
             let error = read(text).unwrap_err();
             assert!(error.fault.contains(part), "{text:?}: {error}");
-            assert!(line(text, error.at) >= at, "{text:?}: {error:?}");
+            assert!(line(text, error.at) >= min_line, "{text:?}: {error:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Tests of layers: later ones win, and the origin of each value is recorded.
+//! Tests of configuration layers: later ones win, and the origin of each value is recorded.
 
 #![expect(clippy::result_large_err, reason = "figment determines the error type of a Jail")]
 
@@ -57,7 +57,7 @@ fn error_names_the_layer_that_set_the_value() {
 }
 
 #[test]
-fn variables_that_are_no_keys_are_ignored_warned_of_or_rejected() {
+fn unknown_variables_are_ignored_cause_warnings_or_are_rejected() {
     Jail::expect_with(|jail| {
         jail.create_file("weir.toml", FILE)?;
         let file = Some("weir.toml".as_ref());

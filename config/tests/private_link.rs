@@ -17,7 +17,7 @@ fn load_section(text: &str) -> Option<PrivateLink> {
 }
 
 #[test]
-fn defaults_to_own_owner_and_metadata_environment() {
+fn empty_section_makes_this_appliance_the_owner_and_uses_metadata() {
     assert_eq!(load_section(""), None, "private links are not configured");
     let own = load_section("[private_link]\n").unwrap();
     assert_eq!(own.fleet, "weir");
@@ -51,9 +51,9 @@ fn inherits_from_the_azure_section_unless_overridden() {
 }
 
 #[test]
-fn defaults_and_lease_apply_to_all_services() {
-    let usual = load_section("[private_link]\n").unwrap();
-    assert_eq!((usual.defaults, usual.lease), (SpecDefaults::default(), Duration::from_secs(90)));
+fn loads_defaults_of_objects_and_lease_time() {
+    let empty = load_section("[private_link]\n").unwrap();
+    assert_eq!((empty.defaults, empty.lease), (SpecDefaults::default(), Duration::from_secs(90)));
     let section = load_section(&format!(
         "[private_link]\nlease_zone = \"{ZONE}\"\nlease_s = 15\nresource_group = \"north\"\n\
          subscription = \"550e8400-e29b-41d4-a716-446655440000\"\nlocation = \"westeurope\"\n"

@@ -160,8 +160,8 @@ fn accepts_frontends_that_take_no_own_packets() {
         "address = \"10.0.1.10\", port = 19100, protocol = \"tcp\"",
         "address = \"10.0.2.10\", port = 6081, protocol = \"udp\"",
         "address = \"203.0.113.10\", port = 8080, protocol = \"tcp\"",
-        // Packets to the appliance's own ports bypass these frontends, and packets of gateway
-        // endpoints are never addressed to it.
+        // Packets to the appliance's own ports bypass the first three frontends. The fourth is for
+        // packets of a gateway endpoint, which are never addressed to the appliance.
         "address = \"10.0.1.10\", protocol = \"tcp\"",
         "address = \"0.0.0.0/0\"",
         "address = \"10.0.1.0/24\", port = 8080, protocol = \"tcp\"",

@@ -2,7 +2,8 @@
 
 #![expect(clippy::panic, reason = "a failing test panics")]
 
-use config::checked::{Idle, OnExpiry, Plane};
+use config::checked::PlaneFrom::Undecided;
+use config::checked::{Idle, OnExpiry, Plane, PlaneSetting};
 use config::{Config, ConfigError};
 
 /// A valid configuration; each test makes one part of it invalid.
@@ -176,6 +177,11 @@ fn reports_allowed_range_and_type() {
         &["fastpath.burst = 65", "1 to 64"],
     );
     assert_rejected("lcores = [1]", "lcores = [1]\nmemory_mib = 64", &["need", "at least"]);
+    assert_rejected(
+        "lcores = [1]",
+        "lcores = [1]\nhugepage_size = \"4K\"",
+        &["fastpath.hugepage_size = \"4K\"", "2M", "1G"],
+    );
     let unconfirmed = "[region]\nunconfirmed_percent = 60\nunconfirmed_dsr_percent = 16\n[ingress]";
     let expected =
         ["region.unconfirmed_percent = 60", "unconfirmed_dsr_percent", "76", "at most 75"];
@@ -185,6 +191,18 @@ fn reports_allowed_range_and_type() {
     assert_rejected("lcores = [1]", "lcores = [1]\nbuffers = 2000", &["at least 4640"]);
     assert_rejected("mtu = 9001", "mtu = 9001\nqueues = 2", &["only 1 lcores"]);
     assert_rejected("mtu = 9001", "mtu = 9001\nrx_descriptors = 1000", &["for example 1024"]);
+}
+
+#[test]
+fn the_region_lies_on_a_hugetlbfs_of_the_configured_page_size() {
+    let path = |more: &str| {
+        let text = VALID.replacen("lcores = [1]", &format!("lcores = [1]\n{more}"), 1);
+        let config = config::from_toml(&text).unwrap_or_else(|e| panic!("{}", e.render()));
+        config.region.path.display().to_string()
+    };
+    assert_eq!(path(""), "/dev/hugepages/weir-region");
+    assert_eq!(path("hugepage_size = \"1G\""), "/dev/hugepages-1G/weir-region");
+    assert_eq!(path("hugepage_size = \"1G\"\nhugepages = false"), "/dev/shm/weir/region");
 }
 
 #[test]
@@ -202,11 +220,40 @@ fn plane_xdp_accepts_only_kernel_interfaces() {
     assert_eq!(valid_config().kernel_interface(&valid_config().ingress), "weir-in");
     let same = error_of(&xdp("eth2"));
     assert!(same.contains("same device twice"), "{same}");
-    for device in ["net_null0", "eth 1", "an-interface-of-30-characters--", ""] {
+    for device in
+        ["net_null0", "net_null0,iface=a/b", "eth 1", "an-interface-of-30-characters--", ""]
+    {
         let error = error_of(&xdp(device));
         assert!(error.contains("ingress.device"), "{error}");
     }
     assert!(error_of(&VALID.replacen("[fast", "plane = \"ebpf\"\n[fast", 1)).contains("\"xdp\""));
+}
+
+#[test]
+fn plane_auto_must_be_valid_for_both_planes() {
+    let auto = |from: &str, to: &str| {
+        let interfaces = VALID.replacen("\"net_null0\"", "\"eth1\"", 1);
+        let interfaces = interfaces.replacen("\"net_null1\"", "\"eth2\"", 1);
+        assert!(interfaces.contains(from), "{from}");
+        format!("plane = \"auto\"\n{}", interfaces.replacen(from, to, 1))
+    };
+    let config = config::from_toml(&auto("eth1", "0000:00:06.0")).unwrap();
+    assert_eq!((config.plane_setting(), config.plane_from), (PlaneSetting::Auto, Undecided));
+    // XDP needs an interface, DPDK needs memory, a TAP, and devices of different names.
+    for (from, to, expected) in [
+        ("eth1", "net_null0", ["ingress.device = \"net_null0\"", "plane auto"]),
+        ("eth2", "net_af_packet0,iface=eth1", ["egress.device", "same device twice"]),
+        ("lcores = [1]", "lcores = [1]\nmemory_mib = 16", ["fastpath.memory_mib = 16", "at least"]),
+        ("mtu = 9001", "mtu = 9001\ntap = \"eth1\"", ["ingress.tap", "Weir creates the TAP"]),
+    ] {
+        let error = error_of(&auto(from, to));
+        assert!(expected.iter().all(|part| error.contains(part)), "{to}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    let xdp = auto("lcores = [1]", "memory_mib = 16").replacen("\"auto\"", "\"xdp\"", 1);
+    assert_eq!(config::from_toml(&xdp).unwrap().plane_setting(), PlaneSetting::Xdp);
+    let relative = format!("plane_file = \"run/plane\"\n{VALID}");
+    assert!(error_of(&relative).contains("plane_file = \"run/plane\": not a valid path"));
 }
 
 #[test]
@@ -222,7 +269,11 @@ fn rejects_overlapping_arms() {
         "mtu = 9001\ntap = \"sixteen-letters-\"",
         &["1 to 15 characters"],
     );
-    assert_rejected("net_null1", "eth1", &["egress.device = \"eth1\"", "dpdk-devbind.py"]);
+    assert_rejected("net_null1", "eth 1", &["egress.device = \"eth 1\"", "weir nic list"]);
+    assert_rejected("net_null1", "0000:00:06.0,a b", &["\"a b\" is not an argument", "key=value"]);
+    let one = VALID.replace("net_null0", "0000:00:06.0,llq_policy=3");
+    let same = error_of(&one.replace("net_null1", "00:06.0"));
+    assert!(same.contains("same device twice"), "{same}");
     let iface = "net_af_packet0,iface=weir-out";
     assert_rejected("net_null1", iface, &["egress.tap", "write another"]);
     assert_rejected("\"10.0.2.10/24\"", "\"10.0.1.10/24\"", &["same address twice"]);
@@ -420,7 +471,7 @@ fn validates_the_aws_section() {
 
 #[test]
 fn reports_all_problems_with_underlined_source_lines() {
-    let text = VALID.replace("mtu = 9001", "mtu = 1500").replace("net_null1", "eth1");
+    let text = VALID.replace("mtu = 9001", "mtu = 1500").replace("net_null1", "eth 1");
     let error = config::from_toml(&text).unwrap_err();
     let ConfigError::Invalid(problems) = &error else { panic!() };
     assert_eq!(problems.len(), 4, "{error}");

@@ -1,5 +1,7 @@
-//! Validation of the `[api]` section: an API that other machines can reach requires TLS and a
-//! token.
+//! Validation of the `[api]` section: an API over TCP requires a token, and also TLS unless it
+//! listens on loopback only.
+
+use std::time::Duration;
 
 use super::validator::{Validator, list_key};
 use crate::checked::{Api, Tls};
@@ -54,5 +56,6 @@ pub(super) fn check(validator: &mut Validator, file: file::Api) -> Option<Api> {
         }
     }
     let listen = keyed.into_iter().map(|(_, socket)| socket).collect();
-    Some(Api { listen, tls, token_file: file.token_file.into() })
+    let token_overlap = Duration::from_secs(file.token_overlap_s.into());
+    Some(Api { listen, tls, token_file: file.token_file.into(), token_overlap })
 }

@@ -1,7 +1,8 @@
 //! Validation of arms and NAT: devices, addresses, and what must differ between the two arms.
 
 use super::validator::{Validator, list_key, port_range};
-use crate::checked::{Arm, ArmName, Device, Interface, Nat, NatAddress, Plane, Prefix};
+use crate::checked::device::is_interface;
+use crate::checked::{Arm, ArmName, Device, DeviceName, Interface, Nat, NatAddress, Plane, Prefix};
 use crate::file;
 
 /// Capacity of the tables for addresses of both arms.
@@ -14,7 +15,7 @@ pub(super) fn check_arm(
     validator: &mut Validator,
     name: &str,
     file: file::Arm,
-    (plane, lcores): (Plane, u16),
+    (planes, lcores): (&[Plane], u16),
 ) -> Arm {
     let key = |field: &str| format!("{name}.{field}");
     let tap = match (file.tap.as_str(), name) {
@@ -40,7 +41,7 @@ pub(super) fn check_arm(
         }
     }
     let addresses = check_addresses(validator, name, &file.address);
-    let device = check_device(validator, plane, &key("device"), &file.device);
+    let device = check_device(validator, planes, &key("device"), &file.device);
     let gateways = check_routers(validator, name, &file.gateway, &addresses);
     let network = &file.ipip_sources;
     Arm {
@@ -56,54 +57,35 @@ pub(super) fn check_arm(
     }
 }
 
-/// Returns whether Linux accepts the text as an interface name.
-fn is_interface(name: &str) -> bool {
-    let forbidden = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ':';
-    (1..=15).contains(&name.len()) && !name.contains(forbidden) && name != "." && name != ".."
-}
-
-fn check_device(validator: &mut Validator, plane: Plane, key: &str, text: &str) -> Device {
-    let name = text.split(',').next().unwrap_or_default();
-    if is_pci(name) {
-        return Device::Pci(text.to_owned());
-    }
-    let vdev = name.starts_with("net_") && !text.contains(char::is_whitespace);
-    if plane == Plane::Xdp {
-        let device = match vdev {
-            true => Device::Vdev(text.to_owned()),
-            false => Device::Interface(text.to_owned()),
-        };
-        if !device.interface().is_some_and(is_interface) {
-            let fault = if text.is_empty() { "this key is missing" } else { "not an interface" };
-            let remedy = "write the name of an interface (\"eth1\"; list them with ip link), or a \
-                           DPDK device that uses one: a PCI address or \
-                           \"net_af_packet0,iface=eth1\"";
-            validator.reject(key, fault, remedy);
+/// Validates the device of an arm. A rejected text becomes a device without a name, which no other
+/// rule compares.
+fn check_device(validator: &mut Validator, planes: &[Plane], key: &str, text: &str) -> Device {
+    let device = match Device::parse(text) {
+        Ok(device) => device,
+        Err(error) => {
+            validator.reject(key, &error.fault, &error.remedy);
+            return Device::unnamed();
         }
-        return device;
-    }
-    if !vdev {
-        let fault = if text.is_empty() { "this key is missing" } else { "not a DPDK device" };
-        let remedy = "write a PCI address (\"0000:00:06.0\"; list them with dpdk-devbind.py -s) \
-                       or a virtual device (\"net_af_packet0,iface=eth1\")";
-        validator.reject(key, fault, remedy);
-    }
-    Device::Vdev(text.to_owned())
-}
-
-/// Returns whether the text is a PCI address, `[domain:]bus:device.function` in hexadecimal.
-fn is_pci(text: &str) -> bool {
-    let hex = |part: &str, max_len| {
-        (1..=max_len).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_hexdigit())
     };
-    let Some((slot, function)) = text.rsplit_once('.') else { return false };
-    let mut parts = slot.rsplit(':');
-    let (device, bus, domain) = (parts.next(), parts.next(), parts.next());
-    hex(function, 1)
-        && device.is_some_and(|p| hex(p, 2))
-        && bus.is_some_and(|p| hex(p, 2))
-        && domain.is_none_or(|p| hex(p, 8))
-        && parts.next().is_none()
+    let usable = match device.name() {
+        DeviceName::Vdev(_) if planes.contains(&Plane::Xdp) => {
+            device.interface().is_some_and(is_interface)
+        }
+        _ => true,
+    };
+    if !usable {
+        let fault = "a virtual device of DPDK without an interface of the kernel";
+        let xdp = match planes.contains(&Plane::Dpdk) {
+            true => "with plane auto, which may select xdp",
+            false => "with plane xdp",
+        };
+        let remedy = format!(
+            "{xdp}, write an interface (\"eth1\"; `weir nic list` shows them), or a DPDK device \
+             that uses one (\"net_af_packet0,iface=eth1\")"
+        );
+        validator.reject(key, fault, &remedy);
+    }
+    device
 }
 
 fn check_addresses(validator: &mut Validator, name: &str, texts: &[String]) -> Vec<Interface> {
@@ -209,18 +191,16 @@ pub(super) fn check_ipip_sources_unassigned(
 /// Checks what the two arms must not share.
 pub(super) fn check_overlaps(
     validator: &mut Validator,
-    plane: Plane,
+    planes: &[Plane],
     ingress: &Arm,
     egress: Option<&Arm>,
 ) {
     let arms = [Some(("ingress", ingress)), egress.map(|arm| ("egress", arm))];
-    let (mut devices, mut taps, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut taps, mut addresses) = (Vec::new(), Vec::new());
     for (name, arm) in arms.into_iter().flatten() {
         let interface = arm.device.interface();
-        let port = interface.filter(|_| plane == Plane::Xdp).unwrap_or(arm.device.port_name());
-        devices.push((format!("{name}.device"), port.to_owned()));
         addresses.extend(arm.addresses.iter().map(|a| (format!("{name}.address"), a.addr)));
-        if plane == Plane::Xdp {
+        if !planes.contains(&Plane::Dpdk) {
             // The NIC itself is the kernel's interface.
             continue;
         }
@@ -234,7 +214,20 @@ pub(super) fn check_overlaps(
             );
         }
     }
-    if !ingress.device.port_name().is_empty() {
+    let devices = |plane: &Plane| -> Vec<(String, String)> {
+        let each = arms.into_iter().flatten().map(|(name, arm)| {
+            let interface = arm.device.interface().filter(|_| *plane == Plane::Xdp);
+            let port = interface.map_or_else(|| arm.device.name().to_string(), str::to_owned);
+            (format!("{name}.device"), port)
+        });
+        each.collect()
+    };
+    // What is one device for both planes is reported once.
+    let twice = |devices: &Vec<(String, String)>| {
+        devices.iter().any(|one| devices.iter().filter(|other| one.1 == other.1).count() > 1)
+    };
+    let same = planes.iter().map(devices).find(twice);
+    if let Some(devices) = same.filter(|_| ingress.device != Device::unnamed()) {
         validator.unique(&devices, "device");
     }
     validator.unique(&taps, "interface name");

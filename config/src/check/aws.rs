@@ -94,6 +94,8 @@ fn check_mode(validator: &mut Validator, file: &file::Aws) -> AwsMode {
     AwsMode::Gateway(GroupBy::Cluster(cluster))
 }
 
+/// Returns whether the text has 1 to `max_len` letters, digits and `._-`. AWS permits more
+/// characters in tags.
 fn is_tag(text: &str, max_len: usize) -> bool {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     !text.is_empty() && text.len() <= max_len && text.bytes().all(good)

@@ -59,7 +59,8 @@ pub(super) fn check(validator: &mut Validator, file: file::Azure, gateways: &[Ga
     }
 }
 
-/// Returns the gateway to which a pool belongs: the named one, or the only candidate.
+/// Returns the gateway to which a pool belongs: the named one, or without a name the only
+/// candidate. Otherwise reports a problem and returns an empty name.
 fn pool_gateway(
     validator: &mut Validator,
     (key, written): (&str, &String),

@@ -1,4 +1,4 @@
-//! Validation of gateways: from the keys of a cloud's gateway to its tunnels.
+//! Validation of the `[[gateway]]` sections, and derivation of each gateway's tunnels.
 
 use std::net::IpAddr;
 
@@ -6,38 +6,31 @@ use super::validator::{Validator, list_key};
 use crate::checked::{Arm, ArmName, Gateway, GatewayKind, Prefix, Side, Tunnel, VxlanEnd, Wire};
 use crate::file;
 
-/// Capacity of the tables for tunnels.
+/// Maximum number of tunnels of all gateways together: the region's capacity.
 const MAX_TUNNELS: usize = 64;
 
+/// Maximum number of networks from which one tunnel accepts packets.
 const MAX_SOURCES: usize = 8;
 
-/// GENEVE's port (RFC 8926 §3.3).
+/// Default port of an AWS gateway: GENEVE's port (RFC 8926 §3.3).
 const AWS_PORT: u16 = 6081;
 
+/// Default class of an AWS gateway's GENEVE options.
 const AWS_CLASS: u16 = 0x0108;
 
-/// Default inner MTUs: AWS gateways pass inner packets of up to 8,500 bytes; Azure's networks have
-/// an MTU of 1,500.
+/// Default inner MTU: AWS gateways pass inner packets of up to 8,500 bytes.
 const AWS_INNER_MTU: u16 = 8500;
 
+/// Default inner MTU: Azure's networks have an MTU of 1,500 bytes.
 const AZURE_INNER_MTU: u16 = 1500;
 
-/// Defaults of Azure's portal.
+/// Default external tunnel, as in Azure's portal.
 const AZURE_EXTERNAL: VxlanEnd = VxlanEnd { port: 10_801, vni: 801 };
 
+/// Default internal tunnel, as in Azure's portal.
 const AZURE_INTERNAL: VxlanEnd = VxlanEnd { port: 10_800, vni: 800 };
 
-/// Returns the number of bytes that a gateway's tunnel adds. Over IPv4: IP 20, UDP 8, then GENEVE 8
-/// and AWS's three options 32, or VXLAN 8 and Ethernet 14. An outer IPv6 header is 20 bytes larger.
-const fn overhead(kind: GatewayKind, v6: bool) -> u16 {
-    let v4 = match kind {
-        GatewayKind::Aws => 20 + 8 + 8 + 32,
-        GatewayKind::Azure => 20 + 8 + 8 + 14,
-    };
-    if v6 { v4 + 20 } else { v4 }
-}
-
-/// The addresses of the arms.
+/// The configured arms, for lookups by address; ingress is the first.
 struct Arms<'a> {
     arms: Vec<(ArmName, &'a Arm)>,
 }
@@ -47,13 +40,14 @@ impl Arms<'_> {
         self.arms.iter().find(|(_, arm)| arm.addresses.iter().any(|a| a.addr == addr)).copied()
     }
 
+    /// Returns the addresses of all arms, quoted, for an error message.
     fn all(&self) -> String {
         let addrs = self.arms.iter().flat_map(|(_, arm)| arm.addresses.iter());
         addrs.map(|a| format!("\"{}\"", a.addr)).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Validates all gateways, and what must differ between them.
+/// Validates each gateway, and that names, tunnel endpoints and external VNIs are unique.
 pub(super) fn check(
     validator: &mut Validator,
     files: Vec<file::Gateway>,
@@ -95,6 +89,7 @@ pub(super) fn check(
     gateways
 }
 
+/// Returns a value of each gateway, with the key of the field that has the value.
 fn keyed<T>(gateways: &[Gateway], of: impl Fn(&Gateway) -> T, field: &str) -> Vec<(String, T)> {
     gateways.iter().enumerate().map(|(i, g)| (format!("gateway.{i}.{field}"), of(g))).collect()
 }
@@ -116,8 +111,8 @@ fn check_gateway(
     let inner_mtu = file.inner_mtu.unwrap_or(default_mtu);
     let mut tunnels: Vec<Tunnel> = Vec::new();
     for local in locals {
-        let Some((arm, port)) = own_arms.arm_of(local) else { continue };
-        check_arm_mtu(validator, key, &file, inner_mtu, local, arm, port.mtu);
+        let Some((arm_name, arm)) = own_arms.arm_of(local) else { continue };
+        check_arm_mtu(validator, key, &file, inner_mtu, local, arm_name, arm.mtu);
         let matching: Vec<Prefix> =
             sources.iter().filter(|s| s.addr.is_ipv4() == local.is_ipv4()).copied().collect();
         if matching.is_empty() {
@@ -137,7 +132,7 @@ fn check_gateway(
         let ends = tunnel_ends(validator, key, &file, first);
         tunnels.extend(ends.into_iter().map(|(port, wire)| Tunnel {
             local,
-            arm,
+            arm: arm_name,
             sources: matching.clone(),
             port,
             wire,
@@ -154,7 +149,7 @@ fn check_gateway(
     }
 }
 
-/// Reports keys of the other kind, because they would have no effect.
+/// Reports keys of the other kind of gateway, because they would have no effect.
 fn reject_foreign_keys(validator: &mut Validator, key: &str, file: &file::Gateway) {
     let (aws, azure) = (file.kind == GatewayKind::Aws, file.kind == GatewayKind::Azure);
     for (field, foreign, kind) in [
@@ -212,7 +207,7 @@ fn local_addresses(
         let has_sources = sources.iter().any(|s| s.addr.is_ipv6() == v6);
         match ingress.address(v6) {
             Some(addr) if has_sources => locals.push(addr),
-            // An arm without any address is reported elsewhere.
+            // `arms::check_arm` reports an arm without any address.
             None if has_sources && !ingress.addresses.is_empty() => {
                 let family = if v6 { "IPv6" } else { "IPv4" };
                 let fault =
@@ -236,7 +231,7 @@ fn check_arm_mtu(
     arm: ArmName,
     mtu: u16,
 ) {
-    let tunnel = overhead(file.kind, local.is_ipv6());
+    let tunnel = file.kind.overhead(local.is_ipv6());
     let needed = u32::from(inner_mtu) + u32::from(tunnel);
     if u32::from(mtu) < needed {
         let arm = arm.as_str();
@@ -269,11 +264,12 @@ fn tunnel_ends(
     }
     let external = file.external.unwrap_or(AZURE_EXTERNAL);
     let internal = file.internal.unwrap_or(AZURE_INTERNAL);
-    // The gateway distinguishes its two tunnels by port and VNI; fastpath needs both to detect a
-    // packet that arrived through the wrong one.
+    // The gateway's two tunnels differ in port and VNI. The data plane needs both to detect a
+    // packet that has the port of one tunnel and the VNI of the other.
     for (same, what) in
         [(external.port == internal.port, "port"), (external.vni == internal.vni, "vni")]
     {
+        // Reported once per gateway, not for each local address.
         if same && first == 0 {
             let fault = format!("external and internal have the same {what}");
             let remedy = "write the values that az network lb address-pool show prints";

@@ -10,7 +10,7 @@ use crate::private_link::SpecDefaults;
 use crate::private_link::id::ResourceId;
 use crate::validation_error::ValidationError;
 
-/// Azure clouds whose addresses are known.
+/// Names of the Azure clouds whose API addresses Weir knows.
 const ENVIRONMENTS: [&str; 3] = ["AzurePublicCloud", "AzureUSGovernmentCloud", "AzureChinaCloud"];
 
 pub(super) fn check(
@@ -41,7 +41,7 @@ pub(super) fn check(
         (None, Some(inherited)) => inherited.metadata.clone(),
         (None, None) => file::Azure::default().metadata,
     };
-    let resources = non_empty(file.resource_manager)
+    let resource_manager = non_empty(file.resource_manager)
         // Tokens are only sent to servers whose certificate is verified.
         .map(|text| azure::check_url(validator, "private_link.resource_manager", &text, "https://"))
         .or_else(|| azure_endpoints.and_then(|inherited| inherited.resource_manager.clone()));
@@ -56,13 +56,15 @@ pub(super) fn check(
         endpoint_client_id: non_empty(file.endpoint_client_id),
         environment,
         endpoints: AzureEndpoints {
-            resource_manager: resources,
+            resource_manager,
             metadata,
             imds_version: version.unwrap_or_else(|| file::Azure::default().imds_version),
         },
     })
 }
 
+/// Returns how the owner is determined: by `owner`, by the lease in `zone`, or without both as the
+/// appliance `name` itself.
 fn check_owner(
     validator: &mut Validator,
     owner: String,

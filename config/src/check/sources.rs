@@ -1,4 +1,4 @@
-//! Validation of sources, in the order of their precedence.
+//! Validation of the `[[source]]` sections, whose order is the precedence of the sources.
 
 use super::validator::Validator;
 use crate::checked::SourceSettings;

@@ -1,4 +1,4 @@
-//! Validation helpers: they parse texts into values, and collect problems so that all are reported.
+//! `Validator`: parses texts into values, and collects problems so that all are reported.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// Parses a network; an address without length is a network of one.
+    /// Parses a network; an address without a prefix length is a network of one address.
     pub(crate) fn prefix(&mut self, key: &str, text: &str) -> Option<Prefix> {
         let Some((addr, len)) = address_and_length(text) else {
             let example = "write \"10.0.0.0/24\", \"fd00:1::/64\" or a single address";
@@ -124,8 +124,8 @@ fn is_usable(addr: IpAddr) -> bool {
     !(addr.is_unspecified() || addr.is_loopback() || addr.is_multicast() || mapped || broadcast)
 }
 
-/// Returns the key of a list element, or of the whole list if it has one element, which may be
-/// written as a single text.
+/// Returns the key of a list element. If the list has one element, returns the key of the whole
+/// list, since a single element may be written as a plain text.
 pub(super) fn list_key(section: &str, field: &str, i: usize, texts: &[String]) -> String {
     let key = format!("{section}.{field}");
     if texts.len() == 1 { key } else { format!("{key}.{i}") }
@@ -140,7 +140,8 @@ pub(super) fn optional_path(validator: &mut Validator, key: &str, text: String) 
     Some(text.into())
 }
 
-/// Parses a port range `first-last` that starts at `min` or later; the error shows `example`.
+/// Parses a port range `first-last` that starts at `min` or later. Otherwise reports a problem that
+/// shows `example`, and returns a placeholder.
 pub(super) fn port_range(
     validator: &mut Validator,
     key: &str,

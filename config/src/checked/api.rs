@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The `[api]` section; present only if the API listens on TCP.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -12,6 +13,8 @@ pub struct Api {
     pub tls: Option<Tls>,
     /// File with the token that clients must send.
     pub token_file: PathBuf,
+    /// Time for which a replaced token is still accepted.
+    pub token_overlap: Duration,
 }
 
 /// A TLS certificate and its private key, PEM files.

@@ -1,11 +1,11 @@
-//! Arms and NAT, validated: devices and addresses.
+//! Arms and NAT, validated: devices, queues and addresses.
 
 use std::net::IpAddr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Interface, Prefix};
+use super::{Device, Interface, Prefix};
 
 /// Name of an arm; the number is the one in table records.
 #[derive(
@@ -27,39 +27,6 @@ impl ArmName {
             ArmName::Ingress => "ingress",
             ArmName::Egress => "egress",
         }
-    }
-}
-
-/// The NIC of an arm.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Device {
-    /// PCI address `0000:00:06.0`, bound to vfio-pci (or a bifurcated driver); EAL option `-a`.
-    Pci(String),
-    /// DPDK virtual device with its arguments, `net_af_packet0,iface=veth0`; EAL option `--vdev`.
-    Vdev(String),
-    /// Interface of the kernel, for plane xdp only.
-    Interface(String),
-}
-
-impl Device {
-    /// Returns the device as configured, which is the form that EAL accepts.
-    pub fn as_str(&self) -> &str {
-        let (Device::Pci(text) | Device::Vdev(text) | Device::Interface(text)) = self;
-        text
-    }
-
-    /// Returns the underlying interface of the kernel, if the configuration names it.
-    pub fn interface(&self) -> Option<&str> {
-        match self {
-            Device::Pci(_) => None,
-            Device::Vdev(text) => text.split(',').find_map(|part| part.strip_prefix("iface=")),
-            Device::Interface(name) => Some(name),
-        }
-    }
-
-    /// Returns DPDK's name of the port: the PCI address, or the text before the first comma.
-    pub fn port_name(&self) -> &str {
-        self.as_str().split(',').next().unwrap_or_default()
     }
 }
 
@@ -86,6 +53,9 @@ pub struct Arm {
     /// Name of the kernel's exception interface (TAP), at most 15 bytes.
     pub tap: String,
 }
+
+/// Default of [`Arm::rx_descriptors`] and [`Arm::tx_descriptors`].
+pub const DEFAULT_DESCRIPTORS: u16 = 1024;
 
 impl Arm {
     /// Returns the number of descriptors of all receive queues and of one transmit queue per lcore.

@@ -28,7 +28,7 @@ pub struct Azure {
     pub membership: MembershipMode,
     /// Source of credentials.
     pub credential: AzureCredential,
-    /// Client ID of a user-assigned managed identity.
+    /// Client ID of a user-assigned managed identity; `None` for the system-assigned one.
     pub client_id: Option<String>,
     /// Addresses of Azure's APIs.
     pub endpoints: AzureEndpoints,
@@ -39,7 +39,7 @@ pub struct Azure {
 /// A backend pool of the load balancer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AzurePool {
-    /// The pool holds IPv6 addresses.
+    /// Whether the pool holds IPv6 addresses; otherwise IPv4.
     pub ipv6: bool,
     /// Exact name of the pool.
     pub name: String,

@@ -9,11 +9,12 @@ use super::{Prefix, Probing};
 /// The `[health]` section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Health {
-    /// Addresses for HTTP probes; at least one here or in `tcp`.
+    /// Addresses for HTTP probes. `listen` and `tcp` together have at least one address.
     pub listen: Vec<SocketAddr>,
     /// Addresses for TCP probes, listened on only while the appliance is able to serve.
     pub tcp: Vec<SocketAddr>,
-    /// Maximum age of the control loop's heartbeat, 1 s to 300 s.
+    /// Maximum age of the control loop's heartbeat, 1 s to 300 s. With an older one the appliance
+    /// counts as unable to serve.
     pub stall_timeout: Duration,
     /// Networks that probe this appliance, in addition to gateways and clouds.
     pub reserved_sources: Vec<Prefix>,
@@ -33,7 +34,8 @@ pub struct Metrics {
 pub struct Control {
     /// The Unix socket of the `weir` command.
     pub socket: PathBuf,
-    /// Group that may use the socket besides root.
+    /// Unix group that may use the socket besides its owner. The default, `weir-admin`, applies
+    /// only if the machine has that group.
     pub group: Option<String>,
     /// Directory of persisted objects; `None` if they are not persisted.
     pub state: Option<PathBuf>,
@@ -44,7 +46,6 @@ pub struct Control {
 
 #[cfg(test)]
 mod tests {
-
     /// Returns the probe networks of an example configuration with one reserved source added.
     fn networks(example: &str) -> Vec<String> {
         let config = format!("{example}\n[health]\nreserved_sources = \"192.0.2.0/24\"\n");
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_networks_are_gateway_nodes_and_azures_probe_address() {
+    fn probe_networks_are_gateway_nodes_azures_probes_and_reserved_sources() {
         let gateway = |kind: &str| {
             format!(
                 "name = \"t\"\n[fastpath]\nlcores = [1]\n[ingress]\ndevice = \"net_null0\"\n\

@@ -14,21 +14,22 @@ pub struct Gateway {
     pub name: String,
     /// Kind of gateway, by cloud.
     pub kind: GatewayKind,
-    /// Action for its packets that match no service.
+    /// Action for packets from the gateway that match no service.
     pub no_service: NoService,
     /// Largest inner IP packet in bytes.
     pub inner_mtu: u16,
     /// Action for larger inner packets.
     pub too_big: TooBig,
-    /// Compute the outer UDP checksum of packets sent through its tunnels where it may be zero.
+    /// Compute the outer UDP checksum of packets sent to the gateway where it may be zero.
     pub outer_checksum: bool,
-    /// Its tunnels per local address: one (AWS) or two (Azure: external, then internal).
+    /// Tunnels to the gateway: for each local address one (AWS) or two (Azure: external, then
+    /// internal).
     pub tunnels: Vec<Tunnel>,
 }
 
 impl Gateway {
-    /// Adopts the ports and VNIs that the gateway's pool has now, external and internal. The scope
-    /// keys of flows and frontends keep the configured VNI, so that flows survive such a change.
+    /// Adopts the ports and VNIs that the gateway's pool has now. The scope keys of flows and
+    /// frontends keep the configured external VNI, so that flows survive a change of the pool.
     pub fn set_vxlan_ends(&mut self, external: VxlanEnd, internal: VxlanEnd) {
         for tunnel in &mut self.tunnels {
             if let Wire::Vxlan { vni, side, .. } = &mut tunnel.wire {
@@ -63,6 +64,19 @@ pub enum GatewayKind {
     Azure,
 }
 
+impl GatewayKind {
+    /// Returns the number of bytes that the gateway's tunnel adds. Over IPv4: IP 20, UDP 8, then
+    /// GENEVE 8 and AWS's three options 32, or VXLAN 8 and Ethernet 14. An outer IPv6 header is 20
+    /// bytes larger.
+    pub const fn overhead(self, v6: bool) -> u16 {
+        let v4 = match self {
+            GatewayKind::Aws => 20 + 8 + 8 + 32,
+            GatewayKind::Azure => 20 + 8 + 8 + 14,
+        };
+        if v6 { v4 + 20 } else { v4 }
+    }
+}
+
 /// One tunnel of a gateway, ready for a table record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tunnel {
@@ -92,8 +106,8 @@ pub enum Wire {
         vni: u32,
         /// External or internal side.
         side: Side,
-        /// Index in [`Gateway::tunnels`] of the tunnel through which `return` sends packets; `None`
-        /// if `cross = false`.
+        /// Index in [`Gateway::tunnels`] of the tunnel through which packets that match no service
+        /// return to the gateway; `None` for the tunnel from which they came (`cross = false`).
         peer: Option<usize>,
         /// Scope key of the flows of both sides (the external VNI), compared with the `scope` of
         /// frontends.

@@ -1,9 +1,10 @@
 //! Which keys may change while Weir runs, and which require a restart.
 //!
-//! Gateways, NAT, IPIP sources, flow timeouts, limits of punts and ICMP errors, and the default
-//! table size are table data, which slowpath commits like services. After a change of sources, it
-//! selects among their objects again; `control.max_removal_percent` applies to the next list. All
-//! other keys are read when the programs start and require a restart.
+//! Gateways, NAT, IPIP sources, flow timeouts, the limits of new flows, of punts and of ICMP
+//! errors, and the default table size are table data, which slowpath commits like services. After
+//! a change of sources, slowpath selects among their objects again. A new
+//! `control.max_removal_percent` applies to the next list of a source. All other keys are read
+//! when the programs start and require a restart.
 
 use std::fmt;
 
@@ -86,8 +87,8 @@ impl fmt::Display for RestartRequired {
 }
 
 impl Config {
-    /// Returns the keys that differ in `new` and require a restart. If empty, all of `new` may be
-    /// applied now.
+    /// Returns the keys that differ in `new` and require a restart. If there is none, all of `new`
+    /// may be applied now.
     pub fn changes_requiring_restart(&self, new: &Config) -> Vec<RestartRequired> {
         let keys = self
             .origins
@@ -113,7 +114,7 @@ impl Config {
             .collect()
     }
 
-    /// Returns whether `other` has the same values, whatever layer and line set them.
+    /// Returns whether `other` has the same values and warnings, whatever layer and line set them.
     pub fn same_as(&self, other: &Config) -> bool {
         let without_origins =
             |config: &Config| Config { origins: Default::default(), ..config.clone() };

@@ -1,22 +1,114 @@
 //! Machine-dependent parts of the configuration: interfaces of the kernel, and warnings. They are
 //! never errors, since a configuration may be validated on another machine than it runs on.
 
+use std::fmt::{self, Display, Formatter};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use super::{Arm, Config, Device, Idle, Plane};
+use super::{Arm, Config, Device, DeviceName, Idle, Plane};
 
-/// Returns the warnings about this machine; `root` is `/`, or a fake tree in tests.
-pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
-    let cpus = missing_cpus_warning(config, root).into_iter().chain(yield_warning(config, root));
-    port_overlap_warning(config, root).into_iter().chain(cpus).collect()
+/// A property of this machine that does not fit the configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MachineWarning {
+    /// NAT and the kernel share an address and their port ranges overlap: both might pick the same
+    /// port for the same backend.
+    PortOverlap(PortOverlap),
+    /// The machine lacks CPUs that are to poll.
+    MissingCpus {
+        /// The missing CPUs, separated by commas.
+        missing: String,
+        /// The machine's online CPUs in the kernel's notation.
+        online: String,
+    },
+    /// Yielding lcores occupy all CPUs: they stay runnable, and the kernel's bound workers starve.
+    YieldOnAllCpus {
+        /// The machine's online CPUs in the kernel's notation.
+        online: String,
+    },
 }
 
-/// Returns the kernel's interface of a PCI device, as long as a kernel driver is bound to it.
-fn pci_interface(address: &str, root: &Path) -> Option<String> {
-    let address = address.split(',').next()?;
-    let full = if address.matches(':').count() == 1 { "0000:" } else { "" }.to_owned() + address;
-    let folder = root.join("sys/bus/pci/devices").join(full.to_lowercase());
+/// Overlapping port ranges of NAT and of the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortOverlap {
+    /// First and last NAT port.
+    pub nat: (u16, u16),
+    /// First and last of the kernel's ephemeral ports.
+    pub ephemeral: (u16, u16),
+    /// The address that both use.
+    pub shared: IpAddr,
+}
+
+impl PortOverlap {
+    /// Returns the overlap of NAT's ports with these ephemeral ports of the kernel, if they share
+    /// an address.
+    pub fn of(config: &Config, ephemeral: (u16, u16)) -> Option<PortOverlap> {
+        let own = |addr| config.arms().any(|(_, arm)| arm.addresses.iter().any(|a| a.addr == addr));
+        let shared = config.nat.addresses.iter().find(|nat| own(nat.addr))?.addr;
+        let nat = (config.nat.first_port, config.nat.last_port);
+        let overlaps = ephemeral.0 <= nat.1 && nat.0 <= ephemeral.1;
+        overlaps.then_some(PortOverlap { nat, ephemeral, shared })
+    }
+
+    /// Returns ephemeral ports above NAT's; `None` if too few are left there.
+    pub fn range_above(&self) -> Option<(u16, u16)> {
+        (self.nat.1 < 60_000).then(|| (self.nat.1 + 1, u16::MAX))
+    }
+}
+
+impl Display for PortOverlap {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let PortOverlap { nat, ephemeral, shared } = self;
+        write!(
+            f,
+            "nat.ports {}-{} overlap the kernel's ephemeral ports {}-{}, and {shared} is also an \
+             address of this machine: replies to its own connections may be taken for replies to \
+             NAT; set nat.ports outside that range",
+            nat.0, nat.1, ephemeral.0, ephemeral.1
+        )?;
+        match self.range_above() {
+            Some((first, last)) => {
+                write!(f, ", or run: sysctl -w net.ipv4.ip_local_port_range=\"{first} {last}\"")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for MachineWarning {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            MachineWarning::PortOverlap(overlap) => overlap.fmt(f),
+            MachineWarning::MissingCpus { missing, online } => write!(
+                f,
+                "fastpath.lcores and main_core name CPU {missing}, this machine has {online}: \
+                 fastpath cannot start; write CPUs that it has"
+            ),
+            MachineWarning::YieldOnAllCpus { online } => write!(
+                f,
+                "fastpath.lcores poll on all CPUs of this machine ({online}) and fastpath.idle is \
+                 \"yield\": the kernel's workers starve (workqueue lockup); write idle = \"sleep\""
+            ),
+        }
+    }
+}
+
+/// Returns what of this machine does not fit the configuration; `root` is `/`, or a fake tree in
+/// tests.
+pub fn machine_warnings(config: &Config, root: &Path) -> Vec<MachineWarning> {
+    let all = [port_overlap(config, root), missing_cpus(config, root), yield_on_all(config, root)];
+    all.into_iter().flatten().collect()
+}
+
+/// Returns the texts of [`machine_warnings`].
+pub(crate) fn warnings(config: &Config, root: &Path) -> Vec<String> {
+    machine_warnings(config, root).iter().map(ToString::to_string).collect()
+}
+
+/// Returns the kernel's interface of a PCI or VMBUS device, given by its folder below `root`, as
+/// long as a kernel driver is bound to it.
+fn interface_of(folder: &str, root: &Path) -> Option<String> {
+    let folder = root.join(folder);
     // virtio keeps its interfaces one directory deeper.
     let below = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|e| e.path());
     std::iter::once(folder).chain(below).find_map(|folder| {
@@ -25,27 +117,37 @@ fn pci_interface(address: &str, root: &Path) -> Option<String> {
     })
 }
 
-/// Returns a warning if NAT and the kernel share an address and their port ranges overlap: both
-/// might pick the same port for the same backend.
-fn port_overlap_warning(config: &Config, root: &Path) -> Option<String> {
-    let own = |addr| config.arms().any(|(_, arm)| arm.addresses.iter().any(|a| a.addr == addr));
-    let shared = config.nat.addresses.iter().find(|nat| own(nat.addr))?.addr;
+/// Returns the kernel's interface with a MAC address. On Azure, an accelerated interface and its
+/// virtual function have the same address: the one that is no part of another carries the traffic.
+fn interface_with_mac(mac: &str, root: &Path) -> Option<String> {
+    let folders = std::fs::read_dir(root.join("sys/class/net")).ok()?.flatten();
+    let mut names: Vec<String> = folders
+        .filter(|entry| !entry.path().join("master").exists())
+        .filter(|entry| {
+            let text = std::fs::read_to_string(entry.path().join("address"));
+            text.is_ok_and(|text| text.trim() == mac)
+        })
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names.into_iter().next()
+}
+
+/// Returns the kernel's interface of a device, if it has one.
+fn interface_of_device(device: &Device, root: &Path) -> Option<String> {
+    match device.name() {
+        DeviceName::Bus(address) => interface_of(&address.directory(), root),
+        name @ DeviceName::Mac(_) => interface_with_mac(&name.to_string(), root),
+        DeviceName::Vdev(_) | DeviceName::Interface(_) => device.interface().map(str::to_owned),
+    }
+}
+
+fn port_overlap(config: &Config, root: &Path) -> Option<MachineWarning> {
     let file = root.join("proc/sys/net/ipv4/ip_local_port_range");
     let text = std::fs::read_to_string(file).ok()?;
     let mut numbers = text.split_whitespace().filter_map(|n| n.parse::<u16>().ok());
-    let (first, last) = (numbers.next()?, numbers.next()?);
-    let nat = &config.nat;
-    (first <= nat.last_port && nat.first_port <= last).then(|| {
-        format!(
-            "nat.ports {}-{} overlap the kernel's ephemeral ports {first}-{last}, and {shared} is \
-             also an address of this machine: replies to its own connections may be taken for \
-             replies to NAT; set nat.ports outside that range, or run: sysctl -w \
-             net.ipv4.ip_local_port_range=\"{} 65535\"",
-            nat.first_port,
-            nat.last_port,
-            nat.last_port.saturating_add(1).min(60_000)
-        )
-    })
+    let ephemeral = (numbers.next()?, numbers.next()?);
+    PortOverlap::of(config, ephemeral).map(MachineWarning::PortOverlap)
 }
 
 /// Returns the machine's online CPUs in the kernel's notation, like `0-3,6`; `None` with plane xdp,
@@ -66,44 +168,28 @@ fn cpu_ranges(online: &str) -> impl Iterator<Item = RangeInclusive<u16>> {
     })
 }
 
-/// Returns a warning if lcores are configured on CPUs that this machine lacks.
-fn missing_cpus_warning(config: &Config, root: &Path) -> Option<String> {
-    let text = online_cpus(config, root)?;
-    let online = |cpu: u16| cpu_ranges(&text).any(|run| run.contains(&cpu));
+fn missing_cpus(config: &Config, root: &Path) -> Option<MachineWarning> {
+    let online = online_cpus(config, root)?;
+    let has = |cpu: u16| cpu_ranges(&online).any(|run| run.contains(&cpu));
     let fastpath = &config.fastpath;
     let cpus = fastpath.lcores.iter().chain([&fastpath.main_core]);
-    let missing: Vec<String> = cpus.filter(|c| !online(**c)).map(u16::to_string).collect();
-    (!missing.is_empty()).then(|| {
-        format!(
-            "fastpath.lcores and main_core name CPU {}, this machine has {text}: fastpath \
-             cannot start; write CPUs that it has",
-            missing.join(", ")
-        )
-    })
+    let missing: Vec<String> = cpus.filter(|cpu| !has(**cpu)).map(u16::to_string).collect();
+    let missing = missing.join(", ");
+    (!missing.is_empty()).then_some(MachineWarning::MissingCpus { missing, online })
 }
 
-/// Returns a warning if yielding lcores occupy all CPUs: they stay runnable, and the kernel's bound
-/// workers starve.
-fn yield_warning(config: &Config, root: &Path) -> Option<String> {
-    let (text, fastpath) = (online_cpus(config, root)?, &config.fastpath);
+fn yield_on_all(config: &Config, root: &Path) -> Option<MachineWarning> {
+    let (online, fastpath) = (online_cpus(config, root)?, &config.fastpath);
     let polls = |cpu: u16| fastpath.lcores.contains(&cpu);
-    let all = fastpath.idle == Idle::Yield && cpu_ranges(&text).flatten().all(polls);
-    all.then(|| {
-        format!(
-            "fastpath.lcores poll on all CPUs of this machine ({text}) and fastpath.idle is \
-             \"yield\": the kernel's workers starve (workqueue lockup); write idle = \"sleep\""
-        )
-    })
+    let all = fastpath.idle == Idle::Yield && cpu_ranges(&online).flatten().all(polls);
+    all.then_some(MachineWarning::YieldOnAllCpus { online })
 }
 
 impl Config {
     /// Returns the name of the kernel interface with the routes and neighbors of an arm: the TAP,
     /// or with XDP the NIC itself.
     pub fn kernel_interface(&self, arm: &Arm) -> String {
-        let nic = || match &arm.device {
-            Device::Pci(address) => pci_interface(address, Path::new("/")),
-            other => other.interface().map(str::to_owned),
-        };
+        let nic = || interface_of_device(&arm.device, Path::new("/"));
         match self.plane {
             Plane::Dpdk => arm.tap.clone(),
             // An invalid name is reported when the interface is opened.
@@ -117,16 +203,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_interface_of_a_pci_device_bound_to_a_kernel_driver() {
-        let root = std::env::temp_dir().join(format!("weir-pci-{}", std::process::id()));
-        let devices = root.join("sys/bus/pci/devices");
-        std::fs::create_dir_all(devices.join("0000:00:06.0/net/ens6")).unwrap();
-        std::fs::create_dir_all(devices.join("0000:00:07.0/virtio1/net/eth1")).unwrap();
-        std::fs::create_dir_all(devices.join("0000:00:08.0/power")).unwrap();
-        let found = ["00:06.0", "0000:00:06.0,arg=1", "0000:00:07.0", "0000:00:08.0"]
-            .map(|address| pci_interface(address, &root));
-        let names = found.each_ref().map(|name| name.as_deref());
-        assert_eq!(names, [Some("ens6"), Some("ens6"), Some("eth1"), None]);
+    fn finds_the_interface_of_a_device_bound_to_a_kernel_driver() {
+        const UUID: &str = "7e1a2d4b-5c6f-4a1b-9c3d-0123456789ab";
+        let root = std::env::temp_dir().join(format!("weir-nic-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("sys/bus/pci/devices/0000:00:06.0/net/ens6/mtu", "9001");
+        write("sys/bus/pci/devices/0000:00:07.0/virtio1/net/eth1/mtu", "1500");
+        write("sys/bus/pci/devices/0000:00:08.0/power/control", "on");
+        write(&format!("sys/bus/vmbus/devices/{UUID}/net/eth2/mtu"), "1500");
+        write("sys/class/net/enP7870s1/address", "00:0d:3a:11:22:33\n");
+        write("sys/class/net/enP7870s1/master/ifindex", "3\n");
+        write("sys/class/net/eth2/address", "00:0d:3a:11:22:33\n");
+        let found = |device: &str| interface_of_device(&Device::parse(device).unwrap(), &root);
+        for (device, interface) in [
+            ("00:06.0", Some("ens6")),
+            ("0000:00:06.0,arg=1", Some("ens6")),
+            ("0000:00:07.0", Some("eth1")),
+            ("0000:00:08.0", None),
+            (UUID, Some("eth2")),
+            ("00:0D:3A:11:22:33", Some("eth2")),
+            ("00:0d:3a:11:22:34", None),
+            ("net_af_packet0,iface=veth0", Some("veth0")),
+        ] {
+            assert_eq!(found(device).as_deref(), interface, "{device}");
+        }
         std::fs::remove_dir_all(root).unwrap();
     }
 

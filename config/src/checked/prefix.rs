@@ -53,8 +53,8 @@ impl Interface {
     }
 }
 
-/// Parses an address and the prefix length after its slash; without one, the length is that of the
-/// whole address.
+/// Parses an address and the prefix length after its slash. Without a slash, the length is that of
+/// the whole address, 32 or 128.
 pub(crate) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
     let (addr, len) = match text.split_once('/') {
         Some((addr, len)) => (addr.parse::<IpAddr>().ok()?, Some(len.parse::<u8>().ok()?)),
@@ -65,7 +65,7 @@ pub(crate) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
     (len <= max).then_some((addr, len))
 }
 
-/// Returns the address with all bits after the first `len` cleared; `len` counts in its own family.
+/// Returns the address with all bits after the first `len` cleared. An IPv4 address has 32 bits.
 pub fn mask(addr: IpAddr, len: u8) -> IpAddr {
     match addr {
         IpAddr::V4(v4) => {

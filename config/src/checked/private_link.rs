@@ -10,7 +10,8 @@ use crate::private_link::id::ResourceId;
 /// The `[private_link]` section; present only if private links are managed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrivateLink {
-    /// Tag of all resources that are created.
+    /// Name of the group of appliances that share the objects. All resources that they create carry
+    /// it in a tag.
     pub fleet: String,
     /// The appliance that manages the objects.
     pub owner: PrivateLinkOwner,
@@ -20,7 +21,7 @@ pub struct PrivateLink {
     pub defaults: SpecDefaults,
     /// Source of credentials.
     pub credential: AzureCredential,
-    /// Client ID of a user-assigned managed identity.
+    /// Client ID of a user-assigned managed identity; `None` for the system-assigned one.
     pub client_id: Option<String>,
     /// Client ID of the identity for the consumer side, if it is a different one.
     pub endpoint_client_id: Option<String>,

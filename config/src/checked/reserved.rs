@@ -1,9 +1,9 @@
-//! Ports on which the appliance itself listens at its arms' addresses. Frontends may not use them:
-//! otherwise the cloud's health probes would be balanced to a backend.
+//! Ports that the appliance itself uses at its arms' addresses. Frontends may not use them:
+//! otherwise, for example, the cloud's health probes would be balanced to a backend.
 //!
-//! This is the only implementation of the rule. It validates the services file and every object of
-//! every source before it becomes a table row. The region gets the ports for packets that would
-//! match a wildcard frontend or a network ([`Reserved::ports`]).
+//! The services file, and each object before it becomes a table row, are validated with
+//! [`Reserved::holder`]. A frontend for any port or for a network may still match packets to these
+//! ports, so slowpath writes the ports to the region as well ([`Reserved::ports`]).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,8 +15,8 @@ pub const MAX_LOCAL_PORTS: usize = 32;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Ports that no setting changes: routers connect to BGP's, BFD's are fixed by RFC 5881 4 and RFC
-/// 5883 5, and BFD echo packets arrive at 3785.
+/// Ports that no setting changes: the BGP port to which routers connect (RFC 4271), and the ports
+/// of BFD (RFC 5881 §4, RFC 5883 §5).
 const ROUTING: [(u8, u16, &str); 4] = [
     (TCP, 179, "BGP"),
     (UDP, 3784, "BFD (single hop)"),
@@ -36,13 +36,13 @@ pub struct ReservedPort {
     pub port: u16,
     /// Setting or protocol that uses the port: `health.listen`, `gateway "edge"`, `BGP`.
     pub holder: String,
-    /// Packets to it are in punt class `local`, whatever their source.
+    /// Packets to the port are in punt class `local`, whatever their source.
     pub protected: bool,
-    /// The port is a tunnel's: packets to it are never looked up among frontends.
+    /// The port belongs to a gateway's tunnel: packets to it are never looked up among frontends.
     pub tunnel: bool,
 }
 
-/// All ports of the appliance itself.
+/// All ports that the appliance itself uses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reserved {
     addresses: Vec<IpAddr>,
@@ -82,7 +82,7 @@ impl Reserved {
         }
     }
 
-    /// Adds a port, unless its address is not an arm's: loopback, a management network.
+    /// Adds a port, unless no arm has its address, as for loopback or a management network.
     fn add(
         &mut self,
         (addr, protocol, port): (IpAddr, u8, u16),
@@ -97,7 +97,8 @@ impl Reserved {
     }
 
     /// Returns the appliance's port that a frontend at exactly this address, port and protocol
-    /// would take; `0.0.0.0` and `::`, as written for node ports, stand for all of its addresses.
+    /// would take. `0.0.0.0` and `::`, as written for node ports, stand for all addresses of the
+    /// arms of that family.
     ///
     /// Frontends with any port and networks do not conflict: they remain usable for other traffic,
     /// and packets to reserved ports bypass them.
@@ -130,7 +131,7 @@ impl Reserved {
 }
 
 impl ReservedPort {
-    /// Returns whether the port is on this address of the appliance.
+    /// Returns whether the port is reserved on `own`, an address of an arm.
     pub fn covers(&self, own: IpAddr) -> bool {
         match self.addr {
             IpAddr::V4(addr) if addr.is_unspecified() => own.is_ipv4(),

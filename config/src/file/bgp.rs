@@ -15,11 +15,11 @@ pub struct Bgp {
     pub router_id: String,
     /// Directory of session keys (TCP-MD5, RFC 2385, and TCP-AO, RFC 5925). A policy's secret NAME
     /// is the file `password` in the subdirectory NAME, and a policy's key file is a path in this
-    /// directory; symbolic links may only lead to files in it. Changes take effect within seconds.
-    /// Empty: policies cannot use keys.
+    /// directory; symbolic links may only lead to files in it. A changed key is replaced in the
+    /// open session within seconds. Empty: policies cannot use keys.
     pub secrets: String,
     /// Action while several policies select this appliance: `withdraw` closes all sessions, `keep`
-    /// leaves sessions and routes as they were.
+    /// leaves the policy in force that was applied last; its routes follow the state.
     pub on_conflict: BgpOnConflict,
     /// Action for the address of a service without serving backends: `announce` or `withdraw`. With
     /// traffic policy `local` it is always withdrawn.

@@ -1,9 +1,13 @@
-//! Defaults, the lowest layer; those of `[aws]`, `[azure]`, `[bgp]` and `[private_link]` are
-//! declared with their keys.
+//! Defaults of the keys, the lowest layer. Those of `[aws]`, `[azure]`, `[bgp]`, `[private_link]`
+//! and `[api]` are declared with their keys.
 
 use super::{
     Arm, Attach, Control, Fastpath, File, Flows, Health, Icmp, Idle, Metrics, Nat, NoService,
-    Plane, Punt, Region, Tables,
+    PageSize, PlaneSetting, Punt, Region, Tables,
+};
+use crate::checked::{
+    ADMIN_GROUP, DEFAULT_BUFFER_BYTES, DEFAULT_BUFFERS, DEFAULT_BURST, DEFAULT_DESCRIPTORS,
+    SERVICE_GROUP, SERVICE_USER,
 };
 
 impl Default for File {
@@ -11,6 +15,7 @@ impl Default for File {
         File {
             name: "weir".into(),
             zone: String::new(),
+            auto_values: "/run/weir/auto.toml".into(),
             local: Vec::new(),
             cluster: 0,
             node_ports: "30000-32767".into(),
@@ -20,7 +25,8 @@ impl Default for File {
                 .into(),
             labels: Default::default(),
             annotations: Default::default(),
-            plane: Plane::Dpdk,
+            plane: PlaneSetting::Dpdk,
+            plane_file: "/run/weir/plane".into(),
             services: "/etc/weir/services.toml".into(),
             fastpath: Fastpath::default(),
             region: Region::default(),
@@ -51,11 +57,12 @@ impl Default for Fastpath {
             lcores: vec![1],
             main_core: 0,
             hugepages: true,
+            hugepage_size: PageSize::TwoMib,
             memory_mib: 256,
-            buffers: 16_384,
-            buffer_bytes: 10_240,
+            buffers: DEFAULT_BUFFERS,
+            buffer_bytes: DEFAULT_BUFFER_BYTES,
             idle: Idle::Spin,
-            burst: 32,
+            burst: DEFAULT_BURST,
             eal: Vec::new(),
             attach: Attach::Auto,
         }
@@ -67,7 +74,8 @@ impl Default for Region {
         Region {
             path: String::new(),
             maps: "/sys/fs/bpf/weir".into(),
-            group: crate::checked::DATA_GROUP.into(),
+            user: SERVICE_USER.into(),
+            group: SERVICE_GROUP.into(),
             max_services: 1024,
             max_frontends: 4096,
             max_backends: 4096,
@@ -97,8 +105,8 @@ impl Default for Arm {
             ipip_sources: String::new(),
             mtu: 1500,
             queues: 0,
-            rx_descriptors: 1024,
-            tx_descriptors: 1024,
+            rx_descriptors: DEFAULT_DESCRIPTORS,
+            tx_descriptors: DEFAULT_DESCRIPTORS,
             tap: String::new(),
         }
     }
@@ -176,7 +184,7 @@ impl Default for Control {
     fn default() -> Control {
         Control {
             socket: "/run/weir/control.sock".into(),
-            group: String::new(),
+            group: ADMIN_GROUP.into(),
             state: "/var/lib/weir".into(),
             max_removal_percent: 50,
         }

@@ -80,7 +80,8 @@ pub struct Control {
     /// Path of the Unix socket, at most 107 bytes.
     pub socket: String,
     /// Group whose members may use the socket, and therefore every `weir` command, without being
-    /// root. It must exist and differ from `region.group`. Empty: root alone.
+    /// root. It must differ from `region.group`. The default `weir-admin` is used if the machine
+    /// has that group; any other group must exist. Empty: root and the user as which slowpath runs.
     pub group: String,
     /// Directory in which services and other objects persist across restarts, a few kB each, for
     /// this appliance alone. Empty: nothing is persisted, and what came through the API is lost
@@ -96,7 +97,7 @@ pub struct Control {
 }
 
 /// The API over TCP.
-#[derive(Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Api {
     /// `address:port`, one or a list, on which the API is served; empty for none. Addresses other
@@ -108,6 +109,23 @@ pub struct Api {
     /// PEM file with the certificate's private key.
     pub tls_key: String,
     /// File with the token that clients send (`Authorization: Bearer ...`), at least 16 characters,
-    /// for example from `head -c 24 /dev/urandom | base64`. Read at start.
+    /// for example from `head -c 24 /dev/urandom | base64`.
     pub token_file: String,
+    /// Seconds for which a token that was replaced in `token_file` is still accepted. Watches that
+    /// were opened with it then end. 0: it is rejected at once. A restart of slowpath ends the
+    /// overlap.
+    #[schemars(range(max = 86400))]
+    pub token_overlap_s: u32,
+}
+
+impl Default for Api {
+    fn default() -> Api {
+        Api {
+            listen: Vec::new(),
+            tls_cert: String::new(),
+            tls_key: String::new(),
+            token_file: String::new(),
+            token_overlap_s: 300,
+        }
+    }
 }

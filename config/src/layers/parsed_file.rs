@@ -16,7 +16,7 @@ use crate::yaml::{Document, Documents, Spans, YamlError};
 /// A parsed file, TOML or YAML, with the positions of its keys and values.
 pub(crate) struct ParsedFile {
     pub(super) text: Text,
-    pub(super) name: String,
+    pub(crate) name: String,
     pub(super) dict: Dict,
     pub(super) spans: Spans,
 }
@@ -31,9 +31,11 @@ impl ParsedFile {
         ParsedFile::parse(&path.display().to_string(), text)
     }
 
-    /// Parses a text, or returns its syntax errors (of YAML, the first one). The format is YAML,
-    /// which includes JSON, if the extension is that of one of them, and, without a known
-    /// extension, if the text is a YAML mapping.
+    /// Parses a text, or returns its syntax errors: all errors of TOML, the first error of YAML.
+    ///
+    /// The extension of `name` selects the format: `toml`, or `yaml`, `yml` and `json`, which are
+    /// parsed as YAML. With any other extension, a text that is a YAML mapping is parsed as YAML,
+    /// and all others as TOML.
     pub(crate) fn parse(name: &str, text: String) -> Result<ParsedFile, ConfigError> {
         let source = Arc::new(NamedSource::new(name, text.clone()));
         let first = || Documents::new(&text, false).next();
@@ -57,7 +59,7 @@ impl ParsedFile {
         Ok(file)
     }
 
-    /// Parses a single YAML document with the same keys as TOML.
+    /// Parses a single YAML document, which has the same keys as a TOML file.
     fn yaml(name: &str, source: Text, text: &str) -> Result<ParsedFile, ConfigError> {
         let mut file =
             ParsedFile { text: source, name: name.into(), dict: Dict::new(), spans: Spans::new() };
@@ -108,6 +110,7 @@ impl ParsedFile {
         }
     }
 
+    /// Returns the location of a position for messages, `FILE:LINE`.
     pub(super) fn line(&self, span: &Range<usize>) -> String {
         let before = self.text.inner().as_bytes().get(..span.start).unwrap_or_default();
         format!("{}:{}", self.name, before.iter().filter(|b| **b == b'\n').count() + 1)
@@ -143,7 +146,7 @@ impl ParsedFile {
                 Value::from(values)
             }
             DeValue::Table(table) => Value::from(self.table(table, at)),
-            // No key is a float or a time: as a string, the type error shows what was found.
+            // No key is a float or a time. The string lets the type error show the value found.
             DeValue::Float(float) => Value::from(float.to_string()),
             DeValue::Datetime(moment) => Value::from(moment.to_string()),
         }
@@ -162,7 +165,7 @@ fn value_of(json: Json) -> Value {
         Json::Array(list) => Value::from(list.into_iter().map(value_of).collect::<Vec<Value>>()),
         Json::String(text) => Value::from(text),
         Json::Bool(yes) => Value::from(yes),
-        // No key is a float: as a string, the type error shows what was found.
+        // No key is a float. The string lets the type error show the value found.
         Json::Number(number) => match number.as_i64() {
             Some(number) => Value::from(number),
             None => Value::from(number.to_string()),

@@ -5,10 +5,10 @@ use crate::validation_error::ValidationError;
 
 type Check = fn(&str, &str) -> Result<(), ValidationError>;
 
-/// Values that objects may omit. An empty one is not set.
+/// Defaults of fields that objects may omit. An empty string is not set.
 ///
-/// They are not taken from the machine's metadata: appliances that share objects may run in several
-/// resource groups, and a new owner must find what its predecessor created.
+/// The defaults are not taken from the machine's metadata: appliances that share objects may run in
+/// several resource groups, and a new owner must find the resources that its predecessor created.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SpecDefaults {
     /// ID of the subscription of services.
@@ -20,7 +20,7 @@ pub struct SpecDefaults {
 }
 
 impl SpecDefaults {
-    /// Returns the validation errors, by key of the configuration.
+    /// Returns the validation errors, whose fields are keys of the configuration.
     pub fn check(&self) -> Vec<ValidationError> {
         let checked: [(Check, &str, &String); 3] = [
             (check_subscription, "private_link.subscription", &self.subscription),
@@ -33,13 +33,13 @@ impl SpecDefaults {
 
     /// Fills in the values that an object omits.
     pub fn fill(&self, spec: &mut Spec) {
-        for (field, known) in [
+        for (field, default) in [
             (&mut spec.subscription, &self.subscription),
             (&mut spec.resource_group, &self.resource_group),
             (&mut spec.location, &self.location),
         ] {
             if field.is_empty() {
-                field.clone_from(known);
+                field.clone_from(default);
             }
         }
     }

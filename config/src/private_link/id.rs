@@ -1,4 +1,4 @@
-//! Resource IDs of Azure. Azure writes the same ID with different case, so that comparison ignores
+//! Resource IDs of Azure. Azure returns the same ID in different letter case, so comparison ignores
 //! case.
 
 use std::fmt;
@@ -28,7 +28,7 @@ impl ResourceId {
     pub fn parse(text: &str) -> Result<ResourceId, InvalidResourceId> {
         let error = || InvalidResourceId(text.to_owned());
         let parts: Vec<&str> = text.strip_prefix('/').ok_or_else(error)?.split('/').collect();
-        // Azure's own examples misspell `providers`, so that the word itself is not checked.
+        // Azure's own examples misspell `providers`, so this part may be any word.
         let is_valid = parts.len() >= 8
             && parts.len().is_multiple_of(2)
             && parts.iter().all(|part| !part.is_empty())
@@ -77,7 +77,8 @@ impl ResourceId {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Returns the name that follows a type, ignoring case: `named("virtualNetworks")`.
+    /// Returns the name that follows a type in the ID, such as `virtualNetworks`. The case of the
+    /// type is ignored.
     pub fn named(&self, kind: &str) -> Option<&str> {
         let mut parts = self.0.split('/').skip(7);
         while let (Some(found), Some(name)) = (parts.next(), parts.next()) {

@@ -56,11 +56,11 @@ struct Fields {
     base_domain: Option<String>,
 }
 
-/// Name of the resource that owns the cluster's own zone.
+/// Name of the resource for the private router, which owns the cluster's own zone.
 const ROUTER: &str = "private-router";
 
-/// A resource among those of its cluster. HyperShift creates one for the private router and one for
-/// OAuth, which share a network and therefore DNS zones.
+/// Identity of a resource among those of its cluster. HyperShift creates one resource for the
+/// private router and one for OAuth, which share a network and therefore DNS zones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Sibling {
     /// Cluster, as `namespace/name`.
@@ -84,36 +84,36 @@ impl Sibling {
     }
 }
 
-/// DNS names of a cluster that this resource owns, rather than its siblings.
-struct Part {
-    /// The resource owns the cluster's own zone.
+/// DNS names of a cluster that one of its resources owns, and the siblings do not.
+struct OwnedNames {
+    /// Whether the resource owns the cluster's own zone, `CLUSTER.hypershift.local`.
     own_zone: bool,
     /// Record names in the base domain, without `-CLUSTER`.
     base: &'static [&'static str],
 }
 
-impl Part {
-    fn of(me: &Sibling, all: &[Sibling]) -> Part {
+impl OwnedNames {
+    fn of(me: &Sibling, all: &[Sibling]) -> OwnedNames {
         let is_sibling = |other: &&Sibling| {
             (&other.cluster, &other.namespace) == (&me.cluster, &me.namespace)
                 && other.name != me.name
         };
         let others = || all.iter().filter(is_sibling);
         if me.serves_oauth() {
-            return Part { own_zone: false, base: &["oauth"] };
+            return OwnedNames { own_zone: false, base: &["oauth"] };
         }
         if me.name != ROUTER && others().any(|other| other.name == ROUTER) {
-            return Part { own_zone: false, base: &[] };
+            return OwnedNames { own_zone: false, base: &[] };
         }
         match others().any(|other| other.serves_oauth()) {
-            true => Part { own_zone: true, base: &["api"] },
-            false => Part { own_zone: true, base: &["api", "oauth"] },
+            true => OwnedNames { own_zone: true, base: &["api"] },
+            false => OwnedNames { own_zone: true, base: &["api", "oauth"] },
         }
     }
 }
 
-/// Returns the resource's name, `namespace/name`, and its desired state. Its DNS names depend on
-/// `siblings`, which may include the resource itself.
+/// Returns the resource's name, `namespace/name`, and its desired state. The DNS names in the
+/// desired state depend on `siblings`, which may include the resource itself.
 ///
 /// # Errors
 /// Returns the first invalid field, by its path in the Kubernetes resource.
@@ -125,8 +125,8 @@ pub fn from_kubernetes(
         let remedy = "write the fields of AzurePrivateLinkService";
         ValidationError::new("", error.to_string(), remedy)
     })?;
-    let note = |key: &str| metadata.annotations.get(key).and_then(Value::as_str);
-    let cluster = cluster(note(ANNOTATION_CLUSTER))?;
+    let annotation = |key: &str| metadata.annotations.get(key).and_then(Value::as_str);
+    let cluster = cluster(annotation(ANNOTATION_CLUSTER))?;
     if spec.additional_allowed_subscriptions.as_ref().is_some_and(Vec::is_empty) {
         let remedy = "write 1 to 50 subscriptions, or remove the field";
         let at = "spec.additionalAllowedSubscriptions";
@@ -139,33 +139,34 @@ pub fn from_kubernetes(
         link: Some(link),
     };
     let object = &metadata.name;
-    let own = ["api", "*.apps"].map(str::to_owned);
-    let part = Sibling::of(json).map(|me| Part::of(&me, siblings));
-    if part.as_ref().is_some_and(|part| part.own_zone) {
+    let own_records = ["api", "*.apps"].map(str::to_owned);
+    let owned = Sibling::of(json).map(|me| OwnedNames::of(&me, siblings));
+    if owned.as_ref().is_some_and(|owned| owned.own_zone) {
         let link = format!("{object}-vnet-link");
-        zones.push(zone(format!("{cluster}.hypershift.local"), &own, link));
+        zones.push(zone(format!("{cluster}.hypershift.local"), &own_records, link));
     }
     if let Some(base) = spec.base_domain.filter(|base| !base.is_empty()) {
-        let served = part.map_or(&[] as &[_], |part| part.base);
-        let records = base_records(cluster, note(ANNOTATION_RECORDS), served);
+        let owned = owned.map_or(&[] as &[_], |owned| owned.base);
+        let records = base_records(cluster, annotation(ANNOTATION_RECORDS), owned);
         if !records.is_empty() {
             base_zone = Some(zones.len());
             zones.push(zone(base, &records, format!("{object}-basedomain-vnet-link")));
         }
     }
-    let service_group = note(ANNOTATION_GROUP).unwrap_or(&spec.resource_group_name).to_owned();
+    let service_group = annotation(ANNOTATION_GROUP).unwrap_or(&spec.resource_group_name);
     let desired = Spec {
         load_balancer_ip: spec.load_balancer_ip,
         subscription: spec.subscription,
-        resource_group: service_group,
+        resource_group: service_group.to_owned(),
         location: spec.location,
         service_name: None,
-        cluster: note(ANNOTATION_ID).unwrap_or(cluster).to_owned(),
+        cluster: annotation(ANNOTATION_ID).unwrap_or(cluster).to_owned(),
         nat_subnet: spec.nat_subnet,
         additional_allowed_subscriptions: spec.additional_allowed_subscriptions.unwrap_or_default(),
         auto_approved_subscriptions: None,
         tags: [(format!("kubernetes.io_cluster_{cluster}"), "owned".to_owned())].into(),
-        paused: note(ANNOTATION_PAUSED).map_or_else(Paused::default, |t| Paused::Until(t.into())),
+        paused: annotation(ANNOTATION_PAUSED)
+            .map_or_else(Paused::default, |text| Paused::Until(text.into())),
         endpoint: Some(EndpointSpec {
             subnet: spec.guest_subnet,
             network: spec.guest_network,
@@ -182,13 +183,14 @@ pub fn from_kubernetes(
     Ok((format!("{namespace}/{}", metadata.name), desired))
 }
 
-fn cluster(note: Option<&str>) -> Result<&str, ValidationError> {
-    let parts = note.and_then(|text| text.split_once('/'));
+/// Returns the name of the cluster from its annotation, `NAMESPACE/NAME`.
+fn cluster(annotation: Option<&str>) -> Result<&str, ValidationError> {
+    let parts = annotation.and_then(|text| text.split_once('/'));
     let has_two_parts = |(namespace, name): &(&str, &str)| {
         !namespace.is_empty() && !name.is_empty() && !name.contains('/')
     };
     parts.filter(has_two_parts).map(|(_, name)| name).ok_or_else(|| {
-        let fault = match note {
+        let fault = match annotation {
             None => "the annotation is missing".to_owned(),
             Some(text) => format!("`{text}` is not the name of a cluster"),
         };
@@ -197,17 +199,18 @@ fn cluster(note: Option<&str>) -> Result<&str, ValidationError> {
     })
 }
 
-/// Returns the record names in the base domain: those of the annotation, else those of the part.
-fn base_records(cluster: &str, written: Option<&str>, served: &[&str]) -> Vec<String> {
-    let served: Vec<&str> = match written {
+/// Returns the record names in the base domain: those of the annotation, or without it the names
+/// that the resource owns, each with `-CLUSTER` appended.
+fn base_records(cluster: &str, annotation: Option<&str>, owned: &[&str]) -> Vec<String> {
+    let names: Vec<&str> = match annotation {
         Some(text) => text.split(',').map(str::trim).collect(),
-        None => served.to_vec(),
+        None => owned.to_vec(),
     };
-    served.into_iter().map(|part| format!("{part}-{cluster}")).collect()
+    names.into_iter().map(|name| format!("{name}-{cluster}")).collect()
 }
 
-/// Converts the path of a field to that of the Kubernetes resource; the zone of the base domain is
-/// identified by its index.
+/// Converts the path of a field of [`Spec`] to that of the Kubernetes resource. `base_zone` is the
+/// index of the base domain's zone, all of whose fields become `spec.baseDomain`.
 fn kubernetes_path(field: &str, base_zone: Option<usize>) -> String {
     let base = base_zone.map(|at| format!("spec.endpoint.zones[{at}]"));
     if base.is_some_and(|base| field.starts_with(&base)) {

@@ -117,8 +117,8 @@ impl Paused {
         *self == Paused::Yes(false)
     }
 
-    /// Returns when the pause ends, the maximum time if it has no end, or `None` if it is not
-    /// paused.
+    /// Returns the end of the pause at time `now`, or the maximum time if the pause has no end.
+    /// Returns `None` if reconciliation is not paused.
     pub fn until(&self, now: Time) -> Option<Time> {
         let until = match self {
             Paused::Yes(yes) => yes.then_some(Time(u64::MAX)),
@@ -276,7 +276,8 @@ impl Zone {
     }
 }
 
-/// Returns whether the text is a label of a host name; underscores are allowed in records.
+/// Returns whether the text is a label of a DNS name: 1 to 63 letters, digits, hyphens and
+/// underscores, with no hyphen at either end.
 fn is_label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let not_hyphen = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
@@ -347,6 +348,8 @@ pub(super) fn check_group(field: &str, text: &str) -> Result<(), ValidationError
     Err(ValidationError::new(field, fault, remedy))
 }
 
+/// Validates that the ID is that of a virtual network (`kind` is `virtualNetworks`) or of a subnet
+/// (`kind` is `subnets`).
 fn check_type(field: &str, id: &Address, kind: &str) -> Result<(), ValidationError> {
     let id = &id.0;
     let is_valid = id.named("virtualNetworks").is_some()

@@ -33,7 +33,7 @@ impl Time {
     }
 
     /// Parses a time in RFC 3339 format, with `Z` or an offset: `2026-11-22T08:00:00+02:00`.
-    /// Fractions of a second are truncated.
+    /// Fractions of a second are truncated, and a leap second becomes the second before it.
     pub fn read(text: &str) -> Option<Time> {
         rfc3339::parse(text).map(Time::from)
     }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_invalid_times_without_panic() {
+    fn invalid_times_are_rejected_and_differences_saturate() {
         for text in [
             "",
             "true",

@@ -126,12 +126,12 @@ fn write_port_and_protocol(f: &mut fmt::Formatter<'_>, port: u16, protocol: u8) 
     }
 }
 
-/// Returns whether the address is the unspecified address, `0.0.0.0` or `::`.
+/// Returns whether the IP address is the unspecified address, `0.0.0.0` or `::`.
 pub fn is_unspecified(address: &Address) -> bool {
     address.prefix.is_single() && address.prefix.addr.is_unspecified()
 }
 
-/// Returns the same address with `0.0.0.0` or `::`, or `None` for networks.
+/// Returns the address with its IP address replaced by `0.0.0.0` or `::`; `None` for a network.
 pub fn wildcard_of(address: &Address) -> Option<Address> {
     let addr = match address.prefix.addr {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

@@ -61,7 +61,7 @@ fn check_one(validator: &mut Validator, key: &str, written: &Json, config: &Conf
     let pairs = |pairs: &Json| BTreeMap::<String, String>::deserialize(pairs).unwrap_or_default();
     service.labels = pairs(&written["labels"]);
     service.annotations = pairs(&written["annotations"]);
-    // Of a service that cannot be read, only the name takes part in the checks that follow.
+    // A service whose spec or backends are invalid takes part in later checks by its name only.
     let (Some(mut spec), Some(backends)) =
         (read_spec(validator, key, written), read_backends(validator, key, written))
     else {
@@ -89,8 +89,8 @@ fn check_one(validator: &mut Validator, key: &str, written: &Json, config: &Conf
     service
 }
 
-/// Deserializes a part of the file, whose keys and types the schema has validated. Any other fault
-/// is reported under its key.
+/// Deserializes a part of the file, whose keys and types the schema has validated. Reports any
+/// other fault under its key.
 fn typed<T: DeserializeOwned>(validator: &mut Validator, key: &str, written: &Json) -> Option<T> {
     let read = serde_path_to_error::deserialize(written).map_err(ValidationError::from_serde);
     read.map_err(|error| reject(validator, key, &error)).ok()
@@ -131,12 +131,12 @@ fn read_spec(validator: &mut Validator, key: &str, written: &Json) -> Option<Ser
     if before < validator.problems.len() {
         return None;
     }
-    let mut own = written.as_object().cloned().unwrap_or_default();
-    own.retain(|key, value| !KEYS_OUTSIDE_SPEC.contains(&key.as_str()) && !value.is_null());
-    let mut spec: ServiceSpec = typed(validator, key, &own.into())?;
+    let mut spec_keys = written.as_object().cloned().unwrap_or_default();
+    spec_keys.retain(|key, value| !KEYS_OUTSIDE_SPEC.contains(&key.as_str()) && !value.is_null());
+    let mut spec: ServiceSpec = typed(validator, key, &spec_keys.into())?;
     if spec.port_names.is_none() {
         let named = spec.frontends.iter();
-        let named = named.filter_map(|of| Some((of.port_name.as_deref()?, of.address.port)));
+        let named = named.filter_map(|f| Some((f.port_name.as_deref()?, f.address.port)));
         let names: BTreeMap<Box<str>, u16> = named.map(|(name, n)| (name.into(), n)).collect();
         spec.port_names = (!names.is_empty()).then(|| Arc::new(names));
     }
@@ -146,7 +146,7 @@ fn read_spec(validator: &mut Validator, key: &str, written: &Json) -> Option<Ser
     Some(spec)
 }
 
-/// Reports combinations that are valid in objects but a mistake in a file written by hand.
+/// Reports combinations that are valid in objects, but are mistakes in a file written by hand.
 fn check_policies(validator: &mut Validator, key: &str, spec: &ServiceSpec) {
     let at = |field: &str| format!("{key}.{field}");
     if spec.proxy_redirect.is_some() && spec.affinity_s != 0 {
@@ -234,32 +234,32 @@ fn check_nat_backend(
     config: &Config,
 ) {
     let family = |v4| if v4 { "IPv4" } else { "IPv6" };
-    let (own, at) = (backend.address.is_ipv4(), format!("{key}.address"));
-    let crosses = |v4| match spec.nat_policy {
+    let (backend_v4, at) = (backend.address.is_ipv4(), format!("{key}.address"));
+    let crosses = |frontend_v4| match spec.nat_policy {
         NatPolicy::None => false,
-        NatPolicy::Nat46 => v4,
-        NatPolicy::Nat64 => !v4,
+        NatPolicy::Nat46 => frontend_v4,
+        NatPolicy::Nat64 => !frontend_v4,
     };
-    let reached = |v4| (v4 == own) != crosses(v4);
-    let foreign = spec.frontends.iter().find(|f| !reached(f.address.is_ipv4()));
-    if let Some(frontend) = foreign {
+    let reaches = |frontend_v4| (frontend_v4 == backend_v4) != crosses(frontend_v4);
+    let unsuitable = spec.frontends.iter().find(|f| !reaches(f.address.is_ipv4()));
+    if let Some(frontend) = unsuitable {
         let fault = format!(
             "an {} backend, but frontend {} is {}, and mode nat does not translate between them",
-            family(own),
+            family(backend_v4),
             frontend.address.prefix,
-            family(!own)
+            family(!backend_v4)
         );
         let remedy = "write a service for each family, nat_policy = \"nat46\" or \"nat64\", or \
                        mode = \"tunnel\"";
         validator.reject(&at, &fault, remedy);
-    } else if !config.nat.addresses.iter().any(|nat| nat.addr.is_ipv4() == own) {
-        let fault = format!("mode nat needs an {} source address", family(own));
+    } else if !config.nat.addresses.iter().any(|nat| nat.addr.is_ipv4() == backend_v4) {
+        let fault = format!("mode nat needs an {} source address", family(backend_v4));
         validator.reject(&at, &fault, "add one to nat.addresses in the configuration");
     }
 }
 
-/// Checks what must be unique over all services, and what services that share a backend must agree
-/// on.
+/// Checks that names and frontends are unique over all services, and that services which share a
+/// backend give it the same state, arm and probe address.
 fn check_across_services(validator: &mut Validator, services: &[Service]) {
     let (mut names, mut frontends) = (Vec::new(), Vec::new());
     let mut backends: Vec<(String, &BackendSpec)> = Vec::new();
@@ -280,8 +280,7 @@ fn check_across_services(validator: &mut Validator, services: &[Service]) {
     for (key, backend) in backends {
         let end = (backend.address, backend.port);
         let (earlier, agreed) = first.entry(end).or_insert_with(|| (key.clone(), backend.clone()));
-        // Only one of the services needs to name the probe address: the backend is probed, not the
-        // service.
+        // The probe address belongs to the backend, so only one of the services needs to set it.
         let probe = agreed.probe.or(backend.probe);
         for (field, differs) in [
             ("state", agreed.state != backend.state),
@@ -305,7 +304,7 @@ fn check_across_services(validator: &mut Validator, services: &[Service]) {
     validator.unique(&probes, "probe address");
 }
 
-/// Checks that no frontend uses a port of the appliance itself.
+/// Checks that no frontend uses a port that the appliance itself uses.
 fn check_reserved_ports(validator: &mut Validator, services: &[Service], config: &Config) {
     let reserved = Reserved::of(config);
     for (i, service) in services.iter().enumerate() {
@@ -329,6 +328,7 @@ fn check_reserved_ports(validator: &mut Validator, services: &[Service], config:
 fn check_capacity(validator: &mut Validator, services: &[Service], config: &Config) {
     let (region, mut backends, mut slots) = (&config.region, Vec::new(), 0_u64);
     for service in services {
+        // A single serving backend needs no slots.
         let serving = |b: &&BackendSpec| b.state == BackendState::Active;
         if service.backends.iter().filter(serving).count() > 1 {
             slots += u64::from(service.spec.table_size);
@@ -361,7 +361,8 @@ mod tests {
     use crate::schema::default;
     use crate::services::HealthCheck;
 
-    /// Asserts that writing each key of `T` with its documented default changes nothing.
+    /// Asserts that a key of `T` which is written with its documented default has the same effect
+    /// as an omitted key, for each key that is not in `base`.
     #[track_caller]
     fn assert_documented_defaults<T>(base: &Json)
     where

@@ -21,9 +21,9 @@ pub struct FrontendSpec {
     pub address: Address,
     /// Origin of the address.
     pub kind: FrontendKind,
-    /// Restricts backends to those with this port name; none for all.
+    /// Restricts backends to those with this port name; `None` for all backends.
     pub port_name: Option<Arc<str>>,
-    /// The port as the service defines it; differs from the address's port for node ports.
+    /// The port as the service defines it, which for node ports differs from the port of `address`.
     pub service_port: u16,
 }
 
@@ -33,8 +33,8 @@ impl FrontendSpec {
         FrontendSpec { address, kind, port_name: None, service_port: address.port }
     }
 
-    /// Returns a validation error that is reported for every source; `at` is the path of the
-    /// frontend.
+    /// Returns the validation error of a port with a protocol that has none; `at` is the path of
+    /// the frontend. Files, objects and the API all reject it.
     pub(super) fn fault(&self, at: &str) -> Option<ValidationError> {
         let (port, protocol) = (self.address.port, self.address.protocol);
         let fault = match protocol {

@@ -106,7 +106,8 @@ pub struct Timing {
 /// Expected statuses if none are configured.
 const DEFAULT_STATUSES: RangeInclusive<u16> = 200..=399;
 
-/// Parses a list of statuses and ranges, or returns `None` if the text is not such a list.
+/// Parses a list of statuses and ranges from 200 to 599. An empty text is the default list. Returns
+/// `None` if the text is not such a list.
 pub fn statuses(text: &str) -> Option<Vec<RangeInclusive<u16>>> {
     if text.is_empty() {
         return Some(vec![DEFAULT_STATUSES]);
@@ -141,7 +142,7 @@ impl HealthCheck {
     }
 
     /// Returns the timing, with the appliance's values for keys that are 0 or omitted. A timeout
-    /// longer than the interval is lowered to it.
+    /// longer than the interval is lowered to the interval.
     pub fn timing(&self, appliance: &Probing) -> Timing {
         let milliseconds = |own: u32, default: Duration| match own {
             0 => default,
@@ -166,7 +167,7 @@ impl HealthCheck {
         let mut reject = |field: &'static str, fault: &str, remedy: &str| {
             faults.push(ValidationError::new(field, fault, remedy));
         };
-        self.check_times(&mut reject);
+        self.check_numbers(&mut reject);
         let visible = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let rooted = self.path.starts_with('/') && visible(&self.path);
         if !rooted && !self.path.is_empty() {
@@ -212,7 +213,7 @@ impl HealthCheck {
         faults
     }
 
-    fn check_times(&self, reject: &mut impl FnMut(&'static str, &str, &str)) {
+    fn check_numbers(&self, reject: &mut impl FnMut(&'static str, &str, &str)) {
         if !matches!(self.interval_ms, 0 | 100..=300_000) {
             reject("interval_ms", "out of range", "allowed: 100 to 300000, or 0");
         }

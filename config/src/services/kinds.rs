@@ -161,7 +161,8 @@ impl FrontendKind {
     }
 }
 
-/// State of a backend as given by a source. The order of variants is that of a service's slots.
+/// State of a backend as given by a source. A service's backends are sorted in the order of the
+/// variants.
 #[derive(
     Clone,
     Copy,

@@ -13,14 +13,14 @@ use tables::record::TunnelKind;
 #[serde(try_from = "ModeKeys", into = "ModeKeys")]
 #[schemars(with = "ModeKeys")]
 pub enum Mode {
-    /// Destination and source NAT, the source to an address of `nat.addresses`. Frontends and
+    /// Destination and source NAT; the new source is an address of `nat.addresses`. Frontends and
     /// backends are of one family unless [`NatPolicy`](super::NatPolicy) translates.
     #[default]
     Nat,
-    /// Encapsulated; replies return through the tunnel.
+    /// Encapsulation; replies return through Weir, in the tunnel or without it.
     Tunnel(BackendTunnel),
-    /// Encapsulated, for packets that arrive without a tunnel: the backend replies directly to the
-    /// client.
+    /// Encapsulation of packets that arrive without a gateway's tunnel; the backend replies
+    /// directly to the client.
     Dsr(BackendTunnel),
 }
 
@@ -52,7 +52,8 @@ impl BackendTunnel {
     }
 }
 
-/// The keys of the mode and its tunnel. A change of the mode replaces all of them.
+/// The keys of a service that set the mode and its tunnel. A change of the mode replaces all of
+/// them.
 pub const MODE_KEYS: [&str; 6] =
     ["mode", "tunnel", "tunnel_port", "vni", "outer_checksum", "dont_fragment"];
 
@@ -70,9 +71,9 @@ enum ModeName {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct ModeKeys {
-    /// `nat` rewrites addresses; `tunnel` encapsulates packets, and replies return through the
-    /// tunnel; `dsr` encapsulates packets that arrive without a tunnel, and the backend replies
-    /// directly to the client.
+    /// `nat` rewrites addresses; `tunnel` encapsulates packets, and replies return through Weir, in
+    /// the tunnel or without it; `dsr` encapsulates packets that arrive without a gateway's tunnel,
+    /// and the backend replies directly to the client.
     mode: ModeName,
     /// modes tunnel and dsr: `geneve`, `vxlan`, `ipip` or `gue`.
     #[serde(skip_serializing_if = "is_default")]

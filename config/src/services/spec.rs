@@ -77,8 +77,8 @@ pub struct ServiceSpec {
     #[schemars(range(min = 0, max = 86400))]
     #[serde(skip_serializing_if = "is_default")]
     pub tcp_idle_s: u32,
-    /// Idle timeout in seconds of UDP flows whose client sent again after a reply (mode dsr: after
-    /// its first packet); 0 for `flows.udp_s`.
+    /// Idle timeout in seconds of UDP flows whose client sent again after a reply (mode dsr: that
+    /// sent a second packet); 0 for `flows.udp_s`.
     #[serde(skip_serializing_if = "is_default")]
     pub udp_idle_s: u16,
     /// Maglev slots: 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 or 131071; 0 for
@@ -129,7 +129,7 @@ impl ServiceSpec {
         self.external_policy != self.internal_policy
     }
 
-    /// Returns the faults that are rejected from every source: files, objects and the API.
+    /// Returns all faults. Files, objects and the API all reject a spec with one of them.
     pub fn faults(&self) -> Vec<ValidationError> {
         let mut all = Vec::new();
         let vni = match self.mode {
@@ -227,6 +227,7 @@ pub(super) struct RangesKeys {
     source_policy: RangesPolicy,
 }
 
+/// Serialization of the source ranges: their keys are flattened into those of the service.
 mod ranges {
     use std::sync::Arc;
 

@@ -1,0 +1,156 @@
+//! Why a device is not bound.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::users::User;
+use crate::address::{BusAddress, PciAddress};
+use crate::driver::UserDriver;
+
+/// Why a device is not bound or unbound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// An interface of software, or on a bus without drivers to choose.
+    #[error(
+        "{name}: nothing to bind behind an interface of kind {kind}; give it to DPDK as \
+         net_af_packet0,iface={name}, or use plane = \"xdp\""
+    )]
+    NoDevice {
+        /// The interface.
+        name: String,
+        /// Its kind or bus.
+        kind: String,
+    },
+    /// The kernel needs the device.
+    #[error(
+        "{device}: {why}; it would be cut off: bind another NIC, or use --force if another way to \
+         this machine exists"
+    )]
+    Protected {
+        /// The device.
+        device: BusAddress,
+        /// What depends on it.
+        why: String,
+    },
+    /// Weir knows no driver of DPDK for the device.
+    #[error(
+        "{device}: no driver of DPDK that Weir knows accepts {what}; use plane = \"xdp\", or \
+         --driver with --force if your build has one"
+    )]
+    UnknownNic {
+        /// The device.
+        device: BusAddress,
+        /// Its id or driver.
+        what: String,
+    },
+    /// The device works beside its kernel driver.
+    #[error(
+        "{device}: {dpdk} drives the queues beside the kernel's driver, which must stay bound; \
+         leave out --driver {driver}"
+    )]
+    Bifurcated {
+        /// The device.
+        device: BusAddress,
+        /// The driver of DPDK.
+        dpdk: &'static str,
+        /// The requested driver.
+        driver: UserDriver,
+    },
+    /// The driver of DPDK does not work with the requested driver.
+    #[error("{device}: {dpdk} does not work with {driver}; use {instead}")]
+    Unsupported {
+        /// The device.
+        device: BusAddress,
+        /// The driver of DPDK.
+        dpdk: &'static str,
+        /// The requested driver.
+        driver: UserDriver,
+        /// Drivers that work.
+        instead: String,
+    },
+    /// No driver is usable on this machine.
+    #[error("{device}: no driver can be used: {}", reasons.join("; or "))]
+    NoDriver {
+        /// The device.
+        device: BusAddress,
+        /// Why each is not, with remedies.
+        reasons: Vec<String>,
+    },
+    /// VFIO hands out whole IOMMU groups.
+    #[error(
+        "{device}: IOMMU group {group} also has {other}, which {used_by}: vfio hands out whole \
+         groups; bind both (`weir nic bind {device} {other}`), or unbind {other} from its driver"
+    )]
+    GroupInUse {
+        /// The device.
+        device: BusAddress,
+        /// Number of the group.
+        group: u32,
+        /// The other device.
+        other: PciAddress,
+        /// What uses the other device.
+        used_by: String,
+    },
+    /// A process has the device open.
+    #[error("{device}: {user} has {} open; stop it first", user.file.display())]
+    InUse {
+        /// The device.
+        device: BusAddress,
+        /// The process.
+        user: User,
+    },
+    /// The kernel rejected a write.
+    #[error("cannot write {text:?} to {}: {source}{}", path.display(), remedy(source))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The text.
+        text: String,
+        /// The error from the system.
+        source: io::Error,
+    },
+    /// The kernel did not bind the device.
+    #[error(
+        "{device}: expected {expected}, found {found}: the driver rejected the device; see dmesg{}",
+        if *restored { ". Its former driver is bound again" } else { "" }
+    )]
+    NotBound {
+        /// The device.
+        device: BusAddress,
+        /// The driver that should be bound.
+        expected: String,
+        /// The driver that is bound.
+        found: String,
+        /// Whether the device was returned to its former driver.
+        restored: bool,
+    },
+    /// No driver of the kernel accepted the device.
+    #[error("{device}: no driver of the kernel is bound now; load it: modprobe {module}")]
+    NoKernelDriver {
+        /// The device.
+        device: BusAddress,
+        /// The module that should have bound it.
+        module: String,
+    },
+    /// The record of a binding cannot be read or written.
+    #[error("cannot {verb} {}: {source}; {remedy}", path.display())]
+    Record {
+        /// What was attempted.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run it as root",
+        io::ErrorKind::ReadOnlyFilesystem => "; /sys is read-only here: run it on the host",
+        io::ErrorKind::NotFound => "; is the device still there? `weir nic list` shows it",
+        _ => "",
+    }
+}
