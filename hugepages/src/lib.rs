@@ -1,26 +1,33 @@
-//! Memory that must be available before packets are forwarded: what the configuration needs, what
-//! the machine has, reserving the difference, and opening the region.
+//! Memory that must be available before packets are forwarded: the memory that the configuration
+//! needs, the memory that the machine has, the reservation of missing huge pages, and the opening
+//! of the region.
 //!
-//! `plan.rs` computes the requirements, `machine.rs` reads `/proc` and `/sys` below a root that is
-//! an argument, and `reserve.rs` compares the two and reserves pages.
+//! `plan.rs` computes the requirements. `machine.rs` reads `/proc` and `/sys` below a root
+//! directory that the caller passes. `reserve.rs` compares the requirements with the machine and
+//! reserves the missing pages.
 
 #![forbid(unsafe_code)]
 
-mod group;
 mod machine;
 mod maps;
 pub mod new_flows;
 mod nic;
 pub mod numa;
 pub mod open;
+mod owner;
 pub mod plan;
 mod reserve;
 mod table;
+pub mod upgrade;
 
-pub use group::{GroupError, group_id};
-pub use machine::{Machine, MachineError, Mount, Node, PAGE_BYTES};
+pub use machine::{Machine, MachineError, Mount, Node, Pages, cpu_list};
 pub use new_flows::{NewFlows, forwarding_lcores, new_flow_limits};
 pub use nic::Nic;
-pub use open::{OpenError, Opened, Unreadable, open_region};
+pub use open::{OpenError, Opened, Unreadable, open_region, prepare_region, region_locations};
+pub use owner::{OwnerError, group_id, user_id};
 pub use plan::{Flows, Part, Plan, Term, plan, plan_below, sizes, sizes_below};
-pub use reserve::{Applied, ApplyError, CheckResult, NodePages, apply, apply_with, check};
+pub use reserve::{
+    Applied, ApplyError, CheckResult, NodePages, apply, apply_with, boot_parameters, check,
+    pages_at_boot,
+};
+pub use table::bytes_text;

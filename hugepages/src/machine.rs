@@ -2,23 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-/// The size of the planned pages in bytes.
-pub const PAGE_BYTES: u64 = 2 << 20;
+use config::checked::PageSize;
 
-/// The directory of the 2 MiB pages below `/sys/kernel/mm` and below each node.
-const PAGES: &str = "hugepages/hugepages-2048kB";
-
-/// The memory of the machine. Only [`Machine::root`] and [`Node::nr`] begin with the root; mount
-/// points do not.
+/// The memory of the machine. Of the paths in it, only [`Pages::nr`] begins with
+/// [`root`](Machine::root); mount points do not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Machine {
     /// The root: `/`, or a directory with test files.
     pub root: PathBuf,
-    /// NUMA nodes with 2 MiB pages in ascending order. If there is none, a single node with the
-    /// numbers of the whole machine.
+    /// NUMA nodes that support hugepages, in ascending order. If there is none, a single node 0
+    /// with the page counts of the whole machine.
     pub nodes: Vec<Node>,
-    /// Whether the kernel supports pages of 2 MiB.
-    pub supported: bool,
+    /// Sizes of pages that the kernel supports.
+    pub supported: Vec<PageSize>,
     /// Mounted hugetlbfs and tmpfs file systems.
     pub mounts: Vec<Mount>,
     /// Mount points of BPF file systems.
@@ -32,14 +28,33 @@ pub struct Machine {
 pub struct Node {
     /// Number of the node.
     pub id: u32,
-    /// CPUs of the node.
+    /// CPUs of the node; empty if they are unknown.
     pub cpus: Vec<u16>,
-    /// Number of 2 MiB pages reserved on the node.
+    /// Pages of 2 MiB.
+    pub two_mib: Pages,
+    /// Pages of 1 GiB.
+    pub one_gib: Pages,
+}
+
+/// The hugepages of one size on a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pages {
+    /// Number of reserved pages.
     pub total: u64,
     /// Number of these pages that are free.
     pub free: u64,
-    /// The file that sets the number of reserved pages.
+    /// The kernel's file that sets the number of reserved pages, `nr_hugepages`.
     pub nr: PathBuf,
+}
+
+impl Node {
+    /// Returns the node's pages of one size.
+    pub fn pages(&self, size: PageSize) -> &Pages {
+        match size {
+            PageSize::TwoMib => &self.two_mib,
+            PageSize::OneGib => &self.one_gib,
+        }
+    }
 }
 
 /// A mounted file system that can hold a region.
@@ -88,14 +103,14 @@ impl Machine {
             return Err(MachineError::NoNumber { path, found: found.to_owned() });
         };
         let mounted = text(&root.join("proc/self/mounts"))?;
-        let global = root.join("sys/kernel/mm").join(PAGES);
+        let global = root.join("sys/kernel/mm/hugepages");
         let mut nodes = nodes(root);
         if nodes.is_empty() {
-            // A kernel without NUMA lists no node, and without 2 MiB pages no node with such pages.
-            nodes.push(node_at(&global));
+            // The kernel does not support NUMA, or none of its nodes has huge pages.
+            nodes.push(node_at(0, Vec::new(), &global));
         }
         Ok(Machine {
-            supported: global.join("nr_hugepages").exists(),
+            supported: sizes_in(&global),
             nodes,
             mounts: mounts(&mounted),
             bpf: bpf(&mounted),
@@ -106,15 +121,15 @@ impl Machine {
 
     /// Returns the hugetlbfs or tmpfs mount with the longest mount point that contains `path`.
     pub fn mount_of(&self, path: &Path) -> Option<&Mount> {
-        let over = self.mounts.iter().filter(|mount| path.starts_with(&mount.path));
-        over.max_by_key(|mount| mount.path.as_os_str().len())
+        let containing = self.mounts.iter().filter(|mount| path.starts_with(&mount.path));
+        containing.max_by_key(|mount| mount.path.as_os_str().len())
     }
 
-    /// Returns the number of pages that the region file at this path occupies; 0 if it does not
-    /// exist.
-    pub fn pages_in(&self, region: &Path) -> u64 {
+    /// Returns the number of pages of this size that the file `region` occupies; 0 if the file does
+    /// not exist.
+    pub fn pages_in(&self, region: &Path, size: PageSize) -> u64 {
         let below = region.strip_prefix("/").unwrap_or(region);
-        std::fs::metadata(self.root.join(below)).map_or(0, |file| file.len() / PAGE_BYTES)
+        std::fs::metadata(self.root.join(below)).map_or(0, |file| file.len() / size.bytes())
     }
 }
 
@@ -137,7 +152,7 @@ pub(crate) fn memory(root: &Path) -> Option<u64> {
     kilobytes(field(&meminfo, "MemTotal:")).map(|kilobytes| kilobytes.saturating_mul(1024))
 }
 
-/// Returns the rest of the line that begins with `name`; empty if there is none.
+/// Returns the rest of the first line that begins with `name`; empty if no line does.
 fn field<'t>(lines: &'t str, name: &str) -> &'t str {
     lines.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default()
 }
@@ -151,21 +166,34 @@ fn text(path: &Path) -> Result<String, MachineError> {
         .map_err(|reason| MachineError::Unreadable { path: path.to_owned(), reason })
 }
 
-/// Reads a file that contains a single number. Returns 0 if the file is missing, as without huge
-/// pages, or has other contents.
+/// Reads a file that contains a single number. Returns 0 if the file has other contents or is
+/// missing, as on a kernel without pages of a size.
 pub(crate) fn number(path: &Path) -> u64 {
     std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Returns a node 0 without CPUs, with the numbers of pages in the directory `pages`.
-fn node_at(pages: &Path) -> Node {
-    Node {
-        id: 0,
-        cpus: Vec::new(),
-        total: number(&pages.join("nr_hugepages")),
-        free: number(&pages.join("free_hugepages")),
-        nr: pages.join("nr_hugepages"),
-    }
+/// Returns the directory of the pages of one size in a directory `hugepages` of the kernel.
+fn pages_directory(hugepages: &Path, size: PageSize) -> PathBuf {
+    hugepages.join(format!("hugepages-{}kB", size.bytes() >> 10))
+}
+
+/// Returns the sizes of pages that a directory `hugepages` of the kernel has.
+fn sizes_in(hugepages: &Path) -> Vec<PageSize> {
+    let has = |size: &PageSize| pages_directory(hugepages, *size).join("nr_hugepages").exists();
+    PageSize::ALL.into_iter().filter(has).collect()
+}
+
+/// Returns a node with the page counts from its directory `hugepages`.
+fn node_at(id: u32, cpus: Vec<u16>, hugepages: &Path) -> Node {
+    let pages = |size| {
+        let directory = pages_directory(hugepages, size);
+        Pages {
+            total: number(&directory.join("nr_hugepages")),
+            free: number(&directory.join("free_hugepages")),
+            nr: directory.join("nr_hugepages"),
+        }
+    };
+    Node { id, cpus, two_mib: pages(PageSize::TwoMib), one_gib: pages(PageSize::OneGib) }
 }
 
 fn nodes(root: &Path) -> Vec<Node> {
@@ -175,23 +203,24 @@ fn nodes(root: &Path) -> Vec<Node> {
         let name = entry.file_name();
         let id = name.to_str().and_then(|n| n.strip_prefix("node")).and_then(|n| n.parse().ok());
         let Some(id) = id else { continue };
-        let pages = entry.path().join(PAGES);
-        if pages.join("nr_hugepages").exists() {
+        let pages = entry.path().join("hugepages");
+        if !sizes_in(&pages).is_empty() {
             let cpus = std::fs::read_to_string(entry.path().join("cpulist")).unwrap_or_default();
-            nodes.push(Node { id, cpus: cpu_list(&cpus), ..node_at(&pages) });
+            nodes.push(node_at(id, cpu_list(&cpus), &pages));
         }
     }
     nodes.sort_by_key(|node| node.id);
     nodes
 }
 
-/// Parses a list of CPUs in the kernel's notation, for example `0-3,8`.
-fn cpu_list(text: &str) -> Vec<u16> {
-    let run = |run: &str| {
+/// Parses a list of CPUs in the kernel's notation, for example `0-3,8`. Parts that are no CPUs are
+/// left out.
+pub fn cpu_list(text: &str) -> Vec<u16> {
+    let parse_range = |run: &str| {
         let (first, last) = run.split_once('-').unwrap_or((run, run));
         Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
     };
-    text.trim().split(',').filter_map(run).flatten().collect()
+    text.trim().split(',').filter_map(parse_range).flatten().collect()
 }
 
 fn mounts(text: &str) -> Vec<Mount> {
@@ -219,11 +248,12 @@ fn bpf(text: &str) -> Vec<PathBuf> {
     bpf.map(|fields| fields[1].replace("\\040", " ").into()).collect()
 }
 
-/// Returns the page size in mount options, `pagesize=2M` or `pagesize=1024M`; the kernel's default
-/// is 2 MiB on x86.
+/// Returns the page size in bytes that the options of a hugetlbfs mount name, for example
+/// `pagesize=2M` or `pagesize=1024M`. Without a readable size, returns 2 MiB, the kernel's default
+/// on x86.
 fn page_bytes(options: &str) -> u64 {
     let size = options.split(',').find_map(|option| option.strip_prefix("pagesize="));
-    let Some(size) = size else { return PAGE_BYTES };
+    let Some(size) = size else { return PageSize::TwoMib.bytes() };
     let digits = size.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match size.as_bytes().last() {
         Some(b'K' | b'k') => 1 << 10,
@@ -231,5 +261,5 @@ fn page_bytes(options: &str) -> u64 {
         Some(b'G' | b'g') => 1 << 30,
         _ => 1,
     };
-    digits.parse::<u64>().map_or(PAGE_BYTES, |n| n.saturating_mul(unit))
+    digits.parse::<u64>().map_or(PageSize::TwoMib.bytes(), |n| n.saturating_mul(unit))
 }

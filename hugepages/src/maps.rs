@@ -1,4 +1,5 @@
-//! The memory of plane xdp: kernel maps in ordinary pages, pinned in a directory.
+//! The memory of plane xdp: kernel maps in ordinary pages, pinned in a directory of a BPF file
+//! system.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use crate::table::bytes_text;
 pub(crate) fn problems(plan: &Plan, machine: &Machine) -> Vec<String> {
     let mut problems = Vec::new();
     let folder = &plan.region_path;
-    // The system's BPF file system is mounted when the maps are created.
+    // The creation of the maps mounts the system's BPF file system if needed.
     let system = Path::new("/sys/fs/bpf");
     if !machine.bpf.iter().any(|at| folder.starts_with(at)) && !folder.starts_with(system) {
         problems.push(format!(
@@ -22,8 +23,8 @@ pub(crate) fn problems(plan: &Plan, machine: &Machine) -> Vec<String> {
     let exists = machine.root.join(folder.strip_prefix("/").unwrap_or(folder)).exists();
     if !exists && plan.region_bytes > machine.available {
         problems.push(format!(
-            "{} of ordinary memory required for the region's maps, {} available: lower \
-             region.max_flows, region.nat_maps or region.slots",
+            "{} of ordinary memory required for the region's maps, but only {} is available: \
+             lower region.max_flows, region.nat_maps or region.slots",
             bytes_text(plan.region_bytes),
             bytes_text(machine.available)
         ));

@@ -1,7 +1,7 @@
 //! The arms' NICs, and the files that contain their NUMA nodes.
 
 use config::Config;
-use config::checked::Device;
+use config::checked::{Device, DeviceName};
 
 /// An arm's NIC, if its NUMA node can be determined.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,13 +16,13 @@ pub struct Nic {
 
 /// Returns the arms' NICs. Virtual devices without a kernel interface have no node.
 pub(crate) fn nics(config: &Config) -> Vec<Nic> {
-    let file = |device: &Device| match device {
-        Device::Pci(address) => {
-            let address = address.split(',').next().unwrap_or_default().to_lowercase();
-            let domain = if address.matches(':').count() == 1 { "0000:" } else { "" };
-            Some(format!("sys/bus/pci/devices/{domain}{address}/numa_node"))
-        }
-        other => other.interface().map(|name| format!("sys/class/net/{name}/device/numa_node")),
+    let file = |device: &Device| {
+        Some(match device.name() {
+            DeviceName::Bus(address) => format!("{}/numa_node", address.directory()),
+            DeviceName::Mac(_) | DeviceName::Vdev(_) | DeviceName::Interface(_) => {
+                format!("sys/class/net/{}/device/numa_node", device.interface()?)
+            }
+        })
     };
     let nics = config.arms().filter_map(|(name, arm)| {
         let key = match name {

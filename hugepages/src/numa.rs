@@ -1,4 +1,4 @@
-//! NUMA: compares the node of the NICs with those of the polling lcores and of the memory.
+//! NUMA: compares the nodes of the NICs with those of the polling lcores and of the region's pages.
 //!
 //! A NIC writes packets and descriptors to memory, and an lcore reads them. An access across nodes
 //! takes about twice the time, so buffers, descriptors, the region and the lcores should be on the
@@ -10,7 +10,7 @@ use crate::machine::{Machine, Node};
 use crate::nic::Nic;
 use crate::plan::Plan;
 
-/// Returns the NICs with a known node and their nodes; empty if the machine has a single node.
+/// Returns each NIC whose node is known, with its node; empty if the machine has a single node.
 fn nodes_of<'p>(plan: &'p Plan, machine: &Machine) -> Vec<(&'p Nic, u32)> {
     if machine.nodes.len() < 2 {
         return Vec::new();
@@ -23,7 +23,8 @@ fn nodes_of<'p>(plan: &'p Plan, machine: &Machine) -> Vec<(&'p Nic, u32)> {
     plan.nics.iter().filter_map(|nic| Some((nic, node(nic)?))).collect()
 }
 
-/// Returns the node of all NICs with a known node, if the machine has several and they agree.
+/// Returns the node that all NICs with a known node share. Returns `None` if their nodes differ, if
+/// none is known, or if the machine has a single node.
 pub fn nic_node(plan: &Plan, machine: &Machine) -> Option<u32> {
     let nodes = nodes_of(plan, machine);
     let (_, first) = nodes.first()?;
@@ -32,7 +33,7 @@ pub fn nic_node(plan: &Plan, machine: &Machine) -> Option<u32> {
 
 /// Returns a warning with a remedy if the NICs are on two nodes, or else if lcores are on another
 /// node than the NICs.
-pub(crate) fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
+pub fn warnings(plan: &Plan, machine: &Machine) -> Vec<String> {
     let nodes = nodes_of(plan, machine);
     let mut warnings = Vec::new();
     if let [(ingress, first), (egress, second)] = nodes[..]
@@ -75,8 +76,8 @@ pub fn region_warning(plan: &Plan, machine: &Machine, numa_maps: &str) -> Option
     (away > 0).then(|| {
         format!(
             "{away} pages of the region {} are on another NUMA node than {nic_node}, the node of \
-             {} = \"{}\": lookups cross nodes; to move it, type `weir hugepages apply`, stop \
-             fastpath and slowpath, remove the file (flows are lost), and start them",
+             {} = \"{}\": lookups cross nodes; to move the region, type `weir hugepages apply`, \
+             stop fastpath and slowpath, remove the file (flows are lost), and start them",
             plan.region_path.display(),
             nic.key,
             nic.device
@@ -84,9 +85,10 @@ pub fn region_warning(plan: &Plan, machine: &Machine, numa_maps: &str) -> Option
     })
 }
 
-/// Returns the pages of a mapped file by node: `ADDRESS POLICY file=PATH ... N0=12 N1=3 ...`.
+/// Returns the mapped pages of `file` as pairs of a node and a number of pages. A line of
+/// `numa_maps` has the form `ADDRESS POLICY file=PATH ... N0=12 N1=3 ...`.
 fn pages_of(numa_maps: &str, file: &Path) -> Vec<(u32, u64)> {
-    let named = |line: &&str| {
+    let maps_file = |line: &&str| {
         let path = line.split_whitespace().find_map(|word| word.strip_prefix("file="));
         path.is_some_and(|path| Path::new(path) == file)
     };
@@ -94,7 +96,8 @@ fn pages_of(numa_maps: &str, file: &Path) -> Vec<(u32, u64)> {
         let (node, pages) = word.strip_prefix('N')?.split_once('=')?;
         Some((node.parse().ok()?, pages.parse().ok()?))
     };
-    numa_maps.lines().filter(named).flat_map(|l| l.split_whitespace().filter_map(pages)).collect()
+    let lines = numa_maps.lines().filter(maps_file);
+    lines.flat_map(|line| line.split_whitespace().filter_map(pages)).collect()
 }
 
 /// Formats the CPUs of a node, for example `0-3, 8`.

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use config::Config;
-use config::checked::{BUFFER_OVERHEAD, DESCRIPTOR_BYTES, MAX_UNCONFIRMED_PERCENT, Plane};
+use config::checked::{
+    BUFFER_OVERHEAD, DESCRIPTOR_BYTES, MAX_UNCONFIRMED_PERCENT, PageSize, Plane,
+};
 use tables::flow::MAX_PERCENT_TOGETHER;
 use tables::layout::{Layout, MAX_LCORES, MAX_TUNNELS, OBJECT_WORDS, Section, Sizes};
 
-use crate::machine::{PAGE_BYTES, memory, possible_cpus};
+use crate::machine::{memory, possible_cpus};
 use crate::new_flows::NewFlows;
 use crate::nic::{Nic, nics};
 use crate::table::{Table, bytes_text};
@@ -17,17 +19,17 @@ const MIN_FLOWS: u32 = 1 << 16;
 /// The maximum number of flows unless `region.max_flows` is set: each flow is checked for idleness
 /// every two seconds, which for more flows takes too much time on most machines.
 const MAX_FLOWS: u32 = 1 << 22;
-/// The maximum share of the memory for flows unless `region.max_flows` is set, as a divisor: a
-/// machine of 4 GB, of which Linux has 3.7, holds 524,288 flows.
+/// Unless `region.max_flows` is set, flows take at most `MemTotal` divided by this number. A
+/// machine of 4 GB, of which Linux reports 3.7 GB as `MemTotal`, gets 524,288 flows.
 const SHARE: u64 = 12;
-// The configuration's own check does not depend on `tables`.
+// `config` validates against a constant of its own, which must be the limit of `tables`.
 const _: () = assert!(MAX_UNCONFIRMED_PERCENT == MAX_PERCENT_TOGETHER);
 
-/// The configuration key that determines the memory for flows.
+/// The configuration key that sets the number of flows.
 pub(crate) const FLOWS: &str = "region.max_flows";
 
-/// Returns the region's sizes for a configuration; this is the only function that derives them.
-/// With XDP every CPU that the machine can have is an lcore, and the loader is the last one.
+/// Returns the region's sizes for a configuration. Both planes use these sizes. With XDP the region
+/// has one lcore for each possible CPU of the machine, and a last one for the loader.
 pub fn sizes(config: &Config) -> Sizes {
     sizes_below(config, Path::new("/"))
 }
@@ -89,13 +91,13 @@ fn with_flows_for(sizes: Sizes, memory: u64) -> Sizes {
 /// The owner of the memory of a term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// The region, which is a file of its own.
+    /// The region: a file, or kernel maps with XDP.
     Region,
     /// DPDK: allocated by EAL when the fast path starts.
     Dpdk,
 }
 
-/// A row of the plan.
+/// A row of the plan: the memory for one purpose.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Term {
     /// The owner of the memory.
@@ -119,7 +121,7 @@ pub struct Term {
 pub struct Plan {
     /// The plane. XDP's region consists of kernel maps, and XDP needs no other memory.
     pub plane: Plane,
-    /// All terms; the sums of their bytes are the sizes of the two parts.
+    /// All terms. The bytes of a part's terms add up to the size of the part.
     pub terms: Vec<Term>,
     /// Path of the region's file, or of the directory of its maps.
     pub region_path: std::path::PathBuf,
@@ -129,18 +131,20 @@ pub struct Plan {
     pub dpdk_bytes: u64,
     /// Value of `fastpath.hugepages`; false with XDP.
     pub hugepages: bool,
-    /// CPUs of the polling lcores. EAL distributes its memory over their nodes unless the NICs'
-    /// node is known.
+    /// Size of the pages to which both parts are rounded up; 2 MiB without hugepages.
+    pub page: PageSize,
+    /// CPUs of the polling lcores; empty with XDP. EAL distributes its memory over their NUMA nodes
+    /// unless the NICs' node is known.
     pub lcores: Vec<u16>,
-    /// The arms' NICs whose NUMA node can be determined.
+    /// The arms' NICs whose NUMA node can be determined; empty with XDP.
     pub nics: Vec<Nic>,
-    /// Number of flows that the region holds, and its source.
+    /// Number of flows that the region holds, and how it was determined.
     pub flows: Flows,
-    /// Limit of new NAT flows per second, and its source.
+    /// Limit of new NAT flows per second and lcore, and how it was determined.
     pub new_flows: NewFlows,
 }
 
-/// The source of the number of flows.
+/// The number of flows that the region holds, and how it was determined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flows {
     /// Set by `region.max_flows`.
@@ -190,17 +194,22 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
             region_bytes: layout.bytes() as u64,
             dpdk_bytes: 0,
             hugepages: false,
+            page: PageSize::TwoMib,
             lcores: Vec::new(),
             nics: Vec::new(),
             flows,
             new_flows,
         };
     }
-    let region_bytes = (layout.bytes() as u64).next_multiple_of(PAGE_BYTES);
+    let page = match config.fastpath.hugepages {
+        true => config.fastpath.hugepage_size,
+        false => PageSize::TwoMib,
+    };
+    let region_bytes = (layout.bytes() as u64).next_multiple_of(page.bytes());
     let dpdk = dpdk(config);
-    let dpdk_bytes = (u64::from(config.fastpath.memory_mib) << 20).next_multiple_of(PAGE_BYTES);
-    // The memory beyond the known terms is EAL's own. The configuration's check ensures that it is
-    // not negative.
+    let dpdk_bytes = (u64::from(config.fastpath.memory_mib) << 20).next_multiple_of(page.bytes());
+    // Buffers and rings have terms of their own, and EAL and the drivers use the rest. The
+    // validation of the configuration ensures that the rest is not negative.
     let rest = dpdk_bytes.saturating_sub(dpdk.iter().map(|t| t.bytes).sum());
     terms.push(term(
         Part::Region,
@@ -224,6 +233,7 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
         region_bytes,
         dpdk_bytes,
         hugepages: config.fastpath.hugepages,
+        page,
         lcores: config.fastpath.lcores.clone(),
         nics: nics(config),
         flows,
@@ -231,7 +241,8 @@ pub fn plan_below(config: &Config, root: &Path) -> Plan {
     }
 }
 
-/// Returns the terms of a section. Counter pages have separate terms for services and backends.
+/// Returns the terms of a section: one, but for the counters, which have separate terms for the
+/// counters of services and of backends.
 fn from_layout(row: &tables::layout::Term, sizes: &Sizes) -> Vec<Term> {
     let mut section = Term {
         part: Part::Region,
@@ -301,9 +312,10 @@ impl Plan {
         self.region_bytes + self.dpdk_bytes
     }
 
-    /// Returns the size of both parts in pages of 2 MiB.
+    /// Returns the size of both parts in pages of [`page`](Plan::page). With XDP, which needs no
+    /// such pages, the number has no meaning.
     pub fn pages(&self) -> u64 {
-        self.bytes() / PAGE_BYTES
+        self.bytes() / self.page.bytes()
     }
 
     /// Formats the plan as a table.
@@ -317,7 +329,7 @@ impl Plan {
         for (part, title, bytes) in parts.into_iter().take(if in_maps { 1 } else { 2 }) {
             let pages = match in_maps {
                 true => "one kernel map each".to_owned(),
-                false => format!("{} pages", bytes / PAGE_BYTES),
+                false => format!("{} pages", bytes / self.page.bytes()),
             };
             table.row([title, "", "", &bytes_text(bytes), "", &pages]);
             for term in self.terms.iter().filter(|t| t.part == part && t.bytes > 0) {
@@ -341,7 +353,7 @@ impl Plan {
                     self.flows, self.new_flows
                 );
         }
-        let all = format!("{} pages of 2 MiB", self.pages());
+        let all = format!("{} pages of {}", self.pages(), self.page);
         table.row(["total", "", "", &bytes_text(self.bytes()), "", &all]);
         out += &table.render();
         out += &if self.hugepages {

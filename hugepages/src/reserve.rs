@@ -1,19 +1,21 @@
-//! Compares the plan with the machine, reports what is missing, and reserves it.
+//! Compares the plan with the machine, reports missing memory, and reserves missing huge pages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use config::checked::Plane;
+use config::checked::{PageSize, Plane};
 
-use crate::machine::{Machine, Node, PAGE_BYTES, number};
+use crate::machine::{Machine, Node, Pages, number};
 use crate::maps;
 use crate::numa;
 use crate::plan::Plan;
 use crate::table::{Table, bytes_text};
 
 /// The result of comparing the plan with the machine.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckResult {
+    /// Size of the pages; without meaning if no node needs pages.
+    pub page: PageSize,
     /// The nodes that need pages.
     pub nodes: Vec<NodePages>,
     /// Problems that prevent a start, each with a remedy.
@@ -22,16 +24,16 @@ pub struct CheckResult {
     pub warnings: Vec<String>,
     /// The mount point of a missing hugetlbfs for the region; `apply` mounts it.
     pub mount: Option<PathBuf>,
-    /// Commands that make the remedies persistent across boots.
+    /// Commands that make the remedies persistent across boots, and explanations of the counts.
     pub advice: Vec<String>,
 }
 
-/// The pages of one node.
+/// The pages of one NUMA node, of the size that the plan has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodePages {
     /// Number of the node.
     pub id: u32,
-    /// Pages that must be free, excluding those that an existing region occupies.
+    /// Pages that must be free. Those that an existing region already occupies do not count.
     pub needed: u64,
     /// Reserved pages.
     pub total: u64,
@@ -48,7 +50,7 @@ impl NodePages {
 
 /// Compares the plan with the machine.
 pub fn check(plan: &Plan, machine: &Machine) -> CheckResult {
-    let mut result = CheckResult::default();
+    let mut result = CheckResult::new(plan.page);
     if plan.plane == Plane::Xdp {
         result.problems = maps::problems(plan, machine);
         return result;
@@ -57,37 +59,57 @@ pub fn check(plan: &Plan, machine: &Machine) -> CheckResult {
     let mut ordinary = 0;
     let mut pages = 0;
     match page_kind {
-        PageKind::Huge => pages += plan.region_bytes / PAGE_BYTES,
+        PageKind::Huge => pages += plan.region_bytes / plan.page.bytes(),
         PageKind::Ordinary => ordinary += plan.region_bytes,
     }
-    let dpdk = plan.dpdk_bytes / PAGE_BYTES;
     if !plan.hugepages {
         ordinary += plan.dpdk_bytes;
     }
     if ordinary > machine.available {
         result.problems.push(format!(
-            "{} of ordinary memory required, {} available: lower fastpath.buffers, \
-             fastpath.memory_mib or region.max_flows",
+            "{} of ordinary memory required, but only {} is available: lower \
+             fastpath.buffers, fastpath.memory_mib or region.max_flows",
             bytes_text(ordinary),
             bytes_text(machine.available)
         ));
     }
-    let nic_node = numa::nic_node(plan, machine);
-    let spread = spread(if plan.hugepages { dpdk } else { 0 }, plan, machine, nic_node);
-    let occupied =
-        if page_kind == PageKind::Huge { machine.pages_in(&plan.region_path) } else { 0 };
-    let first = region_node(plan, machine, nic_node);
-    for (i, (node, dpdk)) in machine.nodes.iter().zip(spread).enumerate() {
-        let region = if i == first { pages.saturating_sub(occupied) } else { 0 };
-        let needed = dpdk + region;
-        if needed > 0 {
-            let Node { id, total, free, .. } = *node;
-            result.nodes.push(NodePages { id, needed, total, free });
-        }
-    }
+    let occupied = match page_kind {
+        PageKind::Huge => machine.pages_in(&plan.region_path, plan.page),
+        PageKind::Ordinary => 0,
+    };
+    result.nodes = nodes(plan, machine, pages, occupied);
     pages_problem(&mut result, machine);
     result.warnings.extend(numa::warnings(plan, machine));
     result
+}
+
+/// Returns the pages that nodes need while no region exists and no fast path runs, as at boot.
+/// Empty if none are needed.
+pub fn pages_at_boot(plan: &Plan, machine: &Machine) -> Vec<NodePages> {
+    if plan.plane == Plane::Xdp {
+        return Vec::new();
+    }
+    let region = match region_pages(plan, machine, &mut CheckResult::new(plan.page)) {
+        PageKind::Huge => plan.region_bytes / plan.page.bytes(),
+        PageKind::Ordinary => 0,
+    };
+    nodes(plan, machine, region, 0)
+}
+
+/// Distributes the region's pages and EAL's over the nodes; an existing region occupies some.
+fn nodes(plan: &Plan, machine: &Machine, region_pages: u64, occupied: u64) -> Vec<NodePages> {
+    let nic_node = numa::nic_node(plan, machine);
+    let dpdk = if plan.hugepages { plan.dpdk_bytes / plan.page.bytes() } else { 0 };
+    let first = region_node(plan, machine, nic_node);
+    let pages = machine.nodes.iter().zip(spread(dpdk, plan, machine, nic_node)).enumerate();
+    pages
+        .map(|(i, (node, dpdk))| {
+            let region = if i == first { region_pages.saturating_sub(occupied) } else { 0 };
+            let Pages { total, free, .. } = *node.pages(plan.page);
+            NodePages { id: node.id, needed: dpdk + region, total, free }
+        })
+        .filter(|node| node.needed > 0)
+        .collect()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,31 +118,37 @@ enum PageKind {
     Ordinary,
 }
 
-/// Determines the kind of pages of the region, and adds problems and warnings about it to
-/// `result`.
+/// Determines from the mount of the region's path which kind of pages the region is on, and adds
+/// problems and warnings about the mount to `result`.
 fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> PageKind {
     let path = plan.region_path.display();
     let directory = plan.region_path.parent().unwrap_or(&plan.region_path).display();
+    let (page, size) = (plan.page, plan.page.option());
+    // `/dev/hugepages`, and directories beside it for another size, such as `/dev/hugepages-1G`.
+    let text = plan.region_path.to_string_lossy();
+    let starts = ["/dev/hugepages/", "/dev/hugepages-"];
+    let is_for_hugetlbfs = starts.into_iter().any(|start| text.starts_with(start));
     match machine.mount_of(&plan.region_path).map(|mount| mount.page_bytes) {
-        Some(Some(PAGE_BYTES)) => PageKind::Huge,
+        Some(Some(bytes)) if bytes == page.bytes() => PageKind::Huge,
         Some(Some(other)) => {
             result.problems.push(format!(
-                "{path} is on pages of {}, not of 2 MiB: type: mkdir -p /dev/hugepages-2M && \
-                 mount -t hugetlbfs -o pagesize=2M none /dev/hugepages-2M, and set region.path = \
-                 \"/dev/hugepages-2M/weir-region\"",
+                "{path} is on pages of {}, not of {page} (fastpath.hugepage_size): type: mkdir -p \
+                 /dev/hugepages-{size} && mount -t hugetlbfs -o pagesize={size} none \
+                 /dev/hugepages-{size}, and set region.path = \
+                 \"/dev/hugepages-{size}/weir-region\"",
                 bytes_text(other)
             ));
             PageKind::Huge
         }
-        None if plan.hugepages && plan.region_path.starts_with("/dev/hugepages") => {
+        None if plan.hugepages && is_for_hugetlbfs => {
             result.problems.push(format!(
                 "no hugetlbfs is mounted on {directory}, the region's directory: type: weir \
-                 hugepages apply, or: mkdir -p {directory} && mount -t hugetlbfs -o pagesize=2M \
-                 none {directory}"
+                 hugepages apply, or: mkdir -p {directory} && mount -t hugetlbfs -o \
+                 pagesize={size} none {directory}"
             ));
             result.advice.push(format!(
                 "to mount it at every boot, type: echo 'none {directory} \
-                 hugetlbfs pagesize=2M 0 0' >> /etc/fstab"
+                 hugetlbfs pagesize={size} 0 0' >> /etc/fstab"
             ));
             result.mount = plan.region_path.parent().map(PathBuf::from);
             PageKind::Huge
@@ -129,7 +157,8 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
             if plan.hugepages {
                 result.warnings.push(format!(
                     "{path} is on ordinary pages, which makes lookups slower: leave region.path \
-                     empty, and mount a hugetlbfs on /dev/hugepages if none is"
+                     empty, and mount a hugetlbfs on {} if none is",
+                    page.mount_point()
                 ));
             }
             PageKind::Ordinary
@@ -144,8 +173,8 @@ fn region_pages(plan: &Plan, machine: &Machine, result: &mut CheckResult) -> Pag
     }
 }
 
-/// Returns the index of the best node for the region: that of the NICs, or else that of the first
-/// polling lcore.
+/// Returns the index in [`Machine::nodes`] of the best node for the region: the NICs' node, or else
+/// the node of the first polling lcore, or else the first node.
 fn region_node(plan: &Plan, machine: &Machine, nic_node: Option<u32>) -> usize {
     let first = plan.lcores.first();
     let of_nics = machine.nodes.iter().position(|node| nic_node == Some(node.id));
@@ -154,9 +183,9 @@ fn region_node(plan: &Plan, machine: &Machine, nic_node: Option<u32>) -> usize {
     of_nics.or_else(of_lcore).unwrap_or(0)
 }
 
-/// Distributes EAL's pages over the nodes. All are on the NICs' node if it is known, since the fast
-/// path requests them there. Otherwise EAL distributes them in proportion to the nodes' lcores, and
-/// the first node with an lcore gets the remainder.
+/// Returns the number of EAL's pages for each node. All are on the NICs' node if it is known, since
+/// fastpath requests them there (`--socket-mem`). Otherwise EAL distributes them in proportion to
+/// the nodes' lcores, and the first node with an lcore gets the remainder.
 fn spread(pages: u64, plan: &Plan, machine: &Machine, nic_node: Option<u32>) -> Vec<u64> {
     let (lcores, nodes) = (&plan.lcores, &machine.nodes);
     if nic_node.is_some() {
@@ -178,26 +207,33 @@ fn spread(pages: u64, plan: &Plan, machine: &Machine, nic_node: Option<u32>) -> 
     shares
 }
 
+/// Adds a problem for each node that lacks pages, and advice on the remedy, to `result`.
 fn pages_problem(result: &mut CheckResult, machine: &Machine) {
     if result.nodes.is_empty() {
         return;
     }
-    if !machine.supported {
-        result.problems.push(
-            "this kernel does not support pages of 2 MiB: use one with CONFIG_HUGETLBFS, or set \
-             fastpath.hugepages = false"
-                .into(),
-        );
+    let page = result.page;
+    if !machine.supported.contains(&page) {
+        let remedy = match page {
+            PageSize::TwoMib => "use one with CONFIG_HUGETLBFS, or set fastpath.hugepages = false",
+            PageSize::OneGib => {
+                "the CPU must have pdpe1gb (virtual machines often hide it); set \
+                 fastpath.hugepage_size = \"2M\""
+            }
+        };
+        let found = format!("this kernel does not support pages of {page}: {remedy}");
+        result.problems.push(found);
         return;
     }
-    let mut target: u64 = machine.nodes.iter().map(|node| node.total).sum();
+    let mut target: u64 = machine.nodes.iter().map(|node| node.pages(page).total).sum();
     for node in result.nodes.clone() {
         target += node.missing();
         if node.missing() > 0 {
-            let path = machine.nodes.iter().find(|n| n.id == node.id).map(|n| n.nr.display());
-            let path = path.map_or_else(String::new, |path| path.to_string());
+            let found = machine.nodes.iter().find(|n| n.id == node.id);
+            let path = found.map(|found| found.pages(page).nr.display().to_string());
+            let path = path.unwrap_or_default();
             result.problems.push(format!(
-                "node {}: {} pages of 2 MiB missing ({} needed, {} of {} free): type: weir \
+                "node {}: {} pages of {page} missing ({} needed, {} of {} free): type: weir \
                  hugepages apply, or: echo {} > {path}",
                 node.id,
                 node.missing(),
@@ -214,26 +250,53 @@ fn pages_problem(result: &mut CheckResult, machine: &Machine) {
                 .advice
                 .push("pages of a running fastpath are in use and do not count as free".into());
         }
-        result.advice.push(format!(
-            "to reserve the pages at every boot, type: echo vm.nr_hugepages = {target} > \
-             /etc/sysctl.d/80-weir.conf"
-        ));
+        result.advice.push(match page {
+            PageSize::TwoMib => format!(
+                "to reserve the pages at every boot, type: echo vm.nr_hugepages = {target} > \
+                 /etc/sysctl.d/80-weir.conf"
+            ),
+            // The sysctl counts pages of the default size, and is set late.
+            PageSize::OneGib => format!(
+                "to reserve the pages at every boot, type: weir tune apply (it adds {} to the \
+                 kernel's command line)",
+                boot_parameters(page, &target.to_string())
+            ),
+        });
     }
 }
 
+/// Returns the parameters of the kernel's command line that reserve pages: a number, or one per
+/// node.
+pub fn boot_parameters(page: PageSize, pages: &str) -> String {
+    format!("hugepagesz={} hugepages={pages}", page.option())
+}
+
 impl CheckResult {
+    fn new(page: PageSize) -> CheckResult {
+        CheckResult {
+            page,
+            nodes: Vec::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            mount: None,
+            advice: Vec::new(),
+        }
+    }
+
     /// Returns true if the fast path can start.
     pub fn enough(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// Formats the pages needed by node and the warnings; empty on a machine with a single node.
+    /// Formats the pages that each node needs, and the warnings; empty on a machine with a single
+    /// node.
     pub fn render_nodes(&self, machine: &Machine) -> String {
         if machine.nodes.len() < 2 {
             return String::new();
         }
+        let page = self.page;
         let each =
-            self.nodes.iter().map(|n| format!("node {}: {} pages of 2 MiB\n", n.id, n.needed));
+            self.nodes.iter().map(|n| format!("node {}: {} pages of {page}\n", n.id, n.needed));
         let warnings = self.warnings.iter().map(|warning| format!("warning: {warning}\n"));
         each.chain(warnings).collect()
     }
@@ -249,7 +312,7 @@ impl CheckResult {
                 let cells = cells.map(|number| number.to_string());
                 table.row(cells.each_ref().map(String::as_str));
             }
-            out += &format!("pages of 2 MiB\n{}", table.render());
+            out += &format!("pages of {}\n{}", self.page, table.render());
         }
         for problem in &self.problems {
             out += &format!("problem: {problem}\n");
@@ -270,11 +333,11 @@ impl CheckResult {
 /// The result of reserving memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Applied {
-    /// Node, number of pages before, number of pages now.
+    /// The nodes whose number of reserved pages was raised: node, number before, number now.
     pub nodes: Vec<(u32, u64, u64)>,
-    /// Mount point of the hugetlbfs that was mounted.
+    /// Mount point of the hugetlbfs that was mounted; `None` if none had to be.
     pub mounted: Option<PathBuf>,
-    /// The remaining problems, which `apply` cannot solve, and warnings.
+    /// The result of another check: the problems that [`apply`] cannot solve, and the warnings.
     pub result: CheckResult,
 }
 
@@ -283,7 +346,8 @@ impl Applied {
     pub fn render(&self) -> String {
         let mut out = String::new();
         for (id, before, now) in &self.nodes {
-            out += &format!("node {id}: {before} pages of 2 MiB before, {now} now\n");
+            let page = self.result.page;
+            out += &format!("node {id}: {before} pages of {page} before, {now} now\n");
         }
         if let Some(mounted) = &self.mounted {
             out += &format!("hugetlbfs mounted on {}\n", mounted.display());
@@ -297,7 +361,7 @@ impl Applied {
 /// pages as before; after the others the pages are reserved.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The kernel does not support pages of 2 MiB.
+    /// The kernel does not support pages of this size.
     #[error("{0}")]
     Unsupported(String),
     /// The file that sets a node's number of pages cannot be written.
@@ -310,14 +374,17 @@ pub enum ApplyError {
     },
     /// The kernel reserved fewer pages than requested: it has too little contiguous memory.
     #[error(
-        "node {node}: the kernel reserved {got} of {requested} pages of 2 MiB, {} are missing \
+        "node {node}: the kernel reserved {got} of {requested} pages of {page}, {} are missing \
          (nothing was changed): too little free or contiguous memory; stop programs that use much \
-         of it, or reserve at boot: add hugepages={boot} to the kernel's command line",
-        requested - got
+         of it, or reserve at boot: type weir tune apply, or add {} to the kernel's command line",
+        requested - got,
+        boot_parameters(*.page, &boot.to_string())
     )]
     Short {
         /// Number of the node.
         node: u32,
+        /// Size of the pages.
+        page: PageSize,
         /// Requested number of additional pages.
         requested: u64,
         /// Number of additional pages obtained.
@@ -344,7 +411,7 @@ pub enum ApplyError {
 /// Reserves the missing pages node by node and verifies them, all or nothing. Then mounts a
 /// hugetlbfs for the region if none is mounted. Idempotent.
 pub fn apply(plan: &Plan, machine: &Machine) -> Result<Applied, ApplyError> {
-    apply_with(plan, machine, mount)
+    apply_with(plan, machine, |path| mount(path, plan.page))
 }
 
 /// Like [`apply`], with `mount` as the function that mounts the hugetlbfs.
@@ -354,62 +421,115 @@ pub fn apply_with(
     mount: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> Result<Applied, ApplyError> {
     let result = check(plan, machine);
-    if !machine.supported && !result.nodes.is_empty() {
+    let page = plan.page;
+    if !machine.supported.contains(&page) && !result.nodes.is_empty() {
         return Err(ApplyError::Unsupported(result.problems.join("\n")));
     }
-    let boot = machine.nodes.iter().map(|n| n.total).sum::<u64>()
+    let boot = machine.nodes.iter().map(|n| n.pages(page).total).sum::<u64>()
         + result.nodes.iter().map(NodePages::missing).sum::<u64>();
-    let mut done: Vec<(&Node, u64)> = Vec::new();
+    let mut done: Vec<(&Node, &Pages)> = Vec::new();
     for pages in result.nodes.iter().filter(|node| node.missing() > 0) {
         let Some(node) = machine.nodes.iter().find(|node| node.id == pages.id) else { continue };
-        let now = grow(node, node.total + pages.missing(), machine);
-        done.push((node, node.total));
+        let before = node.pages(page);
+        let target = before.total + pages.missing();
+        let now = grow(before, target, machine);
+        done.push((node, before));
         let (error, counts) = match now {
-            Ok(now) if now >= node.total + pages.missing() => continue,
-            Ok(now) => (None, (pages.missing(), now.saturating_sub(node.total))),
+            Ok(now) if now >= target => continue,
+            Ok(now) => (None, (pages.missing(), now.saturating_sub(before.total))),
             Err(error) => (Some(error), (0, 0)),
         };
-        for (node, before) in &done {
-            // These numbers were in effect before. If the release fails, the original error is
-            // still the one to report.
-            let _ = std::fs::write(&node.nr, before.to_string());
+        for (_, before) in &done {
+            // Releases the pages again. If this fails too, the first error is the one to report.
+            let _ = std::fs::write(&before.nr, before.total.to_string());
         }
         let (node, (requested, got)) = (node.id, counts);
-        return Err(error.unwrap_or(ApplyError::Short { node, requested, got, boot }));
+        return Err(error.unwrap_or(ApplyError::Short { node, page, requested, got, boot }));
     }
     if let Some(path) = &result.mount {
         mount(path).map_err(|reason| ApplyError::Mount { path: path.clone(), reason })?;
     }
     let now = Machine::read(&machine.root)?;
-    let nodes = done.iter().map(|(node, before)| (node.id, *before, number(&node.nr))).collect();
+    let now_on = |(node, pages): &(&Node, &Pages)| (node.id, pages.total, number(&pages.nr));
+    let nodes = done.iter().map(now_on).collect();
     Ok(Applied { nodes, mounted: result.mount, result: check(plan, &now) })
 }
 
-fn mount(path: &Path) -> std::io::Result<()> {
+fn mount(path: &Path, page: PageSize) -> std::io::Result<()> {
     std::fs::create_dir_all(path)?;
     let mut mount = Command::new("mount");
-    let output = mount.args(["-t", "hugetlbfs", "-o", "pagesize=2M", "none"]).arg(path).output()?;
+    let option = format!("pagesize={}", page.option());
+    let output = mount.args(["-t", "hugetlbfs", "-o", &option, "none"]).arg(path).output()?;
     if output.status.success() {
         return Ok(());
     }
     Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// Requests `target` pages, a second time after memory compaction if necessary, and returns the
-/// number of pages that the node has afterwards.
-fn grow(node: &Node, target: u64, machine: &Machine) -> Result<u64, ApplyError> {
+/// Requests `target` pages on a node. While the kernel reserves fewer, compacts memory and requests
+/// them again. Returns the number of pages that the node has afterwards, which may be fewer.
+fn grow(pages: &Pages, target: u64, machine: &Machine) -> Result<u64, ApplyError> {
     let request = || {
-        let path = node.nr.clone();
-        std::fs::write(&node.nr, target.to_string())
-            .map_err(|reason| ApplyError::Unwritable { path, reason })
+        let path = pages.nr.clone();
+        let written = std::fs::write(&pages.nr, target.to_string());
+        written.map_err(|reason| ApplyError::Unwritable { path, reason })?;
+        Ok(number(&pages.nr))
     };
-    request()?;
-    if number(&node.nr) < target {
-        let compact = machine.root.join("proc/sys/vm/compact_memory");
-        // If the kernel does not support compaction, a second request is pointless.
-        if std::fs::write(compact, "1").is_ok() {
-            request()?;
+    let file = machine.root.join("proc/sys/vm/compact_memory");
+    request_until(target, request, || std::fs::write(&file, "1").is_ok())
+}
+
+/// Maximum number of requests after the first one. Compaction moves pages only as far as it gets in
+/// one run, so that a second one may go further.
+const RETRIES: u32 = 4;
+
+/// Calls `request`, which returns the number of pages after it, until there are `target`, at most
+/// [`RETRIES`] times more than once. `compact` precedes each further request and returns whether
+/// the kernel compacted memory: without that, another request is pointless.
+fn request_until<E>(
+    target: u64,
+    mut request: impl FnMut() -> Result<u64, E>,
+    mut compact: impl FnMut() -> bool,
+) -> Result<u64, E> {
+    let mut pages = request()?;
+    for _ in 0..RETRIES {
+        if pages >= target || !compact() {
+            break;
         }
+        pages = request()?;
     }
-    Ok(number(&node.nr))
+    Ok(pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests ten pages from a kernel with these results. Returns the number of pages, or the
+    /// error, and the numbers of requests and of compactions.
+    fn request_ten(
+        results: &[Result<u64, &'static str>],
+        compacts: bool,
+    ) -> (Result<u64, &'static str>, usize, usize) {
+        let (mut requests, mut compactions) = (0, 0);
+        let request = || {
+            requests += 1;
+            results[requests - 1]
+        };
+        let compact = || {
+            compactions += 1;
+            compacts
+        };
+        (request_until(10, request, compact), requests, compactions)
+    }
+
+    #[test]
+    fn pages_are_requested_until_there_are_enough_and_at_most_five_times() {
+        assert_eq!(request_ten(&[Ok(10)], true), (Ok(10), 1, 0));
+        assert_eq!(request_ten(&[Ok(3), Ok(7), Ok(12)], true), (Ok(12), 3, 2));
+        let short = [Ok(3), Ok(4), Ok(4), Ok(4), Ok(5), Ok(10)];
+        assert_eq!(request_ten(&short, true), (Ok(5), 5, 4), "the missing pages are reported");
+        assert_eq!(request_ten(&short, false), (Ok(3), 1, 1), "the kernel does not compact");
+        assert_eq!(request_ten(&[Ok(3), Err("EIO")], true), (Err("EIO"), 2, 1));
+    }
 }

@@ -44,7 +44,7 @@ impl Table {
 }
 
 /// Formats a size, for example `1.5 MiB` or `512 B`.
-pub(crate) fn bytes_text(bytes: u64) -> String {
+pub fn bytes_text(bytes: u64) -> String {
     for (unit, name) in [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
         if bytes >= unit {
             let tenths = (bytes * 10).div_ceil(unit);

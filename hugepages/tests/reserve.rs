@@ -5,10 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use config::Config;
-use config::checked::Plane;
+use config::checked::{PageSize, Plane};
 use hugepages::{
-    ApplyError, Flows, Machine, NewFlows, Opened, PAGE_BYTES, Part, Plan, Unreadable, apply,
-    apply_with, check, new_flow_limits, open_region, plan_below, sizes,
+    ApplyError, Flows, Machine, NewFlows, Opened, Part, Plan, Unreadable, apply, apply_with, check,
+    new_flow_limits, open_region, plan_below, sizes,
 };
 use tables::record::NewFlowLimits;
 
@@ -46,6 +46,18 @@ impl Tree {
         tree
     }
 
+    /// Adds pages of 1 GiB to each node: reserved and free ones.
+    fn add_gigabytes(&self, nodes: &[(u64, u64)]) {
+        let pages = "hugepages/hugepages-1048576kB";
+        for (i, (total, free)) in nodes.iter().enumerate() {
+            let node = format!("sys/devices/system/node/node{i}/{pages}");
+            self.write(&format!("{node}/nr_hugepages"), &total.to_string());
+            self.write(&format!("{node}/free_hugepages"), &free.to_string());
+        }
+        let total: u64 = nodes.iter().map(|node| node.0).sum();
+        self.write(&format!("sys/kernel/mm/{pages}/nr_hugepages"), &total.to_string());
+    }
+
     fn write(&self, file: &str, text: &str) {
         let path = self.root.join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -68,7 +80,7 @@ fn checked(text: &str) -> Config {
 
 /// Returns the number of pages of DPDK and of the region.
 fn pages(plan: &Plan) -> (u64, u64) {
-    (plan.dpdk_bytes / PAGE_BYTES, plan.region_bytes / PAGE_BYTES)
+    (plan.dpdk_bytes / plan.page.bytes(), plan.region_bytes / plan.page.bytes())
 }
 
 const ARM: &str = "[ingress]\ndevice = \"net_pcap0,iface=eth1\"\naddress = \"10.0.1.10/24\"\n";
@@ -120,7 +132,7 @@ fn nat_flow_limit_derives_from_unconfirmed_capacity() {
         format!("{region}\n[fastpath]\nlcores = [1, 2]\n[nat]\n{addresses}\n")
     };
     for (more, expected) in [
-        // Without NAT: half of 524,288 flows, four times per second.
+        // Without NAT addresses: half of 524,288 flows; four times as many per second, on 2 lcores.
         ("[fastpath]\nlcores = [1, 2]\n".to_owned(), derived(524_288, 2, 262_144)),
         // The number of ports towards one backend, for the family with fewer addresses.
         (nat("addresses = \"10.0.1.9\""), derived(63_488, 2, 31_744)),
@@ -144,9 +156,8 @@ fn nat_flow_limit_derives_from_unconfirmed_capacity() {
     assert_eq!(new_flow_limits(&config, 1024, 3), limits);
 }
 
-/// Without the setting the region keeps its number of flows, and its flows survive.
 #[test]
-fn region_keeps_its_flow_count_if_unset() {
+fn region_keeps_its_capacity_while_max_flows_is_unset() {
     let tree = Tree::new("kept", &[]);
     let path = tree.root.join("region");
     let config = |max_flows: &str| {
@@ -167,13 +178,13 @@ fn region_keeps_its_flow_count_if_unset() {
         format!("keeps its capacity of 1024 flows; this machine's memory allows {allowed}");
     assert!(opened.notes.iter().any(|note| note.contains(&expected)), "{:?}", opened.notes);
     drop(opened);
-    // A configured number must not silently differ from the region's.
+    // The region must not silently have another capacity than the configured one.
     let refused = open_region(&config("max_flows = 2048"), Unreadable::Refuse).unwrap_err();
     assert!(refused.to_string().contains("region.max_flows is 2048"), "{refused}");
 }
 
 #[test]
-fn terms_of_each_part_sum_to_its_size() {
+fn terms_sum_to_the_size_of_each_part_and_render_with_their_keys() {
     let plan = planned("");
     for (part, bytes) in [(Part::Region, plan.region_bytes), (Part::Dpdk, plan.dpdk_bytes)] {
         let sum: u64 = plan.terms.iter().filter(|t| t.part == part).map(|t| t.bytes).sum();
@@ -205,7 +216,7 @@ fn missing_pages_are_reported_with_commands() {
 }
 
 #[test]
-fn pages_of_an_existing_region_count() {
+fn pages_of_an_existing_region_need_not_be_free() {
     let plan = planned("");
     let (dpdk, region) = pages(&plan);
     let tree = Tree::new("enough", &[("0-1", 1000, dpdk + region)]);
@@ -230,7 +241,8 @@ fn memory_is_spread_over_the_nodes_as_eal_does() {
     assert_eq!(needed, [(0, dpdk - second + region), (1, second)]);
 }
 
-/// Creates two nodes with their CPUs, and NICs on these nodes.
+/// Creates a machine with two nodes, and returns it with a configuration of two arms. `ingress` and
+/// `egress` are the contents of the `numa_node` files of their NICs.
 fn two_nodes(name: &str, ingress: &str, egress: &str) -> (Tree, String) {
     let tree = Tree::new(name, &[("0-3,8", 0, 0), ("4-7", 0, 0)]);
     tree.write("sys/bus/pci/devices/0000:3b:00.0/numa_node", ingress);
@@ -257,14 +269,14 @@ fn memory_is_planned_on_the_node_of_the_nics() {
     assert_eq!((needed, verdict.warnings.len()), (vec![(1, dpdk + region)], 0));
     let all = format!("node 1: {} pages of 2 MiB\n", dpdk + region);
     assert_eq!(verdict.render_nodes(&machine), all);
-    // The firmware of most virtual machines provides no node, and EAL distributes memory by lcores.
+    // The firmware of most virtual machines provides no node: EAL distributes memory by lcores.
     let (tree, arms) = two_nodes("numa-none", "-1\n", "-1\n");
     let verdict = check(&plan_of("[0, 4]", &arms), &tree.machine());
     assert_eq!((verdict.nodes.len(), verdict.warnings.len()), (2, 0));
 }
 
 #[test]
-fn lcores_and_nics_on_different_nodes_are_warned_of() {
+fn lcores_and_nics_on_different_nodes_cause_a_warning() {
     let (tree, arms) = two_nodes("numa-lcores", "0\n", "-1\n");
     let verdict = check(&plan_of("[2, 4, 5]", &arms), &tree.machine());
     let [warning] = &verdict.warnings[..] else { panic!("{:?}", verdict.warnings) };
@@ -285,7 +297,7 @@ fn lcores_and_nics_on_different_nodes_are_warned_of() {
 }
 
 #[test]
-fn a_region_on_another_node_is_warned_of() {
+fn region_pages_on_another_node_than_the_nics_cause_a_warning() {
     let (tree, arms) = two_nodes("numa-region", "0\n", "0\n");
     let (plan, machine) = (plan_of("[0]", &arms), tree.machine());
     let maps = |pages: &str| {
@@ -314,7 +326,7 @@ fn counters_have_terms_with_their_keys() {
         let term = plan.terms.iter().find(|term| term.setting == key).unwrap();
         (term.count, term.bytes_each, term.bytes)
     };
-    // Four lcores, each with one more line for the other objects.
+    // Each of the four lcores has one more line, for the objects without a line of their own.
     let four = "[fastpath]\nlcores = [1, 2, 3, 4]\n";
     let plan = planned(four);
     assert_eq!(lines(&plan, "region.counted_services"), (4 * 1025, 64, 4 * 1025 * 64));
@@ -344,16 +356,17 @@ fn apply_reserves_what_check_reports_missing() {
 
 #[test]
 fn failed_reservation_is_reported() {
-    // A file that accepts only some pages cannot be emulated, but one that cannot be written can.
+    // A file that grants only some of the pages cannot be emulated. `/dev/null` accepts the number
+    // and then reads as 0 pages.
     let (plan, tree) = (planned(""), Tree::new("short", &[("0-1", 10, 4)]));
     let mut machine = tree.machine();
-    machine.nodes[0].nr = "/dev/null".into();
+    machine.nodes[0].two_mib.nr = "/dev/null".into();
     let error = apply(&plan, &machine).unwrap_err();
     let (dpdk, region) = pages(&plan);
     let ApplyError::Short { requested, got, .. } = error else { panic!("{error}") };
     assert_eq!((requested, got), (dpdk + region - 4, 0));
     assert!(error.to_string().contains("nothing was changed"), "{error}");
-    machine.nodes[0].nr = tree.root.join("no/such/file");
+    machine.nodes[0].two_mib.nr = tree.root.join("no/such/file");
     let error = apply(&plan, &machine).unwrap_err();
     assert!(error.to_string().contains("sudo weir hugepages apply"), "{error}");
 }
@@ -414,6 +427,79 @@ fn wrong_page_size_and_disk_are_reported() {
 }
 
 #[test]
+fn pages_of_1_gib_are_planned_reserved_and_mounted_on_a_directory_of_their_own() {
+    let plan = planned("[fastpath]\nhugepage_size = \"1G\"\nmemory_mib = 1100");
+    // Both parts are whole pages.
+    assert_eq!((plan.page, pages(&plan)), (PageSize::OneGib, (2, 1)));
+    assert_eq!(plan.region_path, Path::new("/dev/hugepages-1G/weir-region"));
+    assert!(plan.render().contains("3 pages of 1 GiB"), "{}", plan.render());
+    // Pages of 2 MiB do not help.
+    let tree = Tree::new("gigabyte", &[("0-1", 5000, 5000)]);
+    let text = check(&plan, &tree.machine()).render();
+    assert!(text.contains("does not support pages of 1 GiB") && text.contains("pdpe1gb"), "{text}");
+    tree.add_gigabytes(&[(1, 1)]);
+    let result = check(&plan, &tree.machine());
+    let node = result.nodes[0];
+    assert_eq!((node.needed, node.total, node.free, node.missing()), (3, 1, 1, 2));
+    let nr = "sys/devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages";
+    let expected = format!(
+        "2 pages of 1 GiB missing (3 needed, 1 of 1 free): type: weir hugepages \
+                            apply, or: echo 3 > {}",
+        tree.root.join(nr).display()
+    );
+    assert!(result.render().contains(&expected), "{}", result.render());
+    for part in ["hugepagesz=1G hugepages=3", "on /dev/hugepages-1G", "pagesize=1G"] {
+        assert!(result.render().contains(part), "{part}: {}", result.render());
+    }
+    let mount = |path: &Path| {
+        assert_eq!(path, Path::new("/dev/hugepages-1G"));
+        tree.write("proc/self/mounts", "none /dev/hugepages-1G hugetlbfs rw,pagesize=1024M 0 0\n");
+        tree.write(
+            "sys/devices/system/node/node0/hugepages/hugepages-1048576kB/free_hugepages",
+            "3",
+        );
+        Ok(())
+    };
+    let applied = apply_with(&plan, &tree.machine(), mount).unwrap();
+    assert_eq!(applied.nodes, [(0, 1, 3)]);
+    assert!(applied.result.enough(), "{}", applied.render());
+    let two =
+        tree.root.join("sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages");
+    assert_eq!(std::fs::read_to_string(two).unwrap(), "5000", "the other size stays");
+    // A region on pages of the other size is reported.
+    let text = check(&planned(""), &tree.machine()).render();
+    assert!(text.contains("no hugetlbfs is mounted on /dev/hugepages,"), "{text}");
+}
+
+#[test]
+fn pages_of_1_gib_are_planned_on_the_node_of_the_nics() {
+    let (tree, arms) = two_nodes("numa-gigabyte", "1\n", "1\n");
+    tree.add_gigabytes(&[(4, 4), (0, 0)]);
+    let plan = plan_of("[4, 5]\nhugepage_size = \"1G\"", &arms);
+    let verdict = check(&plan, &tree.machine());
+    let needed: Vec<_> = verdict.nodes.iter().map(|n| (n.id, n.needed, n.missing())).collect();
+    assert_eq!(needed, [(1, 2, 2)], "those of node 0 do not count");
+    assert_eq!(hugepages::pages_at_boot(&plan, &tree.machine())[0].needed, 2);
+}
+
+#[test]
+fn memory_is_compacted_if_the_kernel_reserves_too_few_pages() {
+    // `/dev/null` reads as 0 pages, however often they are requested.
+    let (plan, tree) = (planned(""), Tree::new("compact", &[("0-1", 10, 4)]));
+    let mut machine = tree.machine();
+    machine.nodes[0].two_mib.nr = "/dev/null".into();
+    tree.write("proc/sys/vm/compact_memory", "0");
+    let error = apply(&plan, &machine).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("hugepagesz=2M hugepages=") && text.contains("weir tune apply"),
+        "{text}"
+    );
+    let compacted = std::fs::read_to_string(tree.root.join("proc/sys/vm/compact_memory")).unwrap();
+    assert_eq!(compacted, "1");
+}
+
+#[test]
 fn unreadable_machine_is_reported_with_a_remedy() {
     let error = Machine::read(Path::new("/nowhere")).unwrap_err();
     assert!(error.to_string().contains("mount -t proc"), "{error}");
@@ -450,16 +536,19 @@ fn plane_xdp_needs_no_hugepages_but_memory_and_a_bpf_file_system() {
 fn kernel_reserves_two_pages_and_is_restored() {
     let machine = Machine::read(Path::new("/")).unwrap();
     let node = &machine.nodes[0];
-    assert!(machine.supported, "this kernel has no huge pages of 2 MiB");
-    let writable = std::fs::OpenOptions::new().write(true).open(&node.nr);
-    writable.unwrap_or_else(|e| panic!("{}: {e}; run the tests as root", node.nr.display()));
+    let page = PageSize::TwoMib;
+    assert!(machine.supported.contains(&page), "this kernel has no huge pages of 2 MiB");
+    let before = node.pages(page);
+    let writable = std::fs::OpenOptions::new().write(true).open(&before.nr);
+    writable.unwrap_or_else(|e| panic!("{}: {e}; run the tests as root", before.nr.display()));
     let plan = Plan {
         plane: Plane::Dpdk,
         terms: Vec::new(),
         region_path: "/dev/shm/weir/region".into(),
         region_bytes: 0,
-        dpdk_bytes: (node.free + 2) * PAGE_BYTES,
+        dpdk_bytes: (before.free + 2) * page.bytes(),
         hugepages: true,
+        page,
         lcores: node.cpus.first().copied().into_iter().collect(),
         nics: Vec::new(),
         flows: Flows::Set(0),
@@ -467,10 +556,11 @@ fn kernel_reserves_two_pages_and_is_restored() {
     };
     let applied = apply(&plan, &machine);
     let now = Machine::read(Path::new("/")).unwrap();
-    std::fs::write(&node.nr, node.total.to_string()).unwrap();
+    std::fs::write(&before.nr, before.total.to_string()).unwrap();
     let applied = applied.unwrap();
-    assert_eq!(applied.nodes, [(node.id, node.total, node.total + 2)]);
+    assert_eq!(applied.nodes, [(node.id, before.total, before.total + 2)]);
     assert!(applied.result.enough(), "{}", applied.render());
-    assert_eq!(now.nodes[0].total, node.total + 2);
-    assert_eq!(Machine::read(Path::new("/")).unwrap().nodes[0].total, node.total);
+    assert_eq!(now.nodes[0].pages(page).total, before.total + 2);
+    let last = Machine::read(Path::new("/")).unwrap();
+    assert_eq!(last.nodes[0].pages(page).total, before.total);
 }

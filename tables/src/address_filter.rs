@@ -3,9 +3,9 @@
 //!
 //! An address whose bit is clear in both filters has no single-address frontend and is the
 //! destination of no flow. A set bit proves nothing: other addresses share it, and bits of removed
-//! addresses stay set until the filter's owner rebuilds it. Such false positives cost time and
-//! never change a verdict. Networks are in neither filter; if there are any,
-//! [`crate::set::TableSet::address_filter`] returns `None`.
+//! addresses stay set until the filter's owner rebuilds the filter. Such false positives cost time
+//! and never change a verdict. Frontends with a network instead of an address are in neither
+//! filter; if there are any, [`crate::set::TableSet::address_filter`] returns `None`.
 
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,13 +27,14 @@ impl<'r> AddressFilter<'r> {
         AddressFilter(region.slice(Section::FrontendAddresses))
     }
 
-    /// Filter of flow destinations, written by fastpath. It also contains the addresses of
-    /// frontends, so that these pass before their first flow begins.
+    /// Filter of flow destinations, written by fastpath. fastpath also adds the addresses of
+    /// frontends ([`AddressFilter::merge`]), so that their packets pass before the first flow
+    /// begins.
     pub fn of_flows(region: &'r Region) -> AddressFilter<'r> {
         AddressFilter(region.slice(Section::FlowAddresses))
     }
 
-    /// Returns whether the address may be in the set; false is certain.
+    /// Returns whether the address may have been added; false is certain.
     #[inline(always)]
     pub fn may_contain(&self, addr: &Addr) -> bool {
         let (word, bit) = bit_position(addr);
@@ -80,8 +81,8 @@ impl AddressFilter<'_> {
             > FILTER_BITS as u32 / 8
     }
 
-    /// Rebuilds the filter from `addresses`, for an owner that starts before other writers do. The
-    /// bits of `addresses` are never clear in between.
+    /// Rebuilds the filter from `addresses`, while no other thread adds addresses. The bits of
+    /// `addresses` that are set stay set throughout.
     pub fn rebuild(&self, addresses: impl Iterator<Item = Addr>) {
         self.rebuild_with(&RegionWriter::default(), addresses);
     }

@@ -1,14 +1,15 @@
 //! Session affinity table: the backend that a client keeps, for services with affinity enabled.
 //!
-//! It uses the flow index with a different meaning of the words: the key is a client of a service
-//! in a scope, `path` and `digest` store the backend and its incarnation, and the time of last use
-//! is replaced by the time of expiry. Expired entries are reused, so no sweep is needed. For each
-//! new flow, the tables determine whether the backend may still serve the client
+//! The table is an index like that of flows, with another meaning of an entry's fields: the key is
+//! a client of a service in a scope, `path` and `digest` contain the backend and its incarnation,
+//! and `last_seen_s` is the time of expiry. Expired entries are reused, so no sweep is needed. For
+//! each new flow, the table set determines whether the backend may still serve the client
 //! ([`TableSet::is_affinity_valid`](crate::set::TableSet::is_affinity_valid)).
 //!
-//! For a client without an entry, the slot is selected by its address instead of its flow. Two
-//! flows that two lcores begin at the same time therefore get the same backend, and if the table is
-//! full, clients keep their backend as long as the service's slots do not change.
+//! For a client without an entry, the hash of the client, not that of the flow, selects the slot of
+//! the service's Maglev array. Two flows that two lcores begin at the same time therefore get the
+//! same backend, and if the table is full, clients keep their backend as long as the service's
+//! slots do not change.
 
 use crate::flow::{Entry, Filling, Index, IndexError, TableKind};
 use crate::layout::Section;
@@ -29,7 +30,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Encodes the client in the form of a flow key.
+    /// Encodes the client in the form of a flow key, with `service` in place of its own service.
     #[inline(always)]
     fn key(&self, service: u32) -> FlowKey {
         let (low, high) = (self.addr, Addr::UNSPECIFIED);
@@ -71,20 +72,21 @@ impl<'r> Affinities<'r> {
         Affinities { index: self.index.as_owner(lcore, epoch) }
     }
 
-    /// Hash that selects a slot for a client without an entry. It does not depend on the service,
-    /// and appliances that share a seed compute the same value.
+    /// Returns the hash that selects a Maglev slot for a client without an entry. It does not
+    /// depend on the service, and appliances that share a seed compute the same value.
     #[inline(always)]
     pub fn hash(&self, client: &Client) -> u64 {
         self.index.hash(&client.key(0))
     }
 
-    /// Returns the client's backend, if an entry was written within the last `affinity_s` seconds.
+    /// Returns the client's backend, if an entry was written or renewed within the last
+    /// `affinity_s` seconds.
     #[inline(always)]
     pub fn find(&self, client: &Client, now_s: u32, affinity_s: u32) -> Option<Affinity> {
         self.find_with_left_s(client, now_s, affinity_s).map(|(affinity, _)| affinity)
     }
 
-    /// As [`Affinities::find`], with the remaining time in seconds.
+    /// As [`Affinities::find`], and returns the remaining time in seconds as well.
     #[inline(always)]
     pub fn find_with_left_s(
         &self,

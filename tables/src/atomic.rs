@@ -1,11 +1,13 @@
 //! Atomic words with one interface in processes and in the BPF program.
 //!
-//! In processes they are those of std. Rust's BPF target assumes a single thread and would turn
-//! atomics into plain loads and stores, so they are inline assembly there. Read-modify-write
-//! operations are fully ordered, as BPF atomics that return a value are. Loads and stores are plain
-//! instructions that the compiler neither drops nor reorders. On x86, which keeps the order of
-//! loads and of stores, these are acquire and release. AArch64 needs explicit instructions for this
-//! (BPF version 4, Linux 6.15), so the program supports x86 only until then.
+//! In processes, the words are those of std. Rust's BPF target assumes a single thread and would
+//! turn atomics into plain loads and stores, so the BPF program uses inline assembly.
+//!
+//! - Read-modify-write operations are fully ordered, as BPF atomics that return a value are.
+//! - Loads and stores are plain instructions that the compiler neither drops nor reorders. On x86,
+//!   which keeps the order of loads and of stores, they have acquire and release ordering.
+//! - AArch64 needs explicit instructions for acquire and release (BPF version 4, Linux 6.15).
+//!   Without them, the program supports x86 only.
 
 #[cfg(not(target_arch = "bpf"))]
 pub use std::hint::spin_loop;
@@ -68,7 +70,7 @@ mod bpf {
             #[derive(Debug, Default)]
             pub struct $name(UnsafeCell<$of>);
 
-            // SAFETY: it is only changed by what is atomic to the kernel.
+            // SAFETY: the word is changed only by single stores and by atomic instructions.
             unsafe impl Sync for $name {}
 
             impl $name {
@@ -121,7 +123,7 @@ mod bpf {
                     if was == old { Ok(was) } else { Err(was) }
                 }
 
-                /// As `compare_exchange`; it does not fail spuriously.
+                /// As `compare_exchange`; unlike that of std, it does not fail spuriously.
                 #[inline(always)]
                 pub fn compare_exchange_weak(
                     &self,
@@ -147,6 +149,7 @@ mod bpf {
         => {$(
             impl $word {
                 #[doc = $doc]
+                /// Returns the previous value.
                 #[inline(always)]
                 pub fn $name(&self, mut value: $of, _: Ordering) -> $of {
                     // SAFETY: a word in a value of a map.
@@ -171,10 +174,10 @@ mod bpf {
         AtomicU32 u32 wreg fetch_add "{v} = atomic_fetch_add((u32 *)({p} + 0), {v})" "Adds.";
         AtomicU32 u32 wreg fetch_and "{v} = atomic_fetch_and((u32 *)({p} + 0), {v})" "Keeps bits.";
         AtomicU32 u32 wreg fetch_or "{v} = atomic_fetch_or((u32 *)({p} + 0), {v})" "Sets bits.";
-        AtomicU32 u32 wreg fetch_xor "{v} = atomic_fetch_xor((u32 *)({p} + 0), {v})" "Turns bits.";
+        AtomicU32 u32 wreg fetch_xor "{v} = atomic_fetch_xor((u32 *)({p} + 0), {v})" "Flips bits.";
         AtomicU64 u64 reg fetch_add "{v} = atomic_fetch_add((u64 *)({p} + 0), {v})" "Adds.";
         AtomicU64 u64 reg fetch_and "{v} = atomic_fetch_and((u64 *)({p} + 0), {v})" "Keeps bits.";
         AtomicU64 u64 reg fetch_or "{v} = atomic_fetch_or((u64 *)({p} + 0), {v})" "Sets bits.";
-        AtomicU64 u64 reg fetch_xor "{v} = atomic_fetch_xor((u64 *)({p} + 0), {v})" "Turns bits.";
+        AtomicU64 u64 reg fetch_xor "{v} = atomic_fetch_xor((u64 *)({p} + 0), {v})" "Flips bits.";
     }
 }

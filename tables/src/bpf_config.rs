@@ -1,15 +1,15 @@
 //! `BpfConfig`: constants of a region that the loader stores in the BPF program.
 //!
-//! They are in the program's read-only data, so the verifier knows their values and can bound loops
-//! by them.
+//! The constants are in the program's read-only data, so the verifier knows their values and can
+//! bound loops by them.
 
 use packet::flow::HashKey;
 
 use crate::layout::{SECTIONS, Sizes};
 
-/// Index of the committed generation among the header's 4-byte words. It is in the first cache line
-/// after the immutable part, which has 96 bytes, and per section an offset and a size of 8 bytes
-/// each.
+/// Index of the committed generation among the header's 4-byte words: the start of the first cache
+/// line after the header's immutable part. That part has 96 bytes, and for each section an offset
+/// and a size of 8 bytes each.
 pub const GENERATION_WORD: usize = (96 + 16 * SECTIONS.len()).next_multiple_of(64) / 4;
 
 /// Values that are constant while a program is loaded. Integers without padding.
@@ -28,11 +28,9 @@ pub struct BpfConfig {
     pub(crate) hint_sets: u32,
     /// Numbers of services and backends that have counters of their own.
     pub(crate) counted: [u32; 2],
-    /// Must be zero; it replaces padding, which may not be passed to the kernel.
-    pub(crate) spare: u32,
 }
 
-const _: () = assert!(size_of::<BpfConfig>() == 56 + 4 * SECTIONS.len() + 24);
+const _: () = assert!(size_of::<BpfConfig>() == 56 + 4 * SECTIONS.len() + 20);
 
 impl BpfConfig {
     /// Placeholder in the object file before loading.
@@ -43,7 +41,6 @@ impl BpfConfig {
         epoch: 0,
         hint_sets: 0,
         counted: [0; 2],
-        spare: 0,
     };
 
     /// Returns the constants for a region with these sizes, seed and fastpath epoch.
@@ -52,7 +49,7 @@ impl BpfConfig {
         let (hash_key, hint_sets) =
             (HashKey::new(seed).words(), crate::flow::flow_hints::set_count(sizes.flows));
         let counted = sizes.counted().into();
-        BpfConfig { hash_key, counts, scopes: sizes.scopes, epoch, hint_sets, counted, spare: 0 }
+        BpfConfig { hash_key, counts, scopes: sizes.scopes, epoch, hint_sets, counted }
     }
 
     /// The bytes that the loader stores.

@@ -1,8 +1,9 @@
 //! Non-cryptographic checksum of the region's contents.
 //!
-//! It detects torn writes, memory errors and foreign files. It does not protect against deliberate
-//! changes: only Weir's own processes can write to the region.
+//! The checksum detects torn writes, memory errors and foreign files. It does not protect against
+//! deliberate changes, because only Weir's own processes can write to the region.
 
+/// An odd multiplier: 2^64 divided by the golden ratio.
 const K: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Mixes a word into a sum.
@@ -12,7 +13,7 @@ const fn mix(sum: u64, word: u64) -> u64 {
     (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(23)
 }
 
-/// Checksum of `bytes` under `seed`; it depends on their length as well.
+/// Returns the checksum of `bytes`, which depends on their contents, their number and `seed`.
 pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut sum = mix(seed, bytes.len() as u64);
@@ -40,7 +41,7 @@ mod tests {
     use super::{checksum, checksum_of_words};
 
     #[test]
-    fn words_count_as_their_bytes() {
+    fn checksum_of_words_equals_that_of_their_bytes() {
         let words = [1, 0x8000_0002, u32::MAX, 0, 5];
         for count in 0..=words.len() {
             let words = &words[..count];
@@ -50,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_and_the_length_count() {
+    fn every_bit_the_length_and_the_seed_change_the_checksum() {
         let bytes = [7u8; 41];
         let sum = checksum(1, &bytes);
         for bit in 0..bytes.len() * 8 {

@@ -59,7 +59,8 @@ pub enum Command {
         /// The committed generation.
         generation: u32,
     },
-    /// Report the stages of the next matching packets. Replaces the previous filter.
+    /// Report the stages of the next packets that match the filter, which replaces the previous
+    /// one.
     Trace(TraceFilter),
     /// Start or stop draining: no new flows, established flows keep forwarding.
     Drain(bool),

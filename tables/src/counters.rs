@@ -9,8 +9,9 @@
 //! page:  arm 0 | arm 1 | verdicts | others | drops of arm 0 | drops of arm 1 | services | backends
 //! words:    16      16        16       16               64               64     8 each     8 each
 //! ```
-//! The first `region.counted_services` services have one line each; all others share one line that
-//! follows. The same holds for backends, so that every packet is counted.
+//! A line has eight words. The first `region.counted_services` services have one line each; all
+//! others share one line that follows. The same holds for backends, so that every packet is
+//! counted.
 
 use crate::atomic::{AtomicU64, Ordering};
 
@@ -113,7 +114,7 @@ counters! {
         Packets "packets" "Packets forwarded, both directions.",
         Bytes "bytes" "Bytes forwarded, both directions, as sent.",
         NewFlows "new_flows" "Flows started.",
-        EndedFlows "ended_flows" "Flows ended by their packets or by idle timeout; new_flows minus ended_flows is the current number.",
+        EndedFlows "ended_flows" "Flows ended by idle timeout, by eviction, or because their backend failed or was removed; new_flows minus ended_flows is the current number of flows.",
         Drops "drops" "Packets dropped.",
     }
 }
@@ -136,19 +137,21 @@ pub struct LcorePage<'r> {
     /// Map values are lines of words, numbered over all pages.
     #[cfg(target_arch = "bpf")]
     lines: Rows<'r, [AtomicU64; LINE]>,
+    /// Number of words before this page.
     #[cfg(target_arch = "bpf")]
     first: usize,
     services: usize,
     backends: usize,
 }
 
-/// Words of a cache line, which is the size of a BPF map value; a page is a multiple of it.
+/// Number of words of a cache line, which is the size of a BPF map value. A page consists of whole
+/// lines.
 const LINE: usize = 8;
 const _: () = assert!(OBJECT_WORDS == LINE && COUNTER_WORDS.is_multiple_of(LINE));
 
 #[cfg(target_arch = "bpf")]
 impl Region {
-    /// Returns the page of a CPU. A CPU beyond the configured number counts nothing.
+    /// Returns the page of a CPU. A page beyond the configured number of lcores counts nothing.
     #[inline(always)]
     pub fn page(&self, index: u32) -> LcorePage<'static> {
         let (services, backends) = self.counted();
@@ -221,7 +224,7 @@ impl<'r> LcorePage<'r> {
         Some(&line[word % LINE])
     }
 
-    /// Adds to a word. Only the page's own lcore may call it.
+    /// Adds to a word. Only the page's own lcore may call it, because the addition is not atomic.
     #[inline(always)]
     fn add(&self, word: usize, n: u64) {
         if let Some(cell) = self.word(word) {

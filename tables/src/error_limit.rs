@@ -1,6 +1,6 @@
-//! Rate limits of ICMP errors (RFC 1812 4.3.2.8, RFC 4443 2.4 f), for both data planes: errors that
-//! an lcore sends per second, by arm and by the receiver's network, and received errors about own
-//! packets that it evaluates per second.
+//! Rate limits of ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 f), for both data planes: errors
+//! that an lcore sends per second, by arm and by the receiver's network, and received errors about
+//! Weir's tunnel packets that an lcore evaluates per second.
 //!
 //! A sender chooses the source address of its packets, and thereby the receiver of errors about
 //! them. The limit per network prevents the use of Weir against a network; the limit per arm bounds
@@ -31,13 +31,14 @@ pub struct OutgoingError {
 #[repr(C)]
 #[derive(Debug)]
 pub struct ErrorLimit {
+    /// Buckets of both arms and kinds; the index is `arm * 2 + too_big`.
     arms: [TokenBucket; 4],
     path_mtu: TokenBucket,
     networks: [TokenBucket; NETWORKS],
 }
 
-/// Returns the rate for a limit per second. Time has a resolution of one second here, so each new
-/// second refills the buckets.
+/// Returns the rate for a limit per second. The callers' clock has a resolution of one second, so
+/// each new second refills the buckets.
 #[inline(always)]
 fn rate(per_s: u32) -> Rate {
     Rate { per_s, depth_ns: SECOND_NS }
@@ -74,7 +75,8 @@ impl ErrorLimit {
         may
     }
 
-    /// Returns whether an error about an own packet may be evaluated, and consumes a token if so.
+    /// Returns whether a received error about one of Weir's tunnel packets may be evaluated, and
+    /// consumes a token if so.
     #[inline(always)]
     pub fn may_learn(&self, limits: &ErrorLimits, now_s: u32) -> bool {
         let (rate, now_ns) = (rate(limits.path_mtu), ns(now_s));
@@ -92,8 +94,8 @@ impl Default for ErrorLimit {
     }
 }
 
-/// Returns the key by which the network of `addr` is hashed: an IPv4 /24 or IPv6 /64. Hashing by
-/// the region's secret key prevents senders from choosing networks that share a bucket.
+/// Returns the key for hashing the network of `addr`: an IPv4 /24 or IPv6 /64. Callers hash it with
+/// the region's secret hash key, so that senders cannot choose networks that share a bucket.
 #[inline(always)]
 pub fn network_key(addr: &Addr) -> FlowKey {
     let [a, b, c, d] = addr.words;
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_and_an_arm_have_limits_that_a_new_second_refills() {
+    fn network_and_arm_limits_apply_per_second() {
         let limit = &ErrorLimit::new();
         for now_s in [7, 8, u32::MAX, 0] {
             let sent = |network| {
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_a_24_or_a_64() {
+    fn networks_are_ipv4_24_and_ipv6_64() {
         let v4 = |octets: [u8; 4]| Addr::v4(u32::from_ne_bytes(octets));
         let v6 = |low: u64, host: u64| {
             let bytes = (u128::from(low) << 64 | u128::from(host)).to_be_bytes();

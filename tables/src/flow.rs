@@ -7,11 +7,13 @@
 //! ```
 //! Keys are equal for both directions, so a flow has one entry per *side* of Weir: `front` as the
 //! gateway sees it, in the gateway's scope, and `back` as the backend sees it, in the plain scope.
-//! There is no back entry if both keys are equal, or if replies arrive in a tunnel that carries the
-//! scope. Both entries are inserted, or neither. All lcores share one table; readers take no locks.
+//! There is no back entry if both keys are equal, if replies bypass this appliance, or if they
+//! arrive in a tunnel that carries the scope. Both entries are inserted, or neither. All lcores
+//! share one table; readers take no locks.
 //!
-//! Each path has a front record with a copy of its front entry, for callers that have the path's id
-//! and need no lookup ([`Flows::find_by_path`], [`flow_hints`]).
+//! In kernel maps, each path has a front record with a copy of its front entry. The XDP programs
+//! use it where they have the path's number from a hint, and need no lookup in the index
+//! ([`Flows::find_by_path`], [`flow_hints`]).
 //!
 //! A full table rejects new flows and never evicts a confirmed one. Unconfirmed flows have a budget
 //! of their own and are evicted when space is short (`unconfirmed`). All of this is in the region:
@@ -105,7 +107,7 @@ pub struct Flows<'r> {
     fronts: Rows<'r, Front>,
     slabs: Rows<'r, Slab>,
     state: Rows<'r, State>,
-    /// Index of this lcore's line in `state`; 0, the shared line, without [`Flows::of_lcore`].
+    /// Index of this lcore's line in `state`; 0, the shared line, if the lcore has none.
     line: u32,
     path_links: Rows<'r, AtomicU32>,
     slab_links: Rows<'r, AtomicU32>,
@@ -120,7 +122,7 @@ pub struct Flows<'r> {
 }
 
 impl<'r> Flows<'r> {
-    /// Returns the flow table of a region. A process calls [`Flows::recover`] before its first
+    /// Returns the flow table of a region. Each fastpath calls [`Flows::recover`] before its first
     /// insert.
     #[inline]
     pub fn new(region: &'r Region) -> Flows<'r> {
@@ -145,8 +147,8 @@ impl<'r> Flows<'r> {
     }
 
     /// Returns the table for an lcore, with its own path records, counts and ring slots if the
-    /// region has a line for it. In kernel maps, programs and their loader share one line, because
-    /// neither searches the other's lists for freed records.
+    /// region has a line for it. In kernel maps, all programs and their loader share one line,
+    /// because programs do not search other lines for freed records.
     #[cfg(not(target_arch = "bpf"))]
     pub fn of_lcore(region: &'r Region, lcore: u8, epoch: u32) -> Flows<'r> {
         let flows = Flows::new(region).as_owner(lcore, epoch);
@@ -279,8 +281,8 @@ impl<'r> Flows<'r> {
         self.index.begin_lookup(hash)
     }
 
-    /// As [`Flows::find`], limited to the likely slots: a key that it does not find may be in the
-    /// table.
+    /// As [`Flows::find`], limited to the likely slots: if it returns `None`, the key may still be
+    /// in the table.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn find_likely(&self, pending: &PendingLookup<'_>, key: &FlowKey) -> Option<Hit> {
@@ -294,7 +296,7 @@ impl<'r> Flows<'r> {
         self.index.lacks(hash)
     }
 
-    /// Marks the flow as in use. Stores only if the second has changed.
+    /// Sets the flow's time of last use, unless that is the current second already.
     #[inline(always)]
     pub fn touch(&self, hit: &Hit, now_s: u32) {
         if hit.last_seen_s != now_s
@@ -337,13 +339,13 @@ impl<'r> Flows<'r> {
         if path.is_live() && entry.is_unchanged(hit.stamp) { Ok(()) } else { Err(PathError::Gone) }
     }
 
-    /// Returns the whole path, including the gateway leg and its options, for packets to the
-    /// gateway. The leg is that of the latest packet in the same direction if the gateway sends
-    /// that direction, else in the other. Reads all three lines, and a slab if options are long or
-    /// the responder's leg differs.
+    /// Writes the whole path, including the gateway leg and its options, to `out`, for packets to
+    /// the gateway. The leg is that of the gateway's latest packet in the same direction, or in the
+    /// other direction if the gateway sends only that one. Reads all three lines, and a slab if
+    /// options are long or the responder's leg differs.
     ///
-    /// While the leg is being updated, the previous leg is returned. The BPF program calls
-    /// [`Flows::answer_locked`] for that, in a separate function.
+    /// While the leg is being updated, the result is the previous leg. The BPF program returns
+    /// [`PathError::Busy`] then, and calls [`Flows::answer_locked`] in a separate function.
     #[inline(always)]
     pub fn answer(
         &self,
@@ -378,8 +380,8 @@ impl<'r> Flows<'r> {
         })
     }
 
-    /// Runs `copy` until it read a consistent path, and verifies that the found entry still refers
-    /// to it: a path record is reused only after its entries ended.
+    /// Runs `copy` until it read a consistent path, and verifies that the entry of `hit` still
+    /// refers to that path. A path record is reused only after its entries were cleared.
     #[inline(always)]
     fn consistent<T>(&self, hit: &Hit, copy: impl FnMut(&PathRecord) -> T) -> Result<T, PathError> {
         self.consistent_in(hit, path::TRIES, copy)
@@ -416,12 +418,12 @@ impl<'r> Flows<'r> {
         (hit.path == path && hit.stamp == stamp && hit.is_front()).then_some(hit)
     }
 
-    /// Number of live flows; approximate while lcores begin and end flows.
+    /// Returns the number of live flows; approximate while lcores begin and end flows.
     #[cfg(not(target_arch = "bpf"))]
     pub fn live(&self) -> u32 {
         let live = self.state.iter().map(|state| state.live.load(Relaxed));
         let sum = live.fold(0, u32::wrapping_add);
-        // The end of a flow may be visible before its beginning.
+        // The decrement at a flow's end may be visible before the increment at its beginning.
         if sum > u32::MAX / 2 { 0 } else { sum }
     }
 
@@ -431,9 +433,9 @@ impl<'r> Flows<'r> {
     }
 }
 
-/// Returns the front records. Only the BPF programs read them, and [`Flows::recover`] rebuilds them
-/// when these take over a region; in a file-backed region they would cost one cache line per new
-/// flow.
+/// Returns the front records; none for a region in a file. Only BPF programs read these records,
+/// and they use kernel maps, where [`Flows::recover`] rebuilds the records at a takeover. In a
+/// file, the records would cost one written cache line per new flow.
 #[inline(always)]
 fn fronts(region: &Region) -> Rows<'_, Front> {
     #[cfg(not(target_arch = "bpf"))]
@@ -443,7 +445,7 @@ fn fronts(region: &Region) -> Rows<'_, Front> {
     region.slice(Section::PathFronts)
 }
 
-/// Access for tests that kill an lcore at a given point.
+/// Access to the locks for tests that kill an lcore while it holds one.
 #[cfg(not(target_arch = "bpf"))]
 impl<'r> Flows<'r> {
     /// Number of locked buckets.

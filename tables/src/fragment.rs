@@ -1,10 +1,11 @@
 //! Fragment table: maps a datagram's later fragments, which have no ports, to its flow.
 //!
 //! The first fragment creates an entry under (scope, source, destination, id, protocol) that
-//! expires after `Timeouts::fragment_s` (15 s by default); no fragment is buffered. The table uses
-//! the flow index with a different meaning of the words: `path` and `digest` store the flow and the
-//! stamp of its front entry, so that an entry never leads to another flow that reused the path
-//! record.
+//! expires after `Timeouts::fragment_s` (15 s by default); no fragment is buffered.
+//!
+//! The table is an index like that of flows, with another meaning of an entry's fields: `path` and
+//! `digest` contain the flow's path and the stamp of its front entry, so that an entry never leads
+//! to another flow that reused the path record.
 
 use crate::atomic::Ordering::Relaxed;
 use crate::flow::{Entry, Filling, Index, IndexError, TableKind};
@@ -14,10 +15,10 @@ use crate::region::Region;
 use packet::addr::Addr;
 use packet::flow::FlowKey;
 
-/// Lifetime in seconds for which only entries of the current second are live.
+/// Lifetime in seconds with which only entries of the current second are live.
 pub const EARLIER_S: u32 = 1;
 
-/// Flag of an entry: the flow's initiator sends the datagram.
+/// Flag of an entry: the flow's initiator sent the datagram.
 const FROM_INITIATOR: u32 = 1;
 
 /// Fields that all fragments of a datagram share.
@@ -54,7 +55,7 @@ pub enum FragmentTarget {
         path: u32,
         /// [`Hit::stamp`](crate::flow::Hit::stamp) of its front entry.
         stamp: u32,
-        /// Whether the flow's initiator sends the datagram.
+        /// Whether the flow's initiator sent the datagram.
         from_initiator: bool,
     },
     /// Return to the gateway, like the first fragment.
@@ -111,9 +112,10 @@ impl<'r> Fragments<'r> {
         })
     }
 
-    /// Stores the destination of a datagram's first fragment. It reuses expired entries; if there
-    /// are none, it reuses entries of an earlier second: fragments of a datagram follow each other
-    /// within milliseconds, and a flood must not keep later datagrams out.
+    /// Stores the destination of a datagram's first fragment. Slots of expired entries are reused.
+    /// If there is neither such a slot nor a free one, an entry of an earlier second is replaced:
+    /// fragments of a datagram follow each other within milliseconds, and a flood must not keep
+    /// later datagrams out.
     #[cfg(not(target_arch = "bpf"))]
     pub fn insert(
         &self,
@@ -159,7 +161,7 @@ impl<'r> Fragments<'r> {
     }
 }
 
-/// Returns whether an entry of time `then_s` is older than the lifetime.
+/// Returns whether an entry written at `then_s` has reached the end of its lifetime.
 #[inline(always)]
 fn is_expired(lifetime_s: u32, then_s: u32, now_s: u32) -> bool {
     let age = now_s.wrapping_sub(then_s);

@@ -2,8 +2,8 @@
 //! (`xdp/src/region.rs`).
 //!
 //! Sections are accessed by the name of their map. [`BpfConfig`] contains the values that a map
-//! cannot provide. `Region` is therefore zero-sized, and views created from it cost nothing until a
-//! row is looked up.
+//! cannot provide. `Region` is therefore zero-sized, and views created from `Region` cost nothing
+//! until a row is looked up.
 
 #![expect(unsafe_code, reason = "the only file that accesses BPF maps")]
 
@@ -41,7 +41,7 @@ macro_rules! maps {
         fn map(section: Section) -> *const Map {
             match section {
                 $(Section::$section => &raw const program::$map,)*
-                // The program does not use names, rings and lcore status.
+                // The program does not use service notes, rings and lcore status.
                 _ => core::ptr::null(),
             }
         }
@@ -164,7 +164,8 @@ impl Region {
         Rows { map: map(section), section, of: PhantomData }
     }
 
-    /// Returns the committed generation; 0 before the first commit. Read it once per packet.
+    /// Returns the committed generation; 0 before the first commit. A program reads it once per
+    /// packet, so that the packet sees only one generation.
     #[inline(always)]
     pub fn generation(&self) -> u32 {
         let header: Rows<'_, [AtomicU32; SECTION_ALIGN / 4]> = self.slice(Section::Header);
@@ -222,7 +223,7 @@ impl Region {
         read_config(|c| unsafe { &raw const (*c).epoch })
     }
 
-    /// Path MTU towards a next hop in bytes; the word is 0 if unknown.
+    /// Returns the word that holds the path MTU towards a next hop in bytes, or 0 if it is unknown.
     #[inline(always)]
     pub fn path_mtu(&self, next_hop: u32) -> Option<&'static AtomicU32> {
         self.slice::<AtomicU32>(Section::PathMtus).row(next_hop)

@@ -10,8 +10,9 @@ use crate::flow::unconfirmed_ring_slots;
 
 pub use counts::*;
 
-/// Version of the region's format. Any change to a record, a section or their order increments it.
-pub const VERSION: u32 = 12;
+/// Version of the region's format. Any change to a record, a section or their order increments it,
+/// and adds a step to `region/steps.rs`, by which an upgrade keeps the flows.
+pub const VERSION: u32 = if cfg!(feature = "next-format") { 14 } else { 13 };
 
 /// Alignment of sections in bytes: no two writers share a cache line, and each section can be
 /// mapped and protected on its own.
@@ -20,8 +21,11 @@ pub const SECTION_ALIGN: usize = 4096;
 /// Size of a NAT port map in bytes: one bit for each of 65,536 ports.
 pub const NAT_MAP_BYTES: usize = 8192;
 
-/// Size of a ring's header in bytes: one cache line each for producer and consumer, plus spare
-/// space.
+/// Size of a path record in bytes.
+pub(crate) const PATH_BYTES: usize = if cfg!(feature = "next-format") { 256 } else { 192 };
+
+/// Size of a ring's header in bytes: two cache lines each for the index of the producer and that of
+/// the consumer.
 pub const RING_HEADER_BYTES: usize = 256;
 
 /// Size of a ring slot in bytes.
@@ -125,7 +129,7 @@ impl Sizes {
 macro_rules! sections {
     ($($(#[$meta:meta])* $name:ident,)*) => {
         /// A part of the region with one record type and one writer, except for
-        /// [`Section::PathMtus`].
+        /// [`Section::Header`] and [`Section::PathMtus`], which both roles write.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         #[repr(u8)]
         pub enum Section {
@@ -138,7 +142,7 @@ macro_rules! sections {
 }
 
 sections! {
-    /// Magic number, version, sizes, offsets and committed generation.
+    /// Magic number, version, sizes, offsets and committed generation; each role's epoch.
     Header,
     /// Tunnels: `Twin<Tunnel>` by tunnel id.
     Tunnels,
@@ -172,6 +176,8 @@ sections! {
     Lcores,
     /// One counter page per lcore.
     Counters,
+    /// State and counters of the NIC of each arm, `AtomicU64`.
+    Nics,
     /// One ring per lcore, from slowpath to the lcore.
     Commands,
     /// One ring per lcore, from the lcore to slowpath.
@@ -280,11 +286,13 @@ impl Sizes {
             Section::PathMtus => ("path MTUs", s.next_hops as usize, 4, "region.max_next_hops",
                 "learned from ICMP errors about outer packets"),
             Section::Slots => ("slots", s.slots as usize, 4, "region.slots",
-                "Maglev arrays of all services"),
+                "Maglev arrays, source ranges and member lists of all services"),
             Section::Lcores => ("lcores", s.lcores as usize, 64, "fastpath.lcores",
                 "status of each lcore"),
             Section::Counters => ("counters", s.lcores as usize, page, "fastpath.lcores",
                 "a page of counters per lcore"),
+            Section::Nics => ("NICs", 2, 8 * NIC_WORDS, "",
+                "state and counters of the NIC of each arm"),
             Section::Commands => ("command rings", s.lcores as usize, ring, "fastpath.lcores",
                 "slowpath to lcore"),
             Section::Events => ("event rings", s.lcores as usize, ring, "fastpath.lcores",
@@ -296,8 +304,8 @@ impl Sizes {
             Section::FlowAddresses => ("flow filter", FILTER_BITS / 64, 8, "",
                 "address filter of the flows"),
             Section::FlowState => ("flow state", s.lcores as usize + 1, 64, "fastpath.lcores",
-                "free lists of paths and slabs"),
-            Section::Paths => ("paths", s.flows as usize, 192, "region.max_flows",
+                "free lists of paths and slabs, flow counts, ring positions"),
+            Section::Paths => ("paths", s.flows as usize, PATH_BYTES, "region.max_flows",
                 "delivery and return path of each flow"),
             Section::PathFronts => ("path fronts", s.flows as usize, 64, "region.max_flows",
                 "lookup key of each flow, beside its path"),

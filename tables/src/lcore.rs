@@ -24,9 +24,9 @@ pub struct LcoreStatus {
     links: [AtomicU32; 2],
     /// Epoch of the fastpath to which the lcore belongs.
     epoch: AtomicU32,
-    /// CPU on which it runs.
+    /// CPU on which the lcore runs.
     cpu: AtomicU32,
-    /// Time of its latest note, in milliseconds of the region's clock.
+    /// Latest time passed to [`LcoreStatus::note_polled`], in milliseconds of the region's clock.
     polled_ms: AtomicU64,
 }
 
@@ -56,14 +56,15 @@ impl LcoreStatus {
         self.tick.store(tick, Ordering::Release);
     }
 
-    /// Records the current time once in a while, so that a restarted fastpath can determine how
-    /// long no lcore polled.
+    /// Records the current time, so that a restarted fastpath can determine how long no lcore
+    /// polled. The lcore calls it regularly, but not in each iteration.
     #[inline]
     pub fn note_polled(&self, now_ms: u64) {
         self.polled_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Time of the latest poll on record, in milliseconds of the region's clock; 0 for never.
+    /// Latest recorded time at which the lcore polled, in milliseconds of the region's clock; 0 for
+    /// never.
     pub fn polled_ms(&self) -> u64 {
         self.polled_ms.load(Ordering::Relaxed)
     }
@@ -86,7 +87,7 @@ impl LcoreStatus {
         self.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// Iterations of its poll loop; the count grows while the lcore runs.
+    /// Number of iterations of the poll loop, which grows while the lcore runs.
     pub fn tick(&self) -> u64 {
         self.tick.load(Ordering::SeqCst)
     }

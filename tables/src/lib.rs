@@ -2,12 +2,15 @@
 //! it.
 //!
 //! fastpath and slowpath (and the loader of the XDP programs) map the same file or kernel maps.
-//! Each section has one writer, and readers validate everything that another process wrote. This
-//! crate does not depend on NICs. No code on a packet's path blocks, allocates or makes a system
-//! call.
+//! Each section has one writer, except path MTUs, which slowpath clears. Readers validate
+//! everything that another process wrote. This crate does not depend on NICs. No code on a packet's
+//! path blocks, allocates or makes a system call.
+//!
+//! Elements have the given sizes in bytes; those of pages and rings depend on the configuration. An
+//! empty field of the column "writer" repeats the one above.
 //!
 //! ```text
-//!  section           element   writer     what
+//!  section           element   writer     contents
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! | header          |  4,096  | both     | format, sizes, offsets | committed generation, epochs |
 //! +-----------------+---------+----------+-------------------------------------------------------+
@@ -15,21 +18,22 @@
 //! | settings        |  2,816  |          | by generation (`versioned`); read by `set`,           |
 //! | services        |    128  |          | written by `writer`, committed by one store           |
 //! | service notes   |    256  |          | names, and data that only dumps read (`note`)         |
-//! | frontend kinds  |    128  |          |                                                       |
+//! | frontend kinds  |    128  |          | summary of the frontends that exist, for lookups      |
 //! | frontend heads  |      4  |          | a chained hash (`lookup`)                             |
 //! | frontend bits   |      8  |          | bitmap of its non-empty chains                        |
 //! | frontend filter |      8  |          | addresses that may have frontends (`address_filter`)  |
-//! | frontends       |     64  |          |                                                       |
-//! | backends        |    128  |          |                                                       |
+//! | frontends       |     64  |          | frontends and marks, linked to chains (`lookup`)      |
+//! | backends        |    128  |          | addresses, states and next hops of backends           |
 //! | next hops       |     64  |          | updated in place (`next_hop`)                         |
 //! | path MTUs       |      4  | fastpath | learned from ICMP, one per next hop                   |
-//! | slots           |      4  | slowpath | Maglev arrays (`maglev`), immutable while in use      |
+//! | slots           |      4  | slowpath | Maglev arrays (`maglev`) and sorted runs (`run`)      |
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! | lcores          |     64  | its lcore| liveness and acknowledged generation (`lcore`)        |
 //! | counters        |   page  | its lcore| packets, drops by `reason` (`counters`)               |
+//! | NICs            | 28,672  | control  | state and counters of each arm's NIC (`nic`)          |
 //! +-----------------+---------+----------+-------------------------------------------------------+
-//! | command rings   |   ring  | slowpath | switch, trace (`ring`, `command`)                     |
-//! | event rings     |   ring  | its lcore| switched, next hop needed, trace (`ring`, `command`)  |
+//! | command rings   |   ring  | slowpath | switch, trace, drain (`ring`, `command`)              |
+//! | event rings     |   ring  | its lcore| switched, next hop needed, path MTU, trace            |
 //! +-----------------+---------+----------+-------------------------------------------------------+
 //! | flow index      |     64  | fastpath | both directions of each flow, buckets of four entries |
 //! | flow locks      |      8  |          | one per bucket, with the owner's epoch                |
@@ -37,15 +41,15 @@
 //! | flow state      |     64  |          | free records, counts, ring positions, by lcore        |
 //! | paths           |    192  |          | how a flow is forwarded and answered (`flow`)         |
 //! | path fronts     |     64  |          | copy of each flow's front entry, by path              |
-//! | path links      |      4  |          |                                                       |
+//! | path links      |      4  |          | next free path, by path                               |
 //! | unconfirmed     |      8  |          | rings of unconfirmed flows, which are evicted first   |
 //! | option slabs    |    320  |          | gateway options over 48 bytes, second gateway legs    |
-//! | slab links      |      4  |          |                                                       |
+//! | slab links      |      4  |          | next free slab, by slab                               |
 //! | leg copies      |    704  |          | previous contents of gateway legs during updates      |
 //! | fragments       |     64  |          | fragmented datagrams (`fragment`)                     |
-//! | fragment locks  |      8  |          |                                                       |
+//! | fragment locks  |      8  |          | one per bucket of four entries                        |
 //! | affinities      |     64  |          | session affinity of clients (`affinity`)              |
-//! | affinity locks  |      8  |          |                                                       |
+//! | affinity locks  |      8  |          | one per bucket of four entries                        |
 //! | NAT port maps   |  8,192  |          | a bit per port, backend and NAT address (`nat_port`)  |
 //! | scopes          |     32  |          | gateway endpoints by number (`scope`)                 |
 //! | return legs     |    128  |          | routes back to gateway endpoints (`return_leg`)       |
@@ -64,9 +68,10 @@
 //! ensures that no other process has the role, and [`writer::Writer::attach`] verifies the table
 //! set and rolls back what a killed writer left unfinished.
 //!
-//! **In the kernel**: all code on a packet's path is also compiled for BPF, from the same source.
-//! Two files differ: [`atomic`], whose words are inline assembly there, and `rows`, where a section
-//! is a BPF map instead of a slice. `kernel` replaces [`region`].
+//! **In the kernel**: all code on a packet's path is also compiled for BPF, from the same source,
+//! with few exceptions. The words of [`atomic`] are inline assembly there. In `rows`, a section is
+//! a BPF map instead of a slice, and `kernel` replaces [`region`]. Lookups of the flow index have
+//! another form (`flow/index/seek.rs`), and searches are functions of their own (`parts`).
 //!
 //! Start reading at [`layout`], then [`versioned`], [`set`], [`writer`].
 #![cfg_attr(target_arch = "bpf", no_std)]
@@ -96,6 +101,8 @@ pub mod affinity;
 pub mod flow;
 pub mod fragment;
 pub mod nat_port;
+#[cfg(not(target_arch = "bpf"))]
+pub mod nic;
 pub mod outer;
 pub mod return_leg;
 pub mod scope;

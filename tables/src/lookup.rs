@@ -1,4 +1,8 @@
-//! Hash table of frontends: chained entries that generations see by their lifetimes.
+//! Hash table of frontends: chained entries, each visible to the generations of its lifetime.
+//!
+//! In addition to frontends, the table contains marks, whose keys have the reserved protocol 255.
+//! An address mark records that an address has frontends, a scope mark that a scope has frontends
+//! of its own. A probe mark maps the source of health probes to the backend that they check.
 //!
 //! Heads and links hold an entry's number plus one, so that zeroed memory is an empty table. Chains
 //! change by single stores: an entry is complete before its head refers to it, and is unlinked long
@@ -18,18 +22,19 @@ use crate::region_writer::RegionWriter;
 use crate::rows::{Numbered, Rows, Shared};
 use crate::versioned::Lifetime;
 
-/// Maximum length of a chain. The writer rejects a frontend that would exceed it; with at most one
-/// entry per head on average, this was never observed.
+/// Maximum length of a chain. The writer rejects a frontend whose chain would be longer. There is
+/// at most one entry per head on average, and no chain of this length was ever observed.
 pub const MAX_CHAIN: usize = 48;
 
 /// Port number in the key of an address mark.
 const MARK_ADDRESS: u16 = 0;
-/// Port number in the key of a scope mark: the scope has frontends of its own.
+/// Port number in the key of a scope mark.
 const MARK_SCOPE: u16 = 1;
-/// Port number in the key of a probe source, whose target is a backend.
+/// Port number in the key of a probe mark.
 const MARK_PROBE: u16 = 2;
 
-/// An entry of the hash table: a frontend, whose target is a service, or a mark. One cache line.
+/// An entry of the hash table: a frontend, whose target is a service, or a mark. The target of a
+/// probe mark is a backend. One cache line.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     key: UnsafeCell<FrontendKey>,
@@ -42,7 +47,8 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 64);
 
-// SAFETY: the key is written only while the entry is in no chain, or not born.
+// SAFETY: the key is written only while no reader reads it: the entry is in no chain, or no
+// generation sees it.
 #[expect(unsafe_code, reason = "shared according to born and dead")]
 unsafe impl Sync for Entry {}
 
@@ -53,7 +59,8 @@ unsafe impl Shared for Entry {}
 impl Entry {
     #[inline(always)]
     pub(crate) fn key(&self) -> &FrontendKey {
-        // SAFETY: not written while it can be reached by a reader that sees it.
+        // SAFETY: the key is not written while a generation sees the entry and a reader can reach
+        // it.
         #[expect(unsafe_code, reason = "the key according to born and dead")]
         unsafe {
             &*self.key.get()
@@ -104,13 +111,13 @@ pub struct FrontendKinds {
     pub probes: u32,
 }
 
-/// Address, port and protocol are set.
+/// Kind of keys in which address, port and protocol are set.
 pub const KIND_EXACT: u32 = 1;
-/// Matches any port.
+/// Kind of keys that match any port.
 pub const KIND_ANY_PORT: u32 = 2;
-/// Matches any protocol on its port.
+/// Kind of keys that match any protocol on their port.
 pub const KIND_ANY_PROTOCOL: u32 = 4;
-/// Matches any port and any protocol.
+/// Kind of keys that match any port and any protocol.
 pub const KIND_ANY: u32 = 8;
 
 const _: () = assert!(size_of::<FrontendKinds>() == 32);
@@ -127,7 +134,7 @@ pub(crate) fn chained(link: u32, key: FrontendKey, at: u32) -> Option<u32> {
 }
 
 impl FrontendKinds {
-    /// Copies the record by volatile reads, which the compiler does not repeat.
+    /// Returns a copy made by volatile reads, which the compiler does not repeat.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub(crate) fn copied(&self) -> FrontendKinds {
@@ -201,9 +208,9 @@ impl<'r> Frontends<'r> {
         &self.heads[self.chain(key) as usize]
     }
 
-    /// Sets or clears the chain's bit in the bitmap of non-empty chains. It is set before the first
-    /// entry is linked and cleared after the last one is unlinked.
-    pub(crate) fn mark(&self, writer: &RegionWriter, key: &FrontendKey, filled: bool) {
+    /// Sets or clears the bit of the key's chain in the bitmap of non-empty chains. The caller sets
+    /// the bit before it links the first entry, and clears it after it has unlinked the last one.
+    pub(crate) fn set_chain_bit(&self, writer: &RegionWriter, key: &FrontendKey, filled: bool) {
         let chain = self.chain(key);
         let (word, bit) = (&self.bits[chain as usize / 64], 1 << (chain % 64));
         let before = word.load(Ordering::Relaxed);
@@ -211,7 +218,7 @@ impl<'r> Frontends<'r> {
     }
 
     /// Recomputes the bitmap from the heads, for a writer that attaches.
-    pub(crate) fn mark_all(&self, writer: &RegionWriter) {
+    pub(crate) fn rebuild_chain_bits(&self, writer: &RegionWriter) {
         for (heads, word) in self.heads.chunks(64).zip(self.bits) {
             let filled = |head: &AtomicU32| u64::from(head.load(Ordering::Relaxed) != 0);
             let bits = heads.iter().rev().fold(0, |bits, head| bits << 1 | filled(head));
@@ -255,6 +262,7 @@ impl<'r> Frontends<'r> {
         None
     }
 
+    /// Returns the target of `key` that generation `at` sees.
     #[inline(always)]
     pub(crate) fn target(&self, key: &FrontendKey, at: u32) -> Option<u32> {
         // A separate function in the BPF program, which the verifier checks once.
@@ -295,8 +303,8 @@ impl<'r> Frontends<'r> {
                 let bit = 63 - lengths.leading_zeros();
                 lengths &= !(1 << bit);
                 let len = first + bit as u8;
-                // In the BPF program, the function that looks up the key masks it, and is verified
-                // once.
+                // In the BPF program, the function that looks up the key masks the address, so that
+                // the masking is verified once.
                 let network = if cfg!(target_arch = "bpf") { *addr } else { addr.masked(len) };
                 let key = FrontendKey { addr: network, prefix_len: len, ..key };
                 if let Some(found) = self.kind_by_kind(kinds.networks, key, at) {
@@ -309,13 +317,14 @@ impl<'r> Frontends<'r> {
 
     #[inline(always)]
     fn kind_by_kind(&self, kinds: u32, key: FrontendKey, at: u32) -> Option<u32> {
-        // A separate function in the BPF program, too.
+        // A separate function in the BPF program, which the verifier checks once.
         #[cfg(target_arch = "bpf")]
         return crate::parts::try_kinds(kinds, &key, at);
         #[cfg(not(target_arch = "bpf"))]
         self.try_kinds(kinds, key, at)
     }
 
+    /// Returns the target of the first of `kinds`, in match order, under which the table has `key`.
     #[inline(always)]
     pub(crate) fn try_kinds(&self, kinds: u32, key: FrontendKey, at: u32) -> Option<u32> {
         let tries = [
@@ -350,8 +359,8 @@ pub(crate) fn probe_mark(addr: &Addr) -> FrontendKey {
     mark(0, *addr, MARK_PROBE)
 }
 
-/// Returns the Bloom filter bit of a probe source. Most packets to other addresses then need no
-/// lookup.
+/// Returns the bit of a probe source in the Bloom filter [`FrontendKinds::probes`], by which most
+/// other addresses are recognized without a lookup.
 #[inline(always)]
 pub(crate) fn probe_bit(addr: &Addr) -> u32 {
     let [a, b, c, d] = addr.words;

@@ -160,8 +160,9 @@ fn fill(mut walks: Vec<Walk>, size: u32, share: &Share) -> Vec<u32> {
     table
 }
 
-/// Builds a table of `size` slots without consistency: each backend gets one contiguous run, with a
-/// share by weight that is exact to whole slots.
+/// Builds a table of `size` slots without Maglev's property that few slots change with the
+/// backends: each backend gets one contiguous run, with a share by weight that is exact to whole
+/// slots.
 pub fn shares(weights: &[u32], size: u32) -> Vec<u32> {
     let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     let (mut table, mut upto) = (Vec::with_capacity(size as usize), 0);
@@ -206,7 +207,7 @@ fn start(text: &str, backend: u32, m: u64, seed: Seed) -> Start {
     Start { next: (h1 % m) as u32, skip: (h2 % (m - 1) + 1) as u32, backend }
 }
 
-/// Returns the bytes after the first, which is the same in all texts, padded with zeros.
+/// Returns the 24 bytes after the first byte, which is the same in all texts, padded with zeros.
 fn first_bytes(text: &str) -> [u64; 3] {
     let mut bytes = [0; 24];
     let rest = text.as_bytes().get(1..).unwrap_or_default();
@@ -217,7 +218,8 @@ fn first_bytes(text: &str) -> [u64; 3] {
 }
 
 /// Returns the factor for weights. Cilium ignores weights whose integer mean is at most 1, such as
-/// {1, 2}. If such weights differ, they are scaled to a mean of 2, which keeps their ratios.
+/// {1, 2}. If such weights differ, they are scaled to a mean of at least 2, which keeps their
+/// ratios.
 fn scale(weights: impl Iterator<Item = u32> + Clone) -> u64 {
     let (count, first) = (weights.clone().count() as u64, weights.clone().next());
     let sum: u64 = weights.clone().map(u64::from).sum();

@@ -1,11 +1,15 @@
 //! NAT ports: a bitmap of 65,536 ports for each pair of backend and NAT address.
 //!
-//! A translation is unique by (local address, port, backend address, port), so each backend can use
-//! all ports of each NAT address. A set bit is a port in use. Ports below 128 are never allocated.
-//! The first word of their bits holds the rotation: the search starts behind earlier allocations,
-//! so that a port just released is reused last (a peer may still remember its connection). The
-//! second word records that the map is exhausted: an allocation then fails after one load, without
-//! a search of the range.
+//! A NAT flow is identified by local address and port and by the backend's address and port, so
+//! each backend can use all ports of each NAT address. A set bit is a port in use.
+//!
+//! Ports below 128 are never allocated, and the two words of their bits have another use:
+//!
+//! - The first word holds the rotation, the number of allocations so far. The search starts behind
+//!   earlier allocations, so that a port just released is reused last: a peer may still remember
+//!   its connection.
+//! - The second word records an exhausted range: an allocation from that range then fails after one
+//!   load, without a search.
 
 use crate::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::SeqCst};
 use crate::layout::{NAT_MAP_BYTES, Section};
@@ -19,8 +23,8 @@ const FIRST: u16 = 128;
 const EXHAUSTED: usize = 1;
 const WORDS: usize = NAT_MAP_BYTES / 8;
 /// Number of attempts at a word with free bits. An attempt fails if another lcore took the bit. The
-/// BPF program then continues with the next word: if two CPUs compete for the last port, one may
-/// fail even though another port was released meanwhile.
+/// BPF program then continues with the next word. If two CPUs compete for the last port, one may
+/// therefore fail even though another port of the word was released meanwhile.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { u32::MAX };
 
 #[repr(C, align(64))]
@@ -175,8 +179,8 @@ impl NatPorts<'_> {
     }
 }
 
-/// Returns the protocol whose flows can have the same NAT port as a flow of `proto`: UDP for TCP,
-/// and TCP for any other.
+/// Returns the protocol, besides `proto`, among whose flows the owner of a NAT port is searched:
+/// UDP for TCP, and TCP for any other. A port map is shared by all protocols.
 #[inline(always)]
 pub const fn other_proto(proto: u8) -> u8 {
     const TCP: u8 = 6;
@@ -184,7 +188,8 @@ pub const fn other_proto(proto: u8) -> u8 {
     if proto == TCP { UDP } else { TCP }
 }
 
-/// Returns the port at which an lcore's search begins for this rotation: in its part of the range.
+/// Returns the port at which an lcore's search begins for this rotation. The port lies in the
+/// lcore's own part of the range. `None` for an empty range.
 #[inline(always)]
 fn start(first: u32, last: u32, lcore: u32, lcores: u32, rotation: u64) -> Option<u32> {
     let count = (last + 1).checked_sub(first).filter(|count| *count > 0)?;
@@ -197,12 +202,14 @@ fn start(first: u32, last: u32, lcore: u32, lcores: u32, rotation: u64) -> Optio
 /// Operations for recovery and for status output.
 #[cfg(not(target_arch = "bpf"))]
 impl NatPorts<'_> {
-    /// Marks a port as in use during recovery; returns false if it is already or cannot be.
+    /// Marks a port as in use during recovery; returns false if it is marked already, is below 128,
+    /// or has no map.
     pub(crate) fn mark(&self, map: u32, port: u16) -> bool {
         self.take_port(map, port)
     }
 
-    /// Number of times that a map's rotation advanced: ports allocated, or examined for eviction.
+    /// Number of times that a map's rotation advanced: by allocations, and by searches for a port
+    /// to evict.
     pub fn rotation(&self, map: u32) -> u64 {
         let rotation = self.maps.get(map as usize).and_then(|map| map.0.first());
         rotation.map_or(0, |rotation| rotation.load(Relaxed))
@@ -306,11 +313,11 @@ mod tests {
         let maps = NatPorts { maps: &memory };
         while maps.claim(0, 2000..=2999, 0, 1).is_some() {}
         assert!((0..9).all(|_| maps.claim(0, 2000..=2999, 0, 1).is_none()));
-        // A bit cleared without `release` is not noticed.
+        // A bit that is cleared without `release` does not end the exhausted state.
         memory[0].0[2000 / 64].fetch_and(!(1 << (2000 % 64)), Relaxed);
         assert_eq!(maps.claim(0, 2000..=2999, 0, 1), None);
         assert!(maps.mark(0, 2000));
-        // The mark applies to one range only.
+        // The exhausted state applies to one range only.
         assert_eq!(maps.claim(0, 2000..=3000, 0, 1), Some(3000));
         assert!(maps.release(0, 2500));
         assert_eq!(maps.claim(0, 2000..=2999, 0, 1), Some(2500));

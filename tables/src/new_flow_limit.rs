@@ -16,8 +16,8 @@ const TWO_ROUND_TRIPS_NS: u64 = 200_000_000;
 /// and small compared to the round trips.
 const DEPTH_NS: u64 = 50_000_000;
 
-/// Returns the limit per second and lcore for at most `unconfirmed` flows that `lcores` begin: the
-/// flows begun within two round trips do not exceed that number. At least 1.
+/// Returns the limit per second and lcore, at least 1, for a budget of `unconfirmed` flows that
+/// `lcores` share: all lcores together begin at most that number of flows within two round trips.
 pub const fn derived(unconfirmed: u32, lcores: u32) -> u32 {
     let lcores = if lcores == 0 { 1 } else { lcores };
     let all = unconfirmed as u64 * SECOND_NS / (TWO_ROUND_TRIPS_NS + DEPTH_NS);
@@ -35,14 +35,16 @@ pub const fn derived(unconfirmed: u32, lcores: u32) -> u32 {
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct NewFlowLimit {
+    /// Bucket of flows that need their entry: NAT and proxies.
     translated: TokenBucket,
-    tunnelled: TokenBucket,
+    /// Bucket of other flows.
+    tunneled: TokenBucket,
 }
 
 impl NewFlowLimit {
     /// Creates full buckets.
     pub const fn new() -> NewFlowLimit {
-        NewFlowLimit { translated: TokenBucket::new(), tunnelled: TokenBucket::new() }
+        NewFlowLimit { translated: TokenBucket::new(), tunneled: TokenBucket::new() }
     }
 
     /// Returns the bucket and rate of flows that need their entry (`translated`: NAT and proxies),
@@ -51,7 +53,7 @@ impl NewFlowLimit {
     fn of(&self, limits: &NewFlowLimits, translated: bool) -> (&TokenBucket, Rate) {
         let (bucket, per_s) = match translated {
             true => (&self.translated, limits.translated),
-            false => (&self.tunnelled, limits.tunnelled),
+            false => (&self.tunneled, limits.tunnelled),
         };
         (bucket, Rate { per_s, depth_ns: DEPTH_NS })
     }
@@ -88,7 +90,7 @@ mod tests {
         let (mut flows, mut begun, mut shortest) = (VecDeque::new(), 0, u64::MAX);
         for n in 0..per_s * seconds {
             let now_us = n * 1_000_000 / per_s;
-            // An lcore's clock is slightly behind.
+            // An lcore's clock advances in steps of 4 ms.
             let (lcore, clock) = (&all[n as usize % all.len()], now_us / 4000 * 4000 * US);
             if lcore.admits(&limits, true, clock) {
                 lcore.count(&limits, true, clock);
@@ -108,6 +110,7 @@ mod tests {
     fn flows_survive_two_round_trips_in_any_flood() {
         for (per_s, lcores) in [(20_000, 1), (200_000, 2), (900_000, 7)] {
             let (begun, shortest) = flood(per_s, lcores, 2_000, 5);
+            // Two round trips, minus the steps of the clock.
             assert!(shortest >= 195_000, "{per_s}/s by {lcores}: ended after {shortest} us");
             // Four times the capacity per second, plus the initial contents of the buckets.
             assert!((39_000..42_500).contains(&begun), "{per_s}/s by {lcores}: {begun}");

@@ -1,9 +1,9 @@
 //! Next hops: MAC addresses mirrored from the kernel's neighbor table and updated in place.
 //!
-//! They follow the state of neighbors instead of the configuration, so they have no generation: a
-//! backend refers to a next hop for its whole lifetime, and slowpath stores what it learns. Each of
-//! the two words is valid by itself, so that a reader may combine the new value of one with the old
-//! value of the other.
+//! Next hops follow the state of neighbors instead of the configuration, so they have no
+//! generation: a backend refers to a next hop for its whole lifetime, and slowpath stores each
+//! change at once. A next hop is stored in two words, each valid by itself, so that a reader may
+//! combine the new value of one with the old value of the other.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -70,8 +70,8 @@ fn chain_of(addr: &Addr, cells: u32) -> u32 {
     (((mixed(addr) >> 32) * u64::from(cells)) >> 32) as u32
 }
 
-/// Returns the id of the next hop at `addr` on `arm`. A chain that is being updated may lead to
-/// other entries for a moment, so callers have to tolerate a miss.
+/// Returns the id of the next hop at `addr` on `arm`. While a chain is being updated, a reader may
+/// end up in another chain, so callers have to tolerate a miss.
 #[inline(always)]
 pub(crate) fn find(cells: Rows<'_, NextHopCell>, addr: &Addr, arm: u8) -> Option<u32> {
     let mut id = cells.row(chain_of(addr, cells.count()))?.first.load(Ordering::Acquire);
@@ -138,8 +138,7 @@ impl NextHopCell {
         writer.store_u64(&self.remote, 0);
     }
 
-    /// Corrupts the chain into a cycle, which is worse than any writer killed in an update leaves
-    /// it.
+    /// Corrupts the chain into a cycle. A writer killed during an update leaves less damage.
     #[cfg(test)]
     pub(crate) fn tear_chain(&self) {
         self.first.store(2, Ordering::Relaxed);

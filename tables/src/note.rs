@@ -1,5 +1,5 @@
-//! Service notes: data that dumps and a restarted slowpath read, and lcores do not. For each
-//! service: its name, all its backends in their order, and the inputs of its backend selection.
+//! Service notes: data that dumps and a restarted slowpath read, and lcores do not. The note of a
+//! service has its name, all its backends in their order, and the inputs of its backend selection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,8 +53,8 @@ impl NoteCell {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ServiceNote {
-    /// Fingerprint of the inputs, defined by the writer's caller, to detect equal inputs without
-    /// rebuilding the slots.
+    /// Fingerprint of the inputs, by which the writer's caller, which defines it, detects equal
+    /// inputs without rebuilding the slots.
     pub made_of: u64,
     /// Run of the slot arena with two words per backend ([`Member`]). The writer assigns it.
     pub members: SlotArray,
@@ -63,7 +63,7 @@ pub struct ServiceNote {
     pub ranges: SlotArray,
     /// Number of backends, from the first, that receive new flows.
     pub serving: u32,
-    /// Configured number of slots, which applies if the service has a Maglev table.
+    /// Configured number of slots; used if the service has a Maglev table.
     pub table_size: u32,
 }
 

@@ -33,9 +33,9 @@ pub const fn bad_geneve(cause: Malformed) -> DropReason {
     }
 }
 
-/// Returns the outer headers of a service's tunnel from a local address to a backend, for the
-/// packet `inner` of a flow with this hash. The UDP checksum is not requested; `options` apply to
-/// GENEVE only.
+/// Returns the outer headers of a service's tunnel from the local address `src` to the backend
+/// `dst`, for the packet `inner` of a flow with this hash. `options` apply to GENEVE only. The
+/// field `checksum` is false; the caller sets it if the UDP checksum is configured.
 #[inline(always)]
 pub fn to_backend<'a>(
     kind: TunnelKind,
@@ -66,8 +66,10 @@ pub fn to_backend<'a>(
 }
 
 /// Returns the outer headers towards a flow's gateway: those of the flow's latest packet, reversed.
-/// If the packet leaves by a `peer` of the tunnel on which it arrived, they have the peer's port
-/// and VNI, and the inner MAC addresses are kept. The UDP checksum is not requested.
+/// `own` is the MAC address of the sending port. A VXLAN packet has the port and VNI of the
+/// gateway's `tunnel`, which are not the leg's if the leg's tunnel was replaced, or those of the
+/// tunnel's `peer`, if it leaves by that one; then the inner MAC addresses are kept. The field
+/// `checksum` is false; the caller sets it if the UDP checksum is configured.
 #[inline(always)]
 pub fn to_gateway<'a>(
     kind: TunnelKind,
@@ -75,11 +77,12 @@ pub fn to_gateway<'a>(
     own: [u8; 6],
     options: &'a [u8],
     inner: &Ip,
-    peer: Option<&Tunnel>,
+    (tunnel, peer): (&Tunnel, Option<&Tunnel>),
 ) -> Outer<'a> {
-    let (dport, vni) = match peer {
-        Some(peer) => (peer.port, peer.vni),
-        None => (leg.local_port, leg.vni),
+    let (dport, vni) = match (kind, peer) {
+        (TunnelKind::Vxlan, Some(peer)) => (peer.port, peer.vni),
+        (TunnelKind::Vxlan, None) => (tunnel.port, tunnel.vni),
+        _ => (leg.local_port, leg.vni),
     };
     let inner_eth = match (kind, peer.is_some()) {
         (TunnelKind::Vxlan, true) => Some(Macs::new(leg.inner_dst, leg.inner_src)),

@@ -1,8 +1,8 @@
 //! Searches that are separate functions in the BPF program, so that the verifier checks each of
 //! them once instead of once per path that leads to it.
 //!
-//! The program defines them under these names, global and not inlined, because only the program
-//! itself can:
+//! Global functions that are not inlined can only be defined in the program itself. The program
+//! defines them under these names, and this crate contains their bodies:
 //!
 //! ```text
 //! part_walk    walk_body      a chain of frontends
@@ -17,8 +17,9 @@
 //! part_claim   claim_body     a free slot of the flow index
 //! part_take    take_body      a free port of a NAT port map
 //! ```
-//! Such a function takes at most five numbers (or pointers to records, which may be null for the
-//! verifier) and returns one number. It must use all its arguments.
+//! The verifier limits such a function. It takes at most five arguments, which are numbers or
+//! pointers to records; the verifier assumes that a pointer may be null. It returns one number, and
+//! has to use all its arguments.
 
 mod bodies;
 
@@ -53,12 +54,13 @@ const fn pair(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-/// Packs port, protocol and prefix length of a key.
+/// Packs port, protocol and prefix length of a key into a number.
 #[inline(always)]
 fn rest(key: &FrontendKey) -> u64 {
     u64::from(key.port) | u64::from(key.proto) << 16 | u64::from(key.prefix_len) << 24
 }
 
+/// Decodes an optional number: 0 for none, else the number plus 1.
 #[inline(always)]
 fn less_one(number: u64) -> Option<u32> {
     if number == 0 { None } else { Some((number - 1) as u32) }
@@ -71,7 +73,8 @@ pub(crate) fn walk(link: u32, key: &FrontendKey, at: u32) -> Option<u32> {
     less_one(part_walk(key.scope_key, pair(a, b), pair(c, d), rest(key), pair(link, at)))
 }
 
-/// Returns the service for an address, by frontends of every kind.
+/// Returns the service for a packet to this address, port and protocol in one scope, as generation
+/// `at` sees it.
 #[inline(always)]
 pub(crate) fn service(scope: u64, addr: &Addr, port: u16, proto: u8, at: u32) -> Option<u32> {
     let [a, b, c, d] = addr.words;
@@ -79,7 +82,7 @@ pub(crate) fn service(scope: u64, addr: &Addr, port: u16, proto: u8, at: u32) ->
     less_one(part_service(scope, pair(a, b), pair(c, d), rest, at.into()))
 }
 
-/// Returns the target of `key`, in each of `kinds`, as generation `at` sees it.
+/// Returns the target of `key` under the first of `kinds` that matches, as generation `at` sees it.
 #[inline(always)]
 pub(crate) fn try_kinds(kinds: u32, key: &FrontendKey, at: u32) -> Option<u32> {
     let [a, b, c, d] = key.addr.words;
@@ -128,7 +131,8 @@ pub(crate) fn lock(home: u32, owner: u64) -> bool {
     part_lock(home.into(), owner) != 0
 }
 
-/// Claims a slot of the flow index.
+/// Claims a slot of the flow index for a key with this hash; returns
+/// [`NONE`](crate::record::NONE) if all are taken.
 #[inline(always)]
 pub(crate) fn claim(hash: u64) -> u32 {
     part_claim(hash) as u32

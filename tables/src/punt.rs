@@ -12,17 +12,17 @@ pub use crate::record::PUNT_CLASSES;
 /// EtherType of ARP.
 const ARP: u16 = 0x0806;
 /// ICMPv6 types of neighbor discovery: router and neighbor solicitation and advertisement, redirect
-/// (RFC 4861 4).
+/// (RFC 4861 §4).
 const DISCOVERY: core::ops::RangeInclusive<u8> = 133..=137;
-/// Hop limit of neighbor discovery packets, which no forwarded packet can have (RFC 4861 7.1).
+/// Hop limit of neighbor discovery packets, which no forwarded packet can have (RFC 4861 §7.1).
 const ON_LINK: u8 = 255;
 
 /// Class of a punted packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum PuntClass {
-    /// To a configured port (health, API, metrics, `punt.local_ports`), from a BGP neighbor, or the
-    /// reply to a probe of a backend.
+    /// TCP or UDP to a configured port (health, API, metrics, `punt.local_ports`) or from a BGP
+    /// neighbor, or a backend's reply to a health probe.
     Local = 0,
     /// ARP and IPv6 neighbor discovery.
     Neighbor = 1,
@@ -39,11 +39,11 @@ pub struct PuntedPacket<'a> {
     pub ethertype: u16,
     /// The IP packet; [`Ip::default`] if the frame contains none.
     pub ip: &'a Ip,
-    /// First byte after the IP header; for ICMP, the type.
+    /// First byte after the IP header, which is the type of an ICMP message.
     pub icmp: u8,
-    /// Whether it arrived without a tunnel.
+    /// Whether the packet arrived without a tunnel.
     pub plain: bool,
-    /// Whether its destination is the probe source of a backend.
+    /// Whether the packet's destination is the probe source of a backend.
     pub probe: bool,
 }
 
@@ -122,12 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn configured_ports_and_neighbors_are_local() {
+    fn configured_ports_neighbors_and_probe_replies_are_local() {
         const IPV4: u16 = ethernet::IPV4;
         let (foreign, router) = ([198, 51, 100, 7], [10, 0, 1, 1]);
         let probe = tcp(foreign, [10, 0, 1, 10], 8080);
         assert_eq!(class(IPV4, &probe, 0), PuntClass::Local);
-        // Other port, other protocol, and an address without this listener.
+        // Another port, another protocol, an address without this listener, and BGP from an address
+        // that is not a neighbor's.
         for junk in [
             tcp(foreign, [10, 0, 1, 10], 8082),
             Ip { proto: UDP, ..probe },
@@ -140,10 +141,10 @@ mod tests {
         for port in [179, 40_000] {
             assert_eq!(class(IPV4, &tcp(router, [10, 0, 1, 10], port), 0), PuntClass::Local);
         }
-        let tunnelled =
+        let tunneled =
             PuntedPacket { ethertype: IPV4, ip: &probe, icmp: 0, plain: false, probe: false };
-        assert_eq!(PuntClass::of(&tunnelled, &settings()), PuntClass::Other);
-        let answer = PuntedPacket { probe: true, ..tunnelled };
+        assert_eq!(PuntClass::of(&tunneled, &settings()), PuntClass::Other);
+        let answer = PuntedPacket { probe: true, ..tunneled };
         assert_eq!(PuntClass::of(&answer, &settings()), PuntClass::Local);
     }
 

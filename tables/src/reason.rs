@@ -18,7 +18,7 @@ macro_rules! reasons {
                 match self { $(DropReason::$variant => $name,)* }
             }
 
-            /// Meaning of the reason and its remedy.
+            /// Meaning of the reason, and its remedy if there is one.
             pub const fn help(self) -> &'static str {
                 match self { $(DropReason::$variant => $help,)* }
             }
@@ -35,11 +35,11 @@ reasons! {
     OuterFragment "outer_fragment" "The outer packet is a fragment: raise the MTU between gateway and appliance.",
     GeneveVersion "geneve_version" "The GENEVE version is not 0.",
     GeneveOptionOverrun "geneve_option_overrun" "A GENEVE option extends past the option area.",
-    GeneveCriticalOption "geneve_critical_option" "An unknown GENEVE option is marked critical (RFC 8926 3.5).",
+    GeneveCriticalOption "geneve_critical_option" "An unknown GENEVE option is marked critical (RFC 8926 §3.5).",
     GeneveMissingOption "geneve_missing_option" "One of the gateway's three options is missing or has the wrong length.",
     GeneveControl "geneve_control" "A GENEVE control packet (O bit), which gateways do not send to appliances.",
     TunnelProtocol "tunnel_protocol" "The tunnel carries neither IPv4 nor IPv6.",
-    VxlanFlags "vxlan_flags" "The VXLAN header lacks the I flag (RFC 7348 5).",
+    VxlanFlags "vxlan_flags" "The VXLAN header lacks the I flag (RFC 7348 §5).",
     GueHeader "gue_header" "The GUE header has an unknown variant or is a control message.",
     InnerMalformed "inner_malformed" "The inner packet is truncated or its length fields are inconsistent.",
     MartianSource "martian_source" "The source address is not valid for a sender: loopback, multicast, broadcast, or the address of a frontend.",
@@ -62,7 +62,7 @@ reasons! {
     NatProtocol "nat_protocol" "NAT does not support the protocol (only TCP, UDP and ICMP echo).",
     FragmentBeforeFirst "fragment_before_first" "A later fragment without a known first one: it came earlier, or the first was lost, dropped or not tracked.",
     IcmpUnknownFlow "icmp_unknown_flow" "An ICMP error quotes a packet that matches no flow.",
-    Congestion "congestion" "The outer header has ECN Congestion Experienced and the inner packet is not ECN-capable (RFC 6040 4.2).",
+    Congestion "congestion" "The outer header has ECN Congestion Experienced and the inner packet is not ECN-capable (RFC 6040 §4.2).",
     TtlExceeded "ttl_exceeded" "The inner TTL or hop limit expired here.",
     TooBig "too_big" "The packet exceeds the gateway's inner_mtu or the path MTU to the backend, and no ICMP error was sent.",
     TooBigAnswered "too_big_answered" "The packet exceeds the gateway's inner_mtu or the path MTU to the backend, and an ICMP error was sent to its source.",
@@ -76,6 +76,7 @@ reasons! {
     ExceptionMalformed "exception_malformed" "The kernel sent a frame that is not a complete IP or ARP packet.",
     ScopeTableFull "scope_table_full" "The table of gateway endpoints is full: raise region.max_scopes.",
     TxQueueFull "tx_queue_full" "The NIC's transmit queue is full.",
+    NicUnavailable "nic_unavailable" "The NIC of the arm is being reset, or was removed: `weir status` shows its state.",
     StageMissing "stage_missing" "An XDP program stage is not loaded: restart ebpf-fallback.",
     NotTranslatable "not_translatable" "The packet or ICMP message has no equivalent in the other address family (RFC 7915), or the datagram lacks the checksum that IPv6 requires.",
     NoMatchingService "no_matching_service" "A plain packet matches no frontend and is not addressed to this appliance (`punt.plain_no_service` is drop).",

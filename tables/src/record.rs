@@ -1,8 +1,8 @@
 //! Records that slowpath writes and both data planes read.
 //!
-//! All are plain `repr(C)` data of fixed size without padding, so that they can be checksummed,
-//! dumped and stored in BPF maps unchanged. References between records are `u32` indices; a reader
-//! checks each one before use and never trusts the other process.
+//! All records are plain `repr(C)` data of fixed size without padding, so that they can be
+//! checksummed, dumped and stored in BPF maps unchanged. References between records are `u32`
+//! indices; a reader checks each one before use and never trusts the other process.
 
 mod settings;
 
@@ -34,7 +34,7 @@ pub const NONE: u32 = u32::MAX;
 pub enum NoService {
     /// Return it to the gateway unchanged (gateways only).
     Return = 0,
-    /// Drop it as `no_service`.
+    /// Drop it as `no_service`, or as `no_matching_service` if it arrived without a tunnel.
     Drop = 1,
     /// Pass it to this host's kernel.
     Punt = 2,
@@ -52,17 +52,25 @@ impl NoService {
     }
 }
 
-/// [`Tunnel::flags`]: `return` sends by [`Tunnel::peer`] (Azure pairs an external and an internal
-/// tunnel).
+/// [`Tunnel::flags`]: a returned packet leaves by [`Tunnel::peer`] (Azure pairs an external and an
+/// internal tunnel).
 pub const TUNNEL_CROSS: u16 = 1;
 /// [`Tunnel::flags`]: answer an inner packet larger than `inner_mtu` with an ICMP error.
 pub const TUNNEL_REPLY_TOO_BIG: u16 = 2;
-/// [`Tunnel::flags`]: compute the outer UDP checksum where it may be zero.
+/// [`Tunnel::flags`]: compute the outer UDP checksum of sent packets, which otherwise is zero.
 pub const TUNNEL_CHECKSUM: u16 = 4;
 /// [`Tunnel::flags`]: no longer configured, accepted for a grace period.
 pub const TUNNEL_RETIRED: u16 = 8;
 /// [`Tunnel::flags`]: not a gateway's tunnel; it carries replies from backends of tunnel services.
 pub const TUNNEL_BACKEND: u16 = 16;
+/// [`Tunnel::flags`]: retired because the gateway's tunnel got another port or VNI; packets to the
+/// gateway leave by the tunnel [`Tunnel::successor`].
+pub const TUNNEL_REPLACED: u16 = 32;
+
+/// [`Tunnel::side`]: the external tunnel.
+pub const SIDE_EXTERNAL: u8 = 1;
+/// [`Tunnel::side`]: the internal tunnel.
+pub const SIDE_INTERNAL: u8 = 2;
 
 /// Maximum number of source prefixes per gateway tunnel.
 pub const TUNNEL_SOURCES: usize = 8;
@@ -116,8 +124,8 @@ impl Prefix {
     }
 }
 
-/// A gateway tunnel, or one for replies of backends. An lcore copies the live ones when it switches
-/// generations.
+/// A gateway tunnel, or one for replies of backends. When an lcore switches generations, it copies
+/// all tunnels of the new one.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tunnel {
@@ -129,7 +137,7 @@ pub struct Tunnel {
     pub scope_key: u64,
     /// VXLAN network identifier; unused for GENEVE, which echoes any VNI.
     pub vni: u32,
-    /// The tunnel by which `return` sends, or [`NONE`] for this one.
+    /// Id of the tunnel by which returned packets leave, or [`NONE`] for this tunnel.
     pub peer: u32,
     /// Gateway number; the same for all tunnels of a gateway.
     pub gateway: u16,
@@ -147,13 +155,22 @@ pub struct Tunnel {
     pub no_service: u8,
     /// Number of valid entries in `sources`.
     pub source_count: u8,
-    /// Arm on which it arrives: 0 ingress, 1 egress.
+    /// Arm on which the tunnel's packets arrive: 0 ingress, 1 egress.
     pub arm: u8,
-    /// Must be zero.
-    pub pad: [u8; 2],
+    /// Which of an Azure gateway's two tunnels it is: [`SIDE_EXTERNAL`], [`SIDE_INTERNAL`], or 0
+    /// for other tunnels and those that an earlier version wrote.
+    pub side: u8,
+    /// Id of the tunnel that took this one's place, if [`TUNNEL_REPLACED`] is set.
+    pub successor: u8,
 }
 
 impl Tunnel {
+    /// Returns the id of the tunnel that took this one's place.
+    #[inline(always)]
+    pub fn successor(&self) -> Option<u32> {
+        if self.flags & TUNNEL_REPLACED != 0 { Some(self.successor.into()) } else { None }
+    }
+
     /// Returns whether the tunnel accepts packets from the outer source `source`.
     #[inline(always)]
     pub fn admits(&self, source: &Addr) -> bool {
@@ -169,7 +186,7 @@ impl Tunnel {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Mode {
-    /// Destination rewritten to the backend, source translated to a local address.
+    /// Destination rewritten to the backend, source to a local address.
     Nat = 1,
     /// Encapsulated, inner packet unchanged; replies return through this appliance.
     Tunnel = 2,
@@ -189,15 +206,16 @@ impl Mode {
     }
 }
 
-/// [`Service::flags`]: compute the outer UDP checksum where it may be zero.
+/// [`Service::flags`]: compute the outer UDP checksum of packets to backends, which otherwise is
+/// zero.
 pub const SERVICE_CHECKSUM: u16 = 1;
 /// [`Service::flags`]: set DF in the outer header.
 pub const SERVICE_DF: u16 = 2;
 /// [`Service::flags`]: answer packets that exceed the MTU towards the backend with an ICMP error.
 pub const SERVICE_REPLY_TOO_BIG: u16 = 4;
-/// [`Service::flags`]: source ranges are a deny list instead of an allow list.
+/// [`Service::flags`]: the source ranges are a deny list instead of an allow list.
 pub const SERVICE_DENY: u16 = 8;
-/// [`Service::flags`]: slots are filled by weight alone. Read by dumps only.
+/// [`Service::flags`]: slots are filled by weight alone, without Maglev. Only dumps read this flag.
 pub const SERVICE_RANDOM: u16 = 16;
 
 /// [`Service::flags`]: UDP flows and ICMP echo flows stay with a failed backend.
@@ -228,7 +246,8 @@ pub struct Service {
     pub slots: SlotArray,
     /// The only serving backend if `slots` is empty, or [`NONE`] if none serves.
     pub single: u32,
-    /// Bounds of its source ranges: see [`crate::run`]. Without any, all clients are permitted.
+    /// Bounds of the service's source ranges: see [`crate::run`]. Without any, all clients are
+    /// permitted.
     pub ranges: SlotArray,
     /// Ids of the backends to which clients may have affinity, ascending.
     pub affinity_backends: SlotArray,
@@ -248,7 +267,7 @@ pub struct Service {
     pub mode: u8,
     /// A [`TunnelKind`] in modes tunnel and dsr, else 0.
     pub tunnel: u8,
-    /// Port of the local proxy that receives its flows, in host byte order; 0 for none.
+    /// Port of the local proxy that receives the service's flows, in host byte order; 0 for none.
     pub proxy_port: u16,
     /// UDP idle timeout in seconds; 0 for that of the settings.
     pub udp_idle_s: u16,
@@ -285,8 +304,8 @@ impl Service {
         udp_idle_s: 0,
     };
 
-    /// Idle timeout in seconds of its established flows of protocol `proto`; 0 for that of
-    /// [`Settings::timeouts`].
+    /// Returns the idle timeout in seconds of the service's established flows of protocol `proto`;
+    /// 0 for that of [`Settings::timeouts`].
     #[inline(always)]
     pub const fn idle_s(&self, proto: u8) -> u32 {
         match proto {
@@ -296,8 +315,8 @@ impl Service {
         }
     }
 
-    /// Returns whether its flows need their flow entry, because they are translated (NAT or a
-    /// proxy). For all other flows, selection alone finds the backend again.
+    /// Returns whether the service's flows need their flow entry, because Weir rewrites their
+    /// addresses (NAT or a proxy). For all other flows, selection alone finds the backend again.
     #[inline(always)]
     pub fn needs_entry(&self) -> bool {
         self.mode == Mode::Nat as u8 || self.proxy_port != 0
@@ -325,8 +344,8 @@ impl Service {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct FrontendKey {
-    /// Gateway endpoint to which it is limited (`Tunnel::scope_key`, GENEVE endpoint id); 0 for
-    /// all.
+    /// Gateway endpoint to which the frontend is limited (`Tunnel::scope_key`, GENEVE endpoint id);
+    /// 0 for all.
     pub scope_key: u64,
     /// Address, or network address if `prefix_len` is below 128.
     pub addr: Addr,
@@ -388,17 +407,17 @@ pub struct Backend {
     pub probe: Addr,
     /// Number of times this id was reused for another backend; flows store it.
     pub incarnation: u32,
-    /// Id of the next hop towards it.
+    /// Id of the next hop towards the backend, or [`NONE`].
     pub next_hop: u32,
-    /// First of its NAT port maps (one per NAT address of its family), or [`NONE`].
+    /// First of the backend's NAT port maps (one per NAT address of its family), or [`NONE`].
     pub nat_ports: u32,
-    /// Service whose tunnel carries its probe packets, or [`NONE`].
+    /// Service whose tunnel carries probe packets to the backend, or [`NONE`].
     pub probe_service: u32,
     /// Port in host byte order; 0 keeps the packet's destination port (wildcard frontends).
     pub port: u16,
     /// State: a number of [`BackendState`].
     pub state: u8,
-    /// Arm on which it is reached: 0 ingress, 1 egress.
+    /// Arm on which the backend is reached: 0 ingress, 1 egress.
     pub arm: u8,
     /// Must be zero.
     pub pad: u32,
@@ -453,14 +472,14 @@ mod tests {
     }
 
     #[test]
-    fn sources_of_ip_in_ip_are_drawn_by_arm_from_all_of_their_network() {
+    fn ip_in_ip_sources_are_chosen_by_arm_from_their_whole_network() {
         let mut settings = Settings::EMPTY;
         assert_eq!(settings.ipip_source(1, 77), None);
         assert!(!settings.is_ipip_source(&v4([100, 64, 7, 1])));
         let network = v4([100, 64, 7, 0]);
         settings.ipip_sources[1] = Prefix { addr: network, len: 120, pad: [0; 3] };
         assert_eq!(settings.ipip_source(0, 77), None);
-        // Backends are selected by the high half alone.
+        // The high half of the hash is constant, as for flows of one backend, which it selects.
         let drawn: Vec<Addr> =
             (0..256_u64).filter_map(|n| settings.ipip_source(1, 5 << 32 | n)).collect();
         assert!(drawn.iter().all(|addr| settings.is_ipip_source(addr)));

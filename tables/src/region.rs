@@ -4,6 +4,7 @@
 mod access;
 mod bpf;
 mod claim;
+mod convert;
 mod error;
 mod header;
 mod location;
@@ -11,6 +12,7 @@ mod maps;
 mod memory;
 mod recover;
 mod role;
+mod steps;
 mod take_over;
 mod truncation;
 
@@ -21,9 +23,11 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-pub use access::make_folder;
+pub use access::{LOCKS, Owners, make_folder, make_locks_folder};
 pub(crate) use bpf::Grace;
 pub use claim::Claim;
+pub(crate) use convert::UNVERIFIED_SUM;
+pub use convert::{Converted, convertible};
 pub use error::RegionError;
 pub use header::Label;
 use header::{FIXED_BYTES, Header, MAGIC};
@@ -48,6 +52,8 @@ pub struct Region {
     location: Option<(File, RegionLocation)>,
     /// Seed of the flow hashes, as read when the header was verified.
     seed: u64,
+    /// Whether this process holds each role through this value; the file lock does not exclude
+    /// claims through the same open file.
     claimed: [AtomicBool; 2],
 }
 
@@ -55,8 +61,9 @@ impl Region {
     /// Opens the region at `location`, or creates it with these sizes and this seed of the flow
     /// hashes.
     ///
-    /// The first process creates it; others wait for that. A region with other sizes or another
-    /// seed is an error: its flows are at positions that depend on the seed, and are not moved.
+    /// The first process creates the region; others wait for that. An existing region with other
+    /// sizes or another seed is an error: the positions of its flows depend on both, and are not
+    /// changed.
     pub fn create_or_open(
         location: impl Into<RegionLocation>,
         sizes: &Sizes,
@@ -67,7 +74,7 @@ impl Region {
 
     /// As [`Region::create_or_open`], with a function that fills a new region before it becomes
     /// visible. Also returns the result of `fill`, which is `None` if the region existed, and the
-    /// lock under which regions are created at that place.
+    /// lock under which a region is created at this location.
     fn create_filled<T>(
         location: RegionLocation,
         sizes: &Sizes,
@@ -80,10 +87,7 @@ impl Region {
         let head = location.head(&file)?;
         if !header::is_unfinished(&head) {
             let region = Region::map(file, &location, &head)?;
-            header::same_sizes(location.path(), region.sizes(), sizes)?;
-            if region.hash_seed() != seed {
-                return Err(RegionError::Seed { path: location.path().to_path_buf() });
-            }
+            region.check_parameters(location.path(), sizes, seed)?;
             return Ok((region, None, creating));
         }
         let layout = Layout::new(sizes);
@@ -95,9 +99,26 @@ impl Region {
         Ok((region, Some(filled), creating))
     }
 
+    /// Checks that the region at `path` was created with these sizes and this seed.
+    ///
+    /// # Errors
+    /// Names the first parameter that differs.
+    pub fn check_parameters(
+        &self,
+        path: &Path,
+        sizes: &Sizes,
+        seed: u64,
+    ) -> Result<(), RegionError> {
+        header::same_sizes(path, self.sizes(), sizes)?;
+        if self.hash_seed() != seed {
+            return Err(RegionError::Seed { path: path.to_path_buf() });
+        }
+        Ok(())
+    }
+
     /// Returns whether the region is in kernel maps.
     pub(crate) fn is_in_kernel_maps(&self) -> bool {
-        matches!(&self.location, Some((_, RegionLocation::Maps(_))))
+        matches!(&self.location, Some((_, RegionLocation::Maps { .. })))
     }
 
     /// Returns whether the region is in a file, which BPF programs cannot access.
@@ -167,10 +188,12 @@ impl Region {
         self.location.as_ref().map(|(_, location)| location.path())
     }
 
-    /// Returns a means to wait until XDP programs no longer read a generation; `None` if programs
-    /// cannot read the region, whose readers are then lcores that acknowledge.
+    /// Returns a [`Grace`], which waits until XDP programs no longer read a generation. `None` if
+    /// programs cannot read the region: its readers are then lcores, which acknowledge generations.
     pub(crate) fn grace(&self) -> Result<Option<Grace>, RegionError> {
-        let Some((_, RegionLocation::Maps(path))) = &self.location else { return Ok(None) };
+        let Some((_, RegionLocation::Maps { path, .. })) = &self.location else {
+            return Ok(None);
+        };
         let made = Grace::new().map(Some);
         made.map_err(|source| RegionError::Kernel { path: path.clone(), source })
     }
@@ -206,7 +229,7 @@ impl Region {
         (self.memory.start().wrapping_add(term.offset), term.count * term.bytes_each)
     }
 
-    /// Returns a section as elements of `T`, whose size must be that of the layout.
+    /// Returns a section as elements of `T`, whose size must be the element size of the layout.
     pub(crate) fn slice<T: Shared>(&self, section: Section) -> &[T] {
         let term = self.layout.term(section);
         debug_assert_eq!(term.bytes_each, size_of::<T>());
@@ -284,8 +307,8 @@ impl Region {
         self.slice(Section::PathMtus)
     }
 
-    /// Returns whether the operator requested draining. It is stored here to survive restarts of
-    /// slowpath; a reboot removes the region, and with it the request.
+    /// Returns whether the operator requested draining. The request is stored here to survive
+    /// restarts of slowpath; a reboot removes the region, and with it the request.
     pub fn draining(&self) -> bool {
         self.header().slow.draining.load(Ordering::Relaxed) != 0
     }

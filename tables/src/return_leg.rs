@@ -1,18 +1,19 @@
 //! Return legs: routes back to gateway endpoints for replies whose flow is in no table.
 //!
-//! The reply of a GENEVE backend identifies the endpoint, the gateway, its node, the node's UDP
-//! port and the flow cookie ([`packet::origin`]). This table stores what is common to all packets
-//! of an endpoint through one node: addresses, VNI, delivery (MAC, VLAN, arm) and the endpoint's
-//! attachment.
+//! The options in the reply of a GENEVE backend identify the endpoint, the gateway, its node, the
+//! node's UDP port and the flow cookie ([`packet::origin`]). This table stores the rest, which is
+//! common to all packets of an endpoint through one node: addresses, VNI, delivery (MAC, VLAN, arm)
+//! and the endpoint's attachment.
 //!
 //! The table is a cache of sets of [`WAYS`] records of 128 bytes:
 //!
-//! - A record is written when a flow begins or changes its leg; if its set is full, it replaces
-//!   another.
+//! - A record is written when a flow begins or changes its leg. If its set is full, it replaces
+//!   another record.
 //! - A reply without a matching record is dropped, as it would be without this table.
 //! - A sequence number guards a record and is odd during a write; readers then ignore the record.
-//! - A record becomes ambiguous when its attachment, VNI, node or local address differs once. It is
-//!   no longer used, because a reply does not identify which of them it needs.
+//! - A record becomes ambiguous when it is written with another attachment, node (of the same
+//!   digest), local address, local port or VNI. An ambiguous record is no longer used, because a
+//!   reply does not say which of these values it needs.
 
 use crate::atomic::{AtomicU64, Ordering::*, fence};
 use crate::flow::{Answer, GatewayLeg, words};
@@ -31,12 +32,13 @@ use packet::origin::{Origin, node_digest};
 const USED: u64 = 1 << 32;
 /// Flag of `key`: the record is ambiguous.
 const AMBIGUOUS: u64 = 1 << 33;
-/// Number of read attempts during writes. The kernel's verifier checks each iteration.
+/// Number of attempts to read a record that is being written; fewer in the BPF program, because the
+/// verifier checks each iteration.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 2 } else { 64 };
 
-/// Number of leading words of a [`GatewayLeg`] that a reply must match and cannot identify: node,
-/// local address and VNI. MAC, VLAN and arm may change, because the latest ones reach the same
-/// node.
+/// Number of leading words of a [`GatewayLeg`] whose change makes a record ambiguous: node, local
+/// address, VNI and local port (the node's port is 0 in a record). MAC, VLAN and arm may change,
+/// because the latest ones reach the same node.
 const IDENTITY_WORDS: usize = core::mem::offset_of!(GatewayLeg, vlan) / 8;
 const _: () = assert!(core::mem::offset_of!(GatewayLeg, vlan) % 8 == 0);
 
@@ -49,7 +51,7 @@ struct Record {
     key: AtomicU64,
     attachment: AtomicU64,
     leg: [AtomicU64; 8],
-    /// [`digests`] of attachment and leg, which replace a comparison of nine words by one.
+    /// [`digests`] of attachment and leg: one comparison instead of nine.
     digests: AtomicU64,
 }
 
@@ -98,7 +100,8 @@ impl Record {
         self.key.load(Acquire) & !AMBIGUOUS == key && self.endpoint.load(Relaxed) == endpoint
     }
 
-    /// Writes the record, unless another lcore is writing it; a later flow then writes it.
+    /// Writes the record, unless another lcore is writing it. In that case the record is left to a
+    /// later flow.
     #[inline(always)]
     fn write(&self, endpoint: u64, key: u64, leg: &GatewayLeg, attachment: u64, digests: u64) {
         let seq = self.seq.load(Relaxed);
@@ -160,14 +163,15 @@ impl<'r> ReturnLegs<'r> {
     }
 
     /// Records the leg by which a packet of an endpoint arrived that had exactly the gateway's
-    /// three options. The fields that differ by flow (the node's port, the length of options) must
-    /// be 0 in it. Does nothing if the record is up to date.
+    /// three options. The fields of `leg` that differ by flow (the node's port, the length of
+    /// options) must be 0. Does nothing if the record is up to date.
     #[inline(always)]
     pub fn record(&self, endpoint: u64, attachment: u64, gateway: u16, leg: &GatewayLeg) {
         let key = key(gateway, node_digest(&leg.node));
         let digests = digests(leg, attachment);
         let (first, mut at) = self.set(endpoint, key);
-        // Iterates downwards, so that the matching record, or else the first free one, is chosen.
+        // Chooses the matching record, or else the first free one: later iterations, which look at
+        // earlier records, override the choice of a free one.
         let mut found = false;
         for way in (0..WAYS).rev() {
             let Some(record) = self.records.row(first + way) else { return };
@@ -185,8 +189,8 @@ impl<'r> ReturnLegs<'r> {
     }
 
     /// Writes the route back to the gateway's node for a packet with this endpoint and origin, with
-    /// the gateway's options, to `out`. Returns false if it is unknown or ambiguous, or if the
-    /// gateway's configuration no longer permits it.
+    /// the gateway's options, to `out`. Returns false if the route is unknown or ambiguous, or if
+    /// the gateway's configuration no longer permits it.
     #[inline(always)]
     pub fn answer(
         &self,
@@ -251,9 +255,9 @@ pub fn identifies_flow(ip: &Ip, quoted: Option<&Ip>) -> bool {
 }
 
 impl TableSet<'_> {
-    /// Returns the backend that selection picks for `client` by this hash, if its address is `from`
-    /// and `service` uses GENEVE tunnels without further state. A packet from there may then belong
-    /// to the flow. `target` is the flow's other end.
+    /// Returns the backend that selection picks for a flow from `client` to `target` by this hash,
+    /// if its address is `from` and `service` uses GENEVE tunnels without further state. A packet
+    /// from that backend may then belong to the flow.
     #[inline(always)]
     pub fn select_stateless(
         &self,
@@ -275,10 +279,10 @@ impl TableSet<'_> {
         (self.backend(backend)?.addr == *from).then_some(backend)
     }
 
-    /// Returns service and backend of a reply of an unknown flow, or of a packet that an appliance
-    /// backend returns. `ip` is the packet, or the packet that an ICMP error quotes, and `hash`
-    /// that of its flow. The backend is the one at `from` and is found by selection alone. The
-    /// destination of a returned packet is the frontend; the source of a reply is the frontend.
+    /// Returns service and backend of a packet from the backend at `from` whose flow is in no
+    /// table, by selection alone. The packet is a reply, whose source is the frontend, or a packet
+    /// that an inspecting backend returns, whose destination is the frontend. `ip` is the packet,
+    /// or the packet that an ICMP error quotes, and `hash` the hash of its flow.
     #[cfg(not(target_arch = "bpf"))]
     pub fn stateless_backend(
         &self,

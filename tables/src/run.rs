@@ -23,17 +23,17 @@ pub const BOUND_WORDS: u32 = 4;
 const STEPS: u32 = 31;
 
 /// Returns how many of the first `count` sorted elements are at or below the searched value.
-/// `not_above` returns 1 for such an element and 0 for others. Each step halves the remainder in
-/// either case, so that no branch depends on the comparison.
+/// `is_not_above` returns 1 for the index of such an element and 0 for that of another. Each step
+/// halves the remainder whatever the comparison yields, so that no branch depends on it.
 #[inline(always)]
-fn not_above(count: u32, not_above: impl Fn(u32) -> u32) -> u32 {
+fn not_above(count: u32, is_not_above: impl Fn(u32) -> u32) -> u32 {
     let (mut found, mut left) = (0, count);
     for _ in 0..STEPS {
         if left == 0 {
             break;
         }
         let half = left.div_ceil(2);
-        found += half * not_above(found + half - 1);
+        found += half * is_not_above(found + half - 1);
         left /= 2;
     }
     found
@@ -66,7 +66,8 @@ impl TableSet<'_> {
         (bounds % 2 == 1) != (service.flags & SERVICE_DENY != 0)
     }
 
-    /// Returns whether the bound at arena index `at` is at or below an address given as two halves.
+    /// Returns whether the bound at arena index `at` is at or below the address whose halves are
+    /// `high` and `low`.
     #[inline(always)]
     pub(crate) fn bound(&self, at: u32, high: u64, low: u64) -> bool {
         let word = |i| self.slot(at.wrapping_add(i)).unwrap_or(0);

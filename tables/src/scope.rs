@@ -8,11 +8,11 @@
 //! ```text
 //!  free or released --endpoint--> taken --gateway--> in use --idle timeout--> released
 //! ```
-//! A cell also stores the second in which it was last looked up, or in which the sweep found a flow
-//! of it. Cells that were idle for too long are released ([`Scopes::release_idle`]) and may be
-//! reused for any endpoint. Lookups and releases both update that second by compare-and-swap, so
-//! that a scope which was just returned is never released. A caller that caches a scope looks it up
-//! again within [`CACHE_MAX_S`].
+//! A cell also stores the second in which its endpoint was last looked up, or in which the sweep
+//! found a flow of the scope. Cells that were idle for too long are released
+//! ([`Scopes::release_idle`]) and may be reused for any endpoint. Lookups and releases both update
+//! that second by compare-and-swap, so that a scope which was just returned is never released. A
+//! caller that caches a scope looks it up again within [`CACHE_MAX_S`].
 
 #[cfg(not(target_arch = "bpf"))]
 use crate::atomic::Ordering::Release;
@@ -25,14 +25,13 @@ use crate::rows::{Numbered, Rows, Shared};
 struct Cell {
     /// Endpoint + 1; 0 for a free cell; [`BUSY`] or [`RELEASED`].
     endpoint: AtomicU64,
-    /// `TAKEN | kind << 16 | gateway`, or without these while the cell is being allocated. Higher
-    /// bits count releases, so that a delayed second step fails if the cell was reused for another
-    /// endpoint.
+    /// `TAKEN | kind << 16 | gateway`; these bits are 0 before the second step. Higher bits count
+    /// releases, so that a delayed second step fails if the cell was reused for another endpoint.
     gateway: AtomicU64,
     /// Number of allocated cells, in the first cell only. Zero elsewhere.
     taken: AtomicU64,
-    /// `USED | second` of the region's clock in which it was last in use; 0 before first use;
-    /// [`RETIRED`].
+    /// `USED | second` of the region's clock in which the scope was last in use; 0 before its first
+    /// use; [`RETIRED`].
     last_used: AtomicU64,
 }
 
@@ -46,11 +45,11 @@ const OWNER_MASK: u64 = (TAKEN << 1) - 1;
 const RELEASE: u64 = TAKEN << 1;
 /// Set in the `last_used` word of every cell that was looked up.
 const USED: u64 = 1 << 32;
-/// Value of `last_used` while the cell is being released; it then belongs to no endpoint.
+/// Value of `last_used` while the cell is being released; the cell then belongs to no endpoint.
 const RETIRED: u64 = u64::MAX;
 /// Value of `endpoint` while the cell is being released.
 const BUSY: u64 = u64::MAX;
-/// Value of `endpoint` of a released cell. It is free, but probing continues past it.
+/// Value of `endpoint` of a released cell. The cell is free, but probing continues past it.
 const RELEASED: u64 = u64::MAX - 1;
 
 /// Maximum time for which a scope may be cached without a lookup, in seconds.
@@ -58,8 +57,8 @@ pub const CACHE_MAX_S: u32 = 32;
 /// Minimum idle time before a scope is released, in seconds: much longer than a scope is cached or
 /// a packet is processed.
 const MIN_IDLE_S: u32 = 4 * CACHE_MAX_S;
-/// Maximum number of cells probed for an endpoint. At least half of the cells are always free and
-/// endpoints are hashed by the region's key, so longer sequences do not occur by chance.
+/// Maximum number of cells probed for an endpoint. At least half of the cells are always free, and
+/// the region's secret key hashes endpoints, so longer sequences do not occur by chance.
 const MAX_PROBES: u32 = 64;
 
 /// The gateway endpoint of a scope.
@@ -86,9 +85,9 @@ pub struct Scopes<'r> {
 unsafe impl Shared for Cell {}
 
 impl Cell {
-    /// Returns whether the cell belongs to the endpoint found in it and is in use in this second.
-    /// Performs the second allocation step if it is missing. Returns false if the cell belongs to
-    /// another gateway or is being released.
+    /// Marks the cell as in use in this second, if it belongs to the endpoint `stored` of the
+    /// gateway `owner`; performs the second allocation step if that is missing. Returns false if
+    /// the cell belongs to another gateway or endpoint, or is being released.
     #[inline(always)]
     fn is_used_by(&self, stored: u64, owner: u64, now_s: u32) -> bool {
         let mut gateway = self.gateway.load(Acquire);
@@ -108,7 +107,8 @@ impl Cell {
     #[inline(always)]
     fn touch(&self, now_s: u32) -> bool {
         let (last_used, now) = (self.last_used.load(Acquire), USED | u64::from(now_s));
-        // The clock of the latest caller may be slightly ahead.
+        // `last_used` may be later than `now_s`, because the clock of another lcore may be slightly
+        // ahead.
         let since = now_s.wrapping_sub(last_used as u32);
         if last_used & USED != 0 && last_used != RETIRED && (since == 0 || since > u32::MAX / 2) {
             return true;
@@ -140,7 +140,8 @@ impl<'r> Scopes<'r> {
     pub fn intern(&self, kind: u8, gateway: u16, endpoint: u64, now_s: u32) -> Option<u32> {
         let (stored, owner) = (stored(endpoint)?, owner(kind, gateway));
         let (first, mask) = self.probe(endpoint);
-        // First released cell; it is used only after all following cells were examined.
+        // The first released cell. It is used only after the following cells were examined, because
+        // one of them may have the endpoint.
         let mut reusable = NO_CELL;
         for step in 0..self.max_probes() {
             let at = first.wrapping_add(step) & mask;
@@ -263,7 +264,7 @@ impl<'r> Scopes<'r> {
 /// Operations that run between packets.
 #[cfg(not(target_arch = "bpf"))]
 impl Scopes<'_> {
-    /// Keeps a scope of which a flow exists. It stores at most once per [`CACHE_MAX_S`].
+    /// Keeps a scope of which a flow exists. Stores at most once per [`CACHE_MAX_S`].
     #[inline]
     pub fn keep_alive(&self, scope: u32, now_s: u32) {
         let Some(cell) = scope.checked_sub(1).and_then(|at| self.cells.get(at as usize)) else {
@@ -303,7 +304,8 @@ impl Scopes<'_> {
         released
     }
 
-    /// Frees a retired cell, so that it differs from an unused one in its release count only.
+    /// Frees a retired cell. Apart from the release count and [`RELEASED`], it is then like an
+    /// unused cell.
     fn release(&self, cell: &Cell) {
         cell.endpoint.store(BUSY, Relaxed);
         let count = (cell.gateway.load(Relaxed) & !OWNER_MASK).wrapping_add(RELEASE);
@@ -319,7 +321,8 @@ impl Scopes<'_> {
             cell.endpoint.load(Acquire) == BUSY || cell.last_used.load(Acquire) == RETIRED
         };
         self.cells.iter().filter(|cell| is_half_released(cell)).for_each(|cell| self.release(cell));
-        // No probe sequence passes a released cell that is followed by a free one.
+        // A released cell that is followed by an unused one becomes unused itself: no probe
+        // sequence needs to continue past it.
         let mut behind = self.cells.first();
         for cell in self.cells.iter().rev() {
             let is_last = behind.is_some_and(|cell| cell.endpoint.load(Acquire) == 0);
@@ -342,10 +345,10 @@ enum ClaimError {
     Full,
 }
 
-/// Number that no cell has.
+/// A number that no cell has.
 const NO_CELL: u32 = u32::MAX;
 
-/// Returns the encoding of an endpoint in its cell.
+/// Returns the encoding of an endpoint in its cell, or `None` if it has none.
 #[inline(always)]
 const fn stored(endpoint: u64) -> Option<u64> {
     if endpoint < RELEASED - 1 { Some(endpoint + 1) } else { None }
@@ -434,8 +437,8 @@ mod tests {
 
     #[test]
     fn threads_that_intern_the_same_endpoints_agree() {
-        // Below the capacity: a thread counts its cell before it finds that another thread was
-        // first, so that the table may seem full for a moment.
+        // Fewer endpoints than the table's limit: a thread counts its cell before it finds that
+        // another thread was first, so that the table may seem full for a moment.
         let count = if cfg!(miri) { 12 } else { 120 };
         let memory = cells(256);
         let table = Scopes::over(&memory, 128, KEY);
@@ -449,7 +452,7 @@ mod tests {
         assert_eq!(u64::from(table.taken()), count);
     }
 
-    /// Examines all cells.
+    /// Releases all idle scopes.
     fn release(table: &Scopes<'_>, now_s: u32) -> u32 {
         table.release_idle(&mut 0, table.cells.count(), now_s, 350)
     }
@@ -515,8 +518,8 @@ mod tests {
         assert_eq!(table.intern(1, 0, 2, 101), Some(all[2]));
     }
 
-    /// Lookups race with releases: a scope that was returned in this second is not given to another
-    /// endpoint in the same second.
+    /// Lookups race with releases: a scope that was just returned is not given to another endpoint
+    /// before the idle time has passed.
     #[test]
     fn concurrent_intern_and_release_never_share_a_scope() {
         let memory = cells(64);

@@ -34,8 +34,8 @@ static NO_KINDS: FrontendKinds =
 #[derive(Clone, Copy)]
 pub struct TableSet<'r> {
     generation: u32,
-    /// Read once, since every lookup needs it. Each BPF program creates its own set, and few of
-    /// them look up frontends.
+    /// Read once, since every lookup of a frontend needs it. BPF programs do not have this field:
+    /// each creates its own set, and few of them look up frontends.
     #[cfg(not(target_arch = "bpf"))]
     pub(crate) kinds: &'r FrontendKinds,
     pub(crate) parts: Parts<'r>,
@@ -82,12 +82,14 @@ impl<'r> Parts<'r> {
     }
 }
 
-/// Owner of an ICMP error, by the packet that it quotes: see [`TableSet::quoted_service`].
+/// The service to which an ICMP error belongs, by the packet that it quotes: see
+/// [`TableSet::quoted_service`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QuotedService {
     /// No frontend matches the quoted packet's source.
     None,
-    /// The service translates (NAT or a proxy), so that only the flow's entry leads back.
+    /// The service rewrites addresses (NAT or a proxy), so that only the flow's entry leads to the
+    /// backend.
     NeedsFlow,
     /// Selection alone finds the backend of this service.
     Stateless(u32),
@@ -130,7 +132,7 @@ impl<'r> TableSet<'r> {
         kinds(self.parts.kinds, self.generation).copied()
     }
 
-    /// The generation of this set; 0 is empty.
+    /// The generation of this set; the set of generation 0 is empty.
     #[inline(always)]
     pub fn generation(&self) -> u32 {
         self.generation
@@ -140,6 +142,18 @@ impl<'r> TableSet<'r> {
     #[inline(always)]
     pub fn tunnel(&self, id: u32) -> Option<&'r Tunnel> {
         self.parts.tunnels.row(id)?.get(self.generation)
+    }
+
+    /// Returns the tunnel by which packets go to the gateway of a flow whose leg has the tunnel
+    /// `id`: that one or, if the gateway has replaced it, its successor. The flow's client may have
+    /// nothing to send, so that no packet would update the leg.
+    #[inline(always)]
+    pub fn tunnel_to_gateway(&self, id: u32) -> Option<&'r Tunnel> {
+        let tunnel = self.tunnel(id)?;
+        match tunnel.successor() {
+            Some(successor) => self.tunnel(successor),
+            None => Some(tunnel),
+        }
     }
 
     /// Appliance-wide settings; [`Settings::EMPTY`] until they are first committed.
@@ -178,8 +192,8 @@ impl<'r> TableSet<'r> {
     /// Returns the service of an ICMP error by the packet that it quotes, which was a reply from
     /// the frontend to which the error is addressed.
     ///
-    /// It serves errors whose flow is in no table, for example because ECMP routers deliver the
-    /// error to an appliance other than the one that has the flow.
+    /// Callers use this for errors whose flow is in no table, for example because ECMP routers
+    /// delivered the error to an appliance other than the one that has the flow.
     #[inline(always)]
     pub fn quoted_service(&self, scope_key: u64, error: &Ip, quoted: &Ip) -> QuotedService {
         if error.dst != quoted.src {
@@ -202,7 +216,7 @@ impl<'r> TableSet<'r> {
         self.parts.frontends.service(&kinds, scope, addr, port, proto, at)
     }
 
-    /// Returns whether any single-address frontend has this address, on any port.
+    /// Returns whether any single-address frontend in the scope has this address, on any port.
     #[inline]
     pub fn address_marked(&self, scope_key: u64, addr: &Addr) -> bool {
         let key = address_mark(self.scope(scope_key), addr);
@@ -216,7 +230,8 @@ impl<'r> TableSet<'r> {
         (self.kinds().networks == 0).then_some(self.parts.addresses)
     }
 
-    /// The scope whose frontends apply to `scope_key`: itself if it has frontends, else 0.
+    /// Returns the key of the scope whose frontends apply: `scope_key` if that scope has frontends,
+    /// else 0.
     #[inline(always)]
     fn scope(&self, scope_key: u64) -> u64 {
         if scope_key == 0 || self.kinds().scopes == 0 {
@@ -249,7 +264,8 @@ impl<'r> TableSet<'r> {
         self.slot(array.first.checked_add(slot_of(array.count, hash))?)
     }
 
-    /// Prefetches the line that [`TableSet::pick`] reads: with many services it is in no cache.
+    /// Prefetches the line that [`TableSet::pick`] reads. With many services, that line is in no
+    /// cache.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub fn prefetch_pick(&self, service: u32, hash: u64) {
@@ -318,7 +334,7 @@ impl<'r> TableSet<'r> {
     }
 
     /// Returns whether `addr` may be a probe source. Each configured source causes false positives
-    /// for about one in 32 other addresses.
+    /// for about one of 32 other addresses.
     #[inline(always)]
     pub fn may_be_probe(&self, addr: &Addr) -> bool {
         self.kinds().probes & probe_bit(addr) != 0

@@ -10,7 +10,7 @@ use crate::atomic::{AtomicU64, Ordering::Relaxed};
 /// Nanoseconds per second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// Rate and depth of a bucket.
+/// Rate and depth of a bucket. They may change from call to call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     /// Tokens per second; 0 for no limit.
@@ -39,9 +39,9 @@ impl TokenBucket {
         TokenBucket(AtomicU64::new(0))
     }
 
-    /// Returns the time in nanoseconds until the bucket is full. A time that a bucket of this depth
-    /// cannot reach results from a clock that was set back or a limit that was raised, and counts
-    /// as full.
+    /// Returns the time in nanoseconds until the bucket is full. If a bucket of this depth cannot
+    /// be that empty, the clock was set back or the limit was raised, and the bucket counts as
+    /// full.
     #[inline(always)]
     fn full_in(&self, depth: u64, now_ns: u64) -> u64 {
         let ahead = self.0.load(Relaxed).saturating_sub(now_ns);
@@ -58,8 +58,7 @@ impl TokenBucket {
         self.full_in(depth, now_ns) + interval <= depth
     }
 
-    /// Takes a token. It may be called without [`TokenBucket::has_token`]; the bucket then refills
-    /// correspondingly later.
+    /// Takes a token. If none is left, the bucket refills correspondingly later.
     #[inline(always)]
     pub fn take(&self, rate: Rate, now_ns: u64) {
         if rate.per_s != 0 {
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_holds_over_many_seconds_whatever_the_step_of_the_clock() {
+    fn rate_holds_over_ten_seconds_for_any_clock_step() {
         for step in [MS / 7, 3 * MS, 10 * MS] {
             let (bucket, rate) = (TokenBucket::new(), Rate { per_s: 12_345, depth_ns: 50 * MS });
             let steps = 10 * SECOND_NS / step;

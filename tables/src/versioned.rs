@@ -27,13 +27,13 @@ mod tests;
 /// Value of `dead` for a live version.
 pub const NEVER: u32 = u32::MAX;
 
-/// Range of generations that see a version.
+/// The range of generations that see a version of a record, or another item.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Lifetime<W = AtomicU32> {
-    /// First generation that sees it; 0 if none does.
+    /// First generation that sees the version; 0 if none does.
     pub(crate) born: W,
-    /// First generation that no longer sees it.
+    /// First generation that no longer sees the version.
     pub(crate) dead: W,
 }
 
@@ -57,7 +57,7 @@ impl<W: Word> Lifetime<W> {
         writer.store_word(&self.born, next);
     }
 
-    /// Hides the version from generation `next` on.
+    /// Hides the version from generation `next` on. One that was born in `next` is hidden at once.
     pub(crate) fn end(&self, writer: &RegionWriter, next: u32) {
         if self.born.get(Ordering::Relaxed) == next {
             writer.store_word(&self.born, 0);
@@ -78,10 +78,11 @@ impl<W: Word> Lifetime<W> {
     }
 }
 
-/// Registers a reader and returns the generation that it reads.
+/// Registers a reader, by storing `joined` to `state`, and returns the generation that it reads.
 ///
 /// The reader publishes the generation that it is about to read and then checks for a newer one.
-/// Either the writer sees the published generation, or the reader sees the newer generation.
+/// Either the writer sees the published generation and does not reuse its versions, or the reader
+/// sees the newer generation.
 pub(crate) fn join<W: Word>(generation: &W, acknowledged: &W, state: &W, joined: u32) -> u32 {
     let mut reads = generation.get(Ordering::Acquire);
     loop {
@@ -109,7 +110,8 @@ pub(crate) struct Twin<T> {
     versions: [Version<T>; 2],
 }
 
-// SAFETY: a record is written only while no reader sees its version (see the module's head).
+// SAFETY: a record is written only while no reader sees its version (see the module's
+// documentation).
 #[expect(unsafe_code, reason = "shared according to born and dead")]
 unsafe impl<T: Record + Sync> Sync for Version<T> {}
 
@@ -120,8 +122,8 @@ unsafe impl<T: Record + Sync> Shared for Twin<T> {}
 impl<T: Record> Version<T> {
     #[inline(always)]
     pub(crate) fn record(&self) -> &T {
-        // SAFETY: in bounds and aligned; not written while its version is seen, and the callers
-        // look at others only as the writer itself.
+        // SAFETY: in bounds and aligned. The record is not written while a reader sees its version,
+        // and only the writer itself looks at other versions.
         #[expect(unsafe_code, reason = "the record according to born and dead")]
         unsafe {
             &*self.record.get()

@@ -8,9 +8,10 @@
 //!                          has ended: versions of the old generation may be reused
 //! ```
 //!
-//! Every operation is validated before its first store: it succeeds, or it fails and changes
-//! nothing. Its cost is proportional to the change. A writer may be killed at any store: what it
-//! prepared is invisible, and the next [`Writer::attach`] rolls it back.
+//! Every operation is validated before its first store (for [`Writer::set_ranges`], by
+//! [`Writer::check_slots`]): it succeeds, or it fails and changes nothing. Its cost is proportional
+//! to the change. A writer may be killed at any store: what it prepared is invisible, and the next
+//! [`Writer::attach`] rolls it back.
 
 mod backends;
 mod free_space;
@@ -98,8 +99,8 @@ impl WriterIndex {
 /// Writes table sets, and holds the slowpath role while it exists.
 pub struct Writer<'r> {
     claim: Claim<'r>,
-    /// Set where XDP programs are the readers: they do not acknowledge, so the writer waits until
-    /// those that may read the old generation have ended.
+    /// Set if XDP programs are the readers. They do not acknowledge generations, so the writer
+    /// waits until the programs that may read the old generation have ended.
     grace: Option<Grace>,
     region: &'r Region,
     parts: Parts<'r>,
@@ -110,8 +111,9 @@ pub struct Writer<'r> {
     /// Whether versions of the previous generation were made available for reuse since the last
     /// commit.
     open: bool,
-    /// Number of changes, and its value at the last commit.
+    /// Number of changes.
     changes: u64,
+    /// Value of `changes` at the last commit.
     published: u64,
     /// XOR of the checksums of everything that the next generation sees.
     sum: u64,
@@ -197,6 +199,8 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
+    /// Makes versions of the generation before the committed one available for reuse, unless that
+    /// was done since the last commit. Fails if a reader may still use them.
     fn prepare(&mut self) -> Result<(), UpdateError> {
         if self.open {
             return Ok(());
@@ -205,7 +209,8 @@ impl<'r> Writer<'r> {
         if committed >= NEVER - 2 {
             return Err(UpdateError::Generations);
         }
-        // An lcore that is not seen here joins later, and then finds the committed generation.
+        // An lcore that this check does not see joins later, and then reads the committed
+        // generation.
         fence(Ordering::SeqCst);
         if let Some(grace) = &self.grace {
             grace.since(committed).map_err(|e| UpdateError::Kernel(e.to_string()))?;
@@ -221,7 +226,7 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
-    /// Reuses what only the generation before the committed one referenced; no reader uses it.
+    /// Frees what only generations before the committed one referenced; no reader uses these.
     fn open(&mut self) {
         self.reuse_entries();
         self.index.arena.reuse();
@@ -243,9 +248,8 @@ impl<'r> Writer<'r> {
         let kinds: FrontendKinds = self.index.kinds.summary();
         self.put_twin(Section::FrontendKinds, self.parts.kinds, 0, kinds)?;
         let next = self.next();
-        let header = self.region.header();
-        self.region_writer.store_u64(&header.slow.sums[(next & 1) as usize], self.sum);
-        self.region_writer.publish(&header.slow.generation, next);
+        self.store_sum(next);
+        self.region_writer.publish(&self.region.header().slow.generation, next);
         self.committed = next;
         self.open = false;
         self.published = self.changes;
@@ -258,8 +262,9 @@ impl<'r> Writer<'r> {
         if self.changes != self.published { self.recover() } else { Ok(()) }
     }
 
-    /// Frees ids of removed services and backends for which `refers` returns false, which
-    /// is called only for ids that no generation in use sees. Returns the number of freed ids.
+    /// Frees ids of removed services and backends to which nothing refers any more. `refers`
+    /// returns whether a flow refers to an id; it is called only for ids that no generation in use
+    /// sees. Returns the number of freed ids.
     pub fn reclaim(&mut self, refers: impl Fn(Referred) -> bool) -> usize {
         if !self.acknowledged(self.committed) {
             return 0;
@@ -308,13 +313,14 @@ impl<'r> Writer<'r> {
         self.put_twin(Section::Settings, self.parts.settings, 0, *settings)
     }
 
-    /// Number of port maps per backend, which is the maximum number of NAT addresses of a family.
+    /// Returns the number of port maps per backend, which is the maximum number of NAT addresses of
+    /// a family.
     fn nat_stride(&self) -> u32 {
         let sizes = self.region.sizes();
         sizes.nat_maps / sizes.backends
     }
 
-    /// Writes a record for the next generation, unless that already sees an equal one.
+    /// Writes a record for the next generation, unless that generation already sees an equal one.
     fn put_twin<T: Record + PartialEq>(
         &mut self,
         section: Section,
@@ -400,6 +406,14 @@ fn sum<T: Record>(section: Section, id: u32, record: &T) -> u64 {
 /// Seed of a position's checksums, so that equal records at different positions do not cancel out.
 const fn checksum_seed(section: Section, id: u32) -> u64 {
     (section as u64) << 32 | id as u64
+}
+
+impl Writer<'_> {
+    /// Stores the checksum of the table set of `generation`.
+    fn store_sum(&mut self, generation: u32) {
+        let sums = &self.region.header().slow.sums;
+        self.region_writer.store_u64(&sums[(generation & 1) as usize], self.sum);
+    }
 }
 
 impl Region {

@@ -1,7 +1,7 @@
 //! Records of a packet trace: stages, verdicts and exits by number and name, and the state after
 //! one stage.
 //!
-//! The numbers are defined only here: fastpath writes them, slowpath translates them to names.
+//! The numbers are defined only here: fastpath writes them, and slowpath maps them to names.
 
 use crate::reason::DropReason;
 
@@ -109,9 +109,9 @@ pub struct TraceState {
     pub exit: u8,
     /// Arm of the exit: 0 ingress, 1 egress.
     pub exit_arm: u8,
-    /// Whether the flow table contains its flow.
+    /// Whether the flow table contains the packet's flow.
     pub has_flow: bool,
-    /// Arm on which it arrived: 0 ingress, 1 egress.
+    /// Arm on which the packet arrived: 0 ingress, 1 egress.
     pub arm: u8,
     /// Service id, or `record::NONE`.
     pub service: u32,
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_names_are_one_list() {
+    fn numbers_are_positions_in_all_and_decision_names_are_unique() {
         for (number, stage) in (0..).zip(Stage::ALL) {
             assert_eq!(Stage::from_u8(number), Some(*stage));
             assert_eq!(*stage as u8, number);

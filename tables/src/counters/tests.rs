@@ -1,4 +1,4 @@
-//! Counters are stored in words of their own and read back from them.
+//! Each counter is stored in a word of its own and read back from it.
 
 use super::*;
 use crate::layout::{Layout, Sizes};
@@ -22,7 +22,7 @@ fn every_counter_has_a_name_for_metrics_and_a_sentence() {
 }
 
 #[test]
-fn every_word_is_counted_by_itself() {
+fn arm_service_and_backend_counters_have_words_of_their_own() {
     let region = Region::anonymous(&Sizes::SMALL).unwrap();
     let pages: Vec<_> = region.counters().pages().collect();
     assert_eq!(pages.len(), Sizes::SMALL.lcores as usize);

@@ -25,7 +25,7 @@ impl Forward {
     }
 
     /// Creates the path of a new flow of `ip` to the service's proxy at the local address `local`
-    /// and `port`: translated, with the client's own address as source.
+    /// and `port`: a NAT flow with the client's own address as source.
     #[inline(always)]
     pub fn to_proxy(ip: &Ip, service: u32, local: &Addr, port: u16) -> Forward {
         Forward {
@@ -56,8 +56,8 @@ impl Forward {
         }
     }
 
-    /// Turns a path to a backend into that of a translated flow. Returns false if NAT does not
-    /// translate the protocol of `ip`, or if `ip` is an echo reply.
+    /// Turns a path to a backend into that of a NAT flow. Returns false if NAT does not support the
+    /// protocol of `ip`, or if `ip` is an echo reply.
     #[inline(always)]
     pub fn set_nat(&mut self, ip: &Ip) -> bool {
         self.mode = Mode::Nat as u8;
@@ -73,14 +73,15 @@ impl Forward {
         self.flags & PATH_CROSSES != 0
     }
 
-    /// Returns the protocol towards the backend of the translated flow of this packet.
+    /// Returns the IP protocol number towards the backend of the NAT flow of this packet. Only
+    /// ICMP has another number in the other address family.
     #[inline(always)]
     pub fn backend_proto(&self, ip: &Ip) -> u8 {
         if self.crosses() { translate::proto(ip) } else { ip.proto }
     }
 
-    /// Returns the key towards the backend of the translated flow of this packet, and the
-    /// initiator's side in it.
+    /// Returns the key on the backend's side of the NAT flow of this packet, and the side of the
+    /// local address, which replaces the initiator.
     #[inline(always)]
     pub fn backend_key(&self, ip: &Ip) -> (FlowKey, Side) {
         self.key_from(ip, self.backend_proto(ip), self.nat_addr(), self.nat_port)
@@ -94,8 +95,8 @@ impl Forward {
         FlowKey::new(SCOPE_PLAIN, proto, *local, port, self.backend_addr, to)
     }
 
-    /// Returns the rewrites of a packet from the client's side of a translated flow, and of the
-    /// packet that it quotes, if any.
+    /// Returns the rewrites of a packet from the client's side of a NAT flow, and of the packet
+    /// that it quotes, if any.
     #[inline(always)]
     pub fn forward_rewrites(&self, ip: &Ip, quoted: Option<&Ip>) -> (Rewrite, Rewrite) {
         let (local, backend) = (*self.nat_addr(), self.backend_addr);
@@ -112,9 +113,9 @@ impl Forward {
 }
 
 impl Ends {
-    /// Returns the rewrites of a packet from the backend's side of a translated flow, and of the
-    /// packet that it quotes, if it does. The error of a `router` gets that router's address as
-    /// source.
+    /// Returns the rewrites of a packet from the backend's side of a NAT flow, and of the packet
+    /// that it quotes, if `quotes`. An ICMP error gets the address of `router`, its sender, as
+    /// source, or that of the service if `router` is `None`.
     #[inline(always)]
     pub const fn reply_rewrites(&self, quotes: bool, router: Option<Addr>) -> (Rewrite, Rewrite) {
         let (client, service) = (self.initiator, self.target);

@@ -9,15 +9,16 @@ use packet::flow::{FlowKey, Side};
 
 /// State bit: the entry is being written or cleared.
 pub(crate) const WRITING: u32 = 1;
-/// State bit: the entry holds a key. The upper bits of the state count how often it was filled.
+/// State bit: the entry holds a key. The upper bits of the state count how often the
+/// entry was filled.
 pub(crate) const LIVE: u32 = 2;
 const VERSION: u32 = 4;
 
-/// [`Hit::flags`]: entry of the gateway's side.
+/// [`Hit::flags`]: the entry has the key of the gateway's side.
 pub(super) const FRONT: u32 = 1;
 /// [`Hit::flags`]: the initiator is the high end of the key.
 pub(super) const INITIATOR_HIGH: u32 = 2;
-/// [`Hit::flags`]: TCP is established; packets without SYN, FIN and RST do not change the state.
+/// [`Hit::flags`]: the flow is confirmed; packets without SYN, FIN and RST do not change its state.
 pub(super) const ESTABLISHED: u32 = 4;
 
 /// Entry of a flow, a fragmented datagram or a client. One cache line.
@@ -26,9 +27,9 @@ pub(crate) struct Entry {
     pub(super) state: AtomicU32,
     pub(crate) last_seen_s: AtomicU32,
     pub(crate) path: AtomicU32,
-    /// Flags of the table that uses the index in the low 8 bits, and the low 24 bits of the state's
-    /// count above them, so that a delayed update of the flags never affects the next key in this
-    /// entry.
+    /// The low 8 bits are flags, defined by the table that uses the index. The bits above them are
+    /// the low 24 bits of the state's count, so that a delayed update of the flags never affects
+    /// the next key in this entry.
     flags: AtomicU32,
     pub(crate) digest: AtomicU32,
     scope: AtomicU32,
@@ -44,8 +45,8 @@ unsafe impl Shared for Entry {
 }
 
 impl Entry {
-    /// Returns the entry's state if it is live and appears to have the key `expected`, else 0.
-    /// Callers that read further verify with [`Entry::is_unchanged`] at the end.
+    /// Returns the entry's state if the entry is live and appears to have the key `expected`, else
+    /// 0. The caller reads what it needs and then verifies with [`Entry::is_unchanged`].
     #[inline(always)]
     #[cfg(target_arch = "bpf")]
     pub(super) fn stamp_of(&self, expected: &KeyWords) -> u32 {
@@ -85,7 +86,7 @@ impl Entry {
             return None;
         }
         let hit = self.hit(i, stamp);
-        // A changed state means that the key left this entry, which equals a miss.
+        // A changed state means that the key left this entry meanwhile, which counts as a miss.
         self.is_unchanged(stamp).then_some(hit)
     }
 
@@ -143,7 +144,7 @@ impl Entry {
         self.state.load(Relaxed) == stamp
     }
 
-    /// Sets a flag in the entry found by `hit`; does nothing if the entry or its flags changed.
+    /// Sets a flag in the entry of `hit`; does nothing if the entry's key or flags changed since.
     pub(super) fn set_flag(&self, hit: &Hit, flag: u32) {
         let _ = self.flags.compare_exchange(hit.flags, hit.flags | flag, Relaxed, Relaxed);
     }
@@ -185,7 +186,7 @@ impl KeyWords {
 pub struct Hit {
     /// Number of the entry.
     pub entry: u32,
-    /// State of the entry; the entry is unchanged while its state is.
+    /// State of the entry when it was found; while the state is unchanged, so are key and path.
     pub stamp: u32,
     /// Number of the path record.
     pub path: u32,
@@ -203,14 +204,14 @@ impl Hit {
         self.flags & 0xff
     }
 
-    /// Returns whether it is the entry of the gateway's side.
+    /// Returns whether the entry has the key of the gateway's side.
     #[inline(always)]
     pub const fn is_front(&self) -> bool {
         self.flags & FRONT != 0
     }
 
-    /// Returns the end of the key that began the flow. In a back entry with NAT, this is the local
-    /// end.
+    /// Returns the end of the key that began the flow. In the back entry of a NAT flow, this is the
+    /// local address, which replaces the initiator.
     #[inline(always)]
     pub const fn initiator(&self) -> Side {
         if self.flags & INITIATOR_HIGH != 0 { Side::High } else { Side::Low }
@@ -222,7 +223,8 @@ impl Hit {
         self.initiator() == side
     }
 
-    /// Returns whether the entry is marked as an established TCP connection.
+    /// Returns whether the entry is marked as that of a confirmed flow, whose state packets without
+    /// SYN, FIN and RST do not change.
     #[inline(always)]
     pub const fn is_established(&self) -> bool {
         self.flags & ESTABLISHED != 0

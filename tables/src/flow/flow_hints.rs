@@ -1,16 +1,16 @@
 //! Recent-flow hints: 4-byte path references that fit in cache where the flow index does not.
 //!
 //! A hint is a path's number, with bits of its flow's hash in the remaining upper bits. Four hints
-//! form a set, the latest first. Hints are not authoritative: a hint that is wrong, torn, or of an
-//! ended flow leads to a path of another flow or of none
-//! ([`Flows::find_by_path`](super::Flows::find_by_path)), and a flow without a hint is found by the
-//! index.
+//! form a set, the latest first. Hints are not authoritative. A hint that is wrong, torn, or of an
+//! ended flow leads to a path of another flow or of none, which
+//! [`Flows::find_by_path`](super::Flows::find_by_path) detects. A flow without a hint is found by
+//! the index.
 
 /// The hints of four flows, two per word.
 pub type HintSet = [u64; 2];
 
-/// Number of sets for `flows` flows: a power of two, with one hint per direction of a flow, because
-/// replies have keys of their own.
+/// Returns the number of sets for `flows` flows: a power of two, with space for two hints per flow,
+/// because replies have keys of their own.
 pub const fn set_count(flows: u32) -> u32 {
     let sets = flows.next_power_of_two() / 2;
     if sets == 0 { 1 } else { sets }
@@ -31,7 +31,7 @@ impl HintIndex {
     /// Returns the position for a flow with this hash among `sets` sets.
     #[inline(always)]
     pub const fn new(hash: u64, sets: u32) -> HintIndex {
-        // There are at most four paths per set.
+        // There are at most four times as many paths as sets, so the mask covers every path number.
         let mask = sets.wrapping_mul(4).wrapping_sub(1);
         HintIndex {
             set: hash as u32 & sets.wrapping_sub(1),
@@ -56,7 +56,7 @@ impl HintIndex {
         if (hint ^ self.tag) & !self.mask == 0 && hint != 0 { hint } else { other }
     }
 
-    /// Returns the set with the flow's path first and without its oldest hint.
+    /// Returns the set with a hint to `path` first, and without the set's oldest hint.
     #[inline(always)]
     pub const fn with(&self, set: &HintSet, path: u32) -> HintSet {
         let [a, b] = *set;

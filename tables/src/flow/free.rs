@@ -10,17 +10,20 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use crate::record::NONE;
 use crate::rows::{Numbered, Rows, Shared};
 
-/// State line of the flow table. The first line is shared: all slabs, the rings, and path records
-/// that no lcore has taken. Each lcore has another line for records that it took or whose flows it
-/// ended, so that lcores that begin flows do not contend for one line.
+/// State line of the flow table. The first line is shared: it has the free slabs, the positions in
+/// the rings, and the free path records that no lcore has taken. Each lcore has another line for
+/// records that it took or whose flows it ended, so that lcores that begin flows do not contend for
+/// one line.
 #[repr(C, align(64))]
 pub(crate) struct State {
+    /// Head of the list of free path records.
     pub(super) paths: AtomicU64,
+    /// Head of the list of free slabs, in the shared line only.
     pub(super) slabs: AtomicU64,
     /// Flows begun minus flows ended by this line's lcore. It wraps: only the sum over all lines is
     /// meaningful.
     pub(super) live: AtomicU32,
-    /// Positions in the rings; in an lcore's own line, its reserved positions.
+    /// Positions in the rings of unconfirmed flows; in an lcore's own line, its reserved slots.
     pub(super) rings: RingPositions,
 }
 
@@ -30,7 +33,8 @@ const _: () = assert!(size_of::<State>() == 64);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for State {}
 
-/// A stack over `links`, which contain for each free number the one below it (+ 1; 0 for none).
+/// A stack of free numbers. For each of them, `links` contains the number below it, plus 1 (0 for
+/// none).
 #[derive(Clone, Copy)]
 pub(super) struct FreeList<'r> {
     head: &'r AtomicU64,
@@ -52,7 +56,7 @@ impl<'r> FreeList<'r> {
     pub(super) fn pop(&self) -> u32 {
         let mut head = self.head.load(Acquire);
         for _ in 0..TRIES {
-            // For an empty list, this is a number without a row.
+            // For an empty list, this is u32::MAX, which has no row.
             let top = (head as u32).wrapping_sub(1);
             let Some(link) = self.links.row(top) else { return NONE };
             let below = link.load(Relaxed);
@@ -65,12 +69,12 @@ impl<'r> FreeList<'r> {
         NONE
     }
 
-    /// Returns a number to the list.
+    /// Adds a number.
     pub(super) fn push(&self, number: u32) {
         self.push_chain(number, number);
     }
 
-    /// Returns numbers to the list that are linked from `first` down to `last`.
+    /// Adds the numbers from `first` down to `last`, which are linked already.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn push_chain(&self, first: u32, last: u32) {
         let Some(link) = self.links.row(last) else { return };
@@ -87,8 +91,8 @@ impl<'r> FreeList<'r> {
 
 #[cfg(not(target_arch = "bpf"))]
 impl FreeList<'_> {
-    /// Moves up to `max` numbers from the top of `other` to this list; returns false if it has
-    /// none.
+    /// Moves up to `max` numbers from the top of `other` to this list; returns false if `other` is
+    /// empty.
     pub(super) fn refill(&self, other: &FreeList<'_>, max: u32) -> bool {
         let mut head = other.head.load(Acquire);
         loop {
@@ -138,10 +142,12 @@ impl FreeList<'_> {
     }
 }
 
-/// Number of attempts to change the head; each failure means that another lcore changed it first. A
-/// number that the BPF program fails to return this often stays unused until the next recovery.
+/// Number of attempts to change the head; each failure means that another lcore changed it first.
+/// The verifier requires a bound in the BPF program. A number that the program fails to add stays
+/// unused until the next recovery.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 32 } else { u32::MAX };
 
+/// Returns the head that follows `head`, with `top` (the top number plus 1) and one more change.
 fn after(head: u64, top: u32) -> u64 {
     ((head >> 32) + 1) << 32 | u64::from(top)
 }

@@ -1,11 +1,13 @@
 //! Front record of a path: a copy of the flow's front entry, stored by path id.
 //!
 //! Entries are at hashed positions: with many flows, a packet's entry is in no cache, and only the
-//! entry contains the path's id. A caller that remembers the path of a flow (see
-//! [`flow_hints`](super::flow_hints)) needs no entry, and paths and fronts are ordered by the time
-//! at which flows began. A front belongs to its path and is guarded by the path's seqlock. A path
-//! is live before its entries are visible and ends before they are cleared, so a live path whose
-//! front has a key belongs to that key's flow.
+//! entry contains the path's number. A caller that has the number from a hint (see
+//! [`flow_hints`](super::flow_hints)) does not need the entry, and the paths and fronts of flows
+//! that began together are mostly adjacent.
+//!
+//! A front belongs to its path and is guarded by the path's seqlock. A path is live before its
+//! entries are visible and ends before they are cleared. Therefore a live path whose front has a
+//! key belongs to the flow of that key.
 
 #[cfg(test)]
 use super::Hit;
@@ -47,14 +49,14 @@ impl Front {
         self.last_seen_s.store(last_seen_s, Relaxed);
     }
 
-    /// Returns a copy of its key, which is consistent only within [`PathRecord::consistent`].
+    /// Returns a copy of the key, which is consistent only within `PathRecord::consistent`.
     #[inline(always)]
     pub(super) fn key(&self) -> FlowKey {
         let rest = core::array::from_fn(|i| self.rest[i].load(Relaxed));
         KeyWords(self.scope.load(Relaxed), rest).key()
     }
 
-    /// Returns 0 if the front has this key.
+    /// Returns 0 if the front has the key `expected`, else another number.
     #[inline(always)]
     pub(super) fn differs(&self, expected: &KeyWords) -> u64 {
         let mut differs = u64::from(self.scope.load(Relaxed) ^ expected.0);

@@ -4,11 +4,14 @@
 //! words    one per bucket: lock owner (epoch, lcore) | spill count | four tags of 8 bits
 //! entries  four per bucket, a cache line each: state, last seen, path, flags, digest, key
 //! ```
-//! A key is stored in its home bucket or in a second bucket near it; if both are full, in one of
-//! the [`WINDOW`] buckets after its home, which then counts it as spilled. Readers take no lock:
-//! they examine the likeliest entry and then the entries with a matching tag, and an entry's state
-//! reveals concurrent changes. A writer locks the home bucket, so that a key cannot be inserted
-//! twice; a slot is claimed by its state, and the claimant changes its tag.
+//! A key is stored in its home bucket or in a second bucket near it. If both are full, it spills:
+//! it is stored in one of the [`WINDOW`] buckets after the home bucket, whose word counts the
+//! spilled keys. A tag is 8 bits of a key's hash, 0 for a free slot.
+//!
+//! Readers take no lock: they examine the likeliest entry and then the entries with a matching tag,
+//! and an entry's state reveals concurrent changes. A writer locks the home bucket, so that a key
+//! cannot be inserted twice. It claims a slot by changing the entry's state; only the claimant
+//! changes the slot's tag.
 
 mod key_position;
 #[cfg(not(target_arch = "bpf"))]
@@ -35,8 +38,8 @@ use packet::flow::FlowKey;
 #[cfg(not(target_arch = "bpf"))]
 use packet::flow::HashKey;
 
-/// Number of attempts to take a lock before the caller gives up. The kernel's verifier checks each
-/// iteration.
+/// Number of attempts to take a lock before the caller gives up; fewer in the BPF program, because
+/// the verifier checks each iteration.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 64 } else { 512 };
 
 /// The table that uses an index.
@@ -114,7 +117,7 @@ impl<'r> Index<'r> {
     #[inline(always)]
     pub(crate) fn position(&self, hash: u64) -> KeyPosition {
         let home = hash as u32 & self.mask();
-        // Near the home bucket, so that both words are usually in one cache line.
+        // From 1 to 7: the words of both buckets are in one cache line, which has eight words.
         let apart = 1 + ((((hash >> 40) & 0xff) * 7) >> 8) as u32;
         KeyPosition {
             home,
@@ -179,8 +182,8 @@ impl<'r> Index<'r> {
         found
     }
 
-    /// As `find`, with the result written to `out`: each path writes it directly, instead of
-    /// through a common temporary.
+    /// As `find`, with the result written to `out`: each branch writes the result directly, instead
+    /// of through a common temporary.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(crate) fn find_to(&self, hash: u64, key: &FlowKey, out: &mut Option<Hit>) {
@@ -190,7 +193,7 @@ impl<'r> Index<'r> {
         let home = home.load(Acquire);
         let equal = equal_tags(home, &position);
         if equal != 0 {
-            // Which of the four slots matches is effectively random, so no branch depends on it.
+            // The matching slot of the four is unpredictable, so no branch depends on it.
             let likeliest = position.home * 4 + equal.trailing_zeros() / 8;
             if let Some(hit) = self.compare(likeliest, key) {
                 *out = Some(hit);
@@ -206,7 +209,8 @@ impl<'r> Index<'r> {
         *out = self.find_by_tag(hash, key);
     }
 
-    /// Not inlined and without shared state, so that the likely path keeps its registers.
+    /// Searches all buckets that may hold the key. Not inlined, and with arguments instead of
+    /// shared state, so that the likely path of `find_to` keeps its registers.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(never)]
     fn find_by_tag(&self, hash: u64, key: &FlowKey) -> Option<Hit> {
@@ -230,7 +234,8 @@ impl<'r> Index<'r> {
         None
     }
 
-    /// Returns whether no tag matches: the key is absent, except if it is inserted concurrently.
+    /// Returns whether no tag matches and no key of the home bucket spilled. A key with this hash
+    /// is then absent, except if it is inserted concurrently.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub(crate) fn lacks(&self, hash: u64) -> bool {
@@ -244,7 +249,8 @@ impl<'r> Index<'r> {
             && (home / SPILLED) & 0xff == 0
     }
 
-    /// Returns bucket `n` of those that may hold a key: home, second, then the window.
+    /// Returns bucket `n` of those that may hold a key: the home bucket (0), the second one (1),
+    /// then the [`WINDOW`] buckets after the home bucket.
     #[inline(always)]
     fn bucket(&self, position: &KeyPosition, n: u32) -> u32 {
         match n {
@@ -284,7 +290,7 @@ impl<'r> Index<'r> {
         self.entry(i)?.read(i)
     }
 
-    /// Locks a home bucket; returns false after a bounded number of attempts.
+    /// Locks a home bucket; returns false if it stays locked for [`TRIES`] attempts.
     pub(crate) fn lock(&self, home: u32) -> bool {
         #[cfg(target_arch = "bpf")]
         if let TableKind::Flows = self.table {
@@ -322,8 +328,8 @@ impl<'r> Index<'r> {
 
 /// Prefetches a cache line that will be read soon.
 ///
-/// BPF has no prefetch instruction; the program reads a word instead. The processor continues until
-/// the value is used, so that several lines are fetched in parallel.
+/// BPF has no prefetch instruction; the program reads a word instead. The processor does not wait
+/// for a value before it is used, so several lines are fetched in parallel.
 #[inline(always)]
 pub fn prefetch<T>(of: &T) {
     #[cfg(target_arch = "bpf")]

@@ -19,36 +19,38 @@ pub struct NewFlow {
     /// End of `front` that is the initiator.
     pub front_initiator: Side,
     /// Key on the backend's side, and the end in it that is the initiator (or the local address
-    /// that replaces it). A key equal to `front` gets no entry of its own.
+    /// that replaces the initiator). A key equal to `front` gets no entry of its own. `None` if no
+    /// replies with another key arrive here.
     pub back: Option<(FlowKey, Side)>,
-    /// How its packets are forwarded.
+    /// How the flow's packets are forwarded.
     pub forward: Forward,
-    /// Gateway leg from which it came.
+    /// Gateway leg of the flow's first packet.
     pub gateway: GatewayLeg,
     /// Digest by which the caller detects an unchanged leg and options.
     pub digest: u32,
     /// Port map from which `forward.nat_port` was claimed, or [`NONE`].
     pub nat_map: u32,
-    /// Idle timeout in seconds once it is established; 0 for the protocol's timeout in `Timeouts`.
+    /// Idle timeout in seconds after the flow is confirmed; 0 for the protocol's timeout in
+    /// `Timeouts`.
     pub idle_s: u32,
 }
 
 /// A flow that ended, for the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndedFlow {
-    /// Number of its path record, which may belong to another flow by now.
+    /// Number of the flow's path record, which may belong to another flow by now.
     pub path: u32,
-    /// How its packets were forwarded.
+    /// How the flow's packets were forwarded.
     pub forward: Forward,
-    /// Scope of its gateway endpoint; 0 if a new flow with the same key began before the end
-    /// completed.
+    /// Scope of the flow's gateway endpoint; 0 if a new flow with the same key began while this
+    /// flow was ending.
     pub scope: u32,
 }
 
 /// Error of an insertion. The NAT port that the caller claimed remains claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InsertError {
-    /// No free record or entry: raise `region.max_flows`.
+    /// No path record or no index slot for the key is free: raise `region.max_flows`.
     Full,
     /// The bucket stayed locked by others for too long.
     Contended,
@@ -97,6 +99,7 @@ impl NewFlow {
 /// Hashes of a flow's keys.
 struct KeyHashes {
     front: u64,
+    /// Equal to `front` if there is no back key.
     back: u64,
     /// Whether the back key differs from the front key.
     has_back: bool,
@@ -152,8 +155,8 @@ impl Flows<'_> {
         let sides = KeyHashes { front, back, has_back: *new.back_key() != new.front };
         let home = self.index.position(sides.front).home;
         let other = self.index.position(sides.back).home;
-        // All of these lines are written, so they are fetched in parallel. The BPF program has
-        // prefetched them: `Flows::prefetch_new`.
+        // All of these lines are written below, so they are fetched in parallel. The BPF program
+        // has prefetched them by `Flows::prefetch_new`.
         #[cfg(not(target_arch = "bpf"))]
         {
             self.index.prefetch(sides.front);
@@ -249,7 +252,7 @@ impl Flows<'_> {
         let back = if sides.has_back { self.claim(sides.back) } else { NONE };
         step!();
         if entry == NONE || (sides.has_back && back == NONE) {
-            // [`NONE`] is no valid entry number, so abandoning it does nothing.
+            // No entry has the number `NONE`, so abandoning it does nothing.
             self.index.abandon(entry);
             self.index.abandon(back);
             self.drop_record(id);
@@ -269,8 +272,8 @@ impl Flows<'_> {
         path.publish();
         step!();
         if sides.has_back {
-            // A back entry needs no digest. It stores the number of the front entry instead, so
-            // that replies can prefetch that line.
+            // A back entry needs no digest. Its digest field stores the number of the front entry
+            // instead, so that replies can prefetch the front entry.
             let side = new.back.map_or(Side::Low, |(_, side)| side);
             let (key, flags) = (new.back_key(), flags(false, side));
             let filling = Filling { key, path: id, flags, digest: entry, now_s };
@@ -307,11 +310,12 @@ impl Flows<'_> {
     }
 
     /// Returns the path of the flow that has a key. If that flow has ended, its entry is cleared
-    /// here, so that the key is free. The lcore that ends the flow clears it as well, but may be a
-    /// process that the current packet interrupted.
+    /// here, so that the key is free. [`Flows::end`] clears the entry as well, but it may be in
+    /// progress in a process that the current packet interrupted.
     ///
-    /// A path is live before an entry refers to it, so a path that is not live has ended. Its
-    /// record is reused only after its entries were cleared, which the entry's state reveals.
+    /// A path is live before an entry refers to it, so a path that is not live has ended. A path
+    /// record is reused only after its entries were cleared. The clearing changes the entry's
+    /// state, so that the entry of a new flow is not cleared here.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn live_path_of(&self, hash: u64, key: &FlowKey) -> Option<u32> {
         // In the BPF program, the search is a function call.
@@ -328,10 +332,10 @@ impl Flows<'_> {
         None
     }
 
-    /// Ends a flow in this order: readers can no longer read its path, lookups no longer find it,
-    /// and its resources (NAT port, slabs, record) are freed. `is_intended` returns whether it is
-    /// the intended flow. A concurrent packet of the flow is still forwarded by it or begins it
-    /// anew, and never waits.
+    /// Ends the flow of path `id` in this order: readers can no longer read its path, lookups no
+    /// longer find it, and its resources (NAT port, slabs, record) are freed. `is_intended` returns
+    /// whether the path still belongs to the flow that the caller means. A concurrent packet of the
+    /// flow is still forwarded by this path or begins the flow anew, and never waits.
     pub(super) fn end(&self, id: u32, is_intended: impl Fn() -> bool) -> Option<EndedFlow> {
         let path = self.paths.row(id)?;
         step!();

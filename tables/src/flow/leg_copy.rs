@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<LegCopy>() == 704);
 #[expect(unsafe_code, reason = "see the trait")]
 unsafe impl Shared for LegCopy {}
 
-/// Combines a path and its state. The state of a locked path is not 0.
+/// Combines a path and its state. The result is not 0, because the state of a locked path is not.
 #[inline(always)]
 const fn owner_word(path: u32, state: u32) -> u64 {
     (path as u64) << 32 | state as u64
@@ -54,7 +54,8 @@ impl LegCopy {
         self.owner.store(owner_word(id, locked), Release);
     }
 
-    /// Copies a leg to `out` if the copy belongs to this path and state; returns whether it does.
+    /// Writes the leg for a packet of this direction to `out`. Returns false, and `out` is
+    /// unspecified, if the copy does not belong to this path and state.
     #[inline(always)]
     pub(super) fn read(
         &self,

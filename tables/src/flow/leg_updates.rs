@@ -1,16 +1,17 @@
 //! Copies of gateway legs during updates.
 //!
-//! A writer locks a path while it updates the path's legs, and the kernel may preempt the lcore at
-//! that point. Therefore the writer first copies the current legs to a record that readers find by
-//! the path's number, and replies use the copy until the new leg is published:
+//! A writer locks a path while it updates the path's legs, and the kernel may preempt the writer's
+//! lcore at that point. Therefore the writer first copies the current legs to a record that readers
+//! find by the path's number, and replies use the copy until the new leg is published:
 //!
 //! ```text
 //!  claim a copy > fill it > lock the path > update legs > publish the path > release the copy
 //!                           |<----- replies use the copy ----->|
 //! ```
-//! Paths share the few copies by their number. If a copy is in use for another path, the update is
-//! left to a later packet. A released copy keeps its contents, so that a reader that began while
-//! the path was locked can finish.
+//! There are few copies ([`LEG_COPIES`]). A path's number selects its copy, so that many paths
+//! share one. If the copy is in use for another path, the update is left to a later packet. A
+//! released copy keeps its contents, so that a reader that began while the path was locked can
+//! finish.
 
 use super::leg_copy::LegCopy;
 use super::path::{ANSWER_TRIES, Answer, PathRecord};
@@ -22,7 +23,7 @@ use crate::rows::Numbered;
 use crate::{layout::Section, region::Region, rows::Rows};
 
 /// Number of attempts of a reader to read the copy of a locked path, and of a writer to claim a
-/// copy. The kernel's verifier checks each iteration.
+/// copy; only one in the BPF program, because the verifier checks each iteration.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 1 } else { 512 };
 
 impl<'r> Flows<'r> {
@@ -74,7 +75,7 @@ impl<'r> Flows<'r> {
             if !PathRecord::is_unlocked(state) && copy.read(hit.path, state, from_initiator, out) {
                 return self.forward_locked(hit, &mut out.forward);
             }
-            // The path was released, and may be locked again.
+            // The path was published meanwhile, and may be locked again.
             let done = self.consistent_in(hit, ANSWER_TRIES, |path| {
                 path.answer(from_initiator, self.slabs, out);
             });

@@ -1,8 +1,8 @@
 //! Gateway legs of a flow: one for both directions, or one for each.
 //!
-//! A gateway that sends only the initiator's packets receives replies by their leg. A gateway that
-//! sends both directions for inspection may use different ports and options for each, and expects
-//! each direction back with its own:
+//! If a gateway sends only the initiator's packets, replies return by the leg of those packets. A
+//! gateway that sends both directions for inspection may use different ports and options for each
+//! direction, and expects each direction back with its own:
 //!
 //! ```text
 //!  no PATH_RESPONDER_LEG      the path's leg is that of the latest packet, in either direction
@@ -10,8 +10,8 @@
 //!  with it, and a slab        the path's leg is the initiator's, the slab's the responder's
 //! ```
 //! During an update, packets return by the previous leg ([`leg_updates`](super::leg_updates)). The
-//! first packet whose leg differs allocates the slab. If none is free, the flow has one leg, and
-//! each further change tries again.
+//! first packet whose leg differs allocates the slab. If no slab is free, the flow has one leg, and
+//! the next change of the leg tries to allocate a slab again.
 
 use super::path::{GatewayLeg, PathRecord, Slab, needs_slab};
 use super::step::step;
@@ -30,8 +30,8 @@ pub enum LegUpdate {
     Same,
     /// No slab was free for separate legs: both directions use the new leg from now on.
     Shared,
-    /// The flow has ended or is being updated, its copy is in use, or no slab is free for long
-    /// options. Nothing changed, and the next packet tries again.
+    /// The flow has ended or is being updated, its leg copy is in use, or no slab is free for long
+    /// options. The leg is unchanged, and the next packet tries again.
     Skipped,
 }
 
@@ -45,7 +45,7 @@ struct Latest<'a> {
 
 impl<'r> Flows<'r> {
     /// Updates the leg of one direction after a packet of the gateway arrived with a different leg
-    /// or options. `hit` is the front entry. A translated flow has only one direction.
+    /// or options. `hit` is the front entry. A NAT flow has one leg for both directions.
     pub fn update_gateway(
         &self,
         hit: &Hit,
@@ -75,8 +75,8 @@ impl<'r> Flows<'r> {
     }
 
     fn update_initiator(&self, path: &PathRecord, entry: &Entry, latest: Latest<'_>) -> LegUpdate {
-        let of_both = path.has_responder_leg() && path.owns.load(Relaxed) == NONE;
-        if !of_both || self.part(path) {
+        let serves_both = path.has_responder_leg() && path.owns.load(Relaxed) == NONE;
+        if !serves_both || self.separate_responder(path) {
             return self.overwrite(path, entry, latest, LegUpdate::Changed);
         }
         path.unset_responder();
@@ -102,7 +102,8 @@ impl<'r> Flows<'r> {
         done
     }
 
-    /// Writes the path's own leg.
+    /// Writes the leg in the path record, and its digest in the front entry; returns `done`, or
+    /// `Skipped` if no slab is free for long options.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn overwrite(
         &self,
@@ -128,7 +129,7 @@ impl<'r> Flows<'r> {
     /// Copies the shared leg to the responder's slab, so that the initiator's can change; returns
     /// false if no slab is free.
     #[cfg_attr(target_arch = "bpf", inline(always))]
-    fn part(&self, path: &PathRecord) -> bool {
+    fn separate_responder(&self, path: &PathRecord) -> bool {
         let Some(slab) = self.responders_slab(path) else { return false };
         path.copy_leg(self.slabs, slab);
         step!();
@@ -150,7 +151,8 @@ impl<'r> Flows<'r> {
         self.slabs.row(path.owns.load(Relaxed))
     }
 
-    /// Ensures that a path locked by the caller has space for these options.
+    /// Ensures that a path locked by the caller has space for these options; returns false if it
+    /// needs a slab and none is free.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(super) fn give_slab(&self, path: &PathRecord, options: &Options<'_>) -> bool {
         if needs_slab(options.bytes()) && path.slab.load(Relaxed) == NONE {

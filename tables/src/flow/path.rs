@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   0  seq, tcp   | Forward: NAT and backend addresses, service, backend, mode   line 0
-//!  64  GatewayLeg: the gateway leg from which the flow came                      line 1
+//!  64  GatewayLeg: the gateway leg of the latest packet                          line 1
 //! 128  gateway options, 48 bytes | back entry, what it owns, slab, idle timeout  line 2
 //! ```
-//! A seqlock (`seq`) guards all three lines, except for the TCP state, which is a separate atomic.
-//! Options longer than 48 bytes are in a slab, as is the responder's leg if it differs.
+//! A seqlock (`seq`) guards all three lines, except for the flow's state (`tcp`), which is a
+//! separate atomic. Options longer than 48 bytes are in a slab, as is the responder's leg if it
+//! differs. A flow is a NAT flow if Weir rewrites its addresses and ports (mode NAT, or a redirect
+//! to a proxy).
 
 mod ownership;
 
@@ -14,6 +16,7 @@ use super::entry::{LIVE, WRITING};
 use super::step::step;
 use super::words::{self, MAX_OPTIONS, OptionRoom, Options, Words as _};
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::*, fence, spin_loop};
+use crate::layout::PATH_BYTES;
 use crate::record::{Mode, Record};
 use crate::rows::{Numbered, Rows, Shared};
 use packet::addr::Addr;
@@ -23,8 +26,8 @@ pub const NO_TUNNEL: u8 = u8::MAX;
 /// [`Forward::mode`] of a flow that is returned to its gateway; other values are those of
 /// [`Mode`](crate::record::Mode).
 pub const PATH_RETURN: u8 = 0;
-/// [`Forward::flags`]: replies bypass this appliance (DSR), so the initiator's packets alone
-/// determine the state.
+/// [`Forward::flags`]: replies bypass this appliance (direct server return), so the initiator's
+/// packets alone determine the flow's state.
 pub const PATH_ONE_WAY: u8 = 1;
 /// [`Forward::flags`]: the gateway sends the responder's packets as well; the digest of their
 /// latest leg is [`Forward::responder_digest`].
@@ -32,23 +35,23 @@ pub const PATH_RESPONDER_LEG: u8 = 2;
 /// [`Forward::flags`]: the backend is of the other address family, and packets are translated
 /// (NAT46, NAT64).
 pub const PATH_CROSSES: u8 = 4;
-/// [`Forward::flags`]: redirected to a proxy on this host. There is no backend, and the source is
-/// the client's own address.
+/// [`Forward::flags`]: the flow is redirected to a proxy on this host. There is no backend, and the
+/// source towards the proxy is the client's own address.
 pub const PATH_REDIRECT: u8 = 8;
-/// Number of attempts of a reader or writer at a path that is being changed. The kernel's verifier
-/// checks each iteration.
+/// Number of attempts of a reader or writer at a path that is being changed; fewer in the BPF
+/// program, because the verifier checks each iteration.
 pub(super) const TRIES: u64 = if cfg!(target_arch = "bpf") { 8 } else { 512 };
-/// Number of attempts to read a path for a reply before the copy is used.
+/// Number of attempts to read a path for a reply before the leg copy is used.
 pub(super) const ANSWER_TRIES: u64 = 8;
 /// Option bytes stored in the record itself.
 const INLINE: usize = 48;
 
 /// Sixteen bytes of [`Forward`] with two meanings, so that line 0 fits in one cache line.
 ///
-/// In a translated flow ([`Forward::is_nat`]) they are the local source address towards the
-/// backend; in another flow with [`PATH_RESPONDER_LEG`], the digest of the responder's leg. No flow
-/// has both. Only [`Forward::nat_addr`] and [`Forward::responder_digest`] read them. All zeros is
-/// neither.
+/// In a NAT flow ([`Forward::is_nat`]), the bytes are the local source address towards the backend.
+/// In another flow with [`PATH_RESPONDER_LEG`], they are the digest of the responder's leg. No flow
+/// has both, and in all other flows the bytes are zero. Only [`Forward::nat_addr`] and
+/// [`Forward::responder_digest`] read them.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NatOrDigest(Addr);
@@ -57,7 +60,7 @@ impl NatOrDigest {
     /// Neither an address nor a digest.
     pub const NONE: NatOrDigest = NatOrDigest(Addr::UNSPECIFIED);
 
-    /// Returns the value for a local source address of a translated flow.
+    /// Returns the value for a local source address of a NAT flow.
     #[inline(always)]
     pub const fn nat(addr: Addr) -> NatOrDigest {
         NatOrDigest(addr)
@@ -95,23 +98,23 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// Local source address towards the backend of a flow that [is translated](Forward::is_nat). In
-    /// other flows without a responder's leg, it is unspecified.
+    /// Returns the local source address of a NAT flow ([`Forward::is_nat`]) towards the backend. In
+    /// another flow without a responder's leg, it is the unspecified address.
     #[inline(always)]
     pub const fn nat_addr(&self) -> &Addr {
         debug_assert!(self.is_nat() || !self.has_responder_leg());
         &self.nat_or_digest.0
     }
 
-    /// [`Forward::nat_addr`] of a new translated flow, to be written.
+    /// Returns [`Forward::nat_addr`] of a new NAT flow, to be written.
     #[inline(always)]
     pub const fn nat_addr_mut(&mut self) -> &mut Addr {
         debug_assert!(!self.has_responder_leg());
         &mut self.nat_or_digest.0
     }
 
-    /// Digest of the responder's leg, of a flow that has one ([`PATH_RESPONDER_LEG`]). It is in
-    /// this line because every packet reads the line anyway.
+    /// Returns the digest of the responder's leg of a flow that has one ([`PATH_RESPONDER_LEG`]).
+    /// The digest is in this line because every packet reads the line anyway.
     #[inline(always)]
     pub const fn responder_digest(&self) -> u32 {
         debug_assert!(self.has_responder_leg());
@@ -123,8 +126,9 @@ impl Forward {
         self.flags & PATH_RESPONDER_LEG != 0
     }
 
-    /// Returns whether the flow is translated. Only translated flows have a NAT map, and only
-    /// others can have a responder's leg.
+    /// Returns whether Weir rewrites the flow's addresses and ports: in mode NAT, and if the flow
+    /// is redirected to a proxy. Only such a NAT flow has a NAT map, and only another flow can have
+    /// a responder's leg.
     #[inline(always)]
     pub const fn is_nat(&self) -> bool {
         self.mode == Mode::Nat as u8
@@ -154,7 +158,7 @@ pub struct GatewayLeg {
     pub node_port: u16,
     /// Outer UDP destination port as received, in host byte order.
     pub local_port: u16,
-    /// VLAN tag; 0 for none.
+    /// VLAN tag control field; 0 for none.
     pub vlan: u16,
     /// Outer Ethernet source address: the device that delivered the packet.
     pub gateway_mac: [u8; 6],
@@ -166,7 +170,7 @@ pub struct GatewayLeg {
     pub tunnel: u8,
     /// Length of the gateway options in bytes; set by `insert` and `update_gateway`.
     pub option_len: u8,
-    /// Arm on which it arrived: 0 ingress, 1 egress.
+    /// Arm on which the packet arrived: 0 ingress, 1 egress.
     pub arm: u8,
     /// Must be zero.
     pub spare: u8,
@@ -202,7 +206,8 @@ impl Answer {
         Answer { forward, gateway, options: [0; 32] }
     }
 
-    /// Sets the leg. A torn record may contain any option length; the copy is discarded afterwards.
+    /// Sets the leg, with an option length that fits. A torn record may contain any length; its
+    /// copy is discarded afterwards.
     #[inline(always)]
     fn set_leg(&mut self, leg: GatewayLeg) {
         self.gateway = leg;
@@ -212,8 +217,7 @@ impl Answer {
     /// Options of the gateway.
     #[inline]
     pub fn options(&self) -> &[u8] {
-        // SAFETY: the words have at least that many bytes: `option_len` is at most `MAX_OPTIONS`,
-        // and a larger one is capped.
+        // SAFETY: `len` is at most the size of the words.
         #[expect(unsafe_code, reason = "words as bytes")]
         unsafe {
             let len = usize::from(self.gateway.option_len).min(size_of::<OptionRoom>());
@@ -234,19 +238,28 @@ pub enum PathError {
 /// A path record in the region.
 #[repr(C, align(64))]
 pub(crate) struct PathRecord {
+    /// Sequence number of the seqlock; its low two bits are `WRITING` and `LIVE`.
     seq: AtomicU32,
+    /// State bits of the flow, of whatever protocol (`tcp`), and above them the number of flows
+    /// that the record has had.
     pub(super) tcp: AtomicU32,
     forward: [AtomicU64; 7],
     gateway: [AtomicU64; 8],
     options: [AtomicU64; INLINE / 8],
+    /// Number of the back entry, or `NONE`.
     pub(super) back: AtomicU32,
-    /// NAT map of a translated flow; slab of the responder's leg of another flow.
+    /// NAT map of a NAT flow; slab of the responder's leg of another flow. `NONE` for neither.
     pub(super) owns: AtomicU32,
+    /// Slab of options that do not fit in the record, or `NONE`.
     pub(super) slab: AtomicU32,
+    /// Idle timeout of the confirmed flow in seconds; 0 for that of the settings.
     pub(super) idle_s: AtomicU32,
+    /// What the tests' next format adds: a cache line.
+    #[cfg(feature = "next-format")]
+    added: [AtomicU64; 8],
 }
 
-const _: () = assert!(size_of::<PathRecord>() == 192);
+const _: () = assert!(size_of::<PathRecord>() == PATH_BYTES);
 
 // SAFETY: atomics only.
 #[expect(unsafe_code, reason = "see the trait")]
@@ -272,7 +285,8 @@ impl Slab {
         words::store_bytes(&self.options, options);
     }
 
-    /// Copies leg and options to another slab, while neither changes.
+    /// Copies leg and options to the slab `to`. The caller ensures that the source slab does not
+    /// change.
     #[inline(always)]
     fn copy(&self, to: &Slab) {
         for (from, to) in self.leg.iter().zip(&to.leg) {
@@ -345,7 +359,8 @@ impl PathRecord {
         }
     }
 
-    /// Copies the space of options of usual length out, whether or not it contains such options.
+    /// Copies the first `N` words of the record's option space out, whether or not they contain
+    /// options.
     #[inline(always)]
     pub(super) fn inline_options<const N: usize>(&self, to: &mut [u64; N]) {
         const { assert!(N <= INLINE / 8) };
@@ -357,7 +372,7 @@ impl PathRecord {
     pub(super) fn answer(&self, from_initiator: bool, slabs: Rows<'_, Slab>, out: &mut Answer) {
         out.forward = self.forward();
         if !from_initiator && out.forward.has_responder_leg() {
-            // Without a slab of its own, it is the initiator's leg.
+            // Without a slab of its own, the responder's leg is the initiator's.
             if let Some(slab) = slabs.row(self.owns.load(Relaxed)) {
                 return slab.read(out);
             }
@@ -366,7 +381,8 @@ impl PathRecord {
         self.options(out.gateway.option_len, slabs, &mut out.options);
     }
 
-    /// Copies leg and options of a record that does not change in the meantime.
+    /// Copies the record's leg and options to a slab. The caller ensures that the record does not
+    /// change.
     pub(super) fn copy_leg(&self, slabs: Rows<'_, Slab>, to: &Slab) {
         let leg = self.gateway();
         words::store(&to.leg, &leg);
@@ -379,7 +395,8 @@ impl PathRecord {
         }
     }
 
-    /// Copies the responder's leg and options, if the path has them; returns whether it does.
+    /// Copies the responder's leg and options to a slab, if the path has a separate one for them;
+    /// returns whether it has.
     #[inline(always)]
     pub(super) fn copy_responder(&self, slabs: Rows<'_, Slab>, to: &Slab) -> bool {
         if !self.has_responder_leg() {
@@ -390,7 +407,7 @@ impl PathRecord {
         true
     }
 
-    /// Writes leg and options. The caller holds the record, and has assigned a slab if
+    /// Writes leg and options. The caller has locked the record, and has assigned a slab if
     /// [`needs_slab`] returns true.
     #[inline]
     pub(super) fn set_gateway(
@@ -411,7 +428,7 @@ impl PathRecord {
         words::store(&self.forward, forward);
     }
 
-    /// Bytes of the last word of [`Forward`].
+    /// Returns the bytes of the last word of [`Forward`], which contains mode and flags.
     #[inline(always)]
     fn tail(&self) -> [u8; 8] {
         self.forward[6].load(Relaxed).to_ne_bytes()
@@ -429,7 +446,7 @@ impl PathRecord {
         self.tail()[MODE] == Mode::Nat as u8
     }
 
-    /// Whether replies bypass this appliance, read from one word.
+    /// Returns whether replies bypass this appliance, read from one word.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn is_one_way(&self) -> bool {
         self.tail()[FLAGS] & PATH_ONE_WAY != 0
@@ -472,8 +489,8 @@ impl PathRecord {
     }
 }
 
-/// Index of the word that contains [`Forward::front`], and its shift on a little-endian processor;
-/// for prefetching only.
+/// Index of the word that contains [`Forward::front`], and the shift of `front` in it on a
+/// little-endian processor; for prefetching only.
 #[cfg(not(target_arch = "bpf"))]
 const FRONT_WORD: usize = core::mem::offset_of!(Forward, front) / 8;
 #[cfg(not(target_arch = "bpf"))]

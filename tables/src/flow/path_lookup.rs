@@ -12,7 +12,7 @@ use crate::rows::Numbered;
 use packet::flow::{FlowKey, Side};
 use packet::geneve::OWN_OPTIONS;
 
-/// A candidate path for a packet's flow, being fetched.
+/// A candidate path for a packet's flow, whose cache lines are being fetched.
 pub struct PathCandidate<'r> {
     path: Option<&'r PathRecord>,
     front: Option<&'r Front>,
@@ -39,9 +39,9 @@ pub struct PathHit<'r> {
 }
 
 impl PathHit<'_> {
-    /// Returns whether a TCP segment with these flags (the byte of RFC 9293 3.1), or a packet of
-    /// another protocol with flags 0, leaves the flow's state unchanged and does not reopen a
-    /// connection.
+    /// Returns whether a TCP segment with these flags (the flags byte of RFC 9293 §3.1), or a
+    /// packet of another protocol with flags 0, leaves the flow's state unchanged and does not
+    /// reopen a connection.
     #[inline(always)]
     pub fn keeps_state(&self, flags: u8, from_initiator: bool) -> bool {
         let one_way = self.forward.flags & PATH_ONE_WAY != 0;
@@ -61,7 +61,7 @@ pub struct ReplyHit<'r> {
 }
 
 impl ReplyHit<'_> {
-    /// As [`PathHit::keeps_state`]; `forward` is that of the flow.
+    /// As [`PathHit::keeps_state`]; `forward` is the flow's [`ReplyPath::forward`].
     #[inline(always)]
     pub fn keeps_state(&self, forward: &Forward, flags: u8) -> bool {
         let one_way = forward.flags & PATH_ONE_WAY != 0;
@@ -75,7 +75,7 @@ impl ReplyHit<'_> {
 pub struct ReplyPath {
     /// How packets from the initiator are forwarded.
     pub forward: Forward,
-    /// Gateway leg from which the flow came.
+    /// Gateway leg of the flow.
     pub gateway: GatewayLeg,
     /// Options of the gateway; valid if `gateway.option_len` is not 0.
     pub options: [u64; OWN_OPTIONS / 8],
@@ -84,9 +84,9 @@ pub struct ReplyPath {
 }
 
 impl<'r> Flows<'r> {
-    /// Begins [`Flows::find_by_path`] by reading a word of each line, so that both are fetched in
-    /// parallel: the processor continues until a value is used. [`NONE`](crate::record::NONE) is no
-    /// valid path.
+    /// Begins [`Flows::find_by_path`] by reading a word of the path record and of the front record.
+    /// The processor does not wait for a value before it is used, so it fetches both cache lines in
+    /// parallel. The result is invalid for [`NONE`](crate::record::NONE).
     #[inline(always)]
     pub fn candidate(&self, path: u32) -> PathCandidate<'r> {
         let (path, front) = (self.paths.row(path), self.fronts.row(path));
@@ -96,7 +96,7 @@ impl<'r> Flows<'r> {
         PathCandidate { path, front }
     }
 
-    /// Returns the flow with front key `key` if its path is this one.
+    /// Returns the flow with front key `key` if its path is the candidate.
     #[inline(always)]
     pub fn find_by_path(
         &self,
@@ -116,13 +116,13 @@ impl<'r> Flows<'r> {
         Some(PathHit { front, forward, digest, initiator, tcp })
     }
 
-    /// Returns the flow of a packet from a backend if its path is this one, and fills `out`; end
-    /// `side` of `key` sent the packet. With `PLAIN`, the packet arrived without a tunnel and has
-    /// the key of the backend's side. Otherwise it arrived in a tunnel that carries the scope, and
-    /// has the front key.
+    /// Returns the flow of a packet from a backend if its path is the candidate, and fills `out`.
+    /// The end `side` of `key` sent the packet. With `PLAIN`, the packet arrived without a tunnel
+    /// and has the key of the backend's side. Otherwise it arrived in a tunnel that carries the
+    /// scope, and has the front key.
     ///
-    /// Also `None` if the flow's leg or options are not usual, or if the responder's leg differs:
-    /// these need [`Flows::find`] and [`Flows::answer`].
+    /// Also returns `None` if the options have another length than the usual one, or if the
+    /// responder has a leg of its own: such a flow needs [`Flows::find`] and [`Flows::answer`].
     #[inline(always)]
     pub fn find_reply_by_path<const PLAIN: bool>(
         &self,
@@ -141,16 +141,15 @@ impl<'r> Flows<'r> {
         };
         let (high, tcp, back, owns) = path.consistent(copy).ok()?;
         let initiator = if high == 1 { Side::High } else { Side::Low };
-        let translated = PLAIN && out.forward.is_nat();
-        let (from_initiator, same) = if translated {
+        let (from_initiator, same) = if PLAIN && out.forward.is_nat() {
             (false, out.is_reply_key(key, side))
         } else {
-            // Without a back entry, plain packets belong to another flow, unless the client itself
-            // is plain.
+            // A plain packet belongs to this flow if the flow has a back entry, or if the packet is
+            // a reply and the flow itself has the plain scope.
             let from_initiator = initiator == side;
-            let own = back != NONE || out.front.scope == key.scope && !from_initiator;
+            let accepts_plain = back != NONE || out.front.scope == key.scope && !from_initiator;
             let scoped = FlowKey { scope: out.front.scope, ..*key };
-            let same = if PLAIN { own && scoped == out.front } else { *key == out.front };
+            let same = if PLAIN { accepts_plain && scoped == out.front } else { *key == out.front };
             (from_initiator, same && out.forward.mode == Mode::Tunnel as u8)
         };
         let other_leg = !from_initiator && out.forward.has_responder_leg() && owns != NONE;
@@ -159,19 +158,19 @@ impl<'r> Flows<'r> {
         (same && is_common).then_some(ReplyHit { front, initiator, from_initiator, tcp })
     }
 
-    /// As [`Flows::touch`], for the flow of a reply.
+    /// As [`Flows::touch`], for a flow found by [`Flows::find_reply_by_path`].
     #[inline(always)]
     pub fn touch_reply(&self, hit: &ReplyHit<'_>, forward: &Forward, now_s: u32) {
         self.touch_front(hit.front, forward, now_s);
     }
 
-    /// As [`Flows::touch`], for a flow found through its path.
+    /// As [`Flows::touch`], for a flow found by [`Flows::find_by_path`].
     #[inline(always)]
     pub fn touch_path_hit(&self, hit: &PathHit<'_>, now_s: u32) {
         self.touch_front(hit.front, &hit.forward, now_s);
     }
 
-    /// Updates the front entry's time of last use, once per second.
+    /// Updates the front entry's time of last use, at most once per second.
     #[inline(always)]
     fn touch_front(&self, front: &Front, forward: &Forward, now_s: u32) {
         if front.last_seen_s.load(Relaxed) != now_s {
@@ -192,8 +191,7 @@ impl<'r> Flows<'r> {
 }
 
 impl ReplyPath {
-    /// Returns whether the translated flow's backend sent a packet with this key in the plain
-    /// scope.
+    /// Returns whether the backend of this NAT flow sent a packet with this key in the plain scope.
     #[inline(always)]
     fn is_reply_key(&self, key: &FlowKey, side: Side) -> bool {
         let (forward, (src, sport)) = (&self.forward, key.end(side));

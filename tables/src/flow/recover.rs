@@ -1,4 +1,4 @@
-//! Recovery of flows by a new fastpath, wherever its predecessor was killed.
+//! Recovery of flows by a new fastpath, whatever its predecessor was doing when it was killed.
 
 use super::entry::FRONT;
 use super::free::FreeList;
@@ -8,7 +8,8 @@ use crate::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::record::NONE;
 use packet::flow::FlowKey;
 
-/// Number of records prefetched ahead of the current one, because they are scattered in memory.
+/// Distance in records by which entries and paths are prefetched, because they are scattered in
+/// memory.
 const AHEAD: usize = 16;
 
 /// Result of a recovery.
@@ -57,7 +58,7 @@ impl Flows<'_> {
             if !path.is_touched() {
                 continue;
             }
-            if path.is_live() && self.is_consistent(id, path) {
+            if path.is_live() && self.check_and_mark_port(id, path) {
                 self.repair(path, &mut slabs_used);
                 self.add_recovered(id, path);
                 if let Some((key, hit)) = self.index.read(path.forward().front) {
@@ -92,9 +93,9 @@ impl Flows<'_> {
         Recovery { cleared_entries: entries, stale_locks: locks, ..found }
     }
 
-    /// Returns whether a path's entries are complete and refer to it, and marks its NAT port, which
-    /// no other flow may have.
-    fn is_consistent(&self, id: u32, path: &PathRecord) -> bool {
+    /// Marks a path's NAT port as in use. Returns whether the path's entries are complete and refer
+    /// to it, and no other flow has its NAT port.
+    fn check_and_mark_port(&self, id: u32, path: &PathRecord) -> bool {
         let (forward, back) = (path.forward(), path.back.load(Relaxed));
         let refers = |i: u32, front: bool| {
             let (key, hit): (FlowKey, Hit) = self.index.read(i)?;
@@ -108,8 +109,9 @@ impl Flows<'_> {
             && (map == NONE || self.nat.mark(map, forward.nat_port))
     }
 
-    /// Repairs a path left by a kill during `update_gateway`: the flow is kept, and its next packet
-    /// of each direction writes leg and options again.
+    /// Repairs a path that a kill during `update_gateway` left locked: the flow is kept, and its
+    /// next packet of each direction writes leg and options again. Records the slabs that the path
+    /// uses in `slabs_used`, and removes slabs that do not exist or that another path uses.
     fn repair(&self, path: &PathRecord, slabs_used: &mut [bool]) {
         if path.is_locked() {
             if let Some(entry) = self.index.entry(path.forward().front) {

@@ -2,7 +2,8 @@
 
 use crate::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Positions of the rings in the shared line.
+/// Positions of the rings, in the shared line. The index of an array is the ring: 0 for two-way
+/// flows, 1 for one-way flows. Slot numbers count up and wrap.
 #[repr(C)]
 pub(super) struct RingPositions {
     /// Next slot of each ring.
@@ -19,7 +20,8 @@ pub(super) struct RingPositions {
 }
 
 impl RingPositions {
-    /// In an lcore's own line: the next reserved slot, and the first slot after the reserved ones.
+    /// Returns two fields of an lcore's own line, which have another meaning there: the next
+    /// reserved slot of a ring, and the first slot after the reserved ones.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     pub(super) fn reserved(&self, ring: usize) -> [&AtomicU32; 2] {
@@ -36,7 +38,8 @@ impl RingPositions {
         self.budget[ring].load(Relaxed)
     }
 
-    /// Returns the position of a ring's slot in the section: the second ring follows the first.
+    /// Returns the index of slot number `n` of a ring in the section: the second ring follows the
+    /// first.
     #[inline(always)]
     pub(super) fn slot_index(&self, ring: usize, n: u32) -> u32 {
         let first = if ring == 0 { 0 } else { self.slots(0) };

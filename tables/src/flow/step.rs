@@ -3,7 +3,7 @@
 #[cfg(test)]
 pub(crate) mod kill;
 
-/// Marks a point at which tests simulate a kill; expands to nothing otherwise.
+/// Marks a point at which tests kill the worker or run other work; expands to nothing otherwise.
 macro_rules! step {
     () => {
         #[cfg(test)]

@@ -17,9 +17,9 @@ pub struct Snapshot {
     pub initiator: Side,
     /// Key on the backend's side, if it has an entry of its own.
     pub back: Option<FlowKey>,
-    /// How its packets are forwarded.
+    /// How the flow's packets are forwarded.
     pub forward: Forward,
-    /// Gateway leg from which it came.
+    /// Gateway leg of the flow.
     pub gateway: GatewayLeg,
     /// TCP state, for TCP flows.
     pub tcp: Option<TcpState>,
@@ -27,7 +27,8 @@ pub struct Snapshot {
     pub last_seen_s: u32,
 }
 
-/// Seconds since `then`; 0 if the clock of another lcore was ahead.
+/// Returns the seconds since `then_s`; 0 if `then_s` is ahead, since the clock of another lcore may
+/// be.
 fn since(now_s: u32, then_s: u32) -> u32 {
     let idle = now_s.wrapping_sub(then_s);
     if idle > u32::MAX / 2 { 0 } else { idle }
@@ -66,10 +67,11 @@ impl Index<'_> {
 
 impl Flows<'_> {
     /// Examines the next `n` records of this lcore's share (record numbers congruent to `lcore`
-    /// modulo `lcores`) and ends flows that exceeded their idle timeout. Returns their number.
-    /// Keeps the scopes of the other flows in use.
+    /// modulo `lcores`) and ends flows that exceeded their idle timeout. Returns the number of
+    /// ended flows. Marks the scopes of the other flows as in use.
     ///
-    /// The caller provides `cursor`, which starts at 0. `on_end` is called for each ended flow.
+    /// The caller keeps `cursor`, the position in the share, which starts at 0. `on_end` is called
+    /// for each ended flow.
     #[expect(clippy::too_many_arguments, reason = "each argument is plain")]
     pub fn sweep(
         &self,
@@ -92,14 +94,14 @@ impl Flows<'_> {
             let Ok(forward) = path.consistent(PathRecord::forward) else { continue };
             let idle = |forward: &Forward| self.is_idle(path, forward, now_s, timeouts);
             if !idle(&forward) {
-                // The entry's line was just read. If it belongs to another flow by now, that flow
-                // is live as well.
+                // `is_idle` has just read the entry's line. If the entry belongs to another flow by
+                // now, that flow is live as well.
                 let scope = self.index.entry(forward.front).map_or(0, Entry::scope);
                 self.scopes.keep_alive(scope, now_s);
                 continue;
             }
-            // Checked again at the end: the flow may have become active, or the record may be
-            // another flow's.
+            // `end` checks again: the flow may have become active, or the record may belong to
+            // another flow.
             if let Some(gone) = self.end(id, || idle(&path.forward())) {
                 on_end(&gone);
                 ended += 1;
@@ -139,7 +141,7 @@ impl Flows<'_> {
             front,
             initiator: hit.initiator(),
             back: back.map(|(key, _)| key),
-            // The digest would be displayed as an address.
+            // Without the responder's digest, which would be displayed as an address.
             forward: forward.without_responder(),
             gateway,
             tcp: (forward.proto == TCP).then(|| TcpState::of(record.tcp.load(Relaxed), one_way)),
@@ -147,8 +149,8 @@ impl Flows<'_> {
         })
     }
 
-    /// Number of flows for which packets are still expected: all except reset ones, which are kept
-    /// because the reset may be spoofed. Walks the table.
+    /// Returns the number of flows for which packets are still expected: all except reset ones,
+    /// which are kept because the reset may be spoofed. Walks the table.
     pub fn awaited(&self) -> u32 {
         let awaited = |path: &&PathRecord| path.is_live() && !tcp::is_reset(path.tcp.load(Relaxed));
         self.paths.iter().filter(awaited).count() as u32
@@ -160,7 +162,8 @@ impl Flows<'_> {
             match path.consistent(PathRecord::forward) {
                 Ok(forward) => mark(forward.backend),
                 Err(PathError::Gone) => {}
-                // A transient state; an id marked in error is only reclaimed later.
+                // The copy may be torn, but marking a wrong id only delays its reclamation. The
+                // backend of a live path does not change, so its id is marked in any case.
                 Err(PathError::Busy) => mark(path.forward().backend),
             }
         }

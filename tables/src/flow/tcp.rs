@@ -1,6 +1,7 @@
-//! Flow confirmation state, as far as timeouts and eviction need it: for TCP from flags alone, for
-//! other protocols from the direction of packets. A flow is confirmed once its initiator sends
-//! after a reply; if replies bypass this appliance, with the initiator's second packet.
+//! State of a flow, as far as timeouts and eviction need it: for TCP from the flags of segments and
+//! their direction, for other protocols from the direction of packets alone. A flow is confirmed
+//! once its initiator sends after a reply. If replies bypass this appliance (one-way flow), the
+//! initiator's second packet confirms the flow.
 
 use super::entry::ESTABLISHED;
 use super::path::PATH_ONE_WAY;
@@ -14,9 +15,9 @@ const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 
-/// State bit: the responder replied; if replies bypass this appliance, the initiator sent a packet.
+/// State bit: the responder replied; of a one-way flow, the initiator sent a packet.
 const RESPONDED: u32 = 1;
-/// State bit: the initiator sent again after that.
+/// State bit: the flow is confirmed: the initiator sent a packet after `RESPONDED` was set.
 const OPEN: u32 = 2;
 /// State bit: the initiator sent FIN.
 const FIN_INITIATOR: u32 = 4;
@@ -28,8 +29,8 @@ const RESET_INITIATOR: u32 = 16;
 const RESET_RESPONDER: u32 = 32;
 const RESET: u32 = RESET_INITIATOR | RESET_RESPONDER;
 const BITS: u32 = 0xff;
-/// Number of attempts to update a contended word. The BPF program then leaves it to the other
-/// writers.
+/// Number of attempts to update a contended word. After these, the BPF program gives up and omits
+/// the change.
 const TRIES: u32 = if cfg!(target_arch = "bpf") { 16 } else { u32::MAX };
 
 /// State of a TCP connection.
@@ -49,11 +50,12 @@ pub enum TcpState {
     /// short. The next segment of the RST's apparent sender reverts it.
     Reset,
     /// A SYN of the initiator reopened a closing or closed connection, which is embryonic again.
+    /// Only [`Flows::note`] returns this state, for the SYN.
     Reopened,
 }
 
 impl TcpState {
-    /// Returns the state for a path's word.
+    /// Returns the state for a path's state word.
     pub(super) fn of(word: u32, one_way: bool) -> TcpState {
         let fins = FIN_INITIATOR | FIN_RESPONDER;
         let needed = if one_way { FIN_INITIATOR } else { fins };
@@ -72,13 +74,13 @@ impl TcpState {
     }
 }
 
-/// Returns the word after a segment with these flags, or after a packet of another protocol (flags
-/// 0).
+/// Returns the state word after a segment with these flags, or after a packet of another protocol
+/// (flags 0).
 fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
     let mut word = word;
     let reset = if from_initiator { RESET_INITIATOR } else { RESET_RESPONDER };
     if flags & RST != 0 {
-        // It confirms nothing: its sender need not have seen a reply.
+        // A reset confirms nothing: its sender need not have seen a reply.
         return word | reset;
     }
     if from_initiator && flags & SYN != 0 {
@@ -86,7 +88,7 @@ fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
         if word & (FIN_INITIATOR | FIN_RESPONDER) != 0 || refused {
             return word & !BITS;
         }
-        // The reset before it may be spoofed, and so may this SYN: an established connection stays
+        // An earlier reset may be spoofed, and so may this SYN: an established connection stays
         // established.
         let first = if one_way { RESPONDED } else { 0 };
         return word & !reset | first;
@@ -106,8 +108,8 @@ fn next(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> u32 {
     word
 }
 
-/// Returns whether a segment with these flags leaves the word unchanged and does not reopen the
-/// connection.
+/// Returns whether a segment with these flags leaves the state word unchanged and does not reopen
+/// the connection.
 #[inline(always)]
 pub(super) fn keeps_state(word: u32, flags: u8, from_initiator: bool, one_way: bool) -> bool {
     flags & (SYN | FIN | RST) == 0 && next(word, flags, from_initiator, one_way) == word
@@ -125,16 +127,17 @@ pub(super) const fn is_reset(word: u32) -> bool {
     word & RESET != 0
 }
 
-/// Returns the record's count of flows, which is stored above the state bits.
+/// Returns the number of flows that the record has had, which is stored above the state bits.
 #[inline(always)]
 pub(super) const fn count(word: u32) -> u32 {
     word & !BITS
 }
 
 impl Flows<'_> {
-    /// Records the flags of a TCP segment (the byte of RFC 9293 3.1), or a packet of another
-    /// protocol (flags 0). For segments of established connections without SYN, FIN and RST, this
-    /// is one branch that returns `Established`.
+    /// Records the flags of a TCP segment (the flags byte of RFC 9293 §3.1), or a packet of another
+    /// protocol (flags 0), and returns the state afterwards. Without SYN, FIN and RST, a segment of
+    /// a confirmed connection changes nothing: `note` then returns `Established` after one branch,
+    /// also for a closing connection.
     #[inline(always)]
     pub fn note(&self, hit: &Hit, flags: u8, from_initiator: bool) -> TcpState {
         if hit.is_established() && flags & (SYN | FIN | RST) == 0 {
@@ -151,8 +154,8 @@ impl Flows<'_> {
         let one_way = forward.flags & PATH_ONE_WAY != 0;
         let mut word = path.tcp.load(Acquire);
         for _ in 0..TRIES {
-            // The word counts the record's flows, so the exchange below fails if this flow ended
-            // after the check.
+            // The word contains the number of the record's flows, so the exchange below fails if
+            // another flow began in the record after this check.
             if !entry.is_unchanged(hit.stamp) {
                 return TcpState::Closed;
             }
@@ -182,8 +185,8 @@ impl Flows<'_> {
         TcpState::of(word, one_way)
     }
 
-    /// Clears the established flag of both entries, so that their next packets read the path's
-    /// state.
+    /// Clears the established flag of both entries, so that `note` reads the path's state for the
+    /// next packets.
     fn recheck(&self, hit: &Hit, front: u32) {
         let back = self.paths.row(hit.path).map_or(NONE, |path| path.back.load(Relaxed));
         for entry in [front, back].into_iter().filter_map(|i| self.index.entry(i)) {
@@ -212,7 +215,7 @@ mod tests {
     use TcpState::*;
 
     #[test]
-    fn a_connection_opens_with_three_segments_and_closes_with_a_fin_of_each() {
+    fn connection_opens_with_three_segments_closes_with_two_fins_and_reopens() {
         let segments = [
             ('>', SYN),
             ('<', SYN | ACK),
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_closes_what_was_not_established_from_either_side() {
+    fn reset_from_either_side_closes_an_unconfirmed_connection() {
         assert_eq!(run(false, &[('>', SYN), ('<', RST | ACK)]), [Embryonic, Closed]);
         assert_eq!(run(false, &[('>', RST), ('>', ACK)]), [Closed, Embryonic]);
     }

@@ -1,4 +1,5 @@
-//! The flow table against a model, against kills at every step, and with several threads.
+//! Tests of the flow table: against a model, with kills and other work at every step, and with
+//! several threads.
 
 mod between;
 mod legs;
@@ -34,7 +35,8 @@ const NAT_ADDR: u32 = 0x0a00_0001;
 const BACKEND: u32 = 0x0a00_0063;
 const FRONTEND: u32 = 0x0a00_00c8;
 
-/// Client number `n` sends to the frontend through a gateway, and is translated to a local port.
+/// Returns a NAT flow of client number `n`, which sends to the frontend through a gateway, with
+/// this local port towards the backend.
 pub(super) fn nat_flow(n: u32, port: u16) -> NewFlow {
     let (front, front_initiator) = FlowKey::new(
         1,
@@ -72,7 +74,7 @@ pub(super) fn find(flows: &Flows<'_>, key: &FlowKey) -> Option<Hit> {
     flows.find(flows.hash(key), key)
 }
 
-/// Asserts all invariants of a table at rest.
+/// Asserts all invariants of a table that no thread is changing.
 pub(super) fn assert_consistent(flows: &Flows<'_>) {
     let words = flows.index.word_values();
     let mut live = Vec::new();
@@ -115,7 +117,7 @@ pub(super) fn assert_consistent(flows: &Flows<'_>) {
     assert_eq!(nat.count() as u32, flows.nat.used(0), "NAT ports are those of the flows");
 }
 
-/// Records a leg of the initiator; returns false if the update was skipped.
+/// Updates the leg by a packet of the initiator; returns whether the outcome is `Changed`.
 pub(super) fn update(
     flows: &Flows<'_>,
     hit: &Hit,
@@ -126,7 +128,7 @@ pub(super) fn update(
     flows.update_gateway(hit, true, leg, options, digest) == LegUpdate::Changed
 }
 
-/// Inserts a flow with a port of its own.
+/// Inserts NAT flow `n` with a newly claimed port.
 pub(super) fn insert_nat(flows: &Flows<'_>, n: u32, options: &[u8]) -> Result<Hit, InsertError> {
     let port = flows.nat.claim(0, 1024..=60_000, 0, 1).unwrap();
     let done = flows.insert(&nat_flow(n, port), options, 100);
@@ -304,7 +306,7 @@ fn idle_flows_end_by_their_protocol_and_state() {
         gone
     };
     let hit = |n| insert_nat(&flows, n, &[]).unwrap();
-    let (embryonic, open, closed, own_idle) = (hit(1), hit(2), hit(3), hit(4));
+    let (embryonic, open, closed, replied) = (hit(1), hit(2), hit(3), hit(4));
     let port = flows.nat.claim(0, 2000..=2000, 0, 1).unwrap();
     let mut udp = nat_flow(5, port);
     udp.forward.proto = 17;
@@ -323,13 +325,13 @@ fn idle_flows_end_by_their_protocol_and_state() {
         flows.note(&own_udp, 0, side);
     }
     let own = NewFlow { idle_s: 30, ..nat_flow(6, 2001) };
-    let own_idle_two = flows.insert(&NewFlow { nat_map: NONE, ..own }, &[], 100).unwrap();
+    let own_tcp = flows.insert(&NewFlow { nat_map: NONE, ..own }, &[], 100).unwrap();
     let establish = |hit: &Hit| {
         flows.note(hit, 2, true);
         flows.note(hit, 18, false);
         assert_eq!(flows.note(hit, 16, true), TcpState::Established);
     };
-    [&open, &closed, &own_idle, &own_idle_two].into_iter().for_each(establish);
+    [&open, &closed, &replied, &own_tcp].into_iter().for_each(establish);
     assert_eq!(flows.note(&closed, 17, true), TcpState::Closing);
     assert_eq!(flows.note(&closed, 17, false), TcpState::Closed);
     // The reset may be spoofed: the connection is kept for as long as without it.
@@ -340,11 +342,11 @@ fn idle_flows_end_by_their_protocol_and_state() {
     assert_eq!(sweep(120), [(1, 1)]);
     assert_eq!(find(&flows, &nat_flow(1, 0).front), None);
     assert_eq!(flows.forward(&embryonic), Err(PathError::Gone));
-    // One was not confirmed; the other's client sent after a reply.
+    // Flow 5 is unconfirmed UDP; flow 6 is TCP with an idle timeout of its own.
     assert_eq!(sweep(129), []);
     assert_eq!(sweep(130), [(5, 1), (6, 1)]);
-    // The reply side keeps a flow alive as well.
-    let back = flows.snapshot(own_idle.path).unwrap().back.unwrap();
+    // The use of its back entry keeps a flow alive as well.
+    let back = flows.snapshot(replied.path).unwrap().back.unwrap();
     flows.touch(&find(&flows, &back).unwrap(), 300);
     assert_eq!(sweep(139), []);
     assert_eq!(sweep(140), [(8, 1)]);
@@ -389,13 +391,13 @@ fn each_backend_reports_all_backends_in_use() {
     assert_eq!(backends, [3, 12]);
 }
 
-/// With flows 0 to 9 present, kills `work` at each of its steps in turn and lets a successor
-/// recover.
+/// With flows 0 to 9 present, kills `work` at each of its steps in turn, lets a successor recover,
+/// and calls `then` with the successor. Only flow 4 may have ended.
 fn killed_everywhere(work: impl Fn(&Flows<'_>), then: impl Fn(&Flows<'_>, Recovery)) {
     killed_everywhere_after(|_| {}, work, then);
 }
 
-/// As `killed_everywhere`, with more initial flows.
+/// As `killed_everywhere`, and calls `begin` before each run, which may insert more flows.
 pub(super) fn killed_everywhere_after(
     begin: impl Fn(&Flows<'_>),
     work: impl Fn(&Flows<'_>),
@@ -467,7 +469,7 @@ fn flow_reopened_and_killed_at_any_step_exists_once_or_not_at_all() {
     killed_everywhere(
         |flows| {
             let hit = find(flows, &nat_flow(4, 0).front).unwrap();
-            // The lcore that ends the flow came no further.
+            // The lcore that ends the flow did only the first step of it.
             assert!(flows.paths[hit.path as usize].end(|| true));
             insert_nat(flows, 4, &[1; 60]).unwrap();
         },
@@ -519,7 +521,7 @@ fn a_bucket_that_stays_locked_is_contended_until_recovery() {
 }
 
 #[test]
-fn region_with_random_contents_recovers_to_empty_table() {
+fn region_with_arbitrary_contents_recovers_to_empty_table() {
     let region = small();
     for section in [
         Section::FlowIndex,

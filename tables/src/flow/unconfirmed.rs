@@ -3,12 +3,14 @@
 //! they are evicted first when the table or a backend's NAT ports run short.
 //!
 //! ```text
-//!  ring of slots   [ oldest | ... | newest | next ]   a slot: a path, and which of its flows
+//!  ring of slots   [ oldest | ... | newest | next ]
+//!  slot            number of a path, and of the flow among those that the record has had
 //! ```
 //! A new flow takes the next slot of its ring. If the flow that is as many slots back as the
 //! budget allows is still unconfirmed, it is the oldest one and is evicted. A slot whose flow was
 //! confirmed or has ended is stale and is skipped. Flows whose replies bypass this appliance
-//! (direct server return) have a second ring, because any two packets of a client confirm them.
+//! (direct server return) have a second ring with a smaller budget, because any two packets of a
+//! client, even spoofed ones, confirm them.
 //!
 //! The rings are sized for the largest budget, so that a budget may change in a region that exists
 //! ([`Flows::set_unconfirmed_budget`]): no flow moves for it.
@@ -28,20 +30,22 @@ use crate::rows::Numbered;
 
 /// Maximum number of slots examined for an unconfirmed flow, and of path records for a reset one.
 const MAX_EXAMINED: u32 = if cfg!(target_arch = "bpf") { 4 } else { 16 };
-/// Number of ports of an exhausted NAT map that a new flow examines for one whose flow can be
-/// evicted, regardless of the number of NAT addresses. Each costs at most two lookups, and the next
-/// flow examines others, so that a higher number would not find a port proportionally sooner.
+/// Number of ports of exhausted NAT maps that a new flow examines for one whose flow can be
+/// evicted, regardless of the number of NAT addresses. Each port costs at most two lookups, and the
+/// next flow examines other ports, so that a higher number would not find a port proportionally
+/// sooner.
 pub const PORTS: u32 = 2;
-/// Number of slots ahead of the next eviction at which a path record is prefetched, and at which
-/// the entries of a prefetched record are.
+/// Distances in slots from the next eviction: of the slot whose path record is prefetched, and of
+/// the slot whose entries are prefetched by their numbers in the path record.
 const AHEAD: [u32; 2] = [12, 6];
 
-/// Maximum number of slots that an lcore reserves at a time, and the fraction of its ring that
-/// bounds it.
+/// Maximum number of slots that an lcore reserves at a time, and the divisor of the ring's size
+/// that gives a further maximum.
 #[cfg(not(target_arch = "bpf"))]
 const RESERVED: (u32, u32) = (64, 1024);
 
-/// Returns the contents of a slot: a path's number + 1, and the record's count of flows above it.
+/// Returns the contents of a slot: a path's number + 1 in the low half, and in the high half the
+/// number of flows that the record has had.
 const fn slot_word(path: u32, count: u32) -> u64 {
     (path as u64 + 1) | (count as u64) << 32
 }
@@ -65,9 +69,9 @@ impl Flows<'_> {
         ended
     }
 
-    /// Returns the number of the next slot of a ring. An lcore reserves several at a time, so that
-    /// lcores do not contend for one line. A slot reserved long ago may hold a flow that is not the
-    /// oldest; this affects at most [`RESERVED`] slots per lcore.
+    /// Returns the number of the next slot of a ring. An lcore reserves several slots at a time, so
+    /// that lcores do not contend for one line. The order of the slots is therefore not exactly
+    /// that of the flows; it deviates by at most [`RESERVED`] slots per lcore.
     #[inline(always)]
     fn next_slot(&self, rings: &RingPositions, ring: usize) -> u32 {
         #[cfg(not(target_arch = "bpf"))]
@@ -88,7 +92,7 @@ impl Flows<'_> {
         rings.next[ring].fetch_add(1, Relaxed)
     }
 
-    /// Prefetches what a new flow whose replies pass this appliance writes.
+    /// Prefetches what the insertion of a flow whose replies pass this appliance writes.
     #[cfg(target_arch = "bpf")]
     #[inline(always)]
     pub fn prefetch_new(&self) {
@@ -98,7 +102,7 @@ impl Flows<'_> {
         self.unconfirmed.row(slot).into_iter().for_each(super::index::prefetch);
     }
 
-    /// Prefetches what the eviction of the flows in the next slots reads and writes.
+    /// Prefetches what later evictions read and write, in the slots after `oldest`.
     #[cfg(not(target_arch = "bpf"))]
     #[inline(always)]
     fn prefetch_ahead(&self, rings: &RingPositions, ring: usize, oldest: u32) {
@@ -195,8 +199,9 @@ impl Flows<'_> {
     }
 
     /// Sets the shares of the table in percent for unconfirmed flows whose replies pass this
-    /// appliance and for those whose replies bypass it. Lcores may run meanwhile. Flows beyond a
-    /// smaller budget remain until they time out: an eviction begins at the oldest flow within it.
+    /// appliance and for those whose replies bypass it. Lcores may run meanwhile. If a budget
+    /// becomes smaller, older flows beyond it remain until they time out, because evictions begin
+    /// at the oldest flow within the budget.
     #[cfg(not(target_arch = "bpf"))]
     pub fn set_unconfirmed_budget(&self, percent: [u32; 2]) {
         let Some(State { rings, .. }) = self.state() else { return };
@@ -205,7 +210,7 @@ impl Flows<'_> {
         }
     }
 
-    /// Reinitializes the rings as empty, for recovery.
+    /// Empties the rings, for recovery. Sets the default budgets if there are none yet.
     #[cfg(not(target_arch = "bpf"))]
     pub(super) fn clear_rings(&self) {
         self.unconfirmed.iter().for_each(|slot| slot.store(0, Relaxed));

@@ -1,6 +1,6 @@
-//! Plain records in memory that other processes modify concurrently, copied word by word.
+//! Word-by-word copies of plain records that other processes modify concurrently.
 //!
-//! Each word is an atomic, so a race results in a torn record, which the surrounding seqlock
+//! Each word is an atomic. A race therefore results in a torn record, which the surrounding seqlock
 //! rejects, and never in undefined behavior. On x86-64 and AArch64 the copies are ordinary moves.
 
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,7 +42,7 @@ pub(crate) fn word<T: Record>(record: &T, i: usize) -> u64 {
     }
 }
 
-/// Maximum length of GENEVE options in bytes (RFC 8926 3.4: a 6-bit count of 4-byte words).
+/// Maximum length of GENEVE options in bytes (RFC 8926 §3.4: a 6-bit count of 4-byte words).
 pub const MAX_OPTIONS: usize = 252;
 
 /// Space for the longest options, in words: byte access is expensive in the BPF program.
@@ -102,7 +102,7 @@ impl Words for Options<'_> {
     }
 }
 
-/// Copies the first `len` bytes from `from`, in whole words and at most as many as both have.
+/// Copies the first `len` bytes of `from` in whole words, at most `N`.
 #[inline(always)]
 pub(crate) fn load_bytes<const N: usize>(from: &[AtomicU64; N], len: usize, to: &mut OptionRoom) {
     const { assert!(N <= 32) };
@@ -114,7 +114,7 @@ pub(crate) fn load_bytes<const N: usize>(from: &[AtomicU64; N], len: usize, to: 
     }
 }
 
-/// Copies the first `len` bytes, in whole words and at most as many as both have.
+/// Copies the first `len` bytes of `from` in whole words, at most `N`.
 #[inline(always)]
 pub(crate) fn copy<const N: usize>(from: &[AtomicU64; N], to: &[AtomicU64; 32], len: usize) {
     const { assert!(N <= 32) };
@@ -126,7 +126,7 @@ pub(crate) fn copy<const N: usize>(from: &[AtomicU64; N], to: &[AtomicU64; 32], 
     }
 }
 
-/// Writes `bytes` to the beginning of `to`; the last word is zero-padded.
+/// Writes `bytes` to the beginning of `to`, at most `N` words; the last word is zero-padded.
 #[inline(always)]
 pub(crate) fn store_bytes<const N: usize>(to: &[AtomicU64; N], bytes: &Options<'_>) {
     let len = bytes.bytes();

@@ -23,6 +23,7 @@ impl Section {
             Section::Slots => "SLOTS",
             Section::Lcores => "LCORES",
             Section::Counters => "COUNTERS",
+            Section::Nics => "NICS",
             Section::Commands => "COMMANDS",
             Section::Events => "EVENTS",
             Section::FlowIndex => "FLOW_INDEX",
@@ -55,7 +56,7 @@ impl Section {
             // A bucket: a lookup examines all four entries.
             Section::FlowIndex | Section::Fragments | Section::Affinities => BUCKET_ENTRIES * 64,
             // A line of eight words: pages and rings can exceed the maximum size of a value.
-            Section::Counters | Section::Commands | Section::Events => 64,
+            Section::Counters | Section::Nics | Section::Commands | Section::Events => 64,
             // The kernel rounds values up to 8 bytes: two 4-byte elements.
             _ if each < 8 => 8,
             _ => each,

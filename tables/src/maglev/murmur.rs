@@ -31,7 +31,7 @@ pub(super) fn hash128(bytes: &[u8], seed: u32) -> (u64, u64) {
     let mut last = [0; 16];
     last[..rest.len()].copy_from_slice(rest);
     let (low, high) = halves(&last);
-    // A zero word has no effect, so a short rest needs no special case.
+    // A word of zeros has no effect, so a rest of less than 16 bytes needs no special case.
     h1 ^= k1(low);
     h2 ^= k2(high);
     h1 ^= bytes.len() as u64;
@@ -54,7 +54,7 @@ mod tests {
 
     /// Digests from the reference implementation (h1, then h2, in hexadecimal).
     #[test]
-    fn it_agrees_with_the_reference() {
+    fn hash_equals_that_of_the_reference_implementation() {
         assert_eq!(hash128(b"", 0), (0, 0));
         assert_eq!(hash128(b"hello", 0), (0xcbd8_a7b3_41bd_9b02, 0x5b1e_906a_48ae_1d19));
         assert_eq!(hash128(b"hello, world", 0), (0x342f_ac62_3a5e_bc8e, 0x4cdc_bc07_9642_414d));

@@ -9,6 +9,7 @@ use super::{MaglevBackend, Seed, Share, Start, Walk, fill, start, walks};
 const MAX_NEW: usize = 32;
 /// Number of former backends among which an unchanged one is searched.
 const SEARCH_WINDOW: usize = 8;
+/// New index of a former backend that is no longer listed.
 const REMOVED: u32 = u32::MAX;
 
 /// Backends sorted by text, with the starts of their slot orders. `K` is the key from which a text
@@ -55,7 +56,8 @@ impl<K: Copy + Eq> Order<K> {
         fill(self.starts.iter().map(walk).collect(), size, &share)
     }
 
-    /// Returns the starts for a new list of keys, or `None` if too many of them are new.
+    /// Returns the starts for a new list of keys, or `None` if too many of them are new, or if size
+    /// or seed differ.
     fn update_starts(
         &self,
         keys: &[K],

@@ -1,4 +1,4 @@
-//! Maglev against Cilium's own vectors, and the accuracy of its shares.
+//! Tests of Maglev tables against Cilium's own test vectors, and of the accuracy of shares.
 
 use super::*;
 use std::net::IpAddr;
@@ -12,10 +12,11 @@ fn slots_of(table: &[u32], index: u32) -> Vec<usize> {
     (0..table.len()).filter(|&slot| table[slot] == index).collect()
 }
 
-fn shares(table: &[u32], count: usize) -> Vec<u32> {
-    let mut shares = vec![0; count];
-    table.iter().for_each(|&index| shares[index as usize] += 1);
-    shares
+/// Returns the number of slots of each of `count` backends.
+fn slot_counts(table: &[u32], count: usize) -> Vec<u32> {
+    let mut counts = vec![0; count];
+    table.iter().for_each(|&index| counts[index as usize] += 1);
+    counts
 }
 
 #[test]
@@ -36,7 +37,7 @@ fn shares_are_exact_to_a_slot_and_fill_the_table() {
 }
 
 #[test]
-fn the_text_is_cilium_s() {
+fn text_equals_that_of_cilium() {
     let v6 = Addr::from("2001:db8::1".parse::<IpAddr>().unwrap());
     assert_eq!(text(&v6, 53, "UDP"), "[[2001:db8::1]:53/UDP,State:active]");
     assert_eq!(backend("10.0.0.1", 80, 1).text, "[10.0.0.1:80/TCP,State:active]");
@@ -45,7 +46,7 @@ fn the_text_is_cilium_s() {
 /// Cilium's own test vector for its smallest table (main of 2025, `pkg/maglev`): weights 2, 13, 111
 /// and 10; every slot that is not listed belongs to backend 2.
 #[test]
-fn the_table_is_cilium_s_slot_for_slot() {
+fn table_equals_that_of_cilium_slot_for_slot() {
     let backends = [
         backend("0.0.0.1", 1, 2),
         backend("0.0.0.3", 3, 13),
@@ -65,18 +66,18 @@ fn the_table_is_cilium_s_slot_for_slot() {
     assert!(table.iter().all(|&index| index < 4));
 }
 
-/// Shares that Cilium's tests state for these weights and for two equal backends.
+/// The numbers of slots that Cilium's tests state for these weights and for two equal backends.
 #[test]
-fn shares_are_those_of_cilium_s_dumps() {
+fn slot_counts_equal_those_in_tests_of_cilium() {
     let weighted = [
         backend("0.0.0.1", 1, 2),
         backend("0.0.0.2", 2, 13),
         backend("0.0.0.3", 3, 111),
         backend("0.0.0.4", 4, 10),
     ];
-    assert_eq!(shares(&build(&weighted, 1021, Seed::default()), 4), [16, 98, 832, 75]);
+    assert_eq!(slot_counts(&build(&weighted, 1021, Seed::default()), 4), [16, 98, 832, 75]);
     let equal = [backend("10.1.0.1", 80, 100), backend("10.1.0.2", 80, 100)];
-    assert_eq!(shares(&build(&equal, 1021, Seed::default()), 2), [511, 510]);
+    assert_eq!(slot_counts(&build(&equal, 1021, Seed::default()), 2), [511, 510]);
 }
 
 #[test]
@@ -91,8 +92,8 @@ fn the_order_of_backends_changes_no_slot() {
     assert_eq!(texts, reversed);
 }
 
-/// Backends are removed and added, change order and weights, few and many at once, and have equal
-/// texts.
+/// Backends are removed, added and reordered, and change weights, few or many at once; some have
+/// equal texts.
 #[test]
 fn cached_order_builds_the_same_table() {
     let mut random = fastrand::Rng::with_seed(7);
@@ -134,7 +135,7 @@ fn a_removed_backend_moves_hardly_any_slot_of_the_others() {
 fn small_weights_count_although_their_integer_mean_is_one() {
     let table =
         build(&[backend("10.0.0.1", 80, 1), backend("10.0.0.2", 80, 2)], 1021, Seed::default());
-    assert_eq!(shares(&table, 2), [341, 680]);
+    assert_eq!(slot_counts(&table, 2), [341, 680]);
 }
 
 /// Maximum deviation of a backend's slots from its exact share, in slots, for each size and over
@@ -154,7 +155,7 @@ const WORST: [(u32, f64); 10] = [
 ];
 
 #[test]
-fn no_share_is_off_by_more_than_this_many_slots() {
+fn largest_deviation_of_a_share_is_the_stated_one() {
     let sets: [&[u32]; 7] = [
         &[1, 2],
         &[1, 1, 1],
@@ -173,7 +174,7 @@ fn no_share_is_off_by_more_than_this_many_slots() {
             let sum: u32 = weights.iter().sum();
             let table = build(&backends, size, Seed::default());
             assert_eq!(table.len(), size as usize);
-            for (share, weight) in shares(&table, weights.len()).iter().zip(weights) {
+            for (share, weight) in slot_counts(&table, weights.len()).iter().zip(weights) {
                 let exact = f64::from(size) * f64::from(*weight) / f64::from(sum);
                 worst = worst.max((f64::from(*share) - exact).abs());
             }

@@ -37,7 +37,7 @@ pub fn service_body(scope_key: u64, first: u64, second: u64, rest: u64, at: u64)
     found.map_or(0, |target| u64::from(target) + 1)
 }
 
-/// Body of `part_kinds`. It masks the address, so that the caller need not.
+/// Body of `part_kinds`. It masks the address by the prefix length, so that its callers need not.
 #[inline(always)]
 pub fn kinds_body(scope_key: u64, first: u64, second: u64, rest: u64, kinds_at: u64) -> u64 {
     let (key, kinds, at) = (key(scope_key, first, second, rest), kinds_at, kinds_at >> 32);

@@ -46,7 +46,7 @@ impl Timeouts {
 
 #[cfg(not(target_arch = "bpf"))]
 impl Timeouts {
-    /// Longest timeout in seconds, ignoring services with timeouts of their own.
+    /// Returns the longest timeout in seconds; timeouts of single services are not considered.
     pub fn longest_s(&self) -> u32 {
         let Timeouts { tcp_established_s, tcp_embryonic_s, tcp_closed_s, .. } = *self;
         let tcp = tcp_established_s.max(tcp_embryonic_s).max(tcp_closed_s);
@@ -62,7 +62,7 @@ pub struct ErrorLimits {
     pub by_arm: u32,
     /// Errors sent to one network: an IPv4 /24 or IPv6 /64.
     pub to_network: u32,
-    /// Received errors about own tunnel packets that are evaluated for a path MTU.
+    /// Received errors about Weir's tunnel packets that are evaluated for a path MTU.
     pub path_mtu: u32,
 }
 
@@ -72,7 +72,7 @@ pub struct ErrorLimits {
 pub struct NewFlowLimits {
     /// Flows that need their entry: NAT and proxies.
     pub translated: u32,
-    /// Tunnel and direct-return flows, which are forwarded without an entry as well.
+    /// Tunnel and direct-server-return flows, which can be forwarded without an entry.
     pub tunnelled: u32,
 }
 
@@ -105,11 +105,11 @@ pub struct Local {
 
 /// Maximum number of local ports.
 pub const LOCAL_PORTS: usize = 32;
-/// Maximum number of BGP neighbors with the punt class of local ports.
+/// Maximum number of BGP neighbors whose packets have the punt class of local ports.
 pub const NEIGHBORS: usize = 32;
 
-/// [`LocalPort::flags`]: packets to the port go to this host, even if a frontend matches. Set in
-/// each entry.
+/// [`LocalPort::flags`]: packets to the port go to this host, even if a frontend matches. Each
+/// entry has this flag.
 pub const PORT_OWN: u8 = 1;
 /// [`LocalPort::flags`]: packets to the port have the punt class of local ports, from any source.
 pub const PORT_PROTECTED: u8 = 2;
@@ -136,7 +136,8 @@ const _: () = assert!(LOCAL_ADDRS <= 16);
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
-    /// Addresses of this host: packets to them are punted unless a tunnel or NAT claims them.
+    /// Addresses of this host. Packets to these are punted unless they belong to a tunnel, a
+    /// frontend or a NAT flow.
     pub locals: [Local; LOCAL_ADDRS],
     /// Source addresses for NAT, each on the backends' arm; unspecified ends the list.
     pub nat: [Local; NAT_ADDRS],
@@ -158,8 +159,8 @@ pub struct Settings {
     pub local_ports: [LocalPort; LOCAL_PORTS],
     /// BGP neighbors; an unspecified address ends the list.
     pub neighbors: [Addr; NEIGHBORS],
-    /// By arm, the IPv4 network from which outer sources of IP-in-IP are chosen; length 0 if the
-    /// arm's own address is the only source.
+    /// By arm, the IPv4 network from which outer source addresses of IP-in-IP are chosen; length 0
+    /// if the arm's own address is the only source.
     pub ipip_sources: [Prefix; 2],
     /// Limits of new flows per second and lcore.
     pub new_flow_limits: NewFlowLimits,
@@ -188,7 +189,8 @@ impl Settings {
 
     /// Returns the outer source of IP-in-IP over IPv4 on this arm for a flow's hash, or `None` if
     /// no network is set. Most flows get different sources, so that a backend's NIC spreads them
-    /// over its queues. The low half of the hash is used, because the high half picks the backend.
+    /// over its queues. The low half of the hash selects the source, because the high half selects
+    /// the backend and is therefore similar for all flows of a backend.
     #[inline(always)]
     pub fn ipip_source(&self, arm: u8, hash: u64) -> Option<Addr> {
         let network = &self.ipip_sources[usize::from(arm & 1)];
@@ -218,7 +220,8 @@ impl Settings {
         self.local_addresses().any(|local| local == addr)
     }
 
-    /// Returns whether the address is a source only: a NAT address or a source of IP-in-IP.
+    /// Returns whether the address is a NAT address or an IP-in-IP source, at which this host does
+    /// not listen.
     #[inline(always)]
     pub fn is_source(&self, addr: &Addr) -> bool {
         self.nat_addresses().any(|nat| nat == addr) || self.is_ipip_source(addr)
@@ -292,7 +295,8 @@ fn listed(locals: &[Local]) -> impl Iterator<Item = &Local> {
     locals.iter().take_while(|local| !is_end(&local.addr))
 }
 
-/// Compares word by word: the kernel's verifier discards a word that differs before the next one.
+/// Compares word by word, with a branch for each: the kernel's verifier then abandons a differing
+/// address at its first differing word.
 #[inline(always)]
 fn is_same(a: &Addr, b: &Addr) -> bool {
     let same = |n: usize| a.words[n] == b.words[n];

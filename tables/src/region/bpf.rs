@@ -12,6 +12,17 @@ const MAP_UPDATE_ELEM: libc::c_int = 2;
 const OBJ_PIN: libc::c_int = 6;
 const OBJ_GET: libc::c_int = 7;
 const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const PROG_LOAD: libc::c_int = 5;
+const LINK_UPDATE: libc::c_int = 29;
+
+/// `BPF_PROG_TYPE_XDP`, and its attach type `BPF_XDP`.
+const XDP_PROGRAM: u32 = 6;
+const XDP_ATTACH: u32 = 37;
+/// Program flag: the program accepts packets of several buffers, which interfaces with a large MTU
+/// require.
+const HAS_FRAGMENTS: u32 = 1 << 5;
+/// The instructions `r0 = XDP_DROP; exit`.
+const DROP_ALL: [u64; 2] = [1 << 32 | 0xb7, 0x95];
 
 const ARRAY: u32 = 2;
 const ARRAY_OF_MAPS: u32 = 12;
@@ -56,6 +67,33 @@ struct Update {
     key: u64,
     value: u64,
     flags: u64,
+}
+
+/// Attributes of `BPF_PROG_LOAD`.
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    kind: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    attach_type: u32,
+}
+
+/// Attributes of `BPF_LINK_UPDATE`.
+#[repr(C)]
+struct LinkUpdate {
+    link: u32,
+    program: u32,
+    flags: u32,
+    former: u32,
 }
 
 /// Map information as the kernel reports it.
@@ -138,6 +176,36 @@ pub(super) fn shape(map: &OwnedFd) -> io::Result<Shape> {
     let bytes = size_of::<Shape>() as u32;
     call(OBJ_GET_INFO_BY_FD, &mut InfoQuery { fd: map.as_raw_fd() as u32, bytes, answer })?;
     Ok(shape)
+}
+
+/// Replaces the program of each link pinned in the folder by one that drops all packets, and waits
+/// until no former program runs. Their region does not change any more, and the kernel answers no
+/// packet of a flow in their place.
+pub(super) fn replace_by_drop_program(links: &Path) -> io::Result<()> {
+    let mut name = [0; 16];
+    name[..13].copy_from_slice(b"weir_drop_all");
+    let mut load = Load {
+        kind: XDP_PROGRAM,
+        instruction_count: DROP_ALL.len() as u32,
+        instructions: DROP_ALL.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+        flags: HAS_FRAGMENTS,
+        name,
+        attach_type: XDP_ATTACH,
+        ..Load::default()
+    };
+    let program = call(PROG_LOAD, &mut load).map(owned)?;
+    let program = program.as_raw_fd() as u32;
+    for entry in std::fs::read_dir(links)? {
+        let link = get(&entry?.path())?;
+        let link = link.as_raw_fd() as u32;
+        match call(LINK_UPDATE, &mut LinkUpdate { link, program, flags: 0, former: 0 }) {
+            // The interface is gone.
+            Err(gone) if gone.raw_os_error() == Some(libc::ENOLINK) => {}
+            result => drop(result?),
+        }
+    }
+    Grace::new()?.wait()
 }
 
 /// Waits until all running BPF programs have ended, which replaces the acknowledgment of lcores: a

@@ -1,11 +1,11 @@
-//! Role ownership: one process per role, by a lock on one byte of a file, which is the region's own
-//! file if it has one. The kernel releases the lock when the owner dies.
+//! Role ownership: one process per role, by a lock on one byte of a file. The file is the region's
+//! own, or a lock file if the region is in kernel maps. The kernel releases the lock when the owner
+//! dies.
 
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use super::role::{byte_lock, is_locked};
+use super::role::{is_locked, set_lock};
 use super::{Region, RegionError, Role};
 
 /// Ownership of a role. It ends when this value is dropped or the process dies.
@@ -61,11 +61,7 @@ impl Region {
 
     fn lock_byte(&self, role: Role, kind: i32) -> bool {
         let Some((file, _)) = &self.location else { return true };
-        let lock = byte_lock(role, kind);
-        // SAFETY: an open descriptor and a local `flock` structure.
-        #[expect(unsafe_code, reason = "a system call that std lacks")]
-        let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
-        rc == 0
+        set_lock(file, role, kind)
     }
 }
 

@@ -71,8 +71,8 @@ pub enum RegionError {
     },
     /// The region has the format of another version.
     #[error(
-        "{0}: the region has format {found}, this program supports format {known}; stop fastpath \
-         and slowpath of the other version, then type `{1}` (flows are lost)",
+        "{0}: the region has format {found}, this program needs format {known}; run `weir upgrade \
+         plan` to keep the flows, or stop fastpath and slowpath and type `{1}` to discard them",
         path.display(), removal(path)
     )]
     Version {
@@ -138,6 +138,24 @@ pub enum RegionError {
     Seed {
         /// Path of the file.
         path: PathBuf,
+    },
+    /// A process uses the region that is to be converted.
+    #[error("a {role} uses {}; stop it, then the region can be converted", path.display())]
+    InUse {
+        /// Location of the region.
+        path: PathBuf,
+        /// Role of the process.
+        role: Role,
+    },
+    /// The region contains something that the other format cannot express.
+    #[error("{}: format {to} cannot express {what}", path.display())]
+    NotConvertible {
+        /// Location of the region.
+        path: PathBuf,
+        /// The other format.
+        to: u32,
+        /// What it cannot express.
+        what: &'static str,
     },
     /// A size is out of range.
     #[error("{setting} is {found}; set a value from {min} to {max}{}", power_hint(*power))]

@@ -31,7 +31,8 @@ pub enum Label {
     Fastpath = 3,
 }
 
-/// Part of the header that is constant after creation. The checksum covers everything before it.
+/// Part of the header that is constant after creation. The field `checksum` covers all fields
+/// before it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Fixed {
@@ -222,14 +223,15 @@ pub(super) fn verify(raw: &[u8; FIXED_BYTES], path: &Path) -> Result<(Layout, u6
     fixed.sizes.check()?;
     let layout = Layout::new(&fixed.sizes);
     if Fixed::new(&layout, fixed.hash_seed).sections != fixed.sections {
-        // Equal version with other offsets: a program from between two versions.
+        // Equal version with other offsets: a development build between two versions created the
+        // region.
         let (found, known) = (fixed.version, VERSION);
         return Err(RegionError::Version { path: path(), found, known });
     }
     Ok((layout, fixed.hash_seed))
 }
 
-/// Returns a random seed for regions that need not agree with other appliances.
+/// Returns a random seed, for a region whose hashes need not equal those of other appliances.
 pub(super) fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

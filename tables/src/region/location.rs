@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::access::{self, LOCKS};
+use super::access::{self, COPIES, LOCKS, Owners};
 use super::header::{self, FIXED_BYTES};
 use super::memory::{self, Memory};
 use super::role::is_locked;
@@ -15,29 +15,34 @@ use crate::layout::Layout;
 /// programs.
 const LINKS: &str = "links";
 
-/// Location of a region. A path converts to `File`.
+/// Location of a region. A `&Path` converts to the variant `File` without other owners.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegionLocation {
     /// A file on hugetlbfs or tmpfs.
     File {
         /// Path of the file.
         path: PathBuf,
-        /// Id of a group with write access besides the owner; `None` for root only.
-        group: Option<u32>,
+        /// Users with access besides root and the user of this process.
+        owners: Owners,
     },
-    /// Kernel maps, pinned in this folder of a BPF file system.
-    Maps(PathBuf),
+    /// Kernel maps.
+    Maps {
+        /// Folder of a BPF file system in which the maps are pinned.
+        path: PathBuf,
+        /// Users with access besides root and the user of this process.
+        owners: Owners,
+    },
 }
 
 impl From<&Path> for RegionLocation {
     fn from(path: &Path) -> RegionLocation {
-        RegionLocation::File { path: path.to_path_buf(), group: None }
+        RegionLocation::File { path: path.to_path_buf(), owners: Owners::default() }
     }
 }
 
 impl From<&PathBuf> for RegionLocation {
     fn from(path: &PathBuf) -> RegionLocation {
-        RegionLocation::File { path: path.clone(), group: None }
+        RegionLocation::File { path: path.clone(), owners: Owners::default() }
     }
 }
 
@@ -48,10 +53,40 @@ impl From<&RegionLocation> for RegionLocation {
 }
 
 impl RegionLocation {
+    /// Returns the location of kernel maps without other owners.
+    pub fn maps(path: PathBuf) -> RegionLocation {
+        RegionLocation::Maps { path, owners: Owners::default() }
+    }
+
     /// Path of the file or folder.
     pub fn path(&self) -> &Path {
-        let (RegionLocation::File { path, .. } | RegionLocation::Maps(path)) = self;
+        let (RegionLocation::File { path, .. } | RegionLocation::Maps { path, .. }) = self;
         path
+    }
+
+    /// Creates what a process that does not run as root needs to be the first to open this region:
+    /// the folders, also that of converted copies, and an empty file, because its folder may be
+    /// writable by root only. Keeps what exists.
+    ///
+    /// # Errors
+    /// Returns an error if a path cannot be created, or is unsafe to use.
+    pub fn prepare(&self) -> Result<(), RegionError> {
+        access::make_folder(Path::new(COPIES), self.owners())
+            .map_err(|source| RegionError::open(Path::new(COPIES), source))?;
+        match self {
+            RegionLocation::File { path, owners } => {
+                if let Some(folder) = path.parent() {
+                    access::make_folder(folder, *owners)
+                        .map_err(|source| RegionError::open(path, source))?;
+                }
+                access::open(path, *owners, true).map(drop)
+            }
+            RegionLocation::Maps { path, owners } => {
+                self.lock_file(true)?;
+                maps::prepare(path, *owners)?;
+                maps::share(path, *owners)
+            }
+        }
     }
 
     /// Returns whether the file or folder exists.
@@ -62,7 +97,7 @@ impl RegionLocation {
     /// Returns a role that a process currently holds in the region, if any and if it can be
     /// determined. The locks are the same in all versions of the format.
     pub fn holder(&self) -> Option<Role> {
-        let file = access::open(&self.lock_path(), self.group(), false).ok()?;
+        let file = access::open(&self.lock_path(), self.owners(), false).ok()?;
         [Role::Fastpath, Role::Slowpath].into_iter().find(|role| is_locked(&file, *role))
     }
 
@@ -72,7 +107,7 @@ impl RegionLocation {
             RegionLocation::File { path, .. } => {
                 std::fs::remove_file(path).map_err(|source| RegionError::open(path, source))
             }
-            RegionLocation::Maps(folder) => {
+            RegionLocation::Maps { path: folder, .. } => {
                 maps::unpin(folder)?;
                 // The folder remains if it contains other files.
                 let _ = std::fs::remove_dir(folder);
@@ -85,14 +120,18 @@ impl RegionLocation {
     pub fn links(&self) -> Option<PathBuf> {
         match self {
             RegionLocation::File { .. } => None,
-            RegionLocation::Maps(folder) => Some(folder.join(LINKS)),
+            RegionLocation::Maps { path, .. } => Some(path.join(LINKS)),
         }
     }
 
-    /// Returns whether programs are attached, which may write flows while no process runs.
+    /// Returns whether programs are attached, which may write flows while no process runs. If this
+    /// process may not list them, they count as attached.
     pub(super) fn has_links(&self) -> bool {
-        let pinned = self.links().and_then(|links| std::fs::read_dir(links).ok());
-        pinned.is_some_and(|mut pinned| pinned.next().is_some())
+        let Some(links) = self.links() else { return false };
+        match std::fs::read_dir(links) {
+            Ok(mut pinned) => pinned.next().is_some(),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 
     /// Path of the file with the locks for creation and roles. Files in a BPF file system cannot be
@@ -100,36 +139,37 @@ impl RegionLocation {
     fn lock_path(&self) -> PathBuf {
         match self {
             RegionLocation::File { path, .. } => path.clone(),
-            RegionLocation::Maps(_) => self.beside("lock"),
+            RegionLocation::Maps { .. } => self.beside("lock"),
         }
     }
 
-    /// Path of a file for state beside the region that outlives processes but not a reboot.
+    /// Returns the path of a file of this kind that belongs to the region. The file, like the
+    /// region, outlives processes but not a reboot.
     pub fn beside(&self, kind: &str) -> PathBuf {
-        let name = self.path().to_string_lossy().trim_matches('/').replace('/', ":");
-        Path::new(LOCKS).join(format!("{name}.{kind}"))
+        Path::new(LOCKS).join(format!("{}.{kind}", self.file_name()))
+    }
+
+    /// Returns a name for files that belong to this region.
+    pub(super) fn file_name(&self) -> String {
+        self.path().to_string_lossy().trim_matches('/').replace('/', ":")
     }
 
     /// Opens the file with the locks; `create` creates it.
     pub(super) fn lock_file(&self, create: bool) -> Result<File, RegionError> {
-        let path = self.lock_path();
-        if let (RegionLocation::Maps(folder), false) = (self, create)
-            && !folder.exists()
-        {
+        let (path, owners) = (self.lock_path(), self.owners());
+        let RegionLocation::Maps { path: folder, .. } = self else {
+            return access::open(&path, owners, create);
+        };
+        if !create && !folder.exists() {
             return Err(RegionError::open(folder, io::ErrorKind::NotFound.into()));
         }
-        let create = create || matches!(self, RegionLocation::Maps(_));
-        if matches!(self, RegionLocation::Maps(_)) {
-            access::make_locks_folder()?;
-        }
-        access::open(&path, self.group(), create)
+        access::make_locks_folder(owners)?;
+        access::open(&path, owners, true)
     }
 
-    fn group(&self) -> Option<u32> {
-        match self {
-            RegionLocation::File { group, .. } => *group,
-            RegionLocation::Maps(_) => None,
-        }
+    pub(super) fn owners(&self) -> Owners {
+        let (RegionLocation::File { owners, .. } | RegionLocation::Maps { owners, .. }) = self;
+        *owners
     }
 
     /// Returns the region's first bytes; zeros if its creation has not begun. `file` is the one
@@ -137,7 +177,7 @@ impl RegionLocation {
     pub(super) fn head(&self, file: &File) -> Result<[u8; FIXED_BYTES], RegionError> {
         match self {
             RegionLocation::File { path, .. } => header::head_of_file(file, path),
-            RegionLocation::Maps(folder) => maps::head(folder),
+            RegionLocation::Maps { path, .. } => maps::head(path),
         }
     }
 
@@ -148,14 +188,15 @@ impl RegionLocation {
                 let bytes = memory::size_file(file, path, layout.bytes())?;
                 Memory::map(file, path, bytes)
             }
-            RegionLocation::Maps(folder) => maps::create(folder, layout),
+            RegionLocation::Maps { path, owners } => maps::create(path, *owners, layout),
         }
     }
 
     /// Maps the memory of an existing region.
     pub(super) fn map(&self, file: &File, layout: &Layout) -> Result<Memory, RegionError> {
-        let RegionLocation::File { path, .. } = self else {
-            return maps::open(self.path(), layout);
+        let path = match self {
+            RegionLocation::File { path, .. } => path,
+            RegionLocation::Maps { path, owners } => return maps::open(path, *owners, layout),
         };
         let (bytes, wanted) = (memory::file_bytes(file, path)?, layout.bytes());
         if bytes < wanted {

@@ -14,7 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use super::RegionError;
-use super::access::{self, LOCKS};
+use super::access::{self, LOCKS, Owners};
 use super::bpf::{self, Shape};
 use super::header::{self, FIXED_BYTES};
 use super::memory::{self, Memory};
@@ -43,9 +43,36 @@ pub(super) fn head(folder: &Path) -> Result<[u8; FIXED_BYTES], RegionError> {
     Ok(header::head_of(&page))
 }
 
+/// Reads the values of the map pinned at `path`: `bytes` bytes, a multiple of the page size.
+pub(super) fn read(path: &Path, bytes: usize) -> Result<Vec<u8>, RegionError> {
+    let failed = |source| kernel_error(path, source);
+    let map = bpf::get(path).map_err(failed)?;
+    // The kernel maps whole pages.
+    let found = bpf::shape(&map).map_err(failed)?.bytes().next_multiple_of(SECTION_ALIGN);
+    if found < bytes {
+        return Err(RegionError::Size { path: path.to_path_buf(), found, wanted: bytes });
+    }
+    let mut memory = Memory::reserve(bytes.max(SECTION_ALIGN)).map_err(failed)?;
+    let mut content = vec![0; bytes];
+    if bytes > 0 {
+        memory.cover(0, bytes, &map).map_err(failed)?;
+        // SAFETY: the mapping has `bytes` bytes. Programs that write to the map meanwhile could
+        // tear a value; callers have made sure that none is attached.
+        #[expect(unsafe_code, reason = "the bytes of records of another format")]
+        unsafe {
+            std::ptr::copy_nonoverlapping(memory.start(), content.as_mut_ptr(), bytes);
+        }
+    }
+    Ok(content)
+}
+
 /// Creates all maps. Maps pinned under their names are removed: their region was never finished.
-pub(super) fn create(folder: &Path, layout: &Layout) -> Result<Memory, RegionError> {
-    prepare(folder)?;
+pub(super) fn create(
+    folder: &Path,
+    owners: Owners,
+    layout: &Layout,
+) -> Result<Memory, RegionError> {
+    prepare(folder, owners)?;
     unpin(folder)?;
     let make = |term: &Term| {
         let path = folder.join(term.section.map_name());
@@ -59,14 +86,18 @@ pub(super) fn create(folder: &Path, layout: &Layout) -> Result<Memory, RegionErr
                     _ => kernel_error(&path, source),
                 }
             })?;
-        bpf::pin(&map, &path).map_err(|source| kernel_error(&path, source))?;
+        let pinned = bpf::pin(&map, &path).and_then(|()| access::share_map(&path, owners));
+        pinned.map_err(|source| kernel_error(&path, source))?;
         Ok(map)
     };
     cover(folder, layout, make)
 }
 
-/// Maps all maps, which another process created.
-pub(super) fn open(folder: &Path, layout: &Layout) -> Result<Memory, RegionError> {
+/// Maps the memory of all maps, which another process created. If this process's user owns them,
+/// opens them to the owners' group, which may have been configured later.
+pub(super) fn open(folder: &Path, owners: Owners, layout: &Layout) -> Result<Memory, RegionError> {
+    check_folder(folder, owners)?;
+    share(folder, owners)?;
     cover(folder, layout, |term| {
         let path = folder.join(term.section.map_name());
         let map = bpf::get(&path).map_err(|source| kernel_error(&path, source))?;
@@ -80,6 +111,7 @@ pub(super) fn open(folder: &Path, layout: &Layout) -> Result<Memory, RegionError
     })
 }
 
+/// Reserves an address range and maps the map of each section, as `map_of` returns it, into it.
 fn cover(
     folder: &Path,
     layout: &Layout,
@@ -96,10 +128,19 @@ fn cover(
     Ok(memory)
 }
 
-/// Unpins all maps, which then exist until the last process or program closes them.
+/// Unpins all maps, also those of sections that only another format has. Each map then exists until
+/// the last process or program closes it.
 pub(super) fn unpin(folder: &Path) -> Result<(), RegionError> {
-    for section in SECTIONS {
-        let path = folder.join(section.map_name());
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => return Err(kernel_error(folder, source)),
+    };
+    for entry in entries {
+        let path = entry.map_err(|source| kernel_error(folder, source))?.path();
+        if path.is_dir() {
+            continue;
+        }
         match std::fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(kernel_error(&path, source));
@@ -110,20 +151,45 @@ pub(super) fn unpin(folder: &Path) -> Result<(), RegionError> {
     Ok(())
 }
 
-/// Creates the folder. It mounts the system's BPF file system if needed: most distributions do that
-/// at boot, and programs that need it earlier mount it themselves.
-fn prepare(folder: &Path) -> Result<(), RegionError> {
+/// Creates the folder, and mounts the system's BPF file system if needed: most distributions do so
+/// at boot, but a program that runs earlier has to mount it.
+pub(super) fn prepare(folder: &Path, owners: Owners) -> Result<(), RegionError> {
     if !on_bpffs(folder) {
         let _one_at_a_time = {
             let path = Path::new(LOCKS).join("bpf-mount.lock");
-            memory::lock_file(&access::open(&path, None, true)?, &path)?
+            memory::lock_file(&access::open(&path, owners, true)?, &path)?
         };
-        if !on_bpffs(folder) && (!folder.starts_with(SYSTEM) || !mount(SYSTEM)) {
+        if !on_bpffs(folder) && (!folder.starts_with(SYSTEM) || !may_mount() || !mount(SYSTEM)) {
             return Err(RegionError::NoBpffs { path: folder.to_path_buf() });
         }
     }
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|source| kernel_error(folder, source))
+    made.map_err(|source| kernel_error(folder, source))?;
+    check_folder(folder, owners)?;
+    access::share_folder(folder, owners).map_err(|source| kernel_error(folder, source))
+}
+
+/// Checks that no other user can replace the maps in the folder.
+fn check_folder(folder: &Path, owners: Owners) -> Result<(), RegionError> {
+    access::check_path(&folder.join(Section::Header.map_name()), owners)
+}
+
+/// Opens the folder and all pinned maps that belong to this process's user to the owners' group.
+pub(super) fn share(folder: &Path, owners: Owners) -> Result<(), RegionError> {
+    if owners.group.is_none() {
+        return Ok(());
+    }
+    access::share_folder(folder, owners).map_err(|source| kernel_error(folder, source))?;
+    for section in SECTIONS {
+        let path = folder.join(section.map_name());
+        match access::share_map(&path, owners) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(kernel_error(&path, source));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Returns whether the folder is, or would be, in a BPF file system.
@@ -137,6 +203,16 @@ fn on_bpffs(folder: &Path) -> bool {
     let (rc, found) =
         unsafe { (libc::statfs(path.as_ptr(), found.as_mut_ptr()), found.assume_init()) };
     rc == 0 && found.f_type as u64 & 0xffff_ffff == libc::BPF_FS_MAGIC as u64 & 0xffff_ffff
+}
+
+/// Returns whether this process may mount file systems (CAP_SYS_ADMIN). Without it, the call could
+/// end the process: the units forbid it.
+fn may_mount() -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_none_or(|mask| mask >> CAP_SYS_ADMIN & 1 == 1)
 }
 
 fn mount(at: &str) -> bool {

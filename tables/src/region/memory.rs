@@ -87,9 +87,10 @@ impl Memory {
         if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    /// Allocates zeroed private memory.
     pub(super) fn heap(bytes: usize) -> Memory {
         let layout = heap_layout(bytes);
-        // SAFETY: the size is not zero: every layout has a header.
+        // SAFETY: the size is not zero, because every region has a header.
         #[expect(unsafe_code, reason = "zeroed pages without touching them")]
         let at = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(at) else { handle_alloc_error(layout) };
@@ -132,6 +133,7 @@ pub(super) fn lock_file(file: &File, path: &Path) -> Result<FileLock, RegionErro
     Ok(FileLock(own))
 }
 
+/// A lock on a whole file, released on drop.
 pub(super) struct FileLock(File);
 
 impl Drop for FileLock {
@@ -159,11 +161,25 @@ pub(super) fn size_file(file: &File, path: &Path, bytes: usize) -> Result<usize,
     let rc = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as i64) };
     if rc != 0 {
         let failed = no_memory(path, bytes, page);
-        // Emptied again, so that it does not appear to be a region.
+        // The file is emptied again, so that it does not appear to be a region.
         let _ = file.set_len(0);
         return Err(failed);
     }
     Ok(bytes)
+}
+
+/// Returns the free memory of the file system at `path` in bytes.
+pub(super) fn free_bytes(path: &Path) -> io::Result<u64> {
+    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: a NUL-terminated string and a zeroed output structure.
+    #[expect(unsafe_code, reason = "a system call that std lacks")]
+    let (rc, found) =
+        unsafe { (libc::statfs(path.as_ptr(), found.as_mut_ptr()), found.assume_init()) };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(found.f_bavail * found.f_bsize as u64)
 }
 
 fn page_bytes(file: &File, path: &Path) -> Result<usize, RegionError> {

@@ -9,8 +9,9 @@ use crate::return_leg::ReturnLegs;
 use crate::scope::Scopes;
 
 impl Region {
-    /// Recovers what the previous lcores left: see [`Flows::recover`]. The address filter of flows
-    /// only ever gains bits, and is rebuilt here if it is crowded or no flow is live.
+    /// Recovers all tables of the data plane that previous lcores left, and returns the result for
+    /// flows ([`Flows::recover`]). Running lcores only set bits in the address filter of flows; it
+    /// is rebuilt here if it is crowded or no flow is live.
     pub fn recover(&self) -> Recovery {
         let flows = Flows::new(self);
         let recovery = flows.recover();

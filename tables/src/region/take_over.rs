@@ -1,14 +1,15 @@
-//! Change of data plane: copies the state of the other plane's region into a new one.
+//! Takeover of a region: copies the state of another one into a new one. The other one is that of
+//! the other data plane, or this plane's own in the format of this program ([`super::convert`]).
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use super::{Label, Region, RegionError, RegionLocation, Role, header};
+use super::{Label, Region, RegionError, RegionLocation, Role};
 use crate::layout::{Section, Sizes};
 
-/// Sections that are copied unchanged. Header and counters are handled below. All others belong to
-/// the previous lcores (status, rings, locks) or are rebuilt from these.
-const SECTIONS: [Section; 22] = [
+/// Sections that are copied unchanged. Header and counters are handled below. All other sections
+/// belong to the previous lcores (status, rings, locks) or are rebuilt from the copied ones.
+const SECTIONS: [Section; 23] = [
     Section::Tunnels,
     Section::Settings,
     Section::Services,
@@ -22,6 +23,7 @@ const SECTIONS: [Section; 22] = [
     Section::NextHops,
     Section::PathMtus,
     Section::Slots,
+    Section::Nics,
     Section::FlowIndex,
     Section::FlowAddresses,
     Section::Paths,
@@ -36,9 +38,9 @@ const SECTIONS: [Section; 22] = [
 /// Outcome of a takeover.
 #[derive(Debug)]
 pub enum TakeOver {
-    /// The other plane had no region.
+    /// There was no other region.
     Nothing,
-    /// Its state was copied, and the region was removed.
+    /// The state of the other region was copied, and that region was removed.
     Taken {
         /// Location of the former region.
         from: PathBuf,
@@ -60,13 +62,11 @@ impl TakeOver {
         match self {
             TakeOver::Nothing => None,
             TakeOver::Taken { from, flows, generation } => Some(format!(
-                "taken over from the other plane's region {}: {flows} flows, the tables of \
-                 generation {generation}, all counters",
+                "taken over from the region {}: {flows} flows, the tables of generation \
+                 {generation}, all counters",
                 from.display()
             )),
-            TakeOver::Left { why } => {
-                Some(format!("the other plane's region is not taken over: {why}"))
-            }
+            TakeOver::Left { why } => Some(format!("another region is not taken over: {why}")),
         }
     }
 }
@@ -110,11 +110,7 @@ impl Region {
         };
         // Each plane has its own number of lcores.
         let expected = Sizes { lcores: old.sizes().lcores, ..*self.sizes() };
-        if let Err(why) = header::same_sizes(other.path(), old.sizes(), &expected) {
-            return Ok(TakeOver::Left { why });
-        }
-        if old.hash_seed() != self.hash_seed() {
-            let why = RegionError::Seed { path: other.path().to_path_buf() };
+        if let Err(why) = old.check_parameters(other.path(), &expected, self.hash_seed()) {
             return Ok(TakeOver::Left { why });
         }
         // Prevents other processes from starting on the region that is about to be removed.
@@ -133,7 +129,7 @@ impl Region {
         for (to, from) in self.words(section).iter().zip(old.words(section)) {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        // One 4-byte element may remain.
+        // A section with 4-byte elements may end with half a word.
         let (to, bytes) = self.section_ptr(section);
         let (from, left) = (old.section_ptr(section).0, bytes % 8);
         let at = bytes - left;
@@ -145,7 +141,8 @@ impl Region {
         }
     }
 
-    /// Counters never decrease: pages of lcores that no longer exist are added to others.
+    /// Adds the old region's counters to this region's. If the old region has more lcores, several
+    /// of its pages are added to one page, so that no sum decreases.
     fn add_counters(&self, old: &Region) {
         let page = self.layout().term(Section::Counters).bytes_each / 8;
         let new = self.words(Section::Counters);

@@ -1,4 +1,4 @@
-//! Regions are created once, verified, rejected with a reason, and claimed by one process per role.
+//! Tests of regions in files: creation, verification, rejection with a reason, and claims of roles.
 
 use super::*;
 use std::fs::OpenOptions;
@@ -8,6 +8,8 @@ use std::path::PathBuf;
 // Miri supports neither kernel maps nor file owners.
 #[cfg(not(miri))]
 mod access;
+#[cfg(not(miri))]
+mod convert;
 #[cfg(not(miri))]
 mod maps;
 
@@ -19,13 +21,14 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
-/// An empty file, with which the creation of a region begins.
+/// Creates an empty file, as the creation of a region does first.
 fn private(path: &Path) -> File {
     let mut options = OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.write(true).create_new(true).open(path).unwrap()
 }
 
+/// A file that is removed on drop.
 struct Removed(PathBuf);
 impl Drop for Removed {
     fn drop(&mut self) {
@@ -64,8 +67,8 @@ fn role_is_exclusive_and_released_on_drop() {
     assert_eq!(claim.epoch(), 1);
     assert_eq!(RegionLocation::from(&file.0).holder(), Some(Role::Fastpath));
     for region in [&first, &second] {
-        let refused = region.claim(Role::Fastpath).unwrap_err().to_string();
-        assert!(refused.contains(&format!("process {}", std::process::id())), "{refused}");
+        let error = region.claim(Role::Fastpath).unwrap_err().to_string();
+        assert!(error.contains(&format!("process {}", std::process::id())), "{error}");
         assert!(region.is_claimed(Role::Fastpath));
     }
     second.claim(Role::Slowpath).unwrap();
@@ -78,8 +81,8 @@ fn role_is_exclusive_and_released_on_drop() {
 fn foreign_file_is_rejected_and_unchanged() {
     let file = Removed(scratch("foreign"));
     private(&file.0).write_all(b"hello, this is somebody's file").unwrap();
-    let refused = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap_err();
-    assert!(matches!(refused, RegionError::NotARegion { .. }), "{refused}");
+    let error = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap_err();
+    assert!(matches!(error, RegionError::NotARegion { .. }), "{error}");
     assert_eq!(std::fs::read(&file.0).unwrap(), b"hello, this is somebody's file");
 }
 
@@ -90,9 +93,9 @@ fn version_checksum_and_size_errors_are_distinct() {
         drop(region);
         let open = OpenOptions::new().write(true).open(&file.0).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&open, bytes, at).unwrap();
-        let refused = Region::open(&file.0).unwrap_err();
-        assert!(refused.to_string().contains("rm /dev/shm"), "{refused}");
-        refused
+        let error = Region::open(&file.0).unwrap_err();
+        assert!(error.to_string().contains("rm /dev/shm"), "{error}");
+        error
     };
     let version = patch(8, &99u32.to_le_bytes(), "version");
     assert!(matches!(version, RegionError::Version { found: 99, .. }));
@@ -109,18 +112,18 @@ fn version_checksum_and_size_errors_are_distinct() {
 fn size_mismatch_names_the_setting() {
     let (_region, file) = made("sizes");
     let requested = Sizes { backends: 64, ..Sizes::SMALL };
-    let refused = Region::create_or_open(&file.0, &requested, SEED).unwrap_err().to_string();
-    assert!(refused.contains("set region.max_backends = 32"), "{refused}");
+    let error = Region::create_or_open(&file.0, &requested, SEED).unwrap_err().to_string();
+    assert!(error.contains("set region.max_backends = 32"), "{error}");
     let odd = Sizes { ring_slots: 3, ..Sizes::SMALL };
-    let refused = Region::anonymous(&odd).unwrap_err().to_string();
-    assert!(refused.contains("region.ring_slots is 3") && refused.contains("power of two"));
+    let error = Region::anonymous(&odd).unwrap_err().to_string();
+    assert!(error.contains("region.ring_slots is 3") && error.contains("power of two"));
 }
 
 #[test]
-fn seed_mismatch_is_rejected_and_keeps_flows() {
+fn seed_mismatch_is_rejected_and_region_unchanged() {
     let (region, file) = made("seed");
-    let refused = Region::create_or_open(&file.0, &Sizes::SMALL, SEED + 1).unwrap_err().to_string();
-    assert!(refused.contains("tables.seed") && refused.contains("`rm /dev/shm"), "{refused}");
+    let error = Region::create_or_open(&file.0, &Sizes::SMALL, SEED + 1).unwrap_err().to_string();
+    assert!(error.contains("tables.seed") && error.contains("`rm /dev/shm"), "{error}");
     assert_eq!(region.hash_seed(), SEED);
     assert_eq!(Region::open(&file.0).unwrap().hash_seed(), SEED);
 }
@@ -129,8 +132,8 @@ fn seed_mismatch_is_rejected_and_keeps_flows() {
 fn killed_creation_is_restarted() {
     let file = Removed(scratch("killed"));
     let mut half = private(&file.0);
-    let refused = Region::open(&file.0).unwrap_err();
-    assert!(refused.to_string().contains("does not exist yet"), "{refused}");
+    let error = Region::open(&file.0).unwrap_err();
+    assert!(error.to_string().contains("does not exist yet"), "{error}");
     half.write_all(&[0; 4096]).unwrap();
     assert!(matches!(Region::open(&file.0).unwrap_err(), RegionError::Unfinished { .. }));
     let region = Region::create_or_open(&file.0, &Sizes::SMALL, SEED).unwrap();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 /// Exit code: EX_IOERR of sysexits.h.
 const CODE: i32 = 74;
 
-/// Bounds of the watched mapping; 0 if there is none.
+/// Bounds of the watched mapping; 0 if no mapping is watched.
 static START: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 /// Prepared message, because a handler must not allocate. `MESSAGE_BYTES` is its length.
@@ -61,7 +61,7 @@ fn install() -> libc::sigaction {
         let (mut new, mut old): (libc::sigaction, libc::sigaction) =
             (std::mem::zeroed(), std::mem::zeroed());
         new.sa_sigaction = handle as *const () as usize;
-        // On the thread's alternate stack, which threads of std have.
+        // The handler runs on the thread's alternate stack, which threads of std have.
         new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigaction(libc::SIGBUS, &new, &mut old);
         old

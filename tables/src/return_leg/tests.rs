@@ -1,4 +1,4 @@
-//! Return legs are found as they were recorded, by their endpoint, gateway and node.
+//! Tests of return legs: recording, lookup by endpoint, gateway and node, and ambiguity.
 
 use super::*;
 use crate::layout::Sizes;
@@ -42,7 +42,8 @@ fn tunnel() -> Tunnel {
         no_service: 0,
         source_count: 1,
         arm: 0,
-        pad: [0; 2],
+        side: 0,
+        successor: 0,
     }
 }
 
@@ -175,7 +176,7 @@ fn killed_writer_leaves_no_record_and_no_lock() {
     assert!(answer(&region, 5, &origin(1)).is_some());
 }
 
-/// A record is read as it was written, for any interleaving.
+/// Two threads write records while a third one reads them.
 #[test]
 fn readers_never_see_half_of_a_record() {
     let region = region(tunnel());

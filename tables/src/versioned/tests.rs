@@ -1,4 +1,5 @@
-//! Versions are seen by exactly the intended generations: by hand, under loom, and with threads.
+//! Tests that exactly the intended generations see a version: with one thread, with the orders of
+//! two threads that loom explores (at most three preemptions), and with several threads.
 
 use super::*;
 use crate::layout::{Section, Sizes};
@@ -33,9 +34,9 @@ fn version_is_visible_within_its_lifetime() {
     let visible: Vec<u32> = (0..9).filter(|at| lifetime.sees(*at)).collect();
     assert_eq!(visible, [3, 4, 5]);
     lifetime.recover(&writer, 5);
-    assert!(lifetime.sees(8), "a death that was only prepared is taken back");
+    assert!(lifetime.sees(8), "a removal that was only prepared is rolled back");
     lifetime.recover(&writer, 2);
-    assert!(!lifetime.sees(8), "and so is a birth");
+    assert!(!lifetime.sees(8), "and so is an addition");
 }
 
 #[test]
@@ -84,7 +85,7 @@ impl LoomTwin {
         visible.map(|(_, cell)| cell.with(|value| unsafe { *value })).collect()
     }
 
-    /// As `Twin::put` and `Writer::commit` do it.
+    /// Does what `Twin::put` and `Writer::commit` do.
     #[expect(unsafe_code, reason = "loom's cells give pointers and check accesses")]
     fn put_and_commit(&self, writer: &RegionWriter, next: u32) {
         let version =
@@ -96,7 +97,7 @@ impl LoomTwin {
         self.generation.set(next, Ordering::Release);
     }
 
-    /// As `Writer::begin` checks it.
+    /// Returns what `Writer::begin` checks: whether the version before the committed one is unused.
     fn may_begin(&self, committed: u32) -> bool {
         LoomWord::fence();
         self.state.get(Ordering::Acquire) == 0
@@ -179,9 +180,9 @@ fn readers_never_see_a_partial_table_set() {
         };
         let readers: Vec<_> = region.lcores().iter().map(reader).collect();
         for round in 0..ROUNDS {
-            while let Err(refused) = change(&mut writer, web, round, SIZE) {
+            while let Err(error) = change(&mut writer, web, round, SIZE) {
                 assert!(matches!(
-                    refused,
+                    error,
                     UpdateError::Unacknowledged { .. } | UpdateError::Full { .. }
                 ));
                 if readers.iter().any(|reader| reader.is_finished()) {

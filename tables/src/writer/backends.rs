@@ -15,8 +15,8 @@ impl<'r> Writer<'r> {
     /// Adds or updates the backend at this address and port, and returns its id.
     ///
     /// `incarnation` is ignored; the writer assigns it. A value of `nat_ports` other than [`NONE`]
-    /// requests NAT port maps, which the writer assigns. A backend that is added again while flows
-    /// still refer to it gets its former id and incarnation.
+    /// requests NAT port maps, which the writer assigns. A backend that is added again before its
+    /// id was freed gets its former id and incarnation.
     pub fn put_backend(&mut self, requested: &Backend) -> Result<u32, UpdateError> {
         let known = self.index.backend_ids.get(&(requested.addr, requested.port)).copied();
         let id = known.or_else(|| self.index.backends.peek()).ok_or_else(|| {
@@ -77,7 +77,8 @@ impl<'r> Writer<'r> {
         versions.iter().map(|version| version.record().incarnation).max().unwrap_or(0)
     }
 
-    /// Port maps are assigned by backend id, so that they need no search after a restart.
+    /// Returns the first port map of a backend, or [`NONE`] if it requests none. Port maps are
+    /// assigned by backend id, so that a restarted writer need not search them.
     fn nat_ports(&self, id: u32, requested: &Backend) -> Result<u32, UpdateError> {
         if requested.nat_ports == NONE {
             return Ok(NONE);
@@ -88,6 +89,8 @@ impl<'r> Writer<'r> {
         }
     }
 
+    /// Replaces the probe mark of backend `id` for the source `before` by one for `probe`; an
+    /// unspecified address stands for no mark.
     fn put_probe(&mut self, id: u32, before: Addr, probe: Addr) -> Result<(), UpdateError> {
         if before == probe {
             return Ok(());
@@ -108,6 +111,7 @@ impl<'r> Writer<'r> {
         Ok(())
     }
 
+    /// Counts one backend more, or one less, that uses a next hop.
     pub(super) fn count_hop(&mut self, hop: u32, more: bool) {
         if let Some(uses) = self.index.hop_uses.get_mut(hop as usize) {
             *uses = if more { *uses + 1 } else { uses.saturating_sub(1) };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Id allocator of one table. A removed id is reused only when nothing can refer to it any more.
+/// Id allocator of one table. A removed id is reused only after nothing refers to it any more.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     count: u32,
@@ -75,8 +75,8 @@ impl Ids {
     }
 }
 
-/// Allocator of the slot arena. First fit: there are few table sizes (ten primes), so freed runs
-/// are reused.
+/// Allocator of the slot arena. First fit suffices: there are few table sizes (ten primes), so that
+/// freed runs fit later tables.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     capacity: u32,
@@ -136,6 +136,7 @@ impl Arena {
         }
     }
 
+    /// Frees a run at once, and merges it with adjacent free runs.
     pub(super) fn release(&mut self, mut first: u32, mut count: u32) {
         if count == 0 {
             return;
@@ -160,8 +161,8 @@ impl Arena {
 
 /// Entries of the frontend hash that are free or about to be freed.
 ///
-/// A reader may be visiting an entry while it is unlinked, so the entry is reused only after every
-/// live lcore has passed the point between two bursts.
+/// A reader may be visiting an entry while the entry is unlinked. Therefore an entry is reused only
+/// after every live lcore has since been between two bursts, where it visits no entry.
 #[derive(Debug, Default)]
 pub(super) struct FreeEntries {
     pub(super) free: Vec<u32>,
@@ -175,13 +176,13 @@ pub(super) struct FreeEntries {
 #[derive(Debug)]
 pub(super) struct Unlinked {
     pub(super) entries: Vec<u32>,
-    /// Iteration counts of the live lcores at that time.
+    /// Numbers of the lcores that were live at that time, each with its iteration count.
     pub(super) ticks: Vec<(usize, u64)>,
 }
 
 impl Unlinked {
-    /// Returns whether no lcore can be visiting these entries: each lcore has begun two more
-    /// iterations, so the one in progress is over, or it is no longer live.
+    /// Returns whether no lcore can be visiting these entries. Each lcore has counted two more
+    /// iterations, so that the iteration in progress at that time is over, or is no longer live.
     pub(super) fn is_unvisited(&self, now: &[(usize, u64)]) -> bool {
         self.ticks.iter().all(|(lcore, then)| {
             now.iter().all(|(other, tick)| other != lcore || tick.wrapping_sub(*then) >= 2)

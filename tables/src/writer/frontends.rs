@@ -117,7 +117,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Ends a frontend and the marks that no other frontend requires.
+    /// Removes a frontend from the next generation, with the marks that no other frontend requires.
     fn end_frontend(&mut self, key: &FrontendKey) {
         let Some(service) = self.unlink_from(key) else { return };
         self.index.kinds.remove(key);
@@ -151,7 +151,7 @@ impl Writer<'_> {
             first,
             self.next(),
         );
-        frontends.mark(&self.region_writer, &key, true);
+        frontends.set_chain_bit(&self.region_writer, &key, true);
         if key.prefix_len == 128 {
             self.parts.addresses.write(&self.region_writer, &key.addr);
         }
@@ -194,11 +194,12 @@ impl Writer<'_> {
         Err(UpdateError::Full { what, setting, used, capacity, retired })
     }
 
-    /// Checks that the key's chain stays within the length that readers walk.
+    /// Checks that the chain of `key` stays within the length that readers walk if entries are
+    /// added.
     pub(super) fn check_chain(&self, key: &FrontendKey) -> Result<(), UpdateError> {
         let frontends = &self.parts.frontends;
         let mut link = frontends.head(key).load(Ordering::Relaxed);
-        // The frontend and its two marks may hash to the same chain: three entries at once.
+        // Up to three entries may be added: the frontend and its two marks may hash to one chain.
         for _ in 0..MAX_CHAIN - 3 {
             let Some(number) = link.checked_sub(1) else { return Ok(()) };
             let Some(entry) = frontends.entries.get(number as usize) else { break };
@@ -231,7 +232,8 @@ impl Writer<'_> {
 
     /// Holds unlinked entries until no reader can be visiting them.
     pub(super) fn keep_unlinked(&mut self, entries: Vec<u32>) {
-        // An lcore that is not seen here joins later, and finds the chains without these entries.
+        // An lcore that `ticks` does not see joins later, and finds the chains without these
+        // entries.
         fence(Ordering::SeqCst);
         let ticks = self.ticks();
         if ticks.is_empty() {
@@ -260,7 +262,7 @@ impl Writer<'_> {
             if at == number {
                 self.region_writer.store_word(link, gone.next.load(Ordering::Relaxed));
                 if frontends.head(gone.key()).load(Ordering::Relaxed) == 0 {
-                    frontends.mark(&self.region_writer, gone.key(), false);
+                    frontends.set_chain_bit(&self.region_writer, gone.key(), false);
                 }
                 return;
             }

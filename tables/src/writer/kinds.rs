@@ -1,16 +1,20 @@
-//! Counts of frontends by kind, from which the summary for lookups is made.
+//! Counts of frontends by kind, from which the writer makes the summary for lookups.
 
 use packet::addr::Addr;
 
 use crate::lookup::{FrontendKinds, probe_bit};
 use crate::record::FrontendKey;
 
-/// Number of frontends and probe sources of each kind.
+/// Numbers of frontends, scopes and probe sources.
 #[derive(Debug)]
 pub(super) struct KindCounts {
+    /// Number of single-address frontends by kind (the bit number of its `KIND_*`).
     hosts: [u32; 4],
+    /// Number of network frontends by kind.
     networks: [u32; 4],
+    /// Number of network frontends by prefix length.
     lengths: [u32; 128],
+    /// Number of scopes with frontends of their own.
     pub(super) scopes: u32,
     /// Number of probe sources by their Bloom filter bit ([`probe_bit`]).
     probes: [u32; 32],

@@ -29,12 +29,12 @@ impl Writer<'_> {
         self.put_record(SECTION, &cell.note, id, note)
     }
 
-    /// Checks that the arena has space for another table of `size` and for runs of the given
-    /// lengths in words.
+    /// Checks that the arena has space for another table of `size` for `serving` backends, and for
+    /// `runs` of the given lengths in words.
     ///
-    /// It returns the error that these would return: [`Writer::set_table`], [`Writer::put_note`]
-    /// (two words per backend), [`Writer::set_ranges`] (its bounds, and five words per range) and
-    /// [`Writer::set_affinity_backends`].
+    /// If not, it returns the error that one of these would return: [`Writer::set_table`],
+    /// [`Writer::put_note`] (two words per backend), [`Writer::set_ranges`] (the bounds, and five
+    /// words per range) and [`Writer::set_affinity_backends`] (a word per backend).
     pub fn check_slots(
         &mut self,
         size: u32,
@@ -47,7 +47,7 @@ impl Writer<'_> {
         if serving > size as usize {
             return Err(UpdateError::TableFull { backends: serving, size });
         }
-        // Runs that ended before the committed generation are free.
+        // Frees runs that the committed generation no longer sees.
         self.prepare()?;
         let arena = &mut self.index.arena;
         let table = if serving > 1 { size } else { 0 };

@@ -7,7 +7,8 @@ use crate::layout::Section;
 use crate::record::{Prefix, SlotArray};
 use crate::set::TableSet;
 
-/// Section that seeds the checksum of source range bounds.
+/// Section that seeds the checksum of source range bounds. Each kind of run needs another seed than
+/// the others; the sections have no further meaning here.
 pub(super) const BOUNDS: Section = Section::Services;
 /// Section that seeds the checksum of affinity backends.
 pub(super) const AFFINITY_BACKENDS: Section = Section::Backends;
@@ -16,9 +17,11 @@ pub(super) const RANGES: Section = Section::Frontends;
 
 impl Writer<'_> {
     /// Permits only clients in these ranges, or with [`crate::record::SERVICE_DENY`] only others;
-    /// without ranges, all clients. `bounds` are the ranges in the form of [`crate::run`]. The
-    /// service must have its note already, and [`Writer::check_slots`] must have succeeded: if only
-    /// the bounds fit, the change is incomplete.
+    /// without ranges, all clients. `bounds` are the ranges in the form of [`crate::run`].
+    ///
+    /// The service must have its note already, and the caller must have called
+    /// [`Writer::check_slots`]: without it, the bounds may be changed although there is no space
+    /// for the ranges.
     pub fn set_ranges(
         &mut self,
         id: u32,
@@ -60,6 +63,7 @@ impl Writer<'_> {
         Ok(run)
     }
 
+    /// Allocates and writes a run.
     fn fill_run(
         &mut self,
         section: Section,

@@ -62,8 +62,9 @@ impl Writer<'_> {
 
     /// Sets the backends that serve a service, in a table of `size` slots.
     ///
-    /// `table` is called if there are at least two backends and returns, for each slot, an index
-    /// into `ids`. A single backend is stored in the service record itself.
+    /// `table` is called if there are at least two backends; it gets the seed of Maglev tables, and
+    /// returns for each slot an index into `ids`. A single backend is stored in the service record
+    /// itself.
     pub fn set_table(
         &mut self,
         id: u32,

@@ -1,4 +1,4 @@
-//! Readers see what the writer writes, and rejected updates change nothing.
+//! Tests that readers see what the writer writes, and that rejected updates change nothing.
 
 use super::*;
 use crate::maglev::{self, MaglevBackend};
@@ -39,7 +39,8 @@ impl Writer<'_> {
 }
 
 fn region() -> Region {
-    // The number of stores to a chain depends on its entries: a fixed seed makes all runs equal.
+    // The number of stores to a chain depends on its entries, and these on the seed: with a fixed
+    // seed, the tests of killed writers have the same stores in every run.
     Region::anonymous_with(&Sizes::SMALL, 7).unwrap()
 }
 
@@ -125,7 +126,7 @@ fn appliances_with_equal_seed_select_equal_backends() {
 }
 
 #[test]
-fn a_change_of_its_policy_moves_no_slot_of_a_service() {
+fn policy_update_keeps_slots_of_service() {
     let region = region();
     let mut writer = Writer::attach(&region).unwrap();
     let web = writer.put_service("web", &policy()).unwrap();
@@ -164,10 +165,10 @@ fn old_generation_stays_readable_until_acknowledged() {
     assert_eq!(old.frontend(0, &addr("203.0.113.1"), 80, 6), Some(web));
     assert!(old.backend(ids[0].0).is_some());
 
-    // The lcore still reads the old generation: its memory must not be overwritten.
+    // The lcore still reads the old generation, whose memory must not be overwritten.
     assert!(!writer.acknowledged(2));
-    let refused = writer.put_backend(&backend(9)).unwrap_err();
-    assert_eq!(refused, UpdateError::Unacknowledged { lcore: 0, at: 1, committed: 2 });
+    let error = writer.put_backend(&backend(9)).unwrap_err();
+    assert_eq!(error, UpdateError::Unacknowledged { lcore: 0, at: 1, committed: 2 });
     lcore.acknowledge(2);
     writer.put_backend(&backend(9)).unwrap();
     let new = region.tables(2);
@@ -282,7 +283,7 @@ fn every_full_table_names_its_setting() {
     let region = region();
     let sizes = *region.sizes();
     let mut writer = Writer::attach(&region).unwrap();
-    let setting = |refused: UpdateError| match refused {
+    let setting = |error: UpdateError| match error {
         UpdateError::Full { setting, used, capacity, .. } => {
             assert_eq!(used, capacity);
             setting
@@ -300,17 +301,17 @@ fn every_full_table_names_its_setting() {
     for i in 0..sizes.frontends {
         writer.put_frontend(&key("203.0.113.1", 1 + i as u16, 6), 0).unwrap();
     }
-    let refused = writer.put_frontend(&key("203.0.113.1", 9999, 6), 0).unwrap_err();
-    assert_eq!(setting(refused), "region.max_frontends");
+    let error = writer.put_frontend(&key("203.0.113.1", 9999, 6), 0).unwrap_err();
+    assert_eq!(setting(error), "region.max_frontends");
     for i in 0..sizes.next_hops {
         writer.put_next_hop(&addr(&format!("10.0.1.{i}")), 0).unwrap();
     }
-    let refused = writer.put_next_hop(&addr("10.0.1.200"), 0).unwrap_err();
-    assert_eq!(setting(refused), "region.max_next_hops");
+    let error = writer.put_next_hop(&addr("10.0.1.200"), 0).unwrap_err();
+    assert_eq!(setting(error), "region.max_next_hops");
     writer.set_slots(0, &[(0, 1), (1, 1)], 8191, "TCP").unwrap();
-    let refused = writer.set_slots(1, &[(0, 1), (1, 1)], 16_381, "TCP").unwrap_err();
-    assert_eq!(refused, UpdateError::Slots { wanted: 16_381, free: 8193, capacity: 16_384 });
-    assert!(refused.to_string().contains("raise region.slots"));
+    let error = writer.set_slots(1, &[(0, 1), (1, 1)], 16_381, "TCP").unwrap_err();
+    assert_eq!(error, UpdateError::Slots { wanted: 16_381, free: 8193, capacity: 16_384 });
+    assert!(error.to_string().contains("raise region.slots"));
     writer.commit().unwrap();
 }
 
@@ -320,8 +321,8 @@ fn probe_sources_lead_to_their_backend_and_to_no_other() {
     let mut writer = Writer::attach(&region).unwrap();
     let probed = |last, probe: &str| Backend { probe: addr(probe), ..backend(last) };
     let id = writer.put_backend(&probed(1, "198.18.0.1")).unwrap();
-    let refused = writer.put_backend(&probed(2, "198.18.0.1")).unwrap_err();
-    assert_eq!(refused, UpdateError::Probe { addr: "198.18.0.1".parse().unwrap(), id });
+    let error = writer.put_backend(&probed(2, "198.18.0.1")).unwrap_err();
+    assert_eq!(error, UpdateError::Probe { addr: "198.18.0.1".parse().unwrap(), id });
     writer.commit().unwrap();
     let set = region.tables(1);
     assert_eq!(set.probe(&addr("198.18.0.1")), Some(id));
@@ -425,8 +426,8 @@ fn invalid_updates_are_rejected_without_effect() {
     for (i, nat) in settings.nat.iter_mut().take(3).enumerate() {
         *nat = Local { addr: addr(&format!("10.0.2.{}", i + 1)), arm: 1, ..Local::default() };
     }
-    let refused = writer.put_settings(&settings).unwrap_err();
-    assert_eq!(refused, UpdateError::NatMaps { addresses: 3, maps: 64 });
+    let error = writer.put_settings(&settings).unwrap_err();
+    assert_eq!(error, UpdateError::NatMaps { addresses: 3, maps: 64 });
     assert_eq!((writer.commit().unwrap(), writer.sum), (1, sum));
 }
 

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use crate::maglev;
 use crate::record::NAME_BYTES;
 
-/// Error of an update that was not performed; nothing was written.
+/// Error of an update that was not performed. Nothing was written, except possibly by
+/// `Writer::set_ranges` without a preceding `Writer::check_slots`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UpdateError {
     /// A table is full.
@@ -25,7 +26,7 @@ pub enum UpdateError {
         /// Number of removed entries that wait for flows or lcores.
         retired: u32,
     },
-    /// No run of free slots is long enough.
+    /// No run of free slots in the slot arena is long enough.
     #[error(
         "no {wanted} contiguous slots are free ({free} of {capacity} are free in total); raise \
          region.slots, or give services a smaller table_size"

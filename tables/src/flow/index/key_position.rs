@@ -1,6 +1,6 @@
 //! Positions in the index, and the contents of a bucket's word.
 
-/// Number of buckets after its home into which a key may spill.
+/// Number of buckets after its home bucket into which a key may spill.
 pub(super) const WINDOW: u32 = 16;
 /// Mask of the lock owner's lcore number + 1 in a bucket's word; 0 if the bucket is not locked.
 pub(super) const OWNER: u64 = 0xff;
@@ -12,13 +12,18 @@ pub(super) const SPILLED: u64 = 1 << 24;
 /// Positions at which a key may be stored.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyPosition {
+    /// Number of the home bucket.
     pub(crate) home: u32,
+    /// Number of the second bucket.
     pub(super) second: u32,
+    /// Slot of a bucket that the key tries first.
     pub(super) slot: u32,
+    /// Tag of the key, not 0.
     pub(super) tag: u8,
 }
 
 impl KeyPosition {
+    /// Returns the tag in each of four bytes.
     fn tags(&self) -> u32 {
         u32::from(self.tag) * 0x0101_0101
     }
@@ -30,8 +35,8 @@ impl KeyPosition {
     }
 }
 
-/// Returns the slots whose tag equals that of `position`, as the highest bits of their bytes. It
-/// may report a false match after a true one, and never misses a match.
+/// Returns the slots whose tag equals that of `position`, as the highest bits of their bytes. The
+/// result never lacks a match, and may contain a false match in a higher slot than a true one.
 #[inline(always)]
 pub(super) fn equal_tags(word: u64, position: &KeyPosition) -> u32 {
     let differs = (word >> 32) as u32 ^ position.tags();

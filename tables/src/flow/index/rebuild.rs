@@ -1,4 +1,4 @@
-//! Recovery of the index: clears incomplete entries and recomputes the words.
+//! Recovery of the index: clears incomplete entries and recomputes the buckets' words.
 
 use super::super::entry::{Hit, LIVE, WRITING};
 use super::Index;
@@ -17,8 +17,8 @@ impl<'r> Index<'r> {
     }
 
     /// Releases all locks, clears entries that are incomplete, at a wrong position or rejected by
-    /// `keep`, and recomputes the words. For recovery, while no lcore runs. Returns the numbers of
-    /// cleared entries and of held locks.
+    /// `keep`, and recomputes the buckets' words. For recovery, while no lcore runs. Returns the
+    /// number of cleared entries and the number of released locks.
     pub(crate) fn rebuild(&self, mut keep: impl FnMut(u32, &FlowKey, &Hit) -> bool) -> (u32, u32) {
         let (mut cleared, locks) = (0, self.locked());
         self.words.iter().for_each(|word| word.store(0, Relaxed));

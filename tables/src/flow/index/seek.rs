@@ -1,5 +1,5 @@
-//! Lookups of the BPF program: one loop over all buckets that may hold a key, since the verifier
-//! would check a separate fast path in addition.
+//! Lookups of the BPF program: one loop over all buckets that may hold a key. A separate fast path
+//! as in `Index::find_to` would add paths for the verifier to check.
 
 use super::super::entry::{Entry, Hit, KeyWords};
 use super::key_position::{KeyPosition, SPILLED, WINDOW, equal_tags};
@@ -9,7 +9,7 @@ use crate::parts;
 use crate::record::NONE;
 use packet::flow::FlowKey;
 
-/// KeyWords read by [`Index::begin_lookup`].
+/// A lookup that was begun: what [`Index::begin_lookup`] has read.
 pub struct PendingLookup<'r> {
     position: KeyPosition,
     own: &'r Entry,
@@ -32,8 +32,8 @@ impl<'r> Index<'r> {
     }
 
     /// Reads the state of the slot that a hash designates and the word of its home bucket, which
-    /// locate most keys. Both lines may be in no cache. BPF has no prefetch, but the processor
-    /// continues until a value is used.
+    /// suffice to locate most keys. Both lines may be in no cache. BPF has no prefetch, but the
+    /// processor does not wait for a value before it is used.
     #[inline(always)]
     pub(crate) fn begin_lookup(&self, hash: u64) -> Option<PendingLookup<'r>> {
         let position = self.position(hash);

@@ -1,5 +1,5 @@
-//! Slots of the index: claimed, filled and published, or cleared. A slot belongs to the lcore that
-//! set its state to [`WRITING`].
+//! Changes of slots of the index. A slot is claimed, filled and published, and later cleared. While
+//! its state has the bit [`WRITING`], it belongs to the lcore that set the bit.
 
 use super::super::entry::{Entry, Filling, LIVE, WRITING};
 use super::super::step::step;
@@ -11,7 +11,7 @@ use crate::record::NONE;
 /// Error of an insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexError {
-    /// No free slot: raise the table's `region.max_...`.
+    /// All slots for the key are in use: raise the table's `region.max_...`.
     Full,
     /// The bucket stayed locked by others for too long.
     Contended,
@@ -64,7 +64,7 @@ impl Index<'_> {
         NONE
     }
 
-    /// As [`Index::claim`]. `stale` returns whether a live entry may be evicted.
+    /// As [`Index::claim`], but also clears and claims a live entry for which `stale` returns true.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     fn claim_over(&self, position: &KeyPosition, stale: impl Fn(&Entry) -> bool) -> u32 {
         for n in 0..2 + WINDOW {
@@ -113,7 +113,7 @@ impl Index<'_> {
         stamp
     }
 
-    /// Ends an entry; returns false if its state was not `stamp`.
+    /// Clears an entry; returns false if its state is not `stamp`.
     pub(crate) fn clear(&self, i: u32, stamp: u32) -> bool {
         self.clear_inline(i, stamp)
     }
@@ -154,7 +154,8 @@ impl Index<'_> {
         i / 4 != position.home && i / 4 != position.second
     }
 
-    /// Only the owner of a slot changes its tag, so the difference can be applied without a retry.
+    /// Sets the tag of slot `i`. Only the owner of a slot changes its tag, so the difference can be
+    /// applied without a retry.
     fn set_tag(&self, i: u32, tag: u8) {
         let (Some(word), shift) = (self.word(i / 4), 32 + i % 4 * 8) else { return };
         let old = (word.load(Relaxed) >> shift) as u8;

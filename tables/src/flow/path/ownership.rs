@@ -15,7 +15,7 @@ impl PathRecord {
         self.seq.load(Relaxed) & (LIVE | WRITING) != 0
     }
 
-    /// Returns whether a writer has locked the record, or was killed while it had.
+    /// Returns whether a writer has locked the record, or was killed while it held the lock.
     pub(in crate::flow) fn is_locked(&self) -> bool {
         self.seq.load(Relaxed) & WRITING != 0
     }
@@ -28,12 +28,12 @@ impl PathRecord {
         crate::flow::index::prefetch(&self.options);
     }
 
-    /// Begins a new path in a free record.
+    /// Begins a new path in a free record that the caller has allocated.
     pub(in crate::flow) fn begin(&self) {
         let seq = self.seq.load(Relaxed) & !(LIVE | WRITING);
         self.seq.store(seq | WRITING, Relaxed);
         fence(Release);
-        // The count above the state bits reveals to delayed writers that this is another flow.
+        // The count of flows above the state bits makes updates for the previous flow fail.
         self.tcp.store((self.tcp.load(Relaxed) & !0xff).wrapping_add(0x100), Relaxed);
     }
 
@@ -70,10 +70,10 @@ impl PathRecord {
         done
     }
 
-    /// Ends a live record if `is_intended` returns true and no writer has locked it. Afterwards
-    /// readers reject it, and it belongs to the caller. The record is at no time both live and
-    /// locked by this call: a packet that interrupts a process on its CPU would wait in vain for
-    /// the release.
+    /// Ends a live record if `is_intended` returns true and no writer has locked the record.
+    /// Afterwards readers reject the record, and it belongs to the caller. This call never leaves
+    /// the record both live and locked: a packet that interrupts the calling process on its CPU
+    /// would wait in vain for the release of the lock.
     #[cfg_attr(target_arch = "bpf", inline(always))]
     pub(in crate::flow) fn end(&self, is_intended: impl Fn() -> bool) -> bool {
         for _ in 0..TRIES {

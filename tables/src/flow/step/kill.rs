@@ -26,8 +26,8 @@ pub(crate) fn pass() {
     if left == 0 {
         match OTHER.take() {
             Some(other) => other(),
-            // Unlike a panic, it prints no message; the code under test has no destructors with
-            // side effects.
+            // Unlike `panic!`, `resume_unwind` prints no message; the code under test has no
+            // destructors with side effects.
             None => resume_unwind(Box::new(Killed)),
         }
     }
@@ -44,8 +44,8 @@ fn pause() {
     }
 }
 
-/// Runs `work` until step number `steps`; returns true if that step was reached, false if `work`
-/// ended before.
+/// Runs `work` and kills it at step number `steps`, counted from 0. Returns false if `work` ended
+/// before that step.
 pub(crate) fn after(steps: u32, work: impl FnOnce()) -> bool {
     LEFT.set(steps);
     let outcome = catch_unwind(AssertUnwindSafe(work));
@@ -57,11 +57,12 @@ pub(crate) fn after(steps: u32, work: impl FnOnce()) -> bool {
     }
 }
 
-/// Runs `work`, and `other` within step number `steps`; returns false if `work` has fewer steps.
+/// Runs `work`, and `other` at step number `steps` of it, counted from 0. Returns false if `work`
+/// ended before that step.
 pub(crate) fn meanwhile(steps: u32, work: impl FnOnce(), other: impl FnOnce()) -> bool {
     let boxed: Other<'_> = Box::new(other);
-    // SAFETY: it is removed again below, before its borrows end; a panic of the test ends the
-    // thread that could run it.
+    // SAFETY: the closure is removed below, before its borrows end; after a panic of the test, the
+    // thread, which alone could run the closure, ends.
     #[expect(unsafe_code, reason = "a thread-local cannot borrow")]
     let boxed = unsafe { std::mem::transmute::<Other<'_>, Other<'static>>(boxed) };
     OTHER.set(Some(boxed));

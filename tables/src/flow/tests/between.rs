@@ -1,9 +1,10 @@
-//! Two concurrent operations, step by step: one runs completely between any two steps of the other.
+//! Two concurrent operations: one runs completely between any two steps of the other.
 
 use super::*;
 use std::cell::Cell;
 
-/// With flows 0 to 9 present, runs `other` completely at each step of `work` in turn.
+/// With flows 0 to 9 present, runs `work` once for each of its steps, with `other` run completely
+/// at that step, and then calls `then`.
 pub(super) fn at_every_step(
     work: impl Fn(&Flows<'_>),
     other: impl Fn(&Flows<'_>),
@@ -12,7 +13,7 @@ pub(super) fn at_every_step(
     after_at_every_step(|_| {}, work, other, then);
 }
 
-/// As `at_every_step`, with more initial flows.
+/// As `at_every_step`, and calls `begin` before each run, which may insert more flows.
 pub(super) fn after_at_every_step(
     begin: impl Fn(&Flows<'_>),
     work: impl Fn(&Flows<'_>),
@@ -58,7 +59,7 @@ fn interleaved_operations_during_insert_stay_consistent() {
             assert!(find(flows, &nat_flow(50, 0).front).is_some());
         },
     );
-    // The same flow from both directions at once: one of them is inserted.
+    // Two lcores insert the same flow at once: one of them succeeds.
     at_every_step(insert, insert, |flows| assert_eq!(flows.live(), 11));
 }
 
@@ -119,8 +120,9 @@ fn by_tunnel() -> NewFlow {
     NewFlow { back, forward, nat_map: NONE, ..new }
 }
 
-/// Ends flow 4, and handles a packet of it at each step. The interrupted operation continues only
-/// after the packet, like a process on the same CPU: the packet cannot wait for anything.
+/// Ends flow 4 by `end`, and handles a packet of flow 4 at each step of that. The interrupted
+/// operation continues only after the packet, like a process on the same CPU: the packet cannot
+/// wait for anything. `others` is the number of other flows that exist afterwards.
 fn at_every_step_of_an_end(tunnel: bool, end: impl Fn(&Flows<'_>), others: u32) {
     let key = nat_flow(4, 0).front;
     let (began, anew) = (Cell::new(false), Cell::new(0));
@@ -215,7 +217,7 @@ fn entry_with_corrupt_key_is_removed_with_its_flow() {
     let word = unsafe {
         &*start.add(hits[3].entry as usize * 64 + 40).cast::<std::sync::atomic::AtomicU64>()
     };
-    // The changed key must not belong to its position by chance: the seed is random.
+    // The changed key must not belong to its position by chance.
     let elsewhere = (1u64..).find(|flip| {
         word.fetch_xor(*flip, Relaxed);
         let (key, _) = flows.index.read(hits[3].entry).unwrap();

@@ -1,13 +1,13 @@
-//! One leg per direction, where the gateway sends both.
+//! Flows with one gateway leg per direction, where the gateway sends both directions.
 
 use super::between::after_at_every_step;
 use super::*;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-/// Client number `n` sends through a gateway, and its packets are tunneled; leg, options and digest
-/// are derived from `mark`.
-fn tunnelled(n: u32, mark: u32) -> NewFlow {
+/// Returns a tunnel flow of client number `n`, which sends through a gateway. Leg, options and
+/// digest are derived from `mark`, a number that identifies the packet they came with.
+fn tunneled(n: u32, mark: u32) -> NewFlow {
     let nat = nat_flow(n, 0);
     let (nat_or_digest, mode) = (NatOrDigest::NONE, Mode::Tunnel as u8);
     let forward = Forward { nat_or_digest, mode, ..nat.forward };
@@ -25,30 +25,30 @@ fn leg(mark: u32) -> GatewayLeg {
     GatewayLeg { vni: mark, node: addr(mark), ..GatewayLeg::default() }
 }
 
-/// Options that identify their packet; every third mark has long ones.
+/// Returns options that consist of the mark; those of every third mark are long.
 fn options(mark: u32) -> Vec<u8> {
     vec![mark as u8; if mark.is_multiple_of(3) { 100 } else { 32 }]
 }
 
 fn begin(flows: &Flows<'_>, n: u32, mark: u32) -> Hit {
-    flows.insert(&tunnelled(n, mark), &options(mark), 1).unwrap()
+    flows.insert(&tunneled(n, mark), &options(mark), 1).unwrap()
 }
 
 fn front(flows: &Flows<'_>, n: u32) -> Hit {
-    find(flows, &tunnelled(n, 0).front).unwrap()
+    find(flows, &tunneled(n, 0).front).unwrap()
 }
 
 const INITIATOR: bool = true;
 const RESPONDER: bool = false;
 
-/// A packet of this direction arrives from the gateway.
+/// Handles a packet of this direction that arrives from the gateway.
 fn packet_arrives(flows: &Flows<'_>, n: u32, from_initiator: bool, mark: u32) -> LegUpdate {
     flows.update_gateway(&front(flows, n), from_initiator, &leg(mark), &options(mark), mark)
 }
 
 /// Returns the mark of the leg by which a packet of this direction returns.
 fn mark_of(flows: &Flows<'_>, n: u32, from_initiator: bool) -> u32 {
-    let (back, _) = tunnelled(n, 0).back.unwrap();
+    let (back, _) = tunneled(n, 0).back.unwrap();
     let marks = [front(flows, n), find(flows, &back).unwrap()].map(|hit| {
         let mut answer = Answer::empty();
         flows.answer(&hit, from_initiator, &mut answer).unwrap();
@@ -102,7 +102,7 @@ fn equal_legs_share_storage_until_one_changes() {
         let path = &flows.paths[front(&flows, 50).path as usize];
         assert_eq!(path.owns.load(Relaxed), NONE);
         assert_eq!(flows.forward(&front(&flows, 50)).unwrap().responder_digest(), long);
-        // Packets on the way to an appliance arrived with the old leg.
+        // The responder's packets still return by the old leg.
         assert_eq!(packet_arrives(&flows, 50, INITIATOR, 7), LegUpdate::Changed);
         assert_eq!((mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)), (7, long));
         // When the other direction follows, both legs are equal.
@@ -113,7 +113,7 @@ fn equal_legs_share_storage_until_one_changes() {
 }
 
 #[test]
-fn a_translated_flow_has_one_leg() {
+fn nat_flow_has_one_leg() {
     let region = small();
     let flows = table(&region);
     let hit = insert_nat(&flows, 1, &[]).unwrap();
@@ -137,7 +137,7 @@ fn without_a_slab_both_directions_use_the_latest_leg() {
         assert_eq!(done == LegUpdate::Shared, side == RESPONDER);
         assert_eq!((mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)), (mark, mark));
     }
-    // Long options have no space at all then.
+    // Without a free slab, long options have no space at all.
     assert_eq!(packet_arrives(&flows, 50, RESPONDER, 3), LegUpdate::Skipped);
     assert_eq!(packet_arrives(&flows, 50, INITIATOR, 3), LegUpdate::Skipped);
     assert_eq!(mark_of(&flows, 50, RESPONDER), 4);
@@ -190,8 +190,8 @@ fn restart_keeps_both_legs() {
     assert_consistent(&flows);
 }
 
-/// Whichever digest is stored, its leg is stored as well, and the next packet
-/// of each direction updates its leg again.
+/// Asserts for both directions that a stored digest belongs to the stored leg, and that the next
+/// packet, with the direction's mark in `marks`, updates the leg.
 fn assert_settled(flows: &Flows<'_>, marks: [u32; 2]) {
     let hit = front(flows, 50);
     let forward = flows.forward(&hit).unwrap();
@@ -214,8 +214,9 @@ fn assert_settled(flows: &Flows<'_>, marks: [u32; 2]) {
 /// Direction (true from the initiator) and mark.
 type Packet = (bool, u32);
 
-/// Initial legs, and the packet after which the flow has two: the responder's first one, its next
-/// one, and the initiator's after equal ones.
+/// Initial mark, packets before the change, and the packet that changes a leg: the responder's
+/// first packet; the responder's and the initiator's next one in a flow with two legs; and the
+/// initiator's next one after both directions had equal legs.
 const LEG_CHANGES: [(u32, &[Packet], Packet); 4] = [
     (1, &[], (RESPONDER, 2)),
     (1, &[(RESPONDER, 2)], (RESPONDER, 6)),
@@ -252,7 +253,7 @@ fn removal_of_two_leg_flow_killed_at_any_step_leaks_no_slab() {
         |flows| apply_packets(flows, 1, &[(RESPONDER, 2)]),
         |flows| assert!(flows.remove(&front(flows, 50)).is_some()),
         |flows, recovery| {
-            let found = find(flows, &tunnelled(50, 0).front);
+            let found = find(flows, &tunneled(50, 0).front);
             assert_eq!(recovery.recovered, 10 + u32::from(found.is_some()));
         },
     );
@@ -276,7 +277,8 @@ fn concurrent_updates_of_both_directions_keep_both_legs() {
     }
 }
 
-/// Legs by which a reply may return during an update: those before it, or those after it.
+/// Returns the marks of both directions before and after `packet`. During the update, packets
+/// return by one or the other.
 fn before_and_after(first: u32, before: &[Packet], packet: Packet) -> [[u32; 2]; 2] {
     let region = small();
     let flows = table(&region);
@@ -322,7 +324,8 @@ fn reply_uses_old_leg_while_update_is_stuck() {
             }
             let both = [mark_of(&flows, 50, INITIATOR), mark_of(&flows, 50, RESPONDER)];
             assert!(both == old || both == new, "step {steps}: {both:?}");
-            // The leg of a later packet is not recorded, and the flow continues.
+            // While the path is locked, the leg of a later packet is not recorded, and packets are
+            // forwarded.
             let hit = front(&flows, 50);
             let locked = flows.paths[hit.path as usize].is_locked();
             if locked {
@@ -368,7 +371,7 @@ fn readers_never_see_a_torn_leg() {
     let rounds = if cfg!(miri) { 20 } else { 20_000 };
     let write = |side: bool| {
         kill::with_pauses(if side { 3 } else { 5 });
-        // Marks of one are even, of the other odd; both sometimes have long options.
+        // The responder's marks are even, the initiator's odd; both sometimes have long options.
         for round in 1..rounds {
             packet_arrives(&flows, 50, side, (round % 60) * 2 + u32::from(side));
         }

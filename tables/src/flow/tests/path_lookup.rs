@@ -33,7 +33,7 @@ fn flow_is_found_by_its_own_path_only() {
 }
 
 #[test]
-fn lookup_by_path_refreshes_flow() {
+fn touch_through_the_path_updates_the_time_of_last_use() {
     let region = small();
     let flows = table(&region);
     let key = nat_flow(0, 0).front;

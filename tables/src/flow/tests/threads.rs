@@ -26,8 +26,7 @@ fn concurrent_inserts_of_one_flow_create_one() {
                         won[n as usize].fetch_add(1, Relaxed);
                         break hit;
                     }
-                    // On a loaded machine a thread may be preempted while it holds a lock: the next
-                    // packet tries again.
+                    // On a loaded machine a thread may be preempted while it holds a lock.
                     Err(InsertError::Contended) => std::thread::yield_now(),
                     Err(error) => {
                         assert!(matches!(error, InsertError::Exists(_)), "{error}");
@@ -48,7 +47,8 @@ fn concurrent_inserts_of_one_flow_create_one() {
     assert_consistent(&flows);
 }
 
-/// Every part of a flow's record identifies the flow, so that a torn copy is detected.
+/// Asserts that a copy is not torn: every part of the record identifies the flow or the round that
+/// wrote it.
 fn assert_of_one_piece(answer: &Answer, n: u32) {
     assert_eq!(answer.forward.backend, n);
     let round = answer.gateway.vni;

@@ -1,4 +1,4 @@
-//! Which flows are evicted when space is short, and which never are.
+//! Eviction of unconfirmed and reset flows when space is short; other flows are never evicted.
 
 use super::*;
 use crate::flow::{DEFAULT_PERCENT, budget, unconfirmed_ring_slots};
@@ -54,7 +54,8 @@ fn flood_evicts_only_oldest_unconfirmed_flows() {
     }
     assert!((0..confirmed).all(|n| has(&flows, n)));
     assert_eq!(flows.live(), flows.capacity());
-    // A flow confirmed in the meantime is kept, and the table is full for the new one.
+    // A flow that was confirmed after it entered its ring is kept. The table is full, so each new
+    // flow evicts an unconfirmed one.
     let newest = find(&flows, &flow(last - 1).front).unwrap();
     confirm(&flows, &newest);
     for n in last..last + 3 * budget {
@@ -68,22 +69,22 @@ fn flood_evicts_only_oldest_unconfirmed_flows() {
 fn one_way_flows_have_their_own_budget() {
     let region = small();
     let flows = table(&region);
-    let [two_way, past_us] = DEFAULT_PERCENT.map(|percent| budget(flows.capacity(), percent));
+    let [two_way, bypassing] = DEFAULT_PERCENT.map(|percent| budget(flows.capacity(), percent));
     for n in 0..two_way {
         begin(&flows, &flow(n)).unwrap();
     }
-    for n in 1000..1000 + 5 * past_us {
+    for n in 1000..1000 + 5 * bypassing {
         begin(&flows, &one_way(n)).unwrap();
     }
     assert!((0..two_way).all(|n| has(&flows, n)));
-    assert_eq!(flows.live(), two_way + past_us);
-    // The second packet confirms.
-    let confirmed = find(&flows, &one_way(1000 + 5 * past_us - 1).front).unwrap();
+    assert_eq!(flows.live(), two_way + bypassing);
+    // The initiator's second packet confirms the flow.
+    let confirmed = find(&flows, &one_way(1000 + 5 * bypassing - 1).front).unwrap();
     assert_eq!(flows.note(&confirmed, 16, true), TcpState::Established);
-    for n in 5000..5000 + 5 * past_us {
+    for n in 5000..5000 + 5 * bypassing {
         begin(&flows, &one_way(n)).unwrap();
     }
-    assert!(find(&flows, &one_way(1000 + 5 * past_us - 1).front).is_some());
+    assert!(find(&flows, &one_way(1000 + 5 * bypassing - 1).front).is_some());
     assert_consistent(&flows);
 }
 
@@ -166,14 +167,14 @@ fn revoked_reset_evicts_nothing() {
     confirm(&flows, &hit);
     let again = || find(&flows, &flow(1).front).unwrap();
     assert_eq!(flows.note(&again(), 4, true), TcpState::Reset);
-    assert!(!again().is_established(), "its packets look at the path again");
+    assert!(!again().is_established(), "the next packets read the path's state");
     assert_eq!(flows.note(&again(), 16, true), TcpState::Established);
     assert!(again().is_established());
     assert!((0..64).all(|_| flows.evict_any().is_none()));
 }
 
 #[test]
-fn nat_port_is_reclaimed_from_unconfirmed_flow() {
+fn evict_ends_only_an_unconfirmed_flow() {
     let region = small();
     let flows = table(&region);
     let evict = |n| {

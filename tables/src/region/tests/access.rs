@@ -18,7 +18,7 @@ impl Folder {
     fn new(name: &str) -> Folder {
         let path = PathBuf::from(format!("/dev/shm/weir-access-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
-        make_folder(&path, None).unwrap();
+        make_folder(&path, Owners::default()).unwrap();
         Folder(path)
     }
 
@@ -42,15 +42,16 @@ fn mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Both ways of opening fail equally, and the message contains these words.
-fn refused(path: &Path, group: Option<u32>, parts: &[&str]) {
-    let location = || RegionLocation::File { path: path.to_path_buf(), group };
-    for refused in [
+/// Asserts that both ways of opening fail with `Unsafe`, and that the message contains these parts.
+fn assert_rejected(path: &Path, group: Option<u32>, parts: &[&str]) {
+    let owners = Owners { user: None, group };
+    let location = || RegionLocation::File { path: path.to_path_buf(), owners };
+    for error in [
         Region::create_or_open(location(), &Sizes::SMALL, SEED).unwrap_err(),
         Region::open(location()).unwrap_err(),
     ] {
-        assert!(matches!(refused, RegionError::Unsafe { .. }), "{refused}");
-        let text = refused.to_string();
+        assert!(matches!(error, RegionError::Unsafe { .. }), "{error}");
+        let text = error.to_string();
         assert!(parts.iter().all(|word| text.contains(word)), "{parts:?}: {text}");
     }
     assert_eq!(location().holder(), None);
@@ -64,11 +65,11 @@ fn symbolic_link_is_rejected_and_target_unchanged() {
     mode(&victim, 0o600);
     symlink(&victim, folder.file()).unwrap();
     lchown(folder.file(), Some(NOBODY), Some(NOBODY)).unwrap();
-    refused(&folder.file(), None, &["symbolic link", "nobody (uid 65534)", "rm "]);
+    assert_rejected(&folder.file(), None, &["symbolic link", "nobody (uid 65534)", "rm "]);
     assert_eq!(std::fs::metadata(&victim).unwrap().len(), 0, "the target is unchanged");
     // A dangling link must not be followed to create a file either.
     std::fs::remove_file(&victim).unwrap();
-    refused(&folder.file(), None, &["symbolic link"]);
+    assert_rejected(&folder.file(), None, &["symbolic link"]);
     assert!(!victim.exists());
 }
 
@@ -79,7 +80,7 @@ fn file_of_another_user_is_rejected_with_its_owner() {
     File::create(&file.0).unwrap();
     mode(&file.0, 0o600);
     chown(&file.0, Some(NOBODY), Some(NOBODY)).unwrap();
-    refused(&file.0, None, &["/dev/shm/", "belongs to nobody (uid 65534)", "rm "]);
+    assert_rejected(&file.0, None, &["/dev/shm/", "belongs to nobody (uid 65534)", "rm "]);
     assert_eq!(std::fs::metadata(&file.0).unwrap().len(), 0);
 }
 
@@ -90,13 +91,13 @@ fn region_accessible_to_others_is_rejected() {
     assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o7777, 0o600);
     for wrong in [0o602, 0o604, 0o666, 0o700, 0o4600] {
         mode(&file, wrong);
-        refused(&file, None, &["mode", &format!("{wrong:04o}"), "0660", "chmod 0600"]);
+        assert_rejected(&file, None, &["mode", &format!("{wrong:04o}"), "0660", "chmod 0600"]);
     }
     mode(&file, 0o660);
     Region::open(&file).expect("root's group is root");
     chown(&file, None, Some(NOBODY)).unwrap();
     mode(&file, 0o640);
-    refused(&file, None, &["nogroup (gid 65534)", "region.group"]);
+    assert_rejected(&file, None, &["nogroup (gid 65534)", "region.group"]);
     mode(&file, 0o600);
     Region::open(&file).expect("its group has no access");
 }
@@ -105,15 +106,16 @@ fn region_accessible_to_others_is_rejected() {
 fn configured_group_gets_access() {
     let folder = Folder::new("group");
     let (inner, group) = (folder.0.join("inner"), Some(NOBODY));
-    make_folder(&inner, group).unwrap();
+    let owners = Owners { user: None, group };
+    make_folder(&inner, owners).unwrap();
     let file = inner.join("region");
-    let location = || RegionLocation::File { path: file.clone(), group };
+    let location = || RegionLocation::File { path: file.clone(), owners };
     Region::create_or_open(location(), &Sizes::SMALL, SEED).unwrap();
     let (of_file, of_folder) = (std::fs::metadata(&file).unwrap(), inner.metadata().unwrap());
     assert_eq!((of_file.mode() & 0o7777, of_file.gid()), (0o660, NOBODY));
-    assert_eq!((of_folder.mode() & 0o7777, of_folder.gid()), (0o750, NOBODY));
+    assert_eq!((of_folder.mode() & 0o7777, of_folder.gid()), (0o770, NOBODY));
     Region::open(location()).unwrap();
-    refused(&file, Some(NOBODY - 1), &["nogroup (gid 65534)"]);
+    assert_rejected(&file, Some(NOBODY - 1), &["nogroup (gid 65534)"]);
     // A region created before the group was configured is given to it.
     chown(&file, None, Some(0)).unwrap();
     mode(&file, 0o600);
@@ -123,20 +125,53 @@ fn configured_group_gets_access() {
 }
 
 #[test]
+fn file_and_folder_of_the_services_user_are_trusted() {
+    let folder = Folder::new("user");
+    let file = folder.made();
+    chown(&file, Some(NOBODY), None).unwrap();
+    assert_rejected(&file, None, &["belongs to nobody (uid 65534)", "region.user"]);
+    chown(&folder.0, Some(NOBODY), None).unwrap();
+    let of = |user| {
+        let owners = Owners { user: Some(user), group: None };
+        Region::open(RegionLocation::File { path: file.clone(), owners })
+    };
+    of(NOBODY).unwrap();
+    assert!(of(NOBODY - 1).unwrap_err().to_string().contains("belongs to nobody (uid 65534)"));
+}
+
+#[test]
+fn prepared_region_can_be_created_by_a_process_of_the_services_user() {
+    let folder = Folder::new("prepared");
+    let owners = Owners { user: Some(NOBODY), group: Some(NOBODY) };
+    let path = folder.0.join("inner/region");
+    let location = RegionLocation::File { path: path.clone(), owners };
+    location.prepare().unwrap();
+    let about = std::fs::metadata(&path).unwrap();
+    assert_eq!((about.uid(), about.gid(), about.mode() & 0o7777), (0, NOBODY, 0o660));
+    assert_eq!(about.len(), 0, "only its creation is prepared");
+    assert_eq!(path.parent().unwrap().metadata().unwrap().mode() & 0o7777, 0o770);
+    let unfinished = Region::open(&location).unwrap_err();
+    assert!(matches!(unfinished, RegionError::Unfinished { .. }), "{unfinished}");
+    drop(Region::create_or_open(&location, &Sizes::SMALL, SEED).unwrap());
+    location.prepare().unwrap();
+    Region::open(&location).expect("an existing region is kept");
+}
+
+#[test]
 fn folder_writable_by_others_is_rejected() {
     let folder = Folder::new("folder");
     let file = folder.made();
     mode(&folder.0, 0o777);
-    refused(&file, None, &["is writable by all users", "chmod go-w"]);
+    assert_rejected(&file, None, &["is writable by all users", "chmod go-w"]);
     mode(&folder.0, 0o1777);
     Region::open(&file).expect("sticky: others cannot replace the file");
     chown(&folder.0, None, Some(NOBODY)).unwrap();
     mode(&folder.0, 0o770);
-    refused(&file, None, &["is writable by the group nogroup"]);
+    assert_rejected(&file, None, &["is writable by the group nogroup"]);
     mode(&folder.0, 0o750);
     Region::open(&file).unwrap();
     chown(&folder.0, Some(NOBODY), None).unwrap();
-    refused(&file, None, &["belongs to nobody (uid 65534)", "chown root:"]);
+    assert_rejected(&file, None, &["belongs to nobody (uid 65534)", "chown root:"]);
 }
 
 #[test]
@@ -148,7 +183,7 @@ fn link_of_another_user_in_path_is_rejected() {
     let by_link = link.join("region");
     Region::open(&by_link).expect("links of root are trusted");
     lchown(&link, Some(NOBODY), None).unwrap();
-    refused(&by_link, None, &["parent folder", "/link belongs to nobody"]);
+    assert_rejected(&by_link, None, &["parent folder", "/link belongs to nobody"]);
     Region::open(&file).unwrap();
 }
 
@@ -157,11 +192,11 @@ fn special_and_hard_linked_files_are_rejected() {
     let folder = Folder::new("kind");
     let made = Command::new("mkfifo").args(["-m", "600"]).arg(folder.file()).status().unwrap();
     assert!(made.success());
-    refused(&folder.file(), None, &["not a regular file"]);
+    assert_rejected(&folder.file(), None, &["not a regular file"]);
     std::fs::remove_file(folder.file()).unwrap();
     let file = folder.made();
     std::fs::hard_link(&file, folder.0.join("other")).unwrap();
-    refused(&file, None, &["2 names"]);
+    assert_rejected(&file, None, &["2 names"]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A region in kernel maps behaves like a region in a file, and either can take over the other.
-//! Requires root and a kernel with BPF.
+//! Tests of regions in kernel maps, which behave like regions in files, and of takeovers between
+//! the two. They require root and a kernel with BPF.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -17,15 +17,15 @@ use crate::record::{Backend, FrontendKey, NONE, Service};
 use crate::writer::Writer;
 
 /// A folder for this test, which is removed with its contents.
-struct Folder(RegionLocation);
+pub(super) struct Folder(pub(super) RegionLocation);
 
 impl Folder {
     fn new(name: &str) -> Folder {
         let path = format!("/sys/fs/bpf/weir-test-{}-{name}", std::process::id());
-        Folder(RegionLocation::Maps(path.into()))
+        Folder(RegionLocation::maps(path.into()))
     }
 
-    fn made(name: &str) -> (Region, Folder) {
+    pub(super) fn made(name: &str) -> (Region, Folder) {
         let folder = Folder::new(name);
         (Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap(), folder)
     }
@@ -47,13 +47,13 @@ fn addr(text: &str) -> Addr {
     Addr::from(text.parse::<IpAddr>().unwrap())
 }
 
-fn key(last: u8) -> FrontendKey {
+pub(super) fn key(last: u8) -> FrontendKey {
     let addr = addr(&format!("203.0.113.{last}"));
     FrontendKey { scope_key: 0, addr, port: 80, proto: 6, prefix_len: 128, pad: 0 }
 }
 
-/// A service with a frontend and a backend, committed.
-fn serve(writer: &mut Writer<'_>, name: &str, last: u8) -> u32 {
+/// Adds a service with a frontend and two backends, and commits.
+pub(super) fn serve(writer: &mut Writer<'_>, name: &str, last: u8) -> u32 {
     let policy = Service { ..Service::EMPTY };
     let id = writer.put_service(name, &policy).unwrap();
     let backend = |last| Backend {
@@ -80,7 +80,7 @@ fn flow_key(n: u32) -> (FlowKey, Side) {
 }
 
 /// Inserts a flow, and increments counters of both lcores.
-fn travel(region: &Region, n: u32) {
+pub(super) fn insert_flow(region: &Region, n: u32) {
     let flows = Flows::new(region);
     flows.recover();
     let (front, front_initiator) = flow_key(n);
@@ -101,13 +101,13 @@ fn travel(region: &Region, n: u32) {
     }
 }
 
-fn backend_of(region: &Region, n: u32) -> Option<u32> {
+pub(super) fn backend_of(region: &Region, n: u32) -> Option<u32> {
     let (flows, key) = (Flows::new(region), flow_key(n).0);
     let hit = flows.find(flows.hash(&key), &key)?;
     flows.forward(&hit).ok().map(|forward| forward.backend)
 }
 
-fn sent(region: &Region) -> u64 {
+pub(super) fn sent(region: &Region) -> u64 {
     region.counters().sum(|page| page.arm_count(1, ArmCounter::TxPackets))
 }
 
@@ -121,7 +121,7 @@ fn dump(region: &Region) -> Vec<u64> {
 fn a_region_of_maps_is_found_again_byte_for_byte() {
     let (first, folder) = Folder::made("again");
     let web = serve(&mut Writer::attach(&first).unwrap(), "web", 1);
-    travel(&first, 9);
+    insert_flow(&first, 9);
     let second = Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap();
     assert_eq!((second.path(), second.hash_seed()), (Some(folder.0.path()), SEED));
     assert_eq!(dump(&first), dump(&second));
@@ -151,8 +151,8 @@ fn roles_exclude_each_other_over_maps() {
     assert_eq!(folder.0.holder(), None);
     let claim = first.claim(Role::Fastpath).unwrap();
     assert_eq!((claim.epoch(), folder.0.holder()), (1, Some(Role::Fastpath)));
-    let refused = second.claim(Role::Fastpath).unwrap_err().to_string();
-    assert!(refused.contains("another region.maps"), "{refused}");
+    let error = second.claim(Role::Fastpath).unwrap_err().to_string();
+    assert!(error.contains("another region.maps"), "{error}");
     second.claim(Role::Slowpath).unwrap();
     drop(claim);
     assert_eq!(second.claim(Role::Fastpath).unwrap().epoch(), 2);
@@ -170,21 +170,21 @@ fn incomplete_maps_are_recreated() {
     assert!(matches!(Region::open(&folder.0).unwrap_err(), RegionError::Unfinished { .. }));
     Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap();
     std::fs::remove_file(folder.0.path().join("PATHS")).unwrap();
-    let refused = Region::open(&folder.0).unwrap_err().to_string();
-    assert!(refused.contains("/PATHS: ") && refused.contains("partly removed"), "{refused}");
+    let error = Region::open(&folder.0).unwrap_err().to_string();
+    assert!(error.contains("/PATHS: ") && error.contains("partly removed"), "{error}");
     folder.0.remove().unwrap();
     assert!(!folder.0.exists());
-    let refused = Region::open(&folder.0).unwrap_err();
-    assert!(matches!(refused, RegionError::Open { .. }), "{refused}");
+    let error = Region::open(&folder.0).unwrap_err();
+    assert!(matches!(error, RegionError::Open { .. }), "{error}");
 }
 
 #[test]
 fn mismatched_maps_are_rejected_with_a_remedy() {
     let (region, folder) = Folder::made("other");
     let requested = Sizes { backends: 64, ..Sizes::SMALL };
-    let refused = Region::create_or_open(&folder.0, &requested, SEED).unwrap_err().to_string();
-    assert!(refused.contains("set region.max_backends = 32"), "{refused}");
-    assert!(refused.contains(&format!("`rm -r {}`", folder.0.path().display())), "{refused}");
+    let error = Region::create_or_open(&folder.0, &requested, SEED).unwrap_err().to_string();
+    assert!(error.contains("set region.max_backends = 32"), "{error}");
+    assert!(error.contains(&format!("`rm -r {}`", folder.0.path().display())), "{error}");
     let seed = Region::create_or_open(&folder.0, &Sizes::SMALL, SEED + 1).unwrap_err();
     assert!(matches!(seed, RegionError::Seed { .. }), "{seed}");
     region.words(Section::Header)[1].fetch_add(1, Ordering::Relaxed);
@@ -201,9 +201,9 @@ fn mismatched_maps_are_rejected_with_a_remedy() {
 
 #[test]
 fn folder_outside_bpffs_is_rejected_with_a_remedy() {
-    let location = RegionLocation::Maps(scratch("maps"));
-    let refused = Region::create_or_open(&location, &Sizes::SMALL, SEED).unwrap_err().to_string();
-    assert!(refused.contains("region.maps") && refused.contains("mount -t bpf"), "{refused}");
+    let location = RegionLocation::maps(scratch("maps"));
+    let error = Region::create_or_open(&location, &Sizes::SMALL, SEED).unwrap_err().to_string();
+    assert!(error.contains("region.maps") && error.contains("mount -t bpf"), "{error}");
     assert!(!location.exists());
     let _ = std::fs::remove_file(Folder(location).lock());
 }
@@ -251,14 +251,13 @@ fn grace_period_is_waited_for_once_per_generation() {
 fn check_takeover(old: &RegionLocation, new: &RegionLocation) {
     let region = Region::create_or_open(old, &Sizes::SMALL, SEED).unwrap();
     let web = serve(&mut Writer::attach(&region).unwrap(), "web", 1);
-    travel(&region, 9);
+    insert_flow(&region, 9);
     region.set_draining(true);
     region.lcores()[1].join(&region, 1, 1);
     let sizes = Sizes { lcores: 1, ..Sizes::SMALL };
     let claim = region.claim(Role::Slowpath).unwrap();
-    let refused =
-        Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap_err().to_string();
-    assert!(refused.contains("a slowpath of the other plane"), "{refused}");
+    let error = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap_err().to_string();
+    assert!(error.contains("a slowpath of the other plane"), "{error}");
     drop(claim);
     drop(region);
     let (taken, outcome) = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap();
@@ -271,7 +270,7 @@ fn check_takeover(old: &RegionLocation, new: &RegionLocation) {
     let mut writer = Writer::attach(&taken).expect("its checksums are right");
     assert_eq!(writer.committed().frontend(0, &key(1).addr, 80, 6), Some(web));
     serve(&mut writer, "more", 2);
-    travel(&taken, 11);
+    insert_flow(&taken, 11);
     assert_eq!((backend_of(&taken, 9), backend_of(&taken, 11)), (Some(9), Some(11)));
     drop(writer);
     let (_, outcome) = Region::create_or_take_over(new, Some(old), &sizes, SEED).unwrap();
@@ -303,10 +302,58 @@ fn incompatible_region_is_left_and_reported() {
     let map = bpf::make("LINK", &bpf::Shape::array(8, 1)).unwrap();
     bpf::pin(&map, &links.join("ingress")).unwrap();
     let other = RegionLocation::from(&scratch("attached"));
-    let refused =
+    let error =
         Region::create_or_take_over(&other, Some(&folder.0), &sizes, SEED).unwrap_err().to_string();
-    assert!(refused.contains("ebpf-fallback --detach"), "{refused}");
+    assert!(error.contains("ebpf-fallback --detach"), "{error}");
     std::fs::remove_file(links.join("ingress")).unwrap();
     std::fs::remove_dir(&links).unwrap();
     other.remove().unwrap();
+}
+
+#[test]
+fn folder_of_another_user_is_rejected() {
+    /// Debian's user without privileges.
+    const NOBODY: u32 = 65_534;
+    let (region, folder) = Folder::made("foreign");
+    drop(region);
+    let path = folder.0.path();
+    std::os::unix::fs::chown(path, Some(NOBODY), None).unwrap();
+    let open_with = |user| {
+        let owners = Owners { user, group: None };
+        Region::open(RegionLocation::Maps { path: path.to_path_buf(), owners })
+    };
+    let error = open_with(None).unwrap_err();
+    assert!(matches!(error, RegionError::Unsafe { .. }), "{error}");
+    assert!(error.to_string().contains("belongs to nobody (uid 65534)"), "{error}");
+    open_with(Some(NOBODY)).expect("the user of the services may own the folder");
+    // No region is created in it either, and none of its maps is removed.
+    std::fs::remove_file(path.join(Section::Header.map_name())).unwrap();
+    let error = Region::create_or_open(&folder.0, &Sizes::SMALL, SEED).unwrap_err();
+    assert!(matches!(error, RegionError::Unsafe { .. }), "{error}");
+    assert!(path.join(Section::Nics.map_name()).exists());
+}
+
+#[test]
+fn maps_are_shared_with_the_owners_group() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    /// Debian's group without privileges.
+    const NOGROUP: u32 = 65_534;
+    let (_region, folder) = Folder::made("shared");
+    let path = folder.0.path();
+    let about = |path: &std::path::Path| {
+        let about = path.symlink_metadata().unwrap();
+        (about.gid(), about.mode() & 0o777)
+    };
+    let header = path.join(Section::Header.map_name());
+    assert_eq!((about(path), about(&header)), ((0, 0o700), (0, 0o600)));
+    // A link in place of a map leads nowhere: the group could have made it.
+    let (victim, replaced) = (scratch("victim"), path.join(Section::Nics.map_name()));
+    std::fs::write(&victim, "").unwrap();
+    let before = about(&victim);
+    std::fs::remove_file(&replaced).unwrap();
+    symlink(&victim, &replaced).unwrap();
+    maps::share(path, Owners { user: None, group: Some(NOGROUP) }).unwrap();
+    assert_eq!((about(path), about(&header)), ((NOGROUP, 0o770), (NOGROUP, 0o660)));
+    assert_eq!(about(&victim), before);
+    std::fs::remove_file(&victim).unwrap();
 }

@@ -1,12 +1,12 @@
-//! A writer killed at any of its stores leaves the committed generation intact, and the next writer
-//! continues from it.
+//! Tests that a writer killed at any of its stores leaves the committed generation intact, and that
+//! the next writer continues from that generation.
 
 use super::*;
 use crate::note::{Member, ServiceNote};
 use crate::record::Prefix;
 
-/// Everything that a reader can see, by names and addresses: ids depend on what a killed writer
-/// took.
+/// Returns everything that a reader can list, with names and addresses instead of ids, which depend
+/// on those that a killed writer allocated.
 fn visible(set: &TableSet<'_>) -> String {
     let host = |id: u32| set.backend(id).map_or(Addr::UNSPECIFIED, |b| b.addr).octets()[15];
     let name = |id: u32| set.service_name(id);
@@ -35,7 +35,7 @@ fn visible(set: &TableSet<'_>) -> String {
     format!("{frontends:?}\n{services:?}\n{backends:?}\n{tunnels:?}\n{settings:?}")
 }
 
-/// By lookup, which also walks the chains.
+/// Returns the results of lookups, which walk the chains.
 fn found(set: &TableSet<'_>) -> Vec<Option<String>> {
     let to = ["203.0.113.1", "203.0.113.2", "203.0.113.9", "2001:db8::1", "192.0.2.7"];
     let ports = [(80, 6), (443, 6), (53, 17)];
@@ -71,7 +71,8 @@ fn tunnel(vni: u32) -> Tunnel {
         no_service: 0,
         source_count: 0,
         arm: 0,
-        pad: [0; 2],
+        side: 0,
+        successor: 0,
     }
 }
 
@@ -94,6 +95,7 @@ fn members(backends: &[(u32, u32)]) -> Vec<Member> {
     backends.iter().map(member).collect()
 }
 
+/// Commits the first set of tables.
 fn first(writer: &mut Writer<'_>) -> Result<u32, UpdateError> {
     let web = writer.put_service("web", &policy())?;
     let dns = writer.put_service("dns", &policy())?;
@@ -115,6 +117,7 @@ fn first(writer: &mut Writer<'_>) -> Result<u32, UpdateError> {
     writer.commit()
 }
 
+/// Changes records of all kinds that [`first`] wrote, and commits.
 fn second(writer: &mut Writer<'_>) -> Result<u32, UpdateError> {
     let web = writer.put_service("web", &Service { mss: 1400, ..policy() })?;
     let dns = writer.service_id("dns").unwrap_or(NONE);
@@ -158,6 +161,7 @@ fn prepared() -> Region {
     region
 }
 
+/// Returns the number of stores that `work` makes, including those of `Writer::attach`.
 fn stores_of(work: fn(&mut Writer<'_>) -> Result<u32, UpdateError>) -> u64 {
     let region = prepared();
     let mut writer =
@@ -248,7 +252,7 @@ fn damaged_table_set_is_rejected_and_unchanged() {
         assert!(bytes > 8);
         *at ^= 0x10;
     }
-    let refused = Writer::attach(&region).map(drop).unwrap_err();
-    assert!(matches!(refused, RegionError::Checksum { part: "table set", .. }), "{refused}");
+    let error = Writer::attach(&region).map(drop).unwrap_err();
+    assert!(matches!(error, RegionError::Checksum { part: "table set", .. }), "{error}");
     assert!(!region.is_claimed(Role::Slowpath));
 }

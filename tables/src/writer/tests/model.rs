@@ -1,4 +1,4 @@
-//! Random sequences of changes against plain maps.
+//! Tests random sequences of changes against a model of plain maps.
 
 use super::*;
 use proptest::prelude::*;
@@ -119,8 +119,8 @@ fn apply(writer: &mut Writer<'_>, model: &mut Model, step: &Step) {
             }
         }
         Step::RemoveBackend(n) => {
-            // The tables do not forbid it while slots refer to it; slowpath removes it from the
-            // slots first.
+            // The writer does not prevent the removal of a backend to which slots refer; slowpath
+            // removes the backend from the slots first.
             if model.services.values().any(|slots| slots.contains(n)) {
                 return;
             }
