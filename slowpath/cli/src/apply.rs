@@ -74,9 +74,12 @@ fn change(object_in_file: &LocatedObject) -> Change<'_> {
     }
 }
 
-/// Returns an error if the object has changed since the file was written, to another desired state
-/// than that of the file. Status updates change an object's revision, but not its generation; a
-/// file without a generation must have the current revision.
+/// Returns an error if the object in the file is based on an older desired state than `before`, the
+/// current object. An object without a revision is accepted, and so is one that equals the current
+/// desired state.
+///
+/// A change of the desired state increments the generation of an object. An update of its status
+/// changes only the revision. An object without a generation must have the current revision.
 fn check_revision(object: &Object, before: Option<&Object>) -> Result<(), Problem> {
     let is_current = match before {
         _ if object.revision == 0 => true,
@@ -126,7 +129,7 @@ pub fn diff(options: &GlobalOptions, socket: &Path, args: &DiffArgs) -> Result<E
     Ok(if all.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Formats the header lines of `diff -u`, followed by the fields.
+/// Formats the header lines as `diff -u` does, followed by the differing fields.
 fn compared(before: Option<&Object>, object_in_file: &LocatedObject, fields: &[Field]) -> String {
     let named = format!("{} {}", object_in_file.object.kind(), object_in_file.object.name);
     let old = match before {
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn rejects_older_generation_and_accepts_older_status() {
         let now = object(9, 7, 1300);
-        for (file_object, fits) in [
+        for (file_object, is_accepted) in [
             (object(0, 0, 1400), true),
             (object(9, 7, 1400), true),
             (object(8, 7, 1400), true),
@@ -158,7 +161,8 @@ mod tests {
             (object(9, 0, 1400), true),
             (object(8, 0, 1400), false),
         ] {
-            assert_eq!(check_revision(&file_object, Some(&now)).is_ok(), fits, "{file_object:?}");
+            let result = check_revision(&file_object, Some(&now));
+            assert_eq!(result.is_ok(), is_accepted, "{file_object:?}");
         }
         let gone = check_revision(&object(9, 7, 1300), None).unwrap_err().to_string();
         assert!(gone.contains("no longer exists") && gone.contains("omit `revision`"), "{gone}");

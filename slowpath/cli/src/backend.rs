@@ -86,7 +86,8 @@ pub enum BackendCommand {
 struct Edit<'e> {
     weight: Option<u16>,
     state: Option<&'e str>,
-    /// Remove the backend from the override list, with the state and weight that it set.
+    /// Remove the backend from the override list, so that its state and weight are those of the
+    /// other source again.
     undo: bool,
 }
 
@@ -110,8 +111,8 @@ pub fn run(
                 true => Edit { state: Some("active"), undo: true, weight: None },
                 false => Edit { state: Some("terminating"), ..Edit::default() },
             };
-            // One time limit for both waits: until all lcores serve the drain, and until the flows
-            // have ended.
+            // One time limit applies to both waits together: until all lcores serve the drain, and
+            // until the flows have ended.
             let begun = Instant::now();
             let write_options =
                 WriteOptions { dry_run: *dry_run, wait: if *undo { 0 } else { *wait } };
@@ -128,7 +129,7 @@ pub fn run(
     }
 }
 
-/// The reports of the written objects, or the reason why nothing was written.
+/// The reports of the written objects with the exit code, or the reason why nothing was changed.
 type Outcome = Result<(Vec<Report>, ExitCode), String>;
 
 fn print_outcome(options: &GlobalOptions, outcome: Outcome) -> Result<ExitCode, String> {
@@ -146,11 +147,14 @@ fn override_of(service: &Name) -> Result<Name, String> {
     Name::new(&format!("{service}:override")).map_err(|e| e.to_string())
 }
 
+/// Returns the entries of a list that define this backend.
 fn members<'o>(list: &'o Value, backend: &Backend) -> Vec<&'o Value> {
     let all = list["spec"]["endpoints"].as_array().into_iter().flatten();
     all.filter(|member| backend.is(member)).collect()
 }
 
+/// Changes a backend in the list of the API that defines it. If only another source defines the
+/// backend, changes it in the override list, unless that source takes precedence over the API.
 fn set(
     options: &GlobalOptions,
     socket: &Path,
@@ -161,12 +165,11 @@ fn set(
     let own_list = override_of(service)?;
     let all = backend_lists(socket, service)?;
     let json = |list: &Object| json_of(Some(list)).unwrap_or_default();
-    let named = |list: &&Object| !members(&json(list), backend).is_empty();
+    let defines = |list: &&Object| !members(&json(list), backend).is_empty();
     let is_own = |list: &&Object| list.source.as_str() == API;
-    let own = all.iter().filter(named).find(|list| is_own(list));
+    let own = all.iter().filter(defines).find(|list| is_own(list));
     let others: Vec<Value> =
-        all.iter().filter(named).filter(|list| !is_own(list)).map(json).collect();
-    // Another source's list that defines the backend; its field `source` names that source.
+        all.iter().filter(defines).filter(|list| !is_own(list)).map(json).collect();
     let other = others.first();
     if own.is_none() && other.is_none() {
         return Ok(Err(no_such_backend(service, backend, &all)));
@@ -191,8 +194,8 @@ fn set(
     let Some(other) = other.filter(|_| written) else { return Ok(Ok((reports, code))) };
     let source = other["source"].as_str().unwrap_or_default();
     if !takes_effect(socket, service, backend)? {
-        // The override has no effect now: remove it, so that it does not take effect unexpectedly
-        // later.
+        // The override has no effect now, and without its removal it could take effect later,
+        // unexpectedly.
         let revert = Edit { undo: true, ..Edit::default() };
         let change = Change {
             next: Box::new(|before| {
@@ -211,7 +214,7 @@ fn set(
     }
     if options.output() == Output::Table {
         put(&format!(
-            "source `{source}` defines it too; this override applies until \
+            "source `{source}` defines this backend too; the override applies until \
              `weir backend drain {service} {backend} --undo`\n"
         ));
     }
@@ -242,7 +245,8 @@ fn no_such_backend(service: &Name, backend: &Backend, all: &[Object]) -> String 
     )
 }
 
-/// Returns the API's list after the change; `None` deletes it.
+/// Returns the API's list of backends after the change; `None` deletes the list. `inherited` has
+/// the other source's entries for the backend, from which entries of an override list start.
 fn apply_edit(
     before: Option<&Object>,
     service: &Name,
@@ -269,7 +273,8 @@ fn apply_edit(
         }
     }
     if is_override {
-        // An entry equal to the other source's would only hide later changes of that source.
+        // An entry equal to that of the other source has no effect but to hide later changes of
+        // that source.
         let is_redundant = |member: &Value| edit.undo || inherited.contains(member);
         list.retain(|member| !(backend.is(member) && is_redundant(member)));
         if list.is_empty() {
@@ -279,11 +284,12 @@ fn apply_edit(
     Ok(Some(Object::from_json(&json)?))
 }
 
-/// Waits until the tables have the API's backend, and returns whether it takes precedence. After
-/// 5 s without a result, it is assumed to.
+/// Waits until the backends table has the API's definition of the backend, and returns whether it
+/// takes precedence over the other source's. Returns true if the table does not have it after 5 s.
 fn takes_effect(socket: &Path, service: &Name, backend: &Backend) -> Result<bool, String> {
     let until = Instant::now() + Duration::from_secs(5);
-    let shadow = |text: &str, source: &str| {
+    // A shadow is a definition without effect, `SERVICE ... (SOURCE)`.
+    let is_shadow = |text: &str, source: &str| {
         let of = text.split(' ').next().unwrap_or_default();
         of == service.as_str() && (source.is_empty() || text.ends_with(source))
     };
@@ -292,17 +298,17 @@ fn takes_effect(socket: &Path, service: &Name, backend: &Backend) -> Result<bool
         let rows: Vec<Value> = get(socket, &format!("/db/backends?prefix={prefix}"))?;
         let shadows = rows.iter().flat_map(|row| row["shadows"].as_array().into_iter().flatten());
         let shadows: Vec<&str> = shadows.filter_map(Value::as_str).collect();
-        if shadows.iter().any(|text| shadow(text, "(api)")) {
+        if shadows.iter().any(|text| is_shadow(text, "(api)")) {
             return Ok(false);
         }
-        if shadows.iter().any(|text| shadow(text, "")) || Instant::now() >= until {
+        if shadows.iter().any(|text| is_shadow(text, "")) || Instant::now() >= until {
             return Ok(true);
         }
         thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Returns whether a name in the region denotes this service or a part of it.
+/// Returns whether a service of the region, `SERVICE` or `SERVICE~PART`, belongs to this service.
 fn belongs_to(name: &str, service: &Name) -> bool {
     name.split('~').next() == Some(service.as_str())
 }
@@ -326,7 +332,9 @@ fn flows(socket: &Path, service: &Name, backend: &Backend) -> Result<u64, String
     }
 }
 
-/// Prints the number of flows whenever it changes, until there are none or the time is over.
+/// Prints the number of flows of the backend whenever it changes, until there are none or `wait`
+/// seconds since `begun` are over. Returns the last number, and exit code 1 if flows are left after
+/// such a wait. Without a wait, prints the number once.
 fn follow(
     options: &GlobalOptions,
     socket: &Path,
@@ -337,13 +345,13 @@ fn follow(
     let until = begun + Duration::from_secs(wait);
     let is_table = options.output() == Output::Table;
     let services: Vec<ServiceReport> = get(socket, "/services")?;
-    let mine = services.iter().filter(|report| belongs_to(&report.name, service));
+    let reports = services.iter().filter(|report| belongs_to(&report.name, service));
     let is_this =
         |address: &str, port: u16| address == backend.address.to_string() && port == backend.port;
-    let others = mine
+    let other_is_active = reports
         .flat_map(|report| &report.backends)
         .any(|other| other.state == "active" && !is_this(&other.address, other.port));
-    if is_table && !others {
+    if is_table && !other_is_active {
         eprintln!("no other backend of {service} is active: this one still gets new flows");
     }
     let mut last_count = None;

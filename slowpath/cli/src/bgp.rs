@@ -97,7 +97,8 @@ pub fn run(
     }
 }
 
-/// Prints rows as a table, followed by errors of the policies.
+/// Prints the rows of a path and the error of the policies, if any. If there are no rows, prints
+/// the reason instead.
 fn print_rows<R: Serialize + DeserializeOwned>(
     options: &GlobalOptions,
     socket: &Path,
@@ -113,7 +114,7 @@ fn print_rows<R: Serialize + DeserializeOwned>(
     Ok(exit_code(&status))
 }
 
-/// Prints the error of the policies, if any, and returns exit code 1 then.
+/// Returns exit code 0, or if the policies have an error, prints it and returns exit code 1.
 fn exit_code(status: &BgpStatus) -> ExitCode {
     if status.error.is_empty() {
         return ExitCode::SUCCESS;
@@ -123,7 +124,8 @@ fn exit_code(status: &BgpStatus) -> ExitCode {
     ExitCode::from(1)
 }
 
-/// Returns the rows, or the reason why there are none.
+/// Returns the rows, or if there are none, the reason. Returns an empty text if the reason is an
+/// error of the policies, which [`exit_code`] prints.
 fn rows_or_reason(status: &BgpStatus, rows: String) -> String {
     match (&status.policy, status.policies) {
         _ if !rows.is_empty() => rows,
@@ -141,7 +143,7 @@ fn rows_or_reason(status: &BgpStatus, rows: String) -> String {
 }
 
 fn routes_path(which: &str, args: &RoutesArgs) -> String {
-    // There is only one SAFI, so it is no filter.
+    // There is only one SAFI, so that the argument excludes nothing.
     let RoutesArgs { afi, safi: _, router, peer } = args;
     let family = afi.map(|afi| match afi {
         Afi::Ipv4 => "ipv4-unicast".to_owned(),
@@ -226,12 +228,12 @@ fn policies(rows: &[PolicyRow]) -> Table {
     table
 }
 
-/// Returns a value's serialized name.
+/// Returns the name as which an enum's value is serialized.
 fn serialized_name(value: &impl Serialize) -> String {
     serde_json::to_value(value).ok().as_ref().and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Lists the first items and the number of remaining ones; `any` if the list is empty.
+/// Formats the first items of a list and the number of remaining ones; `any` if the list is empty.
 fn list<T>(all: &[T], text: impl Fn(&T) -> String) -> String {
     let first: Vec<String> = all.iter().take(MAX_LISTED).map(text).collect();
     match all.len() {

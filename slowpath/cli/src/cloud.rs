@@ -19,6 +19,8 @@ use super::request::get;
 use super::table::{Table, count};
 use account::NO_CLOUD;
 
+pub use account::block_on;
+
 /// Subcommands of `weir cloud`.
 #[derive(Subcommand)]
 pub enum CloudCommand {
@@ -65,9 +67,9 @@ pub fn run(
 struct CloudStatus {
     #[serde(flatten)]
     report: Report,
-    /// The appliance is able to serve by its own checks.
+    /// Whether the appliance is able to serve by its own checks.
     able: bool,
-    /// Reasons why it is not able to serve.
+    /// Reasons why the appliance is not able to serve.
     reasons: Vec<String>,
 }
 
@@ -143,7 +145,8 @@ fn text(cloud_status: &CloudStatus, calls: bool) -> String {
     text
 }
 
-/// Formats ports and VNIs in force and their origin, and the cloud's if they differ.
+/// Formats the ports and VNIs in force and their origin. If the cloud reports others, formats those
+/// as well.
 fn tunnels(gateway: &GatewayTunnels) -> String {
     let ends = |ends: &TunnelPair| {
         let TunnelPair { external_port, external_vni, internal_port, internal_vni } = ends;

@@ -49,7 +49,7 @@ enum TableName {
     Health,
 }
 
-/// Columns of the health table.
+/// Columns of the table of component health.
 const HEALTH: &[&str] = &["name", "level", "message"];
 
 impl TableName {

@@ -19,8 +19,8 @@ pub struct Field {
     pub new: Option<Value>,
 }
 
-/// Maximum number of fields in a summary; the others are counted.
-const NAMED: usize = 4;
+/// Maximum number of fields that a summary names; the others are counted.
+const MAX_NAMED: usize = 4;
 
 /// Returns the differing fields of the desired state, ordered by path.
 pub fn fields(before: Option<&Object>, after: Option<&Object>) -> Vec<Field> {
@@ -33,7 +33,8 @@ pub fn fields(before: Option<&Object>, after: Option<&Object>) -> Vec<Field> {
     paths.into_iter().filter_map(field).collect()
 }
 
-/// Returns the desired state as leaf values by path.
+/// Returns the values of the desired state by path, without those of nested objects and of lists
+/// of elements with an address, whose own values are included instead.
 fn leaves(object: Option<&Object>) -> BTreeMap<String, Value> {
     let mut leaves = BTreeMap::new();
     let Some(Ok(json)) = object.map(serde_json::to_value) else { return leaves };
@@ -52,7 +53,7 @@ fn collect(value: &Value, path: &str, leaves: &mut BTreeMap<String, Value>) {
                 collect(value, &format!("{path}.{key}"), leaves);
             }
         }
-        // Elements with an address are identified by it, whatever their position in the list.
+        // An address identifies an element, whatever its position in the list.
         Value::Array(list)
             if !list.is_empty() && list.iter().all(|one| element_key(one).is_some()) =>
         {
@@ -67,6 +68,7 @@ fn collect(value: &Value, path: &str, leaves: &mut BTreeMap<String, Value>) {
 fn element(one: &Map<String, Value>, path: &str, leaves: &mut BTreeMap<String, Value>) {
     let element_key = one.get("address").and_then(|_| key_of_map(one)).unwrap_or_default();
     let mut path = format!("{path}[{element_key}]");
+    // Elements with the same address get distinct paths.
     while leaves.contains_key(&path) {
         path.push('\'');
     }
@@ -81,8 +83,8 @@ fn element_key(element: &Value) -> Option<String> {
     key_of_map(element.as_object()?)
 }
 
-/// Returns the address of a list element, `10.0.2.11:80/tcp`, with the gateway endpoint if it has
-/// one.
+/// Returns the key of a list element, `10.0.2.11:80/tcp`, with `@` and the gateway endpoint if it
+/// has one. Returns `None` if the element has no address.
 fn key_of_map(element: &Map<String, Value>) -> Option<String> {
     let address = element.get("address")?.as_str()?;
     let port = element.get("port").and_then(Value::as_u64).unwrap_or(0);
@@ -113,14 +115,14 @@ pub fn summary(fields: &[Field]) -> String {
         (None, Some(new)) => format!("+ {} {}", field.path, text(new)),
         _ => format!("- {}", field.path),
     };
-    let mut parts: Vec<String> = fields.iter().take(NAMED).map(one).collect();
-    if fields.len() > NAMED {
-        parts.push(format!("and {} more", fields.len() - NAMED));
+    let mut parts: Vec<String> = fields.iter().take(MAX_NAMED).map(one).collect();
+    if fields.len() > MAX_NAMED {
+        parts.push(format!("and {} more", fields.len() - MAX_NAMED));
     }
     parts.join(", ")
 }
 
-/// Formats the differences as lines, with `-` for old and `+` for new values.
+/// Formats the differences as lines that begin with `-` for old and `+` for new values.
 pub fn lines(fields: &[Field]) -> String {
     let mut all = String::new();
     for field in fields {

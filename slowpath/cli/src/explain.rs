@@ -51,7 +51,7 @@ pub fn run(options: &GlobalOptions, socket: &Path, args: &ExplainArgs) -> Result
     Ok(())
 }
 
-/// Returns the packets given by the arguments.
+/// Returns the packets given by the arguments: each is a 5-tuple, or a frame in hexadecimal digits.
 fn packets(args: &ExplainArgs) -> Result<Vec<String>, String> {
     let text = args.packet.join(" ");
     if text == "-" {
@@ -72,8 +72,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the first frames of a pcap file of either byte order, with timestamps in micro- or
-/// nanoseconds.
+/// Returns the first `at_most` frames of a pcap file, which may have either byte order and
+/// timestamps in microseconds or nanoseconds.
 fn frames(bytes: &[u8], at_most: usize) -> Result<Vec<&[u8]>, String> {
     const HEAD: usize = 24;
     const RECORD: usize = 16;
@@ -153,6 +153,7 @@ fn format_explanation(explanation: &Explanation) -> String {
 mod tests {
     use super::*;
 
+    /// Returns a pcap file with these packets, each captured without its last `lost` bytes.
     fn pcap(big_endian: bool, packets: &[&[u8]], link: u32, lost: u32) -> Vec<u8> {
         let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
         let head = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, link];

@@ -21,14 +21,14 @@ pub struct LocatedObject {
     pub object: Object,
     /// Name of the file, or `standard input`.
     pub file: Arc<str>,
-    /// Location in the file, for objects as printed by `weir get`.
+    /// Location in the file, for objects as printed by `weir get`; `None` for services files.
     position: Option<Position>,
 }
 
-/// Location of an object in a text.
+/// Location of an object in the text of a file.
 struct Position {
     text: Arc<str>,
-    /// Number of the document, from 0.
+    /// Index of the document in the text.
     document: usize,
     /// Path of the object in the document.
     path: String,
@@ -43,7 +43,7 @@ pub enum FileError {
 }
 
 impl LocatedObject {
-    /// Returns the location of a field, `shop.yaml:12: `, as precisely as it is known.
+    /// Returns the location of a field, `shop.yaml:12: `, or `shop.yaml: ` if the line is unknown.
     pub fn location(&self, field: &str) -> String {
         match &self.position {
             Some(position) => position.location(&self.file, field),
@@ -63,9 +63,9 @@ impl Position {
 /// Which objects of files are accepted.
 #[derive(Clone, Copy, Default)]
 pub struct ReadOptions {
-    /// Objects of other sources become objects of the API.
+    /// Accept objects of other sources, as objects of the API.
     pub as_api: bool,
-    /// The revision of objects is ignored.
+    /// Ignore the revisions of objects.
     pub restore: bool,
 }
 
@@ -98,7 +98,7 @@ pub fn read(
             false
         }
         None => {
-            // The revision of another source's object is not comparable with that of the API's.
+            // The revision of another source's object says nothing about the API's object.
             if read_options.restore || object_in_file.object.source.as_str() != API {
                 (object_in_file.object.revision, object_in_file.object.generation) = (0, 0);
             }
@@ -169,7 +169,9 @@ fn texts(names: &[String]) -> Result<Vec<(String, String)>, FileError> {
     Ok(texts)
 }
 
-/// Parses the objects of a text in the format of `weir get`; `None` if it is in another format.
+/// Parses the objects of a text in the format of `weir get`, here called envelopes: YAML or JSON
+/// with `kind` and without the `apiVersion` of Kubernetes. Returns `None` if the text is in another
+/// format.
 fn envelopes(file: &str, text: &str) -> Option<Result<Vec<LocatedObject>, FileError>> {
     let is_envelope = |value: &Value| value["kind"].is_string() && value["apiVersion"].is_null();
     let first = Documents::new(text, false).find_map(|document| match document {
@@ -202,8 +204,8 @@ fn parse_envelopes(file: &str, text: &str) -> Result<Vec<LocatedObject>, FileErr
         };
         for (path, value) in values {
             let position = position(path);
-            let object = Object::from_json(&value).map_err(|refusal| {
-                FileError::Invalid(format!("{}{refusal}", position.location(&file, &refusal.field)))
+            let object = Object::from_json(&value).map_err(|error| {
+                FileError::Invalid(format!("{}{error}", position.location(&file, &error.field)))
             })?;
             all.push(LocatedObject { object, file: Arc::clone(&file), position: Some(position) });
         }

@@ -79,7 +79,7 @@ impl FlowFilter {
     }
 }
 
-/// Requests flows, page by page.
+/// Requests flows page by page, up to the limit.
 pub fn flows(socket: &Path, args: &FlowsArgs) -> Result<FlowPage, String> {
     let limit = if args.all { u32::MAX } else { args.limit };
     let mut all = FlowPage::default();

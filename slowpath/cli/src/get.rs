@@ -29,7 +29,7 @@ pub struct GetArgs {
     revision: Option<u64>,
 }
 
-/// Selects all kinds that can be applied again.
+/// Argument that selects all kinds that `weir apply` accepts.
 const ALL: &str = "all";
 /// Table headings; `>` marks right-aligned columns.
 const HEAD: [&str; 4] = ["NAME", "SOURCE", ">REVISION", "CONDITIONS"];
@@ -120,7 +120,8 @@ fn field(object: &Value, name: &str) -> String {
     object.get(name).map(state::show::cell).unwrap_or_default()
 }
 
-/// Formats conditions: `Reconciled, Ready=false (why)`.
+/// Formats the conditions of an object: the type of a true one, and otherwise also the status and
+/// the message, as in `Reconciled, Ready=false (why)`.
 fn conditions(object: &Value) -> String {
     let all = object.pointer("/status/conditions").and_then(Value::as_array);
     let one = |condition: &Value| {

@@ -4,31 +4,43 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod archive;
+mod auto;
 mod backend;
+mod backup;
 mod bgp;
 mod cloud;
 mod db;
 mod difference;
+mod doctor;
 mod explain;
 mod files;
 mod flows;
 mod get;
 mod health;
+mod machine;
+mod nic;
 mod offline;
 mod options;
 mod output;
 mod pages;
+mod plane;
 mod pls;
 mod policy;
 mod request;
+mod restore;
+mod secret_references;
 mod service;
+mod setup;
 mod show;
 mod source;
 mod table;
 mod top;
+mod tune;
+mod upgrade;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -36,11 +48,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use options::GlobalOptions;
 use output::print;
 use request::get;
-use slowpath::control::report::{DropReport, ServiceReport, Status};
-use slowpath::sources::CONFIG;
-
-/// Default path of slowpath's control socket.
-const SOCKET: &str = "/run/weir/control.sock";
+use slowpath::control::report::{DropReport, NicReport, ServiceReport, Status};
 
 /// Show and control the Weir appliance
 #[derive(Parser)]
@@ -65,7 +73,7 @@ enum CliCommand {
     },
     /// Show live flows from the flow table
     Flows(flows::FlowsArgs),
-    /// Show drops by arm and reason, with the meaning of each reason
+    /// Show drops by arm and reason, and what the NICs lost, with the meaning of each
     Drops {
         /// Include reasons without drops
         #[arg(long)]
@@ -90,6 +98,30 @@ enum CliCommand {
     /// Plan and reserve memory for DPDK and the region
     #[command(subcommand)]
     Hugepages(offline::HugepagesCommand),
+    /// List the NICs of this machine, bind them for DPDK, return them to the kernel
+    #[command(subcommand)]
+    Nic(nic::NicCommand),
+    /// Select the data plane for plane = "auto", and show which is selected and why
+    #[command(subcommand)]
+    Plane(plane::PlaneCommand),
+    /// Examine this machine: what prevents or slows Weir, and the commands that correct it
+    ///
+    /// Changes nothing. Exit code 0 without errors (warnings allowed), 1 with errors.
+    Doctor,
+    /// Write a first configuration from what this machine and its cloud say
+    ///
+    /// Asks on a terminal, and writes only after a question or with --yes. The values that differ
+    /// between machines are "auto" in it, so that it serves every machine of a scale set.
+    Setup(setup::SetupArgs),
+    /// Show and save the values of this machine for those that are "auto" in the configuration
+    #[command(subcommand)]
+    Auto(auto::AutoCommand),
+    /// Set CPUs, interrupts, memory and sysctls of this machine for Weir, and revert it
+    #[command(subcommand)]
+    Tune(tune::TuneCommand),
+    /// Switch a running appliance to the installed version and back, with its flows
+    #[command(subcommand)]
+    Upgrade(upgrade::UpgradeCommand),
     /// Show the tables of the control state: services, frontends, backends, health of components
     #[command(subcommand)]
     Db(db::DbCommand),
@@ -105,6 +137,17 @@ enum CliCommand {
     ///
     /// Exit code 0 without differences, 1 with differences, 2 for errors.
     Diff(apply::DiffArgs),
+    /// Back up objects, configuration and state to one file
+    ///
+    /// The file has mode 0600 and checksums. Secrets are named in it, and never contained. With
+    /// slowpath running, the objects are of one revision; otherwise they are read from its store.
+    Backup(backup::BackupArgs),
+    /// Restore a backup, all of it or nothing
+    ///
+    /// Checks the backup and the configuration on this machine first. Deletes nothing: what the
+    /// backup does not contain is left. Exit code 1 when the backup was rejected, or when the
+    /// restored objects are not in force; 2 for errors.
+    Restore(restore::RestoreArgs),
     /// Confirm a large removal by a source
     #[command(subcommand)]
     Source(source::SourceCommand),
@@ -156,8 +199,8 @@ enum ConfigCommand {
     Check,
 }
 
-/// Runs the command line. The exit code is 0 for success, 1 for a negative result, and 2 for
-/// errors.
+/// Runs the command line. Unless a subcommand's help states otherwise, the exit code is 0 for
+/// success, 1 for a negative result, and 2 for errors.
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(&cli) {
@@ -177,7 +220,19 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
     let options = &cli.options;
     match &cli.command {
         CliCommand::Config(ConfigCommand::Check) => return offline::config_check(options),
-        CliCommand::Hugepages(command) => return offline::hugepages(options, command),
+        CliCommand::Hugepages(command) => {
+            let config = plane::load_for_memory(options, command.wait())?;
+            return offline::hugepages(options, command, &config);
+        }
+        CliCommand::Plane(command) => return plane::run(options, command),
+        CliCommand::Nic(command) => return nic::run(options, command),
+        CliCommand::Doctor => return doctor::run(options),
+        CliCommand::Setup(args) => return setup::run(options, args),
+        CliCommand::Auto(command) => return auto::run(options, command),
+        CliCommand::Tune(command) => return tune::run(options, command),
+        CliCommand::Upgrade(command) => return upgrade::run(options, command),
+        CliCommand::Backup(args) => return backup::run(options, args),
+        CliCommand::Restore(args) => return restore::run(options, args),
         CliCommand::Completions { shell } => {
             pages::completions(options, Cli::command(), *shell);
             return Ok(ExitCode::SUCCESS);
@@ -188,9 +243,12 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         }
         _ => {}
     }
-    let socket = socket(options)?;
+    let socket = offline::socket(options)?;
     match &cli.command {
         CliCommand::Status => {
+            let interrupted =
+                offline::configuration_file(options).and_then(config::restore_journal::warning);
+            interrupted.iter().for_each(|text| eprintln!("{text}"));
             let status: Status = get(&socket, "/status")?;
             print(options, &status, || show::status(&status));
             return Ok(if status.able { ExitCode::SUCCESS } else { ExitCode::from(1) });
@@ -208,7 +266,8 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         }
         CliCommand::Drops { all } => {
             let drops: Vec<DropReport> = get(&socket, "/drops")?;
-            print(options, &drops, || show::drops(&drops, *all));
+            let nics: Vec<NicReport> = get(&socket, "/nics")?;
+            print(options, &drops, || show::drops(&drops, *all) + &show::nic_losses(&nics));
         }
         CliCommand::Trace(args) => flows::trace(options, &socket, args)?,
         CliCommand::Explain(args) => explain::run(options, &socket, args)?,
@@ -233,21 +292,19 @@ fn run(cli: &Cli) -> Result<ExitCode, String> {
         CliCommand::Maps(command) => get::maps(options, &socket, command)?,
         CliCommand::Config(_)
         | CliCommand::Hugepages(_)
+        | CliCommand::Nic(_)
+        | CliCommand::Plane(_)
+        | CliCommand::Doctor
+        | CliCommand::Setup(_)
+        | CliCommand::Auto(_)
+        | CliCommand::Tune(_)
+        | CliCommand::Upgrade(_)
+        | CliCommand::Backup(_)
+        | CliCommand::Restore(_)
         | CliCommand::Completions { .. }
         | CliCommand::Man { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the socket of the command line, else that of the configuration, else the default.
-fn socket(options: &GlobalOptions) -> Result<PathBuf, String> {
-    if let Some(socket) = &options.socket {
-        return Ok(socket.clone());
-    }
-    match (&options.config, Path::new(CONFIG).exists()) {
-        (None, false) if options.set.is_empty() => Ok(SOCKET.into()),
-        _ => Ok(offline::load(options)?.control.socket),
-    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
 //! Subcommands that need no running slowpath: configuration and memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use config::checked::Config;
+use config::checked::{Config, Plane};
 use hugepages::Machine;
 use slowpath::sources::{self, CONFIG};
 use state::object::{Kind, Object};
 
 use serde_json::{Value, json};
 
-use super::options::GlobalOptions;
+use super::options::{GlobalOptions, WaitArgs};
 use super::output::print;
+
+/// Default path of slowpath's control socket.
+const SOCKET: &str = "/run/weir/control.sock";
 
 /// Subcommands of `weir hugepages`.
 #[derive(Subcommand)]
@@ -22,14 +25,36 @@ pub enum HugepagesCommand {
     /// Show missing memory and the commands that reserve it
     Check,
     /// Reserve the memory now (root)
-    Apply,
+    ///
+    /// With plane = "auto", hugepages are reserved if nothing else prevents DPDK.
+    Apply(WaitArgs),
 }
 
-/// Loads the configuration from the given file, or the default file if it exists.
-pub fn load(options: &GlobalOptions) -> Result<Config, String> {
+impl HugepagesCommand {
+    /// Returns how long to wait for the devices of the arms.
+    pub fn wait(&self) -> WaitArgs {
+        match self {
+            HugepagesCommand::Plan | HugepagesCommand::Check => WaitArgs::default(),
+            HugepagesCommand::Apply(wait) => *wait,
+        }
+    }
+}
+
+/// Returns the file of `--config`, or else the default file if it exists.
+pub fn configuration_file(options: &GlobalOptions) -> Option<&Path> {
     let default = Path::new(CONFIG);
-    let file = options.config.as_deref().or(default.exists().then_some(default));
-    config::load(file, &options.set).map_err(|e| e.render())
+    options.config.as_deref().or(default.exists().then_some(default))
+}
+
+/// Loads the configuration of [`configuration_file`].
+pub fn load(options: &GlobalOptions) -> Result<Config, String> {
+    config::load(configuration_file(options), &options.set).map_err(|e| e.render())
+}
+
+/// Loads the configuration like [`load`], with `plane = "auto"` as this plane.
+pub fn load_as(options: &GlobalOptions, plane: Plane) -> Result<Config, String> {
+    let file = configuration_file(options);
+    config::load_as(file, &options.set, plane).map_err(|e| e.render())
 }
 
 /// Runs `weir config check`. The exit code is 0 if configuration, memory sizes and services file
@@ -52,15 +77,15 @@ pub fn config_check(options: &GlobalOptions) -> Result<ExitCode, String> {
     }
     let (services, services_text) = match &checked.services {
         None => (None, "no services file: services are defined over the API\n".to_owned()),
-        // Read like slowpath does: a file or a directory of files.
+        // slowpath reads the services in the same way, from a file or a directory of files.
         Some(path) => match sources::read(path, &checked) {
             Ok(list) => {
                 let is_service = |object: &&Object| object.kind() == Kind::Service;
                 let count = list.objects.iter().filter(is_service).count();
                 (Some(count), format!("{}: {count} services, valid\n", path.display()))
             }
-            // For a file in Weir's own format, `load_services` returns an error that quotes the
-            // lines.
+            // The error of `load_services` quotes the invalid lines, but it reads only a single
+            // file in Weir's own format.
             Err(text) => match path.is_dir() {
                 true => return reject(text),
                 false => match config::load_services(path, &checked) {
@@ -83,8 +108,12 @@ pub fn config_check(options: &GlobalOptions) -> Result<ExitCode, String> {
 
 /// Runs `weir hugepages plan|check|apply`. The exit code of check and apply is 0 if the machine has
 /// the needed memory, otherwise 1.
-pub fn hugepages(options: &GlobalOptions, command: &HugepagesCommand) -> Result<ExitCode, String> {
-    let plan = hugepages::plan(&load(options)?);
+pub fn hugepages(
+    options: &GlobalOptions,
+    command: &HugepagesCommand,
+    config: &Config,
+) -> Result<ExitCode, String> {
+    let plan = hugepages::plan(config);
     let node = |node: &hugepages::NodePages| {
         let hugepages::NodePages { id, needed, total, free } = *node;
         json!({ "node": id, "needed": needed, "total": total, "free": free })
@@ -106,6 +135,7 @@ pub fn hugepages(options: &GlobalOptions, command: &HugepagesCommand) -> Result<
             "nodes": nodes.collect::<Vec<_>>(),
             "region": plan.region_path, "region_bytes": plan.region_bytes,
             "dpdk_bytes": plan.dpdk_bytes, "hugepages": plan.hugepages,
+            "page_bytes": plan.page.bytes(),
             "flows": plan.flows.to_string(),
             "terms": plan.terms.iter().map(term).collect::<Vec<_>>(),
         });
@@ -114,7 +144,7 @@ pub fn hugepages(options: &GlobalOptions, command: &HugepagesCommand) -> Result<
     }
     let machine = Machine::read(Path::new("/")).map_err(|e| e.to_string())?;
     let (text, result) = match command {
-        HugepagesCommand::Apply => {
+        HugepagesCommand::Apply(_) => {
             let applied = hugepages::apply(&plan, &machine).map_err(|e| e.to_string())?;
             (applied.render(), applied.result)
         }
@@ -129,4 +159,16 @@ pub fn hugepages(options: &GlobalOptions, command: &HugepagesCommand) -> Result<
     });
     print(options, &document, || text);
     Ok(if result.enough() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Returns the control socket: that of `--socket`, else that of the configuration, else the
+/// default.
+pub fn socket(options: &GlobalOptions) -> Result<PathBuf, String> {
+    if let Some(socket) = &options.socket {
+        return Ok(socket.clone());
+    }
+    match (&options.config, Path::new(CONFIG).exists()) {
+        (None, false) if options.set.is_empty() => Ok(SOCKET.into()),
+        _ => Ok(load(options)?.control.socket),
+    }
 }

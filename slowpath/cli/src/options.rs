@@ -24,6 +24,14 @@ pub struct GlobalOptions {
     pub json: bool,
 }
 
+/// How long a command waits for devices at boot.
+#[derive(Args, Clone, Copy, Default)]
+pub struct WaitArgs {
+    /// Wait up to this many seconds until the devices of the arms exist
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub wait: u64,
+}
+
 /// Output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Output {

@@ -11,7 +11,7 @@ use super::options::{GlobalOptions, Output};
 use super::request::{self, RequestError};
 use super::table::Table;
 
-/// Prints a document, or its text if the output is a table.
+/// Prints a document in the selected output format; `text` formats the document for output `table`.
 pub fn print<T: Serialize>(options: &GlobalOptions, document: &T, text: impl FnOnce() -> String) {
     match options.output() {
         Output::Table => put(&text()),
@@ -45,22 +45,23 @@ pub fn put(text: &str) {
     }
 }
 
-/// Text output for an event of a stream.
+/// An event of a stream, for text output.
 pub enum StreamEvent {
     /// A row was added or changed.
     Row(Table),
     /// The item of this name was removed.
     Removed(String),
-    /// An event that only programs need.
+    /// A bookmark (the revision reached), which only programs need.
     Bookmark,
     /// An event that does not match the filter.
     Filtered,
 }
 
-/// Idle timeout of a followed stream: in effect none, since the user ends it with Ctrl-C.
+/// Idle timeout of a followed stream: in effect none, since the user ends the command with Ctrl-C.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
 
-/// Follows a stream: prints the existing items and then each change. Returns only errors.
+/// Follows a stream: prints the existing items and then each change. The end of the stream is an
+/// error, so that the function returns only errors.
 pub fn follow(
     options: &GlobalOptions,
     socket: &Path,

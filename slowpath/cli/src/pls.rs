@@ -110,8 +110,8 @@ fn list(rows: &[Row]) -> String {
 
 fn show(detail: &LinkDetail) -> String {
     let LinkDetail { name, source, deleting, status, spec, events, .. } = detail;
-    let leaving = if *deleting { ", being deleted" } else { "" };
-    let mut text = format!("{name} (source {source}{leaving})\n");
+    let deletion = if *deleting { ", being deleted" } else { "" };
+    let mut text = format!("{name} (source {source}{deletion})\n");
     let mut facts = Table::new(&["", ""]);
     let endpoint = &status.endpoint;
     for (key, value) in [
@@ -188,7 +188,7 @@ fn decide(
     Ok(())
 }
 
-/// Sets or removes `spec.paused`.
+/// Sets `spec.paused` to `until`: `true`, or the time at which the pause ends. Null removes it.
 fn pause(options: &GlobalOptions, socket: &Path, name: &str, until: &Value) -> Result<(), String> {
     let LinkDetail { source, .. } = detail(socket, name)?;
     if source != API {

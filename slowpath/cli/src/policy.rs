@@ -130,6 +130,8 @@ impl Policy {
         Ok(())
     }
 
+    /// Returns the mode with its tunnel after the change. Parts that are not given remain as in
+    /// `before`, and a tunnel of another kind starts from its defaults.
     fn mode(&self, before: Mode) -> Result<Mode, String> {
         let (word, tunnel) = match before {
             Mode::Nat => ("nat", None),
@@ -178,7 +180,7 @@ fn parse_probe(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Parses an address or a network, and a port; the port is 0 if omitted.
+/// Parses `ADDRESS[:PORT]`, where the address may be a network. The port is 0 if omitted.
 fn parse_host_port(text: &str) -> Result<(String, u16), String> {
     let fault = || format!("`{text}` is not an address: write 203.0.113.10:80 or [2001:db8::1]:80");
     let (host, port) = match text.strip_prefix('[') {
@@ -218,25 +220,26 @@ pub fn parse_frontend(text: &str) -> Result<Value, String> {
     Ok(json)
 }
 
-/// A backend with its given attributes; others are not written.
+/// A backend as given on the command line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Backend {
     /// IP address of the backend.
     pub address: IpAddr,
     /// Port; 0 keeps the frontend's.
     pub port: u16,
-    about: Map<String, Value>,
+    /// The given attributes, such as `weight`; others remain as they are.
+    attributes: Map<String, Value>,
 }
 
 impl Backend {
-    /// Returns whether a member of a list is this backend.
+    /// Returns whether an entry of a list has the address and port of this backend.
     pub fn is(&self, member: &Value) -> bool {
         let address = member["address"].as_str().and_then(|text| text.parse().ok());
         address == Some(self.address)
             && member["port"].as_u64().unwrap_or(0) == u64::from(self.port)
     }
 
-    /// Returns the backend as a new member of a list.
+    /// Returns the backend as a new entry of a list.
     pub fn member(&self, protocol: &str) -> Value {
         let mut member =
             json!({ "address": self.address, "port": self.port, "protocol": protocol });
@@ -244,9 +247,9 @@ impl Backend {
         member
     }
 
-    /// Writes the given attributes into a member.
+    /// Writes the given attributes into an entry of a list.
     pub fn edit(&self, member: &mut Value) {
-        for (key, value) in &self.about {
+        for (key, value) in &self.attributes {
             member[key] = value.clone();
         }
     }
@@ -260,17 +263,17 @@ impl std::fmt::Display for Backend {
 
 /// Parses a backend: `10.0.2.11:8080,weight=50,zone=a`.
 pub fn parse_backend(text: &str) -> Result<Backend, String> {
-    let (at, about) = text.split_once(',').unwrap_or((text, ""));
+    let (at, pairs) = text.split_once(',').unwrap_or((text, ""));
     let (address, port) = parse_host_port(at)?;
     let address =
         address.parse().map_err(|_| format!("`{address}` is a network: write an address"))?;
-    let mut map = Map::new();
-    for (key, value) in parse_pairs(about, &["weight", "state", "zone", "node", "arm", "probe"])? {
+    let mut attributes = Map::new();
+    for (key, value) in parse_pairs(pairs, &["weight", "state", "zone", "node", "arm", "probe"])? {
         let number = || value.parse::<u16>().map_err(|_| format!("weight={value}: 0 to 65535"));
         let value = if key == "weight" { number()?.into() } else { Value::from(value) };
-        map.insert(key.to_owned(), value);
+        attributes.insert(key.to_owned(), value);
     }
-    Ok(Backend { address, port, about: map })
+    Ok(Backend { address, port, attributes })
 }
 
 #[cfg(test)]

@@ -114,15 +114,15 @@ pub fn send(socket: &Path, request: &Request<'_>) -> Result<Response, RequestErr
     }
 }
 
-/// Sends a GET request and deserializes the response; errors are returned as text.
+/// Sends a GET request like [`get_json`]; errors are returned as text.
 pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, String> {
     get_json(socket, path).map_err(|e| e.to_string())
 }
 
-/// All characters but the unreserved ones (RFC 3986 2.3).
+/// All characters but the unreserved ones (RFC 3986 §2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Percent-encodes all characters but the unreserved ones (RFC 3986 2.3).
+/// Percent-encodes a text for use in a path segment or a query value.
 pub fn escaped(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }

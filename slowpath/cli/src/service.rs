@@ -152,8 +152,8 @@ struct ServiceChange<'c> {
 }
 
 impl<'c> ServiceChange<'c> {
-    /// Returns the changes of the service, which starts as `new` if it does not exist, and of its
-    /// list of backends.
+    /// Returns the change of the service, and that of its list of backends if backends are added or
+    /// removed. A service that does not exist starts as `new`; without `new` it is an error.
     fn changes(&'c self, new: Option<&'c Value>) -> Vec<Change<'c>> {
         let object_change = |kind, next| Change {
             kind,
@@ -218,7 +218,8 @@ impl<'c> ServiceChange<'c> {
         Ok(Some(Object::from_json(&json)?))
     }
 
-    /// Returns the protocol of new backends: that of all frontends, or `any` if they differ.
+    /// Returns the protocol of new backends: that of all frontends, or `any` if the frontends have
+    /// different protocols, or one without ports.
     fn protocol(&self) -> String {
         let current = self.current["spec"]["frontends"].as_array().into_iter().flatten();
         let mut all = current.chain(&self.parts.frontend).map(|one| one["protocol"].as_str());
@@ -228,7 +229,7 @@ impl<'c> ServiceChange<'c> {
     }
 }
 
-/// Serializes an object.
+/// Serializes an object; `None` if there is none.
 pub fn json_of(object: Option<&Object>) -> Option<Value> {
     object.and_then(|object| serde_json::to_value(object).ok())
 }
@@ -263,7 +264,7 @@ fn delete(
     write::apply_and_print(options, socket, &changes, write_options)
 }
 
-/// Returns the lists of a service's backends of all sources.
+/// Returns the lists of a service's backends, from all sources.
 pub fn backend_lists(socket: &Path, service: &Name) -> Result<Vec<Object>, String> {
     let (mut found, mut next) = (Vec::new(), String::new());
     loop {

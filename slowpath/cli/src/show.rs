@@ -2,7 +2,7 @@
 
 use super::table::{Table, bytes, count, span};
 use slowpath::control::report::{
-    DropReport, FlowPage, Frontends, ServiceReport, Status, TraceLine,
+    DropReport, FlowPage, Frontends, NicReport, ServiceReport, Status, TraceLine,
 };
 use slowpath::metrics::traffic::OTHERS;
 
@@ -78,11 +78,31 @@ pub fn status(status: &Status) -> String {
         let since = if of > 0 { format!(" (for {span})") } else { String::new() };
         text.push_str(&format!("\nnot listening{since}: {}\n", one.error));
     }
+    for one in &status.secrets {
+        if let Some(error) = &one.error {
+            text.push_str(&format!("\nsecret rejected, the previous one stays: {error}\n"));
+        }
+        for warning in &one.warnings {
+            text.push_str(&format!("\nsecret: {warning}\n"));
+        }
+        if let Some(left) = one.overlap_left_s {
+            let left = span(left);
+            let key = &one.key;
+            text.push_str(&format!("\n{key}: the replaced token is accepted for {left} more\n"));
+        }
+    }
     if let Some(message) = &hops.error {
         text.push_str(&format!("\nnext hops: {message}\n"));
     }
+    for finding in &status.findings {
+        text.push_str(&format!("\nfinding: {finding}\n"));
+    }
     text.push('\n');
     text.push_str(&lcores(status));
+    if !status.nics.is_empty() {
+        text.push('\n');
+        text.push_str(&nics(&status.nics));
+    }
     text
 }
 
@@ -121,6 +141,70 @@ fn lcores(status: &Status) -> String {
         ]);
     }
     table.text()
+}
+
+/// Formats the NICs: their states, and what was lost before the lcores.
+pub fn nics(nics: &[NicReport]) -> String {
+    let headings =
+        ["ARM", "NIC", "DRIVER", "STATE", "LINK", ">ARRIVED", ">TAKEN", ">MISSED", ">ERRORS"];
+    let mut table = Table::new(&headings);
+    for nic in nics {
+        let link = match (nic.link_up, nic.speed_mbps) {
+            (true, 0) => "up".to_owned(),
+            (true, mbps) => format!("up, {}", speed(mbps)),
+            (false, _) => "DOWN".to_owned(),
+        };
+        let state =
+            if nic.state == "running" { nic.state.clone() } else { nic.state.to_uppercase() };
+        table.row(vec![
+            nic.arm.clone(),
+            nic.port.clone(),
+            nic.driver.clone(),
+            state,
+            link,
+            count(nic.arrived),
+            count(nic.taken),
+            count(nic.counter("missed_packets")),
+            count(nic.counter("receive_errors") + nic.counter("send_errors") + nic.xdp_losses()),
+        ]);
+    }
+    let mut text = table.text();
+    for nic in nics.iter().filter(|nic| !nic.detail.is_empty()) {
+        text.push_str(&format!("{}: {}\n", nic.arm, nic.detail));
+    }
+    text
+}
+
+/// Formats the speed of a link.
+fn speed(mbps: u32) -> String {
+    match mbps {
+        mbps if mbps.is_multiple_of(1000) => format!("{} Gbit/s", mbps / 1000),
+        mbps => format!("{mbps} Mbit/s"),
+    }
+}
+
+/// Formats troubles and the drivers' own counters; those that are zero only if `all`.
+pub fn driver_counters(nics: &[NicReport], all: bool) -> String {
+    let mut table = Table::new(&["ARM", "COUNTER", ">VALUE"]);
+    for nic in nics {
+        let named = nic.counters.iter().chain(&nic.events).chain(&nic.driver_counters);
+        for (name, value) in named.filter(|(_, value)| all || **value > 0) {
+            table.row(vec![nic.arm.clone(), name.clone(), count(*value)]);
+        }
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.text()) }
+}
+
+/// Formats what was lost at the NICs, before and behind Weir, with the meaning of each loss; empty
+/// if nothing was.
+pub fn nic_losses(nics: &[NicReport]) -> String {
+    let mut table = Table::new(&["ARM", "LOST AT THE NIC", ">COUNT", "MEANING"]);
+    for nic in nics {
+        for (name, lost, help) in nic.losses() {
+            table.row(vec![nic.arm.clone(), name.to_owned(), count(lost), help.to_owned()]);
+        }
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.text()) }
 }
 
 /// Formats `weir services`.

@@ -1,4 +1,5 @@
-//! `weir source`: confirms a large removal, for which a source's list is held.
+//! `weir source`: confirms a large removal. Until then, the source's list that removes the objects
+//! is held and has no effect.
 
 use std::path::Path;
 

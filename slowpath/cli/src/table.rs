@@ -28,8 +28,8 @@ impl Table {
         self.text_in(&mut Vec::new())
     }
 
-    /// Formats the table with at least these column widths, and updates them. For tables that are
-    /// printed in several parts.
+    /// Formats the table with at least these column widths, and raises them to the widths used. For
+    /// tables that are printed in several parts.
     pub fn text_in(&self, widths: &mut Vec<usize>) -> String {
         let head: Vec<String> =
             self.head.iter().map(|h| h.trim_start_matches('>').to_owned()).collect();

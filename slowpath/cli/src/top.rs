@@ -38,7 +38,7 @@ fn sample(socket: &Path) -> Result<Sample, String> {
     })
 }
 
-/// Samples every `every` seconds (at least 0.1), `samples` times or until interrupted.
+/// Prints a sample every `every` seconds (at least 0.1), `samples` times or until interrupted.
 pub fn run(
     options: &GlobalOptions,
     socket: &Path,
@@ -63,7 +63,7 @@ pub fn run(
                 before = Some(now);
                 text
             }
-            // While slowpath restarts, the error is shown and sampling continues.
+            // slowpath may be restarting: the error is shown and sampling continues.
             Err(e) if before.is_some() => format!("{e}\n"),
             Err(e) => return Err(e),
         };
@@ -81,10 +81,13 @@ pub fn run(
     Ok(())
 }
 
-/// Rates per second, computed from two samples of counters.
+/// Counters of the previous sample, from which rates per second are computed.
 struct Rates<'a> {
+    /// Seconds between the two samples; 0 for the first sample.
     seconds: f64,
+    /// Packets by service name and backend id.
     backends: HashMap<(&'a str, u32), u64>,
+    /// Packets by arm and drop reason.
     drops: HashMap<(&'a str, &'a str), u64>,
 }
 

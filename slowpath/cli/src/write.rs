@@ -1,5 +1,5 @@
-//! Writes of objects: a dry run of all, then each write in turn, then a wait until they are in
-//! force.
+//! Writes of objects: a dry run of all changes, then each write in turn, then a wait until all are
+//! in force.
 //!
 //! ```text
 //!   current --> desired --> dry run of all --> write, each with If-Match --> wait
@@ -24,7 +24,7 @@ use super::options::{GlobalOptions, Output};
 use super::output::{print, put};
 use super::request::{self, IDLE_TIMEOUT, Request, RequestError};
 
-/// Maximum number of attempts if other writers change the object concurrently.
+/// Maximum number of attempts to write an object that other clients change concurrently.
 const MAX_ATTEMPTS: usize = 16;
 
 /// Options of writes.
@@ -107,7 +107,7 @@ pub struct Report {
 enum WriteError {
     /// The API rejected the object.
     Rejected(Problem),
-    /// The write was not sent: connecting failed, or reading the current object.
+    /// The write was not sent: connecting failed, or the current object could not be read.
     NotSent(RequestError),
     /// The write was sent, and no valid response arrived.
     NoResponse(RequestError),
@@ -117,8 +117,8 @@ impl From<RequestError> for WriteError {
     fn from(error: RequestError) -> WriteError {
         match error {
             RequestError::Problem(problem) => WriteError::Rejected(*problem),
-            absent @ (RequestError::NotRunning { .. } | RequestError::PermissionDenied { .. }) => {
-                WriteError::NotSent(absent)
+            unsent @ (RequestError::NotRunning { .. } | RequestError::PermissionDenied { .. }) => {
+                WriteError::NotSent(unsent)
             }
             other => WriteError::NoResponse(other),
         }
@@ -139,7 +139,7 @@ fn path(kind: Kind, name: &Name) -> String {
 }
 
 /// Serializes the desired state without status, as sent in requests.
-fn body(object: &Object) -> Result<String, RequestError> {
+pub fn body(object: &Object) -> Result<String, RequestError> {
     let malformed = |e: serde_json::Error| RequestError::Malformed(e.to_string());
     let mut json = serde_json::to_value(object).map_err(malformed)?;
     if let Some(map) = json.as_object_mut() {
@@ -153,8 +153,9 @@ fn body(object: &Object) -> Result<String, RequestError> {
 /// The result, the differing fields, and whether all lcores serve the change, if it was waited for.
 type WriteOutcome = (WriteResult, Vec<Field>, Option<bool>);
 
-/// Writes an object or tries to, provided that it has not changed since it was read. Waits only for
-/// deletions, since a deleted object cannot be polled later.
+/// Writes an object, or with `dry_run` has slowpath validate the write. If the object changes after
+/// it was read, reads and computes it again. Waits until the change is served only for a deletion,
+/// since a deleted object cannot be polled later.
 fn write(
     socket: &Path,
     change: &Change<'_>,
@@ -210,7 +211,7 @@ fn wait(socket: &Path, report: &Report, left: Duration) -> Result<bool, WriteErr
     let ms = left.as_millis().clamp(1, 999_000);
     let wait = if ms < 1000 { format!("{ms}ms") } else { format!("{}s", ms / 1000) };
     let path = format!("{}?wait={wait}", path(report.kind, &report.name));
-    // An empty change: concurrent writes of others are kept.
+    // An empty patch changes nothing, so that concurrent writes of other clients remain.
     let headers = [("Content-Type", "application/merge-patch+json")];
     let idle_timeout = IDLE_TIMEOUT + left;
     let request =
@@ -218,7 +219,7 @@ fn wait(socket: &Path, report: &Report, left: Duration) -> Result<bool, WriteErr
     Ok(request::send(socket, &request)?.status != StatusCode::ACCEPTED)
 }
 
-/// Makes changes and reports the result of each.
+/// Makes changes and prints the result of each.
 pub fn apply_and_print(
     options: &GlobalOptions,
     socket: &Path,
@@ -230,7 +231,8 @@ pub fn apply_and_print(
     Ok(code)
 }
 
-/// Makes changes; progress is printed only if the output is a table.
+/// Makes changes and returns the report of each and the exit code. Prints progress only if the
+/// output is a table.
 pub fn apply_changes(
     options: &GlobalOptions,
     socket: &Path,
@@ -278,7 +280,7 @@ fn write_one(
         Err(WriteError::Rejected(problem)) => {
             report(WriteResult::Rejected, Vec::new(), serde_json::to_value(&problem).ok())
         }
-        // Nothing was written yet: only the error is reported.
+        // In the dry run nothing is written: only the error is reported.
         Err(WriteError::NotSent(error) | WriteError::NoResponse(error))
             if write_options.dry_run =>
         {
@@ -293,7 +295,8 @@ fn write_one(
     })
 }
 
-/// Writes the objects in turn until one fails; returns whether one failed.
+/// Writes the objects in turn and skips the rest after the first failure. Returns whether one
+/// failed.
 fn write_all(
     socket: &Path,
     changes: &[Change<'_>],

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::table::{Table, span};
 
-/// Formats the report; empty if it has no neighbors, no listeners and no BFD error.
+/// Formats the response of `GET /bgp/peers/detail`; empty if it has no neighbors, no listeners and
+/// no BFD error.
 pub fn text(report: &Value) -> String {
     let part = |name: &str| report[name].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut parts: Vec<String> = part("peers").iter().map(peer).collect();
@@ -27,7 +28,7 @@ pub fn text(report: &Value) -> String {
     parts.join("\n")
 }
 
-/// Formats a value as part of a sentence; empty if it is absent.
+/// Formats the value at a JSON pointer without quotes; empty if there is none.
 fn field(of: &Value, path: &str) -> String {
     match of.pointer(path) {
         None | Some(Value::Null) => String::new(),
@@ -36,7 +37,7 @@ fn field(of: &Value, path: &str) -> String {
     }
 }
 
-/// Formats a number of seconds; empty if it is absent.
+/// Formats the number of seconds at a JSON pointer; empty if there is none.
 fn time(of: &Value, path: &str) -> String {
     let seconds = of.pointer(path).and_then(Value::as_f64);
     seconds.map(|seconds| span(seconds as u64)).unwrap_or_default()

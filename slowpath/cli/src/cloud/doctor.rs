@@ -41,7 +41,8 @@ pub(super) fn run(options: &GlobalOptions, socket: &Path) -> Result<ExitCode, St
     Ok(if fails { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// Returns the MAC address and MTU of the ingress arm's kernel interface, if it exists.
+/// Returns the MAC address of the ingress arm's kernel interface, and the name and MTU of that
+/// interface. A value that cannot be read is `None`.
 fn interface(config: &Config) -> (Option<[u8; 6]>, Option<(String, u32)>) {
     let interface = config.kernel_interface(&config.ingress);
     let of_kernel = |what: &str| {

@@ -39,8 +39,8 @@ pub struct ExecArgs {
     command: Vec<String>,
 }
 
-/// Runs `weir cloud exec`. AWS keeps 24,000 characters of standard output and 8,000 of standard
-/// error.
+/// Runs `weir cloud exec`. AWS keeps the first 24,000 characters of standard output and the first
+/// 8,000 of standard error.
 pub(super) fn exec(options: &GlobalOptions, args: &ExecArgs) -> Result<ExitCode, String> {
     let (script, timeout) = (remote::script(&args.command), Duration::from_secs(args.timeout));
     let ran = block_on(async {
@@ -212,7 +212,8 @@ async fn report(socket: &Path) -> Result<Report, String> {
     read.await.map_err(|e| e.to_string())?
 }
 
-/// Waits for the state that slowpath reports, which polls AWS continuously.
+/// Waits until slowpath reports the state for this machine's own target. slowpath polls AWS
+/// continuously.
 async fn own_target(socket: &Path, state: &str, limit: WaitTimeout) -> Result<WaitResult, String> {
     let poll = || async {
         Ok(match report(socket).await {
@@ -236,12 +237,11 @@ async fn target(
     let text = |error: CallError| error.to_string();
     let (account, _cancel_sender) =
         account(None, Policy::ONCE, limit.per_request()).await.map_err(text)?;
-    let known = match group {
+    let given_or_reported = match group {
         Some(arn) => Some(arn.to_owned()),
         None => report(socket).await.ok().map(|report| report.group),
     };
-    let known = known.filter(|arn| !arn.is_empty());
-    let group = match known {
+    let group = match given_or_reported.filter(|arn| !arn.is_empty()) {
         Some(arn) => arn,
         None => {
             let config = offline::load(options)?;

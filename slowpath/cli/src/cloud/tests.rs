@@ -69,7 +69,7 @@ PEER       ADDRESS    ZONE           STATE
 }
 
 #[test]
-fn status_shows_tunnels_in_force_and_reported() {
+fn status_of_azure_shows_pool_and_tunnels_in_force_and_reported() {
     let ends = |external_port, external_vni| TunnelPair {
         external_port,
         external_vni,
@@ -96,20 +96,20 @@ fn status_shows_tunnels_in_force_and_reported() {
 }
 
 #[test]
-fn status_shows_deregistration_progress() {
-    let mut leaves = cloud_status();
-    leaves.report.drain =
+fn status_shows_drain_progress_differing_health_and_reasons() {
+    let mut draining = cloud_status();
+    draining.report.drain =
         Some(DrainProgress { reason: "leaving: SIGTERM".into(), flows: 1200, at_most_s: 9 });
-    leaves.report.differs = true;
-    (leaves.able, leaves.reasons) = (false, vec!["it leaves".into()]);
-    let text = text(&leaves, false);
+    draining.report.differs = true;
+    (draining.able, draining.reasons) = (false, vec!["it leaves".into()]);
+    let text = text(&draining, false);
     assert!(text.contains("leaving: SIGTERM; 1 200 flows left, 9 s at most"), "{text}");
     assert!(text.contains("different from own health"), "{text}");
     assert!(text.contains("UNABLE to serve: it leaves"), "{text}");
 }
 
 #[test]
-fn distinguishes_target_from_state() {
+fn single_argument_is_a_state_or_a_target_id() {
     let parse = |arguments: &[&str]| {
         parse_target(&arguments.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
     };

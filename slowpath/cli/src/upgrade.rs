@@ -1,0 +1,367 @@
+//! `weir upgrade`: switches a running appliance to the installed version and back, with its flows.
+
+mod plan;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Subcommand;
+use config::checked::{Config, Plane};
+use host::commands::{Commands, SystemCommands};
+use hugepages::upgrade::{Upgrade, Version};
+use hugepages::{Machine, bytes_text, region_locations};
+use serde_json::{Value, json};
+use tables::layout::Layout;
+use tables::region::{Region, RegionLocation, convertible};
+
+use self::plan::{Action, FASTPATH, Facts, Plan, Tool, XDP};
+use super::offline;
+use super::options::GlobalOptions;
+use super::output::{print, put};
+use super::request::{self, get};
+
+/// Unit of the control plane.
+const SLOWPATH: &str = "weir-slowpath";
+/// Beginning of a line of `weir upgrade formats` with a format from and to which it converts.
+const CONVERTS: &str = "converts ";
+/// How long the programs of the previous version may take to end.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval at which a condition is checked.
+const POLL: Duration = Duration::from_millis(20);
+/// Interval between lines about the flows that are waited for.
+const REPORT: Duration = Duration::from_secs(5);
+
+/// Subcommands of `weir upgrade`.
+#[derive(Subcommand)]
+pub enum UpgradeCommand {
+    /// Show what `weir upgrade apply` would do, and what it would lose (root)
+    ///
+    /// Changes nothing.
+    Plan,
+    /// Switch the running programs to the installed version (root)
+    ///
+    /// The flows stay. If the region's format differs, the region is converted, and packets are
+    /// lost meanwhile. To go back, install the former package and run the command again. Nothing is
+    /// stopped if the switch is not possible.
+    Apply {
+        /// If flows would be lost, drain the appliance and wait until they have ended
+        #[arg(long)]
+        drain: bool,
+        /// If flows would be lost, go on
+        #[arg(long, conflicts_with = "drain")]
+        lose_flows: bool,
+    },
+    /// Refuse packages with an earlier region format from now on (root)
+    ///
+    /// Removes the programs of the previous version.
+    Commit,
+    /// Convert the region for programs of another format; `weir upgrade apply` runs it (root)
+    ///
+    /// No program may use the region. Attached XDP programs drop all packets from then on, until
+    /// ebpf-fallback is started.
+    Convert {
+        /// Format of the programs that are started next
+        #[arg(long)]
+        format: u32,
+    },
+    /// Print the region formats to and from which this version converts
+    Formats,
+}
+
+/// Runs `weir upgrade`.
+pub fn run(options: &GlobalOptions, command: &UpgradeCommand) -> Result<ExitCode, String> {
+    let files = Upgrade::default();
+    match command {
+        UpgradeCommand::Formats => {
+            let (own, converts) = (Region::format().1, convertible().collect::<Vec<u32>>());
+            let document = json!({ "own": own, "converts": converts });
+            print(options, &document, || {
+                let lines = converts.iter().map(|format| format!("{CONVERTS}{format}\n"));
+                format!("own {own}\n") + &lines.collect::<String>()
+            });
+        }
+        UpgradeCommand::Plan => {
+            let plan = Plan::new(&facts(options, &files)?);
+            print(options, &plan, || plan.text());
+            let refused = matches!(plan.action(), Action::Refuse { .. });
+            return Ok(if refused { ExitCode::from(1) } else { ExitCode::SUCCESS });
+        }
+        UpgradeCommand::Convert { format } => {
+            let (_, location) = location(options)?;
+            match location.convert(*format).map_err(|e| e.to_string())? {
+                None => put(&format!("the region has format {format}, or there is none\n")),
+                Some(done) => put(&format!(
+                    "converted from format {} to {}: {}\n",
+                    done.from,
+                    done.to,
+                    bytes_text(done.bytes as u64)
+                )),
+            }
+        }
+        UpgradeCommand::Apply { drain, lose_flows } => {
+            let facts = facts(options, &files)?;
+            return apply(options, &files, &facts, (*drain, *lose_flows));
+        }
+        UpgradeCommand::Commit => {
+            let facts = facts(options, &files)?;
+            if facts.action() != Action::Nothing {
+                return Err(format!(
+                    "the installed version {} does not run yet; `weir upgrade plan` shows what \
+                     to do",
+                    facts.installed.version
+                ));
+            }
+            files.end_pending().map_err(not_written)?;
+            files.commit(&facts.installed).map_err(not_written)?;
+            put(&format!(
+                "committed to version {}; the programs of the previous version are removed\n",
+                facts.installed.version
+            ));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn not_written(error: std::io::Error) -> String {
+    format!("the state of the upgrade cannot be written: {error}; run the command as root")
+}
+
+/// Loads the configuration and returns it with the location of its plane's region.
+fn location(options: &GlobalOptions) -> Result<(Config, RegionLocation), String> {
+    let config = offline::load(options)?;
+    let (location, _) = region_locations(&config).map_err(|e| e.to_string())?;
+    Ok((config, location))
+}
+
+fn facts(options: &GlobalOptions, files: &Upgrade) -> Result<Facts, String> {
+    let (config, location) = location(options)?;
+    let commands = SystemCommands;
+    let data_plane = if config.plane == Plane::Xdp { XDP } else { FASTPATH };
+    let mut outdated = Vec::new();
+    for unit in [data_plane, SLOWPATH] {
+        if is_outdated(&commands, unit)? {
+            outdated.push(unit.to_owned());
+        }
+    }
+    let previous = files.previous().map(|version| {
+        let tool = files.previous_program("weir");
+        let formats = commands.run(&tool.to_string_lossy(), &["upgrade", "formats"]);
+        let formats = formats.unwrap_or_default();
+        let formats = formats.lines().filter_map(|line| line.strip_prefix(CONVERTS)?.parse().ok());
+        (version, formats.collect())
+    });
+    let layout = Layout::new(&hugepages::sizes(&config));
+    let largest = layout.terms().iter().map(|term| term.bytes).max().unwrap_or(0);
+    let free = location.free_copy_bytes().map_err(|e| format!("/dev/shm: {e}"))?;
+    let available = Machine::read(Path::new("/")).map_err(|e| e.to_string())?.available;
+    Ok(Facts {
+        installed: Version { version: installed_version(), format: Region::format().1 },
+        converts: convertible().collect(),
+        previous,
+        committed: files.committed(),
+        region: location.format().map_err(|e| e.to_string())?,
+        data_plane,
+        outdated,
+        copy_bytes: layout.bytes() as u64,
+        // A section is converted in ordinary memory: as it was, and as it will be.
+        free_bytes: free.min(available.saturating_sub(2 * largest as u64)),
+        flows: flows(&offline::socket(options)?).ok(),
+    })
+}
+
+/// Returns the number of flows. slowpath may be of another version, so no more of its status is
+/// read.
+fn flows(socket: &Path) -> Result<u64, String> {
+    let status: Value = get(socket, "/status")?;
+    let flows = status.pointer("/flows/used").and_then(Value::as_u64);
+    flows.ok_or_else(|| "slowpath does not tell the number of flows".to_owned())
+}
+
+/// Returns the version of the installed package, or that of this program without one.
+fn installed_version() -> String {
+    let installed = std::fs::read_to_string("/usr/share/weir/version");
+    let own = || env!("CARGO_PKG_VERSION").to_owned();
+    installed.map_or_else(|_| own(), |text| text.trim().to_owned())
+}
+
+/// Returns whether a unit is stopped, or its main process runs a program that was replaced or one
+/// of the previous version. A unit that systemd starts again by itself runs the installed one.
+///
+/// # Errors
+/// The program of the process cannot be read, which needs root.
+fn is_outdated(commands: &impl Commands, unit: &str) -> Result<bool, String> {
+    let show =
+        |property| commands.run("systemctl", &["show", "--value", "--property", property, unit]);
+    if show("ActiveState").is_ok_and(|state| ["inactive", "failed"].contains(&state.trim())) {
+        return Ok(true);
+    }
+    let Ok(pid) = show("MainPID") else { return Ok(false) };
+    let program = match std::fs::read_link(format!("/proc/{}/exe", pid.trim())) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err(format!("the program of {unit} cannot be read: run the command as root"));
+        }
+        Err(_) => return Ok(false),
+        Ok(program) => program,
+    };
+    Ok(program.starts_with(hugepages::upgrade::STATE)
+        || program.to_string_lossy().ends_with(" (deleted)"))
+}
+
+/// Switches the programs.
+fn apply(
+    options: &GlobalOptions,
+    files: &Upgrade,
+    facts: &Facts,
+    (drain, lose_flows): (bool, bool),
+) -> Result<ExitCode, String> {
+    let plan = Plan::new(facts);
+    put(&plan.text());
+    let (_, location) = location(options)?;
+    let tool = match plan.action() {
+        Action::Nothing => {
+            files.end_pending().map_err(not_written)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Action::Refuse { .. } => return Ok(ExitCode::from(1)),
+        Action::Restart => None,
+        Action::Convert { tool, .. } => Some(*tool),
+        Action::LoseFlows { .. } if drain => {
+            wait_for_flows(options)?;
+            None
+        }
+        Action::LoseFlows { .. } if lose_flows => None,
+        Action::LoseFlows { .. } => {
+            return Err("flows would be lost: add --drain or --lose-flows".to_owned());
+        }
+    };
+    let data_plane = facts.data_plane;
+    files.end_pending().map_err(not_written)?;
+    let begun = Instant::now();
+    let changes_format = facts.region.is_some_and(|format| format != facts.installed.format);
+    if changes_format {
+        systemctl(&["stop", data_plane])?;
+        let converted = end_slowpath(&location).and_then(|()| match tool {
+            Some(tool) => convert(options, files, &location, tool, facts.installed.format),
+            None => Ok(()),
+        });
+        if let Err(error) = converted {
+            // The region is as it was. The previous version goes on with it, if it can.
+            if files.previous().is_some_and(|previous| Some(previous.format) == facts.region) {
+                files.set_pending().map_err(not_written)?;
+            }
+            let restarted = start("start", data_plane).and_then(|()| start_slowpath());
+            return Err(match restarted {
+                Ok(()) => format!("{error}; nothing was switched, and the units run again"),
+                Err(more) => format!("{error}; then: {more}"),
+            });
+        }
+        start("start", data_plane)?;
+    } else if facts.outdated.iter().any(|unit| unit == data_plane) {
+        start("restart", data_plane)?;
+    }
+    let gap = begun.elapsed();
+    if !changes_format && facts.outdated.iter().any(|unit| unit == SLOWPATH) {
+        // Fails if it is stopped already.
+        let _ = kill_slowpath();
+    }
+    start_slowpath()?;
+    let in_place = data_plane == XDP && !changes_format;
+    put(&match in_place {
+        true => format!("switched to version {}: no packet was lost\n", facts.installed.version),
+        false => format!(
+            "switched to version {}: no packet was forwarded for at most {:.2} s\n",
+            facts.installed.version,
+            gap.as_secs_f64()
+        ),
+    });
+    put("to go back: install the former package, then `weir upgrade apply`\n\
+         to stay: `weir upgrade commit`\n");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn systemctl(arguments: &[&str]) -> Result<(), String> {
+    SystemCommands.run("systemctl", arguments).map(drop).map_err(|e| e.to_string())
+}
+
+/// Starts or restarts the data plane, and returns when it forwards.
+fn start(how: &str, data_plane: &str) -> Result<(), String> {
+    systemctl(&[how, data_plane]).map_err(|error| {
+        format!(
+            "{error}; see `journalctl -u {data_plane}`. The flows are kept: correct the cause and \
+             run the command again, or install the former package and run it then"
+        )
+    })
+}
+
+/// Ends slowpath without a deregistration, which SIGTERM would begin; systemd starts it again.
+fn kill_slowpath() -> Result<(), String> {
+    systemctl(&["kill", "--kill-whom=main", "--signal=KILL", SLOWPATH])
+}
+
+/// Starts slowpath if systemd does not do so by itself, and does not wait for it.
+fn start_slowpath() -> Result<(), String> {
+    systemctl(&["start", "--no-block", SLOWPATH])
+}
+
+/// Ends slowpath, and waits until nothing uses the region. A slowpath of the installed version that
+/// systemd starts meanwhile waits for the new data plane.
+fn end_slowpath(location: &RegionLocation) -> Result<(), String> {
+    // Fails if it is stopped already.
+    let _ = kill_slowpath();
+    let begun = Instant::now();
+    while let Some(role) = location.holder() {
+        if begun.elapsed() > TIMEOUT {
+            return Err(format!(
+                "a {role} still uses {} after {} s; end it, then run the command again",
+                location.path().display(),
+                TIMEOUT.as_secs()
+            ));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+fn convert(
+    options: &GlobalOptions,
+    files: &Upgrade,
+    location: &RegionLocation,
+    tool: Tool,
+    format: u32,
+) -> Result<(), String> {
+    match tool {
+        Tool::Installed => location.convert(format).map(drop).map_err(|e| e.to_string()),
+        Tool::Previous => {
+            let program = files.previous_program("weir");
+            let config = offline::configuration_file(options);
+            let config = config.map(Path::to_string_lossy).unwrap_or_default();
+            let format = format.to_string();
+            let mut arguments =
+                vec!["--config", &config, "upgrade", "convert", "--format", &format];
+            if config.is_empty() {
+                arguments.drain(..2);
+            }
+            SystemCommands
+                .run(&program.to_string_lossy(), &arguments)
+                .map(drop)
+                .map_err(|e| e.to_string())
+        }
+    }
+}
+
+/// Drains the appliance and waits until its flows have ended.
+fn wait_for_flows(options: &GlobalOptions) -> Result<(), String> {
+    let socket = offline::socket(options)?;
+    request::put(&socket, "/drain/on").map_err(|e| e.to_string())?;
+    put("draining; to end the drain: weir drain --undo\n");
+    loop {
+        let flows = flows(&socket)?;
+        if flows == 0 {
+            return Ok(());
+        }
+        put(&format!("{flows} flows left\n"));
+        std::thread::sleep(REPORT);
+    }
+}
